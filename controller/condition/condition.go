@@ -16,6 +16,21 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
+// True returns a condition that holds.
+func True(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+}
+
+// False returns a condition that does not hold.
+func False(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// IsGood reports whether a record is well as far as a condition tells.
+func IsGood(c metav1.Condition) bool {
+	return (c.Type == v1alpha1.ConditionReady) == (c.Status == metav1.ConditionTrue)
+}
+
 // Set returns the conditions of a record, updated with the current ones. A condition whose status stays
 // keeps its time of transition.
 func Set(was []metav1.Condition, generation int64, at metav1.Time, now ...metav1.Condition) []metav1.Condition {
@@ -42,7 +57,7 @@ type Event struct{ Type, Reason, Note string }
 func Events(was, is []metav1.Condition, askedFor ...string) []Event {
 	var events []Event
 	for _, c := range is {
-		good := (c.Type == v1alpha1.ConditionReady) == (c.Status == metav1.ConditionTrue)
+		good := IsGood(c)
 		isNew := meta.FindStatusCondition(was, c.Type) == nil
 		if c.Status == metav1.ConditionUnknown || isNew && good || !HasChanged(was, c) {
 			continue

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
+	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -21,9 +22,6 @@ const (
 	reasonDeleting      = string(poolset.Deleting)
 	reasonDisabled      = string(poolset.Disabled)
 	reasonInvalid       = string(poolset.Invalid)
-	reasonAllExcluded   = string(poolset.AllExcluded)
-	reasonAllReserved   = string(poolset.AllReserved)
-	reasonOverlapping   = string(poolset.Overlapping)
 	reasonMasks         = "SubnetsDiffer"
 	reasonShared        = "SharedAddresses"
 	reasonGateway       = "GatewayHandedOut"
@@ -39,36 +37,36 @@ const (
 )
 
 // conditions returns the pool's conditions as they are now.
-func conditions(f Facts, t counts, r Report, closed poolset.Reason, problem error, o overlap) []metav1.Condition {
+func conditions(f Facts, t counts, r metrics.Pool, closed poolset.Reason, problem error, o overlap) []metav1.Condition {
 	return condition.Set(f.Pool.Status.Conditions, f.Pool.Generation, f.Now,
-		ready(r, closed, problem, o), overlapping(o), exhausted(t, r), unfenced(t), outside(t, problem), wentBack(t), answeredByOne(t.hostsOfMany))
+		ready(r.Status, closed, problem, o), overlapping(o), exhausted(t, r.Status, r.Free), unfenced(t), outside(t, problem), wentBack(t), answeredByOne(t.hostsOfMany))
 }
 
 // ready reports the first reason for which nothing is allocated. An agent rejects the pool for the
 // same reason.
-func ready(r Report, closed poolset.Reason, problem error, o overlap) metav1.Condition {
-	no := func(reason, text string) metav1.Condition {
-		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: text}
-	}
+func ready(status v1alpha1.IPPoolStatus, closed poolset.Reason, problem error, o overlap) metav1.Condition {
+	var why string
 	switch closed {
+	case "":
+		return condition.True(v1alpha1.ConditionReady, reasonReady, "")
 	case poolset.Deleting:
-		return no(reasonDeleting, "the pool is deleted once its leases are gone: "+kinds(r.Status))
+		why = "the pool is deleted once its leases are gone: " + kinds(status)
 	case poolset.Disabled:
-		return no(reasonDisabled, "spec.disable stops new allocations; addresses in use stay")
+		why = "spec.disable stops new allocations; addresses in use stay"
 	case poolset.Invalid:
-		return no(reasonInvalid, condition.Problems(problem))
+		why = condition.Problems(problem)
 	case poolset.Overlapping:
-		return no(reasonOverlapping, "other pools hand out all of its addresses: "+condition.Few(o.theirs, ", "))
+		why = "other pools hand out all of its addresses: " + condition.Few(o.theirs, ", ")
 	case poolset.AllReserved:
-		return no(reasonAllReserved, "ReservedIPs keep back every address")
+		why = "ReservedIPs keep back every address"
 	case poolset.AllExcluded:
-		return no(reasonAllExcluded, "gateway and excludeIPs leave no address to hand out")
+		why = "gateway and excludeIPs leave no address to hand out"
 	}
-	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
+	return condition.False(v1alpha1.ConditionReady, string(closed), why)
 }
 
 func overlapping(o overlap) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: reasonNone}
+	var reason string
 	var clauses []string
 	for _, part := range []struct {
 		pools          []string
@@ -83,66 +81,57 @@ func overlapping(o overlap) metav1.Condition {
 		if len(part.pools) == 0 {
 			continue
 		}
-		if len(clauses) == 0 {
-			c.Status, c.Reason = metav1.ConditionTrue, part.reason
-		}
+		reason = cmp.Or(reason, part.reason)
 		clauses = append(clauses, part.clause+condition.Few(part.pools, ", "))
 	}
-	c.Message = strings.Join(clauses, "; ")
-	return c
+	if len(clauses) == 0 {
+		return condition.False(v1alpha1.ConditionOverlapping, reasonNone, "")
+	}
+	return condition.True(v1alpha1.ConditionOverlapping, reason, strings.Join(clauses, "; "))
 }
 
-func exhausted(t counts, r Report) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionExhausted, Status: metav1.ConditionFalse, Reason: reasonAddressLeft}
+func exhausted(t counts, status v1alpha1.IPPoolStatus, free int64) metav1.Condition {
 	switch {
-	case r.Status.Total == 0:
-		c.Reason = reasonNone
-	case r.Free == 0:
-		c.Status, c.Reason = metav1.ConditionTrue, reasonNoAddress
-		c.Message = fmt.Sprintf("all %d addresses are in use; leases: %s", t.taken, kinds(r.Status))
+	case status.Total == 0:
+		return condition.False(v1alpha1.ConditionExhausted, reasonNone, "")
+	case free == 0:
+		return condition.True(v1alpha1.ConditionExhausted, reasonNoAddress,
+			fmt.Sprintf("all %d addresses are in use; leases: %s", t.taken, kinds(status)))
 	}
-	// Otherwise the message has no numbers, because each change of a message is a write.
-	return c
+	// The message has no numbers, because each change of a message is a write.
+	return condition.False(v1alpha1.ConditionExhausted, reasonAddressLeft, "")
 }
 
 func unfenced(t counts) metav1.Condition {
-	if len(t.notSilent) > 0 {
+	switch {
+	case len(t.notSilent) > 0:
 		waiting := condition.Leases(t.notSilent) // sorts them
-		return metav1.Condition{
-			Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionTrue, Reason: reasonNotSilent,
-			Message: fmt.Sprintf("not handed out until the VFs of their last holders, which have no guard, are off: %s; of the first: %s",
-				waiting, cmp.Or(t.notSilent[0].Spec.Message, "it is being claimed")),
-		}
+		return condition.True(v1alpha1.ConditionUnfenced, reasonNotSilent,
+			fmt.Sprintf("not handed out until the VFs of their last holders, which have no guard, are off: %s; of the first: %s",
+				waiting, cmp.Or(t.notSilent[0].Spec.Message, "it is being claimed")))
+	case t.unguarded > 0:
+		return condition.True(v1alpha1.ConditionUnfenced, reasonNotGuarded,
+			"some holders have no guard: their VFs are switched off at the PF, which only a living agent does")
 	}
-	if t.unguarded == 0 {
-		return metav1.Condition{Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionFalse, Reason: reasonAllGuarded}
-	}
-	return metav1.Condition{
-		Type: v1alpha1.ConditionUnfenced, Status: metav1.ConditionTrue, Reason: reasonNotGuarded,
-		Message: "some holders have no guard: their VFs are switched off at the PF, which only a living agent does",
-	}
+	return condition.False(v1alpha1.ConditionUnfenced, reasonAllGuarded, "")
 }
 
 func wentBack(t counts) metav1.Condition {
 	if t.ahead == 0 {
-		return metav1.Condition{Type: v1alpha1.ConditionStoreWentBack, Status: metav1.ConditionFalse, Reason: reasonNone}
+		return condition.False(v1alpha1.ConditionStoreWentBack, reasonNone, "")
 	}
-	return metav1.Condition{
-		Type: v1alpha1.ConditionStoreWentBack, Status: metav1.ConditionTrue, Reason: reasonTokensAhead,
-		Message: "the store was restored without --bump-revision: holders have greater tokens than the store, so their addresses cannot be taken by force; restore it again with that flag",
-	}
+	return condition.True(v1alpha1.ConditionStoreWentBack, reasonTokensAhead,
+		"the store was restored without --bump-revision: holders have greater tokens than the store, so their addresses cannot be taken by force; restore it again with that flag")
 }
 
 func outside(t counts, problem error) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionOutside, Status: metav1.ConditionFalse, Reason: reasonNone}
 	switch {
 	case problem != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonInvalid, "the addresses of the pool cannot be read"
+		return metav1.Condition{Type: v1alpha1.ConditionOutside, Status: metav1.ConditionUnknown, Reason: reasonInvalid, Message: "the addresses of the pool cannot be read"}
 	case len(t.outside) > 0:
-		c.Status, c.Reason = metav1.ConditionTrue, reasonAddressInUse
-		c.Message = "not handed out again once they are free: " + condition.Leases(t.outside)
+		return condition.True(v1alpha1.ConditionOutside, reasonAddressInUse, "not handed out again once they are free: "+condition.Leases(t.outside))
 	}
-	return c
+	return condition.False(v1alpha1.ConditionOutside, reasonNone, "")
 }
 
 // kinds returns the number of leases in each state: "3 Bound, 1 Retained".

@@ -36,11 +36,8 @@ func hostsOfMany(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease) (macs []strin
 
 func answeredByOne(macs []string) metav1.Condition {
 	if len(macs) == 0 {
-		return metav1.Condition{Type: v1alpha1.ConditionAnsweredByOne, Status: metav1.ConditionFalse, Reason: reasonNone}
+		return condition.False(v1alpha1.ConditionAnsweredByOne, reasonNone, "")
 	}
-	return metav1.Condition{
-		Type: v1alpha1.ConditionAnsweredByOne, Status: metav1.ConditionTrue, Reason: reasonManyConflicts,
-		Message: "hosts that answer for many addresses: " + condition.Few(macs, ", ") +
-			"; if such a host is a proxy, add its MAC to spec.conflictDetection.ignoreMACs; if it owns the addresses, exclude them by spec.excludeIPs",
-	}
+	return condition.True(v1alpha1.ConditionAnsweredByOne, reasonManyConflicts, "hosts that answer for many addresses: "+condition.Few(macs, ", ")+
+		"; if such a host is a proxy, add its MAC to spec.conflictDetection.ignoreMACs; if it owns the addresses, exclude them by spec.excludeIPs")
 }

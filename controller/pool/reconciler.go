@@ -123,7 +123,7 @@ func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.R
 	var untilFewer time.Duration
 	facts.Agents, untilFewer = r.fewer.agents(pool.Name, int(pool.Status.Agents), facts.Agents, now)
 	report := NewReport(facts)
-	r.Metrics.SetPool(pool.Name, metrics.Pool(report))
+	r.Metrics.SetPool(pool.Name, report)
 
 	result := ctrl.Result{RequeueAfter: untilFewer}
 	if over := nextOver.Sub(now); !nextOver.IsZero() && (untilFewer == 0 || over < untilFewer) {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -32,22 +33,9 @@ type Facts struct {
 	Now    metav1.Time
 }
 
-// Report is the status of a pool with the figures for metrics.
-type Report struct {
-	// Status is the new status. A condition whose status stays keeps its time of transition.
-	Status v1alpha1.IPPoolStatus
-	// Quarantined has the number of Quarantined leases for each reason.
-	Quarantined map[v1alpha1.LeaseReason]int64
-	// Outside is the number of leases with an address that the pool does not hand out.
-	Outside int64
-	// Free is the number of addresses of the pool that have no lease, or a Warm one.
-	Free int64
-	// HostsOfMany is the number of foreign hosts that answer for many addresses of the pool.
-	HostsOfMany int
-}
-
-// NewReport computes the report on a pool.
-func NewReport(f Facts) Report {
+// NewReport computes the new status of a pool, and the figures for its metrics. A condition whose status
+// stays keeps its time of transition.
+func NewReport(f Facts) metrics.Pool {
 	offered, problem := poolset.Validate(f.Pool)
 	shares := poolset.Shares(f.Pool, offered, f.Others)
 	withheld := poolset.Record(f.Pool, shares)
@@ -56,7 +44,7 @@ func NewReport(f Facts) Report {
 	t := tally(f.Leases, set, problem == nil)
 	t.hostsOfMany = hostsOfMany(f.Pool, f.Leases)
 
-	r := Report{Quarantined: t.quarantined, Outside: int64(len(t.outside)), HostsOfMany: len(t.hostsOfMany)}
+	r := metrics.Pool{Quarantined: t.quarantined, Outside: int64(len(t.outside)), HostsOfMany: len(t.hostsOfMany)}
 	r.Status = v1alpha1.IPPoolStatus{
 		ObservedGeneration: f.Pool.Generation,
 		Total:              clamp(set.Len()),

@@ -43,20 +43,14 @@ func Status(f Facts) v1alpha1.ReservedIPStatus {
 
 func ready(invalid error) metav1.Condition {
 	if invalid == nil {
-		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
+		return condition.True(v1alpha1.ConditionReady, reasonReady, "")
 	}
-	return metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonInvalid,
-		Message: "the other entries are reserved: " + condition.Problems(invalid),
-	}
+	return condition.False(v1alpha1.ConditionReady, reasonInvalid, "the other entries are reserved: "+condition.Problems(invalid))
 }
 
 func inUse(leases []*v1alpha1.IPLease) metav1.Condition {
 	if len(leases) == 0 {
-		return metav1.Condition{Type: v1alpha1.ConditionInUse, Status: metav1.ConditionFalse, Reason: reasonNone}
+		return condition.False(v1alpha1.ConditionInUse, reasonNone, "")
 	}
-	return metav1.Condition{
-		Type: v1alpha1.ConditionInUse, Status: metav1.ConditionTrue, Reason: reasonAddressInUse,
-		Message: "reserved once they are free: " + condition.Leases(leases),
-	}
+	return condition.True(v1alpha1.ConditionInUse, reasonAddressInUse, "reserved once they are free: "+condition.Leases(leases))
 }

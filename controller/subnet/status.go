@@ -58,14 +58,13 @@ func (p Plan) Status(name string, now metav1.Time) v1alpha1.IPSubnetStatus {
 }
 
 func ready(g *ground) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonReady}
 	switch {
 	case g.DeletionTimestamp != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonDeleting, "no pool gets addresses any more"
+		return condition.False(v1alpha1.ConditionReady, reasonDeleting, "no pool gets addresses any more")
 	case g.problem != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonInvalid, condition.Problems(g.problem)
+		return condition.False(v1alpha1.ConditionReady, reasonInvalid, condition.Problems(g.problem))
 	}
-	return c
+	return condition.True(v1alpha1.ConditionReady, reasonReady, "")
 }
 
 func overlapping(g *ground) metav1.Condition {
@@ -77,23 +76,20 @@ func overlapping(g *ground) metav1.Condition {
 		parts = append(parts, "pools that people made have addresses of this IPSubnet, and keep them: "+condition.Few(g.drawn, ", "))
 	}
 	if len(parts) == 0 {
-		return metav1.Condition{Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: reasonNone}
+		return condition.False(v1alpha1.ConditionOverlapping, reasonNone, "")
 	}
-	return metav1.Condition{
-		Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionTrue, Reason: reasonShared, Message: strings.Join(parts, "; "),
-	}
+	return condition.True(v1alpha1.ConditionOverlapping, reasonShared, strings.Join(parts, "; "))
 }
 
 func exhausted(g *ground) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionExhausted, Status: metav1.ConditionFalse, Reason: reasonLeft}
 	switch {
 	case g.offered.Len() == 0:
-		c.Reason = reasonNone
+		return condition.False(v1alpha1.ConditionExhausted, reasonNone, "")
 	case g.free.Len() == 0:
-		c.Status, c.Reason = metav1.ConditionTrue, reasonNoLeft
-		c.Message = fmt.Sprintf("pools have all %d addresses: add addresses to ips, or end applications", g.offered.Len())
+		return condition.True(v1alpha1.ConditionExhausted, reasonNoLeft,
+			fmt.Sprintf("pools have all %d addresses: add addresses to ips, or end applications", g.offered.Len()))
 	}
-	return c
+	return condition.False(v1alpha1.ConditionExhausted, reasonLeft, "")
 }
 
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
