@@ -3,7 +3,6 @@
 package pool
 
 import (
-	"sync"
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -40,23 +39,12 @@ func interval(s size, agents, pools int) time.Duration {
 	return max(minInterval, cost, time.Duration(s.entries)*entryInterval)
 }
 
-// pace limits the passes over pools, and their publications. It is safe for concurrent use.
-type pace struct {
-	mu    sync.Mutex
-	pools map[string]*turns
-}
-
-// turns has the earliest times of a pool's next pass, publication and urgent publication.
-type turns struct{ look, ordinary, urgent time.Time }
-
-func newPace() *pace { return &pace{pools: map[string]*turns{}} }
-
 // look returns the time for which the next pass over a pool must wait. If it is 0, the pass may begin
 // and is recorded.
-func (p *pace) look(pool string, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.of(pool)
+func (n *notes) look(pool string, now time.Time) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := &n.of(pool).turns
 	if now.Before(t.look) {
 		return t.look.Sub(now)
 	}
@@ -65,10 +53,10 @@ func (p *pace) look(pool string, now time.Time) time.Duration {
 }
 
 // wait returns the time for which a pool's next publication must wait.
-func (p *pace) wait(pool string, urgent bool, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.of(pool)
+func (n *notes) wait(pool string, urgent bool, now time.Time) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := &n.of(pool).turns
 	if urgent {
 		return max(0, t.urgent.Sub(now))
 	}
@@ -76,10 +64,10 @@ func (p *pace) wait(pool string, urgent bool, now time.Time) time.Duration {
 }
 
 // published records a publication of the given size to the given number of agents.
-func (p *pace) published(pool string, s size, agents int, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t, cost := p.of(pool), interval(s, agents, p.busy(now))
+func (n *notes) published(pool string, s size, agents int, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t, cost := &n.of(pool).turns, interval(s, agents, n.busy(now))
 	if t.ordinary.Before(now) {
 		t.ordinary = now
 	}
@@ -87,29 +75,13 @@ func (p *pace) published(pool string, s size, agents int, now time.Time) {
 	t.urgent = t.ordinary.Add(-urgentAhead * cost)
 }
 
-// forget removes a pool that is gone.
-func (p *pace) forget(pool string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.pools, pool)
-}
-
 // busy returns the number of pools that published a short time ago and wait for their turn.
-func (p *pace) busy(now time.Time) int {
-	n := 0
-	for _, t := range p.pools {
-		if now.Before(t.ordinary) {
-			n++
+func (n *notes) busy(now time.Time) int {
+	busy := 0
+	for _, of := range n.pools {
+		if now.Before(of.turns.ordinary) {
+			busy++
 		}
 	}
-	return n
-}
-
-func (p *pace) of(pool string) *turns {
-	t := p.pools[pool]
-	if t == nil {
-		t = &turns{}
-		p.pools[pool] = t
-	}
-	return t
+	return busy
 }

@@ -39,7 +39,7 @@ func TestPublicationsArePaced(t *testing.T) {
 }
 
 func TestLooksArePaced(t *testing.T) {
-	p := newPace()
+	p := newNotes()
 	at := func(ms int) time.Time { return noon().Add(time.Duration(ms) * time.Millisecond) }
 	check.Equal(t, p.look("blue", at(0)), 0, "the first look waits")
 	got := p.look("blue", at(400))
@@ -53,7 +53,7 @@ func TestUrgentPublicationsGoAhead(t *testing.T) {
 	const agents, bytes = 1000, 10<<20/1000 - recordSize
 	cost := interval(size{bytes: bytes}, agents, 1).Round(100 * time.Millisecond)
 	check.Must(t, cost == 10*time.Second, "a publication costs %s", cost)
-	p := newPace()
+	p := newNotes()
 	p.published("blue", size{bytes: bytes}, agents, noon().Time)
 	check.Equal(t, p.wait("blue", false, noon().Time).Round(100*time.Millisecond), cost, "an ordinary publication waits")
 	second := func(n int) time.Time { return noon().Add(time.Duration(n) * time.Second) }
@@ -74,7 +74,7 @@ func TestUrgentPublicationsGoAhead(t *testing.T) {
 }
 
 func TestBusyPoolsShareThePace(t *testing.T) {
-	p := newPace()
+	p := newNotes()
 	for i := range 64 {
 		p.published(strconv.Itoa(i), size{bytes: 44}, 5000, noon().Time)
 	}

@@ -39,9 +39,7 @@ type Reconciler struct {
 	// Namespace of the agents.
 	Namespace string
 
-	cooling *cooling
-	pace    *pace
-	fewer   *fewer
+	notes *notes
 }
 
 // Reconcile updates the finalizer and the status of a pool.
@@ -49,9 +47,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	pool := &v1alpha1.IPPool{}
 	err := r.Client.Get(ctx, request.NamespacedName, pool)
 	if apierrors.IsNotFound(err) {
-		r.cooling.forget(request.Name)
-		r.pace.forget(request.Name)
-		r.fewer.forget(request.Name)
+		r.notes.forget(request.Name)
 		r.Metrics.ForgetPool(request.Name)
 		return ctrl.Result{}, nil
 	}
@@ -77,7 +73,7 @@ func (r *Reconciler) keep(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.Resu
 		}
 	}
 	// One pass covers a burst of leases.
-	if wait := r.pace.look(pool.Name, r.Clock.Now()); wait > 0 {
+	if wait := r.notes.look(pool.Name, r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	return r.publish(ctx, pool)
@@ -114,14 +110,14 @@ func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.IPPool) (done b
 // for the time at which the status may be published, or the next address has cooled down.
 func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.Result, error) {
 	now := r.Clock.Now()
-	cooling, nextOver := r.cooling.of(pool.Name, pool.Cooldown(), now)
+	cooling, nextOver := r.notes.cooling(pool.Name, pool.Cooldown(), now)
 	facts, err := r.facts(ctx, pool)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	facts.Cooling, facts.Now = cooling, metav1.NewTime(now)
 	var untilFewer time.Duration
-	facts.Agents, untilFewer = r.fewer.agents(pool.Name, int(pool.Status.Agents), facts.Agents, now)
+	facts.Agents, untilFewer = r.notes.agents(pool.Name, int(pool.Status.Agents), facts.Agents, now)
 	report := NewReport(facts)
 	r.Metrics.SetPool(pool.Name, report)
 
@@ -133,14 +129,14 @@ func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.R
 	if equality.Semantic.DeepEqual(old, report.Status) {
 		return result, nil
 	}
-	if wait := r.pace.wait(pool.Name, isUrgent(old, report.Status), now); wait > 0 {
+	if wait := r.notes.wait(pool.Name, isUrgent(old, report.Status), now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	pool.Status = report.Status
 	if err := r.Client.Status().Update(ctx, pool); err != nil {
 		return ctrl.Result{}, fmt.Errorf("publish status of pool %s: %w", pool.Name, err)
 	}
-	r.pace.published(pool.Name, sizeOf(pool), facts.Agents, now)
+	r.notes.published(pool.Name, sizeOf(pool), facts.Agents, now)
 	for _, e := range condition.Events(old.Conditions, report.Status.Conditions, reasonDeleting, reasonDisabled) {
 		r.Events.Eventf(pool, nil, e.Type, e.Reason, "Publish", "%s", e.Note)
 	}

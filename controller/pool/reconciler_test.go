@@ -48,7 +48,7 @@ func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &Reconciler{
 		Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Clock: clock, Namespace: "system",
-		cooling: newCooling(), pace: newPace(), fewer: newFewer(),
+		notes: newNotes(),
 	}
 	look := func(after time.Duration, want int64) ctrl.Result {
 		t.Helper()

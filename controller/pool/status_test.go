@@ -103,25 +103,25 @@ func TestAnUnchangedWorldHasAnUnchangedStatus(t *testing.T) {
 
 func TestFreedAddressesCoolDown(t *testing.T) {
 	first, second := netip.MustParseAddr("10.6.0.9"), netip.MustParseAddr("10.6.0.4")
-	c := newCooling()
-	c.add("blue", first, noon().Time)
-	c.add("blue", second, noon().Add(10*time.Second))
+	c := newNotes()
+	c.cool("blue", first, noon().Time)
+	c.cool("blue", second, noon().Add(10*time.Second))
 
-	addrs, next := c.of("blue", 30*time.Second, noon().Add(20*time.Second))
+	addrs, next := c.cooling("blue", 30*time.Second, noon().Add(20*time.Second))
 	if !slices.Equal(addrs, []netip.Addr{second, first}) || !next.Equal(noon().Add(30*time.Second)) {
 		t.Errorf("cooling %v until %v", addrs, next)
 	}
-	addrs, _ = c.of("blue", 30*time.Second, noon().Add(30*time.Second))
+	addrs, _ = c.cooling("blue", 30*time.Second, noon().Add(30*time.Second))
 	if !slices.Equal(addrs, []netip.Addr{second}) {
 		t.Errorf("after 30 s: %v", addrs)
 	}
-	if addrs, next = c.of("green", 30*time.Second, noon().Time); len(addrs) != 0 || !next.IsZero() {
+	if addrs, next = c.cooling("green", 30*time.Second, noon().Time); len(addrs) != 0 || !next.IsZero() {
 		t.Errorf("another pool: %v until %v", addrs, next)
 	}
 }
 
 func TestFewerAgentsAreToldOfOnceTheyAreNotMerelyReplaced(t *testing.T) {
-	f, now := newFewer(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f, now := newNotes(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, step := range []struct {
 		name          string
 		after         time.Duration
@@ -170,7 +170,7 @@ func TestEachAgentThatIsGoneHasTheWholeTimeToComeBack(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f, now := newFewer(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			f, now := newNotes(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			for i, s := range row.steps {
 				now = now.Add(s.after)
 				if agents, wait := f.agents("blue", s.said, s.counted, now); agents != s.agents || wait != s.wait {

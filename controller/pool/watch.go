@@ -30,7 +30,7 @@ const workers = 4
 
 // SetupWithManager registers the reconciler and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.cooling, r.pace, r.fewer = newCooling(), newPace(), newFewer()
+	r.notes = newNotes()
 	all := handler.EnqueueRequestsFromMapFunc(r.allPools)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pool").
@@ -64,7 +64,7 @@ func (r *Reconciler) leaseEvents() handler.EventHandler {
 			lease := e.Object.(*v1alpha1.IPLease)
 			// No host has used a Warm address, so no neighbour cache has it.
 			if a := lease.Spec.Addr(); a.IsValid() && lease.Spec.State != v1alpha1.StateWarm {
-				r.cooling.add(lease.Spec.Pool, a, r.Clock.Now())
+				r.notes.cool(lease.Spec.Pool, a, r.Clock.Now())
 			}
 			wake(lease, q)
 		},
