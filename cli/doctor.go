@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,11 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/fault"
 	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/internal/diagnosis"
@@ -37,9 +35,9 @@ var errFaults = errors.New("there are faults")
 
 // diagnosed is the answer of doctor.
 type diagnosed struct {
-	Nodes  int     `json:"nodes"`
-	Asked  int     `json:"agentsAsked"`
-	Faults []fault `json:"faults"`
+	Nodes  int           `json:"nodes"`
+	Asked  int           `json:"agentsAsked"`
+	Faults []fault.Fault `json:"faults"`
 }
 
 func (s *session) doctor() *cobra.Command {
@@ -50,24 +48,15 @@ func (s *session) doctor() *cobra.Command {
 Each agent is asked about its node, and asks the wire for the gateways of its pools and for a pod of
 another node. This needs the right to create pods/exec in the namespace of Fenceline. Without it, the rest is
 still examined. The exit code is 1 if there are faults.`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := s.open()
-			if err != nil {
-				return err
-			}
-			e, err := examine(c.Context(), cl, time.Now())
-			if err != nil {
-				return err
-			}
-			d := diagnosed{Nodes: len(e.nodes), Asked: len(e.reports), Faults: append([]fault{}, e.faults()...)}
-			defer s.sayUnread(cl)
-			err = s.print(d, func(w paper) {
-				for _, f := range d.Faults {
-					w.say("", 4, s.colour("31", f.Object+":")+" "+f.What)
-					w.say("    ", 4, f.Do)
+		RunE: func(c *cobra.Command, args []string) error {
+			var d diagnosed
+			err := answers(s, func(ctx context.Context, cl *cluster.Cluster, _ []string) (diagnosed, error) {
+				e, err := examine(ctx, cl, time.Now())
+				if err == nil {
+					d = diagnosed{Nodes: len(e.Nodes), Asked: len(e.Reports), Faults: e.Faults()}
 				}
-				fmt.Fprintf(w, "%s. %s, %s asked.\n", grid.Count(len(d.Faults), "fault"), grid.Count(d.Nodes, "node"), grid.Count(d.Asked, "agent"))
-			})
+				return d, err
+			}, s.writeDiagnosed)(c, args)
 			if err == nil && len(d.Faults) > 0 {
 				err = errFaults
 			}
@@ -76,54 +65,60 @@ still examined. The exit code is 1 if there are faults.`,
 	}
 }
 
+func (s *session) writeDiagnosed(w paper, d diagnosed) {
+	for _, f := range d.Faults {
+		w.say("", 4, s.colour("31", f.Object+":")+" "+f.What)
+		w.say("    ", 4, f.Do)
+	}
+	fmt.Fprintf(w, "%s. %s, %s asked.\n", grid.Count(len(d.Faults), "fault"), grid.Count(d.Nodes, "node"), grid.Count(d.Asked, "agent"))
+}
+
+// examination reads a cluster, and asks its agents.
+type examination struct {
+	*cluster.Cluster
+	found *fault.Cluster
+}
+
 // examine reads everything that the checks need.
-func examine(ctx context.Context, c *cluster.Cluster, now time.Time) (*examined, error) {
-	e := &examined{now: now, namespace: c.Namespace}
+func examine(ctx context.Context, c *cluster.Cluster, now time.Time) (*fault.Cluster, error) {
+	e := examination{c, &fault.Cluster{Now: now, Namespace: c.Namespace}}
 	server, err := c.Kube.Discovery().ServerVersion()
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	e.server = server.GitVersion
+	e.found.Server = server.GitVersion
 	var nodes corev1.NodeList
 	var pools v1alpha1.IPPoolList
 	var leases v1alpha1.IPLeaseList
-	for _, l := range []struct {
-		list client.ObjectList
-		name string
-	}{{&nodes, "nodes"}, {&pools, "pools"}, {&leases, "leases"}} {
-		if err := c.MayLack(l.name, c.List(ctx, l.list)); err != nil {
-			return nil, fmt.Errorf("list %s: %w", l.name, err)
+	err = errors.Join(c.MayList(ctx, "nodes", &nodes), c.MayList(ctx, "pools", &pools), c.MayList(ctx, "leases", &leases))
+	if err != nil {
+		return nil, err
+	}
+	e.found.Nodes, e.found.Pools, e.found.Leases = nodes.Items, pools.Items, leases.Items
+	if e.found.Agents, e.found.Controllers, err = c.Programs(ctx); err != nil {
+		return nil, err
+	}
+	for _, read := range []func(context.Context) error{e.readServices, e.readPods, e.askAgents} {
+		if err := read(ctx); err != nil {
+			return nil, err
 		}
 	}
-	e.nodes, e.pools, e.leases = nodes.Items, pools.Items, leases.Items
-	if e.agents, err = c.Agents(ctx); c.MayLack("pods of namespace "+c.Namespace, err) != nil {
-		return nil, err
-	}
-	if e.controllers, err = c.Controllers(ctx); c.MayLack("pods of namespace "+c.Namespace, err) != nil {
-		return nil, err
-	}
-	if err := e.readServices(ctx, c); err != nil {
-		return nil, err
-	}
-	if err := e.readPods(ctx, c); err != nil {
-		return nil, err
-	}
-	return e, e.askAgents(ctx, c)
+	return e.found, nil
 }
 
 // readServices reads the ranges of ClusterIPs. A server without such objects says nothing here.
-func (e *examined) readServices(ctx context.Context, c *cluster.Cluster) error {
-	all, err := c.Kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+func (e examination) readServices(ctx context.Context) error {
+	all, err := e.Kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil // Kubernetes 1.32 has no such objects
 	}
-	if err = c.MayLack("ServiceCIDRs", err); err != nil {
+	if err = e.MayLack("ServiceCIDRs", err); err != nil {
 		return fmt.Errorf("list ServiceCIDRs: %w", err)
 	}
 	for i := range all.Items {
 		for _, cidr := range all.Items[i].Spec.CIDRs {
 			if p, err := netip.ParsePrefix(cidr); err == nil {
-				e.services = append(e.services, p)
+				e.found.Services = append(e.found.Services, p)
 			}
 		}
 	}
@@ -132,71 +127,57 @@ func (e *examined) readServices(ctx context.Context, c *cluster.Cluster) error {
 
 // readPods finds pods with a hostPort on the chart's network, whether that network serves it, and
 // annotations that nobody reads.
-func (e *examined) readPods(ctx context.Context, c *cluster.Cluster) error {
-	w := whyFor{c: c}
+func (e examination) readPods(ctx context.Context) error {
+	w := whyFor{c: e.Cluster}
 	config, known, err := w.configOf(ctx, "")
 	if err != nil {
 		return err
 	}
-	e.mapsPorts = !known || strings.Contains(config, "portMappings")
-	read := func(what string, list pager.ListPageFunc, each func(runtime.Object)) error {
-		err := pager.New(list).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-			each(o)
-			return nil
-		})
-		if err = c.MayLack(what, err); err != nil {
-			return fmt.Errorf("list %s: %w", what, err)
-		}
+	e.found.MapsPorts = !known || strings.Contains(config, "portMappings")
+	pods := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
+		return e.Kube.CoreV1().Pods("").List(ctx, o)
+	}))
+	err = pods.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		e.found.SawPod(o.(*corev1.Pod))
 		return nil
+	})
+	if err = e.MayLack("pods of all namespaces", err); err != nil {
+		return fmt.Errorf("list pods of all namespaces: %w", err)
 	}
-	return errors.Join(
-		read("pods of all namespaces", pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
-			return c.Kube.CoreV1().Pods("").List(ctx, o)
-		}), func(o runtime.Object) { e.sawPod(o.(*corev1.Pod)) }),
-		read("namespaces", pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
-			return c.Kube.CoreV1().Namespaces().List(ctx, o)
-		}), func(o runtime.Object) {
-			ns := o.(*corev1.Namespace)
-			e.unread = append(e.unread, ipam.Unread(ipam.Request{Pod: ipam.Pod{Namespace: ns.Name}, NamespaceAnnotations: ns.Annotations})...)
-		}),
-	)
-}
-
-func (e *examined) sawPod(pod *corev1.Pod) {
-	if pod.Spec.HostNetwork {
-		return
+	namespaces := &metav1.PartialObjectMetadataList{}
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := e.MayList(ctx, "namespaces", namespaces); err != nil {
+		return err
 	}
-	e.unread = append(e.unread, ipam.Unread(ipam.Request{Pod: ipam.Pod{Namespace: pod.Namespace, Name: pod.Name, Annotations: pod.Annotations}})...)
-	for _, container := range pod.Spec.Containers {
-		if slices.ContainsFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 }) {
-			e.hostPorts = append(e.hostPorts, pod.Namespace+"/"+pod.Name)
-			return
-		}
+	for i := range namespaces.Items {
+		e.found.SawNamespace(namespaces.Items[i].Name, namespaces.Items[i].Annotations)
 	}
+	return nil
 }
 
 // askAgents asks the Ready agents about their nodes.
-func (e *examined) askAgents(ctx context.Context, c *cluster.Cluster) error {
+func (e examination) askAgents(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(agentsAtOnce)
 	var mu sync.Mutex
-	for i := range e.agents {
-		agent := &e.agents[i]
+	for i := range e.found.Agents {
+		agent := &e.found.Agents[i]
 		if !agents.IsAlive(agent) {
 			continue
 		}
 		group.Go(func() error {
 			asked := time.Now()
-			report, err := c.Diagnose(ctx, agent.Name, diagnosis.Request{Questions: questionsFor(agent.Spec.NodeName, e.pools, e.leases)})
+			report, err := e.Diagnose(ctx, agent.Name, diagnosis.Request{Questions: questionsFor(agent.Spec.NodeName, e.found.Pools, e.found.Leases)})
+			err = e.MayLack("the answer of agent "+agent.Name+" (create pods/exec)", err)
 			mu.Lock()
 			defer mu.Unlock()
-			if err = c.MayLack("the answer of agent "+agent.Name+" (create pods/exec)", err); err != nil {
-				e.silent = append(e.silent, fault{"node " + agent.Spec.NodeName, "its agent does not answer: " + err.Error(),
-					"look at its log, and whether it is of this release: kubectl logs " + agent.Name + " -n " + c.Namespace})
-				return nil
-			}
-			if report != nil {
-				e.reports = append(e.reports, answered{*report, asked})
+			if err != nil {
+				e.found.Silent = append(e.found.Silent, fault.Fault{
+					Object: "node " + agent.Spec.NodeName, What: "its agent does not answer: " + err.Error(),
+					Do: "look at its log, and whether it is of this release: kubectl logs " + agent.Name + " -n " + e.Namespace,
+				})
+			} else if report != nil {
+				e.found.Reports = append(e.found.Reports, fault.Report{Report: *report, Asked: asked})
 			}
 			return nil
 		})

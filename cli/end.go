@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -18,8 +19,10 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/grid"
+	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
@@ -58,8 +61,8 @@ func policyOf(ctx context.Context, c *cluster.Cluster) (reclaim.Policy, error) {
 	known := flag.NewFlagSet("", flag.ContinueOnError)
 	policy.AddFlags(known)
 	var all appsv1.DeploymentList
-	err := c.List(ctx, &all, client.InNamespace(c.Namespace), cluster.Labels("controller"))
-	if err = c.MayLack("Deployments of namespace "+c.Namespace, err); err != nil {
+	err := c.MayList(ctx, "Deployments of namespace "+c.Namespace, &all, client.InNamespace(c.Namespace), agents.Labels("controller"))
+	if err != nil {
 		return policy, fmt.Errorf("read the flags of the controller: %w", err)
 	}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -87,7 +90,7 @@ func (st story) write(w paper, now time.Time) {
 		return
 	}
 	spec := &st.Lease.Spec
-	fmt.Fprintf(w, "%s is %s", head, inWords(string(st.State)))
+	fmt.Fprintf(w, "%s is %s", head, inWords(st.State))
 	if spec.Reason != "" && string(spec.Reason) != string(st.State) {
 		fmt.Fprintf(w, " (%s)", spec.Reason)
 	}
@@ -97,7 +100,7 @@ func (st story) write(w paper, now time.Time) {
 	}
 	say("Pool", "%s", spec.Pool)
 	if h := spec.Holder; h != nil {
-		say("Holder", "pod %s/%s, interface %s, MAC %s", h.Namespace, h.Pod, orNone(h.Interface), orNone(h.MAC))
+		say("Holder", "pod %s/%s, interface %s, MAC %s", h.Namespace, h.Pod, cmp.Or(h.Interface, "unknown"), cmp.Or(h.MAC, "unknown"))
 		if h.OwnerKind != "" {
 			say("Owner", "%s %s", h.OwnerKind, h.OwnerName)
 		}
@@ -116,7 +119,7 @@ func (st story) write(w paper, now time.Time) {
 		say(name, "%s", at)
 	}
 	if p := spec.Previous; p != nil {
-		say("Taken from", "MAC %s on node %s at %s, because of %s", orNone(p.MAC), orNone(p.Node), p.Since.UTC().Format(time.RFC3339), p.Reason)
+		say("Taken from", "MAC %s on node %s at %s, because of %s", cmp.Or(p.MAC, "unknown"), cmp.Or(p.Node, "unknown"), p.Since.UTC().Format(time.RFC3339), p.Reason)
 	}
 	if x := spec.Conflict; x != nil {
 		say("Conflict", "MAC %s was heard by the %s, %s, last %s ago", x.MAC, x.Source, grid.Count(int(x.Count), "time"), age(now, x.LastSeen.Time))
@@ -148,24 +151,10 @@ func (e end) sentence(now time.Time) string {
 	return "the controller frees it now: " + why
 }
 
-// inWords returns a state in lower case words.
-func inWords(state string) string {
-	var b strings.Builder
-	for i, r := range state {
-		if i > 0 && r >= 'A' && r <= 'Z' {
-			b.WriteByte(' ')
-		}
-		b.WriteRune(r)
-	}
-	if state == "Conflict" {
+// inWords returns the state of a lease in a sentence.
+func inWords(s inventory.State) string {
+	if s == inventory.Conflict {
 		return "in conflict"
 	}
-	return strings.ToLower(b.String())
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "unknown"
-	}
-	return text
+	return strings.ToLower(string(s))
 }

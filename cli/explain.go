@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,25 +38,16 @@ func (s *session) explain() *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain ADDRESS", Short: "Tell who has an address, why, and what will end it", Args: cobra.ExactArgs(1),
 		Example: "  kubectl fenceline explain 10.0.0.7\n  kubectl fenceline explain storage.10.0.0.7   # on the network storage",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := s.open()
-			if err != nil {
-				return err
-			}
-			stories, err := explain(c.Context(), cl, args[0], history)
-			if err != nil {
-				return err
-			}
-			defer s.sayUnread(cl)
-			return s.print(stories, func(w paper) {
-				for i, st := range stories {
-					if i > 0 {
-						fmt.Fprintln(w)
-					}
-					st.write(w, time.Now())
+		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) ([]story, error) {
+			return explain(ctx, c, args[0], history)
+		}, func(w paper, stories []story) {
+			for i, st := range stories {
+				if i > 0 {
+					fmt.Fprintln(w)
 				}
-			})
-		},
+				st.write(w, time.Now())
+			}
+		}),
 	}
 	c.Flags().BoolVar(&history, "history", true, "read events and the audit lines in the logs of Fenceline's pods")
 	return c
@@ -100,28 +92,15 @@ func parseAsked(asked string) (network string, addr netip.Addr, err error) {
 
 // networksOf returns the network that was asked for, or else all networks with the address in a subnet.
 func networksOf(pools []v1alpha1.IPPool, addr netip.Addr, asked string) []string {
-	networks := []string{asked}
-	if asked != "" {
-		return networks
+	var networks []string
+	for _, p := range poolsWith(pools, addr) {
+		networks = append(networks, p.Spec.Network)
 	}
-	seen := map[string]bool{"": true}
-	inDefault := false
-	for i := range pools {
-		subnet, err := poolset.Subnet(&pools[i])
-		if err != nil || !subnet.Contains(addr) {
-			continue
-		}
-		n := pools[i].Spec.Network
-		inDefault = inDefault || n == ""
-		if !seen[n] {
-			seen[n] = true
-			networks = append(networks, n)
-		}
+	if asked != "" || len(networks) == 0 {
+		return []string{asked}
 	}
-	if !inDefault && len(networks) > 1 {
-		return networks[1:]
-	}
-	return networks
+	slices.Sort(networks)
+	return slices.Compact(networks)
 }
 
 func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr) (story, error) {
@@ -143,8 +122,8 @@ func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, netw
 // unleased tells why an address has no lease.
 func (st *story) unleased(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, addr netip.Addr) error {
 	var reservations v1alpha1.ReservedIPList
-	if err := c.MayLack("ReservedIPs", c.List(ctx, &reservations)); err != nil {
-		return fmt.Errorf("list ReservedIPs: %w", err)
+	if err := c.MayList(ctx, "ReservedIPs", &reservations); err != nil {
+		return err
 	}
 	st.State, st.Free = inventory.Outside, "No pool of this network has it in its subnet."
 	for i := range pools {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/internal/inventory"
 )
 
 // errUnconfirmed ends the command if a person does not confirm.
@@ -66,8 +67,8 @@ and the right to delete pods in the namespace of its holder.`,
 }
 
 func ofHolder(l *v1alpha1.IPLease) string {
-	if h := l.Spec.Holder; h != nil && h.Pod != "" {
-		return fmt.Sprintf(", held by pod %s/%s", h.Namespace, h.Pod)
+	if pod := inventory.PodOf(&l.Spec); pod != "" {
+		return ", held by " + pod
 	}
 	return ""
 }

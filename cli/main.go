@@ -69,3 +69,20 @@ func (s *session) open() (*cluster.Cluster, error) {
 	config.UserAgent = "kubectl-fenceline/" + version.String()
 	return cluster.Open(config, s.fenceline)
 }
+
+// answers returns the action of a command that reads the cluster, and prints what it has read: for people
+// by write.
+func answers[T any](s *session, read func(context.Context, *cluster.Cluster, []string) (T, error), write func(paper, T)) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		cl, err := s.open()
+		if err != nil {
+			return err
+		}
+		answer, err := read(c.Context(), cl, args)
+		if err != nil {
+			return err
+		}
+		defer s.sayUnread(cl)
+		return s.print(answer, func(p paper) { write(p, answer) })
+	}
+}

@@ -77,8 +77,8 @@ func readPool(ctx context.Context, c *cluster.Cluster, name string) (*inventory.
 		return nil, err
 	}
 	var reservations v1alpha1.ReservedIPList
-	if err := c.MayLack("ReservedIPs", c.List(ctx, &reservations)); err != nil {
-		return nil, fmt.Errorf("list ReservedIPs: %w", err)
+	if err := c.MayList(ctx, "ReservedIPs", &reservations); err != nil {
+		return nil, err
 	}
 	p, err := inventory.Of(pool, leases, reservations.Items)
 	if err != nil {

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,32 +48,23 @@ type moment struct {
 
 // pastOf returns events and audit lines about an address, the oldest first.
 func pastOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error) {
-	past := []moment{}
-	add := func(namespace, field, value string) error {
-		var events eventsv1.EventList
-		err := c.List(ctx, &events, client.InNamespace(namespace),
-			client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(field, value)})
-		if err = c.MayLack("events of namespace "+namespace, err); err != nil {
-			return fmt.Errorf("list events: %w", err)
-		}
-		for i := range events.Items {
-			if e := &events.Items[i]; e.Regarding.Kind == "IPLease" || strings.Contains(e.Note, st.Address) {
-				past = append(past, moment{lastOf(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
-			}
-		}
-		return nil
+	isAbout := func(e *eventsv1.Event) bool {
+		return e.Regarding.Kind == "IPLease" || strings.Contains(e.Note, st.Address)
 	}
 	name := st.Address
 	if st.Lease != nil {
 		name = st.Lease.Name
 	}
-	if err := add(corev1.NamespaceDefault, "regarding.name", name); err != nil {
+	past, err := eventsOf(ctx, c, corev1.NamespaceDefault, name, isAbout)
+	if err != nil {
 		return nil, err
 	}
 	if st.Lease != nil && st.Lease.Spec.Holder != nil && st.Lease.Spec.Holder.Pod != "" {
-		if err := add(st.Lease.Spec.Holder.Namespace, "regarding.name", st.Lease.Spec.Holder.Pod); err != nil {
+		ofPod, err := eventsOf(ctx, c, st.Lease.Spec.Holder.Namespace, st.Lease.Spec.Holder.Pod, isAbout)
+		if err != nil {
 			return nil, err
 		}
+		past = append(past, ofPod...)
 	}
 	lines, err := auditOf(ctx, c, st)
 	if err != nil {
@@ -81,6 +73,20 @@ func pastOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error)
 	past = append(past, lines...)
 	slices.SortStableFunc(past, func(a, b moment) int { return a.Time.Compare(b.Time) })
 	return past, nil
+}
+
+// eventsOf returns the events about the objects of a name that are wanted.
+func eventsOf(ctx context.Context, c *cluster.Cluster, namespace, name string, want func(*eventsv1.Event) bool) ([]moment, error) {
+	var events eventsv1.EventList
+	err := c.MayList(ctx, "events of namespace "+namespace, &events, client.InNamespace(namespace),
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("regarding.name", name)})
+	said := []moment{}
+	for i := range events.Items {
+		if e := &events.Items[i]; want(e) {
+			said = append(said, moment{lastOf(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
+		}
+	}
+	return said, err
 }
 
 // lastOf returns the time at which an event was last seen.
@@ -97,12 +103,8 @@ func lastOf(e *eventsv1.Event) time.Time {
 // auditOf returns the audit lines about an address in the logs of the controller, and of the agents
 // that had to do with it: all of them, if there is no lease.
 func auditOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error) {
-	agents, err := c.Agents(ctx)
-	if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
-		return nil, err
-	}
-	controllers, err := c.Controllers(ctx)
-	if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
+	agents, controllers, err := c.Programs(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if st.Lease != nil {
@@ -123,15 +125,11 @@ func auditOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error
 			defer cancel()
 			defer func() {
 				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					mu.Lock()
-					defer mu.Unlock()
 					c.NoAnswer("log of " + sourceOf(pod))
 				}
 			}()
 			log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
 			if apierrors.IsForbidden(err) {
-				mu.Lock()
-				defer mu.Unlock()
 				return c.MayLack("logs of namespace "+c.Namespace, err)
 			}
 			if err != nil {
@@ -185,9 +183,9 @@ func auditLines(log io.Reader, source, address string) []moment {
 			pod = "no pod"
 		}
 		if source != "agent "+l.Node { // the agent that verifies is not that of the holder
-			pod += " on node " + orNone(l.Node)
+			pod += " on node " + cmp.Or(l.Node, "unknown")
 		}
-		text := fmt.Sprintf("%s, MAC %s, token %d", pod, orNone(l.MAC), l.Token)
+		text := fmt.Sprintf("%s, MAC %s, token %d", pod, cmp.Or(l.MAC, "unknown"), l.Token)
 		if l.Reason != "" {
 			text = l.Reason + ": " + text
 		}

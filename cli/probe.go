@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,19 +36,11 @@ func (s *session) probe() *cobra.Command {
 The agent sends up to five probes (ARP, or neighbour solicitations of duplicate address detection), which
 claim no address. It runs on a node that has pods of the pool, but not the holder of the address.`,
 		Example: "  kubectl fenceline probe 10.0.0.7\n  kubectl fenceline probe 10.0.0.7 --node n1 --parent eth1.100",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := s.open()
-			if err != nil {
-				return err
-			}
-			answer, err := probe(c.Context(), cl, args[0], node, parent)
-			if err != nil {
-				return err
-			}
-			return s.print(answer, func(w paper) {
-				w.say("", 2, fmt.Sprintf("Node %s asked for %s on %s: %s", answer.Node, answer.Address, answer.Question.Parent, answer.Verdict))
-			})
-		},
+		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) (probed, error) {
+			return probe(ctx, c, args[0], node, parent)
+		}, func(w paper, p probed) {
+			w.say("", 2, fmt.Sprintf("Node %s asked for %s on %s: %s", p.Node, p.Address, p.Question.Parent, p.Verdict))
+		}),
 	}
 	c.Flags().StringVar(&node, "node", "", "node whose agent asks")
 	c.Flags().StringVar(&parent, "parent", "", "parent interface on that node")
@@ -68,14 +59,24 @@ func probe(ctx context.Context, c *cluster.Cluster, asked, node, parent string) 
 	if err := c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease); client.IgnoreNotFound(err) != nil {
 		return probed{}, fmt.Errorf("read the lease of %s: %w", addr, err)
 	}
+	all, err := c.Agents(ctx)
+	if err != nil {
+		return probed{}, err
+	}
+	ready := map[string]string{} // by node
+	for i := range all {
+		if agents.IsAlive(&all[i]) {
+			ready[all[i].Spec.NodeName] = all[i].Name
+		}
+	}
 	if node == "" {
-		if node, parent, err = placeToAsk(ctx, c, network, addr, lease); err != nil {
+		if node, parent, err = placeToAsk(ctx, c, network, addr, lease, ready); err != nil {
 			return probed{}, err
 		}
 	}
-	pod, err := agentOf(ctx, c, node)
-	if err != nil {
-		return probed{}, err
+	pod := ready[node]
+	if pod == "" {
+		return probed{}, fmt.Errorf("node %s has no Ready agent in namespace %s", node, c.Namespace)
 	}
 	report, err := c.Diagnose(ctx, pod, diagnosis.Request{Questions: []diagnosis.Question{{Address: addr, Parent: parent}}})
 	if err != nil {
@@ -94,55 +95,46 @@ func probe(ctx context.Context, c *cluster.Cluster, asked, node, parent string) 
 	return p, nil
 }
 
-// placeToAsk returns a node with a pod in the subnet of an address, and the pod's parent. The node of the
-// address's own holder comes last, because its kernel does not hear its own frames.
-func placeToAsk(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease) (node, parent string, err error) {
-	names, err := poolsWith(ctx, c, network, addr)
-	if err != nil {
-		return "", "", err
+// placeToAsk returns a node with a Ready agent and a pod in the subnet of an address, and the pod's
+// parent. The node of the address's own holder comes last, because its kernel does not hear its own
+// frames.
+func placeToAsk(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, ready map[string]string) (node, parent string, err error) {
+	var pools v1alpha1.IPPoolList
+	if err := c.List(ctx, &pools); err != nil {
+		return "", "", fmt.Errorf("list pools: %w", err)
 	}
-	var places []place
-	for _, pool := range names {
-		leases, err := leasesOf(ctx, c, "spec.pool", pool)
+	for _, pool := range poolsWith(pools.Items, addr) {
+		if pool.Spec.Network != network {
+			continue
+		}
+		leases, err := leasesOf(ctx, c, "spec.pool", pool.Name)
 		if err != nil {
 			return "", "", err
 		}
 		for i := range leases {
-			if l := &leases[i]; l.Spec.State != v1alpha1.StateQuarantined && l.Spec.Parent != "" {
-				places = append(places, place{Node: l.Spec.NodeName, Parent: l.Spec.Parent})
+			l := &leases[i].Spec
+			if l.State == v1alpha1.StateQuarantined || l.Parent == "" || ready[l.NodeName] == "" {
+				continue
+			}
+			if node, parent = l.NodeName, l.Parent; node != lease.Spec.NodeName {
+				return node, parent, nil
 			}
 		}
 	}
-	isOwn := func(p place) bool { return p.Node == lease.Spec.NodeName }
-	slices.SortStableFunc(places, func(a, b place) int {
-		switch {
-		case isOwn(a) == isOwn(b):
-			return 0
-		case isOwn(a):
-			return 1
-		}
-		return -1
-	})
-	for _, p := range places {
-		if _, err := agentOf(ctx, c, p.Node); err == nil {
-			return p.Node, p.Parent, nil
-		}
+	if node == "" {
+		err = fmt.Errorf("no node with a Ready agent has a pod of the pool of %s: name a node and its parent with --node and --parent", addr)
 	}
-	return "", "", fmt.Errorf("no node with a Ready agent has a pod of the pool of %s: name a node and its parent with --node and --parent", addr)
+	return node, parent, err
 }
 
-// agentOf returns the name of the Ready agent of a node.
-func agentOf(ctx context.Context, c *cluster.Cluster, node string) (string, error) {
-	all, err := c.Agents(ctx)
-	if err != nil {
-		return "", err
-	}
-	for i := range all {
-		if all[i].Spec.NodeName == node && agents.IsAlive(&all[i]) {
-			return all[i].Name, nil
+// poolsWith returns the pools that have an address in their subnets.
+func poolsWith(pools []v1alpha1.IPPool, addr netip.Addr) (with []*v1alpha1.IPPool) {
+	for i := range pools {
+		if subnet, err := poolset.Subnet(&pools[i]); err == nil && subnet.Contains(addr) {
+			with = append(with, &pools[i])
 		}
 	}
-	return "", fmt.Errorf("node %s has no Ready agent in namespace %s", node, c.Namespace)
+	return with
 }
 
 // verdict says what an answer means.
@@ -163,19 +155,4 @@ func verdict(p probed, lease *v1alpha1.IPLease) string {
 		return fmt.Sprintf("%s answers, which is not its holder, pod %s/%s with %s: a conflict", p.MAC, h.Namespace, h.Pod, h.MAC)
 	}
 	return p.MAC + " answers"
-}
-
-// poolsWith returns the pools of a network that have an address in their subnets.
-func poolsWith(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr) (names []string, err error) {
-	var pools v1alpha1.IPPoolList
-	if err := c.List(ctx, &pools); err != nil {
-		return nil, fmt.Errorf("list pools: %w", err)
-	}
-	for i := range pools.Items {
-		subnet, err := poolset.Subnet(&pools.Items[i])
-		if err == nil && pools.Items[i].Spec.Network == network && subnet.Contains(addr) {
-			names = append(names, pools.Items[i].Name)
-		}
-	}
-	return names, nil
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/fault"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/condition"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/inventory"
 )
@@ -60,23 +61,11 @@ type trouble struct {
 func (s *session) status() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show pools, leases, faulty nodes, and what waits and why", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := s.open()
-			if err != nil {
-				return err
-			}
-			now := time.Now()
-			st, err := readState(c.Context(), cl, now)
-			if err != nil {
-				return err
-			}
-			defer s.sayUnread(cl)
-			return s.print(st, func(p paper) { s.writeState(p, st, now) })
-		},
+		RunE: answers(s, readState, func(p paper, st state) { s.writeState(p, st, time.Now()) }),
 	}
 }
 
-func readState(ctx context.Context, c *cluster.Cluster, now time.Time) (state, error) {
+func readState(ctx context.Context, c *cluster.Cluster, _ []string) (state, error) {
 	st := state{Pools: []poolLine{}, Leases: map[inventory.State]int{}, Faults: []trouble{}, Waits: []trouble{}}
 	var pools v1alpha1.IPPoolList
 	if err := c.List(ctx, &pools); err != nil {
@@ -93,9 +82,9 @@ func readState(ctx context.Context, c *cluster.Cluster, now time.Time) (state, e
 		l := &leases.Items[i]
 		st.Leases[inventory.OfLease(l)]++
 		if l.Spec.State == v1alpha1.StateQuarantined {
-			st.Waits = append(st.Waits, trouble{"address " + l.Spec.Address, string(l.Spec.Reason), l.Spec.Since.Time, whyQuarantined(l)})
+			st.Waits = append(st.Waits, trouble{"address " + l.Spec.Address, string(l.Spec.Reason), l.Spec.Since.Time, fault.WhyQuarantined(l)})
 		} else if l.Spec.Conflict != nil {
-			st.Faults = append(st.Faults, trouble{"address " + l.Spec.Address, string(inventory.Conflict), l.Spec.Conflict.LastSeen.Time, disputed(l)})
+			st.Faults = append(st.Faults, trouble{"address " + l.Spec.Address, string(inventory.Conflict), l.Spec.Conflict.LastSeen.Time, fault.Disputed(l)})
 		}
 	}
 	if err := st.readSubnets(ctx, c); err != nil {
@@ -105,15 +94,15 @@ func readState(ctx context.Context, c *cluster.Cluster, now time.Time) (state, e
 		return st, err
 	}
 	var events eventsv1.EventList
-	if err := c.MayLack("events", c.List(ctx, &events)); err != nil {
-		return st, fmt.Errorf("list events: %w", err)
+	if err := c.MayList(ctx, "events", &events); err != nil {
+		return st, err
 	}
 	var pods podview.PodList
 	pending := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))}
-	if err := c.MayLack("pods of all namespaces", c.List(ctx, &pods, pending)); err != nil {
-		return st, fmt.Errorf("list pods: %w", err)
+	if err := c.MayList(ctx, "pods of all namespaces", &pods, pending); err != nil {
+		return st, err
 	}
-	st.Faults = append(st.Faults, nodeTroubles(events.Items, now)...)
+	st.Faults = append(st.Faults, nodeTroubles(events.Items, time.Now())...)
 	st.Waits = append(st.Waits, podTroubles(events.Items, pods.Items)...)
 	return st, nil
 }
@@ -124,28 +113,18 @@ func lineOf(p *v1alpha1.IPPool) poolLine {
 		Retained: p.Status.Retained, Quarantined: p.Status.Quarantined, Free: p.Status.Free,
 	}
 	for _, c := range p.Status.Conditions {
-		if (c.Type == v1alpha1.ConditionReady) != (c.Status == metav1.ConditionTrue) {
+		if !condition.IsGood(c) {
 			l.Conditions = append(l.Conditions, strings.TrimSpace(fmt.Sprintf("%s %s: %s", c.Type, c.Status, c.Message)))
 		}
 	}
 	return l
 }
 
-func whyQuarantined(l *v1alpha1.IPLease) string {
-	switch x := l.Spec.Conflict; {
-	case l.Spec.Message != "":
-		return l.Spec.Message
-	case x != nil:
-		return "MAC " + x.MAC + " uses it"
-	}
-	return "node " + orNone(l.Spec.NodeName) + " verifies"
-}
-
 // readSubnets adds the applications for which no pool could be made.
 func (st *state) readSubnets(ctx context.Context, c *cluster.Cluster) error {
 	var subnets v1alpha1.IPSubnetList
-	if err := c.MayLack("IPSubnets", c.List(ctx, &subnets)); err != nil {
-		return fmt.Errorf("list IPSubnets: %w", err)
+	if err := c.MayList(ctx, "IPSubnets", &subnets); err != nil {
+		return err
 	}
 	for i := range subnets.Items {
 		for _, u := range subnets.Items[i].Status.Unserved {
@@ -155,23 +134,14 @@ func (st *state) readSubnets(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// disputed says who uses an address beside its holder.
-func disputed(l *v1alpha1.IPLease) string {
-	return fmt.Sprintf("MAC %s uses it too, beside its holder%s", l.Spec.Conflict.MAC, strings.TrimPrefix(ofHolder(l), ", held by"))
-}
-
 // readAgents adds a controller that is not Ready, and the nodes that serve no ADD.
 func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
-	controllers, err := c.Controllers(ctx)
-	if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
+	all, controllers, err := c.Programs(ctx)
+	if err != nil {
 		return err
 	}
-	if len(controllers) > 0 && !slices.ContainsFunc(controllers, func(p podview.Pod) bool { return agents.IsAlive(&p) }) {
-		st.Faults = append(st.Faults, trouble{Object: "controller", What: "NotReady", Why: noController})
-	}
-	all, err := c.Agents(ctx)
-	if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
-		return err
+	if len(controllers) > 0 && !fault.AnyAlive(controllers) {
+		st.Faults = append(st.Faults, trouble{Object: "controller", What: "NotReady", Why: fault.NoController})
 	}
 	for i := range all {
 		if agents.IsAlive(&all[i]) {

@@ -12,12 +12,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +23,6 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
-	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
@@ -244,21 +241,4 @@ func configPools(config string) (pools ipam.ConfigPools, serves bool) {
 		}
 	}
 	return pools, serves
-}
-
-// eventsOf returns what Fenceline and the kubelet said about a pod.
-func eventsOf(ctx context.Context, c *cluster.Cluster, pod *podview.Pod) ([]moment, error) {
-	said := []moment{}
-	var events eventsv1.EventList
-	err := c.List(ctx, &events, client.InNamespace(pod.Namespace),
-		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("regarding.name", pod.Name)})
-	if err = c.MayLack("events of namespace "+pod.Namespace, err); err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
-	}
-	for i := range events.Items {
-		if e := &events.Items[i]; e.Regarding.UID == pod.UID && strings.HasPrefix(e.ReportingController, "fenceline-") {
-			said = append(said, moment{lastOf(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
-		}
-	}
-	return said, nil
 }

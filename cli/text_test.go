@@ -22,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -203,6 +204,28 @@ func TestPoolsOfANetworkConfiguration(t *testing.T) {
 		pools, serves := configPools(c.config)
 		if serves != c.serves || len(pools.V4) != c.pools {
 			t.Errorf("%s: %v %+v", c.config, serves, pools)
+		}
+	}
+}
+
+func TestAVerdictNamesTheHolder(t *testing.T) {
+	hears := &diagnosis.Parent{Carrier: true, Observed: true}
+	bound := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{State: v1alpha1.StateBound, NodeName: "n2", Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web-0", MAC: "02:00:00:00:00:07"}}}
+	for _, c := range []struct {
+		mac   string
+		state *diagnosis.Parent
+		lease *v1alpha1.IPLease
+		want  string
+	}{
+		{"02:00:00:00:00:07", hears, bound, "which is its holder, pod shop/web-0 on node n2"},
+		{"00:11:22:33:44:55", hears, bound, "a conflict"},
+		{"00:11:22:33:44:55", hears, &v1alpha1.IPLease{}, "00:11:22:33:44:55 answers"},
+		{"", hears, bound, "nobody answers"},
+		{"", &diagnosis.Parent{Carrier: true}, bound, "this proves nothing"},
+	} {
+		p := probed{State: c.state, Answer: diagnosis.Answer{MAC: c.mac}}
+		if got := verdict(p, c.lease); !strings.HasSuffix(got, c.want) && !strings.Contains(got, c.want) {
+			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/internal/version"
 )
 
@@ -27,32 +28,21 @@ type versions struct {
 func (s *session) version() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Show the versions of this command, the API server, the controller and the agents", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := s.open()
-			if err != nil {
-				return err
-			}
-			v, err := readVersions(c.Context(), cl)
-			if err != nil {
-				return err
-			}
-			defer s.sayUnread(cl)
-			return s.print(v, func(w paper) {
-				fmt.Fprintf(w, "Client:      %s\nAPI server:  %s\n", v.Client, v.Server)
-				for _, part := range []struct {
-					name   string
-					images map[string]int
-				}{{"Controller:", v.Controller}, {"Agents:", v.Agents}} {
-					for image, n := range part.images {
-						fmt.Fprintf(w, "%-12s %s (%d)\n", part.name, image, n)
-					}
+		RunE: answers(s, readVersions, func(w paper, v versions) {
+			fmt.Fprintf(w, "Client:      %s\nAPI server:  %s\n", v.Client, v.Server)
+			for _, part := range []struct {
+				name   string
+				images map[string]int
+			}{{"Controller:", v.Controller}, {"Agents:", v.Agents}} {
+				for image, n := range part.images {
+					fmt.Fprintf(w, "%-12s %s (%d)\n", part.name, image, n)
 				}
-			})
-		},
+			}
+		}),
 	}
 }
 
-func readVersions(ctx context.Context, c *cluster.Cluster) (versions, error) {
+func readVersions(ctx context.Context, c *cluster.Cluster, _ []string) (versions, error) {
 	v := versions{Client: version.String()}
 	server, err := c.Kube.Discovery().ServerVersion()
 	if err != nil {
@@ -62,7 +52,7 @@ func readVersions(ctx context.Context, c *cluster.Cluster) (versions, error) {
 	for component, images := range map[string]*map[string]int{"controller": &v.Controller, "agent": &v.Agents} {
 		*images = map[string]int{}
 		pods, err := c.Kube.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: labels.SelectorFromSet(labels.Set(cluster.Labels(component))).String(),
+			LabelSelector: labels.SelectorFromSet(labels.Set(agents.Labels(component))).String(),
 		})
 		if err = c.MayLack("pods of namespace "+c.Namespace, err); err != nil {
 			return v, fmt.Errorf("list the pods of the %s: %w", component, err)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/fault"
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
@@ -51,34 +55,25 @@ func (s *session) why() *cobra.Command {
 	c := &cobra.Command{
 		Use: "why [POD]", Short: "Tell for each pool whether it serves a pod, by the rules of ADD", Args: cobra.MaximumNArgs(1),
 		Example: "  kubectl fenceline why web-0 -n shop\n  kubectl fenceline why -f deploy.yaml --node n1",
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) (a whyAnswer, err error) {
 			if (len(args) == 0) == (file == "") {
-				return errors.New("name a pod, or a file with --filename")
-			}
-			cl, err := s.open()
-			if err != nil {
-				return err
+				return a, errors.New("name a pod, or a file with --filename")
 			}
 			namespace, _, err := s.flags.ToRawKubeConfigLoader().Namespace()
 			if err != nil {
-				return fmt.Errorf("read the kubeconfig: %w", err)
+				return a, fmt.Errorf("read the kubeconfig: %w", err)
 			}
-			w := whyFor{c: cl, node: node, iface: iface}
+			w := whyFor{c: c, node: node, iface: iface}
 			if file != "" {
 				w.subject, err = readSubject(s.In, file, namespace)
 			} else {
-				w.subject, err = w.live(c.Context(), namespace, args[0])
+				w.subject, err = w.live(ctx, namespace, args[0])
 			}
 			if err != nil {
-				return err
+				return a, err
 			}
-			answer, err := w.answer(c.Context())
-			if err != nil {
-				return err
-			}
-			defer s.sayUnread(cl)
-			return s.print(answer, answer.write)
-		},
+			return w.answer(ctx)
+		}, func(w paper, a whyAnswer) { a.write(w) }),
 	}
 	c.Flags().StringVarP(&file, "filename", "f", "", "file with a pod or an object that makes pods; - reads the standard input")
 	c.Flags().StringVar(&node, "node", "", "ask for a pod on this node only")
@@ -133,8 +128,10 @@ func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
 			a.Choices = append(a.Choices, c)
 		}
 	}
-	if w.subject.object != nil {
-		a.Events, err = eventsOf(ctx, w.c, w.subject.object)
+	if pod := w.subject.object; pod != nil {
+		a.Events, err = eventsOf(ctx, w.c, pod.Namespace, pod.Name, func(e *eventsv1.Event) bool {
+			return e.Regarding.UID == pod.UID && strings.HasPrefix(e.ReportingController, "fenceline-")
+		})
 	}
 	return a, err
 }
@@ -200,10 +197,10 @@ func noPools(err error) (all []*ipam.NoPoolError) {
 func (a whyAnswer) write(w paper) {
 	fmt.Fprintf(w, "Pod %s\n", a.Pod)
 	for _, l := range a.Has {
-		fmt.Fprintf(w, "  has %s (%s) on interface %s, node %s\n", l.Address, l.State, orNone(l.Interface), orNone(l.Node))
+		fmt.Fprintf(w, "  has %s (%s) on interface %s, node %s\n", l.Address, l.State, cmp.Or(l.Interface, "unknown"), cmp.Or(l.Node, "unknown"))
 	}
 	for _, c := range a.Choices {
-		fmt.Fprintf(w, "\nInterface %s on %s:\n", c.Interface, nodesInWords(c.Nodes))
+		fmt.Fprintf(w, "\nInterface %s on %s:\n", c.Interface, fault.Nodes(c.Nodes))
 		var rows [][]string
 		for _, p := range c.Pools {
 			serves := "no"
@@ -229,12 +226,4 @@ func (a whyAnswer) write(w paper) {
 		}
 		w.table([]string{"  REASON", "BY", "NOTE"}, rows)
 	}
-}
-
-func nodesInWords(nodes []string) string {
-	const most = 5
-	if len(nodes) > most {
-		return fmt.Sprintf("%s and %d more nodes", strings.Join(nodes[:most], ", "), len(nodes)-most)
-	}
-	return strings.Join(nodes, ", ")
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
@@ -35,8 +36,9 @@ type Cluster struct {
 	Namespace string
 
 	indexes indexes
-	unread  []string
-	silent  []string
+
+	mu             sync.Mutex
+	unread, silent []string
 }
 
 // Open returns a cluster. It asks the API server nothing.
@@ -63,13 +65,23 @@ func Open(config *rest.Config, namespace string) (*Cluster, error) {
 }
 
 // MayLack returns nil instead of an error that says that a right is missing, and notes that the reader
-// may not read these objects. So the rest of an answer is still given.
+// may not read these objects. So the rest of an answer is still given. Safe for concurrent use.
 func (c *Cluster) MayLack(objects string, err error) error {
 	if err == nil || !apierrors.IsForbidden(err) {
 		return err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !slices.Contains(c.unread, objects) {
 		c.unread = append(c.unread, objects)
+	}
+	return nil
+}
+
+// MayList is List for objects that an answer may lack.
+func (c *Cluster) MayList(ctx context.Context, objects string, list client.ObjectList, options ...client.ListOption) error {
+	if err := c.MayLack(objects, c.List(ctx, list, options...)); err != nil {
+		return fmt.Errorf("list %s: %w", objects, err)
 	}
 	return nil
 }
@@ -77,8 +89,13 @@ func (c *Cluster) MayLack(objects string, err error) error {
 // Unread returns the objects that the reader may not read.
 func (c *Cluster) Unread() []string { return c.unread }
 
-// NoAnswer notes that something gave no answer in time, as on a node that is cut off.
-func (c *Cluster) NoAnswer(what string) { c.silent = append(c.silent, what) }
+// NoAnswer notes that something gave no answer in time, as on a node that is cut off. Safe for concurrent
+// use.
+func (c *Cluster) NoAnswer(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = append(c.silent, what)
+}
 
 // Silent returns what gave no answer in time.
 func (c *Cluster) Silent() []string { return c.silent }
@@ -90,14 +107,13 @@ func (c *Cluster) Agents(ctx context.Context) ([]podview.Pod, error) {
 
 // Controllers returns the pods of the controller.
 func (c *Cluster) Controllers(ctx context.Context) ([]podview.Pod, error) {
-	var pods podview.PodList
-	if err := c.List(ctx, &pods, client.InNamespace(c.Namespace), Labels("controller")); err != nil {
-		return nil, fmt.Errorf("list the pods of the controller in namespace %s: %w", c.Namespace, err)
-	}
-	return pods.Items, nil
+	return agents.ListOf(ctx, c, c.Namespace, "controller")
 }
 
-// Labels are those of the objects of a component, agent or controller.
-func Labels(component string) client.MatchingLabels {
-	return client.MatchingLabels{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": component}
+// Programs returns the pods of the agents and of the controller that the reader may read.
+func (c *Cluster) Programs(ctx context.Context) (agents, controllers []podview.Pod, err error) {
+	if agents, err = c.Agents(ctx); err == nil {
+		controllers, err = c.Controllers(ctx)
+	}
+	return agents, controllers, c.MayLack("pods of namespace "+c.Namespace, err)
 }

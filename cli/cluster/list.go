@@ -40,6 +40,7 @@ func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...c
 	limit := o.Limit
 	read := pager.New(func(_ context.Context, at metav1.ListOptions) (runtime.Object, error) {
 		part := reflect.New(reflect.TypeOf(list).Elem()).Interface().(client.ObjectList)
+		part.GetObjectKind().SetGroupVersionKind(list.GetObjectKind().GroupVersionKind()) // of lists of metadata
 		o.Limit, o.Continue = at.Limit, at.Continue
 		return part, c.Client.List(ctx, part, &o)
 	})

@@ -14,11 +14,16 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// Labels of the agents' pods.
+// The labels of Fenceline's objects.
 const (
-	nameLabel, nameValue           = "app.kubernetes.io/name", "fenceline"
-	componentLabel, componentValue = "app.kubernetes.io/component", "agent"
+	nameLabel, nameValue = "app.kubernetes.io/name", "fenceline"
+	componentLabel       = "app.kubernetes.io/component"
 )
+
+// Labels returns those of the objects of a component, such as agent or controller.
+func Labels(component string) client.MatchingLabels {
+	return client.MatchingLabels{nameLabel: nameValue, componentLabel: component}
+}
 
 // ByNode is the name of the cache's index over the agents' pods by node.
 const ByNode = "agent.node"
@@ -33,7 +38,7 @@ func NodeKeys(pod *podview.Pod) []string {
 
 // IsAgent reports whether a pod in Fenceline's namespace is an agent.
 func IsAgent(pod *podview.Pod) bool {
-	return pod.Labels[nameLabel] == nameValue && pod.Labels[componentLabel] == componentValue
+	return pod.Labels[nameLabel] == nameValue && pod.Labels[componentLabel] == "agent"
 }
 
 // IsAlive reports whether an agent works: it is Ready and not being deleted.
@@ -68,11 +73,15 @@ func WorksOn(ctx context.Context, reader client.Reader, namespace, node string) 
 // List returns the agents' pods in the namespace. The caller must not change them, because they may
 // belong to the cache.
 func List(ctx context.Context, reader client.Reader, namespace string) ([]podview.Pod, error) {
+	return ListOf(ctx, reader, namespace, "agent")
+}
+
+// ListOf is List for the pods of any component.
+func ListOf(ctx context.Context, reader client.Reader, namespace, component string) ([]podview.Pod, error) {
 	var pods podview.PodList
-	err := reader.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy,
-		client.MatchingLabels{nameLabel: nameValue, componentLabel: componentValue})
+	err := reader.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, Labels(component))
 	if err != nil {
-		return nil, fmt.Errorf("list agents in namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("list the pods of the %s in namespace %s: %w", component, namespace, err)
 	}
 	return pods.Items, nil
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/audit"
 )
@@ -255,13 +256,11 @@ func (u Uninstall) freePools(ctx context.Context) error {
 func (u Uninstall) pods(ctx context.Context, components ...string) ([]podview.Pod, error) {
 	var found []podview.Pod
 	for _, c := range components {
-		var pods podview.PodList
-		err := u.Client.List(ctx, &pods, client.InNamespace(u.Namespace),
-			client.MatchingLabels{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": c})
+		pods, err := agents.ListOf(ctx, u.Client, u.Namespace, c)
 		if err != nil {
-			return nil, fmt.Errorf("list the pods of component %s: %w", c, err)
+			return nil, err
 		}
-		found = append(found, pods.Items...)
+		found = append(found, pods...)
 	}
 	return found, nil
 }

@@ -49,7 +49,10 @@ type Pool struct {
 // Of returns a pool. It keeps the leases of the pool among leases, and does not change them. The error
 // joins a poolset.SpecError for each problem of the pool.
 func Of(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease, reservations []v1alpha1.ReservedIP) (*Pool, error) {
-	p := &Pool{reserved: poolset.ReservedSet(reservations), leases: map[netip.Addr]*v1alpha1.IPLease{}}
+	p := &Pool{
+		reserved: poolset.ReservedSet(reservations), withheld: poolset.Withheld(pool.Status.Withheld),
+		leases: map[netip.Addr]*v1alpha1.IPLease{},
+	}
 	var err error
 	if p.Set, err = poolset.Addresses(pool); err != nil {
 		return nil, err
@@ -59,13 +62,6 @@ func Of(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease, reservations []v1alpha
 	}
 	if pool.Spec.Gateway != nil {
 		p.gateway, _ = netip.ParseAddr(*pool.Spec.Gateway) // Addresses has read it
-	}
-	for _, w := range pool.Status.Withheld {
-		set, err := poolset.Parse(w.IPs)
-		if err != nil {
-			return nil, err
-		}
-		p.withheld = p.withheld.Plus(set)
 	}
 	if p.inUse, err = poolset.DecodeBitmap(pool.Status.InUse); err != nil {
 		return nil, err
@@ -116,4 +112,12 @@ func OfLease(l *v1alpha1.IPLease) State {
 		return Conflict
 	}
 	return State(l.Spec.State)
+}
+
+// PodOf names the pod of a lease, such as "pod shop/web-0". It is empty if the lease records none.
+func PodOf(s *v1alpha1.IPLeaseSpec) string {
+	if s.Holder == nil || s.Holder.Pod == "" {
+		return ""
+	}
+	return "pod " + s.Holder.Namespace + "/" + s.Holder.Pod
 }

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/inventory"
+)
+
+// parents finds parents on which a fence or a probe proves nothing.
+func (c *Cluster) parents(r Report, add found) {
+	for _, p := range r.Parents {
+		object := parentOf(r, p.Name)
+		for _, text := range p.Hazards {
+			what, do, _ := strings.Cut(text, "; ")
+			add(object, what, do)
+		}
+		switch {
+		case !p.Carrier:
+			add(object, "it has no carrier", "look at the cable and the switch port")
+		case !p.Observed:
+			add(object, "the agent does not hear its frames", "look at the agent's log")
+		case p.Mute:
+			add(object, "no other host answers there, so addresses that this node verifies stay Quarantined", "look at the VLAN, and at port security of the switch")
+		case p.Deaf && c.othersSpeak(r.Node, p.Name):
+			add(object, "it hears no other agent, so silence there proves nothing", "look at the VLAN of the parent and of the switch port")
+		}
+	}
+}
+
+func parentOf(r Report, parent string) string {
+	return fmt.Sprintf("parent %s of node %s", parent, r.Node)
+}
+
+// othersSpeak reports whether pods of other nodes have addresses on a parent of that name. Their claims
+// should be heard. A new cluster has none.
+func (c *Cluster) othersSpeak(node, parent string) bool {
+	return slices.ContainsFunc(c.Leases, func(l v1alpha1.IPLease) bool {
+		return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName != node && l.Spec.Parent == parent
+	})
+}
+
+// sameMACs finds parents of two nodes with one MAC: a switch sends the frames of both to one of them.
+func (c *Cluster) sameMACs(add found) {
+	of := map[string][]string{}
+	for _, r := range c.Reports {
+		macs := map[string]bool{}
+		for _, p := range r.Parents {
+			// A VLAN subinterface has the MAC of its device.
+			if !macs[p.MAC] && p.MAC != "" {
+				macs[p.MAC] = true
+				of[p.MAC] = append(of[p.MAC], p.Name+" of node "+r.Node)
+			}
+		}
+	}
+	for _, mac := range slices.Sorted(maps.Keys(of)) {
+		if parents := of[mac]; len(parents) > 1 {
+			add("parents "+strings.Join(parents, ", "), "they have one MAC, "+mac, "give each machine its own MAC: cloned machines often share it")
+		}
+	}
+}
+
+// forwarding finds a family that pools have, and that a node does not forward.
+func (c *Cluster) forwarding(r Report, add found) {
+	for _, family := range r.ForwardingOff {
+		if slices.ContainsFunc(c.Pools, func(p v1alpha1.IPPool) bool { return strings.Contains(p.Spec.Subnet, ":") == (family == "ipv6") }) {
+			add("node "+r.Node, "it does not forward "+family+", so its pods get no answers of Services",
+				"sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1, and keep it over a restart")
+		}
+	}
+}
+
+// answers finds gateways, and pods of other nodes, that do not answer on the segment.
+func (c *Cluster) answers(r Report, add found) {
+	for _, a := range r.Answers {
+		if a.MAC != "" || a.OfNode {
+			continue
+		}
+		what, do := c.silence(a.Address)
+		if a.Error != "" {
+			what = a.Error
+		}
+		add(parentOf(r, a.Parent), what, do)
+	}
+}
+
+// silence says who does not answer for an address.
+func (c *Cluster) silence(addr netip.Addr) (what, do string) {
+	for i := range c.Pools {
+		if g := c.Pools[i].Spec.Gateway; g != nil && *g == addr.String() {
+			return fmt.Sprintf("the gateway %s of pool %s does not answer", addr, c.Pools[i].Name),
+				"look at the router, at spec.gateway of the pool, and at the VLAN of the parent"
+		}
+	}
+	what, do = "no host answers for "+addr.String(), "look at the VLAN of the parent, and at the switch"
+	for i := range c.Leases {
+		if l := &c.Leases[i]; l.Spec.Addr() == addr {
+			return fmt.Sprintf("%s, %s of node %s, does not answer", addr, cmp.Or(inventory.PodOf(&l.Spec), "pod"), l.Spec.NodeName), do
+		}
+	}
+	return what, do
+}
