@@ -140,7 +140,7 @@ func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if len(controllers) > 0 && !fault.AnyAlive(controllers) {
+	if len(controllers) > 0 && !agents.AnyAlive(controllers) {
 		st.Faults = append(st.Faults, trouble{Object: "controller", What: "NotReady", Why: fault.NoController})
 	}
 	for i := range all {

@@ -13,7 +13,6 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/fenceline/fenceline/controller/agents"
-	"github.com/fenceline/fenceline/controller/podview"
 )
 
 // NoController is what follows if no controller is Ready.
@@ -56,7 +55,7 @@ func (c *Cluster) Faults() []Fault {
 
 // programs finds programs that are missing or not Ready.
 func (c *Cluster) programs(add found) {
-	if !AnyAlive(c.Controllers) {
+	if !agents.AnyAlive(c.Controllers) {
 		add("controller", NoController, "look at its Deployment: kubectl describe deployment fenceline-controller -n "+c.Namespace)
 	}
 	on := map[string]bool{}
@@ -74,11 +73,6 @@ func (c *Cluster) programs(add found) {
 				"compare its taints and labels with agent.tolerations and agent.nodeSelector of the chart")
 		}
 	}
-}
-
-// AnyAlive reports whether one of the pods is Ready.
-func AnyAlive(pods []podview.Pod) bool {
-	return slices.ContainsFunc(pods, func(p podview.Pod) bool { return agents.IsAlive(&p) })
 }
 
 // versions finds versions that are too old, or do not belong together.

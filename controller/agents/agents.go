@@ -7,6 +7,7 @@ package agents
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,12 +63,12 @@ func WorksOn(ctx context.Context, reader client.Reader, namespace, node string) 
 	if err != nil {
 		return false, fmt.Errorf("list agents of node %s in namespace %s: %w", node, namespace, err)
 	}
-	for i := range pods.Items {
-		if IsAlive(&pods.Items[i]) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return AnyAlive(pods.Items), nil
+}
+
+// AnyAlive reports whether one of the pods works.
+func AnyAlive(pods []podview.Pod) bool {
+	return slices.ContainsFunc(pods, func(p podview.Pod) bool { return IsAlive(&p) })
 }
 
 // List returns the agents' pods in the namespace. The caller must not change them, because they may

@@ -4,12 +4,12 @@ package agents
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -67,21 +67,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{}, errors.Join(errs...)
 }
 
-// write writes an index as a patch, because the cache does not hold the whole pod. With uid and
+// write writes an index as a patch, because the cache does not hold the whole pod. With its
 // resourceVersion in the patch, the API server accepts it only for the version of the pod that was
 // judged.
 func (r *Reconciler) write(ctx context.Context, pod *podview.Pod, index int) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             pod.UID,
-		"resourceVersion": pod.ResourceVersion,
-		"annotations":     map[string]string{v1alpha1.AnnotationAgentIndex: strconv.Itoa(index)},
-	}})
-	if err != nil {
-		return fmt.Errorf("encode index of agent %s: %w", pod.Name, err)
-	}
-	target := &podview.Pod{}
-	target.Namespace, target.Name = pod.Namespace, pod.Name
-	err = r.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch))
+	written := pod.DeepCopy()
+	metav1.SetMetaDataAnnotation(&written.ObjectMeta, v1alpha1.AnnotationAgentIndex, strconv.Itoa(index))
+	err := r.Client.Patch(ctx, written, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The pod has changed, so another watch event follows.
 		return nil

@@ -50,23 +50,18 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // leaseEvents requests a pass over the pool of a lease, and records an address that was freed.
 func (r *Reconciler) leaseEvents() handler.EventHandler {
-	wake := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: o.(*v1alpha1.IPLease).Spec.Pool}})
-	}
+	wake := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.(*v1alpha1.IPLease).Spec.Pool}}}
+	})
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			wake(e.Object, q)
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			wake(e.ObjectNew, q)
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		CreateFunc: wake.Create, UpdateFunc: wake.Update,
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			lease := e.Object.(*v1alpha1.IPLease)
 			// No host has used a Warm address, so no neighbour cache has it.
 			if a := lease.Spec.Addr(); a.IsValid() && lease.Spec.State != v1alpha1.StateWarm {
 				r.notes.cool(lease.Spec.Pool, a, r.Clock.Now())
 			}
-			wake(lease, q)
+			wake.Delete(ctx, e, q)
 		},
 	}
 }

@@ -3,6 +3,7 @@
 package reclaim
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,10 +77,5 @@ func silentSince(node *corev1.Node, now time.Time) time.Time {
 }
 
 func isOutOfService(node *corev1.Node) bool {
-	for _, t := range node.Spec.Taints {
-		if t.Key == corev1.TaintNodeOutOfService {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }

@@ -3,6 +3,7 @@
 package reclaim
 
 import (
+	"strings"
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -26,14 +27,7 @@ func belongsTo(s *v1alpha1.IPLeaseSpec, pod *podview.Pod) bool {
 
 // isStaticUID reports whether a UID may be a static pod's. This is a hash; the API server's UIDs
 // have dashes (RFC 9562). An empty UID may be either.
-func isStaticUID(uid string) bool {
-	for _, r := range uid {
-		if r == '-' {
-			return false
-		}
-	}
-	return true
-}
+func isStaticUID(uid string) bool { return !strings.Contains(uid, "-") }
 
 func isTerminating(pod *podview.Pod) bool { return pod.DeletionTimestamp != nil }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -92,9 +94,7 @@ func PolicyOf(pool *v1alpha1.IPPool, defaults Policy) Policy {
 	if reclaim == nil {
 		return policy
 	}
-	if reclaim.Terminating != nil {
-		policy.Terminating = *reclaim.Terminating
-	}
+	policy.Terminating = ptr.Deref(reclaim.Terminating, policy.Terminating)
 	if reclaim.ExtraGrace != nil {
 		policy.ExtraGrace = reclaim.ExtraGrace.Duration
 	}

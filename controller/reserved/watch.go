@@ -41,13 +41,9 @@ func (r *Reconciler) leaseOfReserved() predicate.Predicate {
 		}
 		return watched.Contains(o.(*v1alpha1.IPLease).Spec.Addr())
 	}
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return isReserved(e.Object) },
-		DeleteFunc: func(e event.DeleteEvent) bool { return isReserved(e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return isReserved(e.ObjectNew) && wording(e.ObjectOld) != wording(e.ObjectNew)
-		},
-	}
+	return predicate.And(predicate.NewPredicateFuncs(isReserved), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return wording(e.ObjectOld) != wording(e.ObjectNew)
+	}})
 }
 
 // wording is the part of a lease that appears in a message.

@@ -4,7 +4,6 @@ package subnet
 
 import (
 	"context"
-	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -64,11 +63,7 @@ func resized() predicate.Predicate {
 // leases passes the leases of pools that the controller made, when they begin and end.
 func (r *Reconciler) leases() predicate.Predicate {
 	made := func(o client.Object) bool { return r.memory.hasMade(o.(*v1alpha1.IPLease)) }
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return made(e.Object) },
-		UpdateFunc: func(event.UpdateEvent) bool { return false },
-		DeleteFunc: func(e event.DeleteEvent) bool { return made(e.Object) },
-	}
+	return predicate.And(predicate.NewPredicateFuncs(made), predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
 }
 
 // asking passes the pods that ask for addresses of IPSubnets, when they begin and end, and when their
@@ -78,11 +73,5 @@ func asking() predicate.Predicate {
 		_, ok, _ := demand.Parse(o.(*podview.Pod).Annotations)
 		return ok
 	}
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return asks(e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return asks(e.ObjectNew) && !maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
-		},
-		DeleteFunc: func(e event.DeleteEvent) bool { return asks(e.Object) },
-	}
+	return predicate.And(predicate.NewPredicateFuncs(asks), predicate.AnnotationChangedPredicate{})
 }
