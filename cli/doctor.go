@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -196,11 +197,9 @@ func questionsFor(node string, pools []v1alpha1.IPPool, leases []v1alpha1.IPLeas
 		}
 	}
 	var questions []diagnosis.Question
-	seen := map[diagnosis.Question]bool{}
 	add := func(addr netip.Addr, parent string) {
 		q := diagnosis.Question{Address: addr, Parent: parent}
-		if addr.IsValid() && !seen[q] && len(questions) < diagnosis.MaxQuestions {
-			seen[q] = true
+		if addr.IsValid() && !slices.Contains(questions, q) && len(questions) < diagnosis.MaxQuestions {
 			questions = append(questions, q)
 		}
 	}

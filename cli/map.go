@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,9 +97,7 @@ func leasesOf(ctx context.Context, c *cluster.Cluster, field, value string) ([]v
 
 func places(p *inventory.Pool) []place {
 	all := []place{}
-	leased := p.Leased()
-	slices.SortFunc(leased, netip.Addr.Compare)
-	for _, a := range leased {
+	for _, a := range p.Leased() {
 		all = append(all, placeOf(p.Lease(a)))
 	}
 	return all

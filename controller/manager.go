@@ -122,42 +122,27 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 		Owners: owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper()},
 		Clock:  now, Namespace: o.namespace, Defaults: o.reclaim,
 	}
-	if err := reclaims.SetupWithManager(mgr, o.auditPeriod); err != nil {
-		return fmt.Errorf("set up reclaim: %w", err)
-	}
 	pools := &pool.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m,
 		Clock: clock.RealClock{}, Namespace: o.namespace,
 	}
-	if err := pools.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("set up pools: %w", err)
-	}
 	reservations := &reserved.Reconciler{Client: mgr.GetClient(), Events: recorder, Clock: clock.RealClock{}}
-	if err := reservations.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("set up reservations: %w", err)
-	}
 	subnets := &subnet.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Clock: clock.RealClock{}, Settle: o.settle,
-		V4: o.defaultSubnets4, V6: o.defaultSubnets6,
-		Owners: owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper()},
-	}
-	if err := subnets.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("set up subnets: %w", err)
+		V4: o.defaultSubnets4, V6: o.defaultSubnets6, Owners: reclaims.Owners,
 	}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
-	if err := indexes.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("set up agents: %w", err)
+	key := &claimkey.Provider{Client: mgr.GetClient(), Namespace: o.namespace, Clock: clock.RealClock{}}
+	for what, setUp := range map[string]func(ctrl.Manager) error{
+		"reclaim": func(mgr ctrl.Manager) error { return reclaims.SetupWithManager(mgr, o.auditPeriod) },
+		"pools":   pools.SetupWithManager, "reservations": reservations.SetupWithManager, "subnets": subnets.SetupWithManager,
+		"agents": indexes.SetupWithManager, "the claim key": func(mgr ctrl.Manager) error { return mgr.Add(key) },
+	} {
+		if err := setUp(mgr); err != nil {
+			return fmt.Errorf("set up %s: %w", what, err)
+		}
 	}
-	if err := addPage(mgr, o, reclaims); err != nil {
-		return err
-	}
-	key := &claimkey.Provider{
-		Client: mgr.GetClient(), Namespace: o.namespace, Clock: clock.RealClock{}, Period: claimkey.Period,
-	}
-	if err := mgr.Add(key); err != nil {
-		return fmt.Errorf("set up the claim key: %w", err)
-	}
-	return nil
+	return addPage(mgr, o, reclaims)
 }
 
 // addPage serves the page if it has an address.

@@ -6,6 +6,7 @@ package grid
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -102,8 +103,7 @@ func (g Grid) rows() []netip.Prefix {
 	bits := max(g.Pool.Subnet.Addr().BitLen()-rowBits, g.Pool.Subnet.Bits())
 	seen := map[netip.Prefix]bool{}
 	add := func(a netip.Addr) {
-		row, err := a.Prefix(bits)
-		if err == nil {
+		if row, err := a.Prefix(bits); err == nil {
 			seen[row] = true
 		}
 	}
@@ -116,12 +116,7 @@ func (g Grid) rows() []netip.Prefix {
 	if n := g.Pool.Set.Len(); n > 0 && n <= mostRows<<rowBits {
 		add(g.Pool.Set.At(n - 1))
 	}
-	var rows []netip.Prefix
-	for row := range seen {
-		rows = append(rows, row)
-	}
-	slices.SortFunc(rows, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	return rows
+	return slices.SortedFunc(maps.Keys(seen), netip.Prefix.Compare)
 }
 
 // row returns the states of the addresses of a row. says is false if all of them are free.

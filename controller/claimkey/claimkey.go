@@ -24,12 +24,10 @@ const (
 	CurrentKey = "current"
 	// Size is the size of a key in bytes, as SipHash-2-4 needs.
 	Size = 16
-)
 
-const (
-	// Period is the usual pause between two checks that the Secret exists. Agents that start wait a
+	// period is the usual pause between two checks that the Secret exists. Agents that start wait a
 	// minute for it (agent/guards/keyring).
-	Period = 30 * time.Second
+	period = 30 * time.Second
 	// retry is the pause after a failed attempt.
 	retry = 5 * time.Second
 )
@@ -39,14 +37,12 @@ type Provider struct {
 	Client    client.Client
 	Namespace string
 	Clock     clock.Clock
-	// Period is the pause between two checks that the Secret exists.
-	Period time.Duration
 }
 
 // Start runs until ctx ends.
 func (p *Provider) Start(ctx context.Context) error {
 	for {
-		pause := p.Period
+		pause := period
 		switch created, err := p.Ensure(ctx); {
 		case err != nil:
 			log.FromContext(ctx).Error(err, "the claim key could not be created; retrying")

@@ -178,18 +178,18 @@ func (r *Reconciler) facts(ctx context.Context, pool *v1alpha1.IPPool) (Facts, e
 	}, nil
 }
 
-// nodeLabels returns a function that returns the labels of a node. It lists no nodes if the pool does
-// not need labels.
-func (r *Reconciler) nodeLabels(ctx context.Context, pool *v1alpha1.IPPool) (func(string) labels.Set, error) {
+// nodeLabels returns the labels of the nodes. It lists no nodes if the pool does not need labels.
+func (r *Reconciler) nodeLabels(ctx context.Context, pool *v1alpha1.IPPool) (map[string]labels.Set, error) {
 	byName := map[string]labels.Set{}
-	if asksForLabels(pool) {
-		var nodes corev1.NodeList
-		if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("list nodes: %w", err)
-		}
-		for i := range nodes.Items {
-			byName[nodes.Items[i].Name] = nodes.Items[i].Labels
-		}
+	if !asksForLabels(pool) {
+		return byName, nil
 	}
-	return func(node string) labels.Set { return byName[node] }, nil
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		byName[nodes.Items[i].Name] = nodes.Items[i].Labels
+	}
+	return byName, nil
 }

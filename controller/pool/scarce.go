@@ -40,8 +40,8 @@ func asksForLabels(pool *v1alpha1.IPPool) bool {
 }
 
 // served returns the number of agents on nodes that the pool allows. As for an agent, nodeName decides if
-// it is set, else nodeAffinity. labelsOf returns the labels of a node.
-func served(pool *v1alpha1.IPPool, agents []podview.Pod, labelsOf func(node string) labels.Set) int {
+// it is set, else nodeAffinity. labelsOf has the labels of the nodes.
+func served(pool *v1alpha1.IPPool, agents []podview.Pod, labelsOf map[string]labels.Set) int {
 	spec := &pool.Spec
 	selector, err := metav1.LabelSelectorAsSelector(spec.NodeAffinity)
 	if spec.NodeAffinity == nil || err != nil {
@@ -54,7 +54,7 @@ func served(pool *v1alpha1.IPPool, agents []podview.Pod, labelsOf func(node stri
 			if slices.Contains(spec.NodeName, node) {
 				n++
 			}
-		} else if selector.Empty() || selector.Matches(labelsOf(node)) {
+		} else if selector.Empty() || selector.Matches(labelsOf[node]) {
 			n++
 		}
 	}

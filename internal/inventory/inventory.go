@@ -4,7 +4,9 @@
 package inventory
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -77,13 +79,9 @@ func Of(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease, reservations []v1alpha
 // Lease returns the lease of an address, or nil.
 func (p *Pool) Lease(a netip.Addr) *v1alpha1.IPLease { return p.leases[a] }
 
-// Leased returns the addresses with a lease, in any order.
+// Leased returns the addresses with a lease, in order.
 func (p *Pool) Leased() []netip.Addr {
-	addrs := make([]netip.Addr, 0, len(p.leases))
-	for a := range p.leases {
-		addrs = append(addrs, a)
-	}
-	return addrs
+	return slices.SortedFunc(maps.Keys(p.leases), netip.Addr.Compare)
 }
 
 // State returns the state of an address.

@@ -28,13 +28,15 @@ func (a Asker) Application(ctx context.Context, pod metav1.Object) (Ref, error) 
 	if !direct.isBetween() {
 		return direct, nil
 	}
-	above, ok, err := a.Controller(ctx, direct)
-	switch {
-	case errors.Is(err, ErrGone):
+	o, err := a.Get(ctx, direct)
+	if errors.Is(err, ErrGone) {
 		return direct, nil // it was the application, or its pods end as well
-	case err != nil:
+	}
+	if err != nil {
 		return Ref{}, err
-	case !ok || direct.Kind == kindJob && (above.Group != groupBatch || above.Kind != kindCronJob):
+	}
+	above, ok := Of(o)
+	if !ok || direct.Kind == kindJob && (above.Group != groupBatch || above.Kind != kindCronJob) {
 		return direct, nil
 	}
 	return above, nil

@@ -86,17 +86,6 @@ func (a Asker) Replicas(ctx context.Context, r Ref) (int32, error) {
 	return scale.Spec.Replicas, nil
 }
 
-// Controller returns the controlling owner of an owner, such as the Deployment of a ReplicaSet. ok is
-// false if it has none.
-func (a Asker) Controller(ctx context.Context, r Ref) (above Ref, ok bool, err error) {
-	o, err := a.Get(ctx, r)
-	if err != nil {
-		return Ref{}, false, err
-	}
-	above, ok = Of(o)
-	return above, ok, nil
-}
-
 // object returns an empty object of the owner's kind, in the version that the API server prefers.
 func (a Asker) object(r Ref) (*unstructured.Unstructured, error) {
 	mapping, err := a.Mapper.RESTMapping(schema.GroupKind{Group: r.Group, Kind: r.Kind})

@@ -44,18 +44,8 @@ func (s Set) At(i uint64) netip.Addr {
 	return advance(s.spans[n].from, i-s.starts[n])
 }
 
-// Index is the inverse of At. It returns false for an address that is not in the set, and for an
-// address whose position does not fit into 64 bits.
-func (s Set) Index(a netip.Addr) (uint64, bool) {
-	if !s.Contains(a) {
-		return 0, false
-	}
-	r := s.Rank(a)
-	return r, r < s.len
-}
-
 // Rank returns the number of addresses of the set that are less than a, at most MaxUint64. The address
-// a need not be in the set.
+// a need not be in the set. Of those in the set it is the inverse of At.
 func (s Set) Rank(a netip.Addr) uint64 {
 	a = a.Unmap()
 	i := s.spanAfter(a) - 1
