@@ -3,53 +3,10 @@
 // The Fenceline controller reclaims addresses, ends retention, assigns verifiers and publishes the
 // status of pools. It sends no frame.
 //
-// It has these rights at the Kubernetes API. Cluster-wide:
+// Its rights at the Kubernetes API are in controller-rbac.yaml of the chart, each with its reason.
 //
-//	apiGroups          resources             verbs
-//	fenceline.io       ippools               get, list, watch, create, update, delete
-//	fenceline.io       ipsubnets             get, list, watch
-//	fenceline.io       ipsubnets/status      update
-//	fenceline.io       ippools/status        update
-//	fenceline.io       reservedips           get, list, watch
-//	fenceline.io       reservedips/status    update
-//	fenceline.io       ipleases              get, list, watch, update, delete
-//	""                 pods                  get, list, watch, delete
-//	""                 nodes                 get, list, watch
-//	apps.kruise.io     statefulsets          get
-//	kubevirt.io        virtualmachines       get        (and virtualmachineinstances)
-//	apps               deployments, statefulsets, daemonsets   get, list, watch
-//	apps               replicasets           get
-//	batch              jobs, cronjobs        get, list, watch
-//	""                 namespaces            get, list, watch
-//	*                  */scale               get
-//	discovery.k8s.io   endpointslices        list
-//	events.k8s.io      events                create, patch
-//
-// With --metrics-secure or --ui-address also:
-//
-//	authentication.k8s.io  tokenreviews          create
-//	authorization.k8s.io   subjectaccessreviews  create
-//
-// In its own namespace:
-//
-//	apiGroups            resources   verbs
-//	""                   pods        patch
-//	""                   secrets     create
-//	coordination.k8s.io  leases      create
-//	coordination.k8s.io  leases      get, update       (name fenceline-controller)
-//	""                   events      create, patch     (leader election)
-//
-// Rule R12 needs pods delete and endpointslices list. pods patch writes the agents' indexes. The
-// controller can create the claim key but not read it.
-//
-// With the arguments "uninstall begin" or "uninstall finish" it removes Fenceline from the cluster.
-// While the chart is being uninstalled, it also has these rights in its own namespace:
-//
-//	apiGroups   resources     verbs
-//	apps        deployments   delete   (name fenceline-controller)
-//	apps        daemonsets    delete   (name fenceline-agent)
-//	apps        daemonsets    get      (name fenceline-remove)
-//	""          namespaces    get, patch   (its own)
+// With the arguments "uninstall begin" or "uninstall finish" it removes Fenceline from the cluster, with
+// the rights in uninstall.yaml.
 package main
 
 import (
@@ -127,17 +84,13 @@ func command(args []string) (program, error) {
 	o, err := parse(args)
 	return program{
 		run: func(ctx context.Context, config *rest.Config, logger logr.Logger) error {
-			return run(ctx, o, config, logger)
+			mgr, err := newManager(ctx, config, o, logger, clock.RealClock{})
+			if err != nil {
+				return err
+			}
+			return mgr.Start(ctx)
 		},
 		level: o.logLevel,
 		fail:  func(logger logr.Logger, err error) { logger.Error(err, "the controller ends") },
 	}, err
-}
-
-func run(ctx context.Context, o options, config *rest.Config, logger logr.Logger) error {
-	mgr, err := newManager(ctx, config, o, logger, clock.RealClock{})
-	if err != nil {
-		return err
-	}
-	return mgr.Start(ctx)
 }
