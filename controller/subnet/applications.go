@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/demand"
 	"github.com/fenceline/fenceline/internal/owner"
 )
@@ -117,8 +116,8 @@ func hasFinished(j *batchv1.Job) bool {
 }
 
 // demands returns the applications among the candidates that ask for addresses of IPSubnets, or for which
-// the default IPSubnets v4 and v6 are meant.
-func demands(candidates []candidate, v4, v6 []string, namesPools func(namespace string) bool) []Application {
+// the default IPSubnets v4 and v6 are meant: not those in the namespaces ofPools, which name pools.
+func demands(candidates []candidate, v4, v6 []string, ofPools map[string]bool) []Application {
 	var all []Application
 	for _, c := range candidates {
 		if c.template.Spec.HostNetwork {
@@ -128,7 +127,7 @@ func demands(candidates []candidate, v4, v6 []string, namesPools func(namespace 
 		var asks bool
 		app.Demand, asks, app.Problem = demand.Parse(c.template.Annotations)
 		if !asks {
-			if len(v4)+len(v6) == 0 || demand.NamesPools(c.template.Annotations) || namesPools(c.ref.Namespace) {
+			if len(v4)+len(v6) == 0 || demand.NamesPools(c.template.Annotations) || ofPools[c.ref.Namespace] {
 				continue
 			}
 			app.Demand, app.Problem = demand.Default(c.template.Annotations, v4, v6)
@@ -138,30 +137,18 @@ func demands(candidates []candidate, v4, v6 []string, namesPools func(namespace 
 	return all
 }
 
-// namespaceNamesPools are the annotations of a namespace that name pools, without prefix.
-func namespaceNamesPools() []string {
-	return []string{"default-ipv4-ippool", "default-ipv6-ippool", "defaultv4ippool", "defaultv6ippool"}
-}
-
-// namesPools returns a function that reports whether the annotations of a namespace name pools.
-func (r *Reconciler) namesPools(ctx context.Context) (func(string) bool, error) {
+// namespacesOfPools returns the namespaces whose annotations name pools.
+func (r *Reconciler) namespacesOfPools(ctx context.Context) (map[string]bool, error) {
 	namespaces := &metav1.PartialObjectMetadataList{}
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
 	if err := r.Client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
-	names := map[string]bool{}
+	all := map[string]bool{}
 	for i := range namespaces.Items {
-		ns := &namespaces.Items[i]
-		for _, prefix := range []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} {
-			for _, name := range namespaceNamesPools() {
-				if _, ok := ns.Annotations[prefix+name]; ok {
-					names[ns.Name] = true
-				}
-			}
-		}
+		all[namespaces.Items[i].Name] = demand.NamespaceNamesPools(namespaces.Items[i].Annotations)
 	}
-	return func(namespace string) bool { return names[namespace] }, nil
+	return all, nil
 }
 
 // isUncounted reports whether the number of pods of an owner cannot be known.

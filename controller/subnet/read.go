@@ -75,13 +75,13 @@ func (r *Reconciler) applications(ctx context.Context, subnets []v1alpha1.IPSubn
 		return nil, nil, err
 	}
 	v4, v6 := demand.Defaults(r.V4, r.V6, subnets)
-	namesPools := func(string) bool { return false }
+	var ofPools map[string]bool
 	if len(v4)+len(v6) > 0 {
-		if namesPools, err = r.namesPools(ctx); err != nil {
+		if ofPools, err = r.namespacesOfPools(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	return demands(candidates, v4, v6, namesPools), uncounted, nil
+	return demands(candidates, v4, v6, ofPools), uncounted, nil
 }
 
 // leased returns the addresses with a lease, by the pool of the lease: of the pools that the controller

@@ -153,6 +153,12 @@ func NamesPools(annotations map[string]string) bool {
 	return ok
 }
 
+// NamespaceNamesPools reports whether the annotations of a namespace name pools for its pods.
+func NamespaceNamesPools(annotations map[string]string) bool {
+	_, _, ok := find(annotations, nil, "default-ipv4-ippool", "default-ipv6-ippool", "defaultv4ippool", "defaultv6ippool")
+	return ok
+}
+
 // For returns the demand of an interface. index is its number among the interfaces that Fenceline
 // serves. An entry with the name of the interface takes precedence over an entry by number.
 func (d Demand) For(iface string, index int) (Interface, bool) {
