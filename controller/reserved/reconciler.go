@@ -115,3 +115,21 @@ func (r *Reconciler) publish(ctx context.Context, f Facts) error {
 	}
 	return nil
 }
+
+// match returns the leases of each reservation's addresses, in one pass over all leases. union has the
+// addresses of all reservations, and rules most leases out with one search.
+func match(sets []poolset.Set, union poolset.Set, leases []v1alpha1.IPLease) [][]*v1alpha1.IPLease {
+	found := make([][]*v1alpha1.IPLease, len(sets))
+	for i := range leases {
+		a := leases[i].Spec.Addr()
+		if !union.Contains(a) {
+			continue
+		}
+		for s := range sets {
+			if sets[s].Contains(a) {
+				found[s] = append(found[s], &leases[i])
+			}
+		}
+	}
+	return found
+}

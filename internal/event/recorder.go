@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 )
 
@@ -29,4 +31,12 @@ func Cut(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:MaxNote-3], "") + "..."
+}
+
+// Pod names a pod for an event. The pod need not exist any more.
+func Pod(namespace, name, uid string) runtime.Object {
+	p := &corev1.Pod{}
+	p.APIVersion, p.Kind = "v1", "Pod"
+	p.Namespace, p.Name, p.UID = namespace, name, types.UID(uid)
+	return p
 }

@@ -6,14 +6,17 @@ package metricsendpoint
 import (
 	"crypto/tls"
 	"net/http"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fenceline/fenceline/internal/access"
+	"github.com/fenceline/fenceline/internal/version"
 )
 
 // allowedFor is the time for which the answer of the API server for a token counts.
@@ -53,4 +56,15 @@ func withAuthorization(config *rest.Config, client *http.Client) (metricsserver.
 			return []access.Need{{Verb: strings.ToLower(r.Method), Path: r.URL.Path}}
 		}, next), nil
 	}, nil
+}
+
+// BuildInfo returns the metric that says which build a program is.
+func BuildInfo() prometheus.Collector {
+	release, commit := version.Parts()
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "fenceline_build_info",
+		Help: "1: the build of this program, by its version, its commit and the Go version that made it.",
+	}, []string{"version", "commit", "goversion"})
+	g.WithLabelValues(release, commit, runtime.Version()).Set(1)
+	return g
 }
