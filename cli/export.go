@@ -4,9 +4,9 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/csv"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
 )
 
 // record is a lease in the inventory.
@@ -30,22 +31,13 @@ type record struct {
 func (s *session) export() *cobra.Command {
 	return &cobra.Command{
 		Use: "export", Short: "Write the inventory of all addresses in use, as CSV or with -o json", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := s.open()
-			if err != nil {
-				return err
-			}
+		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, _ []string) ([]record, error) {
 			var leases v1alpha1.IPLeaseList
-			if err := cl.List(c.Context(), &leases); err != nil {
-				return fmt.Errorf("list leases: %w", err)
+			if err := c.List(ctx, &leases); err != nil {
+				return nil, fmt.Errorf("list leases: %w", err)
 			}
-			records, err := recordsOf(leases.Items)
-			if err != nil {
-				return err
-			}
-			var failed error
-			return cmp.Or(s.print(records, func(w paper) { failed = writeCSV(w, records) }), failed)
-		},
+			return recordsOf(leases.Items)
+		}, writeCSV),
 	}
 }
 
@@ -70,8 +62,7 @@ func recordsOf(leases []v1alpha1.IPLease) ([]record, error) {
 	return records, nil
 }
 
-func writeCSV(w io.Writer, records []record) error {
-	c := csv.NewWriter(w)
+func writeCSV(w paper, records []record) {
 	rows := [][]string{{"address", "network", "state", "reason", "pool", "namespace", "pod", "interface", "mac", "owner", "node", "parent", "since", "message"}}
 	for _, r := range records {
 		rows = append(rows, []string{
@@ -79,8 +70,5 @@ func writeCSV(w io.Writer, records []record) error {
 			r.Since.UTC().Format(time.RFC3339), r.Message,
 		})
 	}
-	if err := c.WriteAll(rows); err != nil {
-		return fmt.Errorf("write the inventory: %w", err)
-	}
-	return nil
+	_ = csv.NewWriter(w).WriteAll(rows) // as for other output, nobody hears of an error
 }

@@ -168,13 +168,7 @@ func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
 
 // endedBy returns the event that ends the fault of another event of a node.
 func endedBy(reason string) string {
-	switch reason {
-	case "ParentMute":
-		return "ParentHeard"
-	case "StateUnusable":
-		return "StateUsable"
-	}
-	return ""
+	return map[string]string{"ParentMute": "ParentHeard", "StateUnusable": "StateUsable"}[reason]
 }
 
 // nodeTroubles returns the warnings of Fenceline about nodes that no later event has ended: the last one of

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,10 +126,7 @@ func (w *whyFor) read(ctx context.Context) error {
 
 // readNodes finds the node of the pod, or all nodes. Without the right to read nodes, their labels are empty.
 func (w *whyFor) readNodes(ctx context.Context) error {
-	name := w.node
-	if name == "" {
-		name = w.subject.node
-	}
+	name := cmp.Or(w.node, w.subject.node)
 	if name == "" {
 		var nodes corev1.NodeList
 		if err := w.c.MayLack("nodes", w.c.List(ctx, &nodes)); err != nil {

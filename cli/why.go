@@ -182,14 +182,14 @@ func serving(c ipam.Candidate, source string) whyPool {
 
 // noPools returns the reasons of all families.
 func noPools(err error) (all []*ipam.NoPoolError) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, inner := range several.Unwrap() {
-			all = append(all, noPools(inner)...)
-		}
-		return all
+	families := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		families = joined.Unwrap()
 	}
-	if none, ok := errors.AsType[*ipam.NoPoolError](err); ok {
-		all = append(all, none)
+	for _, err := range families {
+		if none, ok := errors.AsType[*ipam.NoPoolError](err); ok {
+			all = append(all, none)
+		}
 	}
 	return all
 }

@@ -34,12 +34,11 @@ func parseUninstall(args []string) (uninstallOptions, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	switch step := flags.Arg(0); {
-	case flags.NArg() != 1 || step != "begin" && step != "finish":
+	step := flags.Arg(0)
+	if flags.NArg() != 1 || step != "begin" && step != "finish" {
 		return o, fmt.Errorf("uninstall: unexpected arguments %q, want begin or finish", flags.Args())
-	default:
-		o.finish = step == "finish"
 	}
+	o.finish = step == "finish"
 	return o, nil
 }
 

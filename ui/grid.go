@@ -3,9 +3,9 @@
 package ui
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -55,11 +55,23 @@ func GridOf(pool *v1alpha1.IPPool, reservations []v1alpha1.ReservedIP, leases []
 	if !ok {
 		return Grid{}
 	}
-	var runs runs
+	var runs strings.Builder
+	state, count := "", 0
 	for i, a := uint64(0), from; i <= to; i, a = i+1, a.Next() {
-		runs.add(letter(ground.State(a)))
+		if is := letter(ground.State(a)); is != state {
+			writeRun(&runs, count, state)
+			state, count = is, 0
+		}
+		count++
 	}
+	writeRun(&runs, count, state)
 	return Grid{First: from.String(), Size: to + 1, Runs: runs.String()}
+}
+
+func writeRun(to *strings.Builder, count int, state string) {
+	if count > 0 {
+		fmt.Fprintf(to, "%d%s", count, state)
+	}
 }
 
 // bounds returns the first address of a grid, and the offset of the last one from it. It returns false
@@ -91,32 +103,4 @@ func bounds(subnet netip.Prefix, all poolset.Set, leases []v1alpha1.IPLease) (fi
 	}
 	whole, _ := poolset.Parse([]string{subnet.String()})
 	return whole.At(from), to - from, true
-}
-
-// runs counts equal states.
-type runs struct {
-	text  strings.Builder
-	state string
-	count int
-}
-
-func (r *runs) add(s string) {
-	if s != r.state {
-		r.flush()
-		r.state = s
-	}
-	r.count++
-}
-
-func (r *runs) flush() {
-	if r.count > 0 {
-		r.text.WriteString(strconv.Itoa(r.count))
-		r.text.WriteString(r.state)
-	}
-	r.count = 0
-}
-
-func (r *runs) String() string {
-	r.flush()
-	return r.text.String()
 }

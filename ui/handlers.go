@@ -123,21 +123,17 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, "read lease "+name, err)
 		return
 	}
-	sentences := Sentences(lease)
-	if s.Explain != nil {
-		action, err := s.Explain.Explain(r.Context(), lease)
-		if err != nil {
-			s.refuse(w, "explain lease "+name, err)
-			return
-		}
-		sentences = append(sentences, Decision(action))
+	action, err := s.Explain.Explain(r.Context(), lease)
+	if err != nil {
+		s.refuse(w, "explain lease "+name, err)
+		return
 	}
 	s.answer(w, struct {
 		Lease     Lease                `json:"lease"`
 		Sentences []string             `json:"sentences"`
 		Created   metav1.Time          `json:"created"`
 		Record    v1alpha1.IPLeaseSpec `json:"record"`
-	}{leaseOf(lease), sentences, lease.CreationTimestamp, lease.Spec})
+	}{leaseOf(lease), append(Sentences(lease), Decision(action)), lease.CreationTimestamp, lease.Spec})
 }
 
 const (

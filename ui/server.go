@@ -44,7 +44,7 @@ type Server struct {
 	// Watch passes each change of pools and leases to the feed, after Reader has it.
 	Watch func(context.Context, *Feed) error
 	Judge *access.Judge
-	// Explain returns the controller's decision about a lease; nil if there is none.
+	// Explain returns the controller's decision about a lease.
 	Explain Explainer
 	// Assets are index.html and its files.
 	Assets fs.FS

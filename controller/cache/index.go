@@ -101,17 +101,11 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 			return fmt.Errorf("index leases by %s: %w", name, err)
 		}
 	}
-	err := indexer.IndexField(ctx, &podview.Pod{}, agents.ByNode, func(o client.Object) []string {
-		return agents.NodeKeys(o.(*podview.Pod))
-	})
-	if err != nil {
-		return fmt.Errorf("index agents by node: %w", err)
-	}
-	err = indexer.IndexField(ctx, &podview.Pod{}, TargetsByMachine, func(o client.Object) []string {
-		return MachineKeys(o.(*podview.Pod))
-	})
-	if err != nil {
-		return fmt.Errorf("index the targets of migrations by virtual machine: %w", err)
+	for name, keys := range map[string]func(*podview.Pod) []string{agents.ByNode: agents.NodeKeys, TargetsByMachine: MachineKeys} {
+		err := indexer.IndexField(ctx, &podview.Pod{}, name, func(o client.Object) []string { return keys(o.(*podview.Pod)) })
+		if err != nil {
+			return fmt.Errorf("index pods by %s: %w", name, err)
+		}
 	}
 	return nil
 }

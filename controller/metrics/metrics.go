@@ -149,22 +149,15 @@ func (m *Metrics) ForgetPool(pool string) {
 	}
 }
 
-// Subnet holds the values of the gauges of an IPSubnet.
-type Subnet struct {
-	Status v1alpha1.IPSubnetStatus
-	// Unserved counts the applications that lack addresses.
-	Unserved int
-}
-
 // subnetGauges are the gauges of IPSubnets.
 type subnetGauges struct{ addresses, free, pools, unserved *prometheus.GaugeVec }
 
-// SetSubnet sets the gauges of an IPSubnet.
-func (m *Metrics) SetSubnet(subnet string, s Subnet) {
-	m.subnets.addresses.WithLabelValues(subnet).Set(float64(s.Status.Total))
-	m.subnets.free.WithLabelValues(subnet).Set(float64(s.Status.Free))
-	m.subnets.pools.WithLabelValues(subnet).Set(float64(s.Status.PoolCount))
-	m.subnets.unserved.WithLabelValues(subnet).Set(float64(s.Unserved))
+// SetSubnet sets the gauges of an IPSubnet. unserved counts the applications that lack addresses.
+func (m *Metrics) SetSubnet(subnet string, s v1alpha1.IPSubnetStatus, unserved int) {
+	m.subnets.addresses.WithLabelValues(subnet).Set(float64(s.Total))
+	m.subnets.free.WithLabelValues(subnet).Set(float64(s.Free))
+	m.subnets.pools.WithLabelValues(subnet).Set(float64(s.PoolCount))
+	m.subnets.unserved.WithLabelValues(subnet).Set(float64(unserved))
 }
 
 // ForgetSubnet drops the gauges of an IPSubnet that is gone.

@@ -172,7 +172,7 @@ func (r *Reconciler) publish(ctx context.Context, p Plan, all bool) error {
 	r.memory.unpublished = false
 	for name, g := range p.Grounds {
 		status := p.Status(name, metav1.NewTime(now))
-		r.Metrics.SetSubnet(name, metrics.Subnet{Status: status, Unserved: p.unservedBy(name)})
+		r.Metrics.SetSubnet(name, status, p.unservedBy(name))
 		if equality.Semantic.DeepEqual(g.Status, status) {
 			continue
 		}

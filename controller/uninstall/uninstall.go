@@ -53,7 +53,7 @@ type Uninstall struct {
 // which would add the finalizers again, and the agents, which would create the leases of their pods
 // again. It returns when no controller or agent runs on a node whose kubelet reports.
 func (u Uninstall) Begin(ctx context.Context) error {
-	forced, err := u.forced(ctx)
+	_, forced, err := u.forced(ctx)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (u Uninstall) Finish(ctx context.Context) error {
 	for node := range silent {
 		u.Log.Info("the kubelet of the node does not report, so nothing was removed from the node", "node", node)
 	}
-	forced, err := u.forced(ctx)
+	ns, forced, err := u.forced(ctx)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (u Uninstall) Finish(ctx context.Context) error {
 	if err := u.freePools(ctx); err != nil || !forced {
 		return err
 	}
-	return u.endForce(ctx)
+	return u.endForce(ctx, ns)
 }
 
 // EndRights takes the rights of an uninstallation from the controller's account: Helm 3 leaves them after
@@ -135,36 +135,24 @@ func (u Uninstall) EndRights(ctx context.Context) error {
 // forced reports whether an operator wants all leases deleted, even if pods use the addresses. This
 // is an annotation of the namespace, because it must outlive the agents, and because a Helm release
 // whose uninstallation was refused accepts no new values.
-func (u Uninstall) forced(ctx context.Context) (bool, error) {
-	ns, err := u.namespace(ctx)
-	if err != nil {
-		return false, err
+func (u Uninstall) forced(ctx context.Context) (ns *metav1.PartialObjectMetadata, forced bool, err error) {
+	ns = &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := u.Client.Get(ctx, client.ObjectKey{Name: u.Namespace}, ns); err != nil {
+		return nil, false, fmt.Errorf("read namespace %s: %w", u.Namespace, err)
 	}
-	_, forced := ns.Annotations[v1alpha1.AnnotationForceDelete]
-	return forced, nil
+	_, forced = ns.Annotations[v1alpha1.AnnotationForceDelete]
+	return ns, forced, nil
 }
 
 // endForce removes the annotation, so that it does not apply to the next installation.
-func (u Uninstall) endForce(ctx context.Context) error {
-	ns, err := u.namespace(ctx)
-	if err != nil {
-		return err
-	}
+func (u Uninstall) endForce(ctx context.Context, ns *metav1.PartialObjectMetadata) error {
 	before := ns.DeepCopy()
 	delete(ns.Annotations, v1alpha1.AnnotationForceDelete)
 	if err := u.Client.Patch(ctx, ns, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("remove the annotation %s of namespace %s: %w", v1alpha1.AnnotationForceDelete, u.Namespace, err)
 	}
 	return nil
-}
-
-func (u Uninstall) namespace(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
-	ns := &metav1.PartialObjectMetadata{}
-	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := u.Client.Get(ctx, client.ObjectKey{Name: u.Namespace}, ns); err != nil {
-		return nil, fmt.Errorf("read namespace %s: %w", u.Namespace, err)
-	}
-	return ns, nil
 }
 
 // until calls look until it returns "". It repeats calls that fail.
