@@ -70,12 +70,7 @@ func parse(args []string) (options, error) {
 // list returns a function that reads names separated by commas.
 func list(into *[]string) func(string) error {
 	return func(text string) error {
-		*into = nil
-		for _, name := range strings.Split(text, ",") {
-			if name = strings.TrimSpace(name); name != "" {
-				*into = append(*into, name)
-			}
-		}
+		*into = strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' })
 		return nil
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/access"
 )
 
 const (
@@ -170,8 +168,4 @@ func lastHolder(s *v1alpha1.IPLeaseSpec) string {
 		parts = append(parts, "node "+s.Previous.Node)
 	}
 	return cmp.Or(strings.Join(parts, " on "), "an unknown holder")
-}
-
-func isRefusal(err error) bool {
-	return errors.Is(err, access.ErrUnauthenticated) || errors.Is(err, access.ErrForbidden)
 }

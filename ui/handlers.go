@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/internal/access"
 	"github.com/fenceline/fenceline/internal/inventory"
 )
 
@@ -161,7 +162,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case <-beat.C:
-			if err := s.Judge.Allows(r, needs(r)); isRefusal(err) {
+			if err := s.Judge.Allows(r, needs(r)); access.IsRefusal(err) {
 				return
 			}
 			message = []byte(":\n\n")

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -29,15 +28,11 @@ func (i indexes) IndexField(_ context.Context, o client.Object, field string, ke
 	return nil
 }
 
-// errEnough ends a list that has as many objects as it may have.
-var errEnough = errors.New("enough objects")
-
-// List reads a list in pages. It implements client.Reader also for the keys of indexes.
+// List reads a whole list in pages. It implements client.Reader also for the keys of indexes.
 func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(options)
 	keep := c.filter(list, &o)
-	limit := o.Limit
 	read := pager.New(func(_ context.Context, at metav1.ListOptions) (runtime.Object, error) {
 		part := reflect.New(reflect.TypeOf(list).Elem()).Interface().(client.ObjectList)
 		part.GetObjectKind().SetGroupVersionKind(list.GetObjectKind().GroupVersionKind()) // of lists of metadata
@@ -49,12 +44,9 @@ func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...c
 		if keep(item.(client.Object)) {
 			all = append(all, item)
 		}
-		if limit > 0 && int64(len(all)) == limit {
-			return errEnough
-		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil {
 		return err
 	}
 	return meta.SetList(list, all)

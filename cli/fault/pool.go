@@ -5,6 +5,7 @@ package fault
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,21 +50,16 @@ func (c *Cluster) overlaps(add found) {
 	for _, p := range c.Services {
 		ranges[p] = "the range of Services"
 	}
-	var all []Fault
 	for i := range c.Pools {
 		set, err := poolset.Addresses(&c.Pools[i])
 		if err != nil {
 			continue // the condition Ready says so
 		}
-		for p, what := range ranges {
+		for _, p := range slices.SortedFunc(maps.Keys(ranges), netip.Prefix.Compare) {
 			if other, err := poolset.Parse([]string{p.String()}); err == nil && set.Overlaps(other) {
-				all = append(all, Fault{"pool " + c.Pools[i].Name, fmt.Sprintf("it hands out addresses of %s, %s", p, what), "exclude them by spec.excludeIPs or a ReservedIP"})
+				add("pool "+c.Pools[i].Name, fmt.Sprintf("it hands out addresses of %s, %s", p, ranges[p]), "exclude them by spec.excludeIPs or a ReservedIP")
 			}
 		}
-	}
-	slices.SortFunc(all, func(a, b Fault) int { return strings.Compare(a.Object+a.What, b.Object+b.What) })
-	for _, f := range all {
-		add(f.Object, f.What, f.Do)
 	}
 }
 

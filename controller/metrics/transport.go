@@ -16,22 +16,19 @@ func verbs() map[string]string {
 
 // Transport wraps a round tripper so that failed requests are counted by verb.
 func (m *Metrics) Transport(next http.RoundTripper) http.RoundTripper {
-	return transport{m, next}
+	return transport(func(r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		// A request that its caller cancelled, as at the end of a watch, did not fail.
+		if (err != nil && r.Context().Err() == nil) || (err == nil && failed(response.StatusCode)) {
+			m.apiErrors.WithLabelValues(cmp.Or(verbs()[r.Method], "other")).Inc()
+		}
+		return response, err
+	})
 }
 
-type transport struct {
-	metrics *Metrics
-	next    http.RoundTripper
-}
+type transport func(*http.Request) (*http.Response, error)
 
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := t.next.RoundTrip(request)
-	// A request that its caller cancelled, as at the end of a watch, did not fail.
-	if (err != nil && request.Context().Err() == nil) || (err == nil && failed(response.StatusCode)) {
-		t.metrics.apiErrors.WithLabelValues(cmp.Or(verbs()[request.Method], "other")).Inc()
-	}
-	return response, err
-}
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // failed reports whether a status code is an error. Three codes are normal: a conflict (409), an
 // absent object (404), and an expired watch (410).

@@ -97,18 +97,24 @@ func (j *Judge) Filter(log logr.Logger, needs func(*http.Request) []Need, next h
 		case r.Context().Err() != nil: // the client has gone
 		case errors.Is(err, errBusy):
 			http.Error(w, "Too many requests", http.StatusTooManyRequests)
-		case errors.Is(err, ErrUnauthenticated):
-			log.V(1).Info("a request was refused", "path", r.URL.Path, "why", err.Error())
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
-		case errors.Is(err, ErrForbidden):
-			log.V(1).Info("a request was refused", "path", r.URL.Path, "why", err.Error())
-			http.Error(w, "Forbidden", http.StatusForbidden)
-		default:
+		case !IsRefusal(err):
 			log.Error(err, "a request could not be judged", "path", r.URL.Path)
 			http.Error(w, "Authorization failed", http.StatusInternalServerError)
+		default:
+			log.V(1).Info("a request was refused", "path", r.URL.Path, "why", err.Error())
+			if errors.Is(err, ErrForbidden) {
+				http.Error(w, "Forbidden", http.StatusForbidden)
+				return
+			}
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 		}
 	})
+}
+
+// IsRefusal reports whether an error of Allows means that the answer is no.
+func IsRefusal(err error) bool {
+	return errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrForbidden)
 }
 
 // Allows asks the API server for the user of the request's token and for its rights. The error is

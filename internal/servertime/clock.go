@@ -36,25 +36,21 @@ func (c *Clock) Now() time.Time { return c.WithTicker.Now().Add(time.Duration(c.
 // Since returns the time that has passed by the API server's clock.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Transport reads the API server's clock from each answer.
+// Transport reads the API server's clock from each answer. It leaves request and answer unchanged.
 func (c *Clock) Transport(next http.RoundTripper) http.RoundTripper {
-	return transport{c, next}
+	return transport(func(r *http.Request) (*http.Response, error) {
+		asked := c.WithTicker.Now()
+		response, err := next.RoundTrip(r)
+		if err == nil {
+			c.learn(response.Header.Get("Date"), asked)
+		}
+		return response, err
+	})
 }
 
-type transport struct {
-	clock *Clock
-	next  http.RoundTripper
-}
+type transport func(*http.Request) (*http.Response, error)
 
-// RoundTrip leaves the request and the answer unchanged.
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	asked := t.clock.WithTicker.Now()
-	response, err := t.next.RoundTrip(request)
-	if err == nil {
-		t.clock.learn(response.Header.Get("Date"), asked)
-	}
-	return response, err
-}
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // learn sets the clock by a Date header (RFC 9110, section 6.6.1), which was written between
 // request and answer. A header changes nothing if it is missing or invalid, or if it agrees with
