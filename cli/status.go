@@ -211,9 +211,8 @@ func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
 			last[name] = trouble{name, e.Reason, lastOf(e), e.Note}
 		}
 	}
-	names := slices.Sorted(maps.Keys(last))
 	var all []trouble
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(last)) {
 		all = append(all, last[name])
 	}
 	return all

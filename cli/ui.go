@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/podview"
 )
 
 func (s *session) ui() *cobra.Command {
@@ -91,15 +93,11 @@ func (s *session) serve(ctx context.Context, c *cluster.Cluster, port int, ready
 	if err != nil {
 		return err
 	}
-	pod := ""
-	for i := range pods {
-		if agents.IsAlive(&pods[i]) {
-			pod = pods[i].Name
-		}
-	}
-	if pod == "" {
+	i := slices.IndexFunc(pods, func(p podview.Pod) bool { return agents.IsAlive(&p) })
+	if i < 0 {
 		return fmt.Errorf("no controller in namespace %s is Ready", c.Namespace)
 	}
+	pod := pods[i].Name
 	controller, err := c.Kube.CoreV1().Pods(c.Namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read pod %s: %w", pod, err)

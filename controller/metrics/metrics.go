@@ -26,7 +26,8 @@ type Metrics struct {
 	leases      *prometheus.GaugeVec
 	apiErrors   *prometheus.CounterVec
 	unknown     *prometheus.CounterVec
-	subnets     subnetGauges
+
+	subnetAddresses, subnetFree, subnetPools, subnetUnserved *prometheus.GaugeVec
 }
 
 // New registers the metrics.
@@ -51,12 +52,11 @@ func New(registry prometheus.Registerer) *Metrics {
 		leases:      gauge("fenceline_pool_leases", "Leases of a pool by state.", "pool", "state"),
 		apiErrors:   counter("fenceline_api_errors_total", "Failed requests to the Kubernetes API, without conflicts (409) and absent objects (404).", "verb"),
 		unknown:     counter("fenceline_unknown_owners_total", "Reads of owners that could not tell whether an address is still kept, by reason. The address stays.", "reason"),
-		subnets: subnetGauges{
-			addresses: gauge("fenceline_subnet_addresses", "Addresses of an IPSubnet that pools may have.", "subnet"),
-			free:      gauge("fenceline_subnet_free_addresses", "Addresses of an IPSubnet that no pool has.", "subnet"),
-			pools:     gauge("fenceline_subnet_pools", "Pools that the controller made of an IPSubnet.", "subnet"),
-			unserved:  gauge("fenceline_subnet_unserved_applications", "Applications that name an IPSubnet and lack addresses.", "subnet"),
-		},
+
+		subnetAddresses: gauge("fenceline_subnet_addresses", "Addresses of an IPSubnet that pools may have.", "subnet"),
+		subnetFree:      gauge("fenceline_subnet_free_addresses", "Addresses of an IPSubnet that no pool has.", "subnet"),
+		subnetPools:     gauge("fenceline_subnet_pools", "Pools that the controller made of an IPSubnet.", "subnet"),
+		subnetUnserved:  gauge("fenceline_subnet_unserved_applications", "Applications that name an IPSubnet and lack addresses.", "subnet"),
 	}
 	// Each counter starts at 0. Otherwise rate() would miss the first increment.
 	for _, reason := range reasons() {
@@ -149,20 +149,17 @@ func (m *Metrics) ForgetPool(pool string) {
 	}
 }
 
-// subnetGauges are the gauges of IPSubnets.
-type subnetGauges struct{ addresses, free, pools, unserved *prometheus.GaugeVec }
-
 // SetSubnet sets the gauges of an IPSubnet. unserved counts the applications that lack addresses.
 func (m *Metrics) SetSubnet(subnet string, s v1alpha1.IPSubnetStatus, unserved int) {
-	m.subnets.addresses.WithLabelValues(subnet).Set(float64(s.Total))
-	m.subnets.free.WithLabelValues(subnet).Set(float64(s.Free))
-	m.subnets.pools.WithLabelValues(subnet).Set(float64(s.PoolCount))
-	m.subnets.unserved.WithLabelValues(subnet).Set(float64(unserved))
+	m.subnetAddresses.WithLabelValues(subnet).Set(float64(s.Total))
+	m.subnetFree.WithLabelValues(subnet).Set(float64(s.Free))
+	m.subnetPools.WithLabelValues(subnet).Set(float64(s.PoolCount))
+	m.subnetUnserved.WithLabelValues(subnet).Set(float64(unserved))
 }
 
 // ForgetSubnet drops the gauges of an IPSubnet that is gone.
 func (m *Metrics) ForgetSubnet(subnet string) {
-	for _, gauge := range []*prometheus.GaugeVec{m.subnets.addresses, m.subnets.free, m.subnets.pools, m.subnets.unserved} {
+	for _, gauge := range []*prometheus.GaugeVec{m.subnetAddresses, m.subnetFree, m.subnetPools, m.subnetUnserved} {
 		gauge.DeleteLabelValues(subnet)
 	}
 }

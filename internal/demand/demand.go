@@ -6,6 +6,7 @@ package demand
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,9 +62,10 @@ type Demand struct {
 type Interface struct {
 	// Name is the name of the interface, or its number from 0 among the interfaces that Fenceline
 	// serves.
-	Name string
+	Name string `json:"interface"`
 	// V4 and V6 are the names of IPSubnets, in order of preference.
-	V4, V6 []string
+	V4 []string `json:"ipv4"`
+	V6 []string `json:"ipv6"`
 }
 
 // Of returns the names of one family.
@@ -215,35 +217,26 @@ func settings(annotations map[string]string) (Demand, error) {
 
 // readInterfaces reads the annotation subnets.
 func readInterfaces(key, value string) ([]Interface, error) {
-	var entries []struct {
-		Interface string   `json:"interface"`
-		V4        []string `json:"ipv4"`
-		V6        []string `json:"ipv6"`
-	}
+	var all []Interface
 	wrong := func(format string, args ...any) ([]Interface, error) {
 		return nil, &Error{key, value, subnetsForm, fmt.Errorf(format, args...)}
 	}
-	if err := decode(value, &entries); err != nil {
+	if err := decode(value, &all); err != nil {
 		return wrong("%w", err)
 	}
-	if len(entries) == 0 || len(entries) > maxEntries {
-		return wrong("the list has %d entries, expected 1 to %d", len(entries), maxEntries)
+	if len(all) == 0 || len(all) > maxEntries {
+		return wrong("the list has %d entries, expected 1 to %d", len(all), maxEntries)
 	}
 	seen := map[string]bool{}
-	all := make([]Interface, len(entries))
-	for i, e := range entries {
-		name := e.Interface
-		switch {
-		case name == "":
-			name = strconv.Itoa(i)
-		case len(name) > longestInterface || strings.ContainsAny(name, "/:\" \t"):
+	for i := range all {
+		name := cmp.Or(all[i].Name, strconv.Itoa(i))
+		if len(name) > longestInterface || strings.ContainsAny(name, "/:\" \t") {
 			return wrong("%q is not the name of an interface", name)
 		}
 		if seen[name] {
 			return wrong("interface %s is named twice", name)
 		}
-		seen[name] = true
-		all[i] = Interface{Name: name, V4: e.V4, V6: e.V6}
+		seen[name], all[i].Name = true, name
 		if err := check(all[i]); err != nil {
 			return wrong("entry %d: %w", i, err)
 		}
@@ -253,17 +246,18 @@ func readInterfaces(key, value string) ([]Interface, error) {
 
 // readFirst reads the annotation subnet, which is for the first interface.
 func readFirst(key, value string) ([]Interface, error) {
-	var names struct {
-		V4 []string `json:"ipv4"`
-		V6 []string `json:"ipv6"`
+	var first Interface
+	err := decode(value, &first)
+	if err == nil && first.Name != "" {
+		err = errors.New("it is for the first interface: remove the field interface")
 	}
-	if err := decode(value, &names); err != nil {
+	if err == nil {
+		err = check(first)
+	}
+	if err != nil {
 		return nil, &Error{key, value, subnetForm, err}
 	}
-	first := Interface{Name: "0", V4: names.V4, V6: names.V6}
-	if err := check(first); err != nil {
-		return nil, &Error{key, value, subnetForm, err}
-	}
+	first.Name = "0"
 	return []Interface{first}, nil
 }
 

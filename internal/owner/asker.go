@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -88,7 +87,7 @@ func (a Asker) Replicas(ctx context.Context, r Ref) (int32, error) {
 
 // object returns an empty object of the owner's kind, in the version that the API server prefers.
 func (a Asker) object(r Ref) (*unstructured.Unstructured, error) {
-	mapping, err := a.Mapper.RESTMapping(schema.GroupKind{Group: r.Group, Kind: r.Kind})
+	mapping, err := a.Mapper.RESTMapping(r.GroupKind())
 	if err != nil {
 		return nil, why("find the API of", r, err)
 	}
