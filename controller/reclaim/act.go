@@ -166,7 +166,7 @@ func (r *Reconciler) remark(ctx context.Context, lease *v1alpha1.IPLease, said r
 }
 
 // withhold reports a lease that is due while reclaim is switched off, once for each lease and reason.
-func (r *Reconciler) withhold(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Action, n *note) {
+func (r *Reconciler) withhold(ctx context.Context, f Facts, a Action, n *note) {
 	if !a.Withheld {
 		if n.rare != nil {
 			n.rare.withheld = ""
@@ -182,10 +182,10 @@ func (r *Reconciler) withhold(ctx context.Context, lease *v1alpha1.IPLease, pool
 	}
 	n.rare.withheld = reason
 	r.Metrics.Withheld(reason)
-	log.FromContext(ctx).Info("not reclaimed", "lease", lease.Name, "reason", reason, "why", a.Why)
-	r.Events.Eventf(lease, nil, corev1.EventTypeWarning, eventWithheld, "Withhold", "%s: %s", reason, a.Why)
-	if pool != nil {
-		r.Events.Eventf(pool, lease, corev1.EventTypeWarning, eventWithheld, "Withhold",
-			"reclaim is switched off (reclaim.enabled of the chart): address %s is due (%s) and is not taken", lease.Spec.Address, reason)
+	log.FromContext(ctx).Info("not reclaimed", "lease", f.Lease.Name, "reason", reason, "why", a.Why)
+	r.Events.Eventf(f.Lease, nil, corev1.EventTypeWarning, eventWithheld, "Withhold", "%s: %s", reason, a.Why)
+	if f.Pool != nil {
+		r.Events.Eventf(f.Pool, f.Lease, corev1.EventTypeWarning, eventWithheld, "Withhold",
+			"reclaim is switched off (reclaim.enabled of the chart): address %s is due (%s) and is not taken", f.Lease.Spec.Address, reason)
 	}
 }

@@ -29,6 +29,8 @@ func (v View[T]) Absent() bool { return v.Known && v.Object == nil }
 // Facts are the input of Decide.
 type Facts struct {
 	Lease *v1alpha1.IPLease
+	// Pool is the pool of the lease, or nil. Decide reads its Policy only.
+	Pool *v1alpha1.IPPool
 	// Pod is the pod with the holder's namespace and name. Its UID may be another one.
 	Pod View[podview.Pod]
 	// PodSeen is true if this look or an earlier look found the holder's own pod.

@@ -43,10 +43,13 @@ func (r *Reconciler) cachedNode(ctx context.Context, name string) (*corev1.Node,
 }
 
 // look gathers the facts about a lease from the cache.
-func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, pool *v1alpha1.IPPool, n *note) (Facts, error) {
-	f := Facts{Lease: lease, Policy: PolicyOf(pool, r.Defaults), Now: r.Clock.Now()}
+func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, n *note) (Facts, error) {
+	pool, err := read[v1alpha1.IPPool](ctx, r.Client, "", lease.Spec.Pool)
+	if err != nil {
+		return Facts{}, err
+	}
+	f := Facts{Lease: lease, Pool: pool, Policy: PolicyOf(pool, r.Defaults), Now: r.Clock.Now()}
 	spec, known := &lease.Spec, r.Client
-	var err error
 	switch spec.State {
 	case v1alpha1.StateBound:
 		if f.Pod, err = lookAtPod(ctx, known, f, n); err == nil {

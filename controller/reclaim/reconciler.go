@@ -77,12 +77,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.memory.forget(request.Name)
 		return ctrl.Result{}, nil
 	}
-	pool, err := read[v1alpha1.IPPool](ctx, r.Client, "", lease.Spec.Pool)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
 	n := r.memory.about(lease, r.Clock.Now())
-	facts, err := r.look(ctx, lease, pool, n)
+	facts, err := r.look(ctx, lease, n)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("look at lease %s: %w", lease.Name, err)
 	}
@@ -99,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		action = confirmed
 	}
-	result, err := r.do(ctx, facts, action, pool, n)
+	result, err := r.do(ctx, facts, action, n)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The object has changed or gone since the decision. The watch event of that change leads
 		// to a new decision. The pause covers an event that came before this point.
@@ -109,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 // do carries out an action.
-func (r *Reconciler) do(ctx context.Context, f Facts, a Action, pool *v1alpha1.IPPool, n *note) (ctrl.Result, error) {
+func (r *Reconciler) do(ctx context.Context, f Facts, a Action, n *note) (ctrl.Result, error) {
 	switch a.Kind {
 	case Quarantine:
 		return ctrl.Result{}, r.quarantine(ctx, f, a)
@@ -122,8 +118,8 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, pool *v1alpha1.I
 	case EndQuarantine:
 		return ctrl.Result{}, r.free(ctx, f, a, eventQuarantineEnded)
 	default:
-		r.withhold(ctx, f.Lease, pool, a, n)
-		err := r.remark(ctx, f.Lease, remarkOn(f.Lease, pool, a))
+		r.withhold(ctx, f, a, n)
+		err := r.remark(ctx, f.Lease, remarkOn(f.Lease, f.Pool, a))
 		if a.Kind == Wait {
 			// The work queue drops a due time in the past.
 			return ctrl.Result{RequeueAfter: max(a.Until.Sub(f.Now), time.Millisecond)}, err
@@ -160,12 +156,8 @@ func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(
 // Explain returns the decision about a lease, and carries nothing out. Only the running controller
 // remembers when it first saw that an object is gone. Here such times begin with the call.
 func (r *Reconciler) Explain(ctx context.Context, lease *v1alpha1.IPLease) (Action, error) {
-	pool, err := read[v1alpha1.IPPool](ctx, r.Client, "", lease.Spec.Pool)
-	if err != nil {
-		return Action{}, err
-	}
 	n := newMemory().about(lease, lease.Spec.Since.Time)
-	f, err := r.look(ctx, lease, pool, n)
+	f, err := r.look(ctx, lease, n)
 	if err != nil {
 		return Action{}, fmt.Errorf("look at lease %s: %w", lease.Name, err)
 	}
