@@ -8,6 +8,7 @@ package ui
 import (
 	"context"
 	"crypto/tls"
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -165,3 +166,11 @@ func (s *Server) Handler() http.Handler {
 		all.ServeHTTP(w, r)
 	})
 }
+
+// dist is built by `make ui` from web. It is in git, so nobody who builds the controller needs Node.
+//
+//go:embed dist
+var dist embed.FS
+
+// Assets returns the files of the page.
+func Assets() (fs.FS, error) { return fs.Sub(dist, "dist") }
