@@ -6,13 +6,15 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // defaultGrace is the API's default of terminationGracePeriodSeconds.
-const defaultGrace = 30 * time.Second
+const defaultGrace = 30
 
 // isHolder reports whether the pod has the UID that a lease recorded. It is false if no UID was
 // recorded.
@@ -33,7 +35,7 @@ func isTerminating(pod *podview.Pod) bool { return pod.DeletionTimestamp != nil 
 
 // isForceDeleted reports whether the pod was deleted without a grace period. Only finalizers keep it.
 func isForceDeleted(pod *podview.Pod) bool {
-	return isTerminating(pod) && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+	return isTerminating(pod) && ptr.Deref(pod.DeletionGracePeriodSeconds, defaultGrace) == 0
 }
 
 // finishedAt returns the latest time in a finished pod's status. An evicted pod may have no
@@ -57,8 +59,5 @@ func (f Facts) finishedAt() time.Time {
 }
 
 func gracePeriod(pod *podview.Pod) time.Duration {
-	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
-		return time.Duration(*s) * time.Second
-	}
-	return defaultGrace
+	return time.Duration(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, defaultGrace)) * time.Second
 }

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -114,10 +115,7 @@ func ViewOf(r Ref, set *appsv1.StatefulSet) View {
 		return v
 	}
 	v.Annotations = set.Spec.Template.Annotations
-	v.Ordinals.Replicas = 1 // the API's default
-	if set.Spec.Replicas != nil {
-		v.Ordinals.Replicas = *set.Spec.Replicas
-	}
+	v.Ordinals.Replicas = ptr.Deref(set.Spec.Replicas, 1) // the API's default
 	if set.Spec.Ordinals != nil {
 		v.Ordinals.Start = set.Spec.Ordinals.Start
 	}
