@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -168,7 +167,7 @@ func (e examination) askAgents(ctx context.Context) error {
 		}
 		group.Go(func() error {
 			asked := time.Now()
-			report, err := e.Diagnose(ctx, agent.Name, diagnosis.Request{Questions: questionsFor(agent.Spec.NodeName, e.found.Pools, e.found.Leases)})
+			report, err := e.Diagnose(ctx, agent.Name, diagnosis.Request{Questions: e.found.Questions(agent.Spec.NodeName)})
 			err = e.MayLack("the answer of agent "+agent.Name+" (create pods/exec)", err)
 			mu.Lock()
 			defer mu.Unlock()
@@ -184,38 +183,4 @@ func (e examination) askAgents(ctx context.Context) error {
 		})
 	}
 	return group.Wait()
-}
-
-// questionsFor returns the gateways of the pools that a node's pods have, and for each parent a pod of
-// another node.
-func questionsFor(node string, pools []v1alpha1.IPPool, leases []v1alpha1.IPLease) []diagnosis.Question {
-	type on struct{ pool, parent string }
-	here := map[on]bool{}
-	for i := range leases {
-		if s := &leases[i].Spec; s.NodeName == node && s.Parent != "" && (s.State == v1alpha1.StateBound || s.State == v1alpha1.StateWarm) {
-			here[on{s.Pool, s.Parent}] = true
-		}
-	}
-	var questions []diagnosis.Question
-	add := func(addr netip.Addr, parent string) {
-		q := diagnosis.Question{Address: addr, Parent: parent}
-		if addr.IsValid() && !slices.Contains(questions, q) && len(questions) < diagnosis.MaxQuestions {
-			questions = append(questions, q)
-		}
-	}
-	for at := range here {
-		for i := range pools {
-			if pools[i].Name == at.pool && pools[i].Spec.Gateway != nil {
-				gateway, _ := netip.ParseAddr(*pools[i].Spec.Gateway) // the CRD refuses another text
-				add(gateway, at.parent)
-			}
-		}
-		for i := range leases {
-			if s := &leases[i].Spec; s.Pool == at.pool && s.State == v1alpha1.StateBound && s.NodeName != node {
-				add(s.Addr(), at.parent)
-				break
-			}
-		}
-	}
-	return questions
 }

@@ -53,12 +53,15 @@ type whyPool struct {
 func (s *session) why() *cobra.Command {
 	file, node, iface := "", "", ""
 	c := &cobra.Command{
-		Use: "why [POD]", Short: "Tell for each pool whether it serves a pod, by the rules of ADD", Args: cobra.MaximumNArgs(1),
+		Use: "why [POD]", Short: "Tell for each pool whether it serves a pod, by the rules of ADD",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 || (len(args) == 0) == (file == "") {
+				return errors.New("name a pod, or a file with --filename")
+			}
+			return nil
+		},
 		Example: "  kubectl fenceline why web-0 -n shop\n  kubectl fenceline why -f deploy.yaml --node n1",
 		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) (a whyAnswer, err error) {
-			if (len(args) == 0) == (file == "") {
-				return a, errors.New("name a pod, or a file with --filename")
-			}
 			namespace, _, err := s.flags.ToRawKubeConfigLoader().Namespace()
 			if err != nil {
 				return a, fmt.Errorf("read the kubeconfig: %w", err)
@@ -165,12 +168,11 @@ func (w *whyFor) choose(at attached, node corev1.Node) whyChoice {
 
 // serving describes a pool that may serve the interface.
 func serving(c ipam.Candidate, source string) whyPool {
-	p := whyPool{Pool: c.Pool.Name, Serves: true}
 	if c.Closed != nil {
-		p.Serves, p.Why = false, c.Closed.Detail
-		return p
+		return whyPool{Pool: c.Pool.Name, Why: c.Closed.Detail}
 	}
 	st := &c.Pool.Status
+	p := whyPool{Pool: c.Pool.Name, Serves: true}
 	p.Why = fmt.Sprintf("%s, named by %s; %d of %d addresses are free", c.Subnet, source, st.Free, st.Total)
 	if st.Free == 0 && st.ObservedGeneration > 0 {
 		p.Full = true

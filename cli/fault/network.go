@@ -11,8 +11,43 @@ import (
 	"strings"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/internal/inventory"
 )
+
+// Questions returns the addresses for which the agent of a node asks the wire: the gateways of the pools
+// that its pods have, and for each parent a pod of another node.
+func (c *Cluster) Questions(node string) []diagnosis.Question {
+	type on struct{ pool, parent string }
+	here := map[on]bool{}
+	for i := range c.Leases {
+		if s := &c.Leases[i].Spec; s.NodeName == node && s.Parent != "" && (s.State == v1alpha1.StateBound || s.State == v1alpha1.StateWarm) {
+			here[on{s.Pool, s.Parent}] = true
+		}
+	}
+	var questions []diagnosis.Question
+	add := func(addr netip.Addr, parent string) {
+		q := diagnosis.Question{Address: addr, Parent: parent}
+		if addr.IsValid() && !slices.Contains(questions, q) && len(questions) < diagnosis.MaxQuestions {
+			questions = append(questions, q)
+		}
+	}
+	for at := range here {
+		for i := range c.Pools {
+			if c.Pools[i].Name == at.pool && c.Pools[i].Spec.Gateway != nil {
+				gateway, _ := netip.ParseAddr(*c.Pools[i].Spec.Gateway) // the CRD refuses another text
+				add(gateway, at.parent)
+			}
+		}
+		for i := range c.Leases {
+			if s := &c.Leases[i].Spec; s.Pool == at.pool && s.State == v1alpha1.StateBound && s.NodeName != node {
+				add(s.Addr(), at.parent)
+				break
+			}
+		}
+	}
+	return questions
+}
 
 // parents finds parents on which a fence or a probe proves nothing.
 func (c *Cluster) parents(r Report, add found) {
