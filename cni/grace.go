@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/wholefile"
 )
 
 // defaultGrace is how long STATUS succeeds without an answer of the agent. When STATUS fails, the
@@ -90,16 +90,8 @@ func (f standingFile) write(s standing) error {
 	if err != nil {
 		return fmt.Errorf("encode the state of STATUS: %w", err)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(string(f)), ".status-*")
-	if err != nil {
+	if err := wholefile.Replace(string(f), ".status-*", text, 0o600); err != nil {
 		return fmt.Errorf("write the state of STATUS: %w", err)
-	}
-	_, err = temp.Write(text)
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), string(f))
-	}
-	if err != nil {
-		return fmt.Errorf("write the state of STATUS: %w", errors.Join(err, os.Remove(temp.Name())))
 	}
 	return nil
 }

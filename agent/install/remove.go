@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/fenceline/fenceline/internal/wholefile"
 )
 
 // RemoveConflist removes a network configuration that Conflist has installed, and reports whether
@@ -28,5 +30,5 @@ func RemoveConflist(dir, name string) (changed bool, err error) {
 	if err := errors.Join(os.Remove(path), sweep(dir)); err != nil {
 		return false, fmt.Errorf("remove the CNI configuration: %w", err)
 	}
-	return true, syncDir(dir)
+	return true, wholefile.SyncDir(dir)
 }

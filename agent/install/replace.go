@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/fenceline/fenceline/internal/wholefile"
 )
 
 // tempPrefix begins the names of unfinished files. Runtimes ignore them, since their
@@ -26,33 +28,10 @@ func replace(dir, name string, content []byte, mode fs.FileMode) (changed bool, 
 	if err := sweep(dir); err != nil {
 		return false, err
 	}
-	f, err := os.CreateTemp(dir, tempPrefix+"*")
-	if err != nil {
-		return false, fmt.Errorf("create a temporary file for %s: %w", path, withoutPath(err))
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if _, err := f.Write(content); err != nil {
+	if err := wholefile.Store(path, tempPrefix+"*", content, mode); err != nil {
 		return false, fmt.Errorf("write %s: %w", path, withoutPath(err))
 	}
-	if err := f.Chmod(mode); err != nil {
-		return false, fmt.Errorf("set the mode of %s: %w", path, withoutPath(err))
-	}
-	// Without the sync, a loss of power may leave an empty file.
-	if err := f.Sync(); err != nil {
-		return false, fmt.Errorf("sync %s: %w", path, withoutPath(err))
-	}
-	if err := f.Close(); err != nil {
-		return false, fmt.Errorf("close %s: %w", path, withoutPath(err))
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return false, fmt.Errorf("rename the temporary file to %s: %w", path, withoutPath(err))
-	}
-	return true, syncDir(dir)
+	return true, nil
 }
 
 // holds reports whether the file already has the content and the mode.
@@ -85,18 +64,6 @@ func sweep(dir string) error {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove an unfinished file: %w", err)
 		}
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
 }

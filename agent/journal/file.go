@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/fenceline/fenceline/internal/wholefile"
 )
 
 // envelope is the content of a file: a value and the CRC-32C of its bytes. Without the checksum,
@@ -19,42 +21,18 @@ type envelope struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// replace replaces a file by rename: when this process ends at any step, the file holds the old
-// value or the new one. After a loss of power the file may hold either value, or be cut short.
-func replace(path string, value any) error {
-	return write(path, value, func(*os.File) error { return nil })
-}
+// replace writes a value to its file, without waiting for the disk.
+func replace(path string, value any) error { return write(path, value, wholefile.Replace) }
 
-// store is replace for values that must survive a loss of power: the file holds the old value or
-// the new one, and the new one once store has returned.
-func store(path string, value any) error {
-	if err := write(path, value, (*os.File).Sync); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
+// store is replace for values that must survive a loss of power.
+func store(path string, value any) error { return write(path, value, wholefile.Store) }
 
-func write(path string, value any, settle func(*os.File) error) (err error) {
+func write(path string, value any, file func(path, pattern string, content []byte, mode fs.FileMode) error) error {
 	data, err := encode(value)
 	if err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), tempPattern)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(temp.Name()))
-		}
-	}()
-	if _, err = temp.Write(data); err == nil {
-		err = settle(temp)
-	}
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
+	return file(path, tempPattern, data, 0o600)
 }
 
 // load reads a file that replace or store wrote. Any error except an *fs.PathError means that the
@@ -95,12 +73,3 @@ func decode(data []byte, value any) error {
 }
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
-
-// syncDir makes renames and removals in a directory survive a loss of power.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/fenceline/fenceline/internal/wholefile"
 )
 
 const (
@@ -155,7 +157,7 @@ func (j *Journal) setAside(path string, cause error) error {
 		return err
 	}
 	j.corrupt = append(j.corrupt, &CorruptError{path, kept, cause})
-	return syncDir(filepath.Dir(path))
+	return wholefile.SyncDir(filepath.Dir(path))
 }
 
 func exists(path string) bool {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/wholefile"
 )
 
 const (
@@ -58,29 +59,7 @@ func (d Dir) Put(r agentapi.DelRequest) (err error) {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(string(d), unfinished+"*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if _, err := f.Write(text); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), d.path(name)); err != nil {
-		return err
-	}
-	return d.sync()
+	return wholefile.Store(d.path(name), unfinished+"*", text, 0o600)
 }
 
 // List returns the attachments that have a call in the spool, sorted by container ID. A spool that
@@ -157,16 +136,6 @@ func (d Dir) Sweep(now time.Time) error {
 }
 
 func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
-
-// sync makes the rename survive a crash of the machine.
-func (d Dir) sync() error {
-	f, err := os.Open(string(d))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}
 
 // fileName returns the file name of an attachment. It refuses names that leave the directory, or
 // from which the attachment cannot be read back.
