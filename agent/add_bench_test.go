@@ -269,7 +269,7 @@ func (b *addBench) rawWrites(took *rawTimes) {
 		l := leaseOf(warm, lease.Warm(warm, nobody))
 		check.OK(b.t, b.Create(b.t.Context(), l))
 		var err error
-		l.Spec, err = lease.BindWarm(warm, nobody)(l.Spec)
+		l.Spec, err = lease.BindWarm(warm)(l.Spec, nobody)
 		check.OK(b.t, err)
 		prepare(l)
 		return b.timed(func() error { return b.Update(b.t.Context(), l) })

@@ -327,7 +327,7 @@ func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
 		t.Fatalf("%d entries left (%v), the pod speaks: %v", left, err, r.Speaks(request, "10.0.0.2"))
 	}
 	// The probe of the Warm lease was answered.
-	l.Spec, _ = lease.ThrowOut(time.Now(), lease.Evidence{MAC: fakenode.MacOf(request.NetNS).String(), Source: "probe"})(l.Spec)
+	l.Spec, _ = lease.ThrowOut(lease.Evidence{MAC: fakenode.MacOf(request.NetNS).String(), Source: "probe"})(l.Spec, lease.Owner{Now: time.Now()})
 	r.API.Put(l)
 	r.Settle()
 	if bound := r.Lease("10.0.0.2", v1alpha1.StateBound); bound.Spec.Holder.ContainerID != request.ContainerID || !r.Speaks(request, "10.0.0.2") {

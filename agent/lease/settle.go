@@ -42,7 +42,7 @@ func Settle(s v1alpha1.IPLeaseSpec, f Finding, e Evidence, now time.Time) (Settl
 	}
 	switch f {
 	case FindingSafe:
-		hold := Retain
+		hold := Transition(Retain)
 		switch {
 		case IsStatic(&s):
 		case mayReturn(&s):
@@ -50,7 +50,7 @@ func Settle(s v1alpha1.IPLeaseSpec, f Finding, e Evidence, now time.Time) (Settl
 		default:
 			return Free, s, nil
 		}
-		next, err := hold(now)(s)
+		next, err := hold(s, Owner{Now: now})
 		return Hold, next, err
 	case FindingAnswered:
 		if s.Reason != v1alpha1.ReasonConflict {

@@ -15,68 +15,29 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// TakeOver binds a lease that is kept for the request's pod; see the transition of
-// that name. If the lease is this container's already, an earlier try succeeded,
-// and TakeOver returns it.
+// TakeOver binds a lease that is kept for the request's pod; see the transition of that name.
 func (s *Store) TakeOver(ctx context.Context, old *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
-	taken, err := s.Update(ctx, old, TakeOver(r, s.owner()))
+	return s.bind(ctx, old, r, TakeOver(r))
+}
+
+// BindWarm binds a Warm lease as last read; see the transition of that name. If the answer is lost,
+// the error is ErrUncertain.
+func (s *Store) BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
+	return s.bind(ctx, warm, r, BindWarm(r))
+}
+
+// bind binds a lease to the container of a request. If the lease is this container's already, an
+// earlier try succeeded, and bind returns it.
+func (s *Store) bind(ctx context.Context, old *v1alpha1.IPLease, r Request, t Transition) (*v1alpha1.IPLease, error) {
+	bound, err := s.Update(ctx, old, t)
 	if !errors.Is(err, ErrNotMine) {
-		return taken, err
+		return bound, err
 	}
 	present, getErr := s.Get(ctx, old.Name)
 	if getErr == nil && s.heldBy(present, r.Holder.ContainerID, r.Holder.Interface) {
 		return present, nil
 	}
 	return nil, err
-}
-
-// TakeBack binds a lease that another node quarantined because the request's own
-// pod answered its probe.
-func (s *Store) TakeBack(ctx context.Context, old *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, old, TakeBack(r, s.owner()))
-}
-
-// Confirm clears previous after a take-over was verified.
-func (s *Store) Confirm(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, Confirm())
-}
-
-// Unverified quarantines a lease again because its take-over found no proof.
-func (s *Store) Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, Unverified(s.o.Clock.Now(), message))
-}
-
-// Retain keeps the address for the pod's name after DEL. The caller has
-// fenced the holder (R6).
-func (s *Store) Retain(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, Retain(s.o.Clock.Now()))
-}
-
-// KeepForPod keeps the address for the next sandbox of the pod after DEL. The caller has fenced the
-// holder (R6).
-func (s *Store) KeepForPod(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, KeepForPod(s.o.Clock.Now()))
-}
-
-// Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent.
-func (s *Store) Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, Quarantine(s.o.Clock.Now(), reason, message))
-}
-
-// QuarantineConflict quarantines a lease because another host answered the probe
-// of its ADD.
-func (s *Store) QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, QuarantineConflict(s.o.Clock.Now(), e))
-}
-
-// RecordConflict records on a Bound lease that another host uses the address too.
-func (s *Store) RecordConflict(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, RecordConflict(s.o.Clock.Now(), e))
-}
-
-// SetMAC records the MAC that a plugin has given to the holder's interface after IPAM.
-func (s *Store) SetMAC(ctx context.Context, l *v1alpha1.IPLease, mac string) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, SetMAC(mac))
 }
 
 // Settle writes the finding of a verification to a Quarantined lease. The returned
@@ -90,7 +51,7 @@ func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Ev
 	if what == Free {
 		return nil, s.Delete(ctx, l)
 	}
-	return s.Update(ctx, l, func(spec v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+	return s.Update(ctx, l, func(spec v1alpha1.IPLeaseSpec, _ Owner) (v1alpha1.IPLeaseSpec, error) {
 		_, next, err := Settle(spec, f, e, now)
 		return next, err
 	})

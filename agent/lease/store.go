@@ -134,7 +134,7 @@ func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (
 	for range attempts {
 		next := present.DeepCopy()
 		next.RecordToken() // a transition that binds the lease begins with a new holder
-		spec, err := t(next.Spec)
+		spec, err := t(next.Spec, s.owner())
 		if err != nil {
 			return nil, fmt.Errorf("update lease %s: %w", l.Name, err)
 		}

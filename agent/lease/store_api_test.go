@@ -147,7 +147,7 @@ func (w *world) testDelete(t *testing.T) {
 func (w *world) testEdits(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.4.1", "c1")
 	w.edit(t, l.Name, annotate)
-	noted, err := w.n1.RecordConflict(t.Context(), l, stranger)
+	noted, err := w.n1.Update(t.Context(), l, RecordConflict(stranger))
 	if err != nil || noted.Spec.Conflict.Count != 1 || noted.Annotations["somebody"] == "" {
 		t.Fatalf("record a conflict on an edited lease: %+v, %v", noted, err)
 	}
@@ -156,7 +156,7 @@ func (w *world) testEdits(t *testing.T) {
 	}
 	// l is older than both writes.
 	check.Is(t, w.n1.Delete(t.Context(), l), nil, "delete an edited lease:")
-	_, err = w.n1.RecordConflict(t.Context(), l, stranger)
+	_, err = w.n1.Update(t.Context(), l, RecordConflict(stranger))
 	wantErr(t, "update what is gone", err, ErrGone)
 	_, err = w.n1.Get(t.Context(), l.Name)
 	wantErr(t, "get what is gone", err, ErrGone)
@@ -164,7 +164,7 @@ func (w *world) testEdits(t *testing.T) {
 
 func (w *world) testTakeOver(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.5.1", "c1")
-	retained, err := w.n1.Retain(t.Context(), l)
+	retained, err := w.n1.Update(t.Context(), l, Retain)
 	check.OK(t, err)
 	stranger := wish("10.0.5.1", "c9")
 	stranger.Holder.Pod = "web-9"
@@ -180,17 +180,17 @@ func (w *world) testTakeOver(t *testing.T) {
 	if err != nil || back.Spec.Previous == nil || back.Spec.Previous.Node != "n2" {
 		t.Fatalf("take over a Quarantined lease: %+v, %v", back, err)
 	}
-	waiting, err := w.n1.Unverified(t.Context(), back, "deaf")
+	waiting, err := w.n1.Update(t.Context(), back, Unverified("deaf"))
 	if err != nil || waiting.Spec.State != v1alpha1.StateQuarantined || waiting.Spec.Previous.Node != "n2" {
 		t.Fatalf("without proof: %+v, %v", waiting, err)
 	}
 	again := check.Value(w.n1.TakeOver(t.Context(), waiting, wish("10.0.5.1", "c4")))(t)
-	done, err := w.n1.Confirm(t.Context(), again)
+	done, err := w.n1.Update(t.Context(), again, Confirm)
 	check.That(t, err == nil && done.Spec.Previous == nil && done.Spec.State == v1alpha1.StateBound, "confirmed: %+v, %v", done, err)
 }
 
 func (w *world) testTakeOverTwice(t *testing.T) {
-	retained := check.Value(w.n1.Retain(t.Context(), w.create(t, w.n1, "10.0.6.1", "c1")))(t)
+	retained := check.Value(w.n1.Update(t.Context(), w.create(t, w.n1, "10.0.6.1", "c1"), Retain))(t)
 	first := check.Value(w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2")))(t)
 	second, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.6.1", "c2"))
 	check.That(t, err == nil && second.ResourceVersion == first.ResourceVersion, "got %v, %v", second, err)
@@ -200,7 +200,7 @@ func (w *world) testTakeOverTwice(t *testing.T) {
 
 func (w *world) testConflict(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.7.1", "c1")
-	aside, err := w.n1.QuarantineConflict(t.Context(), l, stranger)
+	aside, err := w.n1.Update(t.Context(), l, QuarantineConflict(stranger))
 	check.Must(t, err == nil && aside.Spec.Holder == nil && aside.Spec.NodeName == "n1", "set aside: %+v, %v", aside, err)
 	_, err = w.n2.Create(t.Context(), wish("10.0.7.1", "c2"))
 	wantErr(t, "an address set aside", err, ErrTaken)

@@ -12,10 +12,10 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// Transition returns the next spec of a lease for the present one. It is called
-// again with a newer spec if the write loses a race. It returns ErrState or
-// ErrIdentity if the lease does not allow the transition.
-type Transition func(v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error)
+// Transition returns the next spec of a lease for the present one and the owner that writes it. It is
+// called again with a newer spec if the write loses a race. It returns ErrState or ErrIdentity if the
+// lease does not allow the transition.
+type Transition func(v1alpha1.IPLeaseSpec, Owner) (v1alpha1.IPLeaseSpec, error)
 
 // Owner is the node and session that a lease belongs to, and the time of the write.
 type Owner struct {
@@ -35,18 +35,16 @@ type Evidence struct {
 
 // Bind returns the first spec of a Bound lease.
 func Bind(r Request, o Owner) v1alpha1.IPLeaseSpec {
-	holder := r.Holder
-	return v1alpha1.IPLeaseSpec{
-		Address:   r.Addr.String(),
-		Pool:      r.Pool,
-		Parent:    r.Parent,
-		State:     v1alpha1.StateBound,
-		Since:     metav1.NewTime(o.Now),
-		NodeName:  o.Node,
-		Session:   o.Session,
-		Holder:    &holder,
-		Retention: r.Retention.DeepCopy(),
-	}
+	s, holder := Warm(r, o), r.Holder
+	s.State, s.Holder, s.Retention = v1alpha1.StateBound, &holder, r.Retention.DeepCopy()
+	return s
+}
+
+// bindAgain returns the spec that binds the address of another one.
+func bindAgain(old v1alpha1.IPLeaseSpec, r Request, o Owner) v1alpha1.IPLeaseSpec {
+	next := Bind(r, o)
+	next.Address, next.Pool = old.Address, old.Pool
+	return next
 }
 
 // TakeOver binds a lease that is kept for the request's pod: Retained,
@@ -54,13 +52,12 @@ func Bind(r Request, o Owner) v1alpha1.IPLeaseSpec {
 //
 // If the last holder must be proven fenced, gone or silent before the address is
 // used, spec.previous names it until Confirm.
-func TakeOver(r Request, o Owner) Transition {
-	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+func TakeOver(r Request) Transition {
+	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 		if err := mayTakeOver(old, r.Holder, o); err != nil {
 			return old, err
 		}
-		next := Bind(r, o)
-		next.Address, next.Pool = old.Address, old.Pool
+		next := bindAgain(old, r, o)
 		next.Conflict = old.Conflict
 		if NeedsVerification(&old, o.Session) {
 			next.Previous = lastHolder(old)
@@ -98,69 +95,64 @@ func isPod(a, b *v1alpha1.Holder) bool {
 // TakeBack binds a lease that another node quarantined because the request's own
 // pod answered the probe: the record was lost while the pod ran. No proof is
 // needed, since the pod is the one speaker.
-func TakeBack(r Request, o Owner) Transition {
-	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+func TakeBack(r Request) Transition {
+	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 		if !quarantinedFor(&old, r.Holder.MAC) {
 			return old, fmt.Errorf("%w: %s", ErrState, describe(&old))
 		}
-		next := Bind(r, o)
-		next.Address, next.Pool = old.Address, old.Pool
-		return next, nil
+		return bindAgain(old, r, o), nil
 	}
 }
 
 // Confirm ends a take-over after its verification found the address safe.
-func Confirm() Transition {
-	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
+func Confirm(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, _ time.Time) {
 		s.Previous, s.Conflict = nil, nil
 		s.Reason, s.Message = "", ""
-	})
+	})(s, o)
 }
 
 // Unverified quarantines a lease again because its take-over found no proof. It
 // stays kept for its pod, and this node continues the verification.
-func Unverified(now time.Time, message string) Transition {
-	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
+func Unverified(message string) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
 		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, message, now)
 	})
 }
 
 // Retain keeps an address for the pod's name, after a verification or after a
 // DEL, whose fence is the proof.
-func Retain(now time.Time) Transition {
-	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
-		if old.Holder == nil || (old.State != v1alpha1.StateBound && old.State != v1alpha1.StateQuarantined) {
-			return old, fmt.Errorf("retain: %w: %s", ErrState, describe(&old))
-		}
-		enter(&old, v1alpha1.StateRetained, "", "", now)
-		old.Previous, old.Conflict = nil, nil
-		// The sandbox is gone. The MAC stays, since late frames may still carry it.
-		old.Holder.ContainerID = ""
-		return old, nil
+func Retain(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
+	if old.Holder == nil || (old.State != v1alpha1.StateBound && old.State != v1alpha1.StateQuarantined) {
+		return old, fmt.Errorf("retain: %w: %s", ErrState, describe(&old))
 	}
+	enter(&old, v1alpha1.StateRetained, "", "", o.Now)
+	old.Previous, old.Conflict = nil, nil
+	// The sandbox is gone. The MAC stays, since late frames may still carry it.
+	old.Holder.ContainerID = ""
+	return old, nil
 }
 
 // KeepForPod keeps an address for the next sandbox of its holder's pod, after a verification or
 // after a DEL, whose fence is the proof.
-func KeepForPod(now time.Time) Transition {
-	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
-		next, err := Retain(now)(old)
-		if err == nil {
-			next.Reason = v1alpha1.ReasonSandboxEnded
-			if p := old.Previous; p != nil && p.Node != "" && p.PodUID == old.Holder.PodUID {
-				// The pod lives there, and another node has verified the address. Agents of other nodes may not take the address over.
-				next.NodeName = p.Node
-			}
-			next.Message = "the sandbox has ended; the next sandbox of the pod gets the address"
-		}
+func KeepForPod(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
+	next, err := Retain(old, o)
+	if err != nil {
 		return next, err
 	}
+	next.Reason = v1alpha1.ReasonSandboxEnded
+	if p := old.Previous; p != nil && p.Node != "" && p.PodUID == old.Holder.PodUID {
+		// The pod lives there, and another node has verified the address. Agents of other nodes may not take the address over.
+		next.NodeName = p.Node
+	}
+	next.Message = "the sandbox has ended; the next sandbox of the pod gets the address"
+	return next, nil
 }
 
 // Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent. A recorded
 // predecessor stays as it is: the reason is not about it.
-func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Transition {
-	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
+func Quarantine(reason v1alpha1.LeaseReason, message string) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
 		previous := lastHolder(*s)
 		if s.Previous == nil {
 			previous.Reason, previous.Since = reason, metav1.NewTime(now)
@@ -172,18 +164,26 @@ func Quarantine(now time.Time, reason v1alpha1.LeaseReason, message string) Tran
 
 // QuarantineConflict quarantines a lease because another host answered the probe of its ADD. The
 // pod gets another address, so the lease no longer has a holder.
-func QuarantineConflict(now time.Time, e Evidence) Transition {
-	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
+func QuarantineConflict(e Evidence) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
 		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflictMessage(e), now)
 		s.Conflict = note(s.Conflict, e, now)
 		s.Holder, s.Retention = nil, nil
 	})
 }
 
+// ThrowOut quarantines a Warm lease whose address another host uses.
+func ThrowOut(e Evidence) Transition {
+	return from(v1alpha1.StateWarm, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
+		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflictMessage(e), now)
+		s.Conflict = note(s.Conflict, e, now)
+	})
+}
+
 // RecordConflict records on a Bound lease that another host uses the address too.
 // Its holder keeps it.
-func RecordConflict(now time.Time, e Evidence) Transition {
-	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
+func RecordConflict(e Evidence) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
 		s.Conflict = note(s.Conflict, e, now)
 		s.Message = conflictMessage(e)
 	})
@@ -191,16 +191,16 @@ func RecordConflict(now time.Time, e Evidence) Transition {
 
 // SetMAC records another MAC of the holder of a Bound lease.
 func SetMAC(mac string) Transition {
-	return fromBound(func(s *v1alpha1.IPLeaseSpec) { s.Holder.MAC = mac })
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, _ time.Time) { s.Holder.MAC = mac })
 }
 
-// fromBound restricts a transition to Bound leases.
-func fromBound(change func(*v1alpha1.IPLeaseSpec)) Transition {
-	return func(s v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
-		if s.State != v1alpha1.StateBound {
+// from restricts a transition to the leases in a state.
+func from(state v1alpha1.LeaseState, change func(s *v1alpha1.IPLeaseSpec, now time.Time)) Transition {
+	return func(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
+		if s.State != state {
 			return s, fmt.Errorf("%w: %s", ErrState, describe(&s))
 		}
-		change(&s)
+		change(&s, o.Now)
 		return s, nil
 	}
 }

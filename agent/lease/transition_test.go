@@ -93,10 +93,10 @@ func previous(p v1alpha1.PreviousHolder) func(*spec) {
 var boundAnew = with(mine, func(s *spec) { s.Since, s.Holder.ContainerID = metav1.NewTime(now), "c1" })
 
 func TestTransitions(t *testing.T) {
-	takeOver := TakeOver(request("c1"), me)
+	takeOver := TakeOver(request("c1"))
 	plainRequest := request("c1")
 	plainRequest.Holder.OwnerKind = "ReplicaSet"
-	toPlain := TakeOver(plainRequest, me)
+	toPlain := TakeOver(plainRequest)
 	answering := request("c1")
 	answering.Holder.MAC = conflict.MAC
 	retainedNow := with(mine, func(s *spec) {
@@ -142,48 +142,48 @@ func TestTransitions(t *testing.T) {
 		{"not what is Bound to another pod of that name", takeOver, with(mine, otherUID), spec{}, ErrState},
 		{"not what is Warm", takeOver, with(mine, warm), spec{}, ErrIdentity},
 
-		{"a pod's address is taken back that was set aside because it answered", TakeBack(answering, me), quarantinedElsewhere,
+		{"a pod's address is taken back that was set aside because it answered", TakeBack(answering), quarantinedElsewhere,
 			with(boundAnew, func(s *spec) { s.Holder.MAC = conflict.MAC }), nil},
-		{"not where another answered", TakeBack(request("c1"), me), quarantinedElsewhere, spec{}, ErrState},
-		{"not where it waits for a pod", TakeBack(answering, me), with(quarantined, func(s *spec) { s.Reason, s.Conflict = v1alpha1.ReasonConflict, conflict }), spec{}, ErrState},
-		{"not where a predecessor is unproven", TakeBack(answering, me), with(quarantinedElsewhere, previous(*quarantined.Previous)), spec{}, ErrState},
-		{"not where it was set aside for another reason", TakeBack(answering, me), with(quarantinedElsewhere, func(s *spec) { s.Reason = v1alpha1.ReasonPodGone }), spec{}, ErrState},
+		{"not where another answered", TakeBack(request("c1")), quarantinedElsewhere, spec{}, ErrState},
+		{"not where it waits for a pod", TakeBack(answering), with(quarantined, func(s *spec) { s.Reason, s.Conflict = v1alpha1.ReasonConflict, conflict }), spec{}, ErrState},
+		{"not where a predecessor is unproven", TakeBack(answering), with(quarantinedElsewhere, previous(*quarantined.Previous)), spec{}, ErrState},
+		{"not where it was set aside for another reason", TakeBack(answering), with(quarantinedElsewhere, func(s *spec) { s.Reason = v1alpha1.ReasonPodGone }), spec{}, ErrState},
 
-		{"a verified take-over is confirmed", Confirm(), with(boundAnew, previous(*quarantined.Previous), func(s *spec) { s.Conflict = conflict }), boundAnew, nil},
-		{"only a Bound lease is confirmed", Confirm(), quarantined, spec{}, ErrState},
-		{"a take-over without proof waits, with its pod and the last holder", Unverified(now, "deaf"), with(boundAnew, previous(*quarantined.Previous)),
+		{"a verified take-over is confirmed", Confirm, with(boundAnew, previous(*quarantined.Previous), func(s *spec) { s.Conflict = conflict }), boundAnew, nil},
+		{"only a Bound lease is confirmed", Confirm, quarantined, spec{}, ErrState},
+		{"a take-over without proof waits, with its pod and the last holder", Unverified("deaf"), with(boundAnew, previous(*quarantined.Previous)),
 			with(boundAnew, previous(*quarantined.Previous), func(s *spec) {
 				s.State, s.Reason, s.Message = v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, "deaf"
 			}), nil},
-		{"only a Bound lease is unverified", Unverified(now, ""), retained, spec{}, ErrState},
+		{"only a Bound lease is unverified", Unverified(""), retained, spec{}, ErrState},
 
-		{"DEL retains", Retain(now), mine, retainedNow, nil},
-		{"DEL keeps the address of a pod that lives", KeepForPod(now), with(mine, plain), with(retainedNow, sandboxEnded), nil},
-		{"nothing is kept for no pod", KeepForPod(now), with(quarantined, nobody), spec{}, ErrState},
-		{"a verification retains, and what was feared is forgotten", Retain(now),
+		{"DEL retains", Retain, mine, retainedNow, nil},
+		{"DEL keeps the address of a pod that lives", KeepForPod, with(mine, plain), with(retainedNow, sandboxEnded), nil},
+		{"nothing is kept for no pod", KeepForPod, with(quarantined, nobody), spec{}, ErrState},
+		{"a verification retains, and what was feared is forgotten", Retain,
 			with(mine, aside, previous(*quarantined.Previous)), retainedNow, nil},
-		{"nothing is retained for nobody", Retain(now), with(quarantined, nobody), spec{}, ErrState},
-		{"a Retained lease is not retained again", Retain(now), retained, spec{}, ErrState},
-		{"a Warm lease is not retained", Retain(now), with(mine, warm), spec{}, ErrState},
+		{"nothing is retained for nobody", Retain, with(quarantined, nobody), spec{}, ErrState},
+		{"a Retained lease is not retained again", Retain, retained, spec{}, ErrState},
+		{"a Warm lease is not retained", Retain, with(mine, warm), spec{}, ErrState},
 
-		{"a lease of an earlier boot is set aside with its holder as the last", Quarantine(now, v1alpha1.ReasonUnverified, "rebooted"), rebooted,
+		{"a lease of an earlier boot is set aside with its holder as the last", Quarantine(v1alpha1.ReasonUnverified, "rebooted"), rebooted,
 			with(rebooted, previous(v1alpha1.PreviousHolder{Node: "n1", Session: "node-1/boot-0", PodUID: "uid-1", MAC: "02:00:00:00:00:01",
 				Guarded: true, Reason: v1alpha1.ReasonUnverified, Since: metav1.NewTime(now)}), func(s *spec) {
 				s.State, s.Reason, s.Message, s.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, "rebooted", metav1.NewTime(now)
 			}), nil},
-		{"a take-over of an earlier boot keeps the predecessor that it has not proven", Quarantine(now, v1alpha1.ReasonNodeRestarted, ""),
+		{"a take-over of an earlier boot keeps the predecessor that it has not proven", Quarantine(v1alpha1.ReasonNodeRestarted, ""),
 			with(rebooted, previous(*quarantined.Previous)), with(rebooted, previous(*quarantined.Previous), func(s *spec) {
 				s.State, s.Reason, s.Since = v1alpha1.StateQuarantined, v1alpha1.ReasonNodeRestarted, metav1.NewTime(now)
 			}), nil},
-		{"only a Bound lease is set aside", Quarantine(now, v1alpha1.ReasonPodGone, ""), retained, spec{}, ErrState},
+		{"only a Bound lease is set aside", Quarantine(v1alpha1.ReasonPodGone, ""), retained, spec{}, ErrState},
 
-		{"a conflict at ADD sets the address aside for nobody", QuarantineConflict(now, stranger), mine, with(mine, aside, nobody), nil},
-		{"only a Bound lease meets a conflict at ADD", QuarantineConflict(now, stranger), retained, spec{}, ErrState},
+		{"a conflict at ADD sets the address aside for nobody", QuarantineConflict(stranger), mine, with(mine, aside, nobody), nil},
+		{"only a Bound lease meets a conflict at ADD", QuarantineConflict(stranger), retained, spec{}, ErrState},
 
-		{"a later conflict leaves the lease Bound", RecordConflict(now, stranger), mine, with(mine, func(s *spec) {
+		{"a later conflict leaves the lease Bound", RecordConflict(stranger), mine, with(mine, func(s *spec) {
 			s.Conflict, s.Message = conflict, "0a:00:00:00:00:09 uses the address too (probe)"
 		}), nil},
-		{"a conflict seen again counts, from when it was first seen", RecordConflict(now, Evidence{MAC: "0b", Source: "guard", Message: "m"}),
+		{"a conflict seen again counts, from when it was first seen", RecordConflict(Evidence{MAC: "0b", Source: "guard", Message: "m"}),
 			with(mine, func(s *spec) {
 				s.Conflict = &v1alpha1.Conflict{MAC: "0a", Source: "probe", FirstSeen: metav1.NewTime(before), LastSeen: metav1.NewTime(before), Count: 4}
 			}),
@@ -191,11 +191,11 @@ func TestTransitions(t *testing.T) {
 				s.Conflict = &v1alpha1.Conflict{MAC: "0b", Source: "guard", FirstSeen: metav1.NewTime(before), LastSeen: metav1.NewTime(now), Count: 5}
 				s.Message = "m"
 			}), nil},
-		{"only a Bound lease records a conflict", RecordConflict(now, stranger), quarantined, spec{}, ErrState},
+		{"only a Bound lease records a conflict", RecordConflict(stranger), quarantined, spec{}, ErrState},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			original := c.from.DeepCopy()
-			got, err := c.do(*c.from.DeepCopy())
+			got, err := c.do(*c.from.DeepCopy(), me)
 			check.Must(t, errors.Is(err, c.err) && (err == nil) == (c.err == nil), "error %v, want %v", err, c.err)
 			if err == nil {
 				check.Same(t, got, c.want, "the value")

@@ -3,10 +3,7 @@
 package lease
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -36,45 +33,11 @@ func Warm(r Request, o Owner) v1alpha1.IPLeaseSpec {
 
 // BindWarm binds a Warm lease of this node. A Warm lease has no last holder, so nothing needs
 // proof. The caller knows that the address was proven in this session.
-func BindWarm(r Request, o Owner) Transition {
-	return func(old v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
+func BindWarm(r Request) Transition {
+	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 		if old.State != v1alpha1.StateWarm || old.NodeName != o.Node {
 			return old, fmt.Errorf("%w: %s", ErrState, describe(&old))
 		}
-		next := Bind(r, o)
-		next.Address, next.Pool = old.Address, old.Pool
-		return next, nil
+		return bindAgain(old, r, o), nil
 	}
-}
-
-// ThrowOut quarantines a Warm lease whose address another host uses.
-func ThrowOut(now time.Time, e Evidence) Transition {
-	return func(s v1alpha1.IPLeaseSpec) (v1alpha1.IPLeaseSpec, error) {
-		if s.State != v1alpha1.StateWarm {
-			return s, fmt.Errorf("%w: %s", ErrState, describe(&s))
-		}
-		enter(&s, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, conflictMessage(e), now)
-		s.Conflict = note(s.Conflict, e, now)
-		return s, nil
-	}
-}
-
-// BindWarm binds a Warm lease as last read; see the transition of that name. If
-// the lease is this container's already, an earlier try succeeded, and BindWarm
-// returns it. If the answer is lost, the error is ErrUncertain.
-func (s *Store) BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
-	bound, err := s.Update(ctx, warm, BindWarm(r, s.owner()))
-	if !errors.Is(err, ErrNotMine) {
-		return bound, err
-	}
-	present, getErr := s.Get(ctx, warm.Name)
-	if getErr == nil && s.heldBy(present, r.Holder.ContainerID, r.Holder.Interface) {
-		return present, nil
-	}
-	return nil, err
-}
-
-// ThrowOut quarantines a Warm lease whose address another host uses.
-func (s *Store) ThrowOut(ctx context.Context, l *v1alpha1.IPLease, e Evidence) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, ThrowOut(s.o.Clock.Now(), e))
 }

@@ -130,7 +130,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	})
 	t.Run("it is thrown out with its speaker's MAC, and freed by its verification", func(t *testing.T) {
 		l := create(t, "10.0.30.2")
-		out, err := n1.ThrowOut(ctx, l, stranger)
+		out, err := n1.Update(ctx, l, ThrowOut(stranger))
 		check.OK(t, err)
 		check.That(t, out.Spec.State == v1alpha1.StateQuarantined && out.Spec.Conflict.MAC == stranger.MAC, "thrown out as %+v", out.Spec)
 		_, err = n1.BindWarm(ctx, l, wish("10.0.30.2", "c1"))
@@ -155,7 +155,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 		l := create(t, "10.0.30.5")
 		_, bindErr := n2.BindWarm(ctx, l, wish("10.0.30.5", "c1"))
 		wantErr(t, "binding it", bindErr, ErrState)
-		_, throwErr := n2.ThrowOut(ctx, l, stranger)
+		_, throwErr := n2.Update(ctx, l, ThrowOut(stranger))
 		taken := l.DeepCopy()
 		taken.Spec = Bind(wish("10.0.30.5", "c1"), n2.owner())
 		for what, err := range map[string]error{

@@ -18,7 +18,7 @@ import (
 var kept = with(mine, warm)
 
 func TestTransitionsOfWarmLeases(t *testing.T) {
-	bind, throwOut := BindWarm(request("c1"), me), ThrowOut(now, stranger)
+	bind, throwOut := BindWarm(request("c1")), ThrowOut(stranger)
 	for _, c := range []struct {
 		rule string
 		do   Transition
@@ -41,7 +41,7 @@ func TestTransitionsOfWarmLeases(t *testing.T) {
 		{"nor one that waits for proof", throwOut, quarantined, spec{}, ErrState},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := c.do(*c.from.DeepCopy())
+			got, err := c.do(*c.from.DeepCopy(), me)
 			check.Must(t, errors.Is(err, c.err), "got %v, want %v", err, c.err)
 			if c.err == nil {
 				check.Same(t, got, c.want, "the value")

@@ -3,7 +3,6 @@
 package lease
 
 import (
-	"context"
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -45,25 +44,17 @@ func IsBehind(l *v1alpha1.IPLease, token uint64) bool {
 	return l.Spec.Reason == v1alpha1.ReasonStoreWentBack || revision.Of(l) < token
 }
 
-// WentBack records on a Bound lease that its holder cannot be fenced.
+// WentBack records on a Bound lease that its holder cannot be fenced: its token is ahead of the store.
 func WentBack(message string) Transition {
-	return fromBound(func(s *v1alpha1.IPLeaseSpec) { s.Reason, s.Message = v1alpha1.ReasonStoreWentBack, message })
-}
-
-// Renew binds a lease to its holder again, which gives a newer token.
-func Renew(now time.Time) Transition {
-	return fromBound(func(s *v1alpha1.IPLeaseSpec) {
-		enter(s, v1alpha1.StateBound, "", "", now)
-		s.Holder.Token = 0 // this write gives it
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, _ time.Time) {
+		s.Reason, s.Message = v1alpha1.ReasonStoreWentBack, message
 	})
 }
 
-// WentBack records on a lease that its holder's token is ahead of the store.
-func (s *Store) WentBack(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, WentBack(message))
-}
-
-// Renew writes the lease of a holder again, once the store is ahead of its token.
-func (s *Store) Renew(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
-	return s.Update(ctx, l, Renew(s.o.Clock.Now()))
+// Renew binds a lease to its holder again, which gives a newer token.
+func Renew(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
+		enter(s, v1alpha1.StateBound, "", "", now)
+		s.Holder.Token = 0 // this write gives it
+	})(s, o)
 }

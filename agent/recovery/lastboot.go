@@ -36,7 +36,7 @@ func (w *Worker) setAsideLastBoot(ctx context.Context) error {
 		if slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == l.Name }) {
 			continue // its entry is released
 		}
-		_, err := w.Leases.Quarantine(ctx, l, v1alpha1.ReasonNodeRestarted, "bound before the last boot of the node")
+		_, err := w.Leases.Update(ctx, l, lease.Quarantine(v1alpha1.ReasonNodeRestarted, "bound before the last boot of the node"))
 		if err != nil && !errors.Is(err, lease.ErrGone) && !errors.Is(err, lease.ErrNotMine) {
 			errs = append(errs, err)
 		}

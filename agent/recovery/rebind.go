@@ -57,7 +57,7 @@ func (w *Worker) rebind(ctx context.Context, e journal.Entry, address journal.Ad
 	case found.Spec.State == v1alpha1.StateWarm:
 		l, err = w.Leases.BindWarm(ctx, found, request)
 	default:
-		l, err = w.Leases.TakeBack(ctx, found, request)
+		l, err = w.Leases.Update(ctx, found, lease.TakeBack(request))
 	}
 	if errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
 		return fmt.Errorf("%w: %w", errOutrun, err)

@@ -99,7 +99,7 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 		}
 		if l.Spec.Holder.MAC != e.MAC {
 			// A plugin has changed it after IPAM, and the kernel follows already.
-			if l, err = w.Leases.SetMAC(ctx, l, e.MAC); err != nil {
+			if l, err = w.Leases.Update(ctx, l, lease.SetMAC(e.MAC)); err != nil {
 				return false, err
 			}
 		}

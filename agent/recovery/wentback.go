@@ -26,12 +26,12 @@ func (w *Worker) keepUp(ctx context.Context, e *journal.Entry, address journal.A
 	switch lease.StandingOf(l, address.Token, live) {
 	case lease.Ahead:
 		why := fmt.Sprintf("the store is at revision %d, and the holder's token is %d: no claim can fence it until the store has reached the token", live, address.Token)
-		if _, err := w.Leases.WentBack(ctx, l, why); err != nil {
+		if _, err := w.Leases.Update(ctx, l, lease.WentBack(why)); err != nil {
 			return err
 		}
 		w.warn(e, string(v1alpha1.ReasonStoreWentBack), "%s: %s", address.Addr, why)
 	case lease.CaughtUp:
-		renewed, err := w.Leases.Renew(ctx, l)
+		renewed, err := w.Leases.Update(ctx, l, lease.Renew)
 		if err != nil {
 			return err
 		}

@@ -46,12 +46,8 @@ const (
 type Leases interface {
 	Get(ctx context.Context, name string) (*v1alpha1.IPLease, error)
 	Create(context.Context, lease.Request) (*v1alpha1.IPLease, error)
-	TakeBack(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
 	BindWarm(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
-	WentBack(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
-	Renew(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
-	SetMAC(ctx context.Context, l *v1alpha1.IPLease, mac string) (*v1alpha1.IPLease, error)
-	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
+	Update(context.Context, *v1alpha1.IPLease, lease.Transition) (*v1alpha1.IPLease, error)
 }
 
 // Options of a Worker. All are required.

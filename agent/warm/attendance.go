@@ -213,7 +213,7 @@ func (a attendance) writeQuarantine(ctx context.Context, mode v1alpha1.ConflictM
 			return err
 		}
 		k.freed(l, string(segment.DoubtSpoken))
-	} else if _, err := k.Leases.ThrowOut(ctx, l, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)}); err != nil {
+	} else if _, err := k.Leases.Update(ctx, l, lease.ThrowOut(lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)})); err != nil {
 		return err
 	}
 	k.Metrics.Conflict(l.Spec.Pool, heard.Source)

@@ -79,12 +79,12 @@ func (h *After) TakeTurn(ctx context.Context, e journal.Entry, address journal.A
 			err = fmt.Errorf("the last holder of %s is not proven silent: %s", address.Addr, evidence)
 		}
 		if err != nil {
-			_, again := h.Leases.Unverified(r.ctx, l, err.Error())
+			_, again := h.Leases.Update(r.ctx, l, lease.Unverified(err.Error()))
 			return fmt.Errorf("take %s over after a migration: %w", address.Addr, errors.Join(err, again))
 		}
 		h.Metrics.Verification(verdict)
 	}
-	l, err = h.Leases.Confirm(r.ctx, l)
+	l, err = h.Leases.Update(r.ctx, l, lease.Confirm)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (h *After) Renew(ctx context.Context, n Renewal) error {
 	if err != nil {
 		return err
 	}
-	l, err := h.Leases.Renew(r.ctx, n.Lease)
+	l, err := h.Leases.Update(r.ctx, n.Lease, lease.Renew)
 	if err := r.leased(l, err); err != nil {
 		return err
 	}

@@ -43,15 +43,8 @@ type Segment interface {
 type Leases interface {
 	Get(ctx context.Context, name string) (*v1alpha1.IPLease, error)
 	TakeOver(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
-	Confirm(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
-	Unverified(ctx context.Context, l *v1alpha1.IPLease, message string) (*v1alpha1.IPLease, error)
-	Renew(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
-	QuarantineConflict(ctx context.Context, l *v1alpha1.IPLease, e lease.Evidence) (*v1alpha1.IPLease, error)
-	RecordConflict(context.Context, *v1alpha1.IPLease, lease.Evidence) (*v1alpha1.IPLease, error)
-	Retain(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
-	KeepForPod(context.Context, *v1alpha1.IPLease) (*v1alpha1.IPLease, error)
+	Update(context.Context, *v1alpha1.IPLease, lease.Transition) (*v1alpha1.IPLease, error)
 	Delete(context.Context, *v1alpha1.IPLease) error
-	Quarantine(ctx context.Context, l *v1alpha1.IPLease, reason v1alpha1.LeaseReason, message string) (*v1alpha1.IPLease, error)
 	OfIdentity(ctx context.Context, who *v1alpha1.Holder) ([]v1alpha1.IPLease, error)
 	InNamespace(ctx context.Context, pool, namespace string) ([]v1alpha1.IPLease, error)
 	BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r lease.Request) (*v1alpha1.IPLease, error)

@@ -185,20 +185,20 @@ func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entr
 	switch {
 	case l.Spec.Previous != nil:
 		why = "the take-over was cancelled before the last holder was proven silent"
-		_, err = r.Leases.Unverified(ctx, l, why)
+		_, err = r.Leases.Update(ctx, l, lease.Unverified(why))
 		return audit.Reclaim, why, err
 	case l.Spec.Session != r.Session:
 		// Only a verification may free what another session has bound (R8).
 		why = "bound in an earlier life of the node"
-		_, err = r.Leases.Quarantine(ctx, l, v1alpha1.ReasonNodeRestarted, why)
+		_, err = r.Leases.Update(ctx, l, lease.Quarantine(v1alpha1.ReasonNodeRestarted, why))
 		return audit.Reclaim, why, err
 	case address.Static:
-		_, err = r.Leases.Retain(ctx, l)
+		_, err = r.Leases.Update(ctx, l, lease.Retain)
 		return audit.Free, "retained for its name", err
 	}
 	if isProven(e, address) && r.mayReturn(ctx, e) && r.ending(ctx, e) != endOfInterface {
 		r.Expect(l.Spec.Holder)
-		_, err = r.Leases.KeepForPod(ctx, l)
+		_, err = r.Leases.Update(ctx, l, lease.KeepForPod)
 		return audit.Free, "kept for the next sandbox of its pod", err
 	}
 	return audit.Free, "released", r.Leases.Delete(ctx, l)

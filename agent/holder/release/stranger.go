@@ -34,7 +34,7 @@ func (r *Releaser) stranger(e *journal.Entry, address journal.Address) (living j
 // leaveTo quarantines a lease for the pod that uses its address; recovery of that pod
 // takes the lease back. Freeing the lease would kill the slots of that pod first (R4).
 func (r *Releaser) leaveTo(ctx context.Context, living *journal.Entry, l *v1alpha1.IPLease) error {
-	_, err := r.Leases.QuarantineConflict(ctx, l, lease.Evidence{MAC: living.MAC, Source: string(segment.SourceProbe)})
+	_, err := r.Leases.Update(ctx, l, lease.QuarantineConflict(lease.Evidence{MAC: living.MAC, Source: string(segment.SourceProbe)}))
 	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
 		return nil
 	}

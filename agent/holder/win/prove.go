@@ -70,7 +70,7 @@ func (a *attempt) observe(ctx context.Context, heard segment.Answer) error {
 	a.countConflict(heard.MAC.String(), heard.Source)
 	a.h.Events.Eventf(a.Pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
 		"%s is used by %s as well; pool %s only observes", a.Trying.Addr, heard.MAC, a.pool.Name)
-	_, err := a.h.Leases.RecordConflict(ctx, a.lease, lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)})
+	_, err := a.h.Leases.Update(ctx, a.lease, lease.RecordConflict(lease.Evidence{MAC: heard.MAC.String(), Source: string(heard.Source)}))
 	return err
 }
 
@@ -122,7 +122,7 @@ func (a *attempt) quarantine(ctx context.Context, mac string, by segment.Source)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {
 		return ends(err)
 	}
-	_, err := a.h.Leases.QuarantineConflict(ctx, a.lease, lease.Evidence{MAC: mac, Source: string(by)})
+	_, err := a.h.Leases.Update(ctx, a.lease, lease.QuarantineConflict(lease.Evidence{MAC: mac, Source: string(by)}))
 	return lostTo(mac, err)
 }
 
@@ -150,7 +150,7 @@ func (a *attempt) giveBack(ctx context.Context, verdict segment.Verdict, why str
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), node.UndoTimeout)
 	defer cancel()
-	if _, err := a.h.Leases.Unverified(ctx, a.lease, why); err != nil {
+	if _, err := a.h.Leases.Update(ctx, a.lease, lease.Unverified(why)); err != nil {
 		a.h.Log.Info("the undo quarantines the address", "lease", a.lease.Name, "why", err.Error())
 	}
 }

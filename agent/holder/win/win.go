@@ -183,7 +183,7 @@ func (a *attempt) confirmed(ctx context.Context) outcome {
 	if a.last == nil {
 		return outcome{}
 	}
-	if _, err := a.h.Leases.Confirm(ctx, a.lease); err != nil {
+	if _, err := a.h.Leases.Update(ctx, a.lease, lease.Confirm); err != nil {
 		return ends(err)
 	}
 	a.h.Events.Eventf(a.Pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind", "%s is kept for the pod and was taken over: %s", a.address.Addr, a.verdict)

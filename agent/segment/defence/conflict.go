@@ -63,7 +63,7 @@ func (d *Defence) write(ctx context.Context, c conflict) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.Leases.RecordConflict(ctx, l, lease.Evidence{MAC: c.MAC.String(), Source: string(c.Source)}); err != nil {
+	if _, err := d.Leases.Update(ctx, l, lease.RecordConflict(lease.Evidence{MAC: c.MAC.String(), Source: string(c.Source)})); err != nil {
 		return err
 	}
 	d.Events.Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Guard", "%s also uses %s", c.MAC, c.Holding.Addr)
