@@ -187,6 +187,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Reach:   a.reach.Fault,
 		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
+	last, _ := a.journal.Rotations.Get()
 	a.Parts = assembly.New(ctx, assembly.Options{
 		Holders: node.Options{
 			Self: node.Self{
@@ -215,7 +216,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Client: a.mgr.GetClient(), Kernel: a.kernel, ParentExists: parent.Exists,
 		Places:   func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
 		Follower: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
-		Rotations: a.journal.Rotations(), LeaseClock: a.api.now, CountError: a.counters.APIError,
+		Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,
 		Metrics: a.counters, Clock: clock.RealClock{},
 	})
 	a.vfs, a.keeper = a.makeVFs(), a.makeKeeper(ctx)
@@ -259,7 +260,7 @@ func (a *agent) makeVFs() *vf.Keeper {
 // makeKeeper makes the keeper of the Warm leases that ADDs use.
 func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 	return warm.New(warm.Options{
-		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.journal,
+		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.journal.Pairs,
 		Named: parent.Named, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
 		Watch: a.watchLong, Held: node.NewHeld(a.journal.All, a.Session).MAC,
 		GiveWay: func() { a.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
@@ -379,7 +380,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.key.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.followServices)),
 		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			return a.Allocator.SaveRotations(ctx, a.journal, clock.RealClock{}, a.log)
+			return a.Allocator.SaveRotations(ctx, a.journal.Rotations, clock.RealClock{}, a.log)
 		})),
 		a.mgr.Add(manager.RunnableFunc(a.keeper.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.defence.Run)),

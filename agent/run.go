@@ -130,7 +130,7 @@ func identify(ctx context.Context, s settings, api apiServer, book *journal.Jour
 	if err != nil {
 		return session.Identity{}, nil, err
 	}
-	inquiry := session.Inquiry{Reader: reader, Memory: book, Node: s.node, Patience: session.Patience, Log: log}
+	inquiry := session.Inquiry{Reader: reader, Memory: book.Identity, Node: s.node, Patience: session.Patience, Log: log}
 	found, sure, err := inquiry.Ask(ctx)
 	if err != nil {
 		return session.Identity{}, nil, err

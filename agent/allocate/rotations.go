@@ -15,10 +15,10 @@ import (
 // savePeriod is how often rotations are saved. They are a hint, so no ADD waits for the save.
 const savePeriod = 5 * time.Second
 
-// Rotations stores the position of each rotation. *journal.Journal implements it.
+// Rotations stores the position of each rotation. The document of the journal implements it.
 type Rotations interface {
-	Rotations() map[string]netip.Addr
-	PutRotations(map[string]netip.Addr) error
+	Get() (last map[string]netip.Addr, known bool)
+	Put(last map[string]netip.Addr) error
 }
 
 // SaveRotations saves the position of each rotation, periodically and when ctx ends.
@@ -39,8 +39,8 @@ func (a *Allocator) SaveRotations(ctx context.Context, to Rotations, c clock.Clo
 
 func (a *Allocator) saveTo(to Rotations) error {
 	last := a.Last()
-	if maps.Equal(last, to.Rotations()) {
+	if saved, _ := to.Get(); maps.Equal(last, saved) {
 		return nil
 	}
-	return to.PutRotations(last)
+	return to.Put(last)
 }

@@ -25,9 +25,9 @@ type rotations struct {
 	writes int
 }
 
-func (r *rotations) Rotations() map[string]netip.Addr { return r.last }
+func (r *rotations) Get() (map[string]netip.Addr, bool) { return r.last, r.last != nil }
 
-func (r *rotations) PutRotations(last map[string]netip.Addr) error {
+func (r *rotations) Put(last map[string]netip.Addr) error {
 	r.last = last
 	r.writes++
 	return nil

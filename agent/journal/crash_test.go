@@ -174,8 +174,8 @@ func TestCorruptRotationsBeginAnew(t *testing.T) {
 	dir := t.TempDir()
 	check.OK(t, os.WriteFile(filepath.Join(dir, rotationsFile), []byte("{"), 0o600))
 	j := open(t, dir)
-	if len(j.Rotations()) != 0 || len(j.Corrupt()) != 1 {
-		t.Errorf("rotations %v, corrupt %v", j.Rotations(), j.Corrupt())
+	if last, known := j.Rotations.Get(); known || len(j.Corrupt()) != 1 {
+		t.Errorf("rotations %v, corrupt %v", last, j.Corrupt())
 	}
 }
 
@@ -185,7 +185,7 @@ func TestACorruptIdentityIsForgotten(t *testing.T) {
 	data := []byte(`{"crc32c":1,"value":{"node":"n1","nodeUID":"u","cluster":"c"}}` + "\n")
 	check.OK(t, os.WriteFile(filepath.Join(dir, identityFile), data, 0o600))
 	j := open(t, dir)
-	if id, known := j.Identity(); known || len(j.Corrupt()) != 1 {
+	if id, known := j.Identity.Get(); known || len(j.Corrupt()) != 1 {
 		t.Errorf("identity %+v, corrupt %v", id, j.Corrupt())
 	}
 }

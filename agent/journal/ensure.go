@@ -64,24 +64,24 @@ func (j *Journal) restore() error {
 		present[f.Name()] = true
 	}
 	var errs []error
-	restoreFile := func(path string, value func() (any, bool)) {
-		errs = append(errs, j.restoreFile(path, value))
-	}
 	for _, e := range j.All() {
 		k := key{e.ContainerID, e.Interface}
 		path, err := j.path(k)
 		if err != nil || present[filepath.Base(path)] {
 			continue
 		}
-		restoreFile(path, func() (any, bool) {
-			e, ok := j.entries[k]
-			return e, ok
-		})
+		errs = append(errs, j.count(j.restoreEntry(k, path)))
 	}
-	restoreFile(filepath.Join(j.dir, identityFile), func() (any, bool) { return j.identity, j.identity != Identity{} })
-	restoreFile(filepath.Join(j.dir, rotationsFile), func() (any, bool) { return j.rotations, j.rotations != nil })
-	restoreFile(filepath.Join(j.dir, pairsFile), func() (any, bool) { return j.pairs, j.pairs != nil })
+	errs = append(errs, j.count(j.Identity.restore()), j.count(j.Rotations.restore()), j.count(j.Pairs.restore()))
 	return errors.Join(errs...)
+}
+
+// count counts a file that was written again.
+func (j *Journal) count(restored bool, err error) error {
+	if restored {
+		j.restored++
+	}
+	return err
 }
 
 // lockAgain locks the directory again if the lock file is another one: the lock of a file that was
@@ -108,22 +108,16 @@ func (j *Journal) lockAgain() error {
 	return old.Close()
 }
 
-// restoreFile writes a value of this process to its file, if there is one and the file is missing.
-func (j *Journal) restoreFile(path string, value func() (any, bool)) error {
+// restoreEntry writes an entry of this process to its file, if the file is missing.
+func (j *Journal) restoreEntry(k key, path string) (restored bool, err error) {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if exists(path) {
-		return nil
+	e, ok := j.Get(k.containerID, k.ifname)
+	if !ok || exists(path) {
+		return false, nil
 	}
-	j.mu.RLock()
-	v, ok := value()
-	j.mu.RUnlock()
-	if !ok {
-		return nil
-	}
-	j.restored++
-	return replace(path, v)
+	return true, replace(path, &e)
 }
 
 // probe writes a file and removes it.

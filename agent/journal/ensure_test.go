@@ -43,20 +43,20 @@ func TestAJournalThatIsRemovedIsWrittenAgain(t *testing.T) {
 				j := open(t, dir)
 				put(t, j, entry("aaa"))
 				put(t, j, entry("bbb"))
-				check.OK(t, j.PutIdentity(Identity{Node: "n1", NodeUID: "u", Cluster: "c"}))
-				check.OK(t, j.PutRotations(map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.5")}))
-				check.OK(t, j.PutPairs([]Pair{{Pool: "a", Parent: "ens1"}}))
+				check.OK(t, j.Identity.Put(Identity{Node: "n1", NodeUID: "u", Cluster: "c"}))
+				check.OK(t, j.Rotations.Put(map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.5")}))
+				check.OK(t, j.Pairs.Put([]Pair{{Pool: "a", Parent: "ens1"}}))
 				check.OK(t, remove(dir))
 				check.OK(t, again(j))
 				check.Value(j.Ensure())(t) // the next entry does not notice the loss of another one
 				_, err := Open(dir)
 				check.That(t, errors.Is(err, ErrLocked), "another agent opens it with %v", err)
-				want, identity, rotations, pairs := j.All(), j.identity, j.Rotations(), j.Pairs()
+				want, identity, rotations, pairs := j.All(), j.Identity.value, j.Rotations.value, j.Pairs.value
 				check.Must(t, len(want) >= 2, "the journal has %d entries", len(want))
 				j = reopen(t, j, dir)
 				check.SameBy(t, cmp.Options{compareAddr}, j.All(), want, "entries")
-				if j.identity != identity || cmp.Diff(rotations, j.Rotations(), compareAddr) != "" || cmp.Diff(pairs, j.Pairs()) != "" {
-					t.Errorf("identity %v, rotations %v, pairs %v", j.identity, j.rotations, j.pairs)
+				if j.Identity.value != identity || cmp.Diff(rotations, j.Rotations.value, compareAddr) != "" || cmp.Diff(pairs, j.Pairs.value) != "" {
+					t.Errorf("identity %v, rotations %v, pairs %v", j.Identity.value, j.Rotations.value, j.Pairs.value)
 				}
 			})
 		}
@@ -67,7 +67,7 @@ func TestALookAtAWholeJournalChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
 	put(t, j, entry("aaa"))
-	check.OK(t, j.PutIdentity(Identity{Node: "n1"}))
+	check.OK(t, j.Identity.Put(Identity{Node: "n1"}))
 	restored, err := j.Ensure()
 	check.That(t, restored == 0 && err == nil, "restored %d, %v", restored, err)
 	files, err := os.ReadDir(filepath.Join(dir, entriesDir))

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io/fs"
-	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,13 +16,16 @@ import (
 )
 
 const (
-	entriesDir    = "journal"
-	lockFile      = "agent.lock"
-	rotationsFile = "rotations.json"
+	entriesDir = "journal"
+	lockFile   = "agent.lock"
 )
 
 // Journal is the open journal of one agent. Safe for concurrent use.
 type Journal struct {
+	Identity  *Document[Identity]
+	Rotations *Document[Rotations]
+	Pairs     *Document[[]Pair]
+
 	dir     string
 	lock    *os.File
 	corrupt []*CorruptError
@@ -42,10 +43,7 @@ type Journal struct {
 	entries map[key]*Entry
 	// sorted holds the entries in the order of All. The slice and its entries are replaced, never
 	// changed: readers keep a consistent view, and an ADD copies no entry of another pod.
-	sorted    []*Entry
-	rotations map[string]netip.Addr
-	identity  Identity
-	pairs     []Pair
+	sorted []*Entry
 }
 
 type key struct{ containerID, ifname string }
@@ -63,10 +61,21 @@ func Open(dir string) (*Journal, error) {
 		return nil, fmt.Errorf("open the journal in %s: %w", dir, err)
 	}
 	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]*Entry{}}
-	if err := errors.Join(j.readEntries(), j.readRotations(), j.readIdentity(), j.readPairs()); err != nil {
+	if err := j.read(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the journal in %s: %w", dir, err), lock.Close())
 	}
 	return j, nil
+}
+
+// read reads the entries and the documents. Without their files the documents begin anew: the agent
+// asks the API server for the identity, and the next ADDs record the pairs again.
+func (j *Journal) read() error {
+	err := errors.Join(j.readEntries(), sweep(j.dir))
+	var errs [3]error
+	j.Identity, errs[0] = readDocument[Identity](j, identityFile, "the identity of the node")
+	j.Rotations, errs[1] = readDocument[Rotations](j, rotationsFile, "the rotations of the pools")
+	j.Pairs, errs[2] = readDocument[[]Pair](j, pairsFile, "the pairs of pool and parent")
+	return errors.Join(append(errs[:], err)...)
 }
 
 // Close releases the lock. The journal must not be used afterwards.
@@ -187,29 +196,6 @@ func (j *Journal) without(k key) []*Entry {
 func byAge(a, b *Entry) int {
 	return cmp.Or(a.Created.Compare(b.Created),
 		strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.Interface, b.Interface))
-}
-
-// Rotations returns, by pool, the address that this node handed out last.
-func (j *Journal) Rotations() map[string]netip.Addr {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	return maps.Clone(j.rotations)
-}
-
-// PutRotations writes the rotations to disk. They survive a loss of power.
-func (j *Journal) PutRotations(last map[string]netip.Addr) error {
-	last = maps.Clone(last)
-	path := filepath.Join(j.dir, rotationsFile)
-	w := j.writer(path)
-	w.Lock()
-	defer w.Unlock()
-	if err := store(path, last); err != nil {
-		return fmt.Errorf("write the rotations of the pools: %w", err)
-	}
-	j.mu.Lock()
-	j.rotations = last
-	j.mu.Unlock()
-	return nil
 }
 
 // path returns the path of an entry's file. A container ID holds no "@" (CNI specification,

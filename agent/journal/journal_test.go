@@ -118,25 +118,26 @@ func TestRemoveWorksTwice(t *testing.T) {
 func TestRotationsSurviveARestart(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	got := j.Rotations()
-	check.Must(t, len(got) == 0, "rotations of a new journal: %v", got)
+	got, known := j.Rotations.Get()
+	check.Must(t, !known, "rotations of a new journal: %v", got)
 	want := map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.5"), "b": netip.MustParseAddr("fd00::7")}
-	check.OK(t, j.PutRotations(want))
+	check.OK(t, j.Rotations.Put(want))
 	j = reopen(t, j, dir)
-	check.SameBy(t, cmp.Options{compareAddr}, j.Rotations(), want, "the value")
+	got, _ = j.Rotations.Get()
+	check.SameBy(t, cmp.Options{compareAddr}, got, want, "the value")
 }
 
 func TestTheIdentitySurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	id, known := j.Identity()
+	id, known := j.Identity.Get()
 	check.Must(t, !known, "the identity of a new journal: %+v", id)
 	for _, uid := range []string{"older", "newer"} {
-		check.OK(t, j.PutIdentity(Identity{Node: "n1", NodeUID: uid, Cluster: "c"}))
+		check.OK(t, j.Identity.Put(Identity{Node: "n1", NodeUID: uid, Cluster: "c"}))
 	}
 	want := Identity{Node: "n1", NodeUID: "newer", Cluster: "c"}
 	for range 2 {
-		id, known := j.Identity()
+		id, known := j.Identity.Get()
 		check.That(t, known && id == want, "identity %+v, known %v", id, known)
 		j = reopen(t, j, dir)
 	}
@@ -188,7 +189,7 @@ func TestConcurrentUse(t *testing.T) {
 					check.Is(t, j.Remove(e.ContainerID, e.Interface), nil, "got")
 				}
 				j.All()
-				check.Is(t, j.PutRotations(map[string]netip.Addr{"a": netip.IPv4Unspecified()}), nil, "got")
+				check.Is(t, j.Rotations.Put(map[string]netip.Addr{"a": netip.IPv4Unspecified()}), nil, "got")
 			}
 		})
 	}
@@ -314,15 +315,15 @@ func useFullDisk(t *testing.T, dir string, before, after Entry) {
 func TestPairsOutliveTheAgent(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	got := j.Pairs()
-	check.Must(t, len(got) == 0, "a new journal holds pairs %v", got)
+	got, known := j.Pairs.Get()
+	check.Must(t, !known, "a new journal holds pairs %v", got)
 	want := []Pair{
 		{Pool: "v4", Parent: "eth1", Used: time.Unix(1000, 0).UTC()},
 		{Pool: "v6", Parent: "eth1.100", Used: time.Unix(2000, 0).UTC(), Before: time.Unix(1500, 0).UTC()},
 	}
-	check.OK(t, j.PutPairs(want))
+	check.OK(t, j.Pairs.Put(want))
 	j = reopen(t, j, dir)
-	if got := j.Pairs(); !reflect.DeepEqual(got, want) {
+	if got, _ := j.Pairs.Get(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -330,10 +331,10 @@ func TestPairsOutliveTheAgent(t *testing.T) {
 func TestPairsThatCannotBeReadAreLearntAnew(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	check.OK(t, j.PutPairs([]Pair{{Pool: "v4", Parent: "eth1"}}))
+	check.OK(t, j.Pairs.Put([]Pair{{Pool: "v4", Parent: "eth1"}}))
 	check.OK(t, os.WriteFile(filepath.Join(dir, pairsFile), []byte("{}"), 0o600))
 	j = reopen(t, j, dir)
-	if len(j.Pairs()) != 0 || len(j.Corrupt()) != 1 {
-		t.Errorf("pairs %v, corrupt files %v", j.Pairs(), j.Corrupt())
+	if pairs, known := j.Pairs.Get(); known || len(j.Corrupt()) != 1 {
+		t.Errorf("pairs %v, corrupt files %v", pairs, j.Corrupt())
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,24 +122,6 @@ func named(file string, e Entry) error {
 		return fmt.Errorf("the file holds the entry of %s in container %s", e.Interface, e.ContainerID)
 	}
 	return nil
-}
-
-// readRotations reads the rotations. Without the file they start again.
-func (j *Journal) readRotations() error {
-	if err := sweep(j.dir); err != nil {
-		return err
-	}
-	path := filepath.Join(j.dir, rotationsFile)
-	var last map[string]netip.Addr
-	err := load(path, &last)
-	switch {
-	case err == nil:
-		j.rotations = last
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	}
-	return j.setAside(path, err)
 }
 
 // setAside renames a corrupt file to a name that is not read. It returns an error of the file

@@ -107,8 +107,9 @@ type Keeper struct {
 
 // New returns a Keeper with the pairs of the journal. It keeps leases while Run runs.
 func New(o Options) *Keeper {
+	remembered, _ := o.Journal.Get()
 	return &Keeper{
-		Options: o, pairs: newPairs(o.Journal.Pairs()), wake: make(chan struct{}, 1), unanswered: map[Step]int{},
+		Options: o, pairs: newPairs(remembered), wake: make(chan struct{}, 1), unanswered: map[Step]int{},
 		items: map[string]*item{}, paused: map[Pair]pause{}, counted: map[string]bool{},
 	}
 }

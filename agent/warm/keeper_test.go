@@ -277,7 +277,7 @@ func TestAnAgentThatStartsProvesWhatItFindsAgain(t *testing.T) {
 	t.Run("and gives up what nothing wants any more", func(t *testing.T) {
 		inBubble(t, func(_ *testing.T, r *rig) {
 			r.warmed()
-			_ = r.book.PutPairs(nil)
+			_ = r.book.Put(nil)
 			r.restart(thisSession)
 			r.pass(time.Second)
 			r.want()
@@ -391,12 +391,12 @@ func TestPairsAreJournalledSeldom(t *testing.T) {
 			r.pass(10 * time.Second)
 			r.wake()
 		}
-		if r.book.written() > 2 || len(r.book.Pairs()) != 1 || r.book.Pairs()[0].Parent != "eth1" {
-			t.Errorf("%d writes, journalled %v", r.book.written(), r.book.Pairs())
+		if r.book.written() > 2 || len(r.book.all()) != 1 || r.book.all()[0].Parent != "eth1" {
+			t.Errorf("%d writes, journalled %v", r.book.written(), r.book.all())
 		}
 		r.pass(2 * time.Hour)
-		if len(r.book.Pairs()) != 0 {
-			t.Errorf("journalled %v", r.book.Pairs())
+		if len(r.book.all()) != 0 {
+			t.Errorf("journalled %v", r.book.all())
 		}
 	})
 }
@@ -576,9 +576,9 @@ func TestAProxyMakesNoEndlessWarmLeases(t *testing.T) {
 // slowBook calls something while it writes.
 type slowBook struct{ during func() }
 
-func (slowBook) Pairs() []journal.Pair { return nil }
+func (slowBook) Get() ([]journal.Pair, bool) { return nil, false }
 
-func (b slowBook) PutPairs([]journal.Pair) error {
+func (b slowBook) Put([]journal.Pair) error {
 	b.during()
 	return nil
 }

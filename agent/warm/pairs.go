@@ -14,10 +14,10 @@ import (
 // must not write to the disk for each.
 const journalEvery = 10 * time.Minute
 
-// Journal remembers the pairs across restarts. *journal.Journal implements it.
+// Journal remembers the pairs across restarts. The document of the journal implements it.
 type Journal interface {
-	Pairs() []journal.Pair
-	PutPairs([]journal.Pair) error
+	Get() (pairs []journal.Pair, known bool)
+	Put([]journal.Pair) error
 }
 
 // Uses are the times at which the last two pods got an address of a pair; zero: no such pod. Two are
@@ -67,11 +67,12 @@ func (p *pairs) all() map[Pair]Uses {
 // save writes the pairs to the journal if the journal is too far behind. It forgets the pairs that
 // are no longer kept warm. An ADD never waits for save.
 func (p *pairs) save(j Journal, now time.Time) error {
-	next, behind := p.compare(j.Pairs(), now)
+	journalled, _ := j.Get()
+	next, behind := p.compare(journalled, now)
 	if !behind {
 		return nil
 	}
-	return j.PutPairs(next)
+	return j.Put(next)
 }
 
 // compare returns the pairs to write, and whether the journal is too far behind.

@@ -340,13 +340,18 @@ type book struct {
 	writes int
 }
 
-func (b *book) Pairs() []journal.Pair {
+func (b *book) Get() ([]journal.Pair, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.pairs
+	return b.pairs, b.pairs != nil
 }
 
-func (b *book) PutPairs(p []journal.Pair) error {
+func (b *book) all() []journal.Pair {
+	all, _ := b.Get()
+	return all
+}
+
+func (b *book) Put(p []journal.Pair) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pairs, b.writes = p, b.writes+1

@@ -59,7 +59,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	book, err := journal.Open(o.StateDir)
 	check.OK(t, err)
 	check.OK(t, book.Put(journal.Entry{ContainerID: "c", Interface: "eth0"}))
-	check.OK(t, book.PutRotations(map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.2")}))
+	check.OK(t, book.Rotations.Put(map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.2")}))
 	ours := filepath.Join(o.ConfDir, o.Conflist)
 	write := func(path, content string) string {
 		check.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -105,7 +105,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	book, err = journal.Open(o.StateDir)
 	check.OK(t, err)
 	defer book.Close()
-	if len(book.All()) != 0 || len(book.Rotations()) != 0 {
-		t.Errorf("the journal tells of %v and %v", book.All(), book.Rotations())
+	if last, known := book.Rotations.Get(); len(book.All()) != 0 || known {
+		t.Errorf("the journal tells of %v and %v", book.All(), last)
 	}
 }

@@ -51,10 +51,10 @@ func Identify(id journal.Identity, bootID string, entries []*journal.Entry) Iden
 	return Identity{Session: Continue(now, sessions), Cluster: id.Cluster}
 }
 
-// Memory keeps the identity of the node over restarts. *journal.Journal implements it.
+// Memory keeps the identity of the node over restarts. The document of the journal implements it.
 type Memory interface {
-	Identity() (journal.Identity, bool)
-	PutIdentity(journal.Identity) error
+	Get() (journal.Identity, bool)
+	Put(journal.Identity) error
 }
 
 // Inquiry asks the API server for the identity of a node. All fields are required.
@@ -77,7 +77,7 @@ func (i Inquiry) Ask(ctx context.Context) (id journal.Identity, sure bool, err e
 	if err == nil {
 		return id, true, nil
 	}
-	known, ok := i.Memory.Identity()
+	known, ok := i.Memory.Get()
 	if ok && known.Node == i.Node && lease.IsUnavailable(err) && ctx.Err() == nil {
 		i.Log.Info("the API server is unavailable; the agent goes on under the identity that the node had", "node", known.Node, "uid", known.NodeUID, "why", err.Error())
 		return known, false, nil
@@ -111,7 +111,7 @@ func (i Inquiry) poll(ctx context.Context) (journal.Identity, error) {
 		}
 		return journal.Identity{}, fmt.Errorf("find the identity of node %s: %w", i.Node, last)
 	}
-	if err := i.Memory.PutIdentity(id); err != nil {
+	if err := i.Memory.Put(id); err != nil {
 		i.Log.Error(err, "the node's identity could not be stored; the next start needs the API server")
 	}
 	return id, nil

@@ -53,10 +53,10 @@ func asking(t *testing.T, s *server, told *journal.Identity, objects ...client.O
 	book := check.Value(journal.Open(t.TempDir()))(t)
 	t.Cleanup(func() { book.Close() })
 	if told != nil {
-		check.OK(t, book.PutIdentity(*told))
+		check.OK(t, book.Identity.Put(*told))
 	}
 	s.Reader = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...).Build()
-	return Inquiry{Reader: s, Memory: book, Node: "n1", Patience: 50 * time.Millisecond, Log: testr.New(t)}
+	return Inquiry{Reader: s, Memory: book.Identity, Node: "n1", Patience: 50 * time.Millisecond, Log: testr.New(t)}
 }
 
 // thisCluster is where the node is nodeOne.
@@ -91,7 +91,7 @@ func TestWhoANodeIs(t *testing.T) {
 				if err != nil || got != test.want || sure != test.sure {
 					t.Fatalf("is %+v, sure %v, %v", got, sure, err)
 				}
-				if remembered, _ := i.Memory.Identity(); remembered != test.want {
+				if remembered, _ := i.Memory.Get(); remembered != test.want {
 					t.Errorf("remembers %+v", remembered)
 				}
 			})
@@ -124,7 +124,7 @@ func TestWhoWasTakenForAnotherStartsAgain(t *testing.T) {
 			if err := i.Confirm(t.Context(), test.taken); !errors.Is(err, test.want) {
 				t.Errorf("got %v", err)
 			}
-			if remembered, _ := i.Memory.Identity(); remembered != nodeOne {
+			if remembered, _ := i.Memory.Get(); remembered != nodeOne {
 				t.Errorf("remembers %+v", remembered)
 			}
 		})
