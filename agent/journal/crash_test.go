@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -56,70 +55,10 @@ func TestAnEntryCutShortAnywhereIsSetAside(t *testing.T) {
 	}
 }
 
-// Earlier releases appended values to a file.
-func TestAnAddedValueCutShortAnywhereLeavesTheOneBefore(t *testing.T) {
-	before, after := entry("new"), entry("new")
-	after.Phase = Releasing
-	first, second := written(t, before), written(t, after)
-	for n := range len(second) + 1 {
-		dir := disk(t, "new@eth0.json", append(slices.Clone(first), second[:n]...))
-		j := open(t, dir)
-		want := before.Phase
-		if n == len(second) {
-			want = after.Phase
-		}
-		if e, ok := j.Get("new", "eth0"); !ok || e.Phase != want || len(j.Corrupt()) > 0 {
-			t.Fatalf("cut at byte %d: %v %s, corrupt %v", n, ok, e.Phase, j.Corrupt())
-		}
-		put(t, j, after)
-		j = reopen(t, j, dir)
-		e, ok := j.Get("new", "eth0")
-		check.Must(t, ok && e.Phase == after.Phase, "cut at byte %d, and written again: %v %s", n, ok, e.Phase)
-		j.Close()
-	}
-}
-
-func TestAnAddedValueThatIsCorruptIsSetAside(t *testing.T) {
-	data := append(written(t, entry("new")), written(t, entry("new"))...)
-	data[len(data)-20] ^= 1
-	wantSetAside(t, open(t, disk(t, "new@eth0.json", data)), "new@eth0.json", "flipped", data)
-}
-
-// Earlier releases began an entry in a file without a name.
-func TestAnEntryWithoutANameCountsFromItsFirstWholeValueOn(t *testing.T) {
-	before, after := entry("new"), entry("new")
-	after.Phase = Releasing
-	first, second := written(t, before), written(t, after)
-	both := append(slices.Clone(first), second...)
-	for n := range len(both) + 1 {
-		dir := disk(t, ".entry-123.new", both[:n])
-		want := Phase("")
-		switch {
-		case n == len(both):
-			want = after.Phase
-		case n >= len(first):
-			want = before.Phase
-		}
-		for _, opened := range []string{"first", "again"} {
-			j := open(t, dir)
-			if e, ok := j.Get("new", "eth0"); ok != (want != "") || e.Phase != want || len(j.Corrupt()) != 0 {
-				t.Fatalf("cut at byte %d, opened %s: %v %s, want %q; corrupt %v", n, opened, ok, e.Phase, want, j.Corrupt())
-			}
-			j.Close()
-		}
-		left, _ := filepath.Glob(filepath.Join(dir, entriesDir, unnamedPattern))
-		check.Must(t, len(left) == 0, "cut at byte %d: %v are left", n, left)
-	}
-}
-
-func TestAnEntryWithoutANameThatIsCorruptIsSetAside(t *testing.T) {
+func TestAValueThatIsCorruptIsSetAside(t *testing.T) {
 	data := written(t, entry("new"))
 	data[len(data)-20] ^= 1
-	dir := disk(t, ".entry-123.new", data)
-	wantSetAside(t, open(t, dir), ".entry-123.new", "flipped", data)
-	if j := open(t, dir); len(j.Corrupt()) != 0 {
-		t.Errorf("the file that was set aside is read again: %v", j.Corrupt())
-	}
+	wantSetAside(t, open(t, disk(t, "new@eth0.json", data)), "new@eth0.json", "flipped", data)
 }
 
 func TestAFlippedBitIsNeverReadAsAnotherEntry(t *testing.T) {

@@ -54,14 +54,11 @@ func encode(value any) ([]byte, error) {
 	return fmt.Appendf(nil, `{"crc32c":%d,"value":%s}`+"\n", checksum(raw), raw), nil
 }
 
-// decode reads the last value in data. Earlier releases appended values, one on each line, and may
-// have ended within a value. Then the value before it counts.
+// decode reads the value in the content of a file, which ends with its line.
 func decode(data []byte, value any) error {
-	data = data[:bytes.LastIndexByte(data, '\n')+1]
-	if len(data) == 0 {
+	if !bytes.HasSuffix(data, []byte("\n")) {
 		return errors.New("the file is cut short")
 	}
-	data = data[bytes.LastIndexByte(data[:len(data)-1], '\n')+1:]
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
 		return err

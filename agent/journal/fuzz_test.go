@@ -32,9 +32,6 @@ func FuzzFile(f *testing.F) {
 		var again Entry
 		err := decode(written, &again)
 		check.That(t, err == nil && bytes.Equal(reencoded(t, again), written), "%s is read as %+v, %v", written, again, err)
-		if bytes.Count(data, []byte{'\n'}) > 1 {
-			return // without its last line, a file holds the earlier value
-		}
 		flipped := bytes.Clone(data)
 		flipped[bit/8%uint(len(data))] ^= 1 << (bit % 8)
 		var other Entry

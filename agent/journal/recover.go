@@ -3,7 +3,6 @@
 package journal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,11 +16,8 @@ import (
 const (
 	entrySuffix = ".json"
 	// tempPattern matches files that are being written.
-	tempPattern = ".write-*"
-	// unnamedPattern matches files in which earlier releases began an entry, before a rename gave
-	// the file the name of the entry.
-	unnamedPattern = ".entry-*.new"
-	corruptSuffix  = ".corrupt"
+	tempPattern   = ".write-*"
+	corruptSuffix = ".corrupt"
 )
 
 // CorruptError describes a file that could not be read. The file was renamed to Kept, where people
@@ -51,44 +47,10 @@ func sweep(dir string) error {
 	return nil
 }
 
-// nameUnnamed renames the unnamed files of an earlier release after the entries in them. A file
-// without one whole value holds no entry: its first write never returned.
-func (j *Journal) nameUnnamed(dir string) error {
-	unnamed, err := filepath.Glob(filepath.Join(dir, unnamedPattern))
-	if err != nil {
-		return err
-	}
-	for _, path := range unnamed {
-		if err := j.nameFile(path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (j *Journal) nameFile(unnamed string) error {
-	data, err := os.ReadFile(unnamed)
-	if err != nil {
-		return err
-	}
-	if !bytes.Contains(data, []byte("\n")) {
-		return os.Remove(unnamed)
-	}
-	var e Entry
-	if err := decode(data, &e); err != nil {
-		return j.setAside(unnamed, err)
-	}
-	path, err := j.path(key{e.ContainerID, e.Interface})
-	if err != nil {
-		return j.setAside(unnamed, err)
-	}
-	return os.Rename(unnamed, path)
-}
-
 // readEntries reads the entries and renames corrupt files.
 func (j *Journal) readEntries() error {
 	dir := filepath.Join(j.dir, entriesDir)
-	if err := errors.Join(sweep(dir), j.nameUnnamed(dir)); err != nil {
+	if err := sweep(dir); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(dir)
