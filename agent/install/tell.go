@@ -9,8 +9,9 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // tellInterval is the shortest time between two events about one file that was put back.
@@ -69,7 +70,5 @@ func (t *teller) failed(k *kept, err error) {
 }
 
 func (t *teller) event(kind, reason, note string, args ...any) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	t.events.Eventf(node, nil, kind, reason, "Install", note, args...)
+	t.events.Eventf(event.Node(t.node), nil, kind, reason, "Install", note, args...)
 }

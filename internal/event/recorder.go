@@ -40,3 +40,10 @@ func Pod(namespace, name, uid string) runtime.Object {
 	p.Namespace, p.Name, p.UID = namespace, name, types.UID(uid)
 	return p
 }
+
+// Node names a node for an event.
+func Node(name string) runtime.Object {
+	n := &corev1.Node{}
+	n.APIVersion, n.Kind, n.Name = "v1", "Node", name
+	return n
+}

@@ -12,12 +12,12 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 const (
@@ -105,9 +105,7 @@ func (w *Watch) look(ctx context.Context) {
 		return
 	}
 	w.Log.Error(fault, "the claim key cannot be used")
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	w.Events.Eventf(node, nil, corev1.EventTypeWarning, "ClaimKeyUnusable", "ReadClaimKey", "%s", fault)
+	w.Events.Eventf(event.Node(w.Node), nil, corev1.EventTypeWarning, "ClaimKeyUnusable", "ReadClaimKey", "%s", fault)
 }
 
 // fault returns what is wrong with the Secret, or nil.

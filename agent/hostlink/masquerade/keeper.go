@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/nftables"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -20,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 const (
@@ -192,7 +192,5 @@ func (k *Keeper) report(f Family, reason string, fault error) {
 }
 
 func (k *Keeper) event(reason, note string) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.Node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	k.Events.Eventf(node, nil, corev1.EventTypeWarning, reason, "KeepHostLinks", "%s", note)
+	k.Events.Eventf(event.Node(k.Node), nil, corev1.EventTypeWarning, reason, "KeepHostLinks", "%s", note)
 }

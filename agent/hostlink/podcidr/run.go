@@ -10,11 +10,12 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 const (
@@ -111,8 +112,6 @@ func (c *CIDRs) report(failure error) {
 	}
 	c.told = text
 	c.Log.Error(failure, "pods whose default routes are on the underlay lack routes to pods of other networks")
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	c.Events.Eventf(node, nil, corev1.EventTypeWarning, "PodCIDRsUnknown", "ReadPodCIDRs",
+	c.Events.Eventf(event.Node(c.Node), nil, corev1.EventTypeWarning, "PodCIDRsUnknown", "ReadPodCIDRs",
 		"pods with default-route-nic reach pods of other networks by the underlay only: pod CIDRs are unknown: %s", text)
 }

@@ -14,11 +14,11 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 const (
@@ -130,7 +130,5 @@ func remedy(err error) (action, text string) {
 }
 
 func (k *Keeper) event(kind, reason, action, note string, args ...any) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.Node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	k.Events.Eventf(node, nil, kind, reason, action, note, args...)
+	k.Events.Eventf(event.Node(k.Node), nil, kind, reason, action, note, args...)
 }

@@ -9,11 +9,11 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // Options of a Report. All are required.
@@ -64,9 +64,7 @@ func (r *Report) StoreIsAt(live uint64) {
 		return
 	}
 	r.Log.Error(nil, "the store went back: it has not reached the tokens of addresses of this node", "addresses", ahead, "revision", live)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	r.Events.Eventf(node, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStoreWentBack), "Watch",
+	r.Events.Eventf(event.Node(r.Node), nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStoreWentBack), "Watch",
 		"the API server's store is at revision %d, behind the tokens of %d addresses of this node: they stay with their pods and cannot be taken by force; was a backup restored without --bump-revision?",
 		live, ahead)
 }

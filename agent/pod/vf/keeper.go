@@ -15,12 +15,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // period is the time between two looks at the VFs of pods. A fence wakes the Keeper.
@@ -303,7 +303,6 @@ func (k *Keeper) tell(f Function, lacking []Wall) {
 		return
 	}
 	slices.Sort(news)
-	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: k.Node}}
-	k.Events.Eventf(node, nil, corev1.EventTypeWarning, "VFWallMissing", "Guard",
+	k.Events.Eventf(event.Node(k.Node), nil, corev1.EventTypeWarning, "VFWallMissing", "Guard",
 		"PF %s lacks for VF %d: %s; the guard alone restricts the pod there. See docs/sriov.md", pf, f.Info.ID, strings.Join(news, ", "))
 }
