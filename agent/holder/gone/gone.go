@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -164,8 +163,6 @@ func (w *Watch) tellNode(parent string, l *loss) {
 	if len(named) > mostNamed {
 		named, more = named[:mostNamed], " and others with the event InterfaceGone"
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	w.Events.Eventf(node, nil, corev1.EventTypeWarning, "InterfaceGone", "Watch",
+	w.Events.Eventf(event.Node(w.Node), nil, corev1.EventTypeWarning, "InterfaceGone", "Watch",
 		"running pods have lost %d interfaces: %s; delete these pods: %s%s", len(l.pods), why(parent, l.remade), strings.Join(named, ", "), more)
 }

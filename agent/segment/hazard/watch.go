@@ -10,10 +10,11 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 const (
@@ -152,9 +153,7 @@ func (w *Watch) tell(parent string, h Hazard) {
 	if !h.IsFault() {
 		kind, reason = corev1.EventTypeNormal, "ParentShared"
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	w.Events.Eventf(node, nil, kind, reason, "Watch", "parent %s: %s", parent, h.Text)
+	w.Events.Eventf(event.Node(w.Node), nil, kind, reason, "Watch", "parent %s: %s", parent, h.Text)
 }
 
 // ended keeps the time of the last report: a hazard that comes and goes makes no flood of events.

@@ -9,9 +9,10 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // tellInterval is the shortest time between two reports that a parent is mute.
@@ -64,7 +65,5 @@ func (r *Report) Asked(parent string, heard bool) {
 }
 
 func (r *Report) event(kind, reason, note string, args ...any) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Node}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	r.Events.Eventf(node, nil, kind, reason, "Verify", note, args...)
+	r.Events.Eventf(event.Node(r.Node), nil, kind, reason, "Verify", note, args...)
 }

@@ -11,11 +11,11 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 const (
@@ -185,7 +185,5 @@ func (k *Keeper) report(name string, failure error) {
 }
 
 func (k *Keeper) event(kind, reason, note string) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.Name}}
-	node.APIVersion, node.Kind = "v1", "Node"
-	k.Events.Eventf(node, nil, kind, reason, "KeepSubinterfaces", "%s", note)
+	k.Events.Eventf(event.Node(k.Name), nil, kind, reason, "KeepSubinterfaces", "%s", note)
 }
