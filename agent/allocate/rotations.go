@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // savePeriod is how often rotations are saved. They are a hint, so no ADD waits for the save.
@@ -24,12 +26,9 @@ type Rotations interface {
 // SaveRotations saves the position of each rotation, periodically and when ctx ends.
 func (a *Allocator) SaveRotations(ctx context.Context, to Rotations, c clock.Clock, log logr.Logger) error {
 	for {
-		timer := c.NewTimer(savePeriod)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		rest.For(ctx, c, savePeriod, nil)
+		if ctx.Err() != nil {
 			return a.saveTo(to)
-		case <-timer.C():
 		}
 		if err := a.saveTo(to); err != nil {
 			log.Error(err, "the order of addresses begins anew after a restart")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // Kernel is the part of *bpf.Kernel that guards need.
@@ -75,7 +76,7 @@ type Guards struct {
 
 	slots slots
 	stock stock
-	wake  chan struct{}
+	wake  rest.Wake
 
 	// pinning serializes the pins.
 	pinning sync.Mutex
@@ -89,7 +90,7 @@ type Guards struct {
 
 // New returns Guards without any slot in use.
 func New(o Options) *Guards {
-	g := &Guards{Options: o, wake: make(chan struct{}, 1)}
+	g := &Guards{Options: o, wake: rest.NewWake()}
 	g.slots.next = FirstSlot
 	g.stock = stock{
 		slots:   &g.slots,

@@ -10,18 +10,14 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // sweepPeriod is how often guards of devices that are gone are swept.
 const sweepPeriod = 5 * time.Second
 
 // Wake makes the next sweep come at once: a VF may be back on the node.
-func (g *Guards) Wake() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
-}
+func (g *Guards) Wake() { g.wake.Up() }
 
 // Run sweeps every sweepPeriod until ctx ends.
 func (g *Guards) Run(ctx context.Context) error {
@@ -29,14 +25,9 @@ func (g *Guards) Run(ctx context.Context) error {
 		g.Prepare(ctx, parent)
 	}
 	for {
-		timer := g.Clock.NewTimer(sweepPeriod)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		rest.For(ctx, g.Clock, sweepPeriod, g.wake)
+		if ctx.Err() != nil {
 			return nil
-		case <-g.wake:
-			timer.Stop()
-		case <-timer.C():
 		}
 		g.stock.sweep(g.ParentExists)
 		if err := g.Sweep(); err != nil {

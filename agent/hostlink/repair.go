@@ -35,12 +35,7 @@ func (l *Links) Wake(a agentapi.Attachment) { l.due.Add(a) }
 
 // WakeAll makes Run repair the routing of all attachments. Call it after a change of the service CIDRs
 // or of the Node object.
-func (l *Links) WakeAll() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
+func (l *Links) WakeAll() { l.wake.Up() }
 
 // Run repairs the routing of living pods, and removes the host links of those that have ended: at once,
 // after a change of the node's addresses, after WakeAll, and each repairPeriod. After Wake it repairs

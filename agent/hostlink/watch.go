@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // quiet is how long watch waits after an event for more of them. Each router advertisement and each
@@ -37,12 +38,7 @@ func (l *Links) watch(ctx context.Context) {
 			l.Log.Error(err, "changes of the node's addresses are seen once a minute only")
 		}
 		end()
-		timer := l.Clock.NewTimer(tries.Next())
-		select {
-		case <-ctx.Done():
-		case <-timer.C():
-		}
-		timer.Stop()
+		rest.For(ctx, l.Clock, tries.Next(), nil)
 	}
 }
 

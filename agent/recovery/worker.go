@@ -26,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -134,15 +135,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
 	audited := w.Clock.Now()
 	for {
-		timer := w.Clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		rest.For(ctx, w.Clock, wait, w.Holders.Pending.Wake())
+		if ctx.Err() != nil {
 			return nil
-		case <-w.Holders.Pending.Wake():
-		case <-timer.C():
 		}
-		timer.Stop()
 		if w.Clock.Since(audited) >= auditPeriod {
 			audited = w.Clock.Now()
 			w.suspect(ctx)

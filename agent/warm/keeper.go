@@ -22,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -92,7 +93,7 @@ type Keeper struct {
 	Options
 	pairs *pairs
 	// wake holds an element if facts may have changed since the last look.
-	wake chan struct{}
+	wake rest.Wake
 	// unanswered counts the failures of a step while the API server was unavailable. Only Run uses
 	// it.
 	unanswered map[Step]int
@@ -109,19 +110,14 @@ type Keeper struct {
 func New(o Options) *Keeper {
 	remembered, _ := o.Journal.Get()
 	return &Keeper{
-		Options: o, pairs: newPairs(remembered), wake: make(chan struct{}, 1), unanswered: map[Step]int{},
+		Options: o, pairs: newPairs(remembered), wake: rest.NewWake(), unanswered: map[Step]int{},
 		items: map[string]*item{}, paused: map[Pair]pause{}, counted: map[string]bool{},
 	}
 }
 
 // Wake makes the keeper look again soon. Call it after a change of a pool, a lease, the node or a
 // reservation.
-func (k *Keeper) Wake() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) Wake() { k.wake.Up() }
 
 // Run carries out Plan until ctx ends. The leases stay: the next agent proves them again. Call it
 // once.
@@ -141,26 +137,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 				k.Log.Info("cannot create or release Warm leases as planned; trying again", "why", err.Error())
 			}
 		}
-		if k.rest(ctx, wait, k.wake) {
-			k.rest(ctx, gather, nil)
+		if rest.For(ctx, k.Clock, wait, k.wake) {
+			rest.For(ctx, k.Clock, gather, nil)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-	}
-}
-
-// rest waits for d, for wake or for the end of ctx. It reports whether wake ended the wait.
-func (k *Keeper) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bool) {
-	timer := k.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-wake:
-		return true
-	case <-timer.C():
-		return false
 	}
 }
 

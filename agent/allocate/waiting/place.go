@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // The ends of a wait without an offer.
@@ -27,7 +29,7 @@ type Place struct {
 	queue   *Queue
 	key     Key
 	arrived time.Time
-	wake    chan struct{}
+	wake    rest.Wake
 
 	// The lock of the Queue protects the fields below. pools is empty before the first Await.
 	pools   []string
@@ -151,7 +153,7 @@ func (p *Place) join(pools []Pool) error {
 	q.remember(p)
 	if p.looked && p.seen != q.changes {
 		p.changed = true
-		p.signal()
+		p.wake.Up()
 	}
 	p.takeBack(false)
 	left := p.pools
@@ -210,7 +212,7 @@ func (p *Place) takeBack(served bool) {
 	default:
 	}
 	if p.changed {
-		p.signal()
+		p.wake.Up()
 	}
 }
 
@@ -224,12 +226,5 @@ func (q *Queue) quit(pools []string) {
 			r.close()
 			delete(q.rooms, pool)
 		}
-	}
-}
-
-func (p *Place) signal() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -100,7 +101,7 @@ func New(o Options) *Queue {
 func (q *Queue) Enter(k Key) *Place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := &Place{queue: q, key: k, arrived: q.Clock.Now(), wake: make(chan struct{}, 1)}
+	p := &Place{queue: q, key: k, arrived: q.Clock.Now(), wake: rest.NewWake()}
 	if a, ok := q.arrivals[k]; ok && p.arrived.Sub(a.last) < remembered {
 		p.arrived = a.first
 	}
@@ -114,7 +115,7 @@ func (q *Queue) Changed() {
 	q.changes++
 	for _, p := range q.places {
 		p.changed = true
-		p.signal()
+		p.wake.Up()
 	}
 }
 
@@ -143,7 +144,7 @@ func (q *Queue) dispatch() {
 		if j >= 0 {
 			idle[i].offer = Offer{vacancies[j].pool, vacancies[j].addr}
 			q.rooms[vacancies[j].pool].offer(vacancies[j].addr)
-			idle[i].signal()
+			idle[i].wake.Up()
 		}
 	}
 	if q.timer != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -56,7 +57,7 @@ func (q *Queue) open(p Pool) *room {
 // follow keeps the watch open until ctx ends. Each new watch begins with a list.
 func (r *room) follow(ctx context.Context) {
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
-	for {
+	for ctx.Err() == nil {
 		began := r.queue.Clock.Now()
 		err := r.queue.Leases.Follow(ctx, r.pool, news{room: r, ctx: ctx})
 		if ctx.Err() != nil {
@@ -72,13 +73,7 @@ func (r *room) follow(ctx context.Context) {
 		if tries.IsNew(err) {
 			r.queue.Log.Info("the watch for an address that comes free has ended; opening it again", "pool", r.pool, "why", err.Error())
 		}
-		timer := r.queue.Clock.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C():
-		}
+		rest.For(ctx, r.queue.Clock, pause, nil)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -107,18 +108,8 @@ func (w *Watch) Run(ctx context.Context) error {
 			w.Look(ids)
 			// A look asks for the number of every pod. So long a pause keeps a pod that changes its interface in a
 			// loop from costing more than half a core.
-			w.pause(ctx, max(calm, w.Clock.Since(start)))
+			rest.For(ctx, w.Clock, max(calm, w.Clock.Since(start)), nil)
 		}
-	}
-}
-
-// pause waits, or until ctx ends.
-func (w *Watch) pause(ctx context.Context, d time.Duration) {
-	timer := w.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C():
 	}
 }
 

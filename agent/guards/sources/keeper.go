@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // The pauses between two passes double from shortest to longest. A wake makes them short again: the
@@ -62,7 +63,7 @@ type Options struct {
 // concurrently.
 type Keeper struct {
 	Options
-	wake chan struct{}
+	wake rest.Wake
 	met  chan bpf.Event
 	// told is when an event was sent; only reporting uses it.
 	told map[reported]time.Time
@@ -76,18 +77,13 @@ type Keeper struct {
 // New returns a Keeper.
 func New(o Options) *Keeper {
 	return &Keeper{
-		Options: o, wake: make(chan struct{}, 1), off: map[agentapi.Attachment]bool{},
+		Options: o, wake: rest.NewWake(), off: map[agentapi.Attachment]bool{},
 		met: make(chan bpf.Event, reportsAhead), told: map[reported]time.Time{},
 	}
 }
 
 // Wake makes the next passes of Run come soon: a pool or a pod has changed.
-func (k *Keeper) Wake() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) Wake() { k.wake.Up() }
 
 // Run goes through all pods again and again, and reports what they send, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
@@ -95,16 +91,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 	reporter.Go(func() { k.reporting(ctx) })
 	defer reporter.Wait()
 	for pause := time.Duration(0); ; {
-		timer := k.Clock.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-k.wake:
-			timer.Stop()
+		if rest.For(ctx, k.Clock, pause, k.wake) {
 			pause = 0
-		case <-timer.C():
+		} else {
 			pause = min(max(2*pause, shortest), longest)
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		if err := k.pass(ctx); err != nil && ctx.Err() == nil {
 			k.Log.Error(err, "the source guard of a pod is not as its pool says yet; the agent tries again")

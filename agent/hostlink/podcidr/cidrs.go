@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // ErrNotRead: no source has answered since somebody needs the pod CIDRs.
@@ -22,7 +23,7 @@ var ErrNotRead = errors.New("the pod CIDRs are not read yet")
 // Run runs once.
 type CIDRs struct {
 	Options
-	wake, changed chan struct{}
+	wake, changed rest.Wake
 	// failures counts the failures that do not end by themselves. Only Pass uses it.
 	failures backoff.Backoff
 
@@ -36,14 +37,14 @@ type CIDRs struct {
 // New returns CIDRs. They are unknown until Run has read them.
 func New(o Options) *CIDRs {
 	return &CIDRs{
-		Options: o, unknown: ErrNotRead, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		Options: o, unknown: ErrNotRead, wake: rest.NewWake(), changed: rest.NewWake(),
 		failures: backoff.Backoff{First: retry, Most: longest},
 	}
 }
 
 // Given returns the pod CIDRs that the user has named. They never change.
 func Given(prefixes []netip.Prefix) *CIDRs {
-	return &CIDRs{known: merge(prefixes), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	return &CIDRs{known: merge(prefixes), wake: rest.NewWake(), changed: rest.NewWake()}
 }
 
 // Prefixes returns the pod CIDRs of both families in order. An error says that some are unknown: then keep
@@ -52,7 +53,7 @@ func (c *CIDRs) Prefixes() ([]netip.Prefix, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if errors.Is(c.unknown, ErrNotRead) {
-		signal(c.wake)
+		c.wake.Up()
 	}
 	return slices.Clone(c.known), c.unknown
 }
@@ -67,14 +68,7 @@ func (c *CIDRs) set(known []netip.Prefix, unknown error) {
 	c.known, c.unknown = known, unknown
 	c.mu.Unlock()
 	if !same {
-		signal(c.changed)
-	}
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // the receiver has not taken the last value
+		c.changed.Up()
 	}
 }
 

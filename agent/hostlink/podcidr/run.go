@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -55,21 +56,14 @@ func (c *CIDRs) Run(ctx context.Context) error {
 	if c.API == nil {
 		return nil
 	}
-	for {
+	for ctx.Err() == nil {
 		pause := period
 		if c.Needed() {
 			pause = c.Pass(ctx)
 		}
-		timer := c.Clock.NewTimer(wait.Jitter(pause, .5))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-c.wake:
-			timer.Stop()
-		case <-timer.C():
-		}
+		rest.For(ctx, c.Clock, wait.Jitter(pause, .5), c.wake)
 	}
+	return nil
 }
 
 // Pass reads the pod CIDRs once, and returns the time until the next read. If ctx ends meanwhile, nothing

@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // CIDRs are the service CIDRs as far as they are known. Its methods are safe for concurrent use,
@@ -21,7 +23,7 @@ type CIDRs struct {
 	// namespace is that of the agent.
 	namespace string
 	log       logr.Logger
-	changed   chan struct{}
+	changed   rest.Wake
 	// answered is closed once the service CIDRs are known, or the API server has said why they are not.
 	answered chan struct{}
 
@@ -33,7 +35,7 @@ type CIDRs struct {
 
 // Given returns the service CIDRs that the user has named. They never change.
 func Given(prefixes []netip.Prefix) *CIDRs {
-	c := &CIDRs{known: sorted(prefixes), changed: make(chan struct{}, 1), answered: make(chan struct{})}
+	c := &CIDRs{known: sorted(prefixes), changed: rest.NewWake(), answered: make(chan struct{})}
 	close(c.answered)
 	return c
 }
@@ -41,7 +43,7 @@ func Given(prefixes []netip.Prefix) *CIDRs {
 // Watched returns the service CIDRs of the ServiceCIDR objects. They are unknown until Run has read
 // them.
 func Watched(c client.WithWatch, namespace string, log logr.Logger) *CIDRs {
-	return &CIDRs{client: c, namespace: namespace, log: log, unknown: ErrNotRead, changed: make(chan struct{}, 1), answered: make(chan struct{})}
+	return &CIDRs{client: c, namespace: namespace, log: log, unknown: ErrNotRead, changed: rest.NewWake(), answered: make(chan struct{})}
 }
 
 // Prefixes returns the service CIDRs of both families in order, each once. An error says why they
@@ -69,12 +71,8 @@ func (c *CIDRs) set(prefixes []netip.Prefix, unknown error) {
 	same := slices.Equal(c.known, prefixes) && errors.Is(c.unknown, unknown)
 	c.known, c.unknown = prefixes, unknown
 	c.mu.Unlock()
-	if same {
-		return
-	}
-	select {
-	case c.changed <- struct{}{}:
-	default: // the receiver has not taken the last value
+	if !same {
+		c.changed.Up()
 	}
 }
 

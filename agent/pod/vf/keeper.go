@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // period is the time between two looks at the VFs of pods. A fence wakes the Keeper.
@@ -51,7 +52,7 @@ type Options struct {
 // Keeper keeps the walls of the VFs of pods at their PFs. Its methods may be called concurrently.
 type Keeper struct {
 	Options
-	wake chan struct{}
+	wake rest.Wake
 
 	// mu orders the settings of VFs. refused are the walls that the drivers of PFs have refused, by the
 	// name of the PF, and told those about which an event was sent.
@@ -61,16 +62,11 @@ type Keeper struct {
 
 // NewKeeper returns a Keeper.
 func NewKeeper(o Options) *Keeper {
-	return &Keeper{Options: o, wake: make(chan struct{}, 1), refused: map[string]map[Wall]bool{}, told: map[string]map[Wall]bool{}}
+	return &Keeper{Options: o, wake: rest.NewWake(), refused: map[string]map[Wall]bool{}, told: map[string]map[Wall]bool{}}
 }
 
 // Wake makes the next look come at once: a pod was fenced or has got a VF.
-func (k *Keeper) Wake() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) Wake() { k.wake.Up() }
 
 // Run keeps the walls until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
@@ -78,18 +74,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.switchOn()
 		return nil
 	}
-	for {
+	for ctx.Err() == nil {
 		k.pass()
-		timer := k.Clock.NewTimer(period)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-k.wake:
-			timer.Stop()
-		case <-timer.C():
-		}
+		rest.For(ctx, k.Clock, period, k.wake)
 	}
+	return nil
 }
 
 // switchOn switches the VFs on that an agent with this setting has switched off. Without a guard, the VF of a

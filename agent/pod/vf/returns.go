@@ -10,6 +10,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 // again is the pause before a subscription is renewed that has ended, since changes came faster than they
@@ -19,19 +21,14 @@ const again = time.Second
 // Follow calls changed when a physical device appears in the calling thread's network namespace, or changes
 // there, until ctx ends: a VF may be back from a pod. It also calls it when it begins to listen.
 func Follow(ctx context.Context, changed func(), log logr.Logger, now clock.Clock) error {
-	for {
+	for ctx.Err() == nil {
 		if err := follow(ctx, changed); err != nil {
 			log.Error(err, "VFs that come back from pods are seen by the next sweep only")
 			return nil
 		}
-		timer := now.NewTimer(again)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C():
-		}
+		rest.For(ctx, now, again, nil)
 	}
+	return nil
 }
 
 // follow is Follow until the kernel has lost changes.

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rest lets a loop rest until it is time, until somebody wakes it, or until it has to end.
+package rest
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Wake wakes one loop. It holds an element if something has happened since the loop's last rest.
+type Wake chan struct{}
+
+// NewWake returns a Wake.
+func NewWake() Wake { return make(Wake, 1) }
+
+// Up ends the rest of the loop, or its next rest. It does not block.
+func (w Wake) Up() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
+// For rests for d, until wake, or until ctx ends. A nil wake never comes. It reports whether wake
+// ended the rest.
+func For(ctx context.Context, c clock.Clock, d time.Duration, wake <-chan struct{}) (woken bool) {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wake:
+		return true
+	case <-timer.C():
+		return false
+	}
+}
