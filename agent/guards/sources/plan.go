@@ -49,18 +49,11 @@ func Plan(e *journal.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bpf.S
 	if s.Mode == bpf.SourcesOff {
 		return bpf.Sources{MAC: mac}, nil
 	}
-	slices.SortFunc(s.Prefixes, comparePrefixes)
+	slices.SortFunc(s.Prefixes, netip.Prefix.Compare)
 	s.Prefixes = slices.Compact(s.Prefixes)
 	slices.SortFunc(s.MACs, slices.Compare)
 	s.MACs = slices.CompactFunc(s.MACs, slices.Equal)
 	return s, nil
-}
-
-func comparePrefixes(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
 }
 
 // allow adds what a pool allows.

@@ -24,14 +24,13 @@ var ErrNotRead = errors.New("the pod CIDRs are not read yet")
 type CIDRs struct {
 	Options
 	wake, changed rest.Wake
-	// failures counts the failures that do not end by themselves. Only Pass uses it.
+	// failures counts the failures that do not end by themselves, and has the text of the last one.
+	// Only Pass uses it.
 	failures backoff.Backoff
 
 	mu      sync.Mutex
 	known   []netip.Prefix
 	unknown error
-	// told is the last failure that was reported.
-	told string
 }
 
 // New returns CIDRs. They are unknown until Run has read them.
@@ -108,12 +107,7 @@ func parse(word string) (netip.Prefix, error) {
 func merge(prefixes []netip.Prefix) []netip.Prefix {
 	all := slices.Clone(prefixes)
 	for {
-		slices.SortFunc(all, func(a, b netip.Prefix) int {
-			if c := a.Addr().Compare(b.Addr()); c != 0 {
-				return c
-			}
-			return a.Bits() - b.Bits()
-		})
+		slices.SortFunc(all, netip.Prefix.Compare)
 		var next []netip.Prefix
 		for _, p := range all {
 			if n := len(next); n > 0 {

@@ -96,16 +96,10 @@ func (c *CIDRs) Pass(ctx context.Context) time.Duration {
 // report reports a failure once, and again after a change.
 func (c *CIDRs) report(failure error) {
 	c.Unknown(failure != nil)
-	text := ""
-	if failure != nil {
-		text = failure.Error()
-	}
-	if text == c.told || text == "" {
-		c.told = text
+	if failure == nil || !c.failures.IsNew(failure) {
 		return
 	}
-	c.told = text
 	c.Log.Error(failure, "pods whose default routes are on the underlay lack routes to pods of other networks")
 	c.Events.Eventf(event.Node(c.Node), nil, corev1.EventTypeWarning, "PodCIDRsUnknown", "ReadPodCIDRs",
-		"pods with default-route-nic reach pods of other networks by the underlay only: pod CIDRs are unknown: %s", text)
+		"pods with default-route-nic reach pods of other networks by the underlay only: pod CIDRs are unknown: %s", failure)
 }
