@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/fenceline/fenceline/agent/segment"
 )
@@ -40,10 +41,12 @@ type Agent struct {
 
 // New registers the counters.
 func New(r prometheus.Registerer) *Agent {
+	auto := promauto.With(r)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "fenceline", Name: name, Help: help}, labels)
-		r.MustRegister(c)
-		return c
+		return auto.NewCounterVec(prometheus.CounterOpts{Namespace: "fenceline", Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Namespace: "fenceline", Name: name, Help: help}, labels)
 	}
 	a := &Agent{
 		conflicts:         counter("conflicts_total", "Second speakers for an address, by pool and by the part that detected them.", "pool", "source"),
@@ -51,69 +54,28 @@ func New(r prometheus.Registerer) *Agent {
 		renewals:          counter("fence_renewals_total", "Renewals of addresses that were fenced although the pod's lease was its own, by verdict.", "verdict"),
 		gatewayUnanswered: counter("gateway_unanswered_total", "ADDs that failed because the gateway of the pool did not answer (spec.gatewayCheck), by pool.", "pool"),
 		apiErrors:         counter("api_errors_total", "Calls to the API server that failed, by verb.", "verb"),
-		warmLeases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "fenceline", Name: "warm_leases", Help: "Warm leases of this node, by pool and by condition. An ADD can bind a ready lease at once.",
-		}, []string{"pool", "condition"}),
-		warmTaken: counter("warm_adds_total", "ADDs that a Warm lease could have served, by pool and result.", "pool", "result"),
-		warmLost:  counter("warm_lost_total", "Warm leases that had to be proven again or were released, by pool and reason.", "pool", "reason"),
+		pinFailures:       counter("guard_pin_failures_total", "Guards that enforce but could not be pinned, so a process in their pod could remove them. Each is tried again.").WithLabelValues(),
+		tokensAhead:       gauge("store_went_back_addresses", "Addresses of this node whose tokens the API server's store has not reached since it went back.").WithLabelValues(),
+		warmLeases:        gauge("warm_leases", "Warm leases of this node, by pool and by condition. An ADD can bind a ready lease at once.", "pool", "condition"),
+		warmTaken:         counter("warm_adds_total", "ADDs that a Warm lease could have served, by pool and result.", "pool", "result"),
+		warmLost:          counter("warm_lost_total", "Warm leases that had to be proven again or were released, by pool and reason.", "pool", "reason"),
+		waiting:           gauge("waiting_adds", "ADDs of this node that wait for an address of a full pool, by pool.", "pool"),
+		waits: auto.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "fenceline", Name: "add_wait_seconds",
+			Help:    "Time for which ADDs waited for an address of a full pool, by result: served or ended.",
+			Buckets: []float64{.1, .2, .5, 1, 2, 5, 10, 20, 30, 45, 60, 90},
+		}, []string{"result"}),
+		linkFaults:     gauge("host_link_fault", "1: the node lacks something that its host links need, by family of addresses and by reason: rules, forwarding, services or reach.", "family", "reason"),
+		keyFaults:      gauge("claim_key_fault", "1: the Secret of the claim key cannot be used, by reason: missing or malformed.", "reason"),
+		keyRevision:    gauge("claim_key_revision", "resourceVersion of the Secret whose claim keys this node uses; 0: none yet.").WithLabelValues(),
+		networksFull:   gauge("networks_full", "1: there are more networks (spec.network of pools) than the kernel can obey claims of, so addresses of some cannot be fenced here.").WithLabelValues(),
+		vfWalls:        gauge("vf_walls_missing", "Virtual functions of pods that their PF does not restrict beside the guard, by wall: off, spoof_check, mac or distrust.", "wall"),
+		impostors:      counter("impostors_removed_total", "Pod interfaces of this node that were removed because they got frames of others, by reason: mac or source.", "reason"),
+		interfacesGone: gauge("interfaces_gone", "Interfaces that running pods of this node have lost, by parent.", "parent"),
+		parentHazards:  gauge("parent_hazard", "1: something else works on the frames of the parent, by kind: xdp, l2-fwd-offload, balance-alb or programs.", "parent", "kind"),
+		subinterfaces:  gauge("subinterface_faults", "VLAN subinterfaces that networks name and that the agent cannot make, set up or remove.").WithLabelValues(),
+		podCIDRs:       gauge("pod_cidrs_unknown", "1: pods whose default routes are on the underlay lack routes to pods of other networks, because pod CIDRs are unknown.").WithLabelValues(),
 	}
-	a.pinFailures = prometheus.NewCounter(prometheus.CounterOpts{
-		Namespace: "fenceline", Name: "guard_pin_failures_total",
-		Help: "Guards that enforce but could not be pinned, so a process in their pod could remove them. Each is tried again.",
-	})
-	a.tokensAhead = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "store_went_back_addresses",
-		Help: "Addresses of this node whose tokens the API server's store has not reached since it went back.",
-	})
-	a.waiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "waiting_adds", Help: "ADDs of this node that wait for an address of a full pool, by pool.",
-	}, []string{"pool"})
-	a.waits = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "fenceline", Name: "add_wait_seconds",
-		Help:    "Time for which ADDs waited for an address of a full pool, by result: served or ended.",
-		Buckets: []float64{.1, .2, .5, 1, 2, 5, 10, 20, 30, 45, 60, 90},
-	}, []string{"result"})
-	a.linkFaults = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "host_link_fault",
-		Help: "1: the node lacks something that its host links need, by family of addresses and by reason: rules, forwarding, services or reach.",
-	}, []string{"family", "reason"})
-	a.keyFaults = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "claim_key_fault",
-		Help: "1: the Secret of the claim key cannot be used, by reason: missing or malformed.",
-	}, []string{"reason"})
-	a.keyRevision = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "claim_key_revision",
-		Help: "resourceVersion of the Secret whose claim keys this node uses; 0: none yet.",
-	})
-	a.networksFull = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "networks_full",
-		Help: "1: there are more networks (spec.network of pools) than the kernel can obey claims of, so addresses of some cannot be fenced here.",
-	})
-	a.vfWalls = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "vf_walls_missing",
-		Help: "Virtual functions of pods that their PF does not restrict beside the guard, by wall: off, spoof_check, mac or distrust.",
-	}, []string{"wall"})
-	a.impostors = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "fenceline", Name: "impostors_removed_total",
-		Help: "Pod interfaces of this node that were removed because they got frames of others, by reason: mac or source.",
-	}, []string{"reason"})
-	a.interfacesGone = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "interfaces_gone",
-		Help: "Interfaces that running pods of this node have lost, by parent.",
-	}, []string{"parent"})
-	a.parentHazards = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "parent_hazard",
-		Help: "1: something else works on the frames of the parent, by kind: xdp, l2-fwd-offload, balance-alb or programs.",
-	}, []string{"parent", "kind"})
-	a.subinterfaces = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "subinterface_faults",
-		Help: "VLAN subinterfaces that networks name and that the agent cannot make, set up or remove.",
-	})
-	a.podCIDRs = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "fenceline", Name: "pod_cidrs_unknown",
-		Help: "1: pods whose default routes are on the underlay lack routes to pods of other networks, because pod CIDRs are unknown.",
-	})
-	r.MustRegister(a.podCIDRs, a.parentHazards, a.subinterfaces, a.vfWalls, a.impostors, a.interfacesGone, a.warmLeases, a.pinFailures, a.tokensAhead, a.waiting, a.waits, a.linkFaults, a.keyFaults, a.keyRevision, a.networksFull)
 	for _, reason := range []string{"mac", "source"} {
 		a.impostors.WithLabelValues(reason)
 	}
@@ -152,13 +114,7 @@ func (a *Agent) Verification(v segment.Verdict) { a.verifications.WithLabelValue
 func (a *Agent) Renewal(v segment.Verdict) { a.renewals.WithLabelValues(string(v)).Inc() }
 
 // NetworksFull sets whether the kernel knows the networks of all pools.
-func (a *Agent) NetworksFull(full bool) {
-	value := 0.0
-	if full {
-		value = 1
-	}
-	a.networksFull.Set(value)
-}
+func (a *Agent) NetworksFull(full bool) { a.networksFull.Set(oneIf(full)) }
 
 // InterfacesGone sets the number of interfaces that running pods have lost, by parent. Other parents
 // have no series.
