@@ -120,7 +120,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	a.sources = sources.New(sources.Options{
 		Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
-		Interfaces: sources.PodInterfaces{}, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Interfaces: a.links, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log,

@@ -75,31 +75,24 @@ func (f *Finder) Remove(path string, parent int) error {
 // inside calls do with a handle in the namespace at path, and its interfaces that have a parent on the
 // node.
 func (f *Finder) inside(path string, do func(*netlink.Handle, []Interface) error) error {
-	links, err := f.links(path)
-	if err != nil {
-		return err
-	}
-	defer links.Close()
-	hostID, err := links.GetNetNsIdByFd(int(f.host)) // before the links: see find
-	if err != nil {
-		return fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
-	}
-	all, err := links.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return err
-	}
-	var children []Interface
-	for _, link := range all {
-		attrs := link.Attrs()
-		if !hasParent(kind(link)) || attrs.NetNsID < 0 || attrs.NetNsID != hostID {
-			continue
+	return f.at(path, func(links *netlink.Handle, hostID int) error {
+		all, err := links.LinkList()
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
 		}
-		children = append(children, Interface{
-			Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr, Kind: kind(link),
-			Up: attrs.RawFlags&unix.IFF_UP != 0, Source: isSource(link), Parent: Parent{Index: attrs.ParentIndex},
-		})
-	}
-	return do(links, children)
+		var children []Interface
+		for _, link := range all {
+			attrs := link.Attrs()
+			if !hasParent(kind(link)) || attrs.NetNsID < 0 || attrs.NetNsID != hostID {
+				continue
+			}
+			children = append(children, Interface{
+				Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr, Kind: kind(link),
+				Up: attrs.RawFlags&unix.IFF_UP != 0, Source: isSource(link), Parent: Parent{Index: attrs.ParentIndex},
+			})
+		}
+		return do(links, children)
+	})
 }
 
 // isSource reports whether a macvlan takes frames by their source.

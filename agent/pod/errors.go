@@ -26,3 +26,9 @@ var (
 	// ErrRewrites: a device below the interface changes the MACs of ARP frames.
 	ErrRewrites = errors.New("the parent's device changes the MACs of ARP frames")
 )
+
+// IsGone reports whether an error says that the interface or its network namespace does not exist. Others,
+// such as too many open files, say nothing about it.
+func IsGone(err error) bool {
+	return errors.Is(err, ErrNoNetNS) || errors.Is(err, ErrNotNetNS) || errors.Is(err, ErrNoInterface)
+}

@@ -90,27 +90,22 @@ func (f *Finder) Find(path, name string) (Interface, error) {
 	return i, nil
 }
 
-func (f *Finder) find(path, name string) (Interface, error) {
-	links, err := f.links(path)
-	if err != nil {
-		return Interface{}, err
-	}
-	defer links.Close()
-	// Ask for the ID before the link: the library leaves the acknowledgement of this
-	// request in the socket, and the next request of this kind would read it.
-	hostID, err := links.GetNetNsIdByFd(int(f.host))
-	if err != nil {
-		return Interface{}, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
-	}
-	link, err := links.LinkByName(name)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return Interface{}, ErrNoInterface
-	}
-	if err != nil {
-		return Interface{}, fmt.Errorf("read the link: %w", err)
-	}
+func (f *Finder) find(path, name string) (found Interface, err error) {
+	err = f.at(path, func(links *netlink.Handle, hostID int) error {
+		link, err := linkOf(links, name)
+		if err != nil {
+			return err
+		}
+		found, err = f.read(path, link, hostID)
+		return err
+	})
+	return found, err
+}
+
+// read reads the facts of a link in the namespace at path.
+func (f *Finder) read(path string, link netlink.Link, hostID int) (found Interface, err error) {
 	attrs := link.Attrs()
-	found := Interface{
+	found = Interface{
 		Name:  attrs.Name,
 		Index: attrs.Index,
 		MAC:   attrs.HardwareAddr,
@@ -121,7 +116,7 @@ func (f *Finder) find(path, name string) (Interface, error) {
 		return found, ErrInfiniBand
 	}
 	if found.Kind == "" {
-		found.Device, found.Parent, err = virtual(path, name)
+		found.Device, found.Parent, err = virtual(path, attrs.Name)
 		return found, err
 	}
 	found.Parent, err = f.parent(link, hostID)

@@ -45,34 +45,27 @@ func (f *Finder) Search(dir string) ([]Place, error) {
 	return all, nil
 }
 
-func (f *Finder) placesIn(path string) ([]Place, error) {
-	links, err := f.links(path)
-	if err != nil {
-		return nil, err
-	}
-	defer links.Close()
-	hostID, err := links.GetNetNsIdByFd(int(f.host)) // first, as in find
-	if err != nil {
-		return nil, fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
-	}
-	found, err := wholelist.Of(links.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list the links in %s: %w", path, err)
-	}
-	var all []Place
-	for _, link := range found {
-		addrs, err := links.AddrList(link, netlink.FAMILY_ALL)
+func (f *Finder) placesIn(path string) (all []Place, err error) {
+	err = f.at(path, func(links *netlink.Handle, hostID int) error {
+		found, err := wholelist.Of(links.LinkList)
 		if err != nil {
-			return nil, fmt.Errorf("list the addresses of %s in %s: %w", link.Attrs().Name, path, err)
+			return fmt.Errorf("list the links in %s: %w", path, err)
 		}
-		p := Place{NetNS: path, Interface: link.Attrs().Name, MAC: link.Attrs().HardwareAddr}
-		p.Parent, _ = f.parent(link, hostID)
-		for _, a := range addrs {
-			if addr, ok := netip.AddrFromSlice(a.IP); ok {
-				p.Addresses = append(p.Addresses, addr.Unmap())
+		for _, link := range found {
+			addrs, err := links.AddrList(link, netlink.FAMILY_ALL)
+			if err != nil {
+				return fmt.Errorf("list the addresses of %s in %s: %w", link.Attrs().Name, path, err)
 			}
+			p := Place{NetNS: path, Interface: link.Attrs().Name, MAC: link.Attrs().HardwareAddr}
+			p.Parent, _ = f.parent(link, hostID)
+			for _, a := range addrs {
+				if addr, ok := netip.AddrFromSlice(a.IP); ok {
+					p.Addresses = append(p.Addresses, addr.Unmap())
+				}
+			}
+			all = append(all, p)
 		}
-		all = append(all, p)
-	}
-	return all, nil
+		return nil
+	})
+	return all, err
 }

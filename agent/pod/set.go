@@ -34,20 +34,47 @@ func (f *Finder) SetDown(path, name string) error {
 	return nil
 }
 
+// change calls do with a netlink socket in the namespace at path, and with the interface called name.
 func (f *Finder) change(path, name string, do func(*netlink.Handle, netlink.Link) error) error {
 	links, err := f.links(path)
 	if err != nil {
 		return err
 	}
 	defer links.Close()
-	link, err := links.LinkByName(name)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return ErrNoInterface
-	}
+	link, err := linkOf(links, name)
 	if err != nil {
-		return fmt.Errorf("read the link: %w", err)
+		return err
 	}
 	return do(links, link)
+}
+
+// linkOf returns the link called name, or ErrNoInterface.
+func linkOf(links *netlink.Handle, name string) (netlink.Link, error) {
+	link, err := links.LinkByName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return nil, ErrNoInterface
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the link: %w", err)
+	}
+	return link, nil
+}
+
+// at calls do with a netlink socket in the namespace at path, and with the ID that the node's namespace
+// has there.
+func (f *Finder) at(path string, do func(links *netlink.Handle, hostID int) error) error {
+	links, err := f.links(path)
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+	// Ask for the ID before the links: the library leaves the acknowledgement of this
+	// request in the socket, and the next request of this kind would read it.
+	hostID, err := links.GetNetNsIdByFd(int(f.host))
+	if err != nil {
+		return fmt.Errorf("ask for the ID of the node's network namespace: %w", err)
+	}
+	return do(links, hostID)
 }
 
 // links opens a netlink socket in the namespace of a pod. The caller closes it.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -37,7 +38,7 @@ type Kernel interface {
 	Offences() (map[bpf.Offence]uint64, error)
 }
 
-// Interfaces reads and changes the interfaces of pods. Interfaces of this package implements it.
+// Interfaces reads and changes the interfaces of pods. *pod.Finder implements it.
 type Interfaces interface {
 	// LinkLocal returns the link-local addresses that the kernel gave an interface.
 	LinkLocal(netns, ifname string) ([]netip.Addr, error)
@@ -146,7 +147,7 @@ func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 	if err != nil {
 		return fmt.Errorf("sources of %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
 	}
-	if readErr != nil && s.Mode != bpf.SourcesOff && !errors.Is(readErr, ErrGone) {
+	if readErr != nil && s.Mode != bpf.SourcesOff && !pod.IsGone(readErr) {
 		return readErr
 	}
 	if !s.Equal(k.Kernel.SourcesOf(e.Slot)) {
@@ -158,7 +159,7 @@ func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 			return err
 		}
 	}
-	if errors.Is(readErr, ErrGone) {
+	if pod.IsGone(readErr) {
 		return nil
 	}
 	return k.autoconfigure(e, mayAutoconfigure(s))

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
@@ -153,7 +154,7 @@ func TestAnInterfaceThatCannotBeReadKeepsItsAddresses(t *testing.T) {
 	if r.writes != 0 {
 		t.Errorf("%d writes to the kernel", r.writes)
 	}
-	r.readErr = ErrGone
+	r.readErr = pod.ErrNoInterface
 	r.applies()
 	if r.set[7].Mode != bpf.SourcesEnforce {
 		t.Error("the guard of an interface that is gone is not strict")

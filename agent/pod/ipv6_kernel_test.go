@@ -2,7 +2,7 @@
 
 //go:build kernel
 
-package sources
+package pod
 
 import (
 	"errors"
@@ -49,16 +49,18 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 		return errors.Join(netlink.LinkSetUp(peer), netlink.LinkSetUp(link), netlink.AddrAdd(link, forged))
 	})
 	check.OK(t, err)
+	finder := check.Value(NewFinder())(t)
+	defer finder.Close()
 	var found []netip.Addr
 	for deadline := time.Now().Add(time.Minute); len(found) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if found, err = (PodInterfaces{}).LinkLocal(pod.Path(), "eth0"); err != nil {
+		if found, err = finder.LinkLocal(pod.Path(), "eth0"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(found) != 1 || found[0] == netip.MustParseAddr("fe80::1") {
 		t.Errorf("got %v, want the one address that the kernel made", found)
 	}
-	check.OK(t, (PodInterfaces{}).Autoconfigure(pod.Path(), "eth0", false))
+	check.OK(t, finder.Autoconfigure(pod.Path(), "eth0", false))
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
 		value, err := sysctl.Sysctl("net/ipv6/conf/eth0/autoconf")
 		if value != "0" {
@@ -67,10 +69,10 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 		return err
 	})
 	check.OK(t, err)
-	if _, err := (PodInterfaces{}).LinkLocal(pod.Path(), "eth1"); !errors.Is(err, ErrGone) {
-		t.Errorf("got %v for a missing interface, want %v", err, ErrGone)
+	if _, err := finder.LinkLocal(pod.Path(), "eth1"); !IsGone(err) {
+		t.Errorf("got %v for a missing interface", err)
 	}
-	if _, err := (PodInterfaces{}).LinkLocal(pod.Path()+"-none", "eth0"); !errors.Is(err, ErrGone) {
-		t.Errorf("got %v for a missing namespace, want %v", err, ErrGone)
+	if _, err := finder.LinkLocal(pod.Path()+"-none", "eth0"); !IsGone(err) {
+		t.Errorf("got %v for a missing namespace", err)
 	}
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sources
+package pod
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,6 +15,8 @@ import (
 // A pod whose interface counts as gone loses its own link-local addresses at its guard: a node that is short
 // of something must not say so of a pod that lives.
 func TestANamespaceThatCannotBeOpenedIsNotGone(t *testing.T) {
+	f := check.Value(NewFinder())(t)
+	defer f.Close()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file") // what is left where a namespace was mounted
 	check.OK(t, os.WriteFile(file, nil, 0o600))
@@ -35,8 +36,8 @@ func TestANamespaceThatCannotBeOpenedIsNotGone(t *testing.T) {
 				check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: row.files, Max: before.Max}))
 				defer func() { check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before)) }()
 			}
-			_, err := PodInterfaces{}.LinkLocal(row.path, "eth0")
-			check.That(t, err != nil && errors.Is(err, ErrGone) == row.gone, "got %v, gone should be %t", err, row.gone)
+			_, err := f.LinkLocal(row.path, "eth0")
+			check.That(t, err != nil && IsGone(err) == row.gone, "got %v, gone should be %t", err, row.gone)
 		})
 	}
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/containernetworking/plugins/pkg/utils/sysctl"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// LinkLocal returns the link-local addresses of an interface that the kernel made by RFC 7217. Only the
+// kernel can flag an address so. A process in the pod can add any other address, also that of a router.
+// The error wraps one of the package's errors if one applies.
+func (f *Finder) LinkLocal(path, name string) (all []netip.Addr, err error) {
+	err = f.change(path, name, func(links *netlink.Handle, link netlink.Link) error {
+		addrs, err := links.AddrList(link, netlink.FAMILY_V6)
+		for _, a := range addrs {
+			addr, ok := netip.AddrFromSlice(a.IP)
+			if ok && addr.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_STABLE_PRIVACY != 0 {
+				all = append(all, addr)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the link-local addresses of interface %s in %s: %w", name, path, err)
+	}
+	return all, nil
+}
+
+// Autoconfigure switches addresses from router advertisements on or off, temporary ones among them. It
+// does nothing in a namespace without IPv6.
+func (f *Finder) Autoconfigure(path, name string, on bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	err := ns.WithNetNSPath(path, func(ns.NetNS) error {
+		_, err := sysctl.Sysctl("net/ipv6/conf/"+name+"/autoconf", value)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("set autoconf of interface %s in %s to %s: %w", name, path, value, err)
+	}
+	return nil
+}
