@@ -54,6 +54,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/spool"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -342,7 +343,7 @@ func (a *agent) start() error {
 	segments := a.segments.Collector(func(int) bool { return a.peers.Others() }, a.parents.Expected)
 	ctrlmetrics.Registry.MustRegister(segments, a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX))
 	server, err := cniserver.New(cniserver.Options{
-		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit}, Socket: a.socket, Spool: filepath.Join(a.stateDir, "spool"),
+		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit}, Socket: a.socket, Spool: spool.Dir(filepath.Join(a.stateDir, "spool")),
 		Metrics: ctrlmetrics.Registry, Log: a.log,
 	})
 	if err != nil {

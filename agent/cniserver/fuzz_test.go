@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/cni/spool"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -46,7 +47,7 @@ func FuzzRequest(f *testing.F) {
 		},
 	}
 	spooled := f.TempDir()
-	s, err := New(Options{Backend: b, Spool: spooled, Metrics: prometheus.NewRegistry(), Log: logr.Discard()})
+	s, err := New(Options{Backend: b, Spool: spool.Dir(spooled), Metrics: prometheus.NewRegistry(), Log: logr.Discard()})
 	check.OK(f, err)
 	handler := s.handler()
 	f.Fuzz(func(t *testing.T, path byte, body []byte) {

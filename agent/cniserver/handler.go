@@ -24,7 +24,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST "+agentapi.PathCheck, serve(s, "CHECK", s.check, nil))
 	mux.HandleFunc("POST "+agentapi.PathGC, serve(s, "GC", s.gc, nil))
 	mux.HandleFunc("GET "+agentapi.PathStatus, serve(s, "STATUS", s.status, nil))
-	mux.HandleFunc("POST "+agentapi.PathDiagnosis, serve(s, "diagnosis", s.backend.Diagnose, nil))
+	mux.HandleFunc("POST "+agentapi.PathDiagnosis, serve(s, "diagnosis", s.Backend.Diagnose, nil))
 	return mux
 }
 
@@ -37,16 +37,21 @@ func serve[Request, Answer any](
 	s *Server, verb string, run func(context.Context, Request) (Answer, error), after func(Request),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		begin := s.clock.Now()
+		begin := s.Clock.Now()
 		request, err := decode[Request](w, r)
 		var answer Answer
 		if err == nil {
 			answer, err = run(r.Context(), request)
 		}
-		took := s.clock.Since(begin)
+		took := s.Clock.Since(begin)
 		outcome := outcomeOf(r.Context(), err)
-		s.durations.WithLabelValues(verbOf(verb, request), string(outcome)).Observe(took.Seconds())
-		log := s.log.WithValues("verb", verb, "result", outcome, "took", took).WithValues(subject(request)...)
+		chained, subject := about(request)
+		counted := verb
+		if chained { // it gives no address, so it counts by itself
+			counted = "chained " + verb
+		}
+		s.durations.WithLabelValues(counted, string(outcome)).Observe(took.Seconds())
+		log := s.Log.WithValues("verb", verb, "result", outcome, "took", took).WithValues(subject...)
 		if err != nil {
 			e := cniError(verb, err)
 			log.Info("CNI call failed", "code", e.Code, "error", err.Error())
@@ -67,26 +72,6 @@ func serve[Request, Answer any](
 	}
 }
 
-// verbOf returns the verb of a call for the metric. A chained call gives no address, so it counts by
-// itself.
-func verbOf(verb string, request any) string {
-	switch r := request.(type) {
-	case agentapi.AddRequest:
-		if r.Chained {
-			return "chained ADD"
-		}
-	case agentapi.DelRequest:
-		if r.Chained {
-			return "chained DEL"
-		}
-	case agentapi.CheckRequest:
-		if r.Chained {
-			return "chained CHECK"
-		}
-	}
-	return verb
-}
-
 // decode reads the whole body. After that net/http watches the connection, and cancels the context
 // when the plugin disconnects.
 func decode[Request any](w http.ResponseWriter, r *http.Request) (Request, error) {
@@ -104,23 +89,22 @@ func decode[Request any](w http.ResponseWriter, r *http.Request) (Request, error
 	return request, nil
 }
 
-// subject returns the subject of a request, for the log.
-func subject(request any) []any {
-	about := func(a agentapi.Attachment, p agentapi.Pod) []any {
+// about reports whether a request is chained, and returns its subject for the log.
+func about(request any) (chained bool, subject []any) {
+	of := func(a agentapi.Attachment, p agentapi.Pod) []any {
 		return []any{"container", a.ContainerID, "interface", a.Interface, "namespace", p.Namespace, "pod", p.Name, "uid", p.UID}
 	}
 	switch r := request.(type) {
 	case agentapi.AddRequest:
-		return about(r.Attachment, r.Pod)
+		return r.Chained, of(r.Attachment, r.Pod)
 	case agentapi.DelRequest:
-		return about(r.Attachment, r.Pod)
+		return r.Chained, of(r.Attachment, r.Pod)
 	case agentapi.CheckRequest:
-		return about(r.Attachment, r.Pod)
+		return r.Chained, of(r.Attachment, r.Pod)
 	case agentapi.GCRequest:
-		return []any{"network", r.Network, "valid", len(r.Valid)}
-	default:
-		return nil
+		return false, []any{"network", r.Network, "valid", len(r.Valid)}
 	}
+	return false, nil
 }
 
 // writeJSON answers a call. It sets Content-Length, so the plugin knows the end of the answer

@@ -119,7 +119,7 @@ func withCallTimeout(d time.Duration) option {
 	return func(o *Options) { o.CallTimeout, o.WaitTimeout = d, time.Nanosecond }
 }
 
-func withSpool(d spool.Dir) option { return func(o *Options) { o.Spool = string(d) } }
+func withSpool(d spool.Dir) option { return func(o *Options) { o.Spool = d } }
 
 // withoutWatch is a node that is out of inotify instances.
 func withoutWatch(o *Options) {
@@ -138,7 +138,7 @@ func start(t *testing.T, b *brain, options ...option) *rig {
 	o := Options{
 		Backend: b,
 		Socket:  filepath.Join(dir, "agent.sock"),
-		Spool:   filepath.Join(dir, "spool"),
+		Spool:   spool.Dir(filepath.Join(dir, "spool")),
 		Metrics: prometheus.NewRegistry(),
 		Log:     testr.New(t),
 	}
@@ -169,7 +169,7 @@ func start(t *testing.T, b *brain, options ...option) *rig {
 		Client:  agentapi.NewClient(o.Socket),
 		brain:   b,
 		socket:  o.Socket,
-		spool:   spool.Dir(o.Spool),
+		spool:   o.Spool,
 		metrics: o.Metrics.(*prometheus.Registry),
 		stop:    stop,
 	}

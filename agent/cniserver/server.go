@@ -3,6 +3,7 @@
 package cniserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,22 +21,20 @@ import (
 	"github.com/fenceline/fenceline/cni/spool"
 )
 
-// Options of a Server. Only the timeouts, SpoolPeriod and Clock have defaults.
+// Options of a Server. Only the timeouts and Clock have defaults.
 type Options struct {
 	Backend Backend
 	// Socket is the path to listen on.
 	Socket string
 	// Spool is the directory in which plugins leave DEL calls.
-	Spool string
+	Spool spool.Dir
 	// CallTimeout ends a call; by default agentapi.CallTimeout. An ADD may last longer by WaitTimeout,
 	// by default agentapi.WaitTimeout.
 	CallTimeout, WaitTimeout time.Duration
-	// SpoolPeriod is the time between two tries of a spooled call; by default 30 s.
-	SpoolPeriod time.Duration
 	// Metrics gets the histogram of durations.
 	Metrics prometheus.Registerer
 	Log     logr.Logger
-	// Clock drives SpoolPeriod and measures durations; by default the real one.
+	// Clock drives the looks at the spool and measures durations; by default the real one.
 	Clock clock.WithTicker
 
 	// watch replaces watchDir in tests of nodes that cannot watch a directory.
@@ -44,49 +43,20 @@ type Options struct {
 
 // Server serves the plugin API. Make it with New and run it once.
 type Server struct {
-	backend     Backend
-	path        string
-	spool       spool.Dir
-	callTimeout time.Duration
-	waitTimeout time.Duration
-	spoolPeriod time.Duration
-	durations   *prometheus.HistogramVec
-	log         logr.Logger
-	clock       clock.WithTicker
-	lanes       *lanes
-	watch       func(dir string) (*fsnotify.Watcher, error)
+	Options
+	durations *prometheus.HistogramVec
+	lanes     *lanes
 }
 
 // New returns a server that does not listen yet.
 func New(o Options) (*Server, error) {
-	s := &Server{
-		backend:     o.Backend,
-		path:        o.Socket,
-		spool:       spool.Dir(o.Spool),
-		callTimeout: o.CallTimeout,
-		waitTimeout: o.WaitTimeout,
-		spoolPeriod: o.SpoolPeriod,
-		durations:   newDurations(),
-		log:         o.Log,
-		clock:       o.Clock,
-		lanes:       newLanes(),
-		watch:       o.watch,
+	o.CallTimeout = cmp.Or(o.CallTimeout, agentapi.CallTimeout)
+	o.WaitTimeout = cmp.Or(o.WaitTimeout, agentapi.WaitTimeout)
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
+	if o.watch == nil {
+		o.watch = watchDir
 	}
-	if s.callTimeout == 0 {
-		s.callTimeout = agentapi.CallTimeout
-	}
-	if s.waitTimeout == 0 {
-		s.waitTimeout = agentapi.WaitTimeout
-	}
-	if s.spoolPeriod == 0 {
-		s.spoolPeriod = 30 * time.Second
-	}
-	if s.watch == nil {
-		s.watch = watchDir
-	}
-	if s.clock == nil {
-		s.clock = clock.RealClock{}
-	}
+	s := &Server{Options: o, durations: newDurations(), lanes: newLanes()}
 	if err := o.Metrics.Register(s.durations); err != nil {
 		return nil, fmt.Errorf("register the CNI metrics: %w", err)
 	}
@@ -97,7 +67,7 @@ func New(o Options) (*Server, error) {
 // returns. It cancels a call that runs for more than CallTimeout after the end of ctx. Start is a
 // controller-runtime Runnable: start it when the caches are synced.
 func (s *Server) Start(ctx context.Context) error {
-	l, err := listen(s.path)
+	l, err := listen(s.Socket)
 	if err != nil {
 		return fmt.Errorf("serve the CNI plugin: %w", err)
 	}
@@ -107,22 +77,22 @@ func (s *Server) Start(ctx context.Context) error {
 		Handler:     s.handler(),
 		BaseContext: func(net.Listener) context.Context { return calls },
 		// No ReadTimeout: it would end the context of calls that are still running.
-		ReadHeaderTimeout: s.callTimeout,
+		ReadHeaderTimeout: s.CallTimeout,
 	}
 	g, stopped := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve the CNI plugin on %s: %w", s.path, err)
+			return fmt.Errorf("serve the CNI plugin on %s: %w", s.Socket, err)
 		}
 		return nil
 	})
 	g.Go(func() error { return s.watchSpool(stopped) })
 	g.Go(func() error {
 		<-stopped.Done()
-		grace, cancel := context.WithTimeout(calls, s.callTimeout)
+		grace, cancel := context.WithTimeout(calls, s.CallTimeout)
 		defer cancel()
 		if err := h.Shutdown(grace); err != nil {
-			s.log.Error(err, "calls of the CNI plugin still run after their deadline; cancelling them")
+			s.Log.Error(err, "calls of the CNI plugin still run after their deadline; cancelling them")
 			cancelCalls()
 			return h.Close()
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sync/errgroup"
@@ -19,25 +20,28 @@ import (
 // agent must not flood the API server.
 const spoolWorkers = 4
 
+// spoolPeriod is the time between two tries of a spooled call.
+const spoolPeriod = 30 * time.Second
+
 // watchSpool carries out spooled calls until ctx ends: the present ones, new ones when they appear,
 // and failed ones again every spoolPeriod.
 func (s *Server) watchSpool(ctx context.Context) error {
-	if err := os.MkdirAll(string(s.spool), 0o700); err != nil {
-		s.log.Error(err, "cannot create the spool; plugins try themselves")
+	if err := os.MkdirAll(string(s.Spool), 0o700); err != nil {
+		s.Log.Error(err, "cannot create the spool; plugins try themselves")
 	}
-	if err := s.spool.Sweep(s.clock.Now()); err != nil {
-		s.log.Error(err, "cannot remove the unfinished files of killed plugins from the spool")
+	if err := s.Spool.Sweep(s.Clock.Now()); err != nil {
+		s.Log.Error(err, "cannot remove the unfinished files of killed plugins from the spool")
 	}
-	w, err := s.watch(string(s.spool))
+	w, err := s.watch(string(s.Spool))
 	if err == nil {
 		defer w.Close()
 	} else {
 		// For example, the node is out of inotify instances. The agent must start in this case too:
 		// the periodic look finds the calls.
-		s.log.Error(err, "cannot watch the spool; a periodic look finds spooled DEL calls", "period", s.spoolPeriod)
+		s.Log.Error(err, "cannot watch the spool; a periodic look finds spooled DEL calls", "period", spoolPeriod)
 		w = &fsnotify.Watcher{} // it has no events
 	}
-	tick := s.clock.NewTicker(s.spoolPeriod)
+	tick := s.Clock.NewTicker(spoolPeriod)
 	defer tick.Stop()
 	// The watch begins before the first look, so that no file is missed in between.
 	s.drain(ctx)
@@ -52,7 +56,7 @@ func (s *Server) watchSpool(ctx context.Context) error {
 			}
 		case err := <-w.Errors:
 			// The queue of events may have overflowed. The periodic look finds the calls.
-			s.log.Error(err, "the watch of the spool may have lost events")
+			s.Log.Error(err, "the watch of the spool may have lost events")
 		case <-tick.C():
 			s.drain(ctx)
 		}
@@ -73,9 +77,9 @@ func watchDir(dir string) (*fsnotify.Watcher, error) {
 
 // drain carries out every call that is in the spool now.
 func (s *Server) drain(ctx context.Context) {
-	waiting, err := s.spool.List()
+	waiting, err := s.Spool.List()
 	if err != nil {
-		s.log.Error(err, "cannot read the spool; spooled DEL calls wait")
+		s.Log.Error(err, "cannot read the spool; spooled DEL calls wait")
 		return
 	}
 	var g errgroup.Group
@@ -85,8 +89,10 @@ func (s *Server) drain(ctx context.Context) {
 			break
 		}
 		g.Go(func() error {
-			if err := s.carryOutInLane(ctx, a); err != nil {
-				s.log.Error(err, "cannot carry out a spooled DEL; trying again",
+			// It yields to a DEL of the runtime, which does the same work.
+			err := s.inLane(ctx, a, yields, s.CallTimeout, func(ctx context.Context) error { return s.carryOut(ctx, a) })
+			if err != nil {
+				s.Log.Error(err, "cannot carry out a spooled DEL; trying again",
 					"container", a.ContainerID, "interface", a.Interface)
 			}
 			return nil
@@ -95,38 +101,26 @@ func (s *Server) drain(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// carryOutInLane waits for its turn. It yields to a DEL of the runtime, which does the same work.
-func (s *Server) carryOutInLane(ctx context.Context, a agentapi.Attachment) error {
-	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
-	defer cancel()
-	ctx, leave, err := s.lanes.enter(ctx, a, yields)
-	if err != nil {
-		return fmt.Errorf("wait for an earlier call of the same interface: %w", err)
-	}
-	defer leave()
-	return s.carryOut(ctx, a)
-}
-
 // carryOut carries out the spooled DEL of the attachment, if there is one, and then removes it. The
 // caller is in the lane of the attachment. Like any DEL it ends by its deadline only.
 func (s *Server) carryOut(ctx context.Context, a agentapi.Attachment) error {
-	r, ok, err := s.spool.Get(a)
+	r, ok, err := s.Spool.Get(a)
 	switch {
 	case errors.Is(err, spool.ErrMalformed):
 		// The file name contains the attachment, and a DEL needs nothing else.
-		s.log.Error(err, "a spooled DEL is carried out by its file name")
+		s.Log.Error(err, "a spooled DEL is carried out by its file name")
 		r = agentapi.DelRequest{Attachment: a}
 	case err != nil:
 		return err
 	case !ok:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.CallTimeout)
 	defer cancel()
-	if err := s.backend.Del(ctx, r); err != nil {
+	if err := s.Backend.Del(ctx, r); err != nil {
 		return fmt.Errorf("carry out the spooled DEL of %s in container %s: %w", a.Interface, a.ContainerID, err)
 	}
-	s.log.V(1).Info("carried out a spooled DEL", "container", a.ContainerID, "interface", a.Interface,
+	s.Log.V(1).Info("carried out a spooled DEL", "container", a.ContainerID, "interface", a.Interface,
 		"namespace", r.Pod.Namespace, "pod", r.Pod.Name)
-	return s.spool.Remove(a)
+	return s.Spool.Remove(a)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -14,31 +15,35 @@ import (
 // add runs in the lane of its attachment. It carries out a spooled DEL first. A later DEL would
 // free the addresses that this call returns. The backend bounds its own work: most of the deadline is
 // for an ADD that waits for an address of a full pool.
-func (s *Server) add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.callTimeout+s.waitTimeout)
+func (s *Server) add(ctx context.Context, r agentapi.AddRequest) (answer *agentapi.AddResponse, err error) {
+	err = s.inLane(ctx, r.Attachment, yields, s.CallTimeout+s.WaitTimeout, func(ctx context.Context) (err error) {
+		if err := s.carryOut(ctx, r.Attachment); err != nil {
+			return fmt.Errorf("%w: %w", errEarlierDEL, err)
+		}
+		if answer, err = s.Backend.Add(ctx, r); err == nil && ctx.Err() != nil {
+			return s.undo(ctx, r)
+		}
+		return describe(ctx, err)
+	})
+	return answer, err
+}
+
+// inLane runs a call in the lane of its attachment. timeout ends the call.
+func (s *Server) inLane(ctx context.Context, a agentapi.Attachment, m manners, timeout time.Duration, run func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	ctx, leave, err := s.lanes.enter(ctx, r.Attachment, yields)
+	ctx, leave, err := s.lanes.enter(ctx, a, m)
 	if err != nil {
-		return nil, refusal.New(refusal.Queued, "wait for an earlier call of the same interface: %w", err)
+		return refusal.New(refusal.Queued, "wait for an earlier call of the same interface: %w", err)
 	}
 	defer leave()
-	if err := s.carryOut(ctx, r.Attachment); err != nil {
-		return nil, fmt.Errorf("%w: %w", errEarlierDEL, err)
-	}
-	answer, err := s.backend.Add(ctx, r)
-	if err != nil {
-		return nil, describe(ctx, err)
-	}
-	if ctx.Err() != nil {
-		return nil, s.undo(ctx, r)
-	}
-	return answer, nil
+	return run(ctx)
 }
 
 // added notifies the backend that the plugin has its addresses. A chained ADD returned none.
 func (s *Server) added(r agentapi.AddRequest) {
 	if !r.Chained {
-		s.backend.Answered(r.Attachment)
+		s.Backend.Answered(r.Attachment)
 	}
 }
 
@@ -46,9 +51,9 @@ func (s *Server) added(r agentapi.AddRequest) {
 // never gets them.
 func (s *Server) undo(ctx context.Context, r agentapi.AddRequest) error {
 	cause := context.Cause(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.CallTimeout)
 	defer cancel()
-	err := s.backend.Del(ctx, agentapi.DelRequest{
+	err := s.Backend.Del(ctx, agentapi.DelRequest{
 		Attachment: r.Attachment, NetNS: r.NetNS, Pod: r.Pod, Network: r.Network, Chained: r.Chained,
 	})
 	if err != nil {
@@ -59,52 +64,39 @@ func (s *Server) undo(ctx context.Context, r agentapi.AddRequest) error {
 
 // del goes on when the plugin disconnects: the runtime may never repeat the call.
 func (s *Server) del(ctx context.Context, r agentapi.DelRequest) (nothing, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.callTimeout)
-	defer cancel()
-	ctx, leave, err := s.lanes.enter(ctx, r.Attachment, insists)
-	if err != nil {
-		return nothing{}, refusal.New(refusal.Queued, "wait for an earlier call of the same interface: %w", err)
-	}
-	defer leave()
-	if err := s.backend.Del(ctx, r); err != nil {
-		return nothing{}, describe(ctx, err)
-	}
-	// This call has done the work of a spooled DEL. A chained DEL frees nothing.
-	if r.Chained {
-		return nothing{}, nil
-	}
-	if err := s.spool.Remove(r.Attachment); err != nil {
-		s.log.Error(err, "cannot remove a spooled DEL that is done; it will be repeated",
-			"container", r.ContainerID, "interface", r.Interface)
-	}
-	return nothing{}, nil
+	return nothing{}, s.inLane(context.WithoutCancel(ctx), r.Attachment, insists, s.CallTimeout, func(ctx context.Context) error {
+		if err := s.Backend.Del(ctx, r); err != nil || r.Chained {
+			return describe(ctx, err)
+		}
+		// This call has done the work of a spooled DEL. A chained DEL frees nothing.
+		if err := s.Spool.Remove(r.Attachment); err != nil {
+			s.Log.Error(err, "cannot remove a spooled DEL that is done; it will be repeated",
+				"container", r.ContainerID, "interface", r.Interface)
+		}
+		return nil
+	})
 }
 
 func (s *Server) check(ctx context.Context, r agentapi.CheckRequest) (nothing, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
-	defer cancel()
-	ctx, leave, err := s.lanes.enter(ctx, r.Attachment, yields)
-	if err != nil {
-		return nothing{}, refusal.New(refusal.Queued, "wait for an earlier call of the same interface: %w", err)
-	}
-	defer leave()
-	return nothing{}, describe(ctx, s.backend.Check(ctx, r))
+	return nothing{}, s.inLane(ctx, r.Attachment, yields, s.CallTimeout, func(ctx context.Context) error {
+		return describe(ctx, s.Backend.Check(ctx, r))
+	})
 }
 
 // gc takes no lane: the CNI specification forbids other calls during a GC.
 func (s *Server) gc(ctx context.Context, r agentapi.GCRequest) (nothing, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.CallTimeout)
 	defer cancel()
 	if r.Valid == nil {
 		return nothing{}, fmt.Errorf("GC of network %s: %w", r.Network, errNoList)
 	}
-	return nothing{}, describe(ctx, s.backend.GC(ctx, r))
+	return nothing{}, describe(ctx, s.Backend.GC(ctx, r))
 }
 
 func (s *Server) status(ctx context.Context, _ nothing) (nothing, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.CallTimeout)
 	defer cancel()
-	return nothing{}, describe(ctx, s.backend.Status(ctx))
+	return nothing{}, describe(ctx, s.Backend.Status(ctx))
 }
 
 // describe adds the cause of the end of ctx, if it has ended. The error may not contain the cause.
