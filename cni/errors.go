@@ -11,42 +11,26 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// problem is the kind of an error that the plugin itself finds. Its code is in codeOf.
-type problem int
+// problem is the kind of an error that the plugin itself finds. Its value is the CNI code.
+type problem uint
 
 const (
-	_ problem = iota
 	// badEnvironment: CNI_ARGS lacks a value, or holds a malformed one.
-	badEnvironment
+	badEnvironment = problem(agentapi.CodeInvalidEnvironment)
 	// badConfig: the network configuration is well-formed JSON, but wrong.
-	badConfig
+	badConfig = problem(agentapi.CodeInvalidNetworkConfig)
 	// undecodable: the network configuration or its prevResult cannot be decoded.
-	undecodable
+	undecodable = problem(agentapi.CodeDecodingFailure)
 	// ioFailure: a write to the spool or to stdout failed.
-	ioFailure
+	ioFailure = problem(agentapi.CodeIOFailure)
 	// badAnswer: the answer of the agent cannot become a result.
-	badAnswer
+	badAnswer = problem(agentapi.CodeInternal)
 )
-
-// codeOf returns the CNI code of a problem.
-func codeOf(p problem) uint {
-	switch p {
-	case badEnvironment:
-		return agentapi.CodeInvalidEnvironment
-	case badConfig:
-		return agentapi.CodeInvalidNetworkConfig
-	case undecodable:
-		return agentapi.CodeDecodingFailure
-	case ioFailure:
-		return agentapi.CodeIOFailure
-	}
-	return agentapi.CodeInternal
-}
 
 // errorf returns an error of the plugin. Its text begins with the attempt, and ends with the
 // remedy.
 func (p problem) errorf(format string, args ...any) error {
-	return agentapi.Errorf(codeOf(p), format, args...)
+	return agentapi.Errorf(uint(p), format, args...)
 }
 
 // remedyNoAnswer is the remedy when no answer came from the agent.

@@ -4,8 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -84,17 +82,11 @@ func (c *netConf) addNetwork() (agentapi.Network, error) {
 		return n, badConfig.errorf(`"ipam.routes" is %s: %w; write [{"dst": "10.0.0.0/8", "gw": "192.0.2.1"}]`, c.IPAM.Routes, err)
 	}
 	for _, r := range routes {
-		route := agentapi.Route{Dst: prefix(r.Dst).Masked(), GW: addrOf(r.GW)}
+		route := agentapi.Route{Dst: prefix(r.Dst).Masked(), GW: addr(r.GW)}
 		if !route.Dst.IsValid() || route.GW.IsValid() && route.GW.Is4() != route.Dst.Addr().Is4() {
 			return n, badConfig.errorf(`"ipam.routes" has a route to %q through %q: dst and gw must be of one family`, r.Dst.String(), r.GW)
 		}
 		n.Routes = append(n.Routes, route)
 	}
 	return n, nil
-}
-
-// addrOf returns the zero Addr for an address that is not set.
-func addrOf(ip net.IP) netip.Addr {
-	addr, _ := netip.AddrFromSlice(ip)
-	return addr.Unmap()
 }

@@ -79,10 +79,6 @@ func addr(ip net.IP) netip.Addr {
 }
 
 func prefix(n net.IPNet) netip.Prefix {
-	addr, ok := netip.AddrFromSlice(n.IP)
 	bits, _ := n.Mask.Size()
-	if !ok {
-		return netip.Prefix{}
-	}
-	return netip.PrefixFrom(addr.Unmap(), bits)
+	return netip.PrefixFrom(addr(n.IP), bits)
 }

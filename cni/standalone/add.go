@@ -185,11 +185,6 @@ func (a *adding) prove(ctx context.Context) (err error) {
 	if err := a.forget(); err != nil {
 		return err
 	}
-	return a.keep(p)
-}
-
-// keep has the interface answer for the addresses from now on.
-func (a *adding) keep(p *prober.Prober) error {
 	if err := p.Keep(addrsOf(a.picks)); err != nil {
 		return agentapi.Errorf(agentapi.CodeInternal, "announce the addresses: %w", err)
 	}

@@ -7,7 +7,6 @@
 package standalone
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,20 +38,6 @@ func (c Call) say(format string, args ...any) {
 	fmt.Fprintf(c.Stderr, "fenceline ADD of %s in container %s: %s\n", c.Interface, c.ContainerID, fmt.Sprintf(format, args...))
 }
 
-// directory returns the names that lead to the data files. It does not check the ranges.
-func (c Call) directory() (network, dataDir string, err error) {
-	var conf struct {
-		Name string `json:"name"`
-		IPAM struct {
-			DataDir string `json:"dataDir"`
-		} `json:"ipam"`
-	}
-	if err := json.Unmarshal(c.Conf, &conf); err != nil {
-		return "", "", agentapi.Errorf(agentapi.CodeDecodingFailure, "decode the network configuration: %w", err)
-	}
-	return conf.Name, conf.IPAM.DataDir, nil
-}
-
 // load reads the configuration as host-local does.
 func (c Call) load() (*allocator.IPAMConfig, error) {
 	conf, _, err := allocator.LoadIPAMConfig(c.Conf, c.Args)
@@ -63,15 +48,6 @@ func (c Call) load() (*allocator.IPAMConfig, error) {
 		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", err)
 	}
 	return conf, nil
-}
-
-// open opens the data files of the network.
-func (c Call) open() (*store, error) {
-	network, dataDir, err := c.directory()
-	if err != nil {
-		return nil, err
-	}
-	return c.openStore(network, dataDir)
 }
 
 // Del frees the addresses of the attachment. It succeeds if there are none.

@@ -3,6 +3,8 @@
 package standalone
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -50,16 +52,23 @@ type store struct {
 	failed   error
 }
 
-func (c Call) openStore(network, dataDir string) (*store, error) {
-	if dataDir == "" {
-		dataDir = defaultDataDir
+// open opens the data files of the network. It does not check the ranges.
+func (c Call) open() (*store, error) {
+	var conf struct {
+		Name string `json:"name"`
+		IPAM struct {
+			DataDir string `json:"dataDir"`
+		} `json:"ipam"`
 	}
-	dir := filepath.Join(dataDir, network)
-	s, err := disk.New(network, dataDir)
+	if err := json.Unmarshal(c.Conf, &conf); err != nil {
+		return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, "decode the network configuration: %w", err)
+	}
+	dataDir := cmp.Or(conf.IPAM.DataDir, defaultDataDir)
+	s, err := disk.New(conf.Name, dataDir)
 	if err != nil {
-		return nil, ioError(`open the data files of network %q in "ipam.dataDir" %q: %w`, network, dataDir, err)
+		return nil, ioError(`open the data files of network %q in "ipam.dataDir" %q: %w`, conf.Name, dataDir, err)
 	}
-	return &store{Store: s, dir: dir, boot: c.Boot, host: c.Host, now: c.Now}, nil
+	return &store{Store: s, dir: filepath.Join(dataDir, conf.Name), boot: c.Boot, host: c.Host, now: c.Now}, nil
 }
 
 // Lock locks the directory and reads the memory. The allocator ignores its error, which the next
