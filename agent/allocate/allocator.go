@@ -4,6 +4,7 @@ package allocate
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -42,7 +43,7 @@ type Options struct {
 	Leases Leases
 	Clock  clock.PassiveClock
 	// Last has the address after which each rotation continues, by pool. It is the result of the
-	// method Last before a restart.
+	// method Last before a restart, and is not changed.
 	Last map[string]netip.Addr
 	// Rand gives each rotation its own source; nil seeds them at random.
 	Rand func() *rand.Rand
@@ -68,13 +69,7 @@ type place struct {
 
 // New returns an Allocator.
 func New(o Options) *Allocator {
-	a := &Allocator{
-		leases: o.Leases, clock: o.Clock, rand: o.Rand,
-		last: map[string]netip.Addr{}, pools: map[string]*place{},
-	}
-	for pool, addr := range o.Last {
-		a.last[pool] = addr
-	}
+	a := &Allocator{leases: o.Leases, clock: o.Clock, rand: o.Rand, last: o.Last, pools: map[string]*place{}}
 	if a.rand == nil {
 		a.rand = func() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
 	}
@@ -89,10 +84,8 @@ func (a *Allocator) Freed(pool string, addr netip.Addr) { a.in(pool).Freed(addr)
 func (a *Allocator) Last() map[string]netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	last := make(map[string]netip.Addr, len(a.last))
-	for pool, addr := range a.last {
-		last[pool] = addr
-	}
+	last := map[string]netip.Addr{}
+	maps.Copy(last, a.last)
 	for pool, p := range a.pools {
 		if addr := p.Last(); addr.IsValid() {
 			last[pool] = addr

@@ -46,22 +46,41 @@ func Conflist(dir, name string, content []byte) (changed bool, err error) {
 	return changed, nil
 }
 
+// configuration is the part of a network configuration that the agent reads.
+type configuration struct {
+	CNIVersion string `json:"cniVersion"`
+	Name       string `json:"name"`
+	Plugins    []struct {
+		Type   string `json:"type"`
+		Master string `json:"master"`
+		IPAM   struct {
+			Type string `json:"type"`
+		} `json:"ipam"`
+	} `json:"plugins"`
+}
+
+// Masters returns the field master of the plugins in a network configuration whose addresses come
+// from Fenceline. It is empty for a plugin that uses the interface of the node's default route.
+func Masters(conflist []byte) (masters []string, err error) {
+	var list configuration
+	if err := json.Unmarshal(conflist, &list); err != nil {
+		return nil, fmt.Errorf("read the masters of the network configuration: %w", err)
+	}
+	for _, p := range list.Plugins {
+		if p.IPAM.Type == PluginName {
+			masters = append(masters, p.Master)
+		}
+	}
+	return masters, nil
+}
+
 // validate refuses a configuration that would leave the node without network, or
 // that takes addresses from another IPAM.
 func validate(name string, content []byte) error {
 	if filepath.Base(name) != name || filepath.Ext(name) != ".conflist" {
 		return fmt.Errorf("%w: name it like 10-fenceline.conflist", ErrNotConflist)
 	}
-	var list struct {
-		CNIVersion string `json:"cniVersion"`
-		Name       string `json:"name"`
-		Plugins    []struct {
-			Type string `json:"type"`
-			IPAM struct {
-				Type string `json:"type"`
-			} `json:"ipam"`
-		} `json:"plugins"`
-	}
+	var list configuration
 	if err := json.Unmarshal(content, &list); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotConflist, err)
 	}

@@ -115,7 +115,9 @@ func (k *Keeper) shed(ctx context.Context, shown *v1alpha1.IPLease, s Step) erro
 	}
 	err := k.Leases.Delete(ctx, l)
 	if err != nil && !errors.Is(err, lease.ErrNotMine) {
-		k.forget(s.Lease)
+		k.mu.Lock()
+		delete(k.items, s.Lease) // the next pass finds its lease in the cache as Unknown
+		k.mu.Unlock()
 		return fmt.Errorf("release Warm lease %s of pool %s: %w", s.Lease, s.Pair.Pool, err)
 	}
 	if err == nil {
@@ -152,13 +154,6 @@ func (k *Keeper) withdraw(name string, shown *v1alpha1.IPLease) (*v1alpha1.IPLea
 	i.done = true
 	i.stop()
 	return i.lease, true
-}
-
-// forget removes an item. The next pass finds its lease in the cache as Unknown.
-func (k *Keeper) forget(name string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.items, name)
 }
 
 func (k *Keeper) audit(kind audit.Kind, l *v1alpha1.IPLease, mac, reason string) {

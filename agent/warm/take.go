@@ -47,14 +47,12 @@ func (k *Keeper) Doubt(l Stocked) (segment.Doubt, segment.Answer) {
 		watch = i.watch
 	}
 	k.mu.Unlock()
-	if watch == nil {
-		return segment.DoubtUnproven, segment.Answer{}
+	if watch != nil {
+		if doubt, answer, err := watch.Doubt(); err == nil {
+			return doubt, answer
+		}
 	}
-	doubt, answer, err := watch.Doubt()
-	if err != nil {
-		return segment.DoubtUnproven, segment.Answer{}
-	}
-	return doubt, answer
+	return segment.DoubtUnproven, segment.Answer{}
 }
 
 func fits(w Wish, i *item) bool {
@@ -75,17 +73,10 @@ func rank(w Wish, i *item) int {
 // PutBack implements node.Warm.
 func (k *Keeper) PutBack(l Stocked) {
 	k.mu.Lock()
-	i := k.items[l.Name]
-	k.mu.Unlock()
-	if i != nil {
-		k.untake(i)
-	}
-}
-
-func (k *Keeper) untake(i *item) {
-	k.mu.Lock()
 	defer k.mu.Unlock()
-	i.taken = false
+	if i := k.items[l.Name]; i != nil {
+		i.taken = false
+	}
 }
 
 // Ended implements node.Warm.

@@ -4,6 +4,7 @@ package waiting
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -45,7 +46,7 @@ func assign(now time.Time, waiters []waiter, vacancies []vacancy) (gets []int, n
 		gets[i] = -1
 		best, ready := -1, time.Time{}
 		for j, v := range vacancies {
-			if kept[j] || !w.wants(v.pool) {
+			if kept[j] || !slices.Contains(w.pools, v.pool) {
 				continue
 			}
 			if at := v.since.Add(delay(v.since.Sub(w.arrived), v)); best < 0 || at.Before(ready) {
@@ -63,15 +64,6 @@ func assign(now time.Time, waiters []waiter, vacancies []vacancy) (gets []int, n
 		kept[best] = true
 	}
 	return gets, next
-}
-
-func (w waiter) wants(pool string) bool {
-	for _, p := range w.pools {
-		if p == pool {
-			return true
-		}
-	}
-	return false
 }
 
 // delay returns the time for which an agent leaves a vacancy to other agents. One half of the spread
