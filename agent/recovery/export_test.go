@@ -39,12 +39,12 @@ func (w *Worker) ResumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 
 // Rebind is a step of the resumption of an entry.
 func (w *Worker) Rebind(ctx context.Context, e journal.Entry, address journal.Address, found *v1alpha1.IPLease) error {
-	return w.rebind(ctx, e, address, found)
+	return (&resumption{w, e, address, found}).rebind(ctx)
 }
 
 // DeletePod is a step of the resumption of an entry.
 func (w *Worker) DeletePod(ctx context.Context, e *journal.Entry, address journal.Address) error {
-	return w.deletePod(ctx, e, address)
+	return (&resumption{w, *e, address, nil}).deletePod(ctx)
 }
 
 // RecoverLost is a part of Run.

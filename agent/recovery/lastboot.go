@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -33,7 +31,7 @@ func (w *Worker) setAsideLastBoot(ctx context.Context) error {
 		}
 		w.Holders.Expect(l.Spec.Holder)
 		e, _ := w.Journal.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
-		if slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == l.Name }) {
+		if _, named := addressOf(&e, l.Name); named {
 			continue // its entry is released
 		}
 		_, err := w.Leases.Update(ctx, l, lease.Quarantine(v1alpha1.ReasonNodeRestarted, "bound before the last boot of the node"))

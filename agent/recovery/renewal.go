@@ -5,18 +5,10 @@ package recovery
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/fenceline/fenceline/agent/holder/answered"
-	"github.com/fenceline/fenceline/agent/holder/node"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/revision"
 )
@@ -60,26 +52,19 @@ func (r renewals) note(d dispute, now time.Time) time.Duration {
 	return pause
 }
 
-// givesWay reports whether the claim that fenced an address may be that of another pod, whose lease the
-// store has lost.
-func (w *Worker) givesWay(ctx context.Context, e *journal.Entry, address journal.Address) (bool, error) {
-	how, _, err := w.renewalOf(ctx, e, address)
-	return how == lease.GiveWay, err
-}
-
 // renewalOf decides how the fence of an address ends whose lease is the holder's own. It also returns
 // the token of the claim.
-func (w *Worker) renewalOf(ctx context.Context, e *journal.Entry, address journal.Address) (lease.Renewal, uint64, error) {
-	claimed, err := w.Guards.Claimed(e, address)
+func (r *resumption) renewalOf(ctx context.Context) (lease.Renewal, uint64, error) {
+	claimed, err := r.Guards.Claimed(&r.e, r.address)
 	if err != nil {
 		return 0, 0, err
 	}
 	// In this order, only a store that went back is behind what is known.
-	known, err := w.Revision()
+	known, err := r.Revision()
 	if err != nil {
 		return 0, 0, err
 	}
-	live, err := revision.Live(ctx, w.Reader)
+	live, err := revision.Live(ctx, r.Reader)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -88,27 +73,26 @@ func (w *Worker) renewalOf(ctx context.Context, e *journal.Entry, address journa
 
 // renew ends a fence that was not meant: the lease is the holder's own. The pod is not deleted. gone
 // reports that the entry is gone.
-func (w *Worker) renew(ctx context.Context, e journal.Entry, address journal.Address, l *v1alpha1.IPLease) (gone bool, err error) {
-	how, claimed, err := w.renewalOf(ctx, &e, address)
+func (r *resumption) renew(ctx context.Context) (gone bool, err error) {
+	how, claimed, err := r.renewalOf(ctx)
 	if err != nil {
 		return false, err
 	}
 	if how == lease.GiveWay { // the store went back since the decision
 		return false, errUndecided
 	}
-	pod := &corev1.Pod{}
-	err = w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
-	if apierrors.IsNotFound(err) || err == nil && !node.IsUID(pod, e.PodUID) {
-		return true, w.releaseAfterNewer(ctx, e)
-	}
+	pod, err := r.podOf(ctx, &r.e)
 	if err != nil {
-		return false, fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
+		return false, err
 	}
-	pause := w.renewals.note(dispute{e.Attachment(), address.LeaseName}, w.Clock.Now())
-	r := answered.Renewal{Entry: e, Address: address, Lease: l, Claimed: claimed, Disprove: how == lease.Disprove}
-	if err := w.Holders.Renew(ctx, r); err != nil {
-		w.warn(&e, "FenceNotEnded", "%s is this pod's, but a claim has fenced it, and the pod stays mute: %v; next try in %s",
-			address.Addr, err, pause)
+	if pod == nil {
+		return true, r.releaseAfterNewer(ctx, r.e)
+	}
+	pause := r.renewals.note(r.dispute(), r.Clock.Now())
+	n := answered.Renewal{Entry: r.e, Address: r.address, Lease: r.l, Claimed: claimed, Disprove: how == lease.Disprove}
+	if err := r.Holders.Renew(ctx, n); err != nil {
+		r.warn(&r.e, "FenceNotEnded", "%s is this pod's, but a claim has fenced it, and the pod stays mute: %v; next try in %s",
+			r.address.Addr, err, pause)
 		return false, err
 	}
 	return false, nil

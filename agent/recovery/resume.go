@@ -67,9 +67,19 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	return errors.Join(errs...)
 }
 
+// resumption resumes one address of an entry by its lease, which is nil if there is none. Its entry is a
+// copy, which has what it journals.
+type resumption struct {
+	*Worker
+	e       journal.Entry
+	address journal.Address
+	l       *v1alpha1.IPLease
+}
+
 // resumeAddress decides about one address. gone reports that the entry is gone.
 func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name string) (gone bool, err error) {
-	e, address, ok := w.entryOf(a, name)
+	e, _ := w.Journal.Get(a.ContainerID, a.Interface)
+	address, ok := addressOf(&e, name)
 	if !ok {
 		return true, nil
 	}
@@ -82,38 +92,44 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 	} else if err != nil {
 		return false, err
 	}
+	r := &resumption{w, e, address, l}
 	if address.Behind != 0 {
-		return w.followTurn(ctx, e, address, l)
+		return r.followTurn(ctx)
 	}
-	action, err := w.decide(ctx, &e, address, l)
+	action, err := r.decide(ctx)
 	if err != nil {
 		return false, err
 	}
 	if action != lease.GoOn {
 		w.Log.Info("resume", "address", address.Addr, "pod", e.PodNamespace+"/"+e.PodName, "action", action.String())
 	}
+	return r.act(ctx, action)
+}
+
+// act carries out a decision.
+func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, err error) {
 	switch action {
 	case lease.GoOn:
-		if address.LeaseUID == "" {
-			return false, w.adopt(&e, name, l, leaseLost)
+		if r.address.LeaseUID == "" {
+			return false, r.adopt(r.l, leaseLost)
 		}
-		if l.Spec.Holder.MAC != e.MAC {
+		if r.l.Spec.Holder.MAC != r.e.MAC {
 			// A plugin has changed it after IPAM, and the kernel follows already.
-			if l, err = w.Leases.Update(ctx, l, lease.SetMAC(e.MAC)); err != nil {
+			if r.l, err = r.Leases.Update(ctx, r.l, lease.SetMAC(r.e.MAC)); err != nil {
 				return false, err
 			}
 		}
-		return false, w.keepUp(ctx, &e, address, l)
+		return false, r.keepUp(ctx)
 	case lease.Rebind:
-		return false, w.rebind(ctx, e, address, l)
+		return false, r.rebind(ctx)
 	case lease.RenewToken:
-		return w.renew(ctx, e, address, l)
+		return r.renew(ctx)
 	case lease.FenceAndAsk:
-		return false, errors.Join(errUndecided, w.Holders.Mute(&e))
+		return false, errors.Join(errUndecided, r.Holders.Mute(&r.e))
 	case lease.FenceAndDeletePod:
-		return true, w.yield(ctx, e, address)
+		return true, r.yield(ctx)
 	case lease.Release:
-		return true, w.releaseAfterNewer(ctx, e)
+		return true, r.releaseAfterNewer(ctx, r.e)
 	}
 	return false, errUndecided
 }
@@ -143,61 +159,61 @@ func (w *Worker) hasNewer(e *journal.Entry, p journal.Phase) bool {
 	})
 }
 
-// entryOf reads an entry and its address by the name of the lease.
-func (w *Worker) entryOf(a agentapi.Attachment, name string) (journal.Entry, journal.Address, bool) {
-	e, _ := w.Journal.Get(a.ContainerID, a.Interface)
-	for _, address := range e.Addresses {
-		if address.LeaseName == name {
-			return e, address, true
-		}
+// addressOf returns the address of an entry by the name of the lease.
+func addressOf(e *journal.Entry, name string) (journal.Address, bool) {
+	i := slices.IndexFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == name })
+	if i < 0 {
+		return journal.Address{}, false
 	}
-	return e, journal.Address{}, false
+	return e.Addresses[i], true
 }
 
 // yield releases the entry of a pod that is still wanted, and deletes the pod. The entry
 // is removed last: it records the pod until the pod is deleted.
-func (w *Worker) yield(ctx context.Context, e journal.Entry, address journal.Address) error {
-	err := w.Holders.Mute(&e)
-	if err == nil || e.Unguarded { // the end of the pod is the other way to silence it
-		err = errors.Join(err, w.deletePod(ctx, &e, address))
+func (r *resumption) yield(ctx context.Context) error {
+	err := r.Holders.Mute(&r.e)
+	if err == nil || r.e.Unguarded { // the end of the pod is the other way to silence it
+		err = errors.Join(err, r.deletePod(ctx))
 	}
-	if err != nil || e.Unguarded {
+	if err != nil || r.e.Unguarded {
 		return err
 	}
-	return w.Holders.Release(ctx, e)
+	return r.Holders.Release(ctx, r.e)
 }
 
 // decide gathers the facts and decides. It reads the pod only if the decision depends on it.
-func (w *Worker) decide(ctx context.Context, e *journal.Entry, address journal.Address, l *v1alpha1.IPLease) (lease.Action, error) {
-	fenced, err := w.Guards.Fenced(e, address)
+func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
+	fenced, err := r.Guards.Fenced(&r.e, r.address)
 	if err != nil {
 		return lease.Wait, err
 	}
-	fenced = fenced || e.Mute
+	fenced = fenced || r.e.Mute
 	known := lease.Known{
-		GivesWay:    e.Mute,
-		ContainerID: e.ContainerID, Interface: e.Interface,
-		PodUID: e.PodUID, MAC: e.MAC, LeaseUID: address.LeaseUID,
-		Machine: e.Machine, Namespace: e.PodNamespace,
-		Node: w.Node, Session: w.Session, Fenced: fenced,
+		GivesWay:    r.e.Mute,
+		ContainerID: r.e.ContainerID, Interface: r.e.Interface,
+		PodUID: r.e.PodUID, MAC: r.e.MAC, LeaseUID: r.address.LeaseUID,
+		Machine: r.e.Machine, Namespace: r.e.PodNamespace,
+		Node: r.Node, Session: r.Session, Fenced: fenced,
 	}
-	action := lease.Resume(known, l)
+	action := lease.Resume(known, r.l)
 	if action == lease.RenewToken {
-		if known.GivesWay, err = w.givesWay(ctx, e, address); err != nil {
+		// The claim may be that of another pod, whose lease the store has lost.
+		how, _, err := r.renewalOf(ctx)
+		if err != nil {
 			return lease.Wait, err
 		}
-		action = lease.Resume(known, l)
+		known.GivesWay = how == lease.GiveWay
+		action = lease.Resume(known, r.l)
 	}
 	if action == lease.Wait || action == lease.FenceAndAsk {
-		known.Pod = w.podState(ctx, e)
-		action = lease.Resume(known, l)
+		known.Pod = r.podState(ctx, &r.e)
+		action = lease.Resume(known, r.l)
 	}
 	lost := action == lease.FenceAndDeletePod || action == lease.FenceAndAsk
-	d := dispute{e.Attachment(), address.LeaseName}
-	if lost && !fenced && w.disputes(d, l) {
+	if lost && !fenced && r.disputes() {
 		return lease.Wait, errDisputed
 	}
-	delete(w.disputed, d)
+	delete(r.disputed, r.dispute())
 	return action, nil
 }
 
@@ -207,18 +223,20 @@ type dispute struct {
 	lease      string
 }
 
+func (r *resumption) dispute() dispute { return dispute{r.e.Attachment(), r.address.LeaseName} }
+
 // disputes reports whether this node has seen another holder's lease only for a moment:
 // the other node may not have heard our pod yet.
-func (w *Worker) disputes(d dispute, l *v1alpha1.IPLease) bool {
-	if l == nil || l.Spec.State != v1alpha1.StateBound && l.Spec.State != v1alpha1.StateWarm {
+func (r *resumption) disputes() bool {
+	if r.l == nil || r.l.Spec.State != v1alpha1.StateBound && r.l.Spec.State != v1alpha1.StateWarm {
 		return false
 	}
-	since, known := w.disputed[d]
+	since, known := r.disputed[r.dispute()]
 	if !known {
-		w.disputed[d] = w.Clock.Now()
+		r.disputed[r.dispute()] = r.Clock.Now()
 		return true
 	}
-	return w.Clock.Since(since) < disputePatience
+	return r.Clock.Since(since) < disputePatience
 }
 
 // podState reads from the API server whether an entry's pod is wanted. A pod that has a
@@ -227,16 +245,26 @@ func (w *Worker) podState(ctx context.Context, e *journal.Entry) lease.PodState 
 	if w.hasNewer(e, journal.Bound) || w.hasNewer(e, journal.Intent) {
 		return lease.PodUnwanted
 	}
-	pod := &corev1.Pod{}
-	err := w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
+	pod, err := w.podOf(ctx, e)
 	switch {
-	case apierrors.IsNotFound(err):
-		return lease.PodUnwanted
 	case err != nil:
 		return lease.PodUnknown
-	case !node.IsUID(pod, e.PodUID), pod.DeletionTimestamp != nil,
+	case pod == nil, pod.DeletionTimestamp != nil,
 		pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return lease.PodUnwanted
 	}
 	return lease.PodWanted
+}
+
+// podOf reads the pod of an entry past the cache. It is nil if there is none with the UID of the entry.
+func (w *Worker) podOf(ctx context.Context, e *journal.Entry) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	err := w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
+	if apierrors.IsNotFound(err) || err == nil && !node.IsUID(pod, e.PodUID) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read pod %s/%s: %w", e.PodNamespace, e.PodName, err)
+	}
+	return pod, nil
 }

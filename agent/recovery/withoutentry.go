@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -48,7 +47,8 @@ func (w *Worker) isWithoutEntry(l *v1alpha1.IPLease) bool {
 		return false
 	}
 	e, _ := w.Journal.Get(s.Holder.ContainerID, s.Holder.Interface)
-	return !slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == l.Name })
+	_, named := addressOf(&e, l.Name)
+	return !named
 }
 
 // endWithoutEntry ends a lease if a GET shows that version, and no slot may use its

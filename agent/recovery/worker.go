@@ -111,10 +111,8 @@ func New(o Options) *Worker {
 // watch decides nothing: a GET does (R7).
 func (w *Worker) Changed(name string) {
 	for _, e := range w.Journal.All() {
-		for _, address := range e.Addresses {
-			if address.LeaseName == name {
-				w.Holders.Pending.Add(e.Attachment())
-			}
+		if _, named := addressOf(e, name); named {
+			w.Holders.Pending.Add(e.Attachment())
 		}
 	}
 }
