@@ -68,10 +68,10 @@ func (p *pod) moveDefault(link netlink.Link, behind, pods []netip.Prefix, known 
 		return err
 	}
 	// The tables are complete before the main table loses a route.
-	if err := syncRoutes(p.links, link, append(routes, inTable(others, table)...), known); err != nil {
+	if err := syncRoutes(p.links, link, append(routes, inTable(others, table)...), known, mend); err != nil {
 		return err
 	}
-	if err := syncRules(p.links, rules, ofInterface(link.Attrs().Index)); err != nil {
+	if err := syncRules(p.links, rules, ofInterface(link.Attrs().Index), mend); err != nil {
 		return err
 	}
 	return p.removeDefault(link)

@@ -98,7 +98,7 @@ func (r *rig) wantHeard(pod *network.Namespace, address string) {
 	r.must(err)
 	link, err := r.router.Links().LinkByName("eth0")
 	r.must(err)
-	r.must(putNeighbour(r.router.Links(), link, podEnd4, mac))
+	r.must(putNeighbour(r.router.Links(), link, podEnd4, mac, mend))
 	r.must(r.router.Links().RouteReplace(Route{Dst: netip.PrefixFrom(podEnd4, 32), Table: mainTable}.through(link)))
 	for _, dst := range []string{podEnd4.String(), address} {
 		r.must(r.router.Do(func() error {

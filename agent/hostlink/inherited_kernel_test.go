@@ -50,7 +50,7 @@ func TestAHostLinkWorksWhateverItInherits(t *testing.T) {
 			r.wantBothWays(pod)
 			end := NodeEnd(entries[0].Attachment())
 			r.must(r.node.Do(func() error {
-				return check([]setting{{"net/ipv4/conf/" + end + "/accept_local", "0", false}, {"net/ipv4/conf/" + end + "/proxy_arp", "0", false}})
+				return putSettings([]setting{{"net/ipv4/conf/" + end + "/accept_local", "0", false}, {"net/ipv4/conf/" + end + "/proxy_arp", "0", false}}, look)
 			}))
 		})
 	}

@@ -131,7 +131,7 @@ func (l *Links) clear(e *journal.Entry) error {
 		return err
 	}
 	defer p.Close()
-	return errors.Join(syncRules(p.links, nil, ofInterface(p.own.Attrs().Index)), syncRoutes(p.links, p.own, nil, true))
+	return errors.Join(syncRules(p.links, nil, ofInterface(p.own.Attrs().Index), mend), syncRoutes(p.links, p.own, nil, true, mend))
 }
 
 // complete makes what an entry lacks. node are the addresses of the node.
@@ -154,30 +154,37 @@ func (l *Links) make(e *journal.Entry, node []netip.Addr) (err error) {
 	}
 	if e.Routing.HostLink {
 		l.Prepare()
-		var created bool
-		defer func() {
-			if err != nil && created {
-				err = errors.Join(err, l.Remove(e))
-			}
-		}()
-		if created, err = l.ensureVeth(e, p, plan); err != nil {
-			return err
-		}
-		if err := l.putLink(e, p, plan, known); err != nil {
-			return err
-		}
 	}
-	if err := syncRoutes(p.links, p.own, plan.Own, true); err != nil {
-		return err
-	}
-	if err := syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index)); err != nil {
-		return err
-	}
-	if e.Routing.TakesDefault {
+	created, err := l.carryOut(e, p, plan, known, mend)
+	if err == nil && e.Routing.TakesDefault {
 		others, unknown := l.PodCIDRs()
-		return p.takeDefault(plan.Behind, besides(others, e.Routing.Subnets), known && unknown == nil, l.namesIn(e.ContainerID))
+		err = p.takeDefault(plan.Behind, besides(others, e.Routing.Subnets), known && unknown == nil, l.namesIn(e.ContainerID))
 	}
-	return nil
+	if err != nil && created {
+		err = errors.Join(err, l.Remove(e))
+	}
+	return err
+}
+
+// carryOut makes what an entry's interface lacks of its plan. known is false if the plan lacks routes.
+// created reports whether the host link is new.
+func (l *Links) carryOut(e *journal.Entry, p *pod, plan Plan, known bool, m mode) (created bool, err error) {
+	if e.Routing.HostLink {
+		if created, err = l.putNodeEnd(e, p, plan, m); err != nil {
+			return created, err
+		}
+		if err := p.putLink(e, plan, known, m); err != nil {
+			return created, err
+		}
+		// This is last: the node sends nothing before the pod can answer.
+		if err := l.putNodeSide(e, plan, m); err != nil {
+			return created, err
+		}
+	}
+	if err := syncRoutes(p.links, p.own, plan.Own, true, m); err != nil {
+		return created, err
+	}
+	return created, syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index), m)
 }
 
 // namesIn returns the names of Fenceline's interfaces in a pod, with those of their host links.
@@ -189,15 +196,6 @@ func (l *Links) namesIn(containerID string) []string {
 		}
 	}
 	return names
-}
-
-// putLink makes both sides of a host link. The node's side is last: the node sends nothing before
-// the pod can answer.
-func (l *Links) putLink(e *journal.Entry, p *pod, plan Plan, known bool) error {
-	if err := p.putLink(e, plan, known); err != nil {
-		return err
-	}
-	return l.putNodeSide(e, plan)
 }
 
 // plan makes the plan of an entry. known is false if the service CIDRs are unknown: then the plan

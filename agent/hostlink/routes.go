@@ -26,7 +26,7 @@ func lacks(family int, err error) bool {
 
 // syncRoutes adds the wanted routes through a link. With prune it removes our other routes through it.
 // It leaves routes of others alone.
-func syncRoutes(links *netlink.Handle, link netlink.Link, wanted []Route, prune bool) error {
+func syncRoutes(links *netlink.Handle, link netlink.Link, wanted []Route, prune bool, m mode) error {
 	found, err := ownRoutes(links, link)
 	if err != nil {
 		return err
@@ -35,14 +35,20 @@ func syncRoutes(links *netlink.Handle, link netlink.Link, wanted []Route, prune 
 		if slices.Contains(found, r) {
 			continue
 		}
+		if m == look {
+			return broken("route %s is missing", r.text(link))
+		}
 		if err := links.RouteReplace(r.through(link)); err != nil {
 			return fmt.Errorf("add route %s: %w", r.text(link), err)
 		}
 	}
+	if m == look || !prune {
+		return nil
+	}
 	for _, r := range found {
 		// A wanted route that differs in its source alone has replaced this one. The kernel does not
 		// compare the source of an IPv6 route (ip6_route_del), so it would remove the wanted route.
-		if !prune || slices.ContainsFunc(wanted, r.equalButSource) {
+		if slices.ContainsFunc(wanted, r.equalButSource) {
 			continue
 		}
 		if err := r.remove(links, link); err != nil {
@@ -64,20 +70,6 @@ func (r Route) remove(links *netlink.Handle, link netlink.Link) error {
 func (r Route) equalButSource(o Route) bool {
 	r.Src, o.Src = netip.Addr{}, netip.Addr{}
 	return r == o
-}
-
-// checkRoutes returns an error that names the first route that is missing.
-func checkRoutes(links *netlink.Handle, link netlink.Link, wanted []Route) error {
-	found, err := ownRoutes(links, link)
-	if err != nil {
-		return err
-	}
-	for _, r := range wanted {
-		if !slices.Contains(found, r) {
-			return fmt.Errorf("%w: route %s is missing", ErrBroken, r.text(link))
-		}
-	}
-	return nil
 }
 
 // ownRoutes returns our routes through a link, in all tables.
@@ -202,7 +194,7 @@ func ofInterface(index int) func(Rule) bool {
 }
 
 // syncRules makes our rules about an interface the wanted ones. belongs selects the interface's rules.
-func syncRules(links *netlink.Handle, wanted []Rule, belongs func(Rule) bool) error {
+func syncRules(links *netlink.Handle, wanted []Rule, belongs func(Rule) bool, m mode) error {
 	found, err := ownRules(links)
 	if err != nil {
 		return err
@@ -211,30 +203,19 @@ func syncRules(links *netlink.Handle, wanted []Rule, belongs func(Rule) bool) er
 		if slices.Contains(found, r) {
 			continue
 		}
+		if m == look {
+			return broken("rule %s is missing", r)
+		}
 		if err := links.RuleAdd(r.forKernel()); err != nil {
 			return fmt.Errorf("add rule %s: %w", r, err)
 		}
 	}
 	for _, r := range found {
-		if slices.Contains(wanted, r) || !belongs(r) {
+		if m == look || slices.Contains(wanted, r) || !belongs(r) {
 			continue
 		}
 		if err := links.RuleDel(r.forKernel()); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("remove rule %s: %w", r, err)
-		}
-	}
-	return nil
-}
-
-// checkRules returns an error that names the first rule that is missing.
-func checkRules(links *netlink.Handle, wanted []Rule) error {
-	found, err := ownRules(links)
-	if err != nil {
-		return err
-	}
-	for _, r := range wanted {
-		if !slices.Contains(found, r) {
-			return fmt.Errorf("%w: rule %s is missing", ErrBroken, r)
 		}
 	}
 	return nil
@@ -288,7 +269,10 @@ func (r Rule) String() string {
 }
 
 // putNeighbour makes a permanent entry, so that the link needs no ARP and no ND.
-func putNeighbour(links *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr) error {
+func putNeighbour(links *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr, m mode) error {
+	if m == look {
+		return checkNeighbour(links, link, addr, mac)
+	}
 	err := links.NeighSet(&netlink.Neigh{
 		LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac,
 	})
@@ -313,7 +297,7 @@ func checkNeighbour(links *netlink.Handle, link netlink.Link, addr netip.Addr, m
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: neighbour %s with MAC %s is missing on %s", ErrBroken, addr, mac, link.Attrs().Name)
+	return broken("neighbour %s with MAC %s is missing on %s", addr, mac, link.Attrs().Name)
 }
 
 // addrOf returns the zero Addr for no address.

@@ -4,7 +4,6 @@ package hostlink
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/nftables"
@@ -54,15 +53,19 @@ func marked(op expr.CmpOp, name []byte, mark uint32) []expr.Any {
 	}
 }
 
-// doSockets carries out a step for the table. A kernel without nf_tables has neither it nor TPROXY rules
+// putSockets makes the table. A kernel without nf_tables has neither it nor TPROXY rules
 // of nftables, and the host link works without.
-func (p *pod) doSockets(a agentapi.Attachment, mark uint32, step func(ruleset.Ruleset, *nftables.Conn) error) error {
+func (p *pod) putSockets(a agentapi.Attachment, mark uint32, m mode) error {
+	step := ruleset.Ruleset.Ensure
+	if m == look {
+		step = ruleset.Ruleset.Check
+	}
 	err := p.ns.Do(func(ns.NetNS) error { return sockets(a, mark).Do(step) })
 	switch {
 	case ruleset.IsUnsupported(err):
 		return nil
 	case errors.Is(err, ruleset.ErrIncomplete):
-		return fmt.Errorf("%w: %w", ErrBroken, err)
+		return broken("%w", err)
 	}
 	return err
 }

@@ -74,37 +74,27 @@ func ofPodEnd(name, own string, withIPv6 bool) []setting {
 	}...)
 }
 
-// apply writes the settings that differ.
-func apply(settings []setting) error {
+// putSettings writes the settings that differ.
+func putSettings(settings []setting, m mode) error {
 	for _, s := range settings {
-		if ok, err := s.holds(); err == nil && ok {
+		is, err := sysctl.Sysctl(s.name)
+		if err == nil && is == s.value {
 			continue
 		}
-		if _, err := sysctl.Sysctl(s.name, s.value); err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
-			return fmt.Errorf("set %s to %s: %w", s.name, s.value, err)
+		if m == mend {
+			_, err = sysctl.Sysctl(s.name, s.value)
 		}
-	}
-	return nil
-}
-
-// check returns an error that names the first setting that differs.
-func check(settings []setting) error {
-	for _, s := range settings {
-		ok, err := s.holds()
 		switch {
-		case err != nil && s.optional && errors.Is(err, fs.ErrNotExist):
+		case s.optional && errors.Is(err, fs.ErrNotExist):
+		case m == mend && err != nil:
+			return fmt.Errorf("set %s to %s: %w", s.name, s.value, err)
 		case err != nil:
-			return fmt.Errorf("%w: read %s: %w", ErrBroken, s.name, err)
-		case !ok:
-			return fmt.Errorf("%w: %s is not %s", ErrBroken, s.name, s.value)
+			return broken("read %s: %w", s.name, err)
+		case m == look:
+			return broken("%s is not %s", s.name, s.value)
 		}
 	}
 	return nil
-}
-
-func (s setting) holds() (bool, error) {
-	is, err := sysctl.Sysctl(s.name)
-	return is == s.value, err
 }
 
 // UnlockSysctls makes /proc/sys writable for this process. Runtimes mount it read-only in containers

@@ -12,44 +12,68 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/agent/journal"
 )
 
 const errNoDevice = unix.ENODEV
 
-// ensureVeth makes the veth pair of an entry, guarded and with the node's end up. The pod's end stays
+// putNodeEnd makes the veth pair of an entry, guarded and with the node's end up. The pod's end stays
 // down, so nothing passes before the guard judges.
-func (l *Links) ensureVeth(e *journal.Entry, p *pod, plan Plan) (created bool, err error) {
-	a := e.Attachment()
-	name := NodeEnd(a)
-	link, err := l.node.LinkByName(name)
-	if isMissing(err) {
+func (l *Links) putNodeEnd(e *journal.Entry, p *pod, plan Plan, m mode) (created bool, err error) {
+	name := NodeEnd(e.Attachment())
+	link, err := linkOf(l.node, name)
+	if errors.Is(err, ErrBroken) && m == mend {
 		created = true
 		link, err = l.addVeth(e, p)
 	}
 	if err != nil {
-		return created, fmt.Errorf("make link %s: %w", name, err)
-	}
-	if err := l.nodeNS.Do(func(ns.NetNS) error { return apply(ofNodeEnd(name, plan.hasIPv6())) }); err != nil {
 		return created, err
 	}
-	if err := l.guard(e, name); err != nil {
+	if err := l.nodeNS.Do(func(ns.NetNS) error { return putSettings(ofNodeEnd(name, plan.hasIPv6()), m) }); err != nil {
 		return created, err
 	}
-	if link.Attrs().Flags&unix.IFF_UP == 0 {
-		if err := l.node.LinkSetUp(link); err != nil {
-			return created, fmt.Errorf("set link %s up: %w", name, err)
-		}
+	if err := l.guard(e, name, m); err != nil {
+		return created, err
 	}
-	return created, nil
+	return created, setUp(l.node, link, m)
+}
+
+// linkOf returns a link that must be there.
+func linkOf(links *netlink.Handle, name string) (netlink.Link, error) {
+	link, err := links.LinkByName(name)
+	if isMissing(err) {
+		return nil, broken("link %s is missing", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up link %s: %w", name, err)
+	}
+	return link, nil
+}
+
+func setUp(links *netlink.Handle, link netlink.Link, m mode) error {
+	name := link.Attrs().Name
+	if link.Attrs().RawFlags&unix.IFF_UP != 0 {
+		return nil
+	}
+	if m == look {
+		return broken("link %s is down", name)
+	}
+	if err := links.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set link %s up: %w", name, err)
+	}
+	return nil
 }
 
 // guard guards the node's end. The guards of an earlier agent get the programs of this one.
-func (l *Links) guard(e *journal.Entry, name string) error {
+func (l *Links) guard(e *journal.Entry, name string, m mode) error {
 	guarded, err := l.Guards.LinkGuarded(e, name)
-	if err != nil || guarded && l.renewed.Load() {
+	switch {
+	case err != nil:
 		return err
+	case m == look && !guarded:
+		return broken("link %s is not guarded", name)
+	case m == look, guarded && l.renewed.Load():
+		return nil
 	}
 	return l.Guards.GuardLink(e, name)
 }
@@ -71,64 +95,64 @@ func (l *Links) addVeth(e *journal.Entry, p *pod) (netlink.Link, error) {
 		if errors.Is(err, unix.EEXIST) {
 			err = fmt.Errorf("the pod has another interface called %s: %w", veth.PeerName, err)
 		}
-		return nil, err
+		return nil, fmt.Errorf("make link %s: %w", veth.Name, err)
 	}
-	return l.node.LinkByName(veth.Name)
+	return linkOf(l.node, veth.Name)
 }
 
 // putLink makes the pod's side of a host link. With known, routes that the plan lacks are removed.
-func (p *pod) putLink(e *journal.Entry, plan Plan, known bool) error {
+func (p *pod) putLink(e *journal.Entry, plan Plan, known bool, m mode) error {
 	a := e.Attachment()
 	nodeMAC, _ := macs(a)
-	link, err := p.links.LinkByName(PodEnd(a))
+	link, err := linkOf(p.links, PodEnd(a))
 	if err != nil {
-		return fmt.Errorf("look up the pod's end %s of the host link: %w", PodEnd(a), err)
+		return err
 	}
-	if err := p.ns.Do(func(ns.NetNS) error { return apply(ofPodEnd(PodEnd(a), e.Interface, plan.hasIPv6())) }); err != nil {
+	if err := p.ns.Do(func(ns.NetNS) error { return putSettings(ofPodEnd(PodEnd(a), e.Interface, plan.hasIPv6()), m) }); err != nil {
 		return err
 	}
 	marked, err := hasMark(p.links, link, plan.Mark)
+	switch {
+	case err != nil || marked:
+	case m == look:
+		err = broken("%s does not mark its frames", PodEnd(a))
+	default:
+		err = putMark(p.links, link, plan.Mark)
+	}
 	if err != nil {
 		return err
 	}
-	if !marked {
-		if err := putMark(p.links, link, plan.Mark); err != nil {
-			return err
-		}
-	}
-	if link.Attrs().Flags&unix.IFF_UP == 0 {
-		if err := p.links.LinkSetUp(link); err != nil {
-			return fmt.Errorf("set %s up in the pod: %w", link.Attrs().Name, err)
-		}
-	}
-	if err := p.doSockets(a, plan.Mark, ruleset.Ruleset.Ensure); err != nil {
+	if err := setUp(p.links, link, m); err != nil {
 		return err
 	}
-	if err := putEnds(p.links, link, plan.Ends); err != nil {
+	if err := p.putSockets(a, plan.Mark, m); err != nil {
+		return err
+	}
+	if err := putEnds(p.links, link, plan.Ends, m); err != nil {
 		return err
 	}
 	for _, via := range plan.NextHops {
-		if err := putNeighbour(p.links, link, via, nodeMAC); err != nil {
+		if err := putNeighbour(p.links, link, via, nodeMAC, m); err != nil {
 			return err
 		}
 	}
-	return syncRoutes(p.links, link, plan.Link, known)
+	return syncRoutes(p.links, link, plan.Link, known, m)
 }
 
-// putNodeSide makes the node's side of a host link.
-func (l *Links) putNodeSide(e *journal.Entry, plan Plan) error {
+// putNodeSide makes the routes of the node to a pod.
+func (l *Links) putNodeSide(e *journal.Entry, plan Plan, m mode) error {
 	a := e.Attachment()
 	_, podMAC := macs(a)
-	link, err := l.node.LinkByName(NodeEnd(a))
+	link, err := linkOf(l.node, NodeEnd(a))
 	if err != nil {
-		return fmt.Errorf("look up %s: %w", NodeEnd(a), err)
+		return err
 	}
 	for _, addr := range plan.OnNode {
-		if err := putNeighbour(l.node, link, addr, podMAC); err != nil {
+		if err := putNeighbour(l.node, link, addr, podMAC, m); err != nil {
 			return err
 		}
 	}
-	return syncRoutes(l.node, link, l.nodeRoutes(plan), true)
+	return syncRoutes(l.node, link, l.nodeRoutes(plan), true, m)
 }
 
 // nodeRoutes returns the routes of the node to a pod. Their source is the preferred address of the Node
