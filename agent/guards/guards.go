@@ -73,10 +73,9 @@ type Options struct {
 // Its methods may be called concurrently.
 type Guards struct {
 	Options
+	*Slots
 
-	slots slots
-	stock stock
-	wake  rest.Wake
+	wake rest.Wake
 
 	// pinning serializes the pins.
 	pinning sync.Mutex
@@ -90,14 +89,7 @@ type Guards struct {
 
 // New returns Guards without any slot in use.
 func New(o Options) *Guards {
-	g := &Guards{Options: o, wake: rest.NewWake()}
-	g.slots.next = FirstSlot
-	g.stock = stock{
-		slots:   &g.slots,
-		prepare: func(p bpf.Guard) error { return g.Kernel.PrepareGuard(p) },
-		drop:    func(slot uint32) { g.Kernel.DropGuard(slot) },
-	}
-	return g
+	return &Guards{Options: o, Slots: newSlots(o.Kernel.PrepareGuard, o.Kernel.DropGuard), wake: rest.NewWake()}
 }
 
 // Of describes the guard of an entry's interface.
@@ -105,22 +97,9 @@ func Of(e *journal.Entry) bpf.Guard {
 	return bpf.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Verify: e.Device != ""}
 }
 
-// Take returns a slot for an interface on a parent. It prefers a slot whose guard is already
-// loaded.
-func (g *Guards) Take(parent int) (uint32, error) { return g.stock.take(parent) }
-
-// PutBack takes back a slot from Take, if no guard with this slot was attached.
-func (g *Guards) PutBack(parent int, slot uint32) { g.stock.add(parent, slot) }
-
-// Keep marks a slot that was found after a restart as used.
-func (g *Guards) Keep(slot uint32) { g.slots.keep(slot) }
-
-// Leave marks a slot whose entry is gone. Sweep frees it when its guard is gone as well.
-func (g *Guards) Leave(slot uint32) { g.slots.leave(slot) }
-
 // Prepare loads guards for the next interfaces on a parent, until ctx ends.
 func (g *Guards) Prepare(ctx context.Context, parent int) {
-	if err := g.stock.fill(ctx, parent); err != nil {
+	if err := g.fill(ctx, parent); err != nil {
 		g.Log.Error(err, "the next ADD loads its guard itself")
 	}
 }
@@ -155,6 +134,3 @@ func (g *Guards) Attached(e *journal.Entry) (bool, error) {
 	}
 	return attached, nil
 }
-
-// Detach removes a guard from its interface.
-func (g *Guards) Detach(slot uint32) error { return g.Kernel.DetachGuard(slot) }

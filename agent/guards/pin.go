@@ -23,18 +23,16 @@ func (g *Guards) Pin(ctx context.Context, e journal.Entry) {
 	if ctx.Err() != nil {
 		return // the next agent pins it
 	}
-	if err := g.tryPin(&e); err != nil {
+	if err := g.FinishPin(&e); err != nil {
 		g.Log.Error(err, "a guard is not pinned yet: it enforces, but the pod could remove it; the agent tries again")
 		g.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "GuardNotPinned", "Bind",
 			"the guard of %s enforces, but could not be pinned yet; the agent tries again", e.Interface)
 	}
 }
 
-// FinishPin pins the guard of an entry that an earlier agent may have half pinned.
-func (g *Guards) FinishPin(e *journal.Entry) error { return g.tryPin(e) }
-
-// tryPin pins a guard. If it fails, PinAgain tries again.
-func (g *Guards) tryPin(e *journal.Entry) error {
+// FinishPin pins the guard of an entry, which an earlier agent may have half pinned. If it fails,
+// PinAgain tries again.
+func (g *Guards) FinishPin(e *journal.Entry) error {
 	if e.Unguarded {
 		return nil
 	}
@@ -51,7 +49,7 @@ func (g *Guards) PinAgain() error {
 	var errs []error
 	for _, e := range g.Journal.All() {
 		if _, missing := g.unpinned.LoadAndDelete(e.Attachment()); missing && e.Session == g.Session {
-			errs = append(errs, g.tryPin(e))
+			errs = append(errs, g.FinishPin(e))
 		}
 	}
 	return errors.Join(errs...)

@@ -13,54 +13,54 @@ import (
 )
 
 func TestASlotComesBackAsLateAsPossible(t *testing.T) {
-	s := slots{next: FirstSlot}
-	first, _ := s.take()
-	s.leave(first)
+	s := newSlots(nil, nil)
+	first, _ := s.Take(0)
+	s.Leave(first)
 	s.free(first)
 	for range bpf.MaxSlot - 1 {
-		slot, err := s.take()
+		slot, err := s.Take(0)
 		check.Must(t, err == nil && slot != first, "took %d, %v", slot, err)
 	}
-	slot, err := s.take()
+	slot, err := s.Take(0)
 	check.Must(t, slot == first && err == nil, "took %d, %v", slot, err)
-	if _, err := s.take(); !errors.Is(err, errNoSlot) {
+	if _, err := s.Take(0); !errors.Is(err, errNoSlot) {
 		t.Fatalf("got %v", err)
 	}
-	s.leave(7)
-	if _, err := s.take(); !errors.Is(err, errNoSlot) {
+	s.Leave(7)
+	if _, err := s.Take(0); !errors.Is(err, errNoSlot) {
 		t.Errorf("a slot whose guard may be there was given away: %v", err)
 	}
 	s.free(7)
-	if slot, _ := s.take(); slot != 7 {
+	if slot, _ := s.Take(0); slot != 7 {
 		t.Errorf("took %d", slot)
 	}
 }
 
 func TestASlotFoundAfterARestartIsNotGivenAway(t *testing.T) {
 	for _, found := range []uint32{1, 5, bpf.MaxSlot} {
-		s := slots{next: FirstSlot}
-		s.keep(found)
+		s := newSlots(nil, nil)
+		s.Keep(found)
 		for range bpf.MaxSlot - 1 {
-			slot, err := s.take()
+			slot, err := s.Take(0)
 			check.Must(t, err == nil && slot != found, "took %d, %v", slot, err)
 		}
 	}
 }
 
-// newStock returns a stock that notes what it loads.
-func newStock() (*stock, *[]bpf.Guard) {
+// newStock returns slots that note what they load.
+func newStock() (*Slots, *[]bpf.Guard) {
 	loaded := &[]bpf.Guard{}
-	return &stock{slots: &slots{next: FirstSlot}, prepare: func(g bpf.Guard) error {
+	return newSlots(func(g bpf.Guard) error {
 		*loaded = append(*loaded, g)
 		return nil
-	}}, loaded
+	}, nil), loaded
 }
 
 func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
 	s, loaded := newStock()
 	take := func(parent int) uint32 {
 		t.Helper()
-		slot := check.Value(s.take(parent))(t)
+		slot := check.Value(s.Take(parent))(t)
 		return slot
 	}
 	if slot := take(1); slot != 1 || len(*loaded) != 0 {
@@ -93,7 +93,7 @@ func TestTheStockOfAParentThatIsGoneIsGivenBack(t *testing.T) {
 		check.OK(t, s.fill(t.Context(), parent))
 	}
 	for range 2 {
-		s.sweep(func(parent int) bool { return parent == 2 })
+		s.sweepStock(func(parent int) bool { return parent == 2 })
 	}
 	var want []uint32
 	for _, g := range *loaded {
@@ -104,8 +104,8 @@ func TestTheStockOfAParentThatIsGoneIsGivenBack(t *testing.T) {
 	if slices.Sort(dropped); !slices.Equal(dropped, want) {
 		t.Errorf("dropped %v, want %v", dropped, want)
 	}
-	check.That(t, len(s.slots.used) == stockSize, "%d slots are in use, want %d", len(s.slots.used), stockSize)
-	slot, err := s.take(2)
+	check.That(t, len(s.used) == stockSize, "%d slots are in use, want %d", len(s.used), stockSize)
+	slot, err := s.Take(2)
 	check.That(t, err == nil && slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: 2}), "slot %d, %v", slot, err)
 }
 
@@ -114,7 +114,7 @@ func TestASlotWhoseGuardCannotBeLoadedIsNotLost(t *testing.T) {
 	fails := errors.New("no memory")
 	s.prepare = func(bpf.Guard) error { return fails }
 	check.Is(t, s.fill(t.Context(), 1), fails, "got")
-	check.That(t, len(s.slots.used) == 0, "used %v", s.slots.used)
+	check.That(t, len(s.used) == 0, "used %v", s.used)
 }
 
 func TestAStockIsFilledByOneAtATimeAndUntilTheEnd(t *testing.T) {

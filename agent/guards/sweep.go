@@ -21,7 +21,7 @@ func (g *Guards) Wake() { g.wake.Up() }
 
 // Run sweeps every sweepPeriod until ctx ends.
 func (g *Guards) Run(ctx context.Context) error {
-	for _, parent := range g.parents() {
+	for _, parent := range parentsOf(g.Journal.All(), g.Session) {
 		g.Prepare(ctx, parent)
 	}
 	for {
@@ -29,7 +29,7 @@ func (g *Guards) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		g.stock.sweep(g.ParentExists)
+		g.sweepStock(g.ParentExists)
 		if err := g.Sweep(); err != nil {
 			g.Log.Error(err, "sweep guards of devices that are gone")
 		}
@@ -39,11 +39,11 @@ func (g *Guards) Run(ctx context.Context) error {
 	}
 }
 
-// parents returns the parents of the interfaces that hold addresses now.
-func (g *Guards) parents() []int {
+// parentsOf returns the parents of the interfaces that hold addresses now.
+func parentsOf(entries []*journal.Entry, session string) []int {
 	var all []int
-	for _, e := range g.Journal.All() {
-		if e.Phase == journal.Bound && e.Session == g.Session {
+	for _, e := range entries {
+		if e.Phase == journal.Bound && e.Session == session {
 			all = append(all, e.ParentIndex)
 		}
 	}
@@ -55,7 +55,7 @@ func (g *Guards) parents() []int {
 // kernel.
 func (g *Guards) Sweep() error {
 	_, err := g.Kernel.SweepGuards()
-	leaving := g.slots.leaving()
+	leaving := g.leaving()
 	if len(leaving) == 0 {
 		return err
 	}
@@ -107,6 +107,6 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 		return nil
 	}
 	g.Kernel.DropGuard(slot) // one that was loaded ahead, and never attached
-	g.slots.free(slot)
+	g.free(slot)
 	return nil
 }

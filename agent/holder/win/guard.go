@@ -82,7 +82,7 @@ func (a *Interface) Guard() error {
 	}
 	for err == nil && len(a.Replaced) > 0 {
 		// The dead slot of the earlier ADD or try would keep the interface mute.
-		if err = a.h.Guards.Detach(a.Replaced[0]); err == nil {
+		if err = a.h.Guards.Kernel.DetachGuard(a.Replaced[0]); err == nil {
 			a.Replaced = a.Replaced[1:]
 		}
 	}
