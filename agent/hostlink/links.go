@@ -158,7 +158,7 @@ func (l *Links) make(e *journal.Entry, node []netip.Addr) (err error) {
 	created, err := l.carryOut(e, p, plan, known, mend)
 	if err == nil && e.Routing.TakesDefault {
 		others, unknown := l.PodCIDRs()
-		err = p.takeDefault(plan.Behind, besides(others, e.Routing.Subnets), known && unknown == nil, l.namesIn(e.ContainerID))
+		err = p.takeDefault(plan.Behind, besides(others, e.Routing.Subnets), known && unknown == nil, namesIn(e.ContainerID, l.Entries()))
 	}
 	if err != nil && created {
 		err = errors.Join(err, l.Remove(e))
@@ -188,9 +188,9 @@ func (l *Links) carryOut(e *journal.Entry, p *pod, plan Plan, known bool, m mode
 }
 
 // namesIn returns the names of Fenceline's interfaces in a pod, with those of their host links.
-func (l *Links) namesIn(containerID string) []string {
+func namesIn(containerID string, entries []*journal.Entry) []string {
 	var names []string
-	for _, e := range l.Entries() {
+	for _, e := range entries {
 		if e.ContainerID == containerID {
 			names = append(names, e.Interface, PodEnd(e.Attachment()))
 		}
@@ -256,19 +256,12 @@ func (l *Links) Remove(e *journal.Entry) error {
 		return nil
 	}
 	name := NodeEnd(e.Attachment())
-	if err := l.delete(name); err != nil {
-		return fmt.Errorf("remove the host link of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
-	}
-	return nil
-}
-
-func (l *Links) delete(name string) error {
 	link, err := l.node.LinkByName(name)
 	if err == nil {
 		err = l.node.LinkDel(link)
 	}
 	if err != nil && !isMissing(err) {
-		return fmt.Errorf("delete link %s: %w", name, err)
+		return fmt.Errorf("remove the host link %s of interface %s of pod %s/%s: %w", name, e.Interface, e.PodNamespace, e.PodName, err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (l *Links) WakeAll() { l.wake.Up() }
 func (l *Links) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { l.watch(ctx) })
+	watching.Go(func() { (&addressWatch{Links: l}).run(ctx) })
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
 	all := l.Clock.Now() // when all are repaired
 	for {
@@ -123,9 +123,9 @@ func (l *Links) repairAll(entries []*journal.Entry) (busy bool, err error) {
 	return busy, errors.Join(errs...)
 }
 
-// lives reports whether an entry may have a host link.
-func (l *Links) lives(e *journal.Entry) bool {
-	return e.Phase == journal.Bound && e.Session == l.Session && e.Routing != nil && !e.Mute
+// lives reports whether an entry may have a host link in a session.
+func lives(e *journal.Entry, session string) bool {
+	return e.Phase == journal.Bound && e.Session == session && e.Routing != nil && !e.Mute
 }
 
 // repair completes the routing of one entry, or removes its host link. A call for it goes first, for
@@ -142,7 +142,7 @@ func (l *Links) repair(e *journal.Entry, node []netip.Addr) (busy bool, err erro
 	if !ok {
 		return false, nil
 	}
-	if !l.lives(&now) {
+	if !lives(&now, l.Session) {
 		return false, l.Remove(&now)
 	}
 	if err := l.complete(&now, node); err != nil && !errors.Is(err, ErrGone) {

@@ -152,16 +152,16 @@ func (l *Links) putNodeSide(e *journal.Entry, plan Plan, m mode) error {
 			return err
 		}
 	}
-	return syncRoutes(l.node, link, l.nodeRoutes(plan), true, m)
+	return syncRoutes(l.node, link, nodeRoutes(plan, l.NodeAddresses()), true, m)
 }
 
 // nodeRoutes returns the routes of the node to a pod. Their source is the preferred address of the Node
 // object that the node has: a NAT may have given it another one, and the kernel refuses that.
-func (l *Links) nodeRoutes(plan Plan) []Route {
+func nodeRoutes(plan Plan, node []netip.Addr) []Route {
 	var routes []Route
 	for _, addr := range plan.OnNode {
 		r := Route{Dst: netip.PrefixFrom(addr, addr.BitLen()), Table: mainTable}
-		for _, own := range l.NodeAddresses() {
+		for _, own := range node {
 			if own.Is4() == addr.Is4() && slices.Contains(plan.Behind, netip.PrefixFrom(own, own.BitLen())) {
 				r.Src = own
 				break

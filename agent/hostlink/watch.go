@@ -20,68 +20,74 @@ import (
 // restart of a network service makes several.
 const quiet = 100 * time.Millisecond
 
-// watch makes Run repair all after changes of the node's addresses, until ctx ends.
-func (l *Links) watch(ctx context.Context) {
+// addressWatch makes Run repair all after changes of the node's addresses. seen are those that it saw
+// last.
+type addressWatch struct {
+	*Links
+	seen []netip.Addr
+}
+
+func (w *addressWatch) run(ctx context.Context) {
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
-	var seen []netip.Addr
 	for ctx.Err() == nil {
 		changes := make(chan netlink.AddrUpdate)
 		// The library keeps the socket until this context ends, also after it has closed the channel.
 		listening, end := context.WithCancel(ctx)
-		err := l.subscribe(listening, changes)
+		err := w.subscribe(listening, changes)
 		if err == nil {
 			tries.Reset()
 			// Nothing has told of the changes before the subscription.
-			seen = l.wakeIfChanged(seen)
-			seen = l.follow(ctx, changes, seen)
+			w.look()
+			w.follow(ctx, changes)
 		} else if tries.IsNew(err) {
-			l.Log.Error(err, "changes of the node's addresses are seen once a minute only")
+			w.Log.Error(err, "changes of the node's addresses are seen once a minute only")
 		}
 		end()
-		rest.For(ctx, l.Clock, tries.Next(), nil)
+		rest.For(ctx, w.Clock, tries.Next(), nil)
 	}
 }
 
-// follow handles events until the subscription ends. It returns the addresses that it saw last.
-func (l *Links) follow(ctx context.Context, changes <-chan netlink.AddrUpdate, seen []netip.Addr) []netip.Addr {
+// follow handles events until the subscription ends.
+func (w *addressWatch) follow(ctx context.Context, changes <-chan netlink.AddrUpdate) {
 	var calm <-chan time.Time // after the first event of some
 	for {
 		select {
 		case _, open := <-changes:
 			if !open {
-				return seen
+				return
 			}
 			if calm == nil {
-				calm = l.Clock.After(quiet)
+				calm = w.Clock.After(quiet)
 			}
 		case <-calm:
-			calm, seen = nil, l.wakeIfChanged(seen)
+			calm = nil
+			w.look()
 		case <-ctx.Done():
 			for range changes { // the subscription ends as well, and must not wait for a reader
 			}
-			return seen
+			return
 		}
 	}
 }
 
-// wakeIfChanged makes Run repair all unless the node has the addresses that were seen. Most events tell of
+// look makes Run repair all unless the node has the addresses that were seen. Most events tell of
 // lifetimes.
-func (l *Links) wakeIfChanged(seen []netip.Addr) []netip.Addr {
-	now, err := l.nodeAddresses()
-	if err != nil || !slices.Equal(seen, now) {
-		l.WakeAll()
+func (w *addressWatch) look() {
+	now, err := w.nodeAddresses()
+	if err != nil || !slices.Equal(w.seen, now) {
+		w.WakeAll()
 	}
-	return now
+	w.seen = now
 }
 
 // subscribe reports changes of the node's addresses until ctx ends. It closes the channel at the end.
-func (l *Links) subscribe(ctx context.Context, changes chan netlink.AddrUpdate) error {
-	node := netns.NsHandle(l.nodeNS.Fd())
+func (w *addressWatch) subscribe(ctx context.Context, changes chan netlink.AddrUpdate) error {
+	node := netns.NsHandle(w.nodeNS.Fd())
 	err := netlink.AddrSubscribeWithOptions(changes, ctx.Done(), netlink.AddrSubscribeOptions{
 		Namespace: &node,
 		ErrorCallback: func(err error) {
 			if ctx.Err() == nil {
-				l.Log.Info("the watch of the node's addresses ended, and begins again", "why", err.Error())
+				w.Log.Info("the watch of the node's addresses ended, and begins again", "why", err.Error())
 			}
 		},
 	})

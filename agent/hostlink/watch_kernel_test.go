@@ -20,15 +20,16 @@ func TestManyEventsMakeOneRepairAndThoseWithoutAChangeNone(t *testing.T) {
 	r := newRig(t)
 	watch := clocktesting.NewFakeClock(time.Now())
 	r.links.Clock = watch
-	seen := r.links.wakeIfChanged(nil)
+	w := &addressWatch{Links: r.links}
+	w.look()
 	r.wantWake(true)
 	for _, changed := range []bool{false, true} {
 		if changed {
 			r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.99/24")))
 		}
 		changes := make(chan netlink.AddrUpdate)
-		last := make(chan []netip.Addr)
-		go func() { last <- r.links.follow(t.Context(), changes, seen) }()
+		ended := make(chan struct{})
+		go func() { w.follow(t.Context(), changes); close(ended) }()
 		for range 200 {
 			changes <- netlink.AddrUpdate{}
 		}
@@ -38,7 +39,7 @@ func TestManyEventsMakeOneRepairAndThoseWithoutAChangeNone(t *testing.T) {
 			changes <- netlink.AddrUpdate{}
 		}
 		close(changes)
-		seen = <-last
+		<-ended
 		r.wantWake(changed)
 		r.wantWake(false)
 	}
