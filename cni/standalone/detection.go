@@ -3,7 +3,6 @@
 package standalone
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -30,7 +29,7 @@ const (
 	leastInterval = 10 * time.Millisecond
 	mostInterval  = 2 * time.Second
 	// defaultInterval between the rounds.
-	defaultInterval = 50 * time.Millisecond
+	defaultInterval = "50ms"
 )
 
 // detection is the block "ipam.conflictDetection".
@@ -43,41 +42,30 @@ type detection struct {
 func parseDetection(stdin []byte) (detection, error) {
 	var conf struct {
 		IPAM struct {
-			ConflictDetection *struct {
-				Mode       *mode    `json:"mode"`
-				Probes     *int     `json:"probes"`
-				Interval   *string  `json:"interval"`
+			ConflictDetection struct {
+				Mode       mode     `json:"mode"`
+				Probes     int      `json:"probes"`
+				Interval   string   `json:"interval"`
 				IgnoreMACs []string `json:"ignoreMACs"`
 			} `json:"conflictDetection"`
 		} `json:"ipam"`
 	}
-	decoder := json.NewDecoder(bytes.NewReader(stdin))
-	if err := decoder.Decode(&conf); err != nil {
+	c := &conf.IPAM.ConflictDetection
+	c.Mode, c.Probes, c.Interval = enforce, leastRounds, defaultInterval
+	if err := json.Unmarshal(stdin, &conf); err != nil {
 		return detection{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `read "ipam.conflictDetection": %w`, err)
 	}
-	d := detection{enforce, prober.Params{Rounds: leastRounds, Interval: defaultInterval}}
-	c := conf.IPAM.ConflictDetection
-	if c == nil {
-		return d, nil
-	}
-	if c.Mode != nil {
-		d.mode = *c.Mode
-	}
+	d := detection{c.Mode, prober.Params{Rounds: c.Probes}}
 	if d.mode != enforce && d.mode != observe && d.mode != off {
 		return d, wrong("mode", d.mode, `write "Enforce", "Observe" or "Off"`)
-	}
-	if c.Probes != nil {
-		d.params.Rounds = *c.Probes
 	}
 	if n := d.params.Rounds; n < leastRounds || n > mostRounds {
 		return d, wrong("probes", n, fmt.Sprintf("write a number from %d to %d", leastRounds, mostRounds))
 	}
-	if c.Interval != nil {
-		var err error
-		d.params.Interval, err = time.ParseDuration(*c.Interval)
-		if err != nil || d.params.Interval < leastInterval || d.params.Interval > mostInterval {
-			return d, wrong("interval", *c.Interval, fmt.Sprintf(`write a duration from %s to %s, such as "50ms"`, leastInterval, mostInterval))
-		}
+	var err error
+	d.params.Interval, err = time.ParseDuration(c.Interval)
+	if err != nil || d.params.Interval < leastInterval || d.params.Interval > mostInterval {
+		return d, wrong("interval", c.Interval, fmt.Sprintf(`write a duration from %s to %s, such as "50ms"`, leastInterval, mostInterval))
 	}
 	for _, text := range c.IgnoreMACs {
 		mac, err := net.ParseMAC(text)
