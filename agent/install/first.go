@@ -4,6 +4,7 @@ package install
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/containernetworking/cni/libcni"
 	corev1 "k8s.io/api/core/v1"
@@ -13,13 +14,10 @@ import (
 // empty if there is none.
 func First(dir string) (string, error) {
 	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"}) // as containerd and CRI-O
-	first := ""
-	for _, file := range files {
-		if name := filepath.Base(file); first == "" || name < first {
-			first = name
-		}
+	if err != nil || len(files) == 0 {
+		return "", err
 	}
-	return first, err
+	return filepath.Base(slices.Min(files)), nil
 }
 
 // before returns the network configuration that the runtime uses instead of name, since its name comes
