@@ -49,7 +49,7 @@ func (c *CIDRs) Run(ctx context.Context) error {
 	if c.client == nil {
 		return nil
 	}
-	reflector := cache.NewReflectorWithOptions(newSource(c.client), &networkingv1.ServiceCIDR{}, &store{cidrs: c},
+	reflector := cache.NewReflectorWithOptions(newSource(c.client), &networkingv1.ServiceCIDR{}, &store{cache.NewStore(cache.MetaNamespaceKeyFunc), c},
 		cache.ReflectorOptions{Logger: &c.log})
 	away := backoff.Backoff{First: firstPause, Most: longestPause}
 	refused := backoff.Backoff{First: firstPause, Most: refusedPause}
