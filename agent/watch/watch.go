@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -82,10 +83,7 @@ func warm(mgr ctrl.Manager, changed func()) error {
 	for _, o := range []client.Object{&v1alpha1.IPPool{}, &v1alpha1.ReservedIP{}, &corev1.Node{}} {
 		b = b.Watches(o, one())
 	}
-	return b.Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-		changed()
-		return reconcile.Result{}, nil
-	}))
+	return b.Complete(call(changed))
 }
 
 // waits reports changes that may open a pool to the ADDs that wait, or close it, or say why it is not made
@@ -97,10 +95,15 @@ func waits(mgr ctrl.Manager, changed func()) error {
 		Watches(&v1alpha1.IPSubnet{}, one(), builder.WithPredicates(explains())).
 		Watches(&corev1.Node{}, one(), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Pod{}, one(), builder.WithPredicates(ending()))
-	return b.Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+	return b.Complete(call(changed))
+}
+
+// call calls a function for each request.
+func call(changed func()) reconcile.Func {
+	return func(context.Context, reconcile.Request) (reconcile.Result, error) {
 		changed()
 		return reconcile.Result{}, nil
-	}))
+	}
 }
 
 // opensOrCloses passes the changes of pools that an ADD may see, other than the counts of leases.
@@ -207,12 +210,9 @@ func isIn(state v1alpha1.LeaseState, o client.Object) bool {
 // networks returns the numbers that claims of this cluster carry as their
 // network, each once.
 func networks(cluster string, pools []v1alpha1.IPPool) []uint64 {
-	seen := map[uint64]bool{}
 	all := []uint64{}
 	for i := range pools {
-		n := claim.Network(cluster, pools[i].Spec.Network)
-		if !seen[n] {
-			seen[n] = true
+		if n := claim.Network(cluster, pools[i].Spec.Network); !slices.Contains(all, n) {
 			all = append(all, n)
 		}
 	}

@@ -5,6 +5,7 @@ package waiting
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -183,10 +184,6 @@ func (q *Queue) insert(p *Place) {
 // holds the lock.
 func (q *Queue) remember(p *Place) {
 	now := q.Clock.Now()
-	for k, a := range q.arrivals {
-		if now.Sub(a.last) >= remembered {
-			delete(q.arrivals, k)
-		}
-	}
+	maps.DeleteFunc(q.arrivals, func(_ Key, a arrival) bool { return now.Sub(a.last) >= remembered })
 	q.arrivals[p.key] = arrival{p.arrived, now}
 }

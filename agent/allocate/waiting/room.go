@@ -5,6 +5,7 @@ package waiting
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -126,11 +127,10 @@ func (r *room) vacate(addr netip.Addr, since time.Time) {
 // whole state is new, and when the vacancies that are known are used up.
 func (r *room) scan() {
 	now := r.queue.Clock.Now()
-	for addr := range r.vacant {
-		if _, leased := r.taken[addr]; leased || !r.set.Contains(addr) {
-			delete(r.vacant, addr)
-		}
-	}
+	maps.DeleteFunc(r.vacant, func(addr netip.Addr, _ vacancy) bool {
+		_, leased := r.taken[addr]
+		return leased || !r.set.Contains(addr)
+	})
 	r.more = false
 	// Each address that is skipped has an entry in one of the maps, so the walk is short also in a
 	// large pool.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -131,11 +132,7 @@ func (w *Watch) Look(ids map[int]bool) {
 			w.Log.Error(err, "the interfaces of a pod are not looked at; the agent tries again", "pod", entries[0].PodNamespace+"/"+entries[0].PodName)
 		}
 	}
-	for key, at := range w.told {
-		if w.Clock.Since(at) >= tellInterval {
-			delete(w.told, key)
-		}
-	}
+	maps.DeleteFunc(w.told, func(_ string, at time.Time) bool { return w.Clock.Since(at) >= tellInterval })
 }
 
 // look looks at the interfaces in one namespace.

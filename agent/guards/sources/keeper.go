@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -116,19 +117,10 @@ func (k *Keeper) pass(ctx context.Context) error {
 			errs = append(errs, k.Apply(ctx, e))
 		}
 	}
-	k.forget(present)
-	return errors.Join(errs...)
-}
-
-// forget forgets the interfaces that have left the journal.
-func (k *Keeper) forget(present map[agentapi.Attachment]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for of := range k.off {
-		if !present[of] {
-			delete(k.off, of)
-		}
-	}
+	maps.DeleteFunc(k.off, func(of agentapi.Attachment, _ bool) bool { return !present[of] })
+	return errors.Join(errs...)
 }
 
 // Apply tells the kernel what the interface of an entry may send. It changes nothing if a pool cannot

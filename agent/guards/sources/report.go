@@ -4,6 +4,7 @@ package sources
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"time"
 
@@ -78,11 +79,7 @@ type reported struct {
 // isDue reports whether an event may be sent, and forgets those that are long past.
 func (k *Keeper) isDue(e *journal.Entry, o bpf.Offence) bool {
 	now, key := k.Clock.Now(), reported{e.ContainerID, e.Interface, o}
-	for other, at := range k.told {
-		if now.Sub(at) >= reportPeriod {
-			delete(k.told, other)
-		}
-	}
+	maps.DeleteFunc(k.told, func(_ reported, at time.Time) bool { return now.Sub(at) >= reportPeriod })
 	if _, recent := k.told[key]; recent {
 		return false
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -109,11 +108,11 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	if v.Holders.StandsBehind(r.Name) {
 		return reconcile.Result{}, nil
 	}
-	ignored, err := v.ignores(ctx, cached)
+	pool, err := v.poolOf(ctx, cached)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if wait := v.tooEarly(cached, ignored); wait > 0 {
+	if wait := v.tooEarly(cached, pool); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	l, dead, err := v.Holders.KillHolder(ctx, r.Name)
@@ -147,9 +146,8 @@ func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
 // verify looks for proof and settles the lease by the finding. There is none if the last holder could not be
 // killed on this node.
 func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool, notKilled error) (reconcile.Result, error) {
-	pool := &v1alpha1.IPPool{}
-	err := v.Cache.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool)
-	if err != nil && !apierrors.IsNotFound(err) {
+	pool, err := v.poolOf(ctx, l)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	verdict, evidence, err := segment.Unknown, lease.Evidence{}, notKilled
@@ -265,21 +263,21 @@ func (v *Verifier) forget(name string) {
 	delete(v.tries, name)
 }
 
-// ignores reports whether the pool of a lease ignores the MAC for which the lease is Quarantined.
-func (v *Verifier) ignores(ctx context.Context, l *v1alpha1.IPLease) (bool, error) {
+// poolOf returns the pool of a lease, or an empty one if it was deleted.
+func (v *Verifier) poolOf(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPPool, error) {
 	pool := &v1alpha1.IPPool{}
 	err := v.Cache.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool)
-	return pool.IgnoresMAC(l.Spec.ConflictMAC()), client.IgnoreNotFound(err)
+	return pool, client.IgnoreNotFound(err)
 }
 
 // tooEarly returns the wait until the next look at a lease that no other writer has changed. There
 // is no wait once the pool ignores the MAC for which the lease is Quarantined.
-func (v *Verifier) tooEarly(l *v1alpha1.IPLease, ignored bool) time.Duration {
+func (v *Verifier) tooEarly(l *v1alpha1.IPLease, pool *v1alpha1.IPPool) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t, ok := v.tries[l.Name]
 	switch {
-	case ignored && !t.ignored:
+	case !t.ignored && pool.IgnoresMAC(l.Spec.ConflictMAC()):
 		return 0
 	case !ok:
 		return untilFirst(&l.Spec, v.Clock.Now())
