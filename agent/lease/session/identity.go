@@ -41,14 +41,16 @@ type Identity struct {
 }
 
 // Identify returns the identity of a node in this boot. The node continues the
-// session of its journal's entries, if it is of this boot.
+// session of its journal's entries, if it is of this boot: a Node object that was deleted
+// and registered again has another UID, but its pods are still the same.
 func Identify(id journal.Identity, bootID string, entries []*journal.Entry) Identity {
-	var sessions []string
-	for _, e := range entries {
-		sessions = append(sessions, e.Session)
-	}
 	now := ID(types.UID(id.NodeUID), bootID)
-	return Identity{Session: Continue(now, sessions), Cluster: id.Cluster}
+	for _, e := range entries {
+		if SameBoot(e.Session, now) {
+			return Identity{Session: e.Session, Cluster: id.Cluster}
+		}
+	}
+	return Identity{Session: now, Cluster: id.Cluster}
 }
 
 // Memory keeps the identity of the node over restarts. The document of the journal implements it.

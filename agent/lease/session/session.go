@@ -33,18 +33,6 @@ func ID(nodeUID types.UID, bootID string) string {
 	return string(nodeUID) + "/" + bootID
 }
 
-// Continue returns the session that this life continues: the session of the node's
-// journal if it is of the same boot, otherwise now. A Node object that was deleted
-// and registered again has another UID, but its pods are still the same.
-func Continue(now string, journalled []string) string {
-	for _, s := range journalled {
-		if SameBoot(s, now) {
-			return s
-		}
-	}
-	return now
-}
-
 // MaySpeakUnfenced reports whether the last holder of a lease may send whatever its kernel has heard: it has no
 // guard, and this node, whose session is now, has not ended it by a boot.
 func MaySpeakUnfenced(l *v1alpha1.IPLease, node, now string) bool {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -30,9 +31,12 @@ func TestASessionContinues(t *testing.T) {
 		{"with entries of an earlier boot left", []string{"a/1", "a/2"}, "a/2"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := Continue("b/2", row.journalled); got != row.want {
-				t.Errorf("continues as %q, want %q", got, row.want)
+			var entries []*journal.Entry
+			for _, session := range row.journalled {
+				entries = append(entries, &journal.Entry{Session: session})
 			}
+			got := Identify(journal.Identity{NodeUID: "b", Cluster: "c"}, "2", entries)
+			check.Equal(t, got, Identity{Session: row.want, Cluster: "c"}, "continues as")
 		})
 	}
 }
