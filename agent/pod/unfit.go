@@ -68,21 +68,13 @@ func below(index int, read func(int) (netlink.Link, error)) (way []netlink.Link,
 }
 
 // Rewrites returns ErrRewrites if one of the devices below a parent, or the parent itself, changes the
-// MACs of ARP frames.
+// MACs of ARP frames. A bond that balances what it receives answers ARP with the MACs of its ports, so no
+// peer learns the MAC of a pod (Linux, bonding.rst, balance-alb).
 func Rewrites(way []netlink.Link) error {
 	for _, link := range way {
-		if err := rewrites(link); err != nil {
-			return err
+		if b, ok := link.(*netlink.Bond); ok && b.Mode == netlink.BOND_MODE_BALANCE_ALB {
+			return fmt.Errorf("%w: bond %s is in mode balance-alb", ErrRewrites, b.Name)
 		}
-	}
-	return nil
-}
-
-// rewrites returns ErrRewrites for a bond that balances what it receives: it answers ARP with the MACs of
-// its ports, so no peer learns the MAC of a pod (Linux, bonding.rst, balance-alb).
-func rewrites(link netlink.Link) error {
-	if b, ok := link.(*netlink.Bond); ok && b.Mode == netlink.BOND_MODE_BALANCE_ALB {
-		return fmt.Errorf("%w: bond %s is in mode balance-alb", ErrRewrites, b.Name)
 	}
 	return nil
 }

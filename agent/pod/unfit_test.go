@@ -74,7 +74,7 @@ func TestWhatFencelineCannotServeIsNamed(t *testing.T) {
 		"a VLAN subinterface": {&netlink.Vlan{VlanId: 5}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := errors.Join(layer3(row.link), rewrites(row.link))
+			err := errors.Join(layer3(row.link), Rewrites([]netlink.Link{row.link}))
 			check.Must(t, errors.Is(err, row.want), "got %v, want %v", err, row.want)
 			if err != nil && !strings.HasSuffix(err.Error(), row.says) && !strings.Contains(err.Error(), row.says+" ") {
 				t.Errorf("%q does not say %q", err, row.says)

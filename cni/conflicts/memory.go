@@ -132,14 +132,7 @@ func (m *Memory) write() error {
 		err = os.Rename(next, m.path)
 	}
 	if err != nil {
-		return fmt.Errorf("write the memory of conflicts: %w", errors.Join(err, ignoreMissing(os.Remove(next))))
+		return fmt.Errorf("write the memory of conflicts: %w", errors.Join(err, os.RemoveAll(next)))
 	}
 	return nil
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -55,7 +55,7 @@ type Keeper struct {
 // setting is what the kernel knows of a parent.
 type setting struct {
 	strict bool
-	macs   []string
+	macs   []net.HardwareAddr
 }
 
 // New returns a Keeper.
@@ -143,20 +143,16 @@ func (k *Keeper) pass() error {
 	told := map[int]setting{}
 	for _, p := range parents {
 		wanted := setting{strict: k.isExclusive(p)}
-		var macs []net.HardwareAddr
 		if wanted.strict {
-			macs = devices(links, p.Index)
-			for _, mac := range macs {
-				wanted.macs = append(wanted.macs, mac.String())
-			}
+			wanted.macs = devices(links, p.Index)
 		}
 		last, known := k.told[p.Index]
-		if !known || last.strict != wanted.strict || !slices.Equal(last.macs, wanted.macs) {
-			if err := k.SetTrusted(p.Index, macs, wanted.strict); err != nil {
+		if !known || last.strict != wanted.strict || !slices.EqualFunc(last.macs, wanted.macs, slices.Equal) {
+			if err := k.SetTrusted(p.Index, wanted.macs, wanted.strict); err != nil {
 				return fmt.Errorf("parent %s: %w", p.Name, err)
 			}
 			if wanted.strict {
-				k.Log.Info("only these devices of the node and pods of Fenceline send on this parent", "parent", p.Name, "devices", wanted.macs)
+				k.Log.Info("only these devices of the node and pods of Fenceline send on this parent", "parent", p.Name, "devices", fmt.Sprint(wanted.macs))
 			}
 		}
 		told[p.Index] = wanted

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -50,7 +51,7 @@ type WatchOptions struct {
 	Metrics Metrics
 	Events  events.EventRecorder
 	Log     logr.Logger
-	Clock   clock.WithTicker
+	Clock   clock.Clock
 }
 
 // Watch reports a Secret that is missing or malformed, and ends the wait for the first key.
@@ -71,19 +72,14 @@ func (w *Watch) Settled() bool { return w.HasKey() || w.waited.Load() }
 // Run looks at the Secret until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	began := w.Clock.Now()
-	ticker := w.Clock.NewTicker(checkInterval)
-	defer ticker.Stop()
-	for {
+	for ctx.Err() == nil {
 		if w.Clock.Since(began) >= patience || w.HasKey() {
 			w.waited.Store(true)
 			w.look(ctx)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
+		rest.For(ctx, w.Clock, checkInterval, nil)
 	}
+	return nil
 }
 
 // look reports the fault of the Secret, if it is new.

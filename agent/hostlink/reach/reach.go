@@ -27,6 +27,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -54,7 +55,7 @@ type Options struct {
 	// Pools reads the pools, which tell pods from other hosts.
 	Pools client.Reader
 	Log   logr.Logger
-	Clock clock.WithTicker
+	Clock clock.Clock
 }
 
 // Watch knows whether the node reaches pods of other nodes. Fault is safe for concurrent use.
@@ -63,12 +64,16 @@ type Watch struct {
 	// patience is the time for each answer.
 	patience time.Duration
 	mu       sync.Mutex
-	// silent counts the measurements in a row without an answer, by family. fault is what the last of
-	// them has found.
-	silent [2]int
-	fault  [2]error
-	// failures are the states of the questions that cannot be asked, by family. Only Run uses them.
-	failures [2]backoff.Backoff
+	v4, v6   family
+}
+
+// family is what is known of IPv4 or IPv6.
+type family struct {
+	// silent counts the measurements in a row without an answer. fault is what the last of them has found.
+	silent int
+	fault  error
+	// failures has the state of the questions that cannot be asked. Only Run uses it.
+	failures backoff.Backoff
 }
 
 // New returns a Watch.
@@ -78,27 +83,24 @@ func New(o Options) *Watch { return &Watch{Options: o, patience: time.Second} }
 func (w *Watch) Fault(v4 bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.fault[index(v4)]
+	return w.of(v4).fault
 }
 
-func index(v4 bool) int {
+func (w *Watch) of(v4 bool) *family {
 	if v4 {
-		return 0
+		return &w.v4
 	}
-	return 1
+	return &w.v6
 }
 
 // Run measures until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	ticker := w.Clock.NewTicker(interval)
-	defer ticker.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		rest.For(ctx, w.Clock, interval, nil)
+		if ctx.Err() != nil {
 			return nil
-		case <-ticker.C():
-			w.measure(ctx)
 		}
+		w.measure(ctx)
 	}
 }
 
@@ -106,7 +108,7 @@ func (w *Watch) Run(ctx context.Context) error {
 func (w *Watch) measure(ctx context.Context) {
 	for _, v4 := range []bool{true, false} {
 		silent, err := w.ask(ctx, v4)
-		switch failures := &w.failures[index(v4)]; {
+		switch failures := &w.of(v4).failures; {
 		case err == nil:
 			failures.Reset()
 		case ctx.Err() == nil && failures.IsNew(err):
@@ -120,13 +122,13 @@ func (w *Watch) measure(ctx context.Context) {
 func (w *Watch) note(v4 bool, silent []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := index(v4)
+	f := w.of(v4)
 	if len(silent) < few {
-		w.silent[i], w.fault[i] = 0, nil
+		f.silent, f.fault = 0, nil
 		return
 	}
-	if w.silent[i]++; w.silent[i] == lasting {
-		w.fault[i] = fmt.Errorf("no pod of another node answers this node, such as %s, although they answer on the underlay; so Services with backends on other nodes fail: give the nodes and the routers of the underlay routes to each other, and let a firewall between them pass", silent[0])
+	if f.silent++; f.silent == lasting {
+		f.fault = fmt.Errorf("no pod of another node answers this node, such as %s, although they answer on the underlay; so Services with backends on other nodes fail: give the nodes and the routers of the underlay routes to each other, and let a firewall between them pass", silent[0])
 	}
 }
 

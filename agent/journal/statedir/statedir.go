@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -39,7 +40,7 @@ type Options struct {
 	Ensure func() (restored int, err error)
 	Events events.EventRecorder
 	Log    logr.Logger
-	Clock  clock.WithTicker
+	Clock  clock.Clock
 }
 
 // Keeper looks after the directory. Safe for concurrent use.
@@ -57,18 +58,13 @@ func New(o Options) *Keeper { return &Keeper{Options: o} }
 // Run looks at the directory until ctx ends. It returns an error if only a new start of the agent
 // helps.
 func (k *Keeper) Run(ctx context.Context) error {
-	ticker := k.Clock.NewTicker(period)
-	defer ticker.Stop()
-	for {
+	for ctx.Err() == nil {
 		if err := k.Check(); errors.Is(err, journal.ErrDirectoryRemoved) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
+		rest.For(ctx, k.Clock, period, nil)
 	}
+	return nil
 }
 
 // Check returns the reason why the journal cannot be written, or nil.
