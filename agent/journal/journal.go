@@ -198,6 +198,17 @@ func byAge(a, b *Entry) int {
 		strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.Interface, b.Interface))
 }
 
+// Erase removes the files of the journal, for uninstalling. The lock file and files of others in
+// the directory stay. Only Close may be called afterwards.
+func (j *Journal) Erase() error {
+	for _, name := range []string{entriesDir, rotationsFile, pairsFile, identityFile} {
+		if err := os.RemoveAll(filepath.Join(j.dir, name)); err != nil {
+			return fmt.Errorf("erase the journal in %s: %w", j.dir, err)
+		}
+	}
+	return nil
+}
+
 // path returns the path of an entry's file. A container ID holds no "@" (CNI specification,
 // section 2), so the name determines both parts.
 func (j *Journal) path(k key) (string, error) {

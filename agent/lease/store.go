@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -198,4 +199,15 @@ func (s *Store) counted(verb string, err error) error {
 		s.o.CountError(verb, err)
 	}
 	return err
+}
+
+// Token returns the fencing token of a lease as returned by Create, TakeOver or,
+// for a verifier, Get: the resourceVersion as a number, which grows with every
+// write (KEP-5504). Later writes do not change the holder's token.
+func Token(l *v1alpha1.IPLease) (uint64, error) {
+	token, err := strconv.ParseUint(l.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("token of lease %s: resourceVersion %q: %w", l.Name, l.ResourceVersion, err)
+	}
+	return token, nil
 }
