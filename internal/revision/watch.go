@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -66,13 +68,7 @@ func (w *Watch) Start(ctx context.Context) error {
 				w.Live(live)
 			}
 		}
-		timer := w.Clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C():
-		case <-w.Outages.over:
-		}
-		timer.Stop()
+		rest.For(ctx, w.Clock, wait, w.Outages.over)
 	}
 	return nil
 }
@@ -92,11 +88,11 @@ func (w *Watch) ask(ctx context.Context) (live, cached uint64, err error) {
 // an outage, since the server is stopped for a restore.
 type Outages struct {
 	failed atomic.Bool
-	over   chan struct{}
+	over   rest.Wake
 }
 
 // NewOutages returns Outages for the requests of one process.
-func NewOutages() *Outages { return &Outages{over: make(chan struct{}, 1)} }
+func NewOutages() *Outages { return &Outages{over: rest.NewWake()} }
 
 // Transport observes requests and answers. Pass it to the Wrap of a rest.Config.
 func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {
@@ -108,10 +104,7 @@ func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {
 		case err != nil || response.StatusCode >= http.StatusInternalServerError:
 			o.failed.Store(true)
 		case o.failed.Swap(false):
-			select {
-			case o.over <- struct{}{}:
-			default:
-			}
+			o.over.Up()
 		}
 		return response, err
 	})
