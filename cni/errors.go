@@ -44,17 +44,15 @@ func cniError(verb, subject string, err error) error {
 		return nil
 	}
 	sentence := func(text string) string { return fmt.Sprintf("fenceline %s%s: %s", verb, subject, text) }
-	var (
-		decided  *agentapi.Error
-		noAnswer *agentapi.NoAnswerError
-	)
-	switch {
-	case errors.As(err, &decided):
+	if decided, ok := errors.AsType[*agentapi.Error](err); ok {
 		return types.NewError(decided.Code, sentence(decided.Msg), decided.Details)
-	case errors.As(err, &noAnswer) && verb == "STATUS":
-		return types.NewError(agentapi.CodeNotAvailable, sentence(err.Error()), remedyNoAnswer)
-	case errors.As(err, &noAnswer):
-		return types.NewError(agentapi.CodeTryAgainLater, sentence(err.Error()), remedyNoAnswer)
+	}
+	if _, ok := errors.AsType[*agentapi.NoAnswerError](err); ok {
+		code := agentapi.CodeTryAgainLater
+		if verb == "STATUS" {
+			code = agentapi.CodeNotAvailable
+		}
+		return types.NewError(code, sentence(err.Error()), remedyNoAnswer)
 	}
 	return types.NewError(agentapi.CodeInternal, sentence(err.Error()), "")
 }

@@ -5,6 +5,7 @@ package hostlink
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -71,10 +72,5 @@ func (p *pod) checkInterface(e *journal.Entry) error {
 }
 
 func hasAddress(addrs []netlink.Addr, addr netip.Addr) bool {
-	for _, a := range addrs {
-		if addrOf(a.IP) == addr {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return addrOf(a.IP) == addr })
 }

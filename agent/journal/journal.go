@@ -160,13 +160,7 @@ func (j *Journal) All() []*Entry {
 
 // OfPod returns the entries of a pod's interfaces, oldest first. The caller must not change them.
 func (j *Journal) OfPod(podUID string) []*Entry {
-	var found []*Entry
-	for _, e := range j.All() {
-		if e.PodUID == podUID {
-			found = append(found, e)
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(j.All()), func(e *Entry) bool { return e.PodUID != podUID })
 }
 
 // remember adds or replaces an entry. The caller of remember or forget holds mu, or is Open.

@@ -16,22 +16,27 @@ import (
 // an ADD waits for them if the pool is exhausted. It reads past any cache. Bound
 // and Retained leases, which are most of a full pool, are not transferred.
 func (s *Store) ComingFree(ctx context.Context, pool string) (int, error) {
-	var list v1alpha1.IPLeaseList
-	err := s.o.Reader.List(ctx, &list, client.MatchingFieldsSelector{Selector: fields.AndSelectors(
+	n, err := s.count(ctx, comesFree, client.MatchingFieldsSelector{Selector: fields.AndSelectors(
 		fields.OneTermEqualSelector("spec.pool", pool),
 		fields.OneTermNotEqualSelector("spec.state", string(v1alpha1.StateBound)),
 		fields.OneTermNotEqualSelector("spec.state", string(v1alpha1.StateRetained)),
 	)})
-	if err := s.counted("list", err); err != nil {
+	if err != nil {
 		return 0, fmt.Errorf("list the leases of pool %s that come free soon: %w", pool, err)
 	}
-	coming := 0
+	return n, nil
+}
+
+// count counts the selected leases that have a property.
+func (s *Store) count(ctx context.Context, has func(*v1alpha1.IPLeaseSpec) bool, selector client.ListOption) (n int, err error) {
+	var list v1alpha1.IPLeaseList
+	err = s.counted("list", s.o.Reader.List(ctx, &list, selector))
 	for i := range list.Items {
-		if comesFree(&list.Items[i].Spec) {
-			coming++
+		if has(&list.Items[i].Spec) {
+			n++
 		}
 	}
-	return coming, nil
+	return n, err
 }
 
 // comesFree reports whether a lease is expected to end within seconds. Its node releases a Warm
@@ -50,16 +55,10 @@ func comesFree(s *v1alpha1.IPLeaseSpec) bool {
 // ConflictsWith counts the addresses of a pool that are Quarantined because the host with a MAC
 // answers for them. It reads past any cache.
 func (s *Store) ConflictsWith(ctx context.Context, pool, mac string) (int, error) {
-	var list v1alpha1.IPLeaseList
-	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.pool": pool, "spec.state": string(v1alpha1.StateQuarantined)})
-	if err := s.counted("list", err); err != nil {
+	n, err := s.count(ctx, func(l *v1alpha1.IPLeaseSpec) bool { return l.ConflictMAC() == mac },
+		client.MatchingFields{"spec.pool": pool, "spec.state": string(v1alpha1.StateQuarantined)})
+	if err != nil {
 		return 0, fmt.Errorf("list the Quarantined leases of pool %s: %w", pool, err)
-	}
-	n := 0
-	for i := range list.Items {
-		if list.Items[i].Spec.ConflictMAC() == mac {
-			n++
-		}
 	}
 	return n, nil
 }

@@ -38,38 +38,30 @@ type Known struct {
 }
 
 // Action is the step to take for an address after a restart or a reconnect.
-type Action int
+type Action string
 
 const (
-	// Wait: the decision needs a fact that is not known yet; change nothing. The zero value.
-	Wait Action = iota
+	// Wait: the decision needs a fact that is not known yet; change nothing.
+	Wait Action = "Wait"
 	// GoOn: the lease is this container's.
-	GoOn
+	GoOn Action = "GoOn"
 	// Release: kill the slot and release the address as DEL does. A lease that is
 	// not this container's stays as it is, and a lease that was bound in another
 	// session is quarantined, so that only a verification frees it (R8).
-	Release
+	Release Action = "Release"
 	// FenceAndDeletePod: kill the slot and delete the pod (uid precondition, event),
 	// since it would stay Ready without network.
-	FenceAndDeletePod
+	FenceAndDeletePod Action = "FenceAndDeletePod"
 	// FenceAndAsk: kill the slot at once, and decide about the pod once the API server answers.
-	FenceAndAsk
+	FenceAndAsk Action = "FenceAndAsk"
 	// Rebind: write the lease for the living pod again. Either there is no lease, or
 	// another node created one meanwhile and quarantined it because our pod answered its
 	// probe, or the store went back to the Warm lease that the pod had got.
-	Rebind
+	Rebind Action = "Rebind"
 	// RenewToken: renew the token of the lease, and speak again once nobody else is proven to speak. A
 	// claim that no other pod of this cluster can have sent has fenced the pod.
-	RenewToken
+	RenewToken Action = "RenewToken"
 )
-
-func (a Action) String() string {
-	names := [...]string{"Wait", "GoOn", "Release", "FenceAndDeletePod", "FenceAndAsk", "Rebind", "RenewToken"}
-	if a < 0 || int(a) >= len(names) {
-		return "Action?"
-	}
-	return names[a]
-}
 
 // Resume decides about an address of a pod of this session by the lease that a
 // GET by name returned (R7); l is nil if there is none.

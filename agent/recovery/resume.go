@@ -101,7 +101,7 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 		return false, err
 	}
 	if action != lease.GoOn {
-		w.Log.Info("resume", "address", address.Addr, "pod", e.PodNamespace+"/"+e.PodName, "action", action.String())
+		w.Log.Info("resume", "address", address.Addr, "pod", e.PodNamespace+"/"+e.PodName, "action", action)
 	}
 	return r.act(ctx, action)
 }

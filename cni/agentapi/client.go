@@ -131,12 +131,10 @@ func decodeError(path, status string, text []byte) *Error {
 // cause removes the prefixes of net/http and net from an error: the URL, which has no real host,
 // and the path of the socket, which NoAnswerError contains already.
 func cause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

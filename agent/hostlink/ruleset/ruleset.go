@@ -134,10 +134,9 @@ func (r Ruleset) find(c *nftables.Conn) (*nftables.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the tables: %w", err)
 	}
-	for _, t := range tables {
-		if t.Name == r.Table.Name {
-			return t, nil
-		}
+	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == r.Table.Name })
+	if i < 0 {
+		return nil, nil
 	}
-	return nil, nil
+	return tables[i], nil
 }

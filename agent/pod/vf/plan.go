@@ -4,6 +4,7 @@ package vf
 
 import (
 	"net"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -80,10 +81,5 @@ func missing(present netlink.VfInfo, w wanted, refused map[Wall]bool) []Wall {
 }
 
 func isZero(mac net.HardwareAddr) bool {
-	for _, b := range mac {
-		if b != 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
 }
