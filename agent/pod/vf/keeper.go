@@ -57,12 +57,18 @@ type Keeper struct {
 	// mu orders the settings of VFs. refused are the walls that the drivers of PFs have refused, by the
 	// name of the PF, and told those about which an event was sent.
 	mu            sync.Mutex
-	refused, told map[string]map[Wall]bool
+	refused, told map[ofPF]bool
+}
+
+// ofPF is a wall of the VFs of a PF.
+type ofPF struct {
+	pf string
+	Wall
 }
 
 // NewKeeper returns a Keeper.
 func NewKeeper(o Options) *Keeper {
-	return &Keeper{Options: o, wake: rest.NewWake(), refused: map[string]map[Wall]bool{}, told: map[string]map[Wall]bool{}}
+	return &Keeper{Options: o, wake: rest.NewWake(), refused: map[ofPF]bool{}, told: map[ofPF]bool{}}
 }
 
 // Wake makes the next look come at once: a pod was fenced or has got a VF.
@@ -142,7 +148,7 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 	if err := k.vouch(&e, w.isMet(f.Info)); err != nil {
 		return nil, err
 	}
-	lacking := missing(f.Info, w, k.refused[f.PF.Attrs().Name])
+	lacking := missing(f.Info, w, func(wall Wall) bool { return k.refused[ofPF{f.PF.Attrs().Name, wall}] })
 	k.tell(f, lacking)
 	return lacking, nil
 }
@@ -213,20 +219,17 @@ func (k *Keeper) Release(e *journal.Entry) error {
 // logged. A VF that is switched on is in a VLAN then.
 func (k *Keeper) apply(f Function, alone bool, vlan int, todo map[Wall]bool) {
 	pf := f.PF.Attrs().Name
-	if k.refused[pf] == nil {
-		k.refused[pf] = map[Wall]bool{}
-	}
 	for wall, on := range todo {
 		err := set(f, alone, vlan, wall, on)
 		if err == nil {
-			delete(k.refused[pf], wall)
+			delete(k.refused, ofPF{pf, wall})
 			k.Log.Info("a wall of a VF was changed at its PF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on)
 			continue
 		}
-		if !k.refused[pf][wall] {
+		if !k.refused[ofPF{pf, wall}] {
 			k.Log.Info("the driver of a PF refuses a wall of a VF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on, "why", err.Error())
 		}
-		k.refused[pf][wall] = true
+		k.refused[ofPF{pf, wall}] = true
 	}
 }
 
@@ -278,13 +281,10 @@ func vlanOf(parent int) int {
 // tell reports in an event of the node, once for each wall and PF, that a wall is missing.
 func (k *Keeper) tell(f Function, lacking []Wall) {
 	pf := f.PF.Attrs().Name
-	if k.told[pf] == nil {
-		k.told[pf] = map[Wall]bool{}
-	}
 	var news []string
 	for _, wall := range lacking {
-		if !k.told[pf][wall] {
-			k.told[pf][wall] = true
+		if !k.told[ofPF{pf, wall}] {
+			k.told[ofPF{pf, wall}] = true
 			news = append(news, string(wall))
 		}
 	}

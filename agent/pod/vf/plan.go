@@ -61,14 +61,14 @@ func changes(present netlink.VfInfo, w wanted) map[Wall]bool {
 	return todo
 }
 
-// missing returns the walls that the PF does not give to a VF, after the changes. refused are those that its driver has
-// refused.
-func missing(present netlink.VfInfo, w wanted, refused map[Wall]bool) []Wall {
+// missing returns the walls that the PF does not give to a VF, after the changes. refused reports whether its driver has
+// refused one.
+func missing(present netlink.VfInfo, w wanted, refused func(Wall) bool) []Wall {
 	var all []Wall
-	if refused[Off] || w.off && !w.isMet(present) {
+	if refused(Off) || w.off && !w.isMet(present) {
 		all = append(all, Off)
 	}
-	if w.checked && !present.Spoofchk && refused[SpoofCheck] {
+	if w.checked && !present.Spoofchk && refused(SpoofCheck) {
 		all = append(all, SpoofCheck)
 	}
 	if isZero(present.Mac) {
