@@ -95,31 +95,30 @@ func (n *Node) ask(ctx context.Context, questions []diagnosis.Question) []diagno
 
 func (n *Node) askOne(ctx context.Context, q diagnosis.Question) diagnosis.Answer {
 	a := diagnosis.Answer{Question: q}
-	reply, err := n.reply(ctx, q, &a)
-	if err != nil {
+	if err := n.answer(ctx, &a); err != nil {
 		a.Error = err.Error()
-		return a
-	}
-	if reply.Answered {
-		a.MAC = reply.MAC.String()
 	}
 	return a
 }
 
-func (n *Node) reply(ctx context.Context, q diagnosis.Question, a *diagnosis.Answer) (segment.Reply, error) {
-	i, err := net.InterfaceByName(q.Parent)
+// answer answers a question, by the wire unless the node itself has the address.
+func (n *Node) answer(ctx context.Context, a *diagnosis.Answer) error {
+	i, err := net.InterfaceByName(a.Parent)
 	if err != nil {
-		return segment.Reply{}, fmt.Errorf("ask for %s on parent %s: %w", q.Address, q.Parent, err)
+		return fmt.Errorf("ask for %s on parent %s: %w", a.Address, a.Parent, err)
 	}
-	own, err := n.OfNode(i.Index, q.Address)
-	if a.OfNode = own; own || err != nil {
-		return segment.Reply{}, err
+	if a.OfNode, err = n.OfNode(i.Index, a.Address); a.OfNode || err != nil {
+		return err
 	}
 	s, err := n.Segments.Open(i.Index)
 	if err != nil {
-		return segment.Reply{}, err
+		return err
 	}
-	return s.Ask(ctx, q.Address)
+	reply, err := s.Ask(ctx, a.Address)
+	if err == nil && reply.Answered {
+		a.MAC = reply.MAC.String()
+	}
+	return err
 }
 
 // KernelRelease returns the release of the running kernel, or nothing if it does not say.
