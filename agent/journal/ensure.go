@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 // ErrDirectoryRemoved means that the directory itself was removed after the container had been started
@@ -34,13 +36,13 @@ func (j *Journal) Ensure() (restored int, err error) {
 }
 
 // putAgain writes an entry after it has made the directory again.
-func (j *Journal) putAgain(k key, path string, e *Entry) error {
+func (j *Journal) putAgain(path string, e *Entry) error {
 	j.ensuring.Lock()
 	defer j.ensuring.Unlock()
 	if err := j.restore(); err != nil {
 		return err
 	}
-	return j.put(k, path, e)
+	return j.put(path, e)
 }
 
 // restore makes directory, lock and files again. The caller holds ensuring.
@@ -65,12 +67,11 @@ func (j *Journal) restore() error {
 	}
 	var errs []error
 	for _, e := range j.All() {
-		k := key{e.ContainerID, e.Interface}
-		path, err := j.path(k)
+		path, err := j.path(e.Attachment())
 		if err != nil || present[filepath.Base(path)] {
 			continue
 		}
-		errs = append(errs, j.count(j.restoreEntry(k, path)))
+		errs = append(errs, j.count(j.restoreEntry(e.Attachment(), path)))
 	}
 	errs = append(errs, j.count(j.Identity.restore()), j.count(j.Rotations.restore()), j.count(j.Pairs.restore()))
 	return errors.Join(errs...)
@@ -109,11 +110,11 @@ func (j *Journal) lockAgain() error {
 }
 
 // restoreEntry writes an entry of this process to its file, if the file is missing.
-func (j *Journal) restoreEntry(k key, path string) (restored bool, err error) {
+func (j *Journal) restoreEntry(a agentapi.Attachment, path string) (restored bool, err error) {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	e, ok := j.Get(k.containerID, k.ifname)
+	e, ok := j.Get(a.ContainerID, a.Interface)
 	if !ok || exists(path) {
 		return false, nil
 	}

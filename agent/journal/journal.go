@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 const (
@@ -40,13 +42,11 @@ type Journal struct {
 	seed    maphash.Seed
 
 	mu      sync.RWMutex
-	entries map[key]*Entry
+	entries map[agentapi.Attachment]*Entry
 	// sorted holds the entries in the order of All. The slice and its entries are replaced, never
 	// changed: readers keep a consistent view, and an ADD copies no entry of another pod.
 	sorted []*Entry
 }
-
-type key struct{ containerID, ifname string }
 
 // Open locks the agent's directory (agent.lock) and reads the entries (journal/), the rotations
 // (rotations.json), the node's identity (identity.json) and the pairs (pairs.json) below it. It
@@ -60,7 +60,7 @@ func Open(dir string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal in %s: %w", dir, err)
 	}
-	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[key]*Entry{}}
+	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[agentapi.Attachment]*Entry{}}
 	if err := j.read(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the journal in %s: %w", dir, err), lock.Close())
 	}
@@ -90,8 +90,7 @@ func (j *Journal) Corrupt() []*CorruptError { return j.corrupt }
 // Put does not wait for the disk, so a loss of power may take the entry. The pod of the entry ends
 // with the machine, and its leases then belong to an earlier session, with or without an entry.
 func (j *Journal) Put(e Entry) error {
-	k := key{e.ContainerID, e.Interface}
-	path, err := j.path(k)
+	path, err := j.path(e.Attachment())
 	if err != nil {
 		return err
 	}
@@ -99,9 +98,9 @@ func (j *Journal) Put(e Entry) error {
 	// Files hold no monotonic clock reading. Without this, entries from before a restart and entries
 	// of this process have no common order after someone has set the clock.
 	e.Created = e.Created.Round(0)
-	err = j.put(k, path, &e)
+	err = j.put(path, &e)
 	if errors.Is(err, fs.ErrNotExist) { // somebody has emptied the directory
-		err = j.putAgain(k, path, &e)
+		err = j.putAgain(path, &e)
 	}
 	if err != nil {
 		return fmt.Errorf("write the journal entry of %s in container %s: %w", e.Interface, e.ContainerID, err)
@@ -109,7 +108,7 @@ func (j *Journal) Put(e Entry) error {
 	return nil
 }
 
-func (j *Journal) put(k key, path string, e *Entry) error {
+func (j *Journal) put(path string, e *Entry) error {
 	w := j.writer(path)
 	w.Lock()
 	defer w.Unlock()
@@ -118,14 +117,14 @@ func (j *Journal) put(k key, path string, e *Entry) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.remember(k, e)
+	j.remember(e)
 	return nil
 }
 
 // Remove removes an entry. It succeeds if there is none.
 func (j *Journal) Remove(containerID, ifname string) error {
-	k := key{containerID, ifname}
-	path, err := j.path(k)
+	a := agentapi.Attachment{ContainerID: containerID, Interface: ifname}
+	path, err := j.path(a)
 	if err != nil {
 		return err
 	}
@@ -137,7 +136,7 @@ func (j *Journal) Remove(containerID, ifname string) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.forget(k)
+	j.forget(a)
 	return nil
 }
 
@@ -145,7 +144,7 @@ func (j *Journal) Remove(containerID, ifname string) error {
 func (j *Journal) Get(containerID, ifname string) (Entry, bool) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	if e, ok := j.entries[key{containerID, ifname}]; ok {
+	if e, ok := j.entries[agentapi.Attachment{ContainerID: containerID, Interface: ifname}]; ok {
 		return *e, true
 	}
 	return Entry{}, false
@@ -164,22 +163,22 @@ func (j *Journal) OfPod(podUID string) []*Entry {
 }
 
 // remember adds or replaces an entry. The caller of remember or forget holds mu, or is Open.
-func (j *Journal) remember(k key, e *Entry) {
-	others := j.without(k)
+func (j *Journal) remember(e *Entry) {
+	others := j.without(e.Attachment())
 	at, _ := slices.BinarySearchFunc(others, e, byAge)
 	j.sorted = slices.Insert(others, at, e)
-	j.entries[k] = e
+	j.entries[e.Attachment()] = e
 }
 
-func (j *Journal) forget(k key) {
-	j.sorted = j.without(k)
-	delete(j.entries, k)
+func (j *Journal) forget(a agentapi.Attachment) {
+	j.sorted = j.without(a)
+	delete(j.entries, a)
 }
 
 // without returns a copy of sorted that lacks one entry and has room for one more.
-func (j *Journal) without(k key) []*Entry {
+func (j *Journal) without(a agentapi.Attachment) []*Entry {
 	others := make([]*Entry, 0, len(j.sorted)+1)
-	e, ok := j.entries[k]
+	e, ok := j.entries[a]
 	if !ok {
 		return append(others, j.sorted...)
 	}
@@ -205,14 +204,14 @@ func (j *Journal) Erase() error {
 
 // path returns the path of an entry's file. A container ID holds no "@" (CNI specification,
 // section 2), so the name determines both parts.
-func (j *Journal) path(k key) (string, error) {
-	if !validName(k.containerID) || strings.Contains(k.containerID, "@") {
-		return "", fmt.Errorf("find the journal entry of container %q: this is not a valid container ID", k.containerID)
+func (j *Journal) path(a agentapi.Attachment) (string, error) {
+	if !validName(a.ContainerID) || strings.Contains(a.ContainerID, "@") {
+		return "", fmt.Errorf("find the journal entry of container %q: this is not a valid container ID", a.ContainerID)
 	}
-	if !validName(k.ifname) {
-		return "", fmt.Errorf("find the journal entry of interface %q: this is not a valid interface name", k.ifname)
+	if !validName(a.Interface) {
+		return "", fmt.Errorf("find the journal entry of interface %q: this is not a valid interface name", a.Interface)
 	}
-	return filepath.Join(j.dir, entriesDir, k.containerID+"@"+k.ifname+entrySuffix), nil
+	return filepath.Join(j.dir, entriesDir, a.ContainerID+"@"+a.Interface+entrySuffix), nil
 }
 
 // validName reports whether a file of that name is in the directory itself and is not a temporary

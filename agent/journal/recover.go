@@ -73,7 +73,7 @@ func (j *Journal) readEntries() error {
 			}
 			continue
 		}
-		j.remember(key{e.ContainerID, e.Interface}, &e)
+		j.remember(&e)
 	}
 	return nil
 }
