@@ -54,7 +54,7 @@ func namespace(t *testing.T, role string) *network.Namespace {
 func (m *machine) startAgent(t *testing.T) (stop func()) {
 	t.Helper()
 	s, err := cniserver.New(cniserver.Options{
-		Backend: m.brain, Socket: m.socket(), Spool: string(m.spool()),
+		Backend: m.brain, Socket: m.socket(), Spool: m.spool(),
 		Metrics: prometheus.NewRegistry(), Log: testr.New(t),
 	})
 	check.OK(t, err)

@@ -65,7 +65,7 @@ func (w *world) edit(t *testing.T, name string, change func(*v1alpha1.IPLease)) 
 func (w *world) quarantine(t *testing.T, l *v1alpha1.IPLease, verifier string) *v1alpha1.IPLease {
 	t.Helper()
 	return w.edit(t, l.Name, func(l *v1alpha1.IPLease) {
-		l.Spec, _ = Quarantine(time.Now(), v1alpha1.ReasonPodGone, "")(l.Spec)
+		l.Spec, _ = Quarantine(v1alpha1.ReasonPodGone, "")(l.Spec, Owner{Now: time.Now()})
 		l.Spec.NodeName = verifier
 	})
 }
