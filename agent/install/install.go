@@ -24,10 +24,9 @@ var ErrNotConflist = errors.New("not a CNI network configuration list")
 // directory has changed. Only one agent may call it at a time.
 func Plugin(source, dir string) (changed bool, err error) {
 	content, err := os.ReadFile(source)
-	if err != nil {
-		return false, fmt.Errorf("install the CNI plugin: %w", err)
+	if err == nil {
+		changed, err = replace(dir, PluginName, content, 0o755)
 	}
-	changed, err = replace(dir, PluginName, content, 0o755)
 	if err != nil {
 		return false, fmt.Errorf("install the CNI plugin: %w", err)
 	}

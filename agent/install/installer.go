@@ -145,20 +145,13 @@ func First(dir string) (string, error) {
 	return filepath.Base(slices.Min(files)), nil
 }
 
-// before returns the network configuration that the runtime uses instead of name, since its name comes
-// first. It is empty if there is none.
-func before(dir, name string) (string, error) {
-	first, err := First(dir)
-	if first >= name {
-		first = ""
-	}
-	return first, err
-}
-
 // tellFirst reports each configuration that comes before the agent's own. That may be wanted: then
 // Fenceline serves the networks that Multus adds.
 func (i *Installer) tellFirst(list *kept) {
-	other, err := before(i.ConfDir, filepath.Base(list.path))
+	other, err := First(i.ConfDir)
+	if other >= filepath.Base(list.path) {
+		other = ""
+	}
 	if err != nil || other == list.first {
 		return // an unreadable directory is reported by the installation
 	}

@@ -3,6 +3,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,10 +109,7 @@ func (i Inquiry) poll(ctx context.Context) (journal.Identity, error) {
 		return false, nil
 	})
 	if err != nil {
-		if last == nil {
-			last = err
-		}
-		return journal.Identity{}, fmt.Errorf("find the identity of node %s: %w", i.Node, last)
+		return journal.Identity{}, fmt.Errorf("find the identity of node %s: %w", i.Node, cmp.Or(last, err))
 	}
 	if err := i.Memory.Put(id); err != nil {
 		i.Log.Error(err, "the node's identity could not be stored; the next start needs the API server")
