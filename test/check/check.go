@@ -5,6 +5,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fenceline/fenceline/test/await"
 )
 
 // pause is the time between two looks at a condition.
@@ -101,22 +104,7 @@ func SameBy(t testing.TB, by cmp.Options, got, want any, format string, args ...
 // condition's last error.
 func Eventually(t testing.TB, limit time.Duration, what string, condition func() error) {
 	t.Helper()
-	deadline := time.After(limit)
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("wait for %s: the test has ended: %v", what, err)
-		case <-deadline:
-			t.Fatalf("wait for %s: not within %s: %v", what, limit, err)
-		case <-ticker.C:
-		}
-	}
+	OK(t, await.Until(t.Context(), limit, pause, what, func(context.Context) error { return condition() }))
 }
 
 // Becomes is Eventually for a condition without an error of its own.

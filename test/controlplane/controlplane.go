@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/process"
 )
 
@@ -170,26 +171,19 @@ func (p *ControlPlane) waitReady(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	err = await.Until(ctx, readyLimit, 50*time.Millisecond, "the API server", func(ctx context.Context) error {
 		err := ready(ctx, client.Discovery().RESTClient())
-		if err == nil {
-			return nil
-		}
 		for _, name := range []string{etcd, apiServer} {
-			if !p.running[name].Alive() {
-				return fmt.Errorf("%s has ended: %s", name, p.lastLog(name))
+			if err != nil && !p.running[name].Alive() {
+				return await.Never(fmt.Errorf("%s has ended: %s", name, p.lastLog(name)))
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the API server: %w (%s)", err, p.lastLog(apiServer))
-		case <-tick.C:
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w (%s)", err, p.lastLog(apiServer))
 	}
+	return nil
 }
 
 // ready asks whether the API server is ready, and whether it has made the

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fenceline/fenceline/test/await"
 )
 
 // hierarchy is one cgroup tree of this machine. Version 1 has one for each
@@ -128,14 +130,10 @@ func removeCgroup(ctx context.Context, name string) error {
 // removeTree removes directories from the leaves up; a group stays busy for a
 // moment after its last process has ended.
 func removeTree(ctx context.Context, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return await.Until(ctx, 10*time.Second, 20*time.Millisecond, "the end of its processes", func(context.Context) error {
 		dirs, err := directories(dir)
 		if err != nil {
-			return err
+			return await.Never(err)
 		}
 		var last error
 		for _, d := range slices.Backward(dirs) {
@@ -143,15 +141,8 @@ func removeTree(ctx context.Context, dir string) error {
 				last = err
 			}
 		}
-		if last == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return last
-		case <-tick.C:
-		}
-	}
+		return last
+	})
 }
 
 // directories lists dir and all directories below it, parents first. It is

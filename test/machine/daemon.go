@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fenceline/fenceline/test/await"
 )
 
 // daemon is a program of a node that tests may end and start again.
@@ -118,21 +120,13 @@ func (d daemon) start() error {
 
 // awaitSocket waits until the daemon accepts connections.
 func (d daemon) awaitSocket() error {
-	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return await.Until(context.Background(), bootLimit, 20*time.Millisecond, "its socket", func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
-		if err == nil {
-			return conn.Close()
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for its socket: %w", err)
-		case <-tick.C:
-		}
-	}
+		return conn.Close()
+	})
 }
 
 // lookPath finds the program in the PATH of env, of which the last entry counts.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/fenceline/fenceline/test/await"
 )
 
 // freezer is the file that freezes a cgroup with all below it. A frozen process
@@ -38,24 +40,16 @@ func (f freezer) write(ctx context.Context, frozen bool) error {
 
 // wait returns when all processes have reached the state.
 func (f freezer) wait(ctx context.Context, frozen bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return await.Until(ctx, 10*time.Second, 5*time.Millisecond, "cgroup "+f.dir, func(context.Context) error {
 		is, err := f.frozen()
 		if err != nil {
-			return err
+			return await.Never(err)
 		}
-		if is == frozen {
-			return nil
+		if is != frozen {
+			return fmt.Errorf("frozen: %t, want %t", is, frozen)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s is frozen=%v: %w", f.dir, frozen, ctx.Err())
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }
 
 func (f freezer) frozen() (bool, error) {

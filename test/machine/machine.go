@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/process"
 )
@@ -84,24 +85,14 @@ func Open(dir string, init process.Process, program string) (*Machine, error) {
 
 // WaitBooted returns when the node's daemons have been started.
 func (m *Machine) WaitBooted(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, bootLimit)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := os.Stat(m.Config.bootedFile()); err == nil {
-			return nil
-		}
-		if !m.Init.Alive() {
+	return await.Until(ctx, bootLimit, 50*time.Millisecond, "the daemons of node "+m.Config.Name, func(context.Context) error {
+		_, err := os.Stat(m.Config.bootedFile())
+		if err != nil && !m.Init.Alive() {
 			log, err := os.ReadFile(m.log("init"))
-			return errors.Join(fmt.Errorf("node %s has ended: %s", m.Config.Name, log), err)
+			return await.Never(errors.Join(fmt.Errorf("it has ended: %s", log), err))
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the daemons of node %s: %w", m.Config.Name, ctx.Err())
-		case <-tick.C:
-		}
-	}
+		return err
+	})
 }
 
 // Command returns a command that will run inside the node.

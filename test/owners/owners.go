@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+
+	"github.com/fenceline/fenceline/test/await"
 )
 
 // servedLimit is how long a custom resource may take to be served.
@@ -79,21 +81,15 @@ func Install(ctx context.Context, config *rest.Config, all ...*apiextensionsv1.C
 			return fmt.Errorf("install custom resource %s: %w", crd.Name, err)
 		}
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	for _, crd := range all {
 		for _, version := range crd.Spec.Versions {
 			path := fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, version.Name, crd.Spec.Names.Plural)
-			for {
+			err := await.Until(ctx, servedLimit, 20*time.Millisecond, path, func(ctx context.Context) error {
 				_, err := client.ApiextensionsV1().RESTClient().Get().AbsPath(path).Param("limit", "1").DoRaw(ctx)
-				if err == nil {
-					break
-				}
-				select {
-				case <-ctx.Done():
-					return fmt.Errorf("wait until %s is served: %w", path, err)
-				case <-tick.C:
-				}
+				return err
+			})
+			if err != nil {
+				return err
 			}
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/fenceline/fenceline/test/await"
 )
 
 // Process identifies one process by PID and start time: the kernel may give a PID alone to another
@@ -108,16 +110,10 @@ func (p Process) Kill(ctx context.Context) error {
 }
 
 func (p Process) waitGone(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for p.Alive() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the end of %s (%d): %w", p.Name, p.PID, ctx.Err())
-		case <-tick.C:
+	return await.Until(ctx, limit, 10*time.Millisecond, "the end of "+p.Name, func(context.Context) error {
+		if p.Alive() {
+			return fmt.Errorf("process %d lives", p.PID)
 		}
-	}
-	return nil
+		return nil
+	})
 }
