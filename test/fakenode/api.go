@@ -70,6 +70,11 @@ func (m *API) Get(_ context.Context, name types.NamespacedName, into client.Obje
 	if err := m.enter("get", into, name.Name); err != nil {
 		return err
 	}
+	return m.find(name, into)
+}
+
+// find needs mu.
+func (m *API) find(name types.NamespacedName, into client.Object) error {
 	found, ok := m.Objects[KeyFor(into, name)]
 	if !ok {
 		return apierrors.NewNotFound(schema.GroupResource{}, name.Name)
@@ -98,18 +103,12 @@ type cache struct {
 }
 
 func (c cache) Get(ctx context.Context, name types.NamespacedName, into client.Object, opts ...client.GetOption) error {
-	pod, ok := into.(*corev1.Pod)
-	if !ok {
+	if _, ok := into.(*corev1.Pod); !ok {
 		return c.Reader.Get(ctx, name, into, opts...)
 	}
 	c.api.mu.Lock()
 	defer c.api.mu.Unlock()
-	found, ok := c.api.Objects[KeyFor(into, name)]
-	if !ok {
-		return apierrors.NewNotFound(schema.GroupResource{}, name.Name)
-	}
-	found.(*corev1.Pod).DeepCopyInto(pod)
-	return nil
+	return c.api.find(name, into)
 }
 
 func (m *API) List(_ context.Context, into client.ObjectList, opts ...client.ListOption) error {

@@ -28,6 +28,14 @@ type Death struct {
 	Did []string
 }
 
+// do does an effect, if the agent still lives.
+func (d *Death) do(what string, effect func() error) error {
+	if err := d.step(what); err != nil {
+		return err
+	}
+	return effect()
+}
+
 func (d *Death) step(what string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,64 +67,37 @@ type (
 )
 
 func (m mortalJournal) Put(e journal.Entry) error {
-	if err := m.step("journal " + string(e.Phase)); err != nil {
-		return err
-	}
-	return m.Journal.Put(e)
+	return m.do("journal "+string(e.Phase), func() error { return m.Journal.Put(e) })
 }
 
 func (m mortalJournal) Remove(containerID, ifname string) error {
-	if err := m.step("journal Remove"); err != nil {
-		return err
-	}
-	return m.Journal.Remove(containerID, ifname)
+	return m.do("journal Remove", func() error { return m.Journal.Remove(containerID, ifname) })
 }
 
 func (m mortalKernel) StageGuard(g bpf.Guard) error {
-	if err := m.step("guard"); err != nil {
-		return err
-	}
-	return m.Kernel.StageGuard(g)
+	return m.do("guard", func() error { return m.Kernel.StageGuard(g) })
 }
 
 func (m mortalKernel) KillSlot(slot uint32) error {
-	if err := m.step("kill"); err != nil {
-		return err
-	}
-	return m.Kernel.KillSlot(slot)
+	return m.do("kill", func() error { return m.Kernel.KillSlot(slot) })
 }
 
 func (m mortalKernel) InstallLease(key bpf.Key, l bpf.Lease) error {
-	if err := m.step("install " + key.Addr.String()); err != nil {
-		return err
-	}
-	return m.Kernel.InstallLease(key, l)
+	return m.do("install "+key.Addr.String(), func() error { return m.Kernel.InstallLease(key, l) })
 }
 
 func (m mortalKernel) RemoveLease(key bpf.Key) error {
-	if err := m.step("uninstall " + key.Addr.String()); err != nil {
-		return err
-	}
-	return m.Kernel.RemoveLease(key)
+	return m.do("uninstall "+key.Addr.String(), func() error { return m.Kernel.RemoveLease(key) })
 }
 
 func (m mortalAPI) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	if err := m.step("create " + o.GetName()); err != nil {
-		return err
-	}
-	return m.API.Create(ctx, o, opts...)
+	return m.do("create "+o.GetName(), func() error { return m.API.Create(ctx, o, opts...) })
 }
 
 func (m mortalAPI) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	if err := m.step("update " + o.GetName()); err != nil {
-		return err
-	}
-	return m.API.Update(ctx, o, opts...)
+	return m.do("update "+o.GetName(), func() error { return m.API.Update(ctx, o, opts...) })
 }
 
 func (m mortalAPI) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	if err := m.step("delete " + o.GetName()); err != nil {
-		return err
-	}
-	return m.API.Delete(ctx, o, opts...)
+	return m.do("delete "+o.GetName(), func() error { return m.API.Delete(ctx, o, opts...) })
 }

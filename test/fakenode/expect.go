@@ -51,15 +51,7 @@ func (r *Node) Speaks(request agentapi.AddRequest, addr string) bool {
 // Eventually waits for a condition.
 func (r *Node) Eventually(what string, ok func() bool) {
 	r.T.Helper()
-	deadline := time.Now().Add(time.Minute)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			r.T.Fatalf("not within a minute: %s", what)
-		}
-		<-tick.C
-	}
+	check.Becomes(r.T, time.Minute, what, ok)
 }
 
 func (r *Node) Calls(verb string) int {

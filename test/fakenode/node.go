@@ -118,7 +118,10 @@ func New(t *testing.T, pools ...*v1alpha1.IPPool) *Node {
 func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool) *Node {
 	t.Helper()
 	k := NewKernel()
-	r := &Node{T: t, Dir: t.TempDir(), API: NewAPI(), Kernel: k, Wire: NewWire(k), Warm: NewWarm(), Life: ThisSession, ServicesAnswered: make(chan struct{}), machine: machine}
+	r := &Node{
+		T: t, Dir: t.TempDir(), API: NewAPI(), Kernel: k, Wire: NewWire(k), Warm: NewWarm(), Life: ThisSession,
+		ServicesAnswered: make(chan struct{}), machine: machine, set: map[string]net.HardwareAddr{}, removed: map[string]bool{},
+	}
 	close(r.ServicesAnswered)
 	r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	r.API.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ThisNode}})
@@ -335,9 +338,6 @@ func (noMetrics) Waited(time.Duration, bool)      {}
 func (r *Node) SetMAC(netns string, mac net.HardwareAddr) {
 	r.macs.Lock()
 	defer r.macs.Unlock()
-	if r.set == nil {
-		r.set = map[string]net.HardwareAddr{}
-	}
 	r.set[netns] = mac
 }
 
@@ -357,9 +357,6 @@ func (l links) SetDown(netns, _ string) error {
 func (r *Node) setRemoved(netns string, removed bool) {
 	r.macs.Lock()
 	defer r.macs.Unlock()
-	if r.removed == nil {
-		r.removed = map[string]bool{}
-	}
 	r.removed[netns] = removed
 }
 
@@ -424,13 +421,10 @@ func Del(r agentapi.AddRequest) agentapi.DelRequest {
 	return agentapi.DelRequest{Attachment: r.Attachment}
 }
 
-// add expects an ADD to succeed and returns its addresses.
+// MustAdd expects an ADD to succeed and returns its addresses.
 func (r *Node) MustAdd(request agentapi.AddRequest) []string {
 	r.T.Helper()
-	answer, err := r.Add(r.T.Context(), request)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	answer := check.Value(r.Add(r.T.Context(), request))(r.T)
 	var got []string
 	for _, ip := range answer.IPs {
 		got = append(got, ip.Address.Addr().String())
@@ -473,9 +467,7 @@ func (r *Node) SandboxDies(request agentapi.AddRequest) {
 func (r *Node) End(request agentapi.AddRequest) {
 	r.T.Helper()
 	r.Kernel.Unplug(request.NetNS, request.Interface)
-	if err := r.Guards.Sweep(); err != nil {
-		r.T.Fatal(err)
-	}
+	check.OK(r.T, r.Guards.Sweep())
 }
 
 func Key(addr string) bpf.Key {
