@@ -111,18 +111,11 @@ func (n *Namespace) AddMacvlan(parent string, mac net.HardwareAddr, pod *Namespa
 
 // Replug moves a port of the namespace to another of its bridges.
 func (n *Namespace) Replug(port, bridge string) error {
-	link, err := n.link(port)
-	if err != nil {
-		return err
-	}
 	br, err := n.link(bridge)
 	if err != nil {
 		return err
 	}
-	if err := n.links.LinkSetMaster(link, br); err != nil {
-		return fmt.Errorf("plug %s of %s into %s: %w", port, n.Name, bridge, err)
-	}
-	return nil
+	return n.change("plug into "+bridge, port, func(link netlink.Link) error { return n.links.LinkSetMaster(link, br) })
 }
 
 // SetUp raises or cuts a link of the namespace.
@@ -130,14 +123,7 @@ func (n *Namespace) SetUp(name string, up bool) error {
 	if up {
 		return n.up(name)
 	}
-	link, err := n.link(name)
-	if err != nil {
-		return err
-	}
-	if err := n.links.LinkSetDown(link); err != nil {
-		return fmt.Errorf("set %s in %s down: %w", name, n.Name, err)
-	}
-	return nil
+	return n.change("set down", name, n.links.LinkSetDown)
 }
 
 // AddAddr gives the interface an address with its prefix length. An IPv6 address
@@ -148,7 +134,7 @@ func (n *Namespace) AddAddr(name string, addr netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	a := &netlink.Addr{IPNet: &net.IPNet{IP: addr.Addr().AsSlice(), Mask: net.CIDRMask(addr.Bits(), addr.Addr().BitLen())}}
+	a := &netlink.Addr{IPNet: ipNet(addr)}
 	if addr.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
@@ -164,16 +150,10 @@ func (n *Namespace) AddAddr(name string, addr netip.Prefix) error {
 // AddDefaultRoute sends everything that has no other route out of the
 // interface, as to a neighbour.
 func (n *Namespace) AddDefaultRoute(name string) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
-	}
-	all := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
-	route := &netlink.Route{Dst: all, LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK}
-	if err := n.links.RouteReplace(route); err != nil {
-		return fmt.Errorf("add a default route by %s in %s: %w", name, n.Name, err)
-	}
-	return nil
+	return n.change("add a default route by", name, func(link netlink.Link) error {
+		all := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+		return n.links.RouteReplace(&netlink.Route{Dst: all, LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK})
+	})
 }
 
 // AddRoute sends what is for dst by the router via, which must be a neighbour. An invalid dst stands
@@ -182,11 +162,7 @@ func (n *Namespace) AddRoute(dst netip.Prefix, via netip.Addr) error {
 	if !dst.IsValid() {
 		dst = netip.PrefixFrom(via, 0).Masked()
 	}
-	route := &netlink.Route{
-		Dst: ipNet(dst),
-		Gw:  via.AsSlice(),
-	}
-	if err := n.links.RouteReplace(route); err != nil {
+	if err := n.links.RouteReplace(&netlink.Route{Dst: ipNet(dst), Gw: via.AsSlice()}); err != nil {
 		return fmt.Errorf("add a route to %s by %s in %s: %w", dst, via, n.Name, err)
 	}
 	return nil
@@ -253,13 +229,16 @@ func (n *Namespace) link(name string) (netlink.Link, error) {
 	return link, nil
 }
 
-func (n *Namespace) up(name string) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
+func (n *Namespace) up(name string) error { return n.change("set up", name, n.links.LinkSetUp) }
+
+// change does something to an interface. what says that in an error.
+func (n *Namespace) change(what, name string, do func(netlink.Link) error) error {
+	link, err := n.links.LinkByName(name)
+	if err == nil {
+		err = do(link)
 	}
-	if err := n.links.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s in %s up: %w", name, n.Name, err)
+	if err != nil {
+		return fmt.Errorf("%s %s in %s: %w", what, name, n.Name, err)
 	}
 	return nil
 }
@@ -267,14 +246,7 @@ func (n *Namespace) up(name string) error {
 // SetIsolated makes a port of a bridge an isolated one, or an ordinary one
 // again: no frame passes between two isolated ports.
 func (n *Namespace) SetIsolated(port string, isolated bool) error {
-	link, err := n.link(port)
-	if err != nil {
-		return err
-	}
-	if err := n.links.LinkSetIsolated(link, isolated); err != nil {
-		return fmt.Errorf("set port %s in %s isolated=%t: %w", port, n.Name, isolated, err)
-	}
-	return nil
+	return n.change(fmt.Sprintf("set isolated=%t", isolated), port, func(link netlink.Link) error { return n.links.LinkSetIsolated(link, isolated) })
 }
 
 // refusal is the priority of the rules of Refuse. They stand before the table main.
