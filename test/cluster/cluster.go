@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -14,8 +15,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fenceline/fenceline/test/controlplane"
-	"github.com/fenceline/fenceline/test/machine"
 	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -36,21 +38,17 @@ type Cluster struct {
 // Open returns the cluster with that prefix that another process has started.
 func Open(prefix string) (*Cluster, error) {
 	c, err := load(prefix)
+	if err == nil {
+		c.wires, err = openWires(c.Options)
+	}
+	if err == nil {
+		err = c.attach()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
 	}
-	if c.wires, err = openWires(c.Options); err != nil {
-		return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
-	}
-	if c.controlPlane, err = controlplane.Open(c.controlPlaneConfig()); err != nil {
-		return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
-	}
-	for n := 1; n <= c.Options.Nodes; n++ {
-		m, err := machine.Open(c.nodeDir(n), c.state.Nodes[n-1], c.machineProgram())
-		if err != nil {
-			return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
-		}
-		c.nodes = append(c.nodes, &Node{Machine: m, cluster: c, number: n, ns: c.wires.nodes[n-1]})
+	for i, n := range c.nodes {
+		n.ns = c.wires.nodes[i]
 	}
 	return c, nil
 }
@@ -86,12 +84,29 @@ func (c *Cluster) NodeByName(name string) (*Node, error) {
 
 // Import imports an image tarball on every node.
 func (c *Cluster) Import(ctx context.Context, tarball string) error {
+	return c.onEachNode(func(n *Node) error { return n.Import(ctx, tarball) })
+}
+
+// onEachNode does the same on all nodes at the same time.
+func (c *Cluster) onEachNode(do func(*Node) error) error {
+	var group errgroup.Group
 	for _, n := range c.nodes {
-		if err := n.Import(ctx, tarball); err != nil {
-			return err
-		}
+		group.Go(func() error { return do(n) })
 	}
-	return nil
+	return group.Wait()
+}
+
+// thirdParty returns the directory of a component, which it builds if it is missing.
+func (c *Cluster) thirdParty(ctx context.Context, component string) (string, error) {
+	progress := c.Options.Progress
+	if progress == nil {
+		progress = io.Discard // a cluster that another process has started
+	}
+	builder, err := thirdparty.NewBuilder(progress)
+	if err != nil {
+		return "", err
+	}
+	return builder.Dir(ctx, component)
 }
 
 // StopAPIServer ends kube-apiserver. All other components keep running.
@@ -137,7 +152,7 @@ func (c *Cluster) controlPlaneConfig() controlplane.Config {
 		Address:       c.Options.address(controlPlaneHost), Port: apiServerPort,
 		EtcdClientPort: etcdClientPort, EtcdPeerPort: etcdPeerPort,
 		Services: c.Options.services(), PodsAreRouted: len(c.Options.Gateways) > 0,
-		NodeMonitorGrace: c.Options.NodeMonitorGrace, Toleration: c.Options.Toleration,
+		NodeMonitorGrace: nodeMonitorGrace, Toleration: toleration,
 	}
 }
 

@@ -6,12 +6,10 @@ import (
 	"context"
 	_ "embed" // the manifest
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"path/filepath"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -26,46 +24,22 @@ const dnsHost = 10
 // InstallDNS installs CoreDNS in kube-system, built from its module. Its pods are Ready once they have
 // addresses, their nodes' probes reach them, and they reach the API server.
 func (c *Cluster) InstallDNS(ctx context.Context) error {
-	err := c.importDNS(ctx)
+	dir, err := c.thirdParty(ctx, thirdparty.CoreDNS)
+	if err != nil {
+		return fmt.Errorf("install CoreDNS: %w", err)
+	}
+	tarball, err := images.DNS(dir).Build(ctx, filepath.Join(c.dir, "images"))
+	if err != nil {
+		return fmt.Errorf("install CoreDNS: %w", err)
+	}
+	manifest, err := c.dnsObjects()
 	if err == nil {
-		err = c.applyDNS(ctx)
+		err = errors.Join(c.Import(ctx, tarball), c.Apply(ctx, manifest))
 	}
 	if err != nil {
 		return fmt.Errorf("install CoreDNS: %w", err)
 	}
 	return nil
-}
-
-func (c *Cluster) importDNS(ctx context.Context) error {
-	progress := c.Options.Progress
-	if progress == nil {
-		progress = io.Discard // a cluster that another process has started
-	}
-	builder, err := thirdparty.NewBuilder(progress)
-	if err != nil {
-		return err
-	}
-	dir, err := builder.Dir(ctx, thirdparty.CoreDNS)
-	if err != nil {
-		return err
-	}
-	tarball, err := images.DNS(dir).Build(ctx, filepath.Join(c.dir, "images"))
-	if err != nil {
-		return err
-	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	for _, n := range c.nodes {
-		group.Go(func() error { return n.Import(groupCtx, tarball) })
-	}
-	return group.Wait()
-}
-
-func (c *Cluster) applyDNS(ctx context.Context) error {
-	manifest, err := c.dnsObjects()
-	if err != nil {
-		return err
-	}
-	return c.Apply(ctx, manifest)
 }
 
 // RemoveDNS undoes InstallDNS, and returns when the pods are gone. The image stays on the nodes.

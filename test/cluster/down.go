@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/machine"
 )
@@ -62,11 +60,7 @@ func (c *Cluster) attach() error {
 
 // stop ends all processes of the cluster and removes its namespaces, mounts and cgroups. Files stay.
 func (c *Cluster) stop(ctx context.Context) error {
-	var group errgroup.Group
-	for _, n := range c.nodes {
-		group.Go(func() error { return n.Machine.PowerOff(ctx) })
-	}
-	errs := []error{group.Wait()}
+	errs := []error{c.onEachNode(func(n *Node) error { return n.Machine.PowerOff(ctx) })}
 	if c.controlPlane != nil {
 		errs = append(errs, c.controlPlane.Stop(ctx))
 	}

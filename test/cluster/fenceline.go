@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -20,21 +18,13 @@ const FencelineNamespace = "fenceline-system"
 // InstallFenceline builds Fenceline's images and `kubectl fenceline`, imports the images on every node, and
 // installs or upgrades the chart as its README says. Values are arguments of helm's --set.
 func (c *Cluster) InstallFenceline(ctx context.Context, version string, values ...string) error {
-	root, err := thirdparty.Root()
-	if err != nil {
-		return err
-	}
 	for _, recipe := range images.Product(version) {
 		c.progress("building %s", recipe.Name)
 		tarball, err := recipe.Build(ctx, filepath.Join(c.dir, "images"))
 		if err != nil {
 			return err
 		}
-		group, groupCtx := errgroup.WithContext(ctx)
-		for _, n := range c.nodes {
-			group.Go(func() error { return n.Import(groupCtx, tarball) })
-		}
-		if err := group.Wait(); err != nil {
+		if err := c.Import(ctx, tarball); err != nil {
 			return err
 		}
 	}
@@ -45,31 +35,27 @@ func (c *Cluster) InstallFenceline(ctx context.Context, version string, values .
 	if err := programs.Build(ctx, "cli", filepath.Join(c.commandDir(), "kubectl-fenceline")); err != nil {
 		return err
 	}
-	return c.installChart(ctx, root, version, values...)
+	return c.InstallChart(ctx, version, values...)
 }
 
 // RetagFenceline upgrades Fenceline to another version of the same images, in seconds: it builds
 // nothing. The images of images.DefaultVersion must be on the nodes.
 func (c *Cluster) RetagFenceline(ctx context.Context, version string, values ...string) error {
+	retagged := images.Product(version)
+	for i, recipe := range images.Product(images.DefaultVersion) {
+		if err := c.onEachNode(func(n *Node) error { return n.Tag(ctx, recipe.Name, retagged[i].Name) }); err != nil {
+			return err
+		}
+	}
+	return c.InstallChart(ctx, version, values...)
+}
+
+// InstallChart installs or upgrades the chart. The images of that version must be on the nodes.
+func (c *Cluster) InstallChart(ctx context.Context, version string, values ...string) error {
 	root, err := thirdparty.Root()
 	if err != nil {
 		return err
 	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	retagged := images.Product(version)
-	for i, recipe := range images.Product(images.DefaultVersion) {
-		for _, n := range c.nodes {
-			group.Go(func() error { return n.Tag(groupCtx, recipe.Name, retagged[i].Name) })
-		}
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	return c.installChart(ctx, root, version, values...)
-}
-
-// installChart installs or upgrades the chart.
-func (c *Cluster) installChart(ctx context.Context, root, version string, values ...string) error {
 	c.progress("installing the chart")
 	args := []string{
 		"upgrade", "--install", "fenceline", filepath.Join(root, "charts", "fenceline"),
@@ -81,6 +67,6 @@ func (c *Cluster) installChart(ctx context.Context, root, version string, values
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}
-	_, err := c.Helm(ctx, args...)
+	_, err = c.Helm(ctx, args...)
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -89,21 +90,9 @@ func (c *Cluster) waitUsable(ctx context.Context, ready bool) error {
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, usableLimit)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := c.usable(ctx, client, ready)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the nodes: %w", err)
-		case <-tick.C:
-		}
-	}
+	return await.Until(ctx, usableLimit, 100*time.Millisecond, "the nodes", func(ctx context.Context) error {
+		return c.usable(ctx, client, ready)
+	})
 }
 
 // usable returns an error that names one thing that is missing.

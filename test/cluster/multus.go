@@ -9,15 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -95,7 +94,7 @@ func (c *Cluster) applyMultus(ctx context.Context) error {
 
 // installThin returns when the runtime of each node uses the plugin.
 func (c *Cluster) installThin(ctx context.Context, m Multus) error {
-	binaries, err := c.multusBinaries(ctx)
+	binaries, err := c.thirdParty(ctx, thirdparty.Multus)
 	if err != nil {
 		return err
 	}
@@ -120,7 +119,7 @@ func (c *Cluster) installThin(ctx context.Context, m Multus) error {
 // notices that at once. The first network by the name of its file becomes that of eth0. The version of
 // the configuration is the default one, 0.3.1: a runtime with 1.1.0 asks for STATUS, which fails (4.2.3).
 func (c *Cluster) installThick(ctx context.Context) error {
-	binaries, err := c.multusBinaries(ctx)
+	binaries, err := c.thirdParty(ctx, thirdparty.Multus)
 	if err != nil {
 		return err
 	}
@@ -142,28 +141,6 @@ func (c *Cluster) installThick(ctx context.Context) error {
 }
 
 func thickObjects() string { return fmt.Sprintf(thickManifest, images.MultusDaemonImage, multusLog) }
-
-// multusBinaries returns the directory of the programs of Multus.
-func (c *Cluster) multusBinaries(ctx context.Context) (string, error) {
-	progress := c.Options.Progress
-	if progress == nil {
-		progress = io.Discard // a cluster that another process has started
-	}
-	builder, err := thirdparty.NewBuilder(progress)
-	if err != nil {
-		return "", err
-	}
-	return builder.Dir(ctx, thirdparty.Multus)
-}
-
-// onEachNode does the same on all nodes at the same time.
-func (c *Cluster) onEachNode(do func(*Node) error) error {
-	var group errgroup.Group
-	for _, n := range c.nodes {
-		group.Go(func() error { return do(n) })
-	}
-	return group.Wait()
-}
 
 // RemoveMultus undoes InstallMultus, as far as that has come, and returns when the daemons have ended.
 // Pods must have no interfaces of Multus any more.
@@ -245,21 +222,11 @@ func (n *Node) installMultus(ctx context.Context, plugin string, access, config 
 
 // waitForMultus returns when the log of the plugin has a line that matches.
 func (n *Node) waitForMultus(ctx context.Context, line string) error {
-	ctx, cancel := context.WithTimeout(ctx, statusLimit)
-	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	what := "the runtime of " + n.Name() + " to use Multus"
+	return await.Until(ctx, statusLimit, 200*time.Millisecond, what, func(ctx context.Context) error {
 		_, err := n.Exec(ctx, "grep", "--quiet", line, multusLog)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the runtime of %s to use Multus: %w", n.Name(), err)
-		case <-tick.C:
-		}
-	}
+		return err
+	})
 }
 
 // write makes a file in the node, with its directory, all at once.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"syscall"
 
 	"github.com/fenceline/fenceline/test/machine"
 	"github.com/fenceline/fenceline/test/network"
@@ -66,21 +65,6 @@ func (n *Node) CutUnderlay() error { return n.setPort(underlayPort(n.Name()), fa
 func (n *Node) HealUnderlay() error { return n.setPort(underlayPort(n.Name()), true) }
 
 func (n *Node) setPort(port string, up bool) error { return n.cluster.wires.sw.SetUp(port, up) }
-
-// Signal sends the signal to every process of the node whose program has that
-// name, in containers too, and returns how many there were.
-func (n *Node) Signal(name string, sig syscall.Signal) (int, error) {
-	procs, err := n.Processes(name)
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range procs {
-		if err := p.Signal(sig); err != nil {
-			return 0, err
-		}
-	}
-	return len(procs), nil
-}
 
 // Kill kills every process of the node whose program has that name and returns
 // when they are gone. It is an error if there is none.

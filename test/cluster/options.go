@@ -29,6 +29,13 @@ import (
 // DefaultPrefix names the cluster of `make cluster-up`.
 const DefaultPrefix = "fl"
 
+const (
+	// nodeMonitorGrace is how long a node may be silent before it is NotReady: four renewals of its Lease.
+	nodeMonitorGrace = 8 * time.Second
+	// toleration is how long pods stay on such a node before they are deleted.
+	toleration = 2 * time.Second
+)
+
 // Options describe a cluster. The zero value of a field means its default.
 type Options struct {
 	// Prefix begins the names of all namespaces, cgroups and links; at most six
@@ -69,12 +76,6 @@ type Options struct {
 	// Images are tarballs that every node imports before its kubelet starts;
 	// those of the tests (package images) are always there.
 	Images []string
-	// NodeMonitorGrace is how long a node may be silent before it is NotReady,
-	// at least 4 s. Default 8 s.
-	NodeMonitorGrace time.Duration
-	// Toleration is how long pods stay on such a node before they are deleted.
-	// Whole seconds. Default 2 s.
-	Toleration time.Duration
 	// Progress receives a line for each step. Default: none.
 	Progress io.Writer `json:"-"`
 }
@@ -101,15 +102,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if !o.Management.Addr().Is4() || o.Management.Bits() != 24 {
 		return o, fmt.Errorf("management network %s is no IPv4 /24", o.Management)
-	}
-	if o.NodeMonitorGrace == 0 {
-		o.NodeMonitorGrace = 8 * time.Second
-	}
-	if o.NodeMonitorGrace < 4*time.Second {
-		return o, fmt.Errorf("node monitor grace %s is less than four renewals of a Lease", o.NodeMonitorGrace)
-	}
-	if o.Toleration == 0 {
-		o.Toleration = 2 * time.Second
 	}
 	if o.KubeProxy != "" && o.KubeProxy != Nftables && o.KubeProxy != IPTables {
 		return o, fmt.Errorf("kube-proxy has no mode %q", o.KubeProxy)

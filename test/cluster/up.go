@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/fenceline/fenceline/test/controlplane"
@@ -81,11 +80,7 @@ func (c *Cluster) up(ctx context.Context) error {
 			return err
 		}
 	}
-	var group errgroup.Group
-	for _, n := range c.nodes {
-		group.Go(func() error { return n.WaitBooted(ctx) })
-	}
-	if err := group.Wait(); err != nil {
+	if err := c.onEachNode(func(n *Node) error { return n.WaitBooted(ctx) }); err != nil {
 		return err
 	}
 	c.progress("waiting for %d nodes", c.Options.Nodes)
@@ -103,12 +98,9 @@ func containerd() string {
 
 // prepare builds all binaries and images of the cluster.
 func (c *Cluster) prepare(ctx context.Context) error {
-	builder, err := thirdparty.NewBuilder(c.Options.Progress)
-	if err != nil {
-		return err
-	}
+	var err error
 	for _, name := range []string{thirdparty.Kubernetes, thirdparty.Etcd, containerd(), thirdparty.CNIPlugins, thirdparty.Helm} {
-		if c.state.Binaries[name], err = builder.Dir(ctx, name); err != nil {
+		if c.state.Binaries[name], err = c.thirdParty(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -160,7 +152,7 @@ func (c *Cluster) nodeConfig(n int, keys *controlplane.Keys) (machine.Config, er
 		PauseImage: images.PauseImage, Images: c.state.Options.Images,
 		Kubelet: kubelet, Authority: keys.Authority(), ServingCert: serving.Cert, ServingKey: serving.Key,
 		// kubelet renews after a quarter of this: twice the grace must pass in silence.
-		LeaseDuration: c.Options.NodeMonitorGrace,
+		LeaseDuration: nodeMonitorGrace,
 		ProxyMode:     c.Options.KubeProxy, ClusterDNS: c.Options.nameServers(),
 	}
 	if c.Options.CNIConfig != nil {

@@ -188,25 +188,6 @@ func cutWires(o Options) error {
 	return errors.Join(errs...)
 }
 
-// SplitUnderlay stops all frames between nodes: each node is alone on the underlay with the foreign
-// hosts, and keeps its carrier. The capture still sees all frames that nodes send.
-func (c *Cluster) SplitUnderlay() error { return c.isolate(true) }
-
-// JoinUnderlay undoes SplitUnderlay, SplitOff and LoseFrames.
-func (c *Cluster) JoinUnderlay(ctx context.Context) error {
-	return errors.Join(c.filter(ctx), c.isolate(false))
-}
-
-// isolate makes the ports of all nodes isolated ones: the bridge forwards
-// nothing between two of these.
-func (c *Cluster) isolate(isolated bool) error {
-	var errs []error
-	for _, n := range c.nodes {
-		errs = append(errs, c.wires.sw.SetIsolated(underlayPort(n.Name()), isolated))
-	}
-	return errors.Join(errs...)
-}
-
 // filterTable is the table of packet filters in the switch's namespace that break the underlay.
 const filterTable = "bridge underlay"
 
@@ -216,6 +197,9 @@ func (c *Cluster) SplitOff(ctx context.Context, n *Node) error {
 	port := underlayPort(n.Name())
 	return c.filter(ctx, fmt.Sprintf("iifname %q drop", port), fmt.Sprintf("oifname %q drop", port))
 }
+
+// JoinUnderlay undoes SplitOff and LoseFrames.
+func (c *Cluster) JoinUnderlay(ctx context.Context) error { return c.filter(ctx) }
 
 // LoseFrames drops a percentage of the frames on the underlay cables of nodes, in both directions.
 // JoinUnderlay undoes it.
