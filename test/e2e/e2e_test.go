@@ -38,8 +38,8 @@ const (
 	tail = 3000
 )
 
-// TestScenarios plays them in the order of the story, each on the cluster that
-// is ready for one: it leaves the cluster as it found it.
+// TestScenarios plays them in the order of the story, each on the cluster that is ready for one: it
+// leaves the cluster as it found it. Meanwhile a cluster without IPv4 has its turn.
 func TestScenarios(t *testing.T) {
 	all := slices.DeleteFunc(scenario.All(), func(s scenario.Scenario) bool { return s.ByHand })
 	next := make(chan scenario.Scenario, len(all))
@@ -58,64 +58,60 @@ func TestScenarios(t *testing.T) {
 	var playing errgroup.Group
 	for number := range clusters {
 		playing.Go(func() error {
-			stage, err := open(t, number, cluster.Whole())
-			if err != nil {
-				return err
+			if number == 0 {
+				t.Run("without-IPv4", playWithoutIPv4)
 			}
-			for s := range next {
-				t.Run(s.Name, func(t *testing.T) { play(t, s, stage) })
-			}
-			return nil
+			return on(t, number, cluster.Whole(), func(stage *scenario.Stage) {
+				for s := range next {
+					t.Run(s.Name, func(t *testing.T) { play(t, s, stage) })
+				}
+			})
 		})
 	}
 	check.Is(t, playing.Wait(), nil, "got")
 	check.That(t, len(next) == 0, "%d scenarios were not played", len(next))
 }
 
-// TestAClusterWithoutIPv4 plays the scenario of a whole pod on one, behind a switch with MLD snooping.
-func TestAClusterWithoutIPv4(t *testing.T) {
+// playWithoutIPv4 plays the scenario of a whole pod on a cluster without IPv4, behind a switch with MLD
+// snooping.
+func playWithoutIPv4(t *testing.T) {
 	options := cluster.Options{KubeProxy: cluster.Nftables, IPv6Only: true, Snooping: true, Gateways: cluster.Gateways()[1:]}
-	stage := check.Value(open(t, clusters, options))(t)
-	for _, s := range scenario.All() {
-		if s.Name == "whole" {
-			play(t, s, stage)
-		}
-	}
+	all := scenario.All()
+	whole := slices.IndexFunc(all, func(s scenario.Scenario) bool { return s.Name == "whole" })
+	check.OK(t, on(t, clusters, options, func(stage *scenario.Stage) { play(t, all[whole], stage) }))
 }
 
 func play(t *testing.T, s scenario.Scenario, stage *scenario.Stage) {
 	ctx, cancel := context.WithTimeout(t.Context(), playLimit)
 	defer cancel()
 	t.Logf("%s, on cluster %s", s.Promise, stage.Options.Prefix)
-	figures, err := s.Play(ctx, stage, scenario.NewStory(t.Output()), func(ctx context.Context, _ error) { dump(ctx, t, stage, s.Name) })
-	t.Logf("figures of %s:\n%s", s.Name, figures)
+	err := s.Play(ctx, stage, scenario.NewStory(t.Output()), func(ctx context.Context) { dump(ctx, t, stage, filepath.Base(t.Name())) })
 	check.That(t, err == nil, "%v", err)
 }
 
-// open starts a cluster with Fenceline, for the length of the test.
-func open(t *testing.T, number int, options cluster.Options) (*scenario.Stage, error) {
+// on starts a cluster with Fenceline, plays on it, and ends it.
+func on(t *testing.T, number int, options cluster.Options, play func(*scenario.Stage)) error {
 	ctx, prefix := t.Context(), fmt.Sprintf("fle2e%d", number)
 	options.Prefix, options.Progress = prefix, t.Output()
 	options.Management = netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(2 + number), 0}), 24)
 	c, err := cluster.Up(ctx, options)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t.Cleanup(func() {
-		check.Is(t, c.Down(context.Background()), nil, "got")
-	})
+	defer func() { check.Is(t, c.Down(context.Background()), nil, "got") }()
 	if err := opensAgain(ctx, c); err != nil {
-		return nil, err
+		return err
 	}
 	stage, err := scenario.Open(c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := errors.Join(c.InstallFenceline(ctx, images.DefaultVersion), c.WaitReady(ctx)); err != nil {
 		dump(ctx, t, stage, prefix)
-		return nil, fmt.Errorf("install Fenceline on cluster %s: %w", prefix, err)
+		return fmt.Errorf("install Fenceline on cluster %s: %w", prefix, err)
 	}
-	return stage, nil
+	play(stage)
+	return nil
 }
 
 // opensAgain finds the cluster by its prefix alone, as another process does.

@@ -18,44 +18,27 @@ import (
 const aftermathLimit = 90 * time.Second
 
 // badDay adds the aftermath to a scenario.
-func badDay(play func(context.Context, *act) error) func(context.Context, *act) error {
-	return func(ctx context.Context, a *act) error {
-		if err := play(ctx, a); err != nil {
-			return err
-		}
-		return a.aftermath(ctx)
+func badDay(play func(context.Context, *act)) func(context.Context, *act) {
+	return func(ctx context.Context, a *act) {
+		play(ctx, a)
+		a.aftermath(ctx)
 	}
 }
 
 // aftermath judges that the leases of the scenario's pool are exactly those of its living pods, and
 // that none is left once these pods have ended. So no address was lost, given twice, leaked or left
 // in quarantine.
-func (a *act) aftermath(ctx context.Context) error {
-	over := time.Now()
-	err := eventually(ctx, aftermathLimit, "leases that equal the living holders", a.leasesEqualHolders)
-	if err != nil {
-		return err
-	}
-	a.figures.add("leases equal living holders, after the scenario", time.Since(over))
-	if err := a.nothingIsLeft(ctx, a.namespace); err != nil {
-		return err
-	}
+func (a *act) aftermath(ctx context.Context) {
+	eventually(ctx, aftermathLimit, "leases that equal the living holders", a.leasesEqualHolders)
+	a.nothingIsLeft(ctx, a.namespace)
 	a.story.Say("In the end, each lease belongs to a living pod. After the last pod, no lease is left.")
-	return nil
 }
 
-// leasesEqualHolders returns an error unless each pod runs and has the lease of
+// leasesEqualHolders fails unless each pod runs and has the lease of
 // its address, and there is no other lease, Quarantined or not.
-func (a *act) leasesEqualHolders(ctx context.Context) error {
-	pods, err := a.pods(ctx)
-	if err != nil {
-		return err
-	}
-	leases, err := a.leases(ctx, a.namespace)
-	if err != nil {
-		return err
-	}
-	return equal(leases, pods)
+func (a *act) leasesEqualHolders(ctx context.Context) {
+	pods := a.pods(ctx) // before the leases
+	check(equal(a.leases(ctx, a.namespace), pods))
 }
 
 // equal compares the leases of a pool with the pods that have its addresses.

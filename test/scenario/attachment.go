@@ -5,7 +5,6 @@ package scenario
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -33,25 +32,22 @@ func attach(definitions ...string) func(*corev1.Pod) {
 	}
 }
 
+// installMultus installs Multus until the end of the scenario.
+func (a *act) installMultus(ctx context.Context, multus cluster.Multus) {
+	a.after("remove Multus", func(ctx context.Context) { check(a.RemoveMultus(ctx)) })
+	check(a.InstallMultus(ctx, multus))
+}
+
 // define makes a NetworkAttachmentDefinition: macvlan with an address from the
 // pools, or from those that offer themselves if none is named. Several interfaces
-// of a pod are on one subnet here: sbr lets each answer by itself.
-func (a *act) define(ctx context.Context, name string, pools ...string) error {
-	return a.defineWith(ctx, name, nil, pools...)
-}
-
-// defineWith defines one with capabilities, which are what its pods may ask for.
-func (a *act) defineWith(ctx context.Context, name string, capabilities map[string]any, pools ...string) error {
-	return a.defineIn(ctx, a.namespace, name, capabilities, pools...)
-}
-
-// defineIn defines one in a namespace.
-func (a *act) defineIn(ctx context.Context, namespace, name string, capabilities map[string]any, pools ...string) error {
+// of a pod are on one subnet here: sbr lets each answer by itself. The capabilities
+// are what its pods may ask for.
+func (a *act) define(ctx context.Context, namespace, name string, capabilities map[string]any, pools ...string) {
 	ipam := map[string]any{"type": "fenceline"}
 	if len(pools) > 0 {
 		ipam["default_ipv4_ippool"] = pools
 	}
-	return a.definePlugins(ctx, namespace, name, macvlan(ipam, capabilities), map[string]any{"type": "sbr"})
+	a.definePlugins(ctx, namespace, name, macvlan(ipam, capabilities), map[string]any{"type": "sbr"})
 }
 
 // macvlan configures the plugin macvlan on the underlay.
@@ -60,19 +56,13 @@ func macvlan(ipam, capabilities map[string]any) map[string]any {
 }
 
 // definePlugins defines a list of plugins.
-func (a *act) definePlugins(ctx context.Context, namespace, name string, plugins ...map[string]any) error {
-	config, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": plugins})
-	if err != nil {
-		return fmt.Errorf("make NetworkAttachmentDefinition %s: %w", name, err)
-	}
+func (a *act) definePlugins(ctx context.Context, namespace, name string, plugins ...map[string]any) {
+	config := value(json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": plugins}))
 	definition := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"config": string(config)}}}
 	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
 	definition.SetNamespace(namespace)
 	definition.SetName(name)
-	if err := a.api.Create(ctx, definition); err != nil {
-		return fmt.Errorf("make NetworkAttachmentDefinition %s: %w", name, err)
-	}
-	return nil
+	did(a.api.Create(ctx, definition), "make NetworkAttachmentDefinition %s", name)
 }
 
 // networkInterface is an interface of a pod as Multus describes it.
@@ -86,7 +76,7 @@ type networkInterface struct {
 }
 
 // interfaces returns what Multus says that a pod has got.
-func (a *act) interfaces(ctx context.Context, pod *cluster.Pod) ([]networkInterface, error) {
+func (a *act) interfaces(ctx context.Context, pod *cluster.Pod) []networkInterface {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	check(a.api.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, object))
@@ -97,16 +87,12 @@ func (a *act) interfaces(ctx context.Context, pod *cluster.Pod) ([]networkInterf
 		IPs       []netip.Addr
 		MAC       string
 	}
-	if err := json.Unmarshal([]byte(text), &statuses); err != nil {
-		return nil, fmt.Errorf("annotation %s of pod %s is %q: %w", annotationNetworkStatus, pod.Name, text, err)
-	}
+	did(json.Unmarshal([]byte(text), &statuses), "annotation %s of pod %s is %q", annotationNetworkStatus, pod.Name, text)
 	var found []networkInterface
 	for _, s := range statuses {
 		mac, err := net.ParseMAC(s.MAC)
-		if err != nil || len(s.IPs) == 0 {
-			return nil, fmt.Errorf("interface %s of pod %s has the addresses %v and MAC %q", s.Interface, pod.Name, s.IPs, s.MAC)
-		}
+		must(err == nil && len(s.IPs) > 0, "interface %s of pod %s has the addresses %v and MAC %q", s.Interface, pod.Name, s.IPs, s.MAC)
 		found = append(found, networkInterface{network: s.Name, name: s.Interface, mac: mac, addr: s.IPs[0], addrs: s.IPs})
 	}
-	return found, nil
+	return found
 }

@@ -37,7 +37,6 @@ type answer struct {
 type caller struct {
 	host *cluster.Host
 	addr netip.Addr
-	stop context.CancelFunc
 	done chan struct{}
 
 	mu      sync.Mutex
@@ -47,9 +46,9 @@ type caller struct {
 // call starts a steady client of TCP connections.
 func (a *act) call(host *cluster.Host, addr netip.Addr) *caller {
 	ctx, stop := context.WithCancel(context.Background())
-	c := &caller{host: host, addr: addr, stop: stop, done: make(chan struct{})}
+	c := &caller{host: host, addr: addr, done: make(chan struct{})}
 	go c.run(ctx)
-	a.after("stop the client", func(context.Context) error { c.stop(); <-c.done; return nil })
+	a.after("stop the client", func(context.Context) { stop(); <-c.done })
 	return c
 }
 
@@ -86,8 +85,8 @@ func (c *caller) heard() []answer {
 }
 
 // waitFor waits until the pod has answered so many times since then.
-func (c *caller) waitFor(ctx context.Context, pod string, count int, since time.Time) error {
-	return eventually(ctx, clientLimit, fmt.Sprintf("%d answers of pod %s for %s", count, pod, c.addr), func(context.Context) error {
+func (c *caller) waitFor(ctx context.Context, pod string, count int, since time.Time) {
+	eventually(ctx, clientLimit, fmt.Sprintf("%d answers of pod %s for %s", count, pod, c.addr), func(context.Context) {
 		got := 0
 		answers := c.heard()
 		for _, a := range answers {
@@ -96,14 +95,14 @@ func (c *caller) waitFor(ctx context.Context, pod string, count int, since time.
 			}
 		}
 		if got >= count {
-			return nil
+			return
 		}
 		last := "nobody has been asked"
 		if len(answers) > 0 {
 			a := answers[len(answers)-1]
 			last = fmt.Sprintf("the last answer was by %q (%v)", a.pod, a.err)
 		}
-		return fmt.Errorf("it gave %d; %s", got, last)
+		fail("it gave %d; %s", got, last)
 	})
 }
 

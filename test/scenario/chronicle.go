@@ -4,7 +4,6 @@ package scenario
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -20,7 +19,6 @@ import (
 
 // chronicle records each state of the leases of a pool, as the watch reports it.
 type chronicle struct {
-	stop watch.Interface
 	done chan struct{}
 
 	mu      sync.Mutex
@@ -45,30 +43,21 @@ func (e entry) String() string {
 
 // keepChronicle starts to record, with the leases that exist. If the API server ends the watch, it
 // continues at the same resourceVersion.
-func (a *act) keepChronicle(ctx context.Context, pool string) (*chronicle, error) {
+func (a *act) keepChronicle(ctx context.Context, pool string) *chronicle {
 	leases, ofPool := &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": pool}
-	if err := a.api.List(ctx, leases, ofPool); err != nil {
-		return nil, fmt.Errorf("list the leases of pool %s: %w", pool, err)
-	}
+	did(a.api.List(ctx, leases, ofPool), "list the leases of pool %s", pool)
 	again := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		return a.api.Watch(ctx, &v1alpha1.IPLeaseList{}, ofPool, &client.ListOptions{Raw: &o})
 	}}
 	w, err := watchtools.NewRetryWatcherWithContext(context.WithoutCancel(ctx), leases.ResourceVersion, again)
-	if err != nil {
-		return nil, fmt.Errorf("watch the leases of pool %s: %w", pool, err)
-	}
-	c := &chronicle{stop: w, done: make(chan struct{}), added: make(chan struct{})}
+	did(err, "watch the leases of pool %s", pool)
+	c := &chronicle{done: make(chan struct{}), added: make(chan struct{})}
 	for i := range leases.Items {
 		c.add(entry{at: time.Now(), IPLease: leases.Items[i]})
 	}
 	go c.write(w)
-	a.after("close the chronicle", func(context.Context) error { c.close(); return nil })
-	return c, nil
-}
-
-func (c *chronicle) close() {
-	c.stop.Stop()
-	<-c.done
+	a.after("close the chronicle", func(context.Context) { w.Stop(); <-c.done })
+	return c
 }
 
 func (c *chronicle) write(w watch.Interface) {
@@ -111,21 +100,21 @@ func (c *chronicle) all() ([]entry, <-chan struct{}) {
 }
 
 // wait returns the first entry of an address, not older than since, that matches.
-func (c *chronicle) wait(ctx context.Context, limit time.Duration, addr netip.Addr, since time.Time, what string, match func(entry) bool) (entry, error) {
+func (c *chronicle) wait(ctx context.Context, limit time.Duration, addr netip.Addr, since time.Time, what string, match func(entry) bool) entry {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		entries, more := c.of(addr)
 		for _, e := range entries {
 			if !e.at.Before(since) && match(e) {
-				return e, nil
+				return e
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return entry{}, fmt.Errorf("waited %s for the lease of %s to be %s: %s", limit, addr, what, lastOf(entries))
+			fail("waited %s for the lease of %s to be %s: %s", limit, addr, what, lastOf(entries))
 		case <-c.done:
-			return entry{}, fmt.Errorf("wait for the lease of %s to be %s: the watch has ended; %s", addr, what, lastOf(entries))
+			fail("wait for the lease of %s to be %s: the watch has ended; %s", addr, what, lastOf(entries))
 		case <-more:
 		}
 	}
@@ -137,6 +126,8 @@ func lastOf(entries []entry) string {
 	}
 	return "the last that was seen is " + entries[len(entries)-1].String()
 }
+
+func isDeleted(e entry) bool { return e.gone }
 
 func isQuarantined(e entry) bool { return !e.gone && e.Spec.State == v1alpha1.StateQuarantined }
 

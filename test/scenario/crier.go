@@ -15,22 +15,16 @@ const cryEvery = network.CryEvery
 
 // crier sends gratuitous ARP from inside a pod until the scenario ends.
 type crier struct {
-	stop context.CancelFunc
 	// sent counts the frames that the kernel accepted, refused the frames that it dropped.
 	sent, refused atomic.Int64
 }
 
 // cry starts a crier in a pod. It does not depend on the processes of the pod.
-func (a *act) cry(pod *cluster.Pod) (*crier, error) {
-	ns, err := pod.Enter()
-	if err != nil {
-		return nil, err
-	}
+func (a *act) cry(pod *cluster.Pod) *crier {
+	ns := value(pod.Enter())
 	defer ns.Close()
 	c := &crier{}
-	if c.stop, err = ns.Cry(cluster.PodInterface, addressOf(pod), &c.sent, &c.refused); err != nil {
-		return nil, err
-	}
-	a.after("stop the crier", func(context.Context) error { c.stop(); return nil })
-	return c, nil
+	stop := value(ns.Cry(cluster.PodInterface, addressOf(pod), &c.sent, &c.refused))
+	a.after("stop the crier", func(context.Context) { stop() })
+	return c
 }

@@ -25,28 +25,26 @@ const (
 )
 
 // agentLog returns what the agent on the node has logged.
-func (s *Stage) agentLog(ctx context.Context, node *cluster.Node) (string, error) {
-	pod, err := s.agentPod(ctx, node)
-	if err != nil {
-		return "", err
-	}
+func (s *Stage) agentLog(ctx context.Context, node *cluster.Node) string {
+	pod := s.agentPod(ctx, node)
 	ctx, cancel := context.WithTimeout(ctx, logLimit)
 	defer cancel()
-	return s.Kubectl(ctx, "logs", "--namespace", pod.Namespace, "--container=agent", pod.Name)
+	return value(s.Kubectl(ctx, "logs", "--namespace", pod.Namespace, "--container=agent", pod.Name))
 }
 
 // agentPod returns the pod of the node's agent.
-func (s *Stage) agentPod(ctx context.Context, node *cluster.Node) (*corev1.Pod, error) {
+func (s *Stage) agentPod(ctx context.Context, node *cluster.Node) *corev1.Pod {
+	pods := s.ours(ctx, "agent", client.MatchingFields{"spec.nodeName": node.Name()})
+	must(len(pods) == 1, "look for the agent of %s: there are %d", node.Name(), len(pods))
+	return &pods[0]
+}
+
+// ours returns the pods of a component of Fenceline.
+func (s *Stage) ours(ctx context.Context, component string, among ...client.ListOption) []corev1.Pod {
 	pods := &corev1.PodList{}
-	err := s.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace),
-		client.MatchingLabels{"app.kubernetes.io/component": "agent"}, client.MatchingFields{"spec.nodeName": node.Name()})
-	if err != nil {
-		return nil, fmt.Errorf("look for the agent of %s: %w", node.Name(), err)
-	}
-	if len(pods.Items) != 1 {
-		return nil, fmt.Errorf("look for the agent of %s: there are %d", node.Name(), len(pods.Items))
-	}
-	return &pods.Items[0], nil
+	among = append(among, client.InNamespace(cluster.FencelineNamespace), client.MatchingLabels{"app.kubernetes.io/component": component})
+	did(s.api.List(ctx, pods, among...), "list the pods of component %s", component)
+	return pods.Items
 }
 
 // Dump writes down, in files of a directory, what helps to find out why a

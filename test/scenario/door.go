@@ -4,7 +4,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -45,40 +44,31 @@ func (a *act) behindRouter(s *v1alpha1.IPPoolSpec) {
 }
 
 // openDoor checks that node and pod reach each other, so that their silence means something later.
-func (a *act) openDoor(ctx context.Context, pod *cluster.Pod) (*door, error) {
+func (a *act) openDoor(ctx context.Context, pod *cluster.Pod) *door {
 	d := &door{act: a, pod: pod, at: placeOfNode(pod.Node)}
 	d.inside = a.placeOf(pod)
-	d.management = value(a.CaptureManagement())
-	a.after("end the capture of the management network", func(context.Context) error { _, err := d.management.Stop(); return err })
-	check(eventually(ctx, eventLimit, "the way from pod "+pod.Name+" to its node", func(ctx context.Context) error {
-		return d.inside.ping(ctx, nodeAddr(pod.Node, 0))
-	}))
+	d.management = a.recorded(a.CaptureManagement())
+	eventually(ctx, eventLimit, "the way from pod "+pod.Name+" to its node", func(ctx context.Context) {
+		check(d.inside.ping(ctx, nodeAddr(pod.Node, 0)))
+	})
 	check(d.at.ns.Do(func() (err error) {
 		d.ear, err = net.ListenPacket("udp", netip.AddrPortFrom(nodeAddr(pod.Node, 0), 0).String())
 		return err
 	}))
-	a.after("end the listener on "+pod.Node.Name(), func(context.Context) error { return d.ear.Close() })
-	check(eventually(ctx, eventLimit, "a datagram of pod "+pod.Name+" at its node", func(ctx context.Context) error {
-		if err := d.say(ctx, early); err != nil {
-			return err
-		}
-		if !d.hears(early) {
-			return errors.New("none has arrived")
-		}
-		return nil
-	}))
-	return d, d.leadsTo(ctx, pod)
+	a.after("end the listener on "+pod.Node.Name(), func(context.Context) { check(d.ear.Close()) })
+	eventually(ctx, eventLimit, "a datagram of pod "+pod.Name+" at its node", func(ctx context.Context) {
+		d.say(ctx, early)
+		must(d.hears(early), "none has arrived")
+	})
+	d.leadsTo(ctx, pod)
+	return d
 }
 
 // say sends a datagram from the pod to its node.
-func (d *door) say(ctx context.Context, text string) error {
-	conn, err := d.inside.dial(ctx, "udp", d.ear.LocalAddr().(*net.UDPAddr).AddrPort())
-	if err != nil {
-		return err
-	}
+func (d *door) say(ctx context.Context, text string) {
+	conn := value(d.inside.dial(ctx, "udp", d.ear.LocalAddr().(*net.UDPAddr).AddrPort()))
 	defer conn.Close()
-	_, err = io.WriteString(conn, text)
-	return err
+	value(io.WriteString(conn, text))
 }
 
 // hears reports whether a datagram with that text has arrived at the node.
@@ -99,30 +89,20 @@ func (d *door) hears(text string) bool {
 }
 
 // leadsTo waits until the node reaches the pod, the old one or the new holder, by the address.
-func (d *door) leadsTo(ctx context.Context, pod *cluster.Pod) error {
+func (d *door) leadsTo(ctx context.Context, pod *cluster.Pod) {
 	to := netip.AddrPortFrom(addressOf(d.pod), httpPort)
-	err := eventually(ctx, eventLimit, fmt.Sprintf("the way from %s to pod %s", d.at.name, pod.Name), func(ctx context.Context) error {
-		got, err := d.at.get(ctx, to)
-		if err == nil && got.pod != pod.Name {
-			err = fmt.Errorf("pod %s answered", got.pod)
-		}
-		return err
+	eventually(ctx, eventLimit, fmt.Sprintf("the way from %s to pod %s", d.at.name, pod.Name), func(ctx context.Context) {
+		got := value(d.at.get(ctx, to))
+		must(got.pod == pod.Name, "pod %s answered", got.pod)
 	})
-	if err == nil {
-		d.story.Say("The node of pod %s reaches pod %s by %s.", d.pod.Name, pod.Name, to.Addr())
-	}
-	return err
+	d.story.Say("The node of pod %s reaches pod %s by %s.", d.pod.Name, pod.Name, to.Addr())
 }
 
 // isShut judges that the old pod reaches nothing by its host link, and that none of its frames has left
 // the node by the management network since then.
-func (d *door) isShut(ctx context.Context, since time.Time) error {
-	if err := d.say(ctx, late); err != nil {
-		return err
-	}
-	if d.hears(late) {
-		return fmt.Errorf("a datagram of pod %s reached its node by the host link, though its address was taken", d.pod.Name)
-	}
+func (d *door) isShut(ctx context.Context, since time.Time) {
+	d.say(ctx, late)
+	must(!d.hears(late), "a datagram of pod %s reached its node by the host link, though its address was taken", d.pod.Name)
 	var trying errgroup.Group
 	trying.Go(func() error {
 		if err := d.inside.ping(ctx, nodeAddr(d.pod.Node, 0)); err == nil {
@@ -138,14 +118,9 @@ func (d *door) isShut(ctx context.Context, since time.Time) error {
 		}
 		return nil
 	})
-	if err := trying.Wait(); err != nil {
-		return err
-	}
+	check(trying.Wait())
 	for _, f := range capture.SpokenFor(capture.After(d.management.Frames(), since), addressOf(d.pod)) {
-		if f.Port == "mgmt-"+d.pod.Node.Name() {
-			return fmt.Errorf("a frame of pod %s left by the management network: %s", d.pod.Name, f)
-		}
+		must(f.Port != "mgmt-"+d.pod.Node.Name(), "a frame of pod %s left by the management network: %s", d.pod.Name, f)
 	}
 	d.story.Say("By its host link, pod %s reaches neither its node nor the API server.", d.pod.Name)
-	return nil
 }

@@ -21,11 +21,11 @@ type ear struct {
 }
 
 // listen opens an ear in a pod until the end of the scenario.
-func (a *act) listen(pod *cluster.Pod) (*ear, error) {
+func (a *act) listen(pod *cluster.Pod) *ear {
 	ns := value(pod.Enter())
 	defer ns.Close()
 	e := &ear{pod: pod}
-	a.after("close the sockets in pod "+pod.Name, func(context.Context) error { return e.close() })
+	a.after("close the sockets in pod "+pod.Name, func(context.Context) { check(e.close()) })
 	protocols := []uint16{unix.ETH_P_ARP, unix.ETH_P_IP, unix.ETH_P_IPV6, protocolClaim, protocolLLDP, unix.ETH_P_802_2}
 	for _, protocol := range protocols {
 		err := ns.Do(func() error {
@@ -38,11 +38,9 @@ func (a *act) listen(pod *cluster.Pod) (*ear, error) {
 			const size = 4 << 20
 			return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
 		})
-		if err != nil {
-			return nil, fmt.Errorf("listen in pod %s: %w", pod.Name, err)
-		}
+		did(err, "listen in pod %s", pod.Name)
 	}
-	return e, nil
+	return e
 }
 
 func (e *ear) close() error {
@@ -53,15 +51,12 @@ func (e *ear) close() error {
 	return errors.Join(errs...)
 }
 
-// heard returns all frames that have arrived from other hosts. It returns an error if the kernel lost
-// one.
-func (e *ear) heard() ([][]byte, error) {
+// heard returns all frames that have arrived from other hosts. It fails if the kernel lost one.
+func (e *ear) heard() [][]byte {
 	for _, socket := range e.sockets {
-		if err := e.drain(socket); err != nil {
-			return nil, fmt.Errorf("listen in pod %s: %w", e.pod.Name, err)
-		}
+		did(e.drain(socket), "listen in pod %s", e.pod.Name)
 	}
-	return e.frames, nil
+	return e.frames
 }
 
 func (e *ear) drain(socket int) error {

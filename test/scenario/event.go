@@ -16,31 +16,29 @@ import (
 const eventLimit = 20 * time.Second
 
 // event waits for an event about a pod whose message has the text.
-func (a *act) event(ctx context.Context, pod, reason, text string) (*corev1.Event, error) {
+func (a *act) event(ctx context.Context, pod, reason, text string) *corev1.Event {
 	return a.eventOf(ctx, "Pod", pod, reason, text)
 }
 
 // eventOf waits for an event about an object whose message has the text.
-func (a *act) eventOf(ctx context.Context, kind, name, reason, text string) (*corev1.Event, error) {
+func (a *act) eventOf(ctx context.Context, kind, name, reason, text string) *corev1.Event {
 	var found *corev1.Event
 	what := fmt.Sprintf("event %s of %s %s with %q", reason, kind, name, text)
-	err := eventually(ctx, eventLimit, what, func(ctx context.Context) error {
+	eventually(ctx, eventLimit, what, func(ctx context.Context) {
 		events := &corev1.EventList{}
-		if err := a.api.List(ctx, events, client.MatchingFields{"involvedObject.kind": kind, "involvedObject.name": name}); err != nil {
-			return err
-		}
+		check(a.api.List(ctx, events, client.MatchingFields{"involvedObject.kind": kind, "involvedObject.name": name}))
 		var seen []string
 		for i := range events.Items {
 			e := &events.Items[i]
 			if e.Reason == reason && strings.Contains(e.Message, text) {
 				found = e
-				return nil
+				return
 			}
 			seen = append(seen, e.Reason+": "+e.Message)
 		}
-		return fmt.Errorf("there are %q", seen)
+		fail("there are %q", seen)
 	})
-	return found, err
+	return found
 }
 
 // eventTime is when an event happened last, whichever API wrote it.

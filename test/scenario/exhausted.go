@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
@@ -25,48 +24,41 @@ const (
 
 // playExhausted: pods that find a pool full are told so, and get the addresses
 // that others give back, as soon as these are free.
-func playExhausted(ctx context.Context, a *act) error {
-	check(a.makePool(ctx, fullPool, nil))
-	chronicle := value(a.keepChronicle(ctx, a.namespace))
+func playExhausted(ctx context.Context, a *act) {
+	a.makePool(ctx, fullPool, nil)
+	chronicle := a.keepChronicle(ctx, a.namespace)
 	for n := range fullPool + tooMany {
-		check(a.startPod(ctx, "web-"+strconv.Itoa(n), a.Node(1+n%len(a.Nodes())), nil))
+		a.startPod(ctx, "web-"+strconv.Itoa(n), a.Node(1+n%len(a.Nodes())), nil)
 	}
-	pods := value(a.running(ctx, fullPool, everyPod))
-	waiting := value(a.isFull(ctx))
-	w := value(a.watch(addressOf(pods[2]), addressOf(pods[3]), addressOf(pods[0]), addressOf(pods[1])))
-	check(w.pings.waitFor(ctx, 20*fullPool, time.Now()))
+	pods := a.running(ctx, fullPool, everyPod)
+	waiting := a.isFull(ctx)
+	w := a.watch(addressOf(pods[2]), addressOf(pods[3]), addressOf(pods[0]), addressOf(pods[1]))
+	w.pings.waitFor(ctx, 20*fullPool)
 	deleted := time.Now()
 	var old []passing
 	for _, p := range pods[:tooMany] {
-		mac := value(p.MAC())
-		check(a.deletePod(ctx, p, false))
-		old = append(old, passing{pod: p, change: change{addr: addressOf(p), old: mac, oldPort: "ul-" + p.Node.Name()}})
+		old = append(old, passing{pod: p, change: change{addr: addressOf(p), old: macOf(p), oldPort: "ul-" + p.Node.Name()}})
+		a.deletePod(ctx, p, false)
 	}
 	for n := range old {
-		gone := value(chronicle.wait(ctx, podLimit, old[n].addr, deleted, "deleted", func(e entry) bool { return e.gone }))
-		old[n].free = gone.at
+		old[n].free = chronicle.wait(ctx, podLimit, old[n].addr, deleted, "deleted", isDeleted).at
 	}
-	before := value(exhausted(ctx, a))
+	before := exhausted(ctx, a)
 	a.story.Say("%d pods are deleted, so %s and %s become free.", len(old), old[0].addr, old[1].addr)
-	successors := value(a.running(ctx, tooMany, func(p *corev1.Pod) bool { return slices.Contains(waiting, p.Name) }))
-	a.figures.add("waiting pods Running, from the deletion of other pods", time.Since(deleted))
+	successors := a.running(ctx, tooMany, func(p *corev1.Pod) bool { return slices.Contains(waiting, p.Name) })
 	for _, o := range old {
-		next := value(chronicle.wait(ctx, podLimit, o.addr, o.free, "the next pod's", func(e entry) bool { return isBoundToOther(e, o.pod.UID) }))
-		a.figures.add("from the release of "+o.addr.String()+" to the lease of a waiting pod", next.at.Sub(o.free))
-		if took := next.at.Sub(o.free); took > servedMost {
-			return fmt.Errorf("%s was free for %s while pods waited for it", o.addr, took)
-		}
+		next := chronicle.wait(ctx, podLimit, o.addr, o.free, "the next pod's", func(e entry) bool { return isBoundToOther(e, o.pod.UID) })
+		took := next.at.Sub(o.free)
+		must(took <= servedMost, "%s was free for %s while pods waited for it", o.addr, took)
 	}
-	after := value(exhausted(ctx, a))
-	if after > before {
-		return fmt.Errorf("%v ADDs found the pool exhausted after two addresses had become free", after-before)
-	}
-	check(a.passed(ctx, w, old, pods[tooMany:], successors))
+	after := exhausted(ctx, a)
+	must(after <= before, "%v ADDs found the pool exhausted after two addresses had become free", after-before)
+	a.passed(ctx, w, old, pods[tooMany:], successors)
 	for _, p := range append(pods[tooMany:], successors...) {
-		check(a.deletePod(ctx, p, false))
+		a.deletePod(ctx, p, false)
 	}
-	check(a.rollsOn(ctx, chronicle))
-	return a.nothingIsLeft(ctx, a.namespace)
+	a.rollsOn(ctx, chronicle)
+	a.nothingIsLeft(ctx, a.namespace)
 }
 
 // passing is an address that is given back, and when it was free.
@@ -78,61 +70,52 @@ type passing struct {
 
 // isFull: the pods that wait are told which pool is full, and so is whoever looks
 // at the pool. It returns their names.
-func (a *act) isFull(ctx context.Context) ([]string, error) {
-	waiting := value(a.waiting(ctx, tooMany))
+func (a *act) isFull(ctx context.Context) []string {
+	waiting := a.waiting(ctx, tooMany)
 	why := fmt.Sprintf("pool %s: it is exhausted, %d of its %d addresses have a lease", a.namespace, fullPool, fullPool)
 	for _, name := range waiting {
-		event := value(a.event(ctx, name, "AddressAwaited", why))
+		event := a.event(ctx, name, "AddressAwaited", why)
 		a.story.Say("Pod %s waits. Its event: %q", name, event.Message)
 	}
-	value(a.condition(ctx, a.namespace, v1alpha1.ConditionExhausted, metav1.ConditionTrue))
-	return waiting, a.show(ctx, "get", "flpool", a.namespace)
+	a.condition(ctx, a.namespace, v1alpha1.ConditionExhausted)
+	a.show(ctx, "get", "flpool", a.namespace)
+	return waiting
 }
 
 // passed: the pods that waited have the addresses that were given back, and on the
 // wire each address has had one speaker at a time.
-func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, successors []*cluster.Pod) error {
-	check(a.distinctAndLeased(ctx, append(slices.Clone(stayed), successors...)))
+func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, successors []*cluster.Pod) {
+	a.distinctAndLeased(ctx, append(slices.Clone(stayed), successors...))
 	for _, p := range old {
 		n := slices.IndexFunc(successors, func(s *cluster.Pod) bool { return addressOf(s) == p.addr })
-		if n < 0 {
-			return fmt.Errorf("%s of pod %s went to nobody", p.addr, p.pod.Name)
-		}
-		mac := value(successors[n].MAC())
-		p.new = mac
-		check(w.hears(ctx, successors[n]))
+		must(n >= 0, "%s of pod %s went to nobody", p.addr, p.pod.Name)
+		p.new = macOf(successors[n])
+		w.hears(ctx, successors[n])
 		check(p.onlyNewAfter(w.capture.Frames(), p.free))
-		if flips := capture.Flips(w.capture.Frames(), p.addr); flips != 1 {
-			return fmt.Errorf("the speaker for %s changed %d times, not once", p.addr, flips)
-		}
+		flips := capture.Flips(w.capture.Frames(), p.addr)
+		must(flips == 1, "the speaker for %s changed %d times, not once", p.addr, flips)
 	}
 	for _, p := range stayed {
 		check(speaksAlone(w.capture.Frames(), p))
 	}
 	a.story.Say("The %d pods that waited got them without another try of the kubelet. Each address had one speaker at a time.", len(successors))
-	return nil
 }
 
 // exhausted counts the ADDs that found every pool full.
-func exhausted(ctx context.Context, a *act) (float64, error) {
+func exhausted(ctx context.Context, a *act) float64 {
 	return agents(ctx, a.Nodes(), "fenceline_cni_duration_seconds", map[string]string{"verb": "ADD", "result": "exhausted"})
 }
 
 // waiting returns the names of the pods that are not Ready, of which there must
 // be so many.
-func (a *act) waiting(ctx context.Context, count int) ([]string, error) {
-	pods, err := a.pods(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (a *act) waiting(ctx context.Context, count int) []string {
+	pods := a.pods(ctx)
 	var waiting []string
 	for _, p := range pods {
 		if !isReady(&p) && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodPending {
 			waiting = append(waiting, p.Name)
 		}
 	}
-	if len(waiting) != count {
-		return nil, fmt.Errorf("%d pods were to wait: %s", count, names(pods))
-	}
-	return waiting, nil
+	must(len(waiting) == count, "%d pods were to wait: %s", count, names(pods))
+	return waiting
 }

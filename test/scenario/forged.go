@@ -4,7 +4,6 @@ package scenario
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,27 +16,27 @@ import (
 
 // remains sends past the guard what can be known only by its MAC, which is forged. SECURITY.md tells
 // what is promised.
-func (s *siege) remains(ctx context.Context, w *way) error {
-	chronicle := value(s.keepChronicle(ctx, s.namespace))
+func (s *siege) remains(ctx context.Context, w *way) {
+	chronicle := s.keepChronicle(ctx, s.namespace)
 	remote, sibling := s.victims[0], s.victims[1]
 	for _, v := range []party{remote, sibling} {
 		s.isNoticed(ctx, w, chronicle, v)
 	}
-	return s.isTakenForSibling(ctx, w, sibling)
+	s.isTakenForSibling(ctx, w, sibling)
 }
 
 // isNoticed announces a pod's address with a MAC of nobody. If that comes to the underlay, the lease
 // of the address must name the MAC.
 func (s *siege) isNoticed(ctx context.Context, w *way, c *chronicle, v party) {
 	strange, sent := strangeMAC(), time.Now()
-	passed := value(s.passes(ctx, w, allowed+"gratuitous ARP with a MAC of nobody for the "+v.name, func(mark []byte) []byte {
+	passed := s.passes(ctx, w, allowed+"gratuitous ARP with a MAC of nobody for the "+v.name, func(mark []byte) []byte {
 		return ethernet(broadcast, strange, unix.ETH_P_ARP, arp(arpReply, strange, v.four, broadcast, v.four), mark)
-	}))
+	})
 	noticed := "It is stopped."
 	if passed {
-		value(c.wait(ctx, clientLimit, v.four, sent, "Bound with a conflict", func(e entry) bool {
+		c.wait(ctx, clientLimit, v.four, sent, "Bound with a conflict", func(e entry) bool {
 			return e.Spec.State == v1alpha1.StateBound && e.Spec.Conflict != nil && e.Spec.Conflict.MAC == strange.String()
-		}))
+		})
 		noticed = "It comes to the underlay, and the lease names the MAC."
 	}
 	s.story.Say("Past the queue, with a MAC of nobody: gratuitous ARP for %s of pod %s. %s", v.four, v.name, noticed)
@@ -45,31 +44,25 @@ func (s *siege) isNoticed(ctx context.Context, w *way, c *chronicle, v party) {
 
 // isTakenForSibling sends with the MAC of the sibling. Such a frame is judged as the sibling's: it may
 // not have the attacker's address.
-func (s *siege) isTakenForSibling(ctx context.Context, w *way, sibling party) error {
-	before := value(counted(ctx, s.sibling))
+func (s *siege) isTakenForSibling(ctx context.Context, w *way, sibling party) {
+	before := counted(ctx, s.sibling)
 	udp := func(source netip.Addr) func([]byte) []byte {
 		return func(mark []byte) []byte {
 			return shout(sibling, unix.ETH_P_IP, packet4(source, allHosts, unix.IPPROTO_UDP, 0, datagram(9, 9, mark)))
 		}
 	}
-	passed := value(s.passes(ctx, w, "UDP of the attacker with the MAC of the sibling", udp(s.own.four)))
-	after := value(counted(ctx, s.sibling))
-	if grown := after.since(before); passed || grown[whySlot] == 0 || len(grown) != 1 {
-		return fmt.Errorf("own address with the MAC of the sibling: on the underlay %t, counted: %s", passed, grown)
-	}
-	s.story.Say("Past the queue, with the MAC of the sibling: UDP from the attacker's address is dropped, and counted for the sibling: %s.", after.since(before))
-	passed = value(s.passes(ctx, w, allowed+"UDP of the sibling with its MAC", udp(sibling.four)))
+	passed := s.passes(ctx, w, "UDP of the attacker with the MAC of the sibling", udp(s.own.four))
+	grown := counted(ctx, s.sibling).since(before)
+	must(!passed && grown[whySlot] > 0 && len(grown) == 1,
+		"own address with the MAC of the sibling: on the underlay %t, counted: %s", passed, grown)
+	s.story.Say("Past the queue, with the MAC of the sibling: UDP from the attacker's address is dropped, and counted for the sibling: %s.", grown)
+	passed = s.passes(ctx, w, allowed+"UDP of the sibling with its MAC", udp(sibling.four))
 	s.story.Say("The same from the sibling's address cannot be told from the sibling's frames. On the underlay: %t.", passed)
-	return nil
 }
 
 // passes reports whether a frame has come to the underlay before an own frame that follows it.
-func (s *siege) passes(ctx context.Context, w *way, what string, frame func(mark []byte) []byte) (bool, error) {
-	if _, err := s.shoot(w.session, frame(s.mark(what))); err != nil {
-		return false, err
-	}
-	if err := s.isItself(ctx, w); err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(s.capture.Frames(), func(f capture.Frame) bool { return s.marked(f.Payload) == what }), nil
+func (s *siege) passes(ctx context.Context, w *way, what string, frame func(mark []byte) []byte) bool {
+	s.shoot(w.session, frame(s.mark(what)))
+	s.isItself(ctx, w)
+	return slices.ContainsFunc(s.capture.Frames(), func(f capture.Frame) bool { return s.marked(f.Payload) == what })
 }

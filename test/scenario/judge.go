@@ -37,8 +37,6 @@ type passage struct {
 	claim, ack capture.Frame
 	// last is the old holder's last frame, zero if there was none.
 	last capture.Frame
-	// before and after count frames of the old and the new holder.
-	before, after int
 }
 
 // lastFrame returns the time of the old holder's last frame, relative to the claim.
@@ -69,12 +67,10 @@ func (c change) passageOf(frames []capture.Frame, since time.Time) (passage, err
 		return p, fmt.Errorf("the ack for %s came %s after the claim", c.addr, took)
 	}
 	byOld := capture.From(capture.SpokenFor(frames, c.addr), c.old)
-	p.before = len(byOld)
 	if len(byOld) > 0 {
 		p.last = byOld[len(byOld)-1]
 	}
 	end := p.ack.Time.Add(inFlight)
-	p.after = len(capture.SpokenFor(capture.After(frames, end), c.addr))
 	return p, c.onlyNewAfter(frames, end)
 }
 

@@ -4,13 +4,9 @@ package scenario
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
@@ -30,138 +26,115 @@ type latecomer struct {
 	*act
 	chronicle *chronicle
 	capture   *capture.Capture
-	pod       *cluster.Pod
+	old       *cluster.Pod
 	addr      netip.Addr
 	host      *cluster.Host
 }
 
 // playLatecomer: the pod defends its address; once it has gone, the address is
 // nobody's until the foreign host has left.
-func playLatecomer(ctx context.Context, a *act) error {
+func playLatecomer(ctx context.Context, a *act) {
 	l := a.stageLatecomer(ctx)
-	check(l.defends(ctx))
-	check(l.boundTo(ctx, l.addr, l.pod.UID))
+	l.defends(ctx)
+	l.boundTo(ctx, l.addr, l.old.UID)
 	l.goes(ctx)
-	check(l.probedAgain(ctx))
-	check(l.nobodyElse())
+	l.probedAgain(ctx)
+	l.nobodyElse()
 	l.comesBack(ctx, l.chronicle, l.host)
 	free := time.Now()
-	next := value(l.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == "next" }))
-	check(speaksAlone(capture.After(l.capture.Frames(), free), next[0]))
-	l.story.Say("Pod next has waited, and gets %s.", addressOf(next[0]))
-	return nil
+	next := l.pod(ctx, "next")
+	check(speaksAlone(capture.After(l.capture.Frames(), free), next))
+	l.story.Say("Pod next has waited, and gets %s.", addressOf(next))
 }
 
 func (a *act) stageLatecomer(ctx context.Context) *latecomer {
-	check(a.makePool(ctx, 2, nil))
+	a.makePool(ctx, 2, nil)
 	l := &latecomer{act: a}
 	// Other nodes hear this node, so the silence of other hosts counts (R2).
-	value(a.runPod(ctx, "neighbour", a.Node(3), nil))
-	l.chronicle = value(a.keepChronicle(ctx, a.namespace))
-	l.capture = value(a.Capture())
-	a.after("end the capture", func(context.Context) error { _, err := l.capture.Stop(); return err })
-	l.pod = value(a.runPod(ctx, "old", a.Node(1), nil))
-	l.addr = addressOf(l.pod)
+	a.runPod(ctx, "neighbour", a.Node(3), nil)
+	l.chronicle = a.keepChronicle(ctx, a.namespace)
+	l.capture = a.record()
+	l.old = a.runPod(ctx, "old", a.Node(1), nil)
+	l.addr = addressOf(l.old)
 	a.story.Say("Pod old has %s. The only other address of the pool is in use too.", l.addr)
 	return l
 }
 
 // defends: the foreign host is on record with its first frame, and is answered
 // with a claim and the pod's announcement.
-func (l *latecomer) defends(ctx context.Context) error {
-	before := value(l.conflicts(ctx))
-	l.host = value(l.foreignHost("printer", netip.PrefixFrom(l.addr, underlay.Bits())))
+func (l *latecomer) defends(ctx context.Context) {
+	before := l.conflicts(ctx)
+	l.host = l.foreignHost("printer", netip.PrefixFrom(l.addr, underlay.Bits()))
 	spoke := time.Now()
 	// More than once, as its port of the switch may forward a moment later than it
 	// is plugged in.
 	value(l.host.Exec(ctx, "arping", "-q", "-U", "-c", "3", "-I", "eth0", l.addr.String()))
-	recorded := value(l.chronicle.wait(ctx, eventLimit, l.addr, spoke, "Bound with a conflict", func(e entry) bool { return e.Spec.Conflict != nil }))
+	recorded := l.chronicle.wait(ctx, eventLimit, l.addr, spoke, "Bound with a conflict", func(e entry) bool { return e.Spec.Conflict != nil })
 	if c := recorded.Spec.Conflict; recorded.Spec.State != v1alpha1.StateBound || c.MAC != l.host.MAC.String() || c.Count != 1 || c.FirstSeen.IsZero() {
-		return fmt.Errorf("%s was to stay Bound and to name %s once: %+v", recorded, l.host.MAC, c)
+		fail("%s was to stay Bound and to name %s once: %+v", recorded, l.host.MAC, c)
 	}
-	check(l.answered(spoke))
-	value(l.eventOf(ctx, "IPLease", recorded.Name, "AddressConflict", l.host.MAC.String()))
-	after := value(l.conflicts(ctx))
-	if after-before != 1 {
-		return fmt.Errorf("%v conflicts were counted, not one", after-before)
-	}
+	l.answered(spoke)
+	l.eventOf(ctx, "IPLease", recorded.Name, "AddressConflict", l.host.MAC.String())
+	after := l.conflicts(ctx)
+	must(after-before == 1, "%v conflicts were counted, not one", after-before)
 	l.story.Say("A printer that Fenceline does not know announces the same address with MAC %s. Lease, event, metric and audit log report it, and the pod keeps the address.", l.host.MAC)
-	return nil
 }
 
 // answered judges the defence on the wire.
-func (l *latecomer) answered(since time.Time) error {
-	mac, err := l.pod.MAC()
-	if err != nil {
-		return err
-	}
+func (l *latecomer) answered(since time.Time) {
 	frames := capture.After(l.capture.Frames(), since)
 	claims := capture.Of(capture.About(frames, l.addr), "claim")
-	if len(claims) == 0 {
-		return fmt.Errorf("%s was not claimed from the foreign host", l.addr)
-	}
+	must(len(claims) != 0, "%s was not claimed from the foreign host", l.addr)
 	defence := claims[0]
-	if announced := capture.From(capture.SpokenFor(capture.After(frames, defence.Time), l.addr), mac); len(announced) == 0 {
-		return fmt.Errorf("%s was not announced after the claim %s", l.addr, defence)
-	}
+	announced := capture.From(capture.SpokenFor(capture.After(frames, defence.Time), l.addr), macOf(l.old))
+	must(len(announced) > 0, "%s was not announced after the claim %s", l.addr, defence)
 	intruding := capture.From(capture.SpokenFor(frames, l.addr), l.host.MAC)
 	intruding = slices.DeleteFunc(intruding, func(f capture.Frame) bool { return f.Time.After(defence.Time) })
-	if len(intruding) == 0 {
-		return errors.New("there was a claim before the foreign host spoke: " + defence.String())
-	}
+	must(len(intruding) != 0, "there was a claim before the foreign host spoke: %s", defence)
 	took := defence.Time.Sub(intruding[len(intruding)-1].Time)
-	if took > defenceLimit {
-		return fmt.Errorf("%s was defended %s after the foreign host spoke", l.addr, took)
-	}
-	l.figures.add("foreign frame to the defence", took)
-	return nil
+	must(took <= defenceLimit, "%s was defended %s after the foreign host spoke", l.addr, took)
 }
 
 // conflicts counts those that the agent of the pod's node has seen.
-func (l *latecomer) conflicts(ctx context.Context) (float64, error) {
-	return agents(ctx, []*cluster.Node{l.pod.Node}, "fenceline_conflicts_total", map[string]string{"pool": l.namespace})
+func (l *latecomer) conflicts(ctx context.Context) float64 {
+	return agents(ctx, []*cluster.Node{l.old.Node}, "fenceline_conflicts_total", map[string]string{"pool": l.namespace})
 }
 
 // goes ends the pod while the foreign host stays: the next one is not given the
 // address.
 func (l *latecomer) goes(ctx context.Context) {
 	deleted := time.Now()
-	check(l.deletePod(ctx, l.pod, false))
-	value(l.chronicle.wait(ctx, podLimit, l.addr, deleted, "deleted", func(e entry) bool { return e.gone }))
-	check(l.startPod(ctx, "next", l.Node(2), nil))
-	event := value(l.event(ctx, "next", "AddressConflict", l.host.MAC.String()))
+	l.deletePod(ctx, l.old, false)
+	l.chronicle.wait(ctx, podLimit, l.addr, deleted, "deleted", isDeleted)
+	l.startPod(ctx, "next", l.Node(2), nil)
+	event := l.event(ctx, "next", "AddressConflict", l.host.MAC.String())
 	l.story.Say("Pod old is deleted, and the printer stays. Pod next waits. Its event: %q", event.Message)
 }
 
 // probedAgain: the record tells of each sight, and between two probes there is the
 // back-off.
-func (l *latecomer) probedAgain(ctx context.Context) error {
-	again := value(l.chronicle.wait(ctx, eventLimit, l.addr, time.Time{}, "seen again", func(e entry) bool {
+func (l *latecomer) probedAgain(ctx context.Context) {
+	again := l.chronicle.wait(ctx, eventLimit, l.addr, time.Time{}, "seen again", func(e entry) bool {
 		c := e.Spec.Conflict
 		return isQuarantined(e) && c != nil && c.LastSeen.Sub(c.FirstSeen.Time) >= firstReprobe-time.Second
-	}))
+	})
 	c := again.Spec.Conflict
 	if c.MAC != l.host.MAC.String() || c.Count != 2 {
-		return fmt.Errorf("%s was to name %s, seen by the ADD and by one probe since: %+v", again, l.host.MAC, c)
+		fail("%s was to name %s, seen by the ADD and by one probe since: %+v", again, l.host.MAC, c)
 	}
-	check(l.show(ctx, "get", "fllease", "-o", "wide"))
+	l.show(ctx, "get", "fllease", "-o", "wide")
 	l.story.Say("The address is probed again after %s. The lease says: MAC %s, first seen %s, last seen %s, %d times.",
 		firstReprobe, c.MAC, c.FirstSeen.Format(time.TimeOnly), c.LastSeen.Format(time.TimeOnly), c.Count)
-	return nil
 }
 
 // nobodyElse: since the pod's lease was gone, the foreign host alone has used the
 // address.
-func (l *latecomer) nobodyElse() error {
+func (l *latecomer) nobodyElse() {
 	entries, _ := l.chronicle.of(l.addr)
-	for _, e := range entries {
-		if e.gone {
-			speakers := capture.Speakers(capture.After(l.capture.Frames(), e.at), l.addr)
-			if len(speakers) > 1 || len(speakers) == 1 && speakers[0] != l.host.MAC.String() {
-				return fmt.Errorf("%v speak for %s, not only the foreign host %s", speakers, l.addr, l.host.MAC)
-			}
-			return nil
-		}
+	i := slices.IndexFunc(entries, isDeleted)
+	must(i >= 0, "the lease of pod old was never deleted")
+	speakers := capture.Speakers(capture.After(l.capture.Frames(), entries[i].at), l.addr)
+	for _, speaker := range speakers {
+		must(speaker == l.host.MAC.String(), "%v speak for %s, not only the foreign host %s", speakers, l.addr, l.host.MAC)
 	}
-	return errors.New("the lease of pod old was never deleted")
 }

@@ -4,71 +4,56 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 // leases returns the leases of a pool.
-func (a *act) leases(ctx context.Context, pool string) ([]v1alpha1.IPLease, error) {
+func (a *act) leases(ctx context.Context, pool string) []v1alpha1.IPLease {
 	list := &v1alpha1.IPLeaseList{}
-	if err := a.api.List(ctx, list, client.MatchingFields{"spec.pool": pool}); err != nil {
-		return nil, fmt.Errorf("list the leases of pool %s: %w", pool, err)
-	}
-	return list.Items, nil
+	did(a.api.List(ctx, list, client.MatchingFields{"spec.pool": pool}), "list the leases of pool %s", pool)
+	return list.Items
 }
 
 // lease returns the lease of an address.
-func (a *act) lease(ctx context.Context, addr netip.Addr) (*v1alpha1.IPLease, error) {
+func (a *act) lease(ctx context.Context, addr netip.Addr) *v1alpha1.IPLease {
 	l := &v1alpha1.IPLease{}
-	if err := a.api.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", addr)}, l); err != nil {
-		return nil, fmt.Errorf("read the lease of %s: %w", addr, err)
-	}
-	return l, nil
+	did(a.api.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", addr)}, l), "read the lease of %s", addr)
+	return l
 }
 
 // forceDelete deletes a lease in the way that a person has to.
-func (a *act) forceDelete(ctx context.Context, l *v1alpha1.IPLease) error {
-	patch := client.RawPatch("application/merge-patch+json",
-		[]byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:"scenario"}}}`, v1alpha1.AnnotationForceDelete)))
+func (a *act) forceDelete(ctx context.Context, l *v1alpha1.IPLease) {
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"scenario"}}}`, v1alpha1.AnnotationForceDelete))
 	err := a.api.Patch(ctx, l, patch)
 	if err == nil {
 		err = a.api.Delete(ctx, l)
 	}
-	if err := client.IgnoreNotFound(err); err != nil {
-		return fmt.Errorf("delete lease %s by force: %w", l.Name, err)
-	}
-	return nil
+	did(client.IgnoreNotFound(err), "delete lease %s by force", l.Name)
 }
 
 // nothingIsLeft removes the namespace and judges that the ends of its pods have
 // freed every address.
-func (a *act) nothingIsLeft(ctx context.Context, pools ...string) error {
-	if err := a.removeNamespace(ctx); err != nil {
-		return err
-	}
+func (a *act) nothingIsLeft(ctx context.Context, pools ...string) {
+	a.removeNamespace(ctx)
 	for _, pool := range pools {
 		// What is Retained for a StatefulSet ends a moment after it.
-		if err := a.hasNoLease(ctx, pool); err != nil {
-			return fmt.Errorf("all pods are gone: %w", err)
-		}
+		during(func() { a.hasNoLease(ctx, pool, eventLimit) }, "all pods are gone")
 	}
-	return nil
 }
 
 // hasNoLease waits until a pool has no lease.
-func (a *act) hasNoLease(ctx context.Context, pool string) error {
-	return eventually(ctx, eventLimit, "no lease in pool "+pool, func(ctx context.Context) error {
-		left, err := a.leases(ctx, pool)
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("there are %s", brief(left))
-		}
-		return err
+func (a *act) hasNoLease(ctx context.Context, pool string, limit time.Duration) {
+	eventually(ctx, limit, "no lease in pool "+pool, func(ctx context.Context) {
+		left := a.leases(ctx, pool)
+		must(len(left) == 0, "there are %s", brief(left))
 	})
 }
 
@@ -96,17 +81,9 @@ func describe(l *v1alpha1.IPLease) string {
 	return text
 }
 
-// boundTo returns an error unless the lease of the address is Bound to the pod.
-func (a *act) boundTo(ctx context.Context, addr netip.Addr, uid string) error {
-	l, err := a.lease(ctx, addr)
-	if err != nil {
-		return err
-	}
-	if l.Spec.State != v1alpha1.StateBound || l.Spec.Holder == nil {
-		return errors.New(describe(l))
-	}
-	if l.Spec.Holder.PodUID != uid {
-		return fmt.Errorf("%s, whose UID is %s", describe(l), l.Spec.Holder.PodUID)
-	}
-	return nil
+// boundTo fails unless the lease of the address is Bound to the pod.
+func (a *act) boundTo(ctx context.Context, addr netip.Addr, uid string) {
+	l := a.lease(ctx, addr)
+	must(l.Spec.State == v1alpha1.StateBound && l.Spec.Holder != nil, "%s", describe(l))
+	must(l.Spec.Holder.PodUID == uid, "%s, whose UID is %s", describe(l), l.Spec.Holder.PodUID)
 }

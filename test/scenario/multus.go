@@ -4,7 +4,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -14,38 +13,31 @@ import (
 
 // playMultus: every interface of a pod has an address of its own, also where two
 // are on one pool, and a pool serves the attachments it is meant for.
-func playMultus(ctx context.Context, a *act) error {
+func playMultus(ctx context.Context, a *act) {
 	restricted, requested, first := a.namespace+"-storage", a.namespace+"-requested", a.namespace+"-first"
 	a.stageAttachments(ctx, restricted)
-	running := value(a.Capture())
-	a.after("end the capture", func(context.Context) error { _, err := running.Stop(); return err })
-	check(a.startPod(ctx, "stranger", a.Node(3), attach("stranger")))
-	peer := value(a.runPod(ctx, "peer", a.Node(2), nil))
-	pod := value(a.runPod(ctx, "many", a.Node(1), attach("data", "backup", "storage")))
-	interfaces := value(a.interfaces(ctx, pod))
+	running := a.record()
+	a.startPod(ctx, "stranger", a.Node(3), attach("stranger"))
+	peer := a.runPod(ctx, "peer", a.Node(2), nil)
+	pod := a.runPod(ctx, "many", a.Node(1), attach("data", "backup", "storage"))
+	interfaces := a.interfaces(ctx, pod)
 	for _, i := range interfaces {
 		a.story.Say("Pod many has %s on %s, from network %s.", i.addr, i.name, i.network)
 	}
-	check(a.addressEach(ctx, pod, interfaces, restricted))
-	check(a.show(ctx, "get", "fllease", "--output=wide"))
-	a.strangerIsRefused(ctx, restricted)
+	a.addressEach(ctx, pod, interfaces, restricted)
+	a.show(ctx, "get", "fllease", "--output=wide")
+	a.isRefused(ctx, "stranger", fmt.Sprintf("pool %s: its multusName [%s/storage] does not list the attachment %s/stranger", restricted, a.namespace, a.namespace))
 	for _, i := range interfaces {
-		said := value(ask(ctx, peer, i.addr))
-		if said != pod.Name {
-			return fmt.Errorf("pod peer asked %s of %s, and %q answered", i.name, pod.Name, said)
-		}
+		said := ask(ctx, peer, i.addr)
+		must(said == pod.Name, "pod peer asked %s of %s, and %q answered", i.name, pod.Name, said)
 		speakers := capture.Speakers(running.Frames(), i.addr)
-		if len(speakers) != 1 || speakers[0] != i.mac.String() {
-			return fmt.Errorf("%v speak for %s, not only %s with %s", speakers, i.addr, i.name, i.mac)
-		}
+		must(len(speakers) == 1 && speakers[0] == i.mac.String(), "%v speak for %s, not only %s with %s", speakers, i.addr, i.name, i.mac)
 	}
-	a.figures.add("interfaces reached from another node", len(interfaces))
 	a.story.Say("A pod on another node reaches each of these addresses. Each has one speaker, its own interface.")
-	check(a.requests(ctx, requested))
-	check(a.clusterNetwork(ctx, a.Node(1), first))
-	check(a.nothingIsLeft(ctx, a.namespace, restricted, requested, first))
+	a.requests(ctx, requested)
+	a.clusterNetwork(ctx, a.Node(1), first)
+	a.nothingIsLeft(ctx, a.namespace, restricted, requested, first)
 	a.story.Say("The pods are deleted, and no lease is left.")
-	return nil
 }
 
 // stageAttachments installs Multus for the length of the scenario, since its thin
@@ -53,78 +45,61 @@ func playMultus(ctx context.Context, a *act) error {
 // makes two definitions without a pool, and two that name a
 // pool which is meant for one of them.
 func (a *act) stageAttachments(ctx context.Context, restricted string) {
-	a.after("remove Multus", a.RemoveMultus)
-	check(a.InstallMultus(ctx, cluster.Multus{}))
+	a.installMultus(ctx, cluster.Multus{})
 	a.story.Say("Multus is installed. Fenceline remains the network of eth0.")
-	check(a.makePool(ctx, 8, nil))
-	check(a.addPool(ctx, restricted, v1alpha1.IPPoolSpec{
+	a.makePool(ctx, 8, nil)
+	a.addPool(ctx, restricted, v1alpha1.IPPoolSpec{
 		Subnet: underlay.String(), IPs: a.ips(100, 4), MultusName: []string{a.namespace + "/storage"},
-	}))
-	check(errors.Join(a.define(ctx, "data"), a.define(ctx, "backup"), a.define(ctx, "storage", restricted), a.define(ctx, "stranger", restricted)))
+	})
+	for name, pools := range map[string][]string{"data": nil, "backup": nil, "storage": {restricted}, "stranger": {restricted}} {
+		a.define(ctx, a.namespace, name, nil, pools...)
+	}
 	a.story.Say("Networks data and backup get their addresses from pool %s, as eth0 does. Networks storage and stranger name pool %s, whose multusName lists only storage.",
 		a.namespace, restricted)
 }
 
 // addressEach: all addresses are distinct, each interface has the lease of its
 // own, and the attachment that a pool is meant for has one of that pool.
-func (a *act) addressEach(ctx context.Context, pod *cluster.Pod, interfaces []networkInterface, restricted string) error {
+func (a *act) addressEach(ctx context.Context, pod *cluster.Pod, interfaces []networkInterface, restricted string) {
 	want := []networkInterface{
 		{name: "eth0", network: "fenceline"},
 		{name: "net1", network: a.namespace + "/data"},
 		{name: "net2", network: a.namespace + "/backup"},
 		{name: "net3", network: a.namespace + "/storage"},
 	}
-	if len(interfaces) != len(want) {
-		return fmt.Errorf("pod %s has %d interfaces, not %d: %v", pod.Name, len(interfaces), len(want), interfaces)
-	}
+	must(len(interfaces) == len(want), "pod %s has %d interfaces, not %d: %v", pod.Name, len(interfaces), len(want), interfaces)
 	seen := map[string]bool{}
 	for n, i := range interfaces {
 		pool := a.namespace
 		if n == len(interfaces)-1 {
 			pool = restricted
 		}
-		if i.name != want[n].name || i.network != want[n].network {
-			return fmt.Errorf("interface %d is %s of %s, not %s of %s", n, i.name, i.network, want[n].name, want[n].network)
-		}
-		if seen[i.addr.String()] {
-			return fmt.Errorf("%s is the address of two interfaces: %v", i.addr, interfaces)
-		}
+		must(i.name == want[n].name && i.network == want[n].network,
+			"interface %d is %s of %s, not %s of %s", n, i.name, i.network, want[n].name, want[n].network)
+		must(!seen[i.addr.String()], "%s is the address of two interfaces: %v", i.addr, interfaces)
 		seen[i.addr.String()] = true
-		if len(i.addrs) != 1 {
-			return fmt.Errorf("%s of pod %s has the addresses %v, not one", i.name, pod.Name, i.addrs)
-		}
-		l := value(a.lease(ctx, i.addr))
+		must(len(i.addrs) == 1, "%s of pod %s has the addresses %v, not one", i.name, pod.Name, i.addrs)
+		l := a.lease(ctx, i.addr)
 		h := l.Spec.Holder
 		if l.Spec.State != v1alpha1.StateBound || h == nil || h.PodUID != pod.UID || h.Interface != i.name || h.MAC != i.mac.String() || l.Spec.Pool != pool {
-			return fmt.Errorf("the lease of %s on %s is of pool %s: %s, holder %+v", i.addr, i.name, l.Spec.Pool, describe(l), h)
+			fail("the lease of %s on %s is of pool %s: %s, holder %+v", i.addr, i.name, l.Spec.Pool, describe(l), h)
 		}
 	}
-	return nil
-}
-
-// strangerIsRefused: people are told why, by both who know.
-func (a *act) strangerIsRefused(ctx context.Context, restricted string) {
-	why := fmt.Sprintf("pool %s: its multusName [%s/storage] does not list the attachment %s/stranger", restricted, a.namespace, a.namespace)
-	value(a.event(ctx, "stranger", "FailedCreatePodSandBox", why))
-	event := value(a.event(ctx, "stranger", "AddressRefused", why))
-	a.story.Say("Pod stranger waits. Its event: %q", event.Message)
 }
 
 // clusterNetwork: a pool with the name of Multus' cluster network serves the first interface of a pod
 // without annotations.
-func (a *act) clusterNetwork(ctx context.Context, node *cluster.Node, pool string) error {
+func (a *act) clusterNetwork(ctx context.Context, node *cluster.Node, pool string) {
 	const namespace, name = "kube-system", "first"
-	check(a.addPool(ctx, pool, v1alpha1.IPPoolSpec{
+	a.addPool(ctx, pool, v1alpha1.IPPoolSpec{
 		Subnet: underlay.String(), IPs: a.ips(130, 1), MultusName: []string{namespace + "/" + name},
-	}))
-	check(a.defineIn(ctx, namespace, name, nil, pool))
+	})
+	a.define(ctx, namespace, name, nil, pool)
 	check(a.SetClusterNetwork(ctx, node, name))
-	pod := value(a.runPod(ctx, "plain", node, nil))
-	l := value(a.lease(ctx, addressOf(pod)))
-	if l.Spec.Pool != pool {
-		return fmt.Errorf("pod plain has %s of pool %s, not of %s", l.Name, l.Spec.Pool, pool)
-	}
+	pod := a.runPod(ctx, "plain", node, nil)
+	l := a.lease(ctx, addressOf(pod))
+	must(l.Spec.Pool == pool, "pod plain has %s of pool %s, not of %s", l.Name, l.Spec.Pool, pool)
 	a.story.Say("Multus' cluster network is now %s/%s. Pod plain names no network and has %s from pool %s, whose multusName lists only that definition.",
 		namespace, name, addressOf(pod), pool)
-	return a.deletePod(ctx, pod, false)
+	a.deletePod(ctx, pod, false)
 }

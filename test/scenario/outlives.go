@@ -5,7 +5,6 @@ package scenario
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -24,7 +23,7 @@ const nextVersion = images.DefaultVersion + "-next"
 
 // outlives kills the agents, and kubelet and containerd of a node, upgrades Fenceline and rolls it back,
 // all under steady connections and pings.
-func (w *whole) outlives(ctx context.Context) error {
+func (w *whole) outlives(ctx context.Context) {
 	load := w.hold()
 	b := w.services["b"]
 	for _, c := range []struct {
@@ -38,183 +37,121 @@ func (w *whole) outlives(ctx context.Context) error {
 		{10, w.outside, netip.AddrPortFrom(nodeAddr(w.first, 0), b.tcp)},
 		{5, placeOfNode(w.first), netip.AddrPortFrom(w.a.IPs[0], appPort)},
 	} {
-		check(load.open(ctx, c.count, c.from, c.to))
+		load.open(ctx, c.count, c.from, c.to)
 	}
-	own := value(w.ping(&cluster.Host{Namespace: w.first.Namespace()}, addressOf(w.a), addressOf(w.d)))
-	far := value(w.ping(&cluster.Host{Namespace: w.outside.ns}, addressOf(w.a), addressOf(w.b), addressOf(w.c), addressOf(w.d)))
-	check(load.unbroken(ctx))
+	own := w.ping(&cluster.Host{Namespace: w.first.Namespace()}, addressOf(w.a), addressOf(w.d))
+	far := w.ping(&cluster.Host{Namespace: w.outside.ns}, addressOf(w.a), addressOf(w.b), addressOf(w.c), addressOf(w.d))
+	load.unbroken(ctx)
 	began := time.Now()
 	for _, part := range append(w.killed(), w.replaced()...) {
-		if err := part.restart(ctx); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-		if err := load.unbroken(ctx); err != nil {
-			return fmt.Errorf("after %s: %w", part.name, err)
-		}
+		during(func() { part.restart(ctx) }, "%s", part.name)
+		during(func() { load.unbroken(ctx) }, "after %s", part.name)
 	}
 	for _, pings := range []*pinger{own, far} {
-		check(pings.waitFor(ctx, 20, time.Now()))
-		if lost := lostSince(pings.all(), began, time.Now()); lost > 0 {
-			return fmt.Errorf("%d pings were lost while agents, kubelet and containerd were killed, and agents were replaced", lost)
-		}
+		pings.waitFor(ctx, 20)
+		pings.noneLost(began)
 	}
-	w.figures.add("connections through Services that stayed, and their echoes", fmt.Sprintf("%d, %d", load.count, load.echoes.Load()))
-	w.figures.add("pings without a loss meanwhile", len(own.all())+len(far.all()))
 	w.story.Say("All agents are killed, and kubelet and containerd of %s. Fenceline is upgraded and rolled back. Of %d connections none broke, and of %d pings none was lost.",
 		w.first.Name(), load.count, len(own.all())+len(far.all()))
-	return nil
 }
 
 func (w *whole) killed() []part {
-	daemon := func(name string) part {
-		return part{"the kill of " + name, false, func(ctx context.Context) error {
-			return errors.Join(w.first.Kill(ctx, name), w.first.StartDaemon(ctx, name))
-		}}
-	}
-	return []part{{"the kill of all agents", true, w.restartAgents}, daemon(machine.Kubelet), daemon(machine.Containerd)}
+	return []part{{"the agents of all nodes", true, w.restartAgents}, daemon(w.first, machine.Kubelet), daemon(w.first, machine.Containerd)}
 }
 
 // replaced upgrades Fenceline and rolls it back, as a person does.
 func (w *whole) replaced() []part {
 	return []part{
-		{"the upgrade of Fenceline", true, func(ctx context.Context) error {
-			w.after("install Fenceline as before", w.isInstalledAsBefore)
-			started := time.Now()
-			if err := w.RetagFenceline(ctx, nextVersion, "agent.maxUnavailable=100%"); err != nil {
-				return err
-			}
-			w.figures.add("upgrade of Fenceline", time.Since(started))
-			return w.agentsAre(ctx, nextVersion)
+		{"the upgrade of Fenceline", true, func(ctx context.Context) {
+			w.after("install Fenceline as before", func(ctx context.Context) {
+				if attempt(func() { w.agentsAre(ctx, images.DefaultVersion) }) != nil {
+					w.installAgain(ctx)
+				}
+			})
+			check(w.RetagFenceline(ctx, nextVersion, "agent.maxUnavailable=100%"))
+			w.agentsAre(ctx, nextVersion)
 		}},
-		{"the rollback of Fenceline", true, func(ctx context.Context) error {
-			started := time.Now()
-			if _, err := w.Helm(ctx, "rollback", "fenceline", "--namespace", cluster.FencelineNamespace, "--wait"); err != nil {
-				return err
-			}
-			w.figures.add("rollback of Fenceline", time.Since(started))
-			return w.agentsAre(ctx, images.DefaultVersion)
+		{"the rollback of Fenceline", true, func(ctx context.Context) {
+			value(w.Helm(ctx, "rollback", "fenceline", "--namespace", cluster.FencelineNamespace, "--wait"))
+			w.agentsAre(ctx, images.DefaultVersion)
 		}},
 	}
 }
 
-// isInstalledAsBefore installs the default version, unless all agents have it.
-func (w *whole) isInstalledAsBefore(ctx context.Context) error {
-	if w.agentsAre(ctx, images.DefaultVersion) == nil {
-		return nil
-	}
-	return errors.Join(w.InstallFenceline(ctx, images.DefaultVersion), w.WaitReady(ctx))
-}
-
-// agentsAre returns an error unless each node has an agent of that version.
-func (w *whole) agentsAre(ctx context.Context, version string) error {
+// agentsAre fails unless each node has an agent of that version.
+func (w *whole) agentsAre(ctx context.Context, version string) {
 	for _, n := range w.Nodes() {
-		pod, err := w.agentPod(ctx, n)
-		if err != nil {
-			return err
-		}
-		if image := pod.Spec.Containers[0].Image; !strings.HasSuffix(image, ":"+version) {
-			return fmt.Errorf("the agent of %s is %s, not of version %s", n.Name(), image, version)
-		}
+		image := w.agentPod(ctx, n).Spec.Containers[0].Image
+		must(strings.HasSuffix(image, ":"+version), "the agent of %s is %s, not of version %s", n.Name(), image, version)
 	}
-	return nil
 }
 
 // restartAgents kills the agents of all nodes and waits until they are Ready again.
-func (w *whole) restartAgents(ctx context.Context) error {
-	before, err := w.agentRestarts(ctx)
-	if err != nil {
-		return err
-	}
+func (w *whole) restartAgents(ctx context.Context) {
+	before := w.agentRestarts(ctx)
 	for _, n := range w.Nodes() {
-		if err := n.Kill(ctx, agentProgram); err != nil {
-			return err
-		}
+		check(n.Kill(ctx, agentProgram))
 	}
-	return eventually(ctx, podLimit, "the restart of all agents", func(ctx context.Context) error {
-		now, err := w.agentRestarts(ctx)
-		if err != nil {
-			return err
-		}
+	eventually(ctx, podLimit, "the restart of all agents", func(ctx context.Context) {
+		now := w.agentRestarts(ctx)
 		for name, restarts := range before {
-			if now[name] <= restarts {
-				return fmt.Errorf("agent %s is not Ready again", name)
-			}
+			must(now[name] > restarts, "agent %s is not Ready again", name)
 		}
-		return nil
 	})
 }
 
 // agentRestarts returns the restarts of the agents that are Ready, by their pods.
-func (w *whole) agentRestarts(ctx context.Context) (map[string]int32, error) {
-	pods := &corev1.PodList{}
-	err := w.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"})
-	if err != nil {
-		return nil, fmt.Errorf("list the agents: %w", err)
-	}
+func (w *whole) agentRestarts(ctx context.Context) map[string]int32 {
 	restarts := map[string]int32{}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; isReady(p) {
+	for _, p := range w.ours(ctx, "agent") {
+		if isReady(&p) {
 			restarts[p.Name] = p.Status.ContainerStatuses[0].RestartCount
 		}
 	}
-	return restarts, nil
+	return restarts
 }
 
 // boots powers a node off and on. Its pods start again, with all ways, and nothing of before is left.
-func (w *whole) boots(ctx context.Context) error {
-	w.after("power "+w.second.Name()+" on", func(ctx context.Context) error {
+func (w *whole) boots(ctx context.Context) {
+	w.after("power "+w.second.Name()+" on", func(ctx context.Context) {
 		if w.second.Machine.Init.Alive() {
-			return w.second.HealUnderlay()
+			check(w.second.HealUnderlay())
+			return
 		}
-		return errors.Join(w.second.PowerOn(ctx), w.WaitReady(ctx))
+		check(errors.Join(w.second.PowerOn(ctx), w.WaitReady(ctx)))
 	})
-	check(w.isSilenced(ctx, "behind a cut cable", w.second.CutUnderlay))
+	w.isSilenced(ctx, "behind a cut cable", w.second.CutUnderlay)
 	check(w.second.HealUnderlay())
-	check(eventually(ctx, pathLimit, "pod b behind the healed cable", func(ctx context.Context) error { return w.outside.ping(ctx, addressOf(w.b)) }))
+	eventually(ctx, pathLimit, "pod b behind the healed cable", func(ctx context.Context) { check(w.outside.ping(ctx, addressOf(w.b))) })
 	// No process has a say when the power goes, not even a frozen one.
 	off := func() error { return errors.Join(w.b.Freeze(ctx), w.second.PowerOff(ctx)) }
-	check(w.isSilenced(ctx, "on a node without power", off))
-	started := time.Now()
+	w.isSilenced(ctx, "on a node without power", off)
 	old := w.b.UID
 	check(w.second.PowerOn(ctx))
-	check(eventually(ctx, podLimit, "pod b to run again", func(ctx context.Context) error {
+	eventually(ctx, podLimit, "pod b to run again", func(ctx context.Context) {
 		pod := &corev1.Pod{}
-		if err := w.api.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "b"}, pod); err != nil {
-			return err
-		}
-		if string(pod.UID) != old || !isReady(pod) || len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].RestartCount == 0 {
-			return fmt.Errorf("it is %s", names([]corev1.Pod{*pod}))
-		}
-		return nil
-	}))
-	check(w.awaitPods(ctx))
-	w.figures.add("pods of a node Ready again, after its boot", time.Since(started))
-	check(w.openPlaces())
-	if err := w.reaches(ctx); err != nil {
-		return fmt.Errorf("after the boot of %s: %w", w.second.Name(), err)
-	}
-	// A sandbox of before the boot may be on its way out.
-	return eventually(ctx, 20*time.Second, "host links of living pods only on "+w.second.Name(), func(ctx context.Context) error {
-		return w.isSwept(ctx, w.second)
+		check(w.api.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "b"}, pod))
+		statuses := pod.Status.ContainerStatuses
+		must(string(pod.UID) == old && isReady(pod) && len(statuses) > 0 && statuses[0].RestartCount > 0, "it is %s", names([]corev1.Pod{*pod}))
 	})
+	w.awaitPods(ctx)
+	w.openPlaces()
+	during(func() { w.reaches(ctx) }, "after the boot of %s", w.second.Name())
+	// A sandbox of before the boot may be on its way out.
+	eventually(ctx, 20*time.Second, "host links of living pods only on "+w.second.Name(), w.isSwept)
 }
 
 // isSilenced judges that pod b answers the outside host before a fault of its node, and not after it.
-func (w *whole) isSilenced(ctx context.Context, where string, fault func() error) error {
+func (w *whole) isSilenced(ctx context.Context, where string, fault func() error) {
 	check(w.outside.ping(ctx, addressOf(w.b)))
 	check(fault())
-	if w.outside.ping(ctx, addressOf(w.b)) == nil {
-		return fmt.Errorf("pod b answers %s", where)
-	}
-	return nil
+	must(w.outside.ping(ctx, addressOf(w.b)) != nil, "pod b answers %s", where)
 }
 
-// isSwept returns an error unless each host link of the node leads to addresses of one living pod.
-func (w *whole) isSwept(ctx context.Context, node *cluster.Node) error {
-	pods := &corev1.PodList{}
-	if err := w.api.List(ctx, pods, client.MatchingFields{"spec.nodeName": node.Name()}); err != nil {
-		return err
-	}
+// isSwept fails unless each host link of the node that was off leads to addresses of one living pod.
+func (w *whole) isSwept(ctx context.Context) {
+	pods, node := &corev1.PodList{}, w.second
+	check(w.api.List(ctx, pods, client.MatchingFields{"spec.nodeName": node.Name()}))
 	living := map[string]bool{}
 	count := 0
 	for _, p := range pods.Items {
@@ -226,25 +163,15 @@ func (w *whole) isSwept(ctx context.Context, node *cluster.Node) error {
 			living[ip.IP] = true
 		}
 	}
-	links, err := node.Exec(ctx, "ip", "-brief", "link")
-	if err != nil {
-		return err
-	}
-	if got := strings.Count("\n"+links, "\n"+hostlink.NodePrefix); got != count {
-		return fmt.Errorf("%s has %d host links for %d pods:\n%s", node.Name(), got, count, links)
-	}
+	links := value(node.Exec(ctx, "ip", "-brief", "link"))
+	got := strings.Count("\n"+links, "\n"+hostlink.NodePrefix)
+	must(got == count, "%s has %d host links for %d pods:\n%s", node.Name(), got, count, links)
 	for _, family := range []string{"-4", "-6"} {
-		routes, err := node.Exec(ctx, "ip", family, "route")
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(routes) {
+		for line := range strings.Lines(value(node.Exec(ctx, "ip", family, "route"))) {
 			dst, _, _ := strings.Cut(line, " ")
-			if strings.Contains(line, " dev "+hostlink.NodePrefix) && !strings.HasPrefix(line, "fe80::") && !living[dst] {
-				return fmt.Errorf("%s has a route to a pod that does not exist: %s", node.Name(), line)
-			}
+			toPod := strings.Contains(line, " dev "+hostlink.NodePrefix) && !strings.HasPrefix(line, "fe80::")
+			must(!toPod || living[dst], "%s has a route to a pod that does not exist: %s", node.Name(), line)
 		}
 	}
 	w.story.Say("%s was powered off and on: each of its %d host links and their routes belong to a living pod.", node.Name(), count)
-	return nil
 }

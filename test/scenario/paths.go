@@ -86,7 +86,7 @@ func (p paths) walk(ctx context.Context) error {
 	group.SetLimit(pathsAtOnce)
 	for i, way := range p {
 		group.Go(func() error {
-			errs[i] = eventually(ctx, pathLimit, way.name, way.walk)
+			errs[i] = attempt(func() { eventually(ctx, pathLimit, way.name, func(ctx context.Context) { check(way.walk(ctx)) }) })
 			return nil
 		})
 	}

@@ -37,7 +37,6 @@ func (p ping) lost(now time.Time) bool { return p.answered.IsZero() && now.Sub(p
 type pinger struct {
 	conn  net.PacketConn
 	addrs []netip.Addr
-	stop  context.CancelFunc
 	group sync.WaitGroup
 
 	mu    sync.Mutex
@@ -45,26 +44,22 @@ type pinger struct {
 }
 
 // ping starts a steady client of pings.
-func (a *act) ping(host *cluster.Host, addrs ...netip.Addr) (*pinger, error) {
+func (a *act) ping(host *cluster.Host, addrs ...netip.Addr) *pinger {
 	p := &pinger{addrs: addrs}
-	err := host.Do(func() (err error) {
+	did(host.Do(func() (err error) {
 		p.conn, err = net.ListenPacket("ip4:icmp", "0.0.0.0")
 		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open an ICMP socket on host %s: %w", host.Name, err)
-	}
+	}), "open an ICMP socket on host %s", host.Name)
 	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
 	p.group.Go(func() { p.send(ctx) })
 	p.group.Go(p.receive)
-	a.after("stop the pings", func(context.Context) error {
-		p.stop()
+	a.after("stop the pings", func(context.Context) {
+		stop()
 		err := p.conn.Close()
 		p.group.Wait()
-		return err
+		check(err)
 	})
-	return p, nil
+	return p
 }
 
 func (p *pinger) send(ctx context.Context) {
@@ -132,20 +127,24 @@ func (p *pinger) all() []ping {
 	return slices.Clone(p.pings)
 }
 
-// waitFor waits until so many pings that were sent since then are answered.
-func (p *pinger) waitFor(ctx context.Context, count int, since time.Time) error {
-	return eventually(ctx, clientLimit, fmt.Sprintf("%d answered pings", count), func(context.Context) error {
+// waitFor waits until so many pings that are sent from now on are answered.
+func (p *pinger) waitFor(ctx context.Context, count int) {
+	since := time.Now()
+	eventually(ctx, clientLimit, fmt.Sprintf("%d answered pings", count), func(context.Context) {
 		got := 0
 		for _, ping := range p.all() {
 			if !ping.sent.Before(since) && !ping.answered.IsZero() {
 				got++
 			}
 		}
-		if got < count {
-			return fmt.Errorf("there are %d", got)
-		}
-		return nil
+		must(got >= count, "there are %d", got)
 	})
+}
+
+// noneLost fails if a ping that was sent since then was lost.
+func (p *pinger) noneLost(since time.Time) {
+	lost := lostSince(p.all(), since, time.Now())
+	must(lost == 0, "%d pings to %v were lost", lost, p.addrs)
 }
 
 // lostSince counts what was sent since then and never answered.
@@ -157,15 +156,4 @@ func lostSince(pings []ping, since, now time.Time) int {
 		}
 	}
 	return lost
-}
-
-// firstAnswered returns when the first ping that was sent after since was
-// answered, or zero.
-func firstAnswered(pings []ping, since time.Time) time.Time {
-	for _, p := range pings {
-		if p.sent.After(since) && !p.answered.IsZero() {
-			return p.answered
-		}
-	}
-	return time.Time{}
 }

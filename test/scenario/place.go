@@ -41,7 +41,7 @@ type reply struct {
 // placeOf opens the network of a pod until the end of the scenario.
 func (a *act) placeOf(pod *cluster.Pod) place {
 	ns := value(pod.Enter())
-	a.after("leave pod "+pod.Name, func(context.Context) error { return ns.Close() })
+	a.after("leave pod "+pod.Name, func(context.Context) { check(ns.Close()) })
 	return place{"pod " + pod.Name, ns}
 }
 

@@ -4,8 +4,8 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -42,7 +42,7 @@ func (a *act) template(labels map[string]string) corev1.PodTemplateSpec {
 }
 
 // startPod creates a pod on a node, or on any node if node is nil. change may be nil.
-func (a *act) startPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.Pod)) error {
+func (a *act) startPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.Pod)) {
 	template := a.template(map[string]string{"app": name})
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Namespace, pod.Name = a.namespace, name
@@ -52,54 +52,42 @@ func (a *act) startPod(ctx context.Context, name string, node *cluster.Node, cha
 	if change != nil {
 		change(pod)
 	}
-	if err := a.api.Create(ctx, pod); err != nil {
-		return fmt.Errorf("make pod %s: %w", name, err)
-	}
-	return nil
+	did(a.api.Create(ctx, pod), "make pod %s", name)
 }
 
 // runPod creates a pod and waits until it is Ready.
-func (a *act) runPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.Pod)) (*cluster.Pod, error) {
-	if err := a.startPod(ctx, name, node, change); err != nil {
-		return nil, err
-	}
-	running, err := a.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == name })
-	if err != nil {
-		return nil, err
-	}
-	return running[0], nil
+func (a *act) runPod(ctx context.Context, name string, node *cluster.Node, change func(*corev1.Pod)) *cluster.Pod {
+	a.startPod(ctx, name, node, change)
+	return a.pod(ctx, name)
+}
+
+// pod waits until the pod is Ready.
+func (a *act) pod(ctx context.Context, name string) *cluster.Pod {
+	return a.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == name })[0]
 }
 
 // deletePod deletes a pod. With force, Kubernetes removes the object without the node.
-func (a *act) deletePod(ctx context.Context, pod *cluster.Pod, force bool) error {
+func (a *act) deletePod(ctx context.Context, pod *cluster.Pod, force bool) {
 	grace := client.GracePeriodSeconds(podGrace)
 	if force {
 		grace = client.GracePeriodSeconds(0)
 	}
 	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	if err := a.api.Delete(ctx, object, grace); err != nil {
-		return fmt.Errorf("delete pod %s: %w", pod.Name, err)
-	}
-	return nil
+	did(a.api.Delete(ctx, object, grace), "delete pod %s", pod.Name)
 }
 
 // pods returns the pods of the scenario's namespace.
-func (a *act) pods(ctx context.Context) ([]corev1.Pod, error) {
+func (a *act) pods(ctx context.Context) []corev1.Pod {
 	list := &corev1.PodList{}
-	if err := a.api.List(ctx, list, client.InNamespace(a.namespace)); err != nil {
-		return nil, fmt.Errorf("list the pods of %s: %w", a.namespace, err)
-	}
-	return list.Items, nil
+	did(a.api.List(ctx, list, client.InNamespace(a.namespace)), "list the pods of %s", a.namespace)
+	return list.Items
 }
 
 // running waits until exactly count pods match, are Ready and are not Terminating, and returns them.
-func (a *act) running(ctx context.Context, count int, match func(*corev1.Pod) bool) ([]*cluster.Pod, error) {
+func (a *act) running(ctx context.Context, count int, match func(*corev1.Pod) bool) []*cluster.Pod {
 	var found []*cluster.Pod
-	err := eventually(ctx, podLimit, fmt.Sprintf("%d running pods", count), func(ctx context.Context) error {
-		pods, err := a.pods(ctx)
-		if err != nil {
-			return err
-		}
+	eventually(ctx, podLimit, fmt.Sprintf("%d running pods", count), func(ctx context.Context) {
+		pods := a.pods(ctx)
 		var ready []corev1.Pod
 		for _, p := range pods {
 			if match(&p) && isReady(&p) && p.DeletionTimestamp == nil {
@@ -107,33 +95,25 @@ func (a *act) running(ctx context.Context, count int, match func(*corev1.Pod) bo
 			}
 		}
 		if len(ready) != count {
-			return a.missing(ctx, pods, len(ready))
+			a.missing(ctx, pods, len(ready))
 		}
 		found = nil
 		for _, p := range ready {
-			pod, err := a.Pod(ctx, p.Namespace, p.Name)
-			if err != nil {
-				return err
-			}
-			if len(pod.IPs) == 0 {
-				return fmt.Errorf("pod %s has no address", pod.Name)
-			}
+			pod := value(a.Pod(ctx, p.Namespace, p.Name))
+			must(len(pod.IPs) != 0, "pod %s has no address", pod.Name)
 			found = append(found, pod)
 		}
-		return nil
 	})
-	return found, err
+	return found
 }
 
 func everyPod(*corev1.Pod) bool { return true }
 
-// missing returns an error with the state of the pods and the last warning about them.
-func (a *act) missing(ctx context.Context, pods []corev1.Pod, ready int) error {
+// missing fails with the state of the pods and the last warning about them.
+func (a *act) missing(ctx context.Context, pods []corev1.Pod, ready int) {
 	text := fmt.Sprintf("%d are: %s", ready, names(pods))
 	events := &corev1.EventList{}
-	if err := a.api.List(ctx, events, client.InNamespace(a.namespace)); err != nil {
-		return errors.Join(errors.New(text), err)
-	}
+	did(a.api.List(ctx, events, client.InNamespace(a.namespace)), "%s", text)
 	var last *corev1.Event
 	for i := range events.Items {
 		if e := &events.Items[i]; e.Type == corev1.EventTypeWarning && (last == nil || eventTime(e).After(eventTime(last))) {
@@ -143,7 +123,7 @@ func (a *act) missing(ctx context.Context, pods []corev1.Pod, ready int) error {
 	if last != nil {
 		text += fmt.Sprintf("; last warning: %s %s: %s", last.InvolvedObject.Name, last.Reason, last.Message)
 	}
-	return errors.New(text)
+	fail("%s", text)
 }
 
 // names lists pods with their phases and nodes.
@@ -170,11 +150,17 @@ func isReady(pod *corev1.Pod) bool {
 
 func addressOf(pod *cluster.Pod) netip.Addr { return pod.IPs[0] }
 
-// patient lets a pod stay for as long as Kubernetes does by itself where its node is not ready, which
-// the node is while its agent is away or its network is uninstalled. Here that is two seconds.
-func patient(pod *corev1.Pod) {
-	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-		Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,
-		Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
-	})
+func macOf(pod *cluster.Pod) net.HardwareAddr { return value(pod.MAC()) }
+
+// stays lets a pod stay where its node is unreachable, or not ready as without its agent or network, for
+// as long as Kubernetes does by itself. Here that is two seconds.
+func stays(pod *corev1.Pod) { staying(&pod.Spec) }
+
+func staying(pod *corev1.PodSpec) {
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		pod.Tolerations = append(pod.Tolerations, corev1.Toleration{
+			Key: taint, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
+		})
+	}
 }

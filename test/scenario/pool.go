@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -53,143 +54,107 @@ func (a *act) ips6(count int) []string {
 
 // makePool makes the scenario's namespace and a pool of so many addresses that
 // offers itself to pods there. change may be nil.
-func (a *act) makePool(ctx context.Context, addresses int, change func(*v1alpha1.IPPoolSpec)) error {
-	if err := a.makeNamespace(ctx, nil); err != nil {
-		return err
-	}
+func (a *act) makePool(ctx context.Context, addresses int, change func(*v1alpha1.IPPoolSpec)) {
+	a.makeNamespace(ctx)
 	spec := v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(firstHost, addresses), Default: ptr.To(true)}
 	if change != nil {
 		change(&spec)
 	}
-	return a.addPool(ctx, a.namespace, spec)
+	a.addPool(ctx, a.namespace, spec)
 }
 
 // makeNamespace makes the scenario's namespace and waits until pods can be made
 // there.
-func (a *act) makeNamespace(ctx context.Context, annotations map[string]string) error {
+func (a *act) makeNamespace(ctx context.Context) {
 	a.after("remove the namespace", a.removeNamespace)
 	// That of an earlier run may still be on its way out.
-	err := eventually(ctx, podLimit, "namespace "+a.namespace, func(ctx context.Context) error {
-		return a.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace, Annotations: annotations}})
+	eventually(ctx, podLimit, "namespace "+a.namespace, func(ctx context.Context) {
+		check(a.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}))
 	})
-	if err != nil {
-		return err
-	}
-	return eventually(ctx, podLimit, "the default ServiceAccount of "+a.namespace, a.defaultAccount)
+	eventually(ctx, podLimit, "the default ServiceAccount of "+a.namespace, func(ctx context.Context) {
+		check(a.api.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: "default"}, &corev1.ServiceAccount{}))
+	})
 }
 
 // addPool makes a pool and waits until it is Ready. It serves the scenario's namespace alone, unless
 // the pool names others.
-func (a *act) addPool(ctx context.Context, name string, spec v1alpha1.IPPoolSpec) error {
-	a.after("remove pool "+name, func(ctx context.Context) error { return a.removePool(ctx, name) })
+func (a *act) addPool(ctx context.Context, name string, spec v1alpha1.IPPoolSpec) {
+	a.after("remove pool "+name, func(ctx context.Context) { a.removePool(ctx, name) })
 	if len(spec.NamespaceName) == 0 {
 		spec.NamespaceName = []string{a.namespace}
 	}
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	if err := a.api.Create(ctx, pool); err != nil {
-		return fmt.Errorf("make pool %s: %w", name, err)
-	}
-	_, err := a.condition(ctx, name, v1alpha1.ConditionReady, metav1.ConditionTrue)
-	return err
+	did(a.api.Create(ctx, pool), "make pool %s", name)
+	a.condition(ctx, name, v1alpha1.ConditionReady)
 }
 
 // editPool changes a pool.
-func (a *act) editPool(ctx context.Context, name string, change func(*v1alpha1.IPPoolSpec)) error {
+func (a *act) editPool(ctx context.Context, name string, change func(*v1alpha1.IPPoolSpec)) {
 	pool := &v1alpha1.IPPool{}
-	if err := a.api.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
-		return fmt.Errorf("edit pool %s: %w", name, err)
-	}
+	did(a.api.Get(ctx, client.ObjectKey{Name: name}, pool), "edit pool %s", name)
 	before := pool.DeepCopy()
 	change(&pool.Spec)
-	if err := a.api.Patch(ctx, pool, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("edit pool %s: %w", name, err)
-	}
-	return nil
+	did(a.api.Patch(ctx, pool, client.MergeFrom(before)), "edit pool %s", name)
 }
 
-// condition waits until a condition of the pool, as it is now, has the status.
-func (a *act) condition(ctx context.Context, pool, kind string, status metav1.ConditionStatus) (*metav1.Condition, error) {
-	var found *metav1.Condition
-	what := fmt.Sprintf("condition %s=%s of pool %s", kind, status, pool)
-	err := eventually(ctx, podLimit, what, func(ctx context.Context) error {
+// condition waits until a condition of the pool, as it is now, is True.
+func (a *act) condition(ctx context.Context, pool, kind string) {
+	eventually(ctx, podLimit, fmt.Sprintf("condition %s of pool %s", kind, pool), func(ctx context.Context) {
 		p := &v1alpha1.IPPool{}
-		if err := a.api.Get(ctx, client.ObjectKey{Name: pool}, p); err != nil {
-			return err
+		check(a.api.Get(ctx, client.ObjectKey{Name: pool}, p))
+		found := meta.FindStatusCondition(p.Status.Conditions, kind)
+		if found == nil || found.Status != metav1.ConditionTrue || found.ObservedGeneration != p.Generation {
+			fail("generation %d has the conditions %v", p.Generation, p.Status.Conditions)
 		}
-		found = meta.FindStatusCondition(p.Status.Conditions, kind)
-		if found == nil || found.Status != status || found.ObservedGeneration != p.Generation {
-			return fmt.Errorf("generation %d has the conditions %v", p.Generation, p.Status.Conditions)
-		}
-		return nil
 	})
-	return found, err
-}
-
-// defaultAccount returns an error until pods can be made in the namespace.
-func (a *act) defaultAccount(ctx context.Context) error {
-	return a.api.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: "default"}, &corev1.ServiceAccount{})
 }
 
 // removeNamespace deletes the namespace and waits until its pods are gone. The namespace controller
 // deletes the rest later: it begins after 5 s.
-func (a *act) removeNamespace(ctx context.Context) error {
+func (a *act) removeNamespace(ctx context.Context) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}
-	if err := a.api.Delete(ctx, namespace); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return err
+	if err := a.api.Delete(ctx, namespace); !apierrors.IsConflict(err) {
+		check(client.IgnoreNotFound(err))
 	}
 	all := []client.DeleteAllOfOption{
 		client.InNamespace(a.namespace), client.GracePeriodSeconds(podGrace), client.PropagationPolicy(metav1.DeletePropagationBackground),
 	}
 	// Addresses that are kept for a workload end with it.
 	for _, kind := range []client.Object{&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &batchv1.Job{}, &corev1.Pod{}} {
-		if err := a.api.DeleteAllOf(ctx, kind, all...); err != nil {
-			return err
-		}
+		check(a.api.DeleteAllOf(ctx, kind, all...))
 	}
-	return eventually(ctx, cleanupLimit, "the end of the pods of "+a.namespace, func(ctx context.Context) error {
-		pods, err := a.pods(ctx)
-		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("there are %s", names(pods))
-		}
-		return err
+	a.podsEnd(ctx, cleanupLimit)
+}
+
+// podsEnd waits until the namespace has no pods.
+func (a *act) podsEnd(ctx context.Context, limit time.Duration) {
+	eventually(ctx, limit, "the end of the pods of "+a.namespace, func(ctx context.Context) {
+		pods := a.pods(ctx)
+		must(len(pods) == 0, "there are %s", names(pods))
 	})
 }
 
 // removePool removes a pool with whatever leases are left in it, once its pods
 // are gone.
-func (a *act) removePool(ctx context.Context, name string) error {
-	if err := a.removeNamespace(ctx); err != nil {
-		return err
-	}
+func (a *act) removePool(ctx context.Context, name string) {
+	a.removeNamespace(ctx)
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := client.IgnoreNotFound(a.api.Delete(ctx, pool)); err != nil {
-		return err
-	}
-	return eventually(ctx, cleanupLimit, "the end of pool "+name, func(ctx context.Context) error {
-		leases, err := a.leases(ctx, name)
-		if err != nil {
-			return err
-		}
+	check(client.IgnoreNotFound(a.api.Delete(ctx, pool)))
+	eventually(ctx, cleanupLimit, "the end of pool "+name, func(ctx context.Context) {
+		leases := a.leases(ctx, name)
 		for i := range leases {
 			if leases[i].Spec.State == v1alpha1.StateBound {
 				continue // its agent frees it
 			}
-			if err := a.forceDelete(ctx, &leases[i]); err != nil {
-				return err
-			}
+			a.forceDelete(ctx, &leases[i])
 		}
-		return a.isGone(ctx, pool, fmt.Sprintf("leases %v", brief(leases)))
+		a.isGone(ctx, pool, fmt.Sprintf("leases %v", brief(leases)))
 	})
 }
 
-// isGone returns an error as long as the object exists.
-func (a *act) isGone(ctx context.Context, object client.Object, left string) error {
+// isGone fails as long as the object exists.
+func (a *act) isGone(ctx context.Context, object client.Object, left string) {
 	err := a.api.Get(ctx, client.ObjectKeyFromObject(object), object)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("it still exists, with %s", left)
+	check(client.IgnoreNotFound(err))
+	must(err != nil, "it still exists, with %s", left)
 }

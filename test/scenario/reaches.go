@@ -6,10 +6,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -22,8 +20,7 @@ const grpcPort = 7001
 func port(number int) intstr.IntOrString { return intstr.FromInt(number) }
 
 // reaches walks all ways between pods, nodes, Services and the outside, in each family.
-func (w *whole) reaches(ctx context.Context) error {
-	started := time.Now()
+func (w *whole) reaches(ctx context.Context) {
 	ways := &paths{}
 	for family := range w.Options.Gateways {
 		w.toServices(ways, family)
@@ -31,16 +28,9 @@ func (w *whole) reaches(ctx context.Context) error {
 		w.direct(ways, family)
 		w.names(ways, w.NameServers()[family])
 	}
-	if err := w.toAPIServer(ways); err != nil {
-		return err
-	}
-	if err := ways.walk(ctx); err != nil {
-		return err
-	}
-	w.figures.add("ways between pods, nodes, Services and the outside", len(*ways))
-	w.figures.add("time for all of them", time.Since(started))
+	w.toAPIServer(ways)
+	check(ways.walk(ctx))
 	w.story.Say("%d ways work, in each family: ClusterIP, NodePort, headless, externalTrafficPolicy Local, session affinity, the pod's own Service, DNS, nodes and the outside.", len(*ways))
-	return nil
 }
 
 // toServices adds the ways by cluster IPs.
@@ -133,22 +123,16 @@ func (w *whole) names(ways *paths, server netip.Addr) {
 }
 
 // toAPIServer adds the ways to Service kubernetes, which has one family.
-func (w *whole) toAPIServer(ways *paths) error {
-	config, err := w.RESTConfig()
-	if err != nil {
-		return err
-	}
+func (w *whole) toAPIServer(ways *paths) {
+	config := value(w.RESTConfig())
 	authority := x509.NewCertPool()
-	if !authority.AppendCertsFromPEM(config.CAData) {
-		return errors.New("the administrator's kubeconfig has no authority")
-	}
+	must(authority.AppendCertsFromPEM(config.CAData), "the administrator's kubeconfig has no authority")
 	api := netip.AddrPortFrom(w.APIServerService(), 443)
 	for _, at := range []place{w.atA, w.atB, w.atC, w.atD} {
 		ways.add(fmt.Sprintf("%s to the API server (TLS %s)", at.name, api), func(ctx context.Context) error {
 			return at.handshake(ctx, api, &tls.Config{RootCAs: authority, ServerName: "kubernetes"})
 		})
 	}
-	return nil
 }
 
 func nodeAddr(node *cluster.Node, family int) netip.Addr { return node.Config.Addresses[family] }

@@ -5,12 +5,12 @@ package scenario
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,71 +31,57 @@ type readiness struct {
 
 // readinessOf begins to read once the node is Ready. A kubelet that met the removal of a file says so
 // with its next question.
-func (a *act) readinessOf(ctx context.Context, node *cluster.Node) (*readiness, error) {
+func (a *act) readinessOf(ctx context.Context, node *cluster.Node) *readiness {
 	object := &corev1.Node{}
-	check(eventually(ctx, statusLimit, "Ready", func(ctx context.Context) error {
-		if err := a.api.Get(ctx, client.ObjectKey{Name: node.Name()}, object); err != nil {
-			return fmt.Errorf("read node %s: %w", node.Name(), err)
-		}
-		return isNodeReady(object)
-	}))
+	eventually(ctx, statusLimit, "Ready", func(ctx context.Context) {
+		did(a.api.Get(ctx, client.ObjectKey{Name: node.Name()}, object), "read node %s", node.Name())
+		check(isNodeReady(object))
+	})
 	w, err := a.api.Watch(context.WithoutCancel(ctx), &corev1.NodeList{}, &client.ListOptions{
 		Raw: &metav1.ListOptions{FieldSelector: "metadata.name=" + node.Name(), ResourceVersion: object.ResourceVersion},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("watch node %s: %w", node.Name(), err)
-	}
+	did(err, "watch node %s", node.Name())
 	r := &readiness{act: a, node: node, changes: w}
-	a.after("stop the watch of node "+node.Name(), func(ctx context.Context) error { w.Stop(); return r.mark(ctx, nil) })
-	return r, nil
+	a.after("stop the watch of node "+node.Name(), func(ctx context.Context) { w.Stop(); r.mark(ctx, nil) })
+	return r
 }
 
-// stayed returns an error if the node was not Ready at some time since the last
+// stayed fails if the node was not Ready at some time since the last
 // that was read.
-func (r *readiness) stayed(ctx context.Context) error {
+func (r *readiness) stayed(ctx context.Context) {
 	text := time.Now().Format(time.RFC3339Nano)
-	if err := r.mark(ctx, &text); err != nil {
-		return err
-	}
+	r.mark(ctx, &text)
 	var left error
-	_, err := r.until(ctx, eventLimit, "the mark "+text, func(n *corev1.Node) bool {
+	r.until(ctx, eventLimit, "the mark "+text, func(n *corev1.Node) bool {
 		if left == nil {
 			left = isNodeReady(n)
 		}
 		return n.Annotations[markOfReader] == text
 	})
-	return errors.Join(left, err)
+	check(left)
 }
 
 // mark sets the mark, or takes it away.
-func (r *readiness) mark(ctx context.Context, text *string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{markOfReader: text}}})
-	if err != nil {
-		return err
-	}
+func (r *readiness) mark(ctx context.Context, text *string) {
+	patch := value(json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{markOfReader: text}}}))
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.node.Name()}}
-	if err := r.api.Patch(ctx, object, client.RawPatch("application/merge-patch+json", patch)); err != nil {
-		return fmt.Errorf("mark node %s: %w", r.node.Name(), err)
-	}
-	return nil
+	did(r.api.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)), "mark node %s", r.node.Name())
 }
 
 // until reads on to the first change that matches.
-func (r *readiness) until(ctx context.Context, limit time.Duration, what string, match func(*corev1.Node) bool) (*corev1.Node, error) {
+func (r *readiness) until(ctx context.Context, limit time.Duration, what string, match func(*corev1.Node) bool) *corev1.Node {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var last *corev1.Node
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waited %s for %s of node %s; the last change that was read is %v", limit, what, r.node.Name(), last)
+			fail("waited %s for %s of node %s; the last change that was read is %v", limit, what, r.node.Name(), last)
 		case event, ok := <-r.changes.ResultChan():
 			n, isNode := event.Object.(*corev1.Node)
-			if !ok || !isNode {
-				return nil, fmt.Errorf("wait for %s of node %s: the watch has ended: %v", what, r.node.Name(), event.Object)
-			}
+			must(ok && isNode, "wait for %s of node %s: the watch has ended: %v", what, r.node.Name(), event.Object)
 			if last = n; match(n) {
-				return n, nil
+				return n
 			}
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	corev1 "k8s.io/api/core/v1"
@@ -38,36 +37,22 @@ type user struct {
 }
 
 // playReadme: all that docs/start.md says from its first pool on is true on a cluster of `make cluster-up`.
-func playReadme(ctx context.Context, a *act) error {
-	started := time.Now()
+func playReadme(ctx context.Context, a *act) {
 	u := &user{act: a}
 	for _, pool := range []string{"underlay", "underlay-backup", "underlay-v6"} {
-		a.after("remove pool "+pool, func(ctx context.Context) error { return a.removePool(ctx, pool) })
+		a.after("remove pool "+pool, func(ctx context.Context) { a.removePool(ctx, pool) })
 	}
-	a.after("remove CoreDNS", a.RemoveDNS)
+	a.after("remove CoreDNS", func(ctx context.Context) { check(a.RemoveDNS(ctx)) })
 	a.after("remove the objects of docs/start.md", u.removeObjects)
-	if err := a.Furnish(ctx); err != nil {
-		return err
-	}
-	text, blocks, err := readReadme()
-	if err != nil {
-		return err
-	}
+	check(a.Furnish(ctx))
+	text, blocks := readReadme()
 	for _, step := range cluster.FirstSteps() {
-		if !strings.Contains(text, "\n$ "+step+"\n") {
-			return fmt.Errorf("docs/start.md does not have the command %q, which the cluster names at its start", step)
-		}
+		must(strings.Contains(text, "\n$ "+step+"\n"), "docs/start.md does not have the command %q, which the cluster names at its start", step)
 	}
 	for _, b := range blocks {
-		if err := u.follow(ctx, b); err != nil {
-			return fmt.Errorf("docs/start.md, %s: %w", b.section, err)
-		}
+		during(func() { u.follow(ctx, b) }, "docs/start.md, %s", b.section)
 	}
-	if u.templates != 3 {
-		return fmt.Errorf("docs/start.md has %d templates of pods, want 3", u.templates)
-	}
-	a.figures.add("time for docs/start.md", time.Since(started))
-	return nil
+	must(u.templates == 3, "docs/start.md has %d templates of pods, want 3", u.templates)
 }
 
 // block is a fenced block of docs/start.md.
@@ -76,20 +61,10 @@ type block struct {
 }
 
 // readReadme returns docs/start.md, and its blocks from firstSection on.
-func readReadme() (string, []block, error) {
-	root, err := thirdparty.Root()
-	if err != nil {
-		return "", nil, err
-	}
-	raw, err := os.ReadFile(filepath.Join(root, "docs/start.md"))
-	if err != nil {
-		return "", nil, err
-	}
-	text := string(raw)
+func readReadme() (string, []block) {
+	text := string(value(os.ReadFile(filepath.Join(value(thirdparty.Root()), "docs/start.md"))))
 	_, rest, found := strings.Cut(text, "\n"+firstSection+"\n")
-	if !found {
-		return "", nil, fmt.Errorf("docs/start.md has no section %q", firstSection)
-	}
+	must(found, "docs/start.md has no section %q", firstSection)
 	section := firstSection
 	var blocks []block
 	for i, part := range strings.Split(rest, "\n```") {
@@ -104,52 +79,42 @@ func readReadme() (string, []block, error) {
 			}
 		}
 	}
-	return text, blocks, nil
+	return text, blocks
 }
 
 // follow does what a block says.
-func (u *user) follow(ctx context.Context, b block) error {
+func (u *user) follow(ctx context.Context, b block) {
 	switch {
 	case b.language == "json":
-		_, err := libcni.ConfListFromBytes([]byte(b.text))
-		return err
+		value(libcni.ConfListFromBytes([]byte(b.text)))
 	case b.language == "":
-		return u.runAll(ctx, b)
+		u.runAll(ctx, b)
 	case strings.Contains(b.text, "kind: "):
-		return u.Apply(ctx, b.text)
+		check(u.Apply(ctx, b.text))
 	default:
-		return u.useTemplate(ctx, b)
+		u.useTemplate(ctx, b)
 	}
 }
 
 // runAll runs the commands of a block. Each line that docs/start.md shows after a command must be printed.
-func (u *user) runAll(ctx context.Context, b block) error {
+func (u *user) runAll(ctx context.Context, b block) {
 	for _, part := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 		command, want, _ := strings.Cut(part, "\n")
 		var output string
-		try := func(ctx context.Context) (err error) {
-			if output, err = u.Shell(ctx, command); err != nil {
-				return err
-			}
-			return shows(output, want)
+		try := func(ctx context.Context) {
+			output = value(u.Shell(ctx, command))
+			check(shows(output, want))
 		}
-		var err error
 		if strings.HasPrefix(command, "kubectl get ") {
-			err = eventually(ctx, podLimit, "the output of "+command, try)
+			eventually(ctx, podLimit, "the output of "+command, try)
 		} else {
-			err = try(ctx)
-		}
-		if err != nil {
-			return err
+			try(ctx)
 		}
 		u.story.Show(command, output)
 		if strings.HasPrefix(command, "kubectl exec") {
-			if err := u.askService(ctx); err != nil {
-				return err
-			}
+			u.askService(ctx)
 		}
 	}
-	return nil
 }
 
 // shows returns an error unless each line of want is in the output, except for what differs from one
@@ -183,56 +148,40 @@ func general(line string) string {
 }
 
 // askService asks the Service six times from each of its pods, and each pod from outside.
-func (u *user) askService(ctx context.Context) error {
+func (u *user) askService(ctx context.Context) {
 	outside, _, err := u.Outside()
-	if err != nil {
-		return err
-	}
-	pods, err := u.podsOf(ctx, "web")
-	if err != nil || len(pods) != 3 {
-		return fmt.Errorf("the Deployment has %d pods, want 3: %w", len(pods), err)
-	}
+	check(err)
+	pods := u.podsOf(ctx, "web")
+	must(len(pods) == 3, "the Deployment has %d pods, want 3", len(pods))
 	nodes, backends := map[string]bool{}, map[string]bool{}
 	const asks = 6
 	for _, p := range pods {
 		nodes[p.Spec.NodeName] = true
 		script := fmt.Sprintf("for i in $(seq %d); do timeout 3 wget -q -O - http://web/hostname || exit; done", asks)
-		said, err := u.Kubectl(ctx, "exec", p.Name, "--", "sh", "-c", script)
-		if err != nil {
-			return err
-		}
+		said := value(u.Kubectl(ctx, "exec", p.Name, "--", "sh", "-c", script))
 		for _, backend := range strings.Fields(said) {
 			backends[backend] = true
 		}
-		if n := len(strings.Fields(said)); n != asks {
-			return fmt.Errorf("%d of %d requests of pod %s were answered: %s", n, asks, p.Name, said)
-		}
+		must(len(strings.Fields(said)) == asks, "not all of %d requests of pod %s were answered: %s", asks, p.Name, said)
 		url := "http://" + netip.AddrPortFrom(netip.MustParseAddr(p.Status.PodIP), httpPort).String() + "/hostname"
-		said, err = outside.Exec(ctx, "curl", "--silent", "--show-error", "--max-time", "3", url)
-		if err != nil || strings.TrimSpace(said) != p.Name {
-			return fmt.Errorf("pod %s says %q to the outside host: %w", p.Name, said, err)
-		}
+		said = value(outside.Exec(ctx, "curl", "--silent", "--show-error", "--max-time", "3", url))
+		must(strings.TrimSpace(said) == p.Name, "pod %s says %q to the outside host", p.Name, said)
 	}
-	if len(nodes) < 2 || len(backends) < 2 {
-		return fmt.Errorf("pods of %d nodes asked, and %d pods answered: this shows no way between nodes", len(nodes), len(backends))
-	}
+	must(len(nodes) >= 2 && len(backends) >= 2, "pods of %d nodes asked, and %d pods answered: this shows no way between nodes", len(nodes), len(backends))
 	u.story.Say("%d of %d requests to the Service succeed, by %d pods. The outside host reaches each pod.", asks*len(pods), asks*len(pods), len(backends))
-	return nil
 }
 
-func (u *user) podsOf(ctx context.Context, app string) ([]corev1.Pod, error) {
+func (u *user) podsOf(ctx context.Context, app string) []corev1.Pod {
 	list := &corev1.PodList{}
-	err := u.api.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"app": app})
-	return list.Items, err
+	check(u.api.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"app": app}))
+	return list.Items
 }
 
 // useTemplate makes a pod, or a StatefulSet, of what docs/start.md shows of one, and judges its leases.
-func (u *user) useTemplate(ctx context.Context, b block) error {
+func (u *user) useTemplate(ctx context.Context, b block) {
 	u.templates++
 	object := &unstructured.Unstructured{}
-	if err := yaml.UnmarshalStrict([]byte(b.text), &object.Object); err != nil {
-		return err
-	}
+	check(yaml.UnmarshalStrict([]byte(b.text), &object.Object))
 	name, pod, set := fmt.Sprintf("readme-%d", u.templates), object.Object, object.Object["spec"] != nil
 	if set {
 		pod, _, _ = unstructured.NestedMap(object.Object, "spec", "template")
@@ -242,38 +191,32 @@ func (u *user) useTemplate(ctx context.Context, b block) error {
 	labels := map[string]any{"app": name}
 	object.SetNamespace(metav1.NamespaceDefault)
 	object.SetName(name)
-	err := unstructured.SetNestedMap(pod, labels, "metadata", "labels")
+	check(unstructured.SetNestedMap(pod, labels, "metadata", "labels"))
 	object.SetAPIVersion("v1")
 	object.SetKind("Pod")
 	if set {
 		object.SetAPIVersion("apps/v1")
 		object.SetKind("StatefulSet")
 		spec := map[string]any{"serviceName": name, "selector": map[string]any{"matchLabels": labels}, "template": pod}
-		err = errors.Join(err, unstructured.SetNestedMap(object.Object, spec, "spec"))
+		check(unstructured.SetNestedMap(object.Object, spec, "spec"))
 	}
-	if err := errors.Join(err, u.api.Create(ctx, object)); err != nil {
-		return fmt.Errorf("make a pod of the template: %w", err)
-	}
+	did(u.api.Create(ctx, object), "make a pod of the template")
 	want := []string{"underlay Bound"}
 	if strings.Contains(b.text, "underlay-v6") {
 		want = []string{"underlay Bound", "underlay-v6 Bound"}
 	}
-	if err := u.awaitLeases(ctx, name, want); err != nil || !set {
-		return err
+	u.awaitLeases(ctx, name, want)
+	if set {
+		value(u.Kubectl(ctx, "scale", "statefulset", name, "--replicas=0"))
+		u.awaitLeases(ctx, name, []string{"underlay Retained"})
 	}
-	if _, err := u.Kubectl(ctx, "scale", "statefulset", name, "--replicas=0"); err != nil {
-		return err
-	}
-	return u.awaitLeases(ctx, name, []string{"underlay Retained"})
 }
 
 // awaitLeases waits until the pods of an application run, and have exactly these leases.
-func (u *user) awaitLeases(ctx context.Context, app string, want []string) error {
-	return eventually(ctx, podLimit, fmt.Sprintf("leases %q of %s", want, app), func(ctx context.Context) error {
+func (u *user) awaitLeases(ctx context.Context, app string, want []string) {
+	eventually(ctx, podLimit, fmt.Sprintf("leases %q of %s", want, app), func(ctx context.Context) {
 		leases := &v1alpha1.IPLeaseList{}
-		if err := u.api.List(ctx, leases); err != nil {
-			return err
-		}
+		check(u.api.List(ctx, leases))
 		var got []string
 		for _, l := range leases.Items {
 			if h := l.Spec.Holder; h != nil && h.Namespace == metav1.NamespaceDefault && strings.HasPrefix(h.Pod, app) {
@@ -281,41 +224,30 @@ func (u *user) awaitLeases(ctx context.Context, app string, want []string) error
 			}
 		}
 		slices.Sort(got)
-		pods, err := u.podsOf(ctx, app)
-		for _, p := range pods {
-			if !isReady(&p) {
-				err = errors.Join(err, fmt.Errorf("pod %s is not Ready", p.Name))
-			}
+		must(slices.Equal(got, want), "the leases are %q", got)
+		for _, p := range u.podsOf(ctx, app) {
+			must(isReady(&p), "pod %s is not Ready", p.Name)
 		}
-		if !slices.Equal(got, want) {
-			err = errors.Join(err, fmt.Errorf("the leases are %q", got))
-		}
-		return err
 	})
 }
 
 // removeObjects removes all that docs/start.md made, except the pools that leases may keep.
-func (u *user) removeObjects(ctx context.Context) error {
+func (u *user) removeObjects(ctx context.Context) {
 	for _, args := range [][]string{
 		{"deployment,statefulset,service", "--namespace=default", "--ignore-not-found", "web", "shop"},
 		{"statefulset", "--namespace=default", "--all"},
 		{"flsubnet,flreserved", "--all"},
 	} {
-		if _, err := u.Kubectl(ctx, append([]string{"delete", "--wait=false"}, args...)...); err != nil {
-			return err
-		}
+		value(u.Kubectl(ctx, append([]string{"delete", "--wait=false"}, args...)...))
 	}
-	return eventually(ctx, cleanupLimit, "the end of the objects of docs/start.md", func(ctx context.Context) error {
+	eventually(ctx, cleanupLimit, "the end of the objects of docs/start.md", func(ctx context.Context) {
 		pods, subnets := &corev1.PodList{}, &v1alpha1.IPSubnetList{}
 		inDefault := client.InNamespace(metav1.NamespaceDefault)
-		err := errors.Join(
+		check(errors.Join(
 			// The garbage collector gives them the 30 s of the examples.
 			u.api.DeleteAllOf(ctx, &corev1.Pod{}, inDefault, client.GracePeriodSeconds(podGrace)),
 			u.api.List(ctx, pods, inDefault), u.api.List(ctx, subnets),
-		)
-		if err == nil && len(pods.Items)+len(subnets.Items) > 0 {
-			err = fmt.Errorf("%d IPSubnets, pods %s", len(subnets.Items), names(pods.Items))
-		}
-		return err
+		))
+		must(len(pods.Items)+len(subnets.Items) == 0, "%d IPSubnets, pods %s", len(subnets.Items), names(pods.Items))
 	})
 }

@@ -14,26 +14,23 @@ import (
 )
 
 // attachAt asks for one more interface with a certain address.
-func attachAt(definition string, addr netip.Addr) (func(*corev1.Pod), error) {
-	text, err := json.Marshal([]any{map[string]any{"name": definition, "ips": []netip.Addr{addr}}})
-	return attach(string(text)), err
+func attachAt(definition string, addr netip.Addr) func(*corev1.Pod) {
+	text := value(json.Marshal([]any{map[string]any{"name": definition, "ips": []netip.Addr{addr}}}))
+	return attach(string(text))
 }
 
 // requests: an attachment that asks for a certain address by the capability ips
 // gets it, and is told why it cannot have one that is taken, or outside of its
 // pool.
-func (a *act) requests(ctx context.Context, pool string) error {
+func (a *act) requests(ctx context.Context, pool string) {
 	first, count := 120, 2
-	check(a.addPool(ctx, pool, v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count)}))
-	check(a.defineWith(ctx, "requested", map[string]any{"ips": true}, pool))
+	a.addPool(ctx, pool, v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count)})
+	a.define(ctx, a.namespace, "requested", map[string]any{"ips": true}, pool)
 	wanted, outside := a.address(first+1), a.address(first+count)
-	change := value(attachAt("requested", wanted))
-	pod := value(a.runPod(ctx, "asking", a.Node(1), change))
-	interfaces := value(a.interfaces(ctx, pod))
-	if len(interfaces) != 2 || interfaces[1].addr != wanted {
-		return fmt.Errorf("pod asking was to get %s as its second address: %v", wanted, interfaces)
-	}
-	check(a.boundTo(ctx, wanted, pod.UID))
+	pod := a.runPod(ctx, "asking", a.Node(1), attachAt("requested", wanted))
+	interfaces := a.interfaces(ctx, pod)
+	must(len(interfaces) == 2 && interfaces[1].addr == wanted, "pod asking was to get %s as its second address: %v", wanted, interfaces)
+	a.boundTo(ctx, wanted, pod.UID)
 	a.story.Say("Pod asking requests %s on %s by Multus, and gets it.", wanted, interfaces[1].name)
 	for _, refused := range []struct {
 		pod  string
@@ -43,16 +40,14 @@ func (a *act) requests(ctx context.Context, pool string) error {
 		{"late", wanted, fmt.Sprintf("address %s", wanted)},
 		{"astray", outside, fmt.Sprintf("requested address %s for pod %s/astray interface net1: it is outside of the ips of pool %s", outside, a.namespace, pool)},
 	} {
-		a.isRefused(ctx, refused.pod, refused.addr, refused.why)
+		a.startPod(ctx, refused.pod, a.Node(2), attachAt("requested", refused.addr))
+		a.isRefused(ctx, refused.pod, refused.why)
 	}
-	return nil
 }
 
 // isRefused: people are told why a pod cannot have an address, by both who know.
-func (a *act) isRefused(ctx context.Context, pod string, addr netip.Addr, why string) {
-	change := value(attachAt("requested", addr))
-	check(a.startPod(ctx, pod, a.Node(2), change))
-	value(a.event(ctx, pod, "FailedCreatePodSandBox", why))
-	event := value(a.event(ctx, pod, "AddressRefused", why))
-	a.story.Say("Pod %s requests %s and waits. Its event: %q", pod, addr, event.Message)
+func (a *act) isRefused(ctx context.Context, pod, why string) {
+	a.event(ctx, pod, "FailedCreatePodSandBox", why)
+	event := a.event(ctx, pod, "AddressRefused", why)
+	a.story.Say("Pod %s waits. Its event: %q", pod, event.Message)
 }

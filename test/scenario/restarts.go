@@ -5,11 +5,8 @@ package scenario
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
@@ -25,30 +22,23 @@ const (
 
 // playRestarts: each part of the cluster is ended without a word and starts again
 // while pods come and go on every node.
-func playRestarts(ctx context.Context, a *act) error {
-	check(a.makePool(ctx, 4*rollingPods, nil))
-	node := value(a.victim(ctx))
-	old := value(a.runPod(ctx, "old", node, func(p *corev1.Pod) {
-		template := corev1.PodTemplateSpec{Spec: p.Spec}
-		staying(&template)
-		p.Spec = template.Spec
-	}))
-	check(a.deploy(ctx, rollingPods, staying))
-	value(a.running(ctx, rollingPods+1, everyPod))
-	w := value(a.watch(addressOf(old)))
-	check(w.pings.waitFor(ctx, 20, time.Now()))
+func playRestarts(ctx context.Context, a *act) {
+	a.makePool(ctx, 4*rollingPods, nil)
+	node := a.victim(ctx)
+	old := a.runPod(ctx, "old", node, stays)
+	a.deploy(ctx, rollingPods, staying)
+	a.running(ctx, rollingPods+1, everyPod)
+	w := a.watch(addressOf(old))
+	w.pings.waitFor(ctx, 20)
 	began := time.Now()
 	load := a.roll()
 	a.story.Say("Pod old runs on %s. All %d pods of a Deployment are replaced again and again.", node.Name(), rollingPods)
 	for _, part := range a.parts(node) {
-		if err := a.outlive(ctx, part, node, load); err != nil {
-			return fmt.Errorf("restart %s: %w", part.name, err)
-		}
+		during(func() { a.outlive(ctx, part, node, load) }, "restart %s", part.name)
 		a.story.Say("%s was killed and started again. All pods have been replaced since.", part.name)
 	}
 	load.end()
-	a.figures.add("times that all pods were replaced", load.rolls.Load())
-	return a.passedAround(ctx, w, began)
+	a.passedAround(ctx, w, began)
 }
 
 // part is what can be restarted.
@@ -56,54 +46,47 @@ type part struct {
 	name string
 	// ours: without it the node is Ready all the same.
 	ours    bool
-	restart func(context.Context) error
+	restart func(context.Context)
 }
 
 // outlive restarts a part and waits until the load has gone on.
-func (a *act) outlive(ctx context.Context, p part, node *cluster.Node, load *churn) error {
-	stayed := func(context.Context) error { return nil }
+func (a *act) outlive(ctx context.Context, p part, node *cluster.Node, load *churn) {
+	var ready *readiness
 	if p.ours {
-		ready := value(a.readinessOf(ctx, node))
-		stayed = ready.stayed
+		ready = a.readinessOf(ctx, node)
 	}
-	check(p.restart(ctx))
-	back := time.Now()
-	check(load.goesOn(ctx))
-	a.figures.add("all pods replaced once more, after the restart of "+p.name, time.Since(back))
-	return stayed(ctx)
+	p.restart(ctx)
+	load.goesOn(ctx)
+	if p.ours {
+		ready.stayed(ctx)
+	}
 }
 
 func (a *act) parts(node *cluster.Node) []part {
-	daemon := func(name string) part {
-		return part{name + " of " + node.Name(), false, func(ctx context.Context) error {
-			return errors.Join(node.Kill(ctx, name), node.StartDaemon(ctx, name))
-		}}
-	}
 	return []part{
-		{"the agent of " + node.Name(), true, func(ctx context.Context) error { return node.Kill(ctx, agentProgram) }},
-		{"the controller", true, func(ctx context.Context) error {
-			on, err := a.controllerNode(ctx)
-			if err != nil {
-				return err
-			}
-			return on.Kill(ctx, controllerProgram)
-		}},
-		daemon(machine.Kubelet),
-		daemon(machine.Containerd),
-		{"the API server", false, func(ctx context.Context) error {
-			return errors.Join(a.StopAPIServer(ctx), a.StartAPIServer(ctx))
+		{"the agent of " + node.Name(), true, func(ctx context.Context) { check(node.Kill(ctx, agentProgram)) }},
+		{"the controller", true, func(ctx context.Context) { check(a.controllerNode(ctx).Kill(ctx, controllerProgram)) }},
+		daemon(node, machine.Kubelet),
+		daemon(node, machine.Containerd),
+		{"the API server", false, func(ctx context.Context) {
+			check(errors.Join(a.StopAPIServer(ctx), a.StartAPIServer(ctx)))
 		}},
 	}
+}
+
+// daemon is a part that systemd would start again.
+func daemon(node *cluster.Node, name string) part {
+	return part{name + " of " + node.Name(), false, func(ctx context.Context) {
+		check(errors.Join(node.Kill(ctx, name), node.StartDaemon(ctx, name)))
+	}}
 }
 
 // passedAround: pod old did not notice, and each address has had one speaker at a
 // time, though many have had it.
-func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) error {
-	check(w.pings.waitFor(ctx, 20, time.Now()))
+func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) {
+	w.pings.waitFor(ctx, 20)
 	pings := w.pings.all()
-	if lost := lostSince(pings, began, time.Now()); lost > 0 {
-		return fmt.Errorf("%d pings to pod old were lost", lost)
-	}
+	w.pings.noneLost(began)
 	frames := capture.After(w.capture.Frames(), began)
 	check(takeTurns(frames, a.addresses()))
 	holders, reused := map[netip.Addr][]string{}, 0
@@ -115,10 +98,6 @@ func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) err
 			}
 		}
 	}
-	if reused == 0 {
-		return errors.New("no address had a second holder, so nothing was shown")
-	}
-	a.figures.add("times that an address passed to another pod", reused)
+	must(reused != 0, "no address had a second holder, so nothing was shown")
 	a.story.Say("Addresses passed from pod to pod %d times, and each had one speaker at a time. Pod old answered all %d pings.", reused, len(pings))
-	return nil
 }

@@ -4,14 +4,11 @@ package scenario
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -27,43 +24,28 @@ const (
 
 // rollsOn: a rolling update on a pool with one spare address. Its pods wait for each other's addresses,
 // and get each of them as soon as it is free.
-func (a *act) rollsOn(ctx context.Context, c *chronicle) error {
-	check(a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips(firstHost, rolledPods+1) }))
-	check(a.deploy(ctx, rolledPods))
-	value(a.running(ctx, rolledPods, everyPod))
+func (a *act) rollsOn(ctx context.Context, c *chronicle) {
+	a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips(firstHost, rolledPods+1) })
+	a.deploy(ctx, rolledPods)
+	a.running(ctx, rolledPods, everyPod)
 	began := time.Now()
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload}}
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"template":{"metadata":{"annotations":{"roll":"1"}}}}}`))
-	if err := a.api.Patch(ctx, deployment, patch); err != nil {
-		return fmt.Errorf("begin a rolling update: %w", err)
-	}
-	check(eventually(ctx, rollLimit, "the rolling update to end", func(ctx context.Context) error {
-		return a.rolledOut(ctx, client.ObjectKeyFromObject(deployment))
-	}))
-	a.figures.add(fmt.Sprintf("a rolling update of %d pods on %d addresses", rolledPods, rolledPods+1), time.Since(began))
+	a.rollOut(ctx, a.deployment(), 1)
+	eventually(ctx, rollLimit, "the rolling update to end", func(ctx context.Context) { a.rolledOut(ctx, client.ObjectKeyFromObject(a.deployment())) })
 	entries, _ := c.all()
-	waits := value(a.waitsSince(ctx))
+	waits := a.waitsSince(ctx)
 	took := handedOn(entries, waits, began)
-	if len(took) == 0 {
-		return fmt.Errorf("no pod has waited for another pod's address")
-	}
+	must(len(took) != 0, "no pod has waited for another pod's address")
 	half, most := took[len(took)/2], took[(len(took)-1)*99/100]
-	a.figures.add(fmt.Sprintf("of %d addresses: from free to the lease of a pod that waited, half within", len(took)), half)
-	a.figures.add("and 99 of 100 within", most)
 	a.story.Say("In a rolling update of %d pods on %d addresses, %d pods wait for an address. They have it %s (half) and %s (99 of 100) after it is free.",
 		rolledPods, rolledPods+1, len(took), round(half), round(most))
-	if half > servedHalf || most > servedMost {
-		return fmt.Errorf("addresses came free and were leased by waiting pods only after %s (half) and %s (99 of 100)", half, most)
-	}
-	return nil
+	must(half <= servedHalf && most <= servedMost,
+		"addresses came free and were leased by waiting pods only after %s (half) and %s (99 of 100)", half, most)
 }
 
 // waitsSince returns the time at which each pod was told first that it waits.
-func (a *act) waitsSince(ctx context.Context) (map[string]time.Time, error) {
+func (a *act) waitsSince(ctx context.Context) map[string]time.Time {
 	events := &corev1.EventList{}
-	if err := a.api.List(ctx, events, client.InNamespace(a.namespace)); err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
-	}
+	did(a.api.List(ctx, events, client.InNamespace(a.namespace)), "list events")
 	first := map[string]time.Time{}
 	for i := range events.Items {
 		e := &events.Items[i]
@@ -78,7 +60,7 @@ func (a *act) waitsSince(ctx context.Context) (map[string]time.Time, error) {
 			first[e.InvolvedObject.Name] = at
 		}
 	}
-	return first, nil
+	return first
 }
 
 // handedOn returns, in ascending order, the times from the end of a lease until a pod that waited
@@ -123,7 +105,7 @@ func (a *act) roll() *churn {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &churn{act: a, stop: stop, done: make(chan struct{})}
 	go c.run(ctx)
-	a.after("stop the churn", func(context.Context) error { c.end(); return nil })
+	a.after("stop the churn", func(context.Context) { c.end() })
 	return c
 }
 
@@ -134,38 +116,24 @@ func (c *churn) end() { c.stop(); <-c.done }
 func (c *churn) run(ctx context.Context) {
 	defer close(c.done)
 	for n := 1; ctx.Err() == nil; n++ {
-		err := eventually(ctx, rollLimit, "a roll to begin", func(ctx context.Context) error { return c.begin(ctx, n) })
-		if err == nil {
-			err = eventually(ctx, rollLimit, "a roll to end", func(ctx context.Context) error {
-				return c.rolledOut(ctx, client.ObjectKey{Namespace: c.namespace, Name: workload})
-			})
-		}
+		err := attempt(func() {
+			eventually(ctx, rollLimit, "a roll to begin", func(ctx context.Context) { c.rollOut(ctx, c.deployment(), n) })
+			eventually(ctx, rollLimit, "a roll to end", func(ctx context.Context) { c.rolledOut(ctx, client.ObjectKeyFromObject(c.deployment())) })
+		})
 		if err == nil {
 			c.rolls.Add(1)
 		}
 	}
 }
 
-// begin changes the template.
-func (c *churn) begin(ctx context.Context, n int) error {
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: workload}}
-	return c.api.Patch(ctx, deployment, client.RawPatch("application/merge-patch+json",
-		fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"roll":"%d"}}}}}`, n)))
-}
-
 // goesOn waits until all pods have been replaced from the beginning to the end
 // since now.
-func (c *churn) goesOn(ctx context.Context) error {
+func (c *churn) goesOn(ctx context.Context) {
 	before := c.rolls.Load()
-	return eventually(ctx, rollLimit, "all pods to be replaced", func(ctx context.Context) error {
+	eventually(ctx, rollLimit, "all pods to be replaced", func(ctx context.Context) {
 		const whole = 2 // the first to end had begun earlier
 		if done := c.rolls.Load() - before; done < whole {
-			pods, err := c.pods(ctx)
-			if err != nil {
-				return err
-			}
-			return fmt.Errorf("%d of %d rolls have ended, there are %s", done, whole, names(pods))
+			fail("%d of %d rolls have ended, there are %s", done, whole, names(c.pods(ctx)))
 		}
-		return nil
 	})
 }

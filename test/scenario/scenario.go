@@ -21,7 +21,7 @@ type Scenario struct {
 	// ByHand: test/e2e does not play the scenario.
 	ByHand bool
 
-	play func(context.Context, *act) error
+	play func(context.Context, *act)
 	// number separates the addresses of the scenario from those of other scenarios.
 	number int
 }
@@ -33,52 +33,68 @@ type act struct {
 	story    *Story
 	// namespace holds all objects of the run that have one. The pool has the same name.
 	namespace string
-	figures   Figures
 	undo      []step
 }
 
 // step undoes one change.
 type step struct {
 	what string
-	do   func(context.Context) error
+	do   func(context.Context)
 }
 
-// Play runs the scenario until a step fails, and then undoes all that it changed in the cluster. It returns the figures
-// even if the promise was broken. After a failure it calls onFailure, unless that is nil, before the
-// clean-up, so that onFailure can read the state of the cluster.
-func (s Scenario) Play(ctx context.Context, stage *Stage, story *Story, onFailure func(context.Context, error)) (Figures, error) {
+// Play runs the scenario until a step fails, and then undoes all that it changed in the cluster. After a
+// failure it calls onFailure before the clean-up, so that onFailure can read the state of the cluster.
+func (s Scenario) Play(ctx context.Context, stage *Stage, story *Story, onFailure func(context.Context)) error {
 	a := &act{Stage: stage, scenario: s, story: story, namespace: "scenario-" + s.Name}
-	started := time.Now()
-	err := attempt(func() error { return s.play(ctx, a) })
-	a.figures.add("the scenario took", time.Since(started))
+	err := attempt(func() { s.play(ctx, a) })
 	if err != nil {
 		err = fmt.Errorf("%s: %w", s.Name, err)
-		if onFailure != nil {
-			onFailure(context.WithoutCancel(ctx), err)
-		}
+		onFailure(context.WithoutCancel(ctx))
 	}
-	return a.figures, errors.Join(err, a.cleanUp(ctx))
+	return errors.Join(err, a.cleanUp(ctx))
 }
 
 // failure is the panic of a step that failed.
 type failure struct{ err error }
 
-// check ends the scenario if a step has failed. A condition of eventually returns its error instead, and so
-// does what runs on a goroutine of its own.
+// Steps return no errors: the first one that fails ends the scenario. So does a condition of eventually,
+// which is then tried again. What runs on a goroutine of its own, and what judges evidence, returns an error.
+
+// fail ends the scenario.
+func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// must ends the scenario unless the condition holds.
+func must(holds bool, format string, args ...any) {
+	if !holds {
+		fail(format, args...)
+	}
+}
+
+// check ends the scenario if a step has failed.
 func check(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// value returns v, and ends the scenario if the step has failed: pod := value(a.runPod(...)).
+// did is check for an error that does not say what was attempted.
+func did(err error, format string, args ...any) {
+	if err != nil {
+		fail("%s: %w", fmt.Sprintf(format, args...), err)
+	}
+}
+
+// during does a step, and says during what it failed.
+func during(step func(), format string, args ...any) { did(attempt(step), format, args...) }
+
+// value returns v, and ends the scenario if the step has failed: host := value(a.ForeignHost(...)).
 func value[T any](v T, err error) T {
 	check(err)
 	return v
 }
 
-// attempt returns the error of a step, also of one that has ended the scenario.
-func attempt(step func() error) (err error) {
+// attempt returns the error that has ended a step.
+func attempt(step func()) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
 		case nil:
@@ -88,11 +104,12 @@ func attempt(step func() error) (err error) {
 			panic(ended)
 		}
 	}()
-	return step()
+	step()
+	return nil
 }
 
 // after registers a step of the clean-up. The last step runs first.
-func (a *act) after(what string, do func(context.Context) error) {
+func (a *act) after(what string, do func(context.Context)) {
 	a.undo = append(a.undo, step{what, do})
 }
 
@@ -104,7 +121,7 @@ func (a *act) cleanUp(ctx context.Context) error {
 	for len(a.undo) > 0 {
 		last := a.undo[len(a.undo)-1]
 		a.undo = a.undo[:len(a.undo)-1]
-		if err := attempt(func() error { return last.do(ctx) }); err != nil {
+		if err := attempt(func() { last.do(ctx) }); err != nil {
 			errs = append(errs, fmt.Errorf("clean up after %s: %s: %w", a.scenario.Name, last.what, err))
 		}
 	}

@@ -26,28 +26,18 @@ const (
 type metrics map[string]*dto.MetricFamily
 
 // scrape reads metrics over HTTP, as Prometheus would.
-func scrape(ctx context.Context, node *cluster.Node, port uint16) (metrics, error) {
+func scrape(ctx context.Context, node *cluster.Node, port uint16) metrics {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	url := fmt.Sprintf("http://%s/metrics", netip.AddrPortFrom(node.Config.Addresses[0], port))
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, fmt.Errorf("scrape %s: %w", url, err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("scrape: %w", err)
-	}
+	response, err := http.DefaultClient.Do(value(http.NewRequestWithContext(ctx, http.MethodGet, url, nil)))
+	did(err, "scrape")
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("scrape %s: %s", url, response.Status)
-	}
+	must(response.StatusCode == http.StatusOK, "scrape %s: %s", url, response.Status)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(response.Body)
-	if err != nil {
-		return nil, fmt.Errorf("scrape %s: %w", url, err)
-	}
-	return families, nil
+	did(err, "scrape %s", url)
+	return families
 }
 
 // sum adds up the series of a counter or gauge, or the counts of a histogram,
@@ -89,15 +79,10 @@ func hasLabels(metric *dto.Metric, labels map[string]string) bool {
 }
 
 // agents adds a value up over the agents of some nodes.
-func agents(ctx context.Context, nodes []*cluster.Node, name string, labels map[string]string) (float64, error) {
-	var sum float64
+func agents(ctx context.Context, nodes []*cluster.Node, name string, labels map[string]string) (sum float64) {
 	for _, n := range nodes {
-		m, err := scrape(ctx, n, agentMetrics)
-		if err != nil {
-			return 0, err
-		}
-		value, _ := m.sum(name, labels)
-		sum += value
+		count, _ := scrape(ctx, n, agentMetrics).sum(name, labels)
+		sum += count
 	}
-	return sum, nil
+	return sum
 }

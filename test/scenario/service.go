@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +22,6 @@ const servicePort = 80
 
 // service is a Service of the families of the cluster.
 type service struct {
-	name string
 	// addrs are the cluster IPs, of which a headless one has none.
 	addrs []netip.Addr
 	// http, udp and tcp are the ports of nodes, zero without any.
@@ -31,7 +29,7 @@ type service struct {
 }
 
 // serve makes a Service for pods with these labels.
-func (a *act) serve(ctx context.Context, name string, pods map[string]string, change func(*corev1.ServiceSpec)) (service, error) {
+func (a *act) serve(ctx context.Context, name string, pods map[string]string, change func(*corev1.ServiceSpec)) service {
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name},
 		Spec: corev1.ServiceSpec{
@@ -46,22 +44,16 @@ func (a *act) serve(ctx context.Context, name string, pods map[string]string, ch
 	if change != nil {
 		change(&object.Spec)
 	}
-	if err := a.api.Create(ctx, object); err != nil {
-		return service{}, fmt.Errorf("make Service %s: %w", name, err)
-	}
+	did(a.api.Create(ctx, object), "make Service %s", name)
 	port := func(i int) uint16 { return uint16(object.Spec.Ports[i].NodePort) }
-	s := service{name: name, http: port(0), udp: port(1), tcp: port(2)}
+	s := service{http: port(0), udp: port(1), tcp: port(2)}
 	for _, ip := range object.Spec.ClusterIPs {
 		if ip == corev1.ClusterIPNone {
 			continue
 		}
-		addr, err := netip.ParseAddr(ip)
-		if err != nil {
-			return s, fmt.Errorf("read the addresses of Service %s: %w", name, err)
-		}
-		s.addrs = append(s.addrs, addr)
+		s.addrs = append(s.addrs, value(netip.ParseAddr(ip)))
 	}
-	return s, nil
+	return s
 }
 
 func headless(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }
@@ -74,7 +66,6 @@ func onOwnNode(s *corev1.ServiceSpec) {
 
 // isServed uses kubectl as a person does.
 func (w *whole) isServed(ctx context.Context) {
-	started := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	domain := w.namespace + ".svc.cluster.local"
 	for _, name := range []string{"b", "b." + w.namespace, "b." + domain} {
@@ -91,27 +82,20 @@ func (w *whole) isServed(ctx context.Context) {
 		output, err := w.Attach(ctx, w.namespace, "input", "hello")
 		return says("attach to pod input", output, "hello", err)
 	})
-	group.Go(func() error { return w.isForwarded(ctx) })
+	group.Go(func() error { return attempt(func() { w.isForwarded(ctx) }) })
 	check(group.Wait())
-	w.figures.add("exec, logs, attach, port-forward, and names by the pod's own resolv.conf", time.Since(started))
 	w.story.Say("kubectl exec, logs, attach and port-forward work.")
 }
 
 // isForwarded asks pod b by a port of this machine.
-func (w *whole) isForwarded(ctx context.Context) error {
+func (w *whole) isForwarded(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	port, err := w.PortForward(ctx, w.namespace, "b", httpPort)
-	if err != nil {
-		return err
-	}
-	here, err := network.Current()
-	if err != nil {
-		return err
-	}
+	port := value(w.PortForward(ctx, w.namespace, "b", httpPort))
+	here := value(network.Current())
 	defer here.Close()
 	got, err := place{"this machine", here}.get(ctx, port)
-	return says("a forwarded port of pod b", got.pod, "b", err)
+	check(says("a forwarded port of pod b", got.pod, "b", err))
 }
 
 func says(what, got, want string, err error) error {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -36,46 +35,29 @@ type siege struct {
 	pings   *pinger
 	// sent describes the frames of each mark.
 	sent []string
-	// cells are those of the tables.
-	cells int
 }
 
 // stageSiege runs the pods and the host, and begins to listen.
-func (a *act) stageSiege(ctx context.Context) (*siege, error) {
-	if len(a.Options.Gateways) != 2 {
-		return nil, errors.New("the cluster needs a router for both families")
-	}
-	check(a.makePool(ctx, 4, nil))
+func (a *act) stageSiege(ctx context.Context) *siege {
+	must(len(a.Options.Gateways) == 2, "the cluster needs a router for both families")
+	a.makePool(ctx, 4, nil)
 	six := v1alpha1.IPPoolSpec{Subnet: underlay6.String(), IPs: a.ips6(4), Default: ptr.To(true)}
-	check(a.addPool(ctx, a.namespace+"-v6", six))
+	a.addPool(ctx, a.namespace+"-v6", six)
 	s := &siege{act: a}
 	s.runPods(ctx)
 	s.chooseVictims(ctx)
-	var err error
-	s.capture = value(a.Capture())
-	a.after("end the capture", func(context.Context) error { _, err := s.capture.Stop(); return err })
-	s.ear = value(a.listen(s.sibling))
-	s.pings, err = a.ping(s.host, addressOf(s.sibling), addressOf(s.remote), addressOf(s.attacker))
-	return s, err
+	s.capture = a.record()
+	s.ear = a.listen(s.sibling)
+	s.pings = a.ping(s.host, addressOf(s.sibling), addressOf(s.remote), addressOf(s.attacker))
+	return s
 }
 
 // runPods starts the attacker with a pod beside it, and a pod on another node.
 func (s *siege) runPods(ctx context.Context) {
-	pods := []struct {
-		pod    **cluster.Pod
-		name   string
-		node   int
-		change func(*corev1.Pod)
-	}{
-		{&s.attacker, "attacker", 1, onlyNetRaw}, {&s.sibling, "sibling", 1, nil}, {&s.remote, "remote", 2, nil},
-	}
-	for _, p := range pods {
-		check(s.startPod(ctx, p.name, s.Node(p.node), p.change))
-	}
-	for _, p := range pods {
-		running := value(s.running(ctx, 1, func(o *corev1.Pod) bool { return o.Name == p.name }))
-		*p.pod = running[0]
-	}
+	s.startPod(ctx, "attacker", s.Node(1), onlyNetRaw)
+	s.startPod(ctx, "sibling", s.Node(1), nil)
+	s.startPod(ctx, "remote", s.Node(2), nil)
+	s.attacker, s.sibling, s.remote = s.pod(ctx, "attacker"), s.pod(ctx, "sibling"), s.pod(ctx, "remote")
 }
 
 // onlyNetRaw takes all other capabilities from a pod.
@@ -88,45 +70,33 @@ func onlyNetRaw(p *corev1.Pod) {
 // chooseVictims finds out who is on the underlay.
 func (s *siege) chooseVictims(ctx context.Context) {
 	const hostNumber, freeNumber = 250, 99
-	s.host = value(s.foreignHost("printer", netip.PrefixFrom(s.address(hostNumber), underlay.Bits())))
+	s.host = s.foreignHost("printer", netip.PrefixFrom(s.address(hostNumber), underlay.Bits()))
 	gateway := party{name: "gateway", four: s.Options.Gateways[0].Addr(), six: s.Options.Gateways[1].Addr()}
-	gateway.mac = value(s.neighbour(ctx, gateway.four))
-	s.own = value(partyOf(s.attacker))
-	for _, pod := range []*cluster.Pod{s.remote, s.sibling} {
-		victim := value(partyOf(pod))
-		s.victims = append(s.victims, victim)
+	gateway.mac = s.neighbour(ctx, gateway.four)
+	s.own = partyOf(s.attacker)
+	s.victims = []party{
+		partyOf(s.remote), partyOf(s.sibling), gateway,
+		{"host", s.host.MAC, s.host.Addr, s.address6(hostNumber)},
+		{"free address", strangeMAC(), s.address(freeNumber), s.address6(freeNumber)},
 	}
-	s.victims = append(s.victims, gateway,
-		party{"host", s.host.MAC, s.host.Addr, s.address6(hostNumber)},
-		party{"free address", strangeMAC(), s.address(freeNumber), s.address6(freeNumber)})
 }
 
 // strangeMAC is a MAC that nobody has.
 func strangeMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0xf, 0xe, 0xe} }
 
-func partyOf(pod *cluster.Pod) (party, error) {
-	if len(pod.IPs) != 2 {
-		return party{}, fmt.Errorf("pod %s has the addresses %v, not one of each family", pod.Name, pod.IPs)
-	}
-	mac, err := pod.MAC()
-	return party{pod.Name, mac, pod.IPs[0], pod.IPs[1]}, err
+func partyOf(pod *cluster.Pod) party {
+	must(len(pod.IPs) == 2, "pod %s has the addresses %v, not one of each family", pod.Name, pod.IPs)
+	return party{pod.Name, macOf(pod), pod.IPs[0], pod.IPs[1]}
 }
 
 // neighbour returns the MAC that the host has learnt for an address.
-func (s *siege) neighbour(ctx context.Context, addr netip.Addr) (net.HardwareAddr, error) {
-	if err := (place{"host", s.host.Namespace}).ping(ctx, addr); err != nil {
-		return nil, fmt.Errorf("ping %s from the host: %w", addr, err)
-	}
+func (s *siege) neighbour(ctx context.Context, addr netip.Addr) net.HardwareAddr {
+	did((place{"host", s.host.Namespace}).ping(ctx, addr), "ping %s from the host", addr)
 	known, err := s.host.Links().NeighList(0, netlink.FAMILY_V4)
-	if err != nil {
-		return nil, fmt.Errorf("list the neighbours of the host: %w", err)
-	}
-	for _, n := range known {
-		if n.IP.Equal(addr.AsSlice()) && len(n.HardwareAddr) == 6 {
-			return n.HardwareAddr, nil
-		}
-	}
-	return nil, fmt.Errorf("the host does not know the MAC of %s: %v", addr, known)
+	did(err, "list the neighbours of the host")
+	i := slices.IndexFunc(known, func(n netlink.Neigh) bool { return n.IP.Equal(addr.AsSlice()) && len(n.HardwareAddr) == 6 })
+	must(i >= 0, "the host does not know the MAC of %s: %v", addr, known)
+	return known[i].HardwareAddr
 }
 
 // mark returns the next mark, for frames that are described so.
@@ -145,18 +115,17 @@ func (s *siege) marked(frame []byte) string {
 }
 
 // shoot sends frames and returns which of them the kernel said to have dropped.
-func (s *siege) shoot(session *cluster.Session, frames ...[]byte) (dropped int, err error) {
+func (s *siege) shoot(session *cluster.Session, frames ...[]byte) (dropped int) {
 	var lines []string
 	for _, f := range frames {
 		lines = append(lines, hex.EncodeToString(f))
 	}
-	answers, err := session.Ask(lines...)
-	for _, answer := range answers {
+	for _, answer := range value(session.Ask(lines...)) {
 		if answer == "dropped" {
 			dropped++
 		}
 	}
-	return dropped, err
+	return dropped
 }
 
 // counts are dropped frames by their reason.
@@ -164,11 +133,8 @@ type counts map[string]int
 
 // counted returns the frames of a pod that were dropped up to now, with the claims of all pods of its
 // node.
-func counted(ctx context.Context, pod *cluster.Pod) (counts, error) {
-	m, err := scrape(ctx, pod.Node, agentMetrics)
-	if err != nil {
-		return nil, err
-	}
+func counted(ctx context.Context, pod *cluster.Pod) counts {
+	m := scrape(ctx, pod.Node, agentMetrics)
 	all := counts{}
 	for _, reason := range []string{
 		whyEther, whySender, whyUnleased, whySlot, whyRouter, whyDHCP, whyTagged, whyBridge, whyMalformed,
@@ -180,7 +146,7 @@ func counted(ctx context.Context, pod *cluster.Pod) (counts, error) {
 	}
 	n, _ := m.sum("fenceline_claims_received_total", map[string]string{"result": whyFromPod})
 	all[whyFromPod] = int(n)
-	return all, nil
+	return all
 }
 
 // since returns what has grown.

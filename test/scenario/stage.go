@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,33 +44,18 @@ func Open(c *cluster.Cluster) (*Stage, error) {
 
 // controllerNode returns the node of the controller. No scenario cuts this node off: the controller
 // would have to move to another node first, which takes 30 s.
-func (s *Stage) controllerNode(ctx context.Context) (*cluster.Node, error) {
-	pods := &corev1.PodList{}
-	err := s.api.List(ctx, pods, client.InNamespace(cluster.FencelineNamespace),
-		client.MatchingLabels{"app.kubernetes.io/component": "controller"})
-	if err != nil {
-		return nil, fmt.Errorf("look for the controller: %w", err)
-	}
-	for i := range pods.Items {
-		if isReady(&pods.Items[i]) {
-			return s.NodeByName(pods.Items[i].Spec.NodeName)
-		}
-	}
-	return nil, errors.New("look for the controller: no pod of it is Ready")
+func (s *Stage) controllerNode(ctx context.Context) *cluster.Node {
+	pods := s.ours(ctx, "controller")
+	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return isReady(&p) })
+	must(i >= 0, "look for the controller: no pod of it is Ready")
+	return value(s.NodeByName(pods[i].Spec.NodeName))
 }
 
 // victim returns a node that can be cut off: not the node of the controller.
-func (s *Stage) victim(ctx context.Context) (*cluster.Node, error) {
-	controller, err := s.controllerNode(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range s.Nodes() {
-		if n.Name() != controller.Name() {
-			return n, nil
-		}
-	}
-	return nil, errors.New("a single node cannot be cut off")
+func (s *Stage) victim(ctx context.Context) *cluster.Node {
+	others := s.others(s.controllerNode(ctx))
+	must(len(others) > 0, "a single node cannot be cut off")
+	return others[0]
 }
 
 // others returns all nodes except the given one.
@@ -84,16 +70,12 @@ func (s *Stage) others(node *cluster.Node) []*cluster.Node {
 }
 
 // look shows the cluster and the pool of the scenario by `kubectl fenceline`.
-func (a *act) look(ctx context.Context) error {
-	return errors.Join(a.show(ctx, "fenceline", "status"), a.show(ctx, "fenceline", "map", a.namespace))
+func (a *act) look(ctx context.Context) {
+	a.show(ctx, "fenceline", "status")
+	a.show(ctx, "fenceline", "map", a.namespace)
 }
 
 // show runs a kubectl command and prints it with its output.
-func (a *act) show(ctx context.Context, args ...string) error {
-	output, err := a.Kubectl(ctx, args...)
-	if err != nil {
-		return err
-	}
-	a.story.Show("kubectl "+strings.Join(args, " "), output)
-	return nil
+func (a *act) show(ctx context.Context, args ...string) {
+	a.story.Show("kubectl "+strings.Join(args, " "), value(a.Kubectl(ctx, args...)))
 }

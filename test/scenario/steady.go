@@ -5,7 +5,6 @@ package scenario
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -37,22 +36,17 @@ type steady struct {
 func (a *act) hold() *steady {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &steady{ctx: ctx}
-	a.after("close the steady connections", func(context.Context) error { stop(); s.group.Wait(); return nil })
+	a.after("close the steady connections", func(context.Context) { stop(); s.group.Wait() })
 	return s
 }
 
 // open adds connections, once kube-proxy knows the pods behind a Service.
-func (s *steady) open(ctx context.Context, count int, from place, to netip.AddrPort) error {
+func (s *steady) open(ctx context.Context, count int, from place, to netip.AddrPort) {
 	for range count {
 		var conn net.Conn
-		what := fmt.Sprintf("a connection from %s to %s", from.name, to)
-		err := eventually(ctx, pathLimit, what, func(ctx context.Context) (err error) {
-			conn, err = from.dial(ctx, "tcp", to)
-			return err
+		eventually(ctx, pathLimit, fmt.Sprintf("a connection from %s to %s", from.name, to), func(ctx context.Context) {
+			conn = value(from.dial(ctx, "tcp", to))
 		})
-		if err != nil {
-			return err
-		}
 		s.count++
 		s.group.Go(func() {
 			defer conn.Close()
@@ -61,7 +55,6 @@ func (s *steady) open(ctx context.Context, count int, from place, to netip.AddrP
 			}
 		})
 	}
-	return nil
 }
 
 // use sends lines and waits for the echo of each.
@@ -102,21 +95,15 @@ func (s *steady) breaks(err error) {
 	s.broken = append(s.broken, err)
 }
 
-// unbroken waits until so many more echoes have come back, and returns an error if a connection is
-// broken.
-func (s *steady) unbroken(ctx context.Context) error {
+// unbroken waits until so many more echoes have come back, and fails if a connection is broken.
+func (s *steady) unbroken(ctx context.Context) {
 	const rounds = 10
 	goal := s.echoes.Load() + int64(rounds*s.count)
-	err := eventually(ctx, clientLimit, fmt.Sprintf("%d more echoes", rounds*s.count), func(context.Context) error {
-		if err := s.err(); err != nil {
-			return err
-		}
-		if got := s.echoes.Load(); got < goal {
-			return fmt.Errorf("%d are missing", goal-got)
-		}
-		return nil
+	eventually(ctx, clientLimit, fmt.Sprintf("%d more echoes", rounds*s.count), func(context.Context) {
+		check(s.err())
+		must(s.echoes.Load() >= goal, "%d are missing", goal-s.echoes.Load())
 	})
-	return errors.Join(err, s.err())
+	check(s.err())
 }
 
 func (s *steady) err() error {

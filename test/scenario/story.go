@@ -49,3 +49,16 @@ func (s *Story) write(text string) {
 	defer s.mu.Unlock()
 	_, _ = io.WriteString(s.out, text) // a scenario does not fail because its story cannot be printed
 }
+
+// round rounds a duration to what a reader can use.
+func round(d time.Duration) time.Duration {
+	switch magnitude := d.Abs(); {
+	case magnitude >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case magnitude >= 100*time.Millisecond:
+		return d.Round(10 * time.Millisecond)
+	case magnitude >= time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}

@@ -4,7 +4,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -60,58 +59,61 @@ type stuck struct {
 // playStuck: of the four pods of a node, which fill their pool, three survive their deletion. The address
 // of each is taken after its time, fenced at once, and serves somebody else. The fourth pod is deleted in
 // the ordinary way: it is silent before its lease is gone. Meanwhile both controllers are replaced.
-func playStuck(ctx context.Context, a *act) error {
+func playStuck(ctx context.Context, a *act) {
 	all, ended := a.stageStuck(ctx)
 	a.addController(ctx)
 	for _, s := range all {
 		a.story.Say("Pod %s has %s. Then %s.", s.pod.Name, s.addr, s.what)
-		a.after("heal pod "+s.pod.Name, func(ctx context.Context) error { return ignoreGone(s.pod, s.heal(ctx, s.pod)) })
+		a.after("heal pod "+s.pod.Name, func(ctx context.Context) {
+			if err := s.heal(ctx, s.pod); s.pod.Alive() {
+				check(err)
+			}
+		})
 		check(s.befall(ctx, s.pod))
 	}
 	var due []time.Time
 	for _, s := range all {
-		check(a.deletePod(ctx, s.pod, s.force))
+		a.deletePod(ctx, s.pod, s.force)
 		s.cut = time.Now()
-		due = append(due, value(s.takenAfter(ctx)))
+		due = append(due, s.takenAfter(ctx))
 	}
-	areReplaced := a.replaceControllers(ctx)
+	leader := a.leader(ctx)
+	a.rollOut(ctx, controllers(), 1)
 	for _, s := range all {
-		if err := s.answersARP(ctx, s.addr); err != nil {
-			return fmt.Errorf("pod %s was to live on: %w", s.pod.Name, err)
-		}
+		during(func() { s.answersARP(ctx, s.addr) }, "pod %s was to live on", s.pod.Name)
 	}
-	check(ended.isReleased(ctx))
+	ended.isReleased(ctx)
 	for i := range len(all) + 1 {
-		check(a.startPod(ctx, fmt.Sprintf("new-%d", i), a.Node(2), nil))
+		a.startPod(ctx, fmt.Sprintf("new-%d", i), a.Node(2), nil)
 	}
 	for i, s := range all {
-		check(s.passesAtHome(ctx, due[i]))
+		s.passesAtHome(ctx, due[i])
 	}
-	check(areReplaced(ctx))
+	a.controllersAreOut(ctx)
+	now := a.leader(ctx)
+	must(now != "" && now != leader, "%q led before its controller was replaced, and %q leads now", leader, now)
 	a.story.Say("Both controllers were replaced meanwhile, and another one leads.")
 	for _, s := range all {
-		check(s.end(ctx))
+		s.end(ctx)
 	}
-	return nil
 }
 
 // stageStuck fills a pool with pods of one node: one for each ailment, and one that will end.
 func (a *act) stageStuck(ctx context.Context) (all []*stuck, ended *zombie) {
 	ills := ailments()
-	check(a.makePool(ctx, len(ills)+1, a.behindRouter))
-	pod := value(a.runPod(ctx, "ended", a.Node(1), nil))
+	a.makePool(ctx, len(ills)+1, a.behindRouter)
+	pod := a.runPod(ctx, "ended", a.Node(1), nil)
 	for _, ill := range ills {
-		check(a.startPod(ctx, ill.name, a.Node(1), func(p *corev1.Pod) {
+		a.startPod(ctx, ill.name, a.Node(1), func(p *corev1.Pod) {
 			if ill.args != nil {
 				p.Spec.Containers[0].Args = ill.args
 			}
-		}))
+		})
 	}
 	ended = a.zombieOf(ctx, pod)
 	for i, ill := range ills {
-		pods := value(a.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == ill.name }))
-		z := ended.beside(pods[0], 240+i)
-		z.door = value(a.openDoor(ctx, z.pod))
+		z := ended.beside(a.pod(ctx, ill.name), 240+i)
+		z.door = a.openDoor(ctx, z.pod)
 		all = append(all, &stuck{zombie: z, ailment: ill})
 	}
 	return all, ended
@@ -119,96 +121,62 @@ func (a *act) stageStuck(ctx context.Context) (all []*stuck, ended *zombie) {
 
 // isReleased deletes the pod in the ordinary way, and judges that no frame of it comes after the end of its
 // lease, although the macvlan plugin removes its link only afterwards.
-func (z *zombie) isReleased(ctx context.Context) error {
-	check(z.pings.waitFor(ctx, 20, time.Now()))
+func (z *zombie) isReleased(ctx context.Context) {
+	z.pings.waitFor(ctx, 20)
 	z.story.Say("Pod %s has %s, announces it every %s, and gets a ping every %s. It is deleted.", z.pod.Name, z.addr, cryEvery, pingEvery)
 	deleted := time.Now()
-	check(z.deletePod(ctx, z.pod, false))
-	free := value(z.chronicle.wait(ctx, podLimit, z.addr, deleted, "deleted", func(e entry) bool { return e.gone }))
+	z.deletePod(ctx, z.pod, false)
+	free := z.chronicle.wait(ctx, podLimit, z.addr, deleted, "deleted", isDeleted)
 	// What comes late would come while the pod is taken apart.
-	check(eventually(ctx, podLimit, "the end of pod "+z.pod.Name, func(ctx context.Context) error {
-		return z.isGone(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: z.namespace, Name: z.pod.Name}}, "its containers")
-	}))
+	eventually(ctx, podLimit, "the end of pod "+z.pod.Name, func(ctx context.Context) {
+		z.isGone(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: z.namespace, Name: z.pod.Name}}, "its containers")
+	})
 	spoken := capture.From(capture.SpokenFor(z.capture.Frames(), z.addr), z.mac)
-	if len(spoken) == 0 {
-		return fmt.Errorf("the capture has no frame of %s, so it proves nothing", z.mac)
-	}
+	must(len(spoken) != 0, "the capture has no frame of %s, so it proves nothing", z.mac)
 	if late := capture.After(spoken, free.at); len(late) > 0 {
-		return fmt.Errorf("%d frames of the old holder came after its lease was gone, the first one %s: %s",
-			len(late), late[0].Time.Sub(free.at), late[0])
+		fail("%d frames of the old holder came after its lease was gone, the first one %s: %s", len(late), late[0].Time.Sub(free.at), late[0])
 	}
 	last := spoken[len(spoken)-1]
-	z.measure("last frame before the lease was gone", free.at.Sub(last.Time))
-	z.measure("frames of the pod until then", len(spoken))
 	z.story.Say("Its last frame came %s before its lease was deleted.", round(free.at.Sub(last.Time)))
-	return nil
 }
 
 // takenAfter returns the moment before which the address must not be taken.
-func (s *stuck) takenAfter(ctx context.Context) (time.Time, error) {
+func (s *stuck) takenAfter(ctx context.Context) time.Time {
 	if s.force {
-		return s.cut.Add(v1alpha1.DefaultExtraGrace), nil
+		return s.cut.Add(v1alpha1.DefaultExtraGrace)
 	}
 	pod := &corev1.Pod{}
 	check(s.api.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.pod.Name}, pod))
-	if pod.DeletionTimestamp == nil {
-		return time.Time{}, fmt.Errorf("pod %s is not Terminating", pod.Name)
-	}
-	return pod.DeletionTimestamp.Add(v1alpha1.DefaultExtraGrace), nil
+	must(pod.DeletionTimestamp != nil, "pod %s is not Terminating", pod.Name)
+	return pod.DeletionTimestamp.Add(v1alpha1.DefaultExtraGrace)
 }
 
 // passesAtHome sees the address go from the stuck pod to another pod. The node of the stuck pod is its own
 // verifier: the slot is killed, and nobody needs to be asked.
-func (s *stuck) passesAtHome(ctx context.Context, due time.Time) error {
-	quarantined := value(s.chronicle.wait(ctx, reclaimLimit, s.addr, s.cut, "Quarantined", isQuarantined))
+func (s *stuck) passesAtHome(ctx context.Context, due time.Time) {
+	quarantined := s.chronicle.wait(ctx, reclaimLimit, s.addr, s.cut, "Quarantined", isQuarantined)
 	// The API server's times are whole seconds.
-	if early := due.Sub(quarantined.at); early > time.Second {
-		return fmt.Errorf("%s was taken %s too early", s.addr, early)
-	}
-	if quarantined.Spec.NodeName != s.pod.Node.Name() {
-		return fmt.Errorf("%s is verified by %s, not by its holder's own node %s, which works", s.addr, quarantined.Spec.NodeName, s.pod.Node.Name())
-	}
-	s.measure("address taken, from the deletion", quarantined.at.Sub(s.cut))
-	free := value(s.chronicle.wait(ctx, reclaimLimit, s.addr, quarantined.at, "free", leftHolder(s.pod.UID)))
-	s.measure("quarantine to fenced and free", free.at.Sub(quarantined.at))
-	s.next = value(s.successor(ctx))
-	if addressOf(s.next) != s.addr {
-		return fmt.Errorf("pod %s has %s, not %s", s.next.Name, addressOf(s.next), s.addr)
-	}
-	check(s.hearsOnly(ctx, s.next, free.at))
-	change := value(s.changeTo(s.next))
+	early := due.Sub(quarantined.at)
+	must(early <= time.Second, "%s was taken %s too early", s.addr, early)
+	must(quarantined.Spec.NodeName == s.pod.Node.Name(),
+		"%s is verified by %s, not by its holder's own node %s, which works", s.addr, quarantined.Spec.NodeName, s.pod.Node.Name())
+	free := s.chronicle.wait(ctx, reclaimLimit, s.addr, quarantined.at, "free", leftHolder(s.pod.UID))
+	s.next = s.successor(ctx)
+	must(addressOf(s.next) == s.addr, "pod %s has %s, not %s", s.next.Name, addressOf(s.next), s.addr)
+	s.hearsOnly(ctx, s.next, free.at)
+	change := s.changeTo(s.next)
 	check(change.onlyNewAfter(s.capture.Frames(), free.at))
-	if s.crier.refused.Load() == 0 {
-		return fmt.Errorf("the kernel refused no frame of pod %s", s.pod.Name)
-	}
-	byOld := capture.From(capture.SpokenFor(s.capture.Frames(), s.addr), s.mac)
-	s.measure("quarantine to the last frame of the pod", byOld[len(byOld)-1].Time.Sub(quarantined.at))
 	s.story.Say("The address of pod %s was quarantined %s after the deletion, and free %s later. Only pod %s answers for it. Pod %s still runs, but its kernel dropped %d of its frames.",
 		s.pod.Name, round(quarantined.at.Sub(s.cut)), round(free.at.Sub(quarantined.at)), s.next.Name, s.pod.Name, s.crier.refused.Load())
-	check(s.door.isShut(ctx, free.at))
-	check(s.door.leadsTo(ctx, s.next))
-	if !s.pod.Alive() {
-		return fmt.Errorf("pod %s has ended, so its silence proves nothing", s.pod.Name)
-	}
-	return nil
+	s.door.isShut(ctx, free.at)
+	s.door.leadsTo(ctx, s.next)
+	s.isMute()
 }
 
 // end heals the pod. Once it can end, it does, and its successor stays.
-func (s *stuck) end(ctx context.Context) error {
+func (s *stuck) end(ctx context.Context) {
 	check(s.heal(ctx, s.pod))
-	check(eventually(ctx, homeLimit, "the end of pod "+s.pod.Name, func(context.Context) error {
-		if s.pod.Alive() {
-			return errors.New("it is alive")
-		}
-		return nil
-	}))
-	return errors.Join(s.hearsOnly(ctx, s.next, time.Now()), s.boundTo(ctx, s.addr, s.next.UID))
-}
-
-// ignoreGone ignores an error about a pod that has ended.
-func ignoreGone(pod *cluster.Pod, err error) error {
-	if !pod.Alive() {
-		return nil
-	}
-	return err
+	s.ends(ctx)
+	s.hearsOnly(ctx, s.next, time.Now())
+	s.boundTo(ctx, s.addr, s.next.UID)
 }

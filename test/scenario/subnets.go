@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -38,33 +37,24 @@ type subnets struct {
 
 // playSubnets: each application gets a pool of its own. One address more than replicas is enough for a
 // rollout that starts the new pod first. The pool ends with the application.
-func playSubnets(ctx context.Context, a *act) error {
+func playSubnets(ctx context.Context, a *act) {
 	s := &subnets{a, nil, map[string][]string{}}
-	if err := s.makeNamespace(ctx, nil); err != nil {
-		return err
-	}
+	s.makeNamespace(ctx)
 	s.after("remove IPSubnet "+s.namespace, s.removeSubnet)
 	subnet := &v1alpha1.IPSubnet{
 		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
 		Spec:       v1alpha1.IPSubnetSpec{Subnet: underlay.String(), IPs: s.ips(firstHost, 20)},
 	}
-	if err := s.api.Create(ctx, subnet); err != nil {
-		return fmt.Errorf("make IPSubnet %s: %w", s.namespace, err)
-	}
-	running, err := s.Capture()
-	if err != nil {
-		return err
-	}
-	s.after("end the capture", func(context.Context) error { _, err := running.Stop(); return err })
-	for _, step := range []func(context.Context) error{s.begin, s.rollOut, s.endJob, s.end} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return takeTurns(running.Frames(), s.addresses())
+	did(s.api.Create(ctx, subnet), "make IPSubnet %s", s.namespace)
+	running := s.record()
+	s.begin(ctx)
+	s.replacePods(ctx)
+	s.endJob(ctx)
+	s.end(ctx)
+	check(takeTurns(running.Frames(), s.addresses()))
 }
 
-func (s *subnets) begin(ctx context.Context) error {
+func (s *subnets) begin(ctx context.Context) {
 	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: workload}
 	of := func(kind, number string) (*metav1.LabelSelector, corev1.PodTemplateSpec) {
 		template := s.template(map[string]string{"app": kind})
@@ -86,74 +76,49 @@ func (s *subnets) begin(ctx context.Context) error {
 	nodes := len(s.Nodes())
 	s.applications = map[string]application{"Deployment": {deployment, 2, 3}, "DaemonSet": {daemonSet, nodes, nodes + 1}, "Job": {job, 2, 2}}
 	for kind, app := range s.applications {
-		if err := s.api.Create(ctx, app.Object); err != nil {
-			return fmt.Errorf("make a %s: %w", kind, err)
-		}
+		did(s.api.Create(ctx, app.Object), "make a %s", kind)
 	}
-	if err := s.areServed(ctx, "pods in pools of their own", nil); err != nil {
-		return err
-	}
+	s.areServed(ctx, "pods in pools of their own", nil)
 	s.story.Say("A Deployment, a DaemonSet and a Job name one IPSubnet. Each has a pool of its own.")
-	return s.show(ctx, "get", "flpool", "--output=wide")
+	s.show(ctx, "get", "flpool", "--output=wide")
 }
 
-// rollOut replaces all pods of the Deployment by ones that start first.
-func (s *subnets) rollOut(ctx context.Context) error {
-	deployment, began := s.applications["Deployment"], time.Now()
-	change := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"template":{"metadata":{"annotations":{"roll":"1"}}}}}`))
-	if err := s.api.Patch(ctx, deployment.Object, change); err != nil {
-		return fmt.Errorf("update the Deployment: %w", err)
-	}
-	isOut := func(ctx context.Context) error { return s.rolledOut(ctx, client.ObjectKeyFromObject(deployment)) }
-	if err := s.areServed(ctx, "the rollout", isOut); err != nil {
-		return err
-	}
-	s.figures.add(fmt.Sprintf("rollout of %d pods on %d addresses", deployment.pods, deployment.addresses), time.Since(began))
-	return nil
+// replacePods replaces all pods of the Deployment by ones that start first.
+func (s *subnets) replacePods(ctx context.Context) {
+	deployment := s.applications["Deployment"]
+	s.rollOut(ctx, deployment.Object, 1)
+	s.areServed(ctx, "the rollout", func(ctx context.Context) { s.rolledOut(ctx, client.ObjectKeyFromObject(deployment)) })
 }
 
 // endJob: the pool of a Job ends with the Job, although the object stays.
-func (s *subnets) endJob(ctx context.Context) error {
+func (s *subnets) endJob(ctx context.Context) {
 	job := s.applications["Job"].Object
-	if err := s.api.Patch(ctx, job, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"activeDeadlineSeconds":1}}`))); err != nil {
-		return fmt.Errorf("give the Job a deadline: %w", err)
-	}
+	s.patch(ctx, job, `{"spec":{"activeDeadlineSeconds":1}}`)
 	delete(s.applications, "Job")
-	return s.areServed(ctx, "the end of the Job's pool", func(ctx context.Context) error { return s.api.Get(ctx, client.ObjectKeyFromObject(job), job) })
+	s.areServed(ctx, "the end of the Job's pool", func(ctx context.Context) { check(s.api.Get(ctx, client.ObjectKeyFromObject(job), job)) })
 }
 
 // end: the pools end with the applications, and leave no lease.
-func (s *subnets) end(ctx context.Context) error {
+func (s *subnets) end(ctx context.Context) {
 	for kind, app := range s.applications {
-		if err := s.api.Delete(ctx, app.Object, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
-			return fmt.Errorf("delete the %s: %w", kind, err)
-		}
+		did(s.api.Delete(ctx, app.Object, client.PropagationPolicy(metav1.DeletePropagationBackground)), "delete the %s", kind)
 	}
 	clear(s.applications)
-	if err := s.areServed(ctx, "the end of all pools", nil); err != nil {
-		return err
-	}
+	s.areServed(ctx, "the end of all pools", nil)
 	s.story.Say("The rollout needed one address more than pods. The pools ended with their applications.")
 	for pool := range s.pools {
-		if err := s.hasNoLease(ctx, pool); err != nil {
-			return err
-		}
+		s.hasNoLease(ctx, pool, eventLimit)
 	}
-	return s.removeSubnet(ctx)
+	s.removeSubnet(ctx)
 }
 
 // areServed waits until each application has its pods and one pool for them, no other pool is there, and
-// also returns nil.
-func (s *subnets) areServed(ctx context.Context, what string, also func(context.Context) error) error {
-	return eventually(ctx, podLimit, what, func(ctx context.Context) error {
+// also does not fail.
+func (s *subnets) areServed(ctx context.Context, what string, also func(context.Context)) {
+	eventually(ctx, podLimit, what, func(ctx context.Context) {
 		pools := &v1alpha1.IPPoolList{}
-		if err := s.api.List(ctx, pools); err != nil {
-			return fmt.Errorf("list the pools: %w", err)
-		}
-		pods, err := s.pods(ctx)
-		if err != nil {
-			return err
-		}
+		did(s.api.List(ctx, pools), "list the pools")
+		pods := s.pods(ctx)
 		served := 0
 		for i := range pools.Items {
 			pool := &pools.Items[i]
@@ -161,60 +126,39 @@ func (s *subnets) areServed(ctx context.Context, what string, also func(context.
 				continue
 			}
 			served++
-			if err := s.serves(ctx, pool, pods); err != nil {
-				return err
-			}
+			s.serves(ctx, pool, pods)
 		}
-		if served != len(s.applications) {
-			return fmt.Errorf("%d applications have %d pools", len(s.applications), served)
+		must(served == len(s.applications), "%d applications have %d pools", len(s.applications), served)
+		if also != nil {
+			also(ctx)
 		}
-		if also == nil {
-			return nil
-		}
-		return also(ctx)
 	})
 }
 
-// serves returns an error unless a pool is that of an application, with its addresses, which never change,
+// serves fails unless a pool is that of an application, with its addresses, which never change,
 // and its pods.
-func (s *subnets) serves(ctx context.Context, pool *v1alpha1.IPPool, pods []corev1.Pod) error {
+func (s *subnets) serves(ctx context.Context, pool *v1alpha1.IPPool, pods []corev1.Pod) {
 	kind := pool.Spec.Application.Kind
-	leases, err := s.leases(ctx, pool.Name)
-	if err != nil {
-		return err
-	}
+	leases := s.leases(ctx, pool.Name)
 	app, wanted := s.applications[kind]
-	if !wanted {
-		return fmt.Errorf("pool %s of the %s still exists, with leases %s", pool.Name, kind, brief(leases))
-	}
+	must(wanted, "pool %s of the %s still exists, with leases %s", pool.Name, kind, brief(leases))
 	offered, err := poolset.Addresses(pool)
 	if err != nil || int(offered.Len()) != app.addresses {
-		return fmt.Errorf("the pool of the %s gives out %v, not %d addresses (%w)", kind, offered.Entries(), app.addresses, err)
+		fail("the pool of the %s gives out %v, not %d addresses (%w)", kind, offered.Entries(), app.addresses, err)
 	}
 	if was, ok := s.pools[pool.Name]; ok && !slices.Equal(was, pool.Spec.IPs) {
-		return fmt.Errorf("the pool of the %s has %v, and had %v", kind, pool.Spec.IPs, was)
+		fail("the pool of the %s has %v, and had %v", kind, pool.Spec.IPs, was)
 	}
 	s.pools[pool.Name] = pool.Spec.IPs
 	own := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Labels["app"] != kind })
-	if len(own) != app.pods {
-		return fmt.Errorf("the %s has the pods %s, not %d", kind, names(own), app.pods)
-	}
-	if err := equal(leases, own); err != nil {
-		return fmt.Errorf("the %s: %w", kind, err)
-	}
-	return nil
+	must(len(own) == app.pods, "the %s has the pods %s, not %d", kind, names(own), app.pods)
+	did(equal(leases, own), "the %s", kind)
 }
 
 // removeSubnet removes the namespace, with which the pools end, and the IPSubnet.
-func (s *subnets) removeSubnet(ctx context.Context) error {
-	if err := s.removeNamespace(ctx); err != nil {
-		return err
-	}
+func (s *subnets) removeSubnet(ctx context.Context) {
+	s.removeNamespace(ctx)
 	subnet := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
-	if err := client.IgnoreNotFound(s.api.Delete(ctx, subnet)); err != nil {
-		return err
-	}
-	return eventually(ctx, cleanupLimit, "the end of IPSubnet "+s.namespace, func(ctx context.Context) error {
-		return s.isGone(ctx, subnet, "pools")
-	})
+	check(client.IgnoreNotFound(s.api.Delete(ctx, subnet)))
+	eventually(ctx, cleanupLimit, "the end of IPSubnet "+s.namespace, func(ctx context.Context) { s.isGone(ctx, subnet, "pools") })
 }

@@ -4,8 +4,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,75 +16,70 @@ import (
 
 // playZombie shows that the address of a zombie serves the pod that replaces it in the Deployment, and
 // that the address of a StatefulSet's zombie on the same node follows its name to another node.
-func playZombie(ctx context.Context, a *act) error {
+func playZombie(ctx context.Context, a *act) {
 	z := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
 		a.behindRouter(s)
 		s.IPs = a.ips(firstHost, len(a.Nodes())+1)
 	})
 	named := z.stageSet(ctx)
-	z.door = value(a.openDoor(ctx, z.pod))
-	check(a.look(ctx))
-	check(z.cutOff(ctx))
+	z.door = a.openDoor(ctx, z.pod)
+	a.look(ctx)
+	z.cutOff(ctx)
 	named.cut = z.cut
-	check(named.isZombie(ctx))
-	check(a.deletePod(ctx, named.pod, true))
+	named.isZombie(ctx)
+	a.deletePod(ctx, named.pod, true)
 	a.story.Say("%s is deleted by force, so that Kubernetes starts it on another node. The old pod still runs.", named.pod.Name)
-	successor := value(z.passes(ctx))
-	next := value(named.passes(ctx))
-	if next.Name != named.pod.Name {
-		return fmt.Errorf("%s was the address of %s, and %s has it", named.addr, named.pod.Name, next.Name)
-	}
-	check(a.look(ctx))
+	successor := z.passes(ctx)
+	next := named.passes(ctx)
+	must(next.Name == named.pod.Name, "%s was the address of %s, and %s has it", named.addr, named.pod.Name, next.Name)
+	a.look(ctx)
 	back := time.Now()
-	return errors.Join(z.comesHome(ctx, successor), named.isRemoved(ctx, next, back))
+	z.comesHome(ctx, successor)
+	named.isRemoved(ctx, next, back)
 }
 
 // stageSet makes a StatefulSet with a pod on the zombie's node, which takes the last address of the pool.
 func (z *zombie) stageSet(ctx context.Context) *zombie {
-	check(z.deploySet(ctx, z.pod.Node))
-	pods := value(z.running(ctx, 1, func(p *corev1.Pod) bool { return p.Labels["app"] == setLabel }))
-	pod := value(podOn(z.pod.Node, pods))
+	z.deploySet(ctx, z.pod.Node)
+	pod := podOn(z.pod.Node, z.running(ctx, 1, func(p *corev1.Pod) bool { return p.Labels["app"] == setLabel }))
 	z.story.Say("Pod %s of a StatefulSet has %s, on %s.", pod.Name, addressOf(pod), pod.Node.Name())
 	return z.beside(pod, 249)
 }
 
 // playDeadAgent shows the same while only the kernel runs on the zombie's node: kubelet and agent are
 // dead.
-func playDeadAgent(ctx context.Context, a *act) error {
+func playDeadAgent(ctx context.Context, a *act) {
 	z := a.stageDeployment(ctx, a.behindRouter)
-	z.door = value(a.openDoor(ctx, z.pod))
+	z.door = a.openDoor(ctx, z.pod)
 	z.headless = true
-	check(z.cutOff(ctx))
-	successor := value(z.passes(ctx))
-	check(z.show(ctx, "get", "fllease"))
-	return z.comesHome(ctx, successor)
+	z.cutOff(ctx)
+	successor := z.passes(ctx)
+	z.show(ctx, "get", "fllease")
+	z.comesHome(ctx, successor)
 }
 
 // passes judges that the address passes from the zombie to its successor, and returns this pod.
-func (z *zombie) passes(ctx context.Context) (*cluster.Pod, error) {
-	quarantined := value(z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined))
-	z.measure("address quarantined, from the cut", quarantined.at.Sub(z.cut))
+func (z *zombie) passes(ctx context.Context) *cluster.Pod {
+	quarantined := z.chronicle.wait(ctx, reclaimLimit, z.addr, z.cut, "Quarantined", isQuarantined)
 	z.story.Say("%s is Quarantined (%s) until its last holder is proven fenced or silent.", z.addr, quarantined.Spec.Reason)
-	successor := z.reissued(ctx)
+	successor := z.successor(ctx)
 	if z.door != nil {
 		// Before the frames are judged: what the zombie tries by its door may come out of the underlay.
-		check(z.door.isShut(ctx, quarantined.at))
+		z.door.isShut(ctx, quarantined.at)
 	}
-	if err := z.fencedFor(ctx, successor, z.cut); err != nil {
-		return nil, err
-	}
+	z.fencedFor(ctx, successor, z.cut)
 	// With a second network, the node has lost its way to the pods of other nodes. Without an agent, its
 	// route to the zombie stays.
 	if z.door != nil && z.Options.SingleNIC && !z.headless {
-		check(z.door.leadsTo(ctx, successor))
+		z.door.leadsTo(ctx, successor)
 	}
-	return successor, nil
+	return successor
 }
 
 // behead kills kubelet, which would start the agent again, and the agent.
 func (z *zombie) behead(ctx context.Context) {
 	node := z.pod.Node
-	z.after("start kubelet on "+node.Name(), func(ctx context.Context) error { return z.restoreHead(ctx) })
+	z.after("start kubelet on "+node.Name(), z.restoreHead)
 	for _, name := range []string{machine.Kubelet, agentProgram} {
 		check(node.Kill(ctx, name))
 	}
@@ -97,64 +90,53 @@ func (z *zombie) behead(ctx context.Context) {
 const agentProgram = "agent"
 
 // isHeadless checks that the agent has not been started again.
-func (z *zombie) isHeadless() error {
+func (z *zombie) isHeadless() {
 	if !z.headless {
-		return nil
+		return
 	}
-	agents, err := z.pod.Node.Processes(agentProgram)
-	if err != nil {
-		return err
-	}
-	if len(agents) > 0 {
-		return fmt.Errorf("the agent of %s was to be dead, and runs: %v", z.pod.Node.Name(), agents)
-	}
-	return nil
+	agents := value(z.pod.Node.Processes(agentProgram))
+	must(len(agents) == 0, "the agent of %s was to be dead, and runs: %v", z.pod.Node.Name(), agents)
 }
 
 // restoreHead starts kubelet, unless it runs.
-func (z *zombie) restoreHead(ctx context.Context) error {
-	kubelets, err := z.pod.Node.Processes(machine.Kubelet)
-	if err != nil || len(kubelets) > 0 {
-		return err
+func (z *zombie) restoreHead(ctx context.Context) {
+	if len(value(z.pod.Node.Processes(machine.Kubelet))) == 0 {
+		check(z.pod.Node.StartDaemon(ctx, machine.Kubelet))
 	}
-	return z.pod.Node.StartDaemon(ctx, machine.Kubelet)
 }
 
 // playObserve shows that the same events in a pool of mode Observe lead to two speakers. So the other
 // scenarios would have seen a second speaker.
-func playObserve(ctx context.Context, a *act) error {
+func playObserve(ctx context.Context, a *act) {
 	z := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
 		s.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
 	})
 	a.story.Say("The pool is in mode Observe: Fenceline reports conflicts and fences no pod.")
-	check(z.cutOff(ctx))
-	successor := z.reissued(ctx)
+	z.cutOff(ctx)
+	successor := z.successor(ctx)
 	since := time.Now()
-	value(a.cry(successor))
-	check(z.bothSpeak(ctx, successor, since))
+	a.cry(successor)
+	z.bothSpeak(ctx, successor, since)
 	frames := z.capture.Frames()
 	for _, kind := range []string{"claim", "ack"} {
 		if sent := capture.Of(capture.About(capture.After(frames, z.cut), z.addr), kind); len(sent) > 0 {
-			return fmt.Errorf("a %s was sent in mode Observe: %s", kind, sent[0])
+			fail("a %s was sent in mode Observe: %s", kind, sent[0])
 		}
 	}
 	flips := capture.Flips(capture.After(frames, since), z.addr)
-	z.measure("MAC flips", fmt.Sprintf("%d in %s", flips, round(time.Since(since))))
 	z.story.Say("The capture sees two speakers for %s, and %d MAC flips in %s. So it would have seen a second speaker in the other scenarios.",
 		z.addr, flips, round(time.Since(since)))
-	return nil
 }
 
 // bothSpeak waits until the capture has enough frames of both holders.
-func (z *zombie) bothSpeak(ctx context.Context, successor *cluster.Pod, since time.Time) error {
-	change := value(z.changeTo(successor))
+func (z *zombie) bothSpeak(ctx context.Context, successor *cluster.Pod, since time.Time) {
+	change := z.changeTo(successor)
 	const enough = 20
-	return eventually(ctx, clientLimit, "two speakers", func(context.Context) error {
+	eventually(ctx, clientLimit, "two speakers", func(context.Context) {
 		spoken := capture.SpokenFor(capture.After(z.capture.Frames(), since), z.addr)
 		byOld, byNew := len(capture.From(spoken, change.old)), len(capture.From(spoken, change.new))
 		if byOld < enough || byNew < enough {
-			return fmt.Errorf("%d frames of the zombie, %d of its successor", byOld, byNew)
+			fail("%d frames of the zombie, %d of its successor", byOld, byNew)
 		}
-		return nil
 	})
 }

@@ -9,18 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"time"
 
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
 // reachUnderlay walks all ways by the addresses of the underlay, in both families.
-func (s *secondary) reachUnderlay(ctx context.Context) error {
-	started := time.Now()
-	server, err := s.serveOutside()
-	if err != nil {
-		return err
-	}
+func (s *secondary) reachUnderlay(ctx context.Context) {
+	server := s.serveOutside()
 	defer server.Close()
 	ways := &paths{}
 	for family := range s.Options.Gateways {
@@ -28,13 +23,8 @@ func (s *secondary) reachUnderlay(ctx context.Context) error {
 		s.fromHosts(ways, family)
 		s.toOutside(ways, family)
 	}
-	if err := ways.walk(ctx); err != nil {
-		return err
-	}
-	s.figures.add("ways by the addresses of the underlay", len(*ways))
-	s.figures.add("time for all of these", time.Since(started))
+	check(ways.walk(ctx))
 	s.story.Say("%d ways work by the addresses of the underlay, in both families: pods of the same node and of others, nodes, and the outside.", len(*ways))
-	return nil
 }
 
 // amongPods adds the ways from the underlay to the underlay.
@@ -99,18 +89,15 @@ func (s *secondary) at(pod *cluster.Pod) place {
 const outsideName = "outside"
 
 // serveOutside starts a server on the outside host. It answers by HTTP like the test app.
-func (s *secondary) serveOutside() (*http.Server, error) {
+func (s *secondary) serveOutside() *http.Server {
 	var listener net.Listener
-	err := s.outside.ns.Do(func() (err error) {
+	did(s.outside.ns.Do(func() (err error) {
 		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", httpPort))
 		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("serve on the outside host: %w", err)
-	}
+	}), "serve on the outside host")
 	server := &http.Server{ReadHeaderTimeout: requestLimit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, outsideName+" "+r.RemoteAddr) // the client notices
 	})}
 	go func() { _ = server.Serve(listener) }() // until it is closed
-	return server, nil
+	return server
 }

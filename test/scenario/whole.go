@@ -4,7 +4,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -39,66 +38,62 @@ type whole struct {
 }
 
 // playWhole: a pod has everything that Kubernetes promises a pod.
-func playWhole(ctx context.Context, a *act) error {
-	w := value(a.openWhole(ctx))
-	check(a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide"))
-	check(w.reaches(ctx))
+func playWhole(ctx context.Context, a *act) {
+	w := a.openWhole(ctx)
+	a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide")
+	w.reaches(ctx)
 	w.isServed(ctx)
-	return nil
 }
 
 // playSteady: what a pod has stays while parts of its node end.
-func playSteady(ctx context.Context, a *act) error {
-	w := value(a.openWhole(ctx))
-	check(w.outlives(ctx))
-	return w.boots(ctx)
+func playSteady(ctx context.Context, a *act) {
+	w := a.openWhole(ctx)
+	w.outlives(ctx)
+	w.boots(ctx)
 }
 
 // openWhole makes a whole cluster with Fenceline as its only network.
-func (a *act) openWhole(ctx context.Context) (*whole, error) {
+func (a *act) openWhole(ctx context.Context) *whole {
 	w := &whole{act: a}
 	w.openPools(ctx)
-	return w, w.fill(ctx)
+	w.fill(ctx)
+	return w
 }
 
 // openPools makes the namespace and a pool of each family.
 func (w *whole) openPools(ctx context.Context) {
-	check(w.chooseNodes(ctx))
-	check(w.makeNamespace(ctx, nil))
+	w.chooseNodes(ctx)
+	w.makeNamespace(ctx)
 	for _, gateway := range w.Options.Gateways {
 		name, ips := w.namespace, w.ips(firstHost, wholeAddresses)
 		if gateway.Addr().Is6() {
 			name, ips = name+"-v6", w.ips6(wholeAddresses)
 		}
-		check(w.addPool(ctx, name, v1alpha1.IPPoolSpec{
+		w.addPool(ctx, name, v1alpha1.IPPoolSpec{
 			Subnet: gateway.Masked().String(), IPs: ips, Gateway: ptr.To(gateway.Addr().String()),
 			Default: ptr.To(true), NamespaceName: []string{w.namespace, "kube-system"},
-		}))
+		})
 	}
 }
 
 // fill makes CoreDNS, pods with each kind of probe, and Services.
-func (w *whole) fill(ctx context.Context) error {
+func (w *whole) fill(ctx context.Context) {
 	started := time.Now()
-	w.after("remove CoreDNS", w.RemoveDNS)
+	w.after("remove CoreDNS", func(ctx context.Context) { check(w.RemoveDNS(ctx)) })
 	check(w.InstallDNS(ctx))
 	w.story.Say("A pool of each family, CoreDNS, and a pod with each kind of probe: HTTP, TCP, gRPC and a command.")
 	w.startPods(ctx)
-	check(w.makeServices(ctx))
-	check(w.awaitPods(ctx))
-	w.figures.add("pods and CoreDNS Ready", time.Since(started))
+	w.makeServices(ctx)
+	w.awaitPods(ctx)
 	w.story.Say("All of them are Ready after %s: their probes reach them, and CoreDNS reaches the API server.", round(time.Since(started)))
-	return w.openPlaces()
+	w.openPlaces()
 }
 
-func (w *whole) chooseNodes(ctx context.Context) error {
-	if len(w.Options.Gateways) == 0 || len(w.Nodes()) < 3 {
-		return errors.New("the cluster needs three nodes and a router")
-	}
-	controller := value(w.controllerNode(ctx))
+func (w *whole) chooseNodes(ctx context.Context) {
+	must(len(w.Options.Gateways) > 0 && len(w.Nodes()) >= 3, "the cluster needs three nodes and a router")
+	controller := w.controllerNode(ctx)
 	others := w.others(controller)
 	w.first, w.second, w.third = others[0], others[1], controller
-	return nil
 }
 
 // startPods makes a pod with each kind of probe, two on the network of their nodes, and one that waits
@@ -122,10 +117,8 @@ func (w *whole) startPods(ctx context.Context) {
 		{"far", w.second, web, web, ofNode},
 		{"input", w.second, corev1.ProbeHandler{}, corev1.ProbeHandler{}, waitsForInput},
 	} {
-		check(w.startPod(ctx, p.name, p.node, func(pod *corev1.Pod) {
-			template := corev1.PodTemplateSpec{Spec: pod.Spec}
-			staying(&template)
-			pod.Spec = template.Spec
+		w.startPod(ctx, p.name, p.node, func(pod *corev1.Pod) {
+			stays(pod)
 			pod.Labels["part"], pod.Annotations = "web", w.annotations[p.name]
 			container := &pod.Spec.Containers[0]
 			container.ReadinessProbe = &corev1.Probe{ProbeHandler: p.ready, PeriodSeconds: 1}
@@ -134,7 +127,7 @@ func (w *whole) startPods(ctx context.Context) {
 			if p.change != nil {
 				p.change(pod)
 			}
-		}))
+		})
 	}
 }
 
@@ -151,7 +144,7 @@ func waitsForInput(p *corev1.Pod) {
 	delete(p.Labels, "part")
 }
 
-func (w *whole) makeServices(ctx context.Context) error {
+func (w *whole) makeServices(ctx context.Context) {
 	w.services = map[string]service{}
 	for _, s := range []struct {
 		name   string
@@ -166,43 +159,25 @@ func (w *whole) makeServices(ctx context.Context) error {
 		{"names", map[string]string{"part": "web"}, headless},
 		{"local", map[string]string{"app": "b"}, onOwnNode},
 	} {
-		var err error
-		if w.services[s.name], err = w.serve(ctx, s.name, s.pods, s.change); err != nil {
-			return err
-		}
+		w.services[s.name] = w.serve(ctx, s.name, s.pods, s.change)
 	}
-	return nil
 }
 
 // awaitPods waits until all pods and CoreDNS are Ready.
-func (w *whole) awaitPods(ctx context.Context) error {
-	pods := value(w.running(ctx, 7, everyPod))
-	for _, p := range pods {
-		switch p.Name {
-		case "a":
-			w.a = p
-		case "b":
-			w.b = p
-		case "c":
-			w.c = p
-		case "d":
-			w.d = p
-		}
-	}
-	return eventually(ctx, podLimit, "CoreDNS", func(ctx context.Context) error {
-		return w.rolledOut(ctx, client.ObjectKey{Namespace: "kube-system", Name: "coredns"})
+func (w *whole) awaitPods(ctx context.Context) {
+	w.running(ctx, 7, everyPod)
+	w.a, w.b, w.c, w.d = w.pod(ctx, "a"), w.pod(ctx, "b"), w.pod(ctx, "c"), w.pod(ctx, "d")
+	eventually(ctx, podLimit, "CoreDNS", func(ctx context.Context) {
+		w.rolledOut(ctx, client.ObjectKey{Namespace: "kube-system", Name: "coredns"})
 	})
 }
 
 // openPlaces opens the networks from which requests are made. They are new after a boot.
-func (w *whole) openPlaces() error {
+func (w *whole) openPlaces() {
 	for pod, at := range map[*cluster.Pod]*place{w.a: &w.atA, w.b: &w.atB, w.c: &w.atC, w.d: &w.atD} {
 		*at = w.placeOf(pod)
 	}
 	host, addrs, err := w.Outside()
-	if err != nil {
-		return err
-	}
+	check(err)
 	w.outside, w.outsideAddrs = place{"outside host", host.Namespace}, addrs
-	return nil
 }

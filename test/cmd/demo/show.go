@@ -120,12 +120,7 @@ func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenari
 	}
 	for _, play := range chosen {
 		s.heading(play.Promise)
-		figures, err := play.Play(ctx, stage, s.story, func(ctx context.Context, _ error) { s.dump(ctx, stage, play.Name) })
-		fmt.Fprintln(s.out)
-		for line := range strings.Lines(figures.String()) {
-			fmt.Fprint(s.out, "        ", line)
-		}
-		s.result(err)
+		s.result(play.Play(ctx, stage, s.story, func(ctx context.Context) { s.dump(ctx, stage, play.Name) }))
 	}
 }
 
