@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package namespaces is the fast rig: nodes, an underlay switch and foreign hosts
-// as network namespaces, and pods made by the reference macvlan plugin through
-// libcni. There is no Kubernetes, and set-up takes milliseconds.
+// as network namespaces, and a runtime of the reference plugins, libcni, on each
+// node. There is no Kubernetes, and set-up takes milliseconds.
 //
 //	         sw: br0
 //	┌──────────┼──────────┐
@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/containernetworking/cni/libcni"
+
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
@@ -31,6 +33,8 @@ const (
 	Parent = "ul0"
 	// HostInterface is a foreign host's interface on the underlay.
 	HostInterface = "eth0"
+	// PodInterface is the interface that CNI makes in a pod.
+	PodInterface = "eth0"
 
 	// elsewhere is a switch that is not connected with the first.
 	elsewhere = "br-else"
@@ -43,7 +47,7 @@ type Rig struct {
 	cache   string // of libcni
 	lan     network.LAN
 	nodes   []*Node
-	made    atomic.Int32 // pods and hosts, for their names
+	made    atomic.Int32 // hosts, for their names
 }
 
 // Node is a machine of the rig.
@@ -86,6 +90,18 @@ func (r *Rig) Node(n int) *Node { return r.nodes[n-1] }
 
 // Count returns the number of nodes.
 func (r *Rig) Count() int { return len(r.nodes) }
+
+// UsePlugins adds a directory in which plugins are looked for, before that of
+// the reference plugins.
+func (r *Rig) UsePlugins(dir string) { r.plugins = append([]string{dir}, r.plugins...) }
+
+// CNI runs fn on a thread in the node's network namespace with a runtime whose
+// plugins run there, too.
+func (n *Node) CNI(fn func(*libcni.CNIConfig) error) error {
+	return n.Do(func() error {
+		return fn(libcni.NewCNIConfigWithCacheDir(n.rig.plugins, n.rig.cache, nil))
+	})
+}
 
 // CutUnderlay pulls the node's cable out of the switch.
 func (n *Node) CutUnderlay() error { return n.rig.lan.Switch.SetUp(network.Port(n.name), false) }
