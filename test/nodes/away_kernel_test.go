@@ -76,8 +76,7 @@ func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 		{"the agent is killed and starts again meanwhile", n.KillAgent, n.StartAgent},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 4*nodes.Limit)
-			defer cancel()
+			ctx := within(t, 4*nodes.Limit)
 			pods := crowd(t, c, fmt.Sprintf("pod-%d", len(v.name)), size)
 			sandboxes := begin(ctx, t, c, pods)
 			check.OK(t, c.LeasesAreLiving(ctx))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/process"
 )
 
@@ -36,20 +37,18 @@ func (c *Cluster) SetControllerClock(ahead time.Duration) error {
 func setClock(p process.Process, program string, ahead time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), execLimit)
 	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
+	err := await.Until(ctx, execLimit, time.Millisecond, program, func(context.Context) error {
 		args, err := process.Arguments(p.PID)
 		if err != nil {
-			return fmt.Errorf("set the clock of %s: %w", p.Name, err)
+			return await.Never(err)
 		}
-		if len(args) > 0 && args[0] == program {
-			return p.ShiftClock(ctx, ahead)
+		if len(args) == 0 || args[0] != program {
+			return fmt.Errorf("it still is %q", args)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("set the clock of %s: it still is %q", p.Name, args)
-		case <-tick.C:
-		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("set the clock of %s: %w", p.Name, err)
 	}
+	return p.ShiftClock(ctx, ahead)
 }

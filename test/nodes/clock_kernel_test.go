@@ -69,8 +69,7 @@ type off struct {
 }
 
 func (o *off) play(t *testing.T, lost *nodes.Node) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*nodes.Limit)
-	defer cancel()
+	ctx := within(t, 4*nodes.Limit)
 	o.t, o.ctx = t, ctx
 	var dues []due
 	for _, n := range o.Nodes {
@@ -124,7 +123,7 @@ func (o *off) keep(n *nodes.Node) due {
 		pod.Annotations = map[string]string{"ipam.fenceline.io/ip-retention": kept.String()}
 	})
 	early := time.Now().Add(keptAtLeast)
-	check.OK(o.t, errors.Join(s.End(o.ctx), o.ForgetPod(o.ctx, s.Pod)))
+	check.OK(o.t, s.Finish(o.ctx))
 	return due{"an address that is kept for " + kept.String(), s, l.Name, string(l.UID), early, v1alpha1.StateRetained}
 }
 
@@ -180,7 +179,7 @@ func (o *off) await(d due) {
 // end does what a kubelet does with a pod, in the end.
 func (o *off) end(s *nodes.Sandbox) {
 	o.t.Helper()
-	check.OK(o.t, errors.Join(s.End(o.ctx), o.ForgetPod(o.ctx, s.Pod)))
+	check.OK(o.t, s.Finish(o.ctx))
 }
 
 // lose has a node fall silent with a pod that lives on, whose address goes to
@@ -216,7 +215,5 @@ func (o *off) answers(addr netip.Addr) bool {
 // report says of a node what the control plane does.
 func (o *off) report(n *nodes.Node, status corev1.ConditionStatus) {
 	o.t.Helper()
-	check.OK(o.t, o.Get(o.ctx, client.ObjectKeyFromObject(n.Object), n.Object))
-	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
-	check.OK(o.t, o.Status().Update(o.ctx, n.Object))
+	check.OK(o.t, n.Report(o.ctx, status))
 }

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
@@ -77,9 +78,7 @@ func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 	c := &Cluster{t: t, rig: rig, Server: controlplane.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
 	scheme := runtime.NewScheme()
 	c.check(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
-	var err error
-	c.Client, err = client.New(c.Server.Admin(), client.Options{Scheme: scheme})
-	c.check(err)
+	c.Client = check.Value(client.New(c.Server.Admin(), client.Options{Scheme: scheme}))(t)
 	if c.Server.ControlPlane == nil { // it is another's
 		t.Cleanup(func() { c.check(c.removeObjects()) }) // after the agents have ended
 	}
@@ -143,8 +142,7 @@ func (c *Cluster) register(n *Node) {
 	ctx := c.t.Context()
 	n.Object = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
 	c.check(c.Create(ctx, n.Object))
-	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
-	c.check(c.Status().Update(ctx, n.Object))
+	c.check(n.Report(ctx, corev1.ConditionTrue))
 	agent := podOn(n.Name, "agent-"+n.Name)
 	agent.Namespace = System
 	agent.Labels = map[string]string{"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": "agent"}
@@ -300,19 +298,15 @@ func (c *Cluster) areLiving(ctx context.Context, nodes []*Node, which client.Mat
 // Eventually waits until nothing is wrong any more.
 func (c *Cluster) Eventually(t testing.TB, what string, wrong func() error) {
 	t.Helper()
-	deadline := time.Now().Add(Limit)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := wrong()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s: %v", Limit, what, err)
-		}
-		<-tick.C
-	}
+	check.OK(t, await.Until(context.Background(), Limit, 20*time.Millisecond, what, func(context.Context) error { return wrong() }))
+}
+
+// Settles waits until the leases are those of the living, and judges that nobody else has spoken for their
+// addresses.
+func (c *Cluster) Settles(ctx context.Context, t testing.TB) {
+	t.Helper()
+	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
+	check.OK(t, c.SpeakersAreHolders())
 }
 
 func (c *Cluster) check(err error) {

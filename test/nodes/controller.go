@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/process"
 )
@@ -28,9 +29,7 @@ func (c *Cluster) StartController() {
 // StartChartsController does the same with no more rights than the chart gives.
 func (c *Cluster) StartChartsController() {
 	c.t.Helper()
-	var err error
-	c.controllerRights, err = c.Server.ControllerRights(c.t.Context(), System)
-	c.check(err)
+	c.controllerRights = check.Value(c.Server.ControllerRights(c.t.Context(), System))(c.t)
 	c.StartController()
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -30,9 +31,7 @@ func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Clust
 	c.check(n.KillAgent())
 	c.forgetNode(ctx, n)
 	c.check(copied.Server.Restore(ctx, file, flags...))
-	var err error
-	copied.Client, err = client.New(copied.Server.Admin(), client.Options{Scheme: c.Scheme()})
-	c.check(err)
+	copied.Client = check.Value(client.New(copied.Server.Admin(), client.Options{Scheme: c.Scheme()}))(c.t)
 	for _, other := range c.Nodes {
 		if other != n {
 			copied.forgetNode(ctx, other)
@@ -40,8 +39,7 @@ func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Clust
 	}
 	n.cluster = copied
 	c.check(n.api.server.Close())
-	n.api, err = openAPIDoor(n.Namespace, copied.Server.Admin(), n.see)
-	c.check(err)
+	n.api = check.Value(openAPIDoor(n.Namespace, copied.Server.Admin(), n.see))(c.t)
 	c.check(n.api.writeKubeconfig(n.kubeconfig()))
 	c.check(n.StartAgent())
 	c.check(n.AwaitAgent(ctx))

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -43,8 +42,7 @@ func TestACopyOfTheClusterDoesNotTouchTheOriginal(t *testing.T) {
 }
 
 func copyBeside(t *testing.T, bump string, fenced bool) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
+	ctx := within(t, 2*nodes.Limit)
 	start := time.Now()
 	c := nodes.New(t, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.30")
@@ -59,8 +57,7 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 		}
 	}
 	reach(ctx, t, host, pods)
-	file, err := c.Server.Backup(ctx)
-	check.OK(t, err)
+	file := check.Value(c.Server.Backup(ctx))(t)
 	copied := c.Copy(ctx, file, "--bump-revision", bump, "--mark-compacted")
 	began := time.Now()
 	copied.StartController()
@@ -125,17 +122,9 @@ func reach(ctx context.Context, t *testing.T, host *namespaces.Host, pods []*nod
 
 // tellsOf reports the sandboxes of whose pods no event with the reason tells.
 func tellsOf(ctx context.Context, c *nodes.Cluster, reason string, of []*nodes.Sandbox) error {
-	told := &eventsv1.EventList{}
-	if err := c.List(ctx, told); err != nil {
-		return err
-	}
 	var errs []error
 	for _, s := range of {
-		if !slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool {
-			return e.Reason == reason && e.Regarding.Name == s.Pod.Name
-		}) {
-			errs = append(errs, fmt.Errorf("no event %s of %s", reason, s.Pod.Name))
-		}
+		errs = append(errs, eventOf(ctx, c, "Pod", s.Pod.Name, reason, ""))
 	}
 	return errors.Join(errs...)
 }

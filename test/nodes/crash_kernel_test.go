@@ -70,14 +70,12 @@ func (w *walk) in(t *testing.T) *walk {
 // play has one thing break at one step, and goes on as a kubelet does.
 func (w *walk) play(v verb, s step, f fault) {
 	t := w.t
-	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
-	defer cancel()
+	ctx := within(t, nodes.Limit)
 	pod := w.pod(ctx, v.kept)
 	if v.kept && !v.isDel {
 		// The address is kept since an earlier life of the name.
 		earlier := check.Value(w.n.Begin(ctx, pod))(t)
-		check.OK(t, earlier.End(ctx))
-		check.OK(t, w.ForgetPod(ctx, pod))
+		check.OK(t, earlier.Finish(ctx))
 		pod = w.again(ctx, pod)
 	}
 	sandbox := w.broken(ctx, v, s, f, pod)
@@ -105,8 +103,7 @@ func (w *walk) play(v verb, s step, f fault) {
 	w.Eventually(t, "the leases are those of the living", func() error { return w.LeasesAreLiving(ctx) })
 	w.speaksAlone(ctx, sandbox)
 
-	check.OK(t, sandbox.End(ctx))
-	check.OK(t, w.ForgetPod(ctx, pod))
+	check.OK(t, sandbox.Finish(ctx))
 	w.Eventually(t, "all is given back", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
 	check.OK(t, w.DeleteAllOf(ctx, &v1alpha1.IPLease{}))
 }
@@ -185,8 +182,7 @@ func (w *walk) speaksAlone(ctx context.Context, s *nodes.Sandbox) {
 			return err
 		})
 	})
-	_, err := w.Frames.Wait(ctx, func(f capture.Frame) bool { return f.Time.After(asked) && slices.Contains(f.Speaks, s.Addr) })
-	check.OK(w.t, err)
+	check.Value(w.Frames.Wait(ctx, func(f capture.Frame) bool { return f.Time.After(asked) && slices.Contains(f.Speaks, s.Addr) }))(w.t)
 	frames := capture.After(w.Frames.Frames(), asked)
 	if speakers := capture.Speakers(frames, s.Addr); len(speakers) != 1 || speakers[0] != s.MAC.String() {
 		w.t.Errorf("%v speak for %s, which is that of %s", speakers, s.Addr, s.MAC)
@@ -196,16 +192,13 @@ func (w *walk) speaksAlone(ctx context.Context, s *nodes.Sandbox) {
 // rotate gives each pod the address after that of the pod before.
 func (w *walk) rotate() {
 	t := w.t
-	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
-	defer cancel()
+	ctx := within(t, nodes.Limit)
 	first, last := netip.MustParseAddr("10.66.0.2"), netip.MustParseAddr("10.66.0.9")
 	var want netip.Addr
 	for range 4 {
 		pod := w.pod(ctx, false)
 		s := check.Value(w.n.Begin(ctx, pod))(t)
-		if want.IsValid() && s.Addr != want {
-			t.Errorf("%s follows, want %s", s.Addr, want)
-		}
+		check.That(t, !want.IsValid() || s.Addr == want, "%s follows, want %s", s.Addr, want)
 		if want = s.Addr.Next(); s.Addr == last {
 			want = first
 		}
@@ -216,8 +209,7 @@ func (w *walk) rotate() {
 // exhaust takes every address of the pool, so that none is lost, and gives it back.
 func (w *walk) exhaust(pool *v1alpha1.IPPool) {
 	t := w.t
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
+	ctx := within(t, 2*nodes.Limit)
 	const size = 8
 	for range size {
 		s := check.Value(w.n.Begin(ctx, w.pod(ctx, false)))(t)
@@ -240,8 +232,7 @@ func (w *walk) exhaust(pool *v1alpha1.IPPool) {
 // again makes another pod of the same name.
 func (w *walk) again(ctx context.Context, pod *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
-	again, err := w.n.NewPod(ctx, pod.Name, func(next *corev1.Pod) { next.OwnerReferences = pod.OwnerReferences })
-	check.OK(w.t, err)
+	again := check.Value(w.n.NewPod(ctx, pod.Name, func(next *corev1.Pod) { next.OwnerReferences = pod.OwnerReferences }))(w.t)
 	return again
 }
 

@@ -36,8 +36,7 @@ import (
 // of each panel then returns a series.
 func TestEachPanelOfTheDashboardsShowsSomething(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
+	ctx := within(t, 2*nodes.Limit)
 	ports := check.Value(controlplane.FreePorts(2))(t)
 	c := nodes.New(t, 2)
 	c.ControllerMetrics = fmt.Sprintf("127.0.0.1:%d", ports[0])

@@ -30,10 +30,7 @@ import (
 // that silence proves nothing (R2), although the gateway answers them. When the underlay is whole again,
 // the zombie is fenced.
 func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), segment.HearingWindow+3*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
+	ctx, c := cluster(t, segment.HearingWindow+3*nodes.Limit, 3)
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.4") // as many as pods
 	pool.Spec.Gateway = ptr.To("10.66.0.1")
 	change(ctx, t, c, pool)
@@ -55,8 +52,7 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 		return err
 	})
 	unknown := map[string]string{"verdict": string(segment.Unknown)}
-	before, err := sum(ctx, others, "fenceline_verifications_total", unknown)
-	check.OK(t, err)
+	before := check.Value(sum(ctx, others, "fenceline_verifications_total", unknown))(t)
 	check.OK(t, home.KillAgent())
 	o.report(home, corev1.ConditionUnknown)
 	cut := time.Now()
@@ -89,9 +85,7 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	check.Equal(t, next.Addr, zombie.Addr, "the next pod has")
 	about := capture.About(capture.After(c.Frames.Frames(), healed), zombie.Addr)
 	acks := slices.DeleteFunc(capture.Of(about, "ack"), func(f capture.Frame) bool { return f.Port != "ul-"+home.Name })
-	if len(acks) == 0 {
-		t.Errorf("the kernel of %s acknowledged no claim: %v", home.Name, about)
-	}
+	check.That(t, len(acks) != 0, "the kernel of %s acknowledged no claim: %v", home.Name, about)
 	l.areMute(ctx, t, next.Since)
 	hush()
 	check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", next.Addr.String()).Run())

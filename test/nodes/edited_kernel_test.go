@@ -34,10 +34,7 @@ import (
 // deleted; in between, the agent is killed. The pod keeps its lease and loses no ping, and new pods get
 // an address of the pool that serves them then.
 func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	primary := c.NamedPool("primary", "10.66.0.0/24", "10.66.0.20-10.66.0.49")
 	c.NamedPool("backup", "10.66.0.0/24", "10.66.0.100-10.66.0.109")
@@ -84,10 +81,8 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			if strings.HasPrefix(next.Addr.String(), step.serves) {
 				break
 			}
-			if tries == 7 {
-				t.Fatalf("the pool is %s: a new pod has %s, want %s", step.name, next.Addr, step.serves)
-			}
-			check.OK(t, errors.Join(next.End(ctx), c.ForgetPod(ctx, next.Pod)))
+			check.Must(t, tries != 7, "the pool is %s: a new pod has %s, want %s", step.name, next.Addr, step.serves)
+			check.OK(t, next.Finish(ctx))
 		}
 		now := &v1alpha1.IPLease{}
 		check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
@@ -99,7 +94,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 	speakers := capture.Speakers(c.Frames.Frames(), old.Addr)
 	check.That(t, slices.Equal(speakers, []string{old.MAC.String()}), "%v speak for the address of the old pod", speakers)
 	for _, s := range c.Living() {
-		check.OK(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
+		check.OK(t, s.Finish(ctx))
 	}
 	c.Eventually(t, "the deleted pool is gone, and no lease is left", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(primary), primary); !apierrors.IsNotFound(err) {

@@ -39,10 +39,7 @@ func stateOf(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) (string, e
 // net1 of a running pod is unplugged, and another pod needs the address. Then the sandbox of the first
 // pod dies: eth0 keeps its address for the next sandbox.
 func TestAnInterfaceThatIsUnpluggedGivesItsAddressToAnotherPod(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n := c.Nodes[0]
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.3")
 	web := check.Value(n.NewPod(ctx, "web", restarted))(t)
@@ -70,30 +67,34 @@ func TestAnInterfaceThatIsUnpluggedGivesItsAddressToAnotherPod(t *testing.T) {
 		check.OK(t, c.ForgetPod(ctx, s.Pod))
 		check.OK(t, s.End(ctx))
 	}
-	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }
 
-// goneEvents returns how many events say of an object that an interface is gone.
-func goneEvents(ctx context.Context, c *nodes.Cluster, kind, name string) (count int, err error) {
+// countEvents counts the events of an object that have a reason, and a text in their note.
+func countEvents(ctx context.Context, c *nodes.Cluster, kind, name, reason, text string) (count int, err error) {
 	told := &eventsv1.EventList{}
 	err = c.List(ctx, told)
 	for _, e := range told.Items {
-		if e.Reason == "InterfaceGone" && e.Regarding.Kind == kind && e.Regarding.Name == name &&
-			strings.Contains(e.Note, "was removed or made again") {
+		if e.Reason == reason && e.Regarding.Kind == kind && e.Regarding.Name == name && strings.Contains(e.Note, text) {
 			count++
 		}
 	}
 	return count, err
 }
 
+// eventOf returns an error unless there is such an event.
+func eventOf(ctx context.Context, c *nodes.Cluster, kind, name, reason, text string) error {
+	count, err := countEvents(ctx, c, kind, name, reason, text)
+	if err == nil && count == 0 {
+		err = fmt.Errorf("no event %s of %s %s with %q", reason, kind, name, text)
+	}
+	return err
+}
+
 // The parent of a running pod is made again. The pod has lost its interface, which events report, and
 // keeps its address until it ends. New pods get the other addresses.
 func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 2)
+	ctx, c := cluster(t, 2*nodes.Limit, 2)
 	n := c.Nodes[0]
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.3")
 	old := started(ctx, t, n, "old", restarted)
@@ -101,12 +102,8 @@ func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 	check.OK(t, n.RemakeParent())
 	c.Eventually(t, "the events of pod and node", func() error {
 		for _, of := range [][2]string{{"Pod", "old"}, {"Node", n.Name}} {
-			count, err := goneEvents(ctx, c, of[0], of[1])
-			if err != nil {
-				return err
-			}
-			if count != 1 {
-				return fmt.Errorf("%d events about %v", count, of)
+			if count, err := countEvents(ctx, c, of[0], of[1], "InterfaceGone", "was removed or made again"); err != nil || count != 1 {
+				return fmt.Errorf("%d events about %v: %w", count, of, err)
 			}
 		}
 		return nil
@@ -133,6 +130,5 @@ func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 		check.OK(t, s.End(ctx))
 	}
 	check.OK(t, refused.End(ctx))
-	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }

@@ -88,8 +88,7 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	c.Pool("first", "10.66.0.0/24", "10.66.0.2-10.66.0.5")
 	c.Pool("second", "10.67.0.0/24", "10.67.0.2-10.67.0.5")
 	c.StartController()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
+	ctx := within(t, 2*nodes.Limit)
 	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: setOf("web", 1), pools: `[{"interface":"` + namespaces.PodInterface +
 		`","ipv4":["first"]},{"interface":"net1","ipv4":["second"]}]`}
 	check.OK(t, c.Create(ctx, p.set))
@@ -97,14 +96,12 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	had := p.addresses()
 	for round, b := range breakages() {
 		t.Run(b.name, func(t *testing.T) {
-			repair, err := b.begin(c, p.on, 1)
-			check.OK(t, err)
+			repair := check.Value(b.begin(c, p.on, 1))(t)
 			check.OK(t, p.stop(ctx, repair))
 			c.Eventually(t, "both addresses are kept", func() error { return c.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
 
 			p.on = c.Nodes[(round+1)%2]
-			repair, err = b.begin(c, p.on, 2)
-			check.OK(t, err)
+			repair = check.Value(b.begin(c, p.on, 2))(t)
 			check.OK(t, p.start(ctx, repair))
 			check.Equal(t, p.addresses(), had, "the pod had %v and has", had)
 			c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
@@ -206,11 +203,8 @@ func (p *twoInterfaces) end(ctx context.Context) error {
 // other address. A second pod is refused for the foreign host, and gets its address once the host has
 // left.
 func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
-	t.Parallel()
 	// An ADD waits 90 s for an address, and the address is probed again 80 s after the last time.
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n := c.Nodes[0]
 	taken, free := netip.MustParseAddr("fd66::2"), netip.MustParseAddr("fd66::3")
 	pool := c.Pool("v6", "fd66::/64", "fd66::2-fd66::3")
@@ -220,8 +214,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	host := c.Host(netip.PrefixFrom(taken, 64))
 
 	first := check.Value(n.NewPod(ctx, "first", nil))(t)
-	pod, err := n.NewSandbox(first)
-	check.OK(t, err)
+	pod := check.Value(n.NewSandbox(first))(t)
 	check.OK(t, pod.Add(ctx))
 	check.Must(t, pod.Addr == free, "the pod has %s, want %s", pod.Addr, free)
 	ping := host.Command(ctx, "ping", "-6", "-q", "-c", "3", "-i", "0.2", "-w", "30", pod.Addr.String())
@@ -232,9 +225,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	second := check.Value(n.NewPod(ctx, "second", nil))(t)
 	late := check.Value(n.NewSandbox(second))(t)
 	refused := late.Add(ctx)
-	if refused == nil || !strings.Contains(refused.Error(), "pool v6: it is exhausted") {
-		t.Fatalf("the second pod was answered %v", refused)
-	}
+	check.Must(t, refused != nil && strings.Contains(refused.Error(), "pool v6: it is exhausted"), "the second pod was answered %v", refused)
 	check.OK(t, late.End(ctx))
 	conflict := &v1alpha1.IPLease{}
 	check.OK(t, c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", taken)}, conflict))
@@ -248,9 +239,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	t.Logf("the address of the foreign host served a pod %s after the host had left", time.Since(began).Round(time.Millisecond))
 	check.Equal(t, got.Addr, taken, "the second pod has")
 	for _, s := range []*nodes.Sandbox{pod, got} {
-		check.OK(t, s.End(ctx))
-		check.OK(t, c.ForgetPod(ctx, s.Pod))
+		check.OK(t, s.Finish(ctx))
 	}
-	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }

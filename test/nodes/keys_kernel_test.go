@@ -28,10 +28,7 @@ const rotations = 10
 // The claim key is replaced while pods come and go. Each take-over by force is acknowledged by the
 // kernel of a node whose agent is dead: with the key from before the rotation, in it, and after it.
 func TestTheClaimKeyIsReplacedWithoutAGap(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
+	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	check.OK(t, c.Create(ctx, setOf("web", 1)))
 	c.StartController()
@@ -79,8 +76,7 @@ func (k *keys) ends() {
 
 func (k *keys) patch(data map[string][]byte) {
 	k.t.Helper()
-	patch, err := json.Marshal(map[string]any{"data": data})
-	check.OK(k.t, err)
+	patch := check.Value(json.Marshal(map[string]any{"data": data}))(k.t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.System, Name: "fenceline-claim-key"}}
 	check.OK(k.t, k.Patch(k.ctx, secret, client.RawPatch(types.MergePatchType, patch)))
 	for _, n := range k.Nodes {
@@ -111,9 +107,7 @@ func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *
 	before := k.acks(zombie)
 	next := k.begin(to)
 	check.Equal(k.t, next.Addr, zombie.Addr, "web-0 had %s and has", zombie.Addr)
-	if k.acks(zombie) == before {
-		k.t.Errorf("no ack of %s, which knows another key than %q", at.Name, k.current)
-	}
+	check.That(k.t, k.acks(zombie) != before, "no ack of %s, which knows another key than %q", at.Name, k.current)
 	check.OK(k.t, errors.Join(at.StartAgent(), at.AwaitAgent(k.ctx)))
 	k.dead = nil
 	k.report(at, corev1.ConditionTrue)

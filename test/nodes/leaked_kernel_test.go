@@ -6,7 +6,6 @@ package nodes_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -39,10 +38,7 @@ const (
 // 2 000 leases are due at once and fill their pool. All are given back, those of
 // pods that still speak too; the living keep theirs, and who waited gets one.
 func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 2)
+	ctx, c := cluster(t, 4*nodes.Limit, 2)
 	first, last := netip.MustParseAddr("10.64.0.2"), netip.MustParseAddr("10.64.7.225")
 	pool := c.Pool("v4", "10.64.0.0/20", fmt.Sprintf("%s-%s", first, last))
 	pool.Spec.Warm = ptr.To[int64](0) // in the end the leases are those of the living
@@ -74,7 +70,7 @@ func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
 		return l.host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", s.Addr.String()).Run()
 	})
 	check.OK(t, c.SpeakersAreHolders())
-	each(t, c.Living(), func(s *nodes.Sandbox) error { return errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)) })
+	each(t, c.Living(), func(s *nodes.Sandbox) error { return s.Finish(ctx) })
 	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
 }
 
@@ -172,9 +168,7 @@ func (l *leak) areMute(ctx context.Context, t *testing.T, free time.Time) {
 	frames := l.Frames.Frames()
 	for _, z := range l.zombies {
 		spoken := capture.From(capture.SpokenFor(frames, z.Addr), z.MAC)
-		if len(spoken) == 0 {
-			t.Errorf("%s was silent all the time, so its silence proves nothing", z.ContainerID)
-		}
+		check.That(t, len(spoken) != 0, "%s was silent all the time, so its silence proves nothing", z.ContainerID)
 		for _, f := range capture.After(spoken, free) {
 			t.Errorf("%s was free, and its last holder spoke: %s", z.Addr, f)
 		}

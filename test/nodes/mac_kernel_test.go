@@ -34,10 +34,7 @@ import (
 // a zombie. A host that never learns another neighbour entry reaches the pod each time. The kernel of
 // the zombie, which has the same MAC, acknowledges the claim.
 func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
+	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.FromIPPool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9", "0a:58")
 	check.OK(t, c.Create(ctx, setOf("web", 1)))
 	c.StartController()
@@ -50,9 +47,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	check.OK(t, host.Command(ctx, "ip", "neigh", "replace", first.Addr.String(), "lladdr", mac.String(), "nud", "permanent", "dev", namespaces.HostInterface).Run())
 	reached := func(s *nodes.Sandbox) {
 		t.Helper()
-		if s.Addr != first.Addr || s.MAC.String() != mac.String() {
-			t.Errorf("web-0 had %s with %s, and has %s with %s", first.Addr, mac, s.Addr, s.MAC)
-		}
+		check.That(t, s.Addr == first.Addr && s.MAC.String() == mac.String(), "web-0 had %s with %s, and has %s with %s", first.Addr, mac, s.Addr, s.MAC)
 		l := &v1alpha1.IPLease{}
 		check.OK(t, c.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l))
 		if l.Spec.Holder == nil || l.Spec.Holder.MAC != mac.String() {
@@ -98,9 +93,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	reached(third)
 	speaksLater(tried) // what the zombie has said would be captured before
 	for _, f := range spoken() {
-		if f.Port != home {
-			t.Errorf("the zombie spoke: %s", f)
-		}
+		check.That(t, f.Port == home, "the zombie spoke: %s", f)
 	}
 	check.OK(t, errors.Join(c.Nodes[1].StartAgent(), c.Nodes[1].AwaitAgent(ctx)))
 	o.report(c.Nodes[1], corev1.ConditionTrue)

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
+	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/programs"
 )
 
@@ -36,4 +38,19 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	return m.Run(), nil
+}
+
+// within returns a context that ends with the test, or after the limit.
+func within(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// cluster starts a cluster of so many nodes for a test that runs beside others.
+func cluster(t *testing.T, limit time.Duration, count int) (context.Context, *nodes.Cluster) {
+	t.Helper()
+	t.Parallel()
+	return within(t, limit), nodes.New(t, count)
 }

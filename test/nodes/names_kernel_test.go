@@ -31,10 +31,7 @@ import (
 // pools others than the pod itself name. On the other rack it gets an address of that rack's pool. The
 // old address is free once its last holder is proven silent, and not before.
 func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
+	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	racks := []*v1alpha1.IPPool{
 		c.Pool("rack-1", "10.66.0.0/24", "10.66.0.2-10.66.0.9"), c.Pool("rack-2", "10.66.0.0/24", "10.66.0.20-10.66.0.29"),
 	}
@@ -77,9 +74,7 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	o.report(dark, corev1.ConditionUnknown)
 	check.OK(t, c.ForgetPod(ctx, second.Pod))
 	third := w.begin(light)
-	if !strings.HasPrefix(third.Addr.String(), "10.66.0.2") || third.Addr == second.Addr {
-		t.Errorf("web-0 has %s on the second rack", third.Addr)
-	}
+	check.That(t, strings.HasPrefix(third.Addr.String(), "10.66.0.2") && third.Addr != second.Addr, "web-0 has %s on the second rack", third.Addr)
 	w.told(third, fmt.Sprintf("%s replaces %s: pool rack-1 does not serve the pod on node %s", third.Addr, second.Addr, light.Name))
 	c.Eventually(t, "the address of the first rack is free", func() error { return w.isFree(second) })
 
@@ -89,8 +84,7 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	w.end(third)
 	fourth := w.begin(dark)
 	w.told(fourth, fmt.Sprintf("%s replaces %s: pool rack-2 does not serve the pod on node %s", fourth.Addr, third.Addr, dark.Name))
-	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }
 
 // name is the one pod of StatefulSet web, one after the other.
@@ -131,8 +125,7 @@ func webOf(uid types.UID) func(*corev1.Pod) {
 // end ends the pod as a kubelet does.
 func (w *name) end(s *nodes.Sandbox) {
 	w.t.Helper()
-	check.OK(w.t, s.End(w.ctx))
-	check.OK(w.t, w.ForgetPod(w.ctx, s.Pod))
+	check.OK(w.t, s.Finish(w.ctx))
 }
 
 // edit changes a pool. The agents see it within milliseconds.
@@ -182,10 +175,7 @@ func (w *name) isFree(s *nodes.Sandbox) error {
 // address. The kubelet sends the DEL of the dead sandbox before or after the ADD of the next one, or the
 // agent is replaced in between. Each pod has its address again each time. Its lease ends with the pod.
 func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	c.Pool("plugin", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	c.FromIPPool("address", "10.66.0.0/24", "10.66.0.12-10.66.0.19", "0a:58")
 	c.StartController()
@@ -231,8 +221,7 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 		}
 	}
 	for _, s := range pods {
-		check.OK(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
+		check.OK(t, s.Finish(ctx))
 	}
-	c.Eventually(t, "the kept leases end with the pods", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }

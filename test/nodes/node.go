@@ -18,6 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
@@ -58,13 +60,10 @@ func (c *Cluster) newNode(number int) *Node {
 	c.check(unix.Mount("bpf", n.bpffs, "bpf", 0, ""))
 	c.t.Cleanup(func() { c.check(unix.Unmount(n.bpffs, unix.MNT_DETACH)) })
 	c.check(errors.Join(os.MkdirAll(n.state(), 0o700), os.MkdirAll(n.confDir(), 0o700)))
-	var err error
-	n.api, err = openAPIDoor(n.Namespace, c.Server.Admin(), n.see)
-	c.check(err)
+	n.api = check.Value(openAPIDoor(n.Namespace, c.Server.Admin(), n.see))(c.t)
 	c.t.Cleanup(func() { n.api.server.Close() })
 	c.check(n.api.writeKubeconfig(n.kubeconfig()))
-	n.calls, err = openSocketDoor(n.socket(), n.agentSocket(), n.see)
-	c.check(err)
+	n.calls = check.Value(openSocketDoor(n.socket(), n.agentSocket(), n.see))(c.t)
 	c.t.Cleanup(func() { n.calls.listener.Close() })
 	c.t.Cleanup(func() { c.check(n.RemovePins()) })
 	c.t.Cleanup(func() { c.check(n.KillAgent()) })
@@ -75,8 +74,7 @@ func (c *Cluster) newNode(number int) *Node {
 // shortDir makes a directory whose path leaves room for the name of a socket.
 func (c *Cluster) shortDir() string {
 	c.t.Helper()
-	dir, err := os.MkdirTemp("", "flt")
-	c.check(err)
+	dir := check.Value(os.MkdirTemp("", "flt"))(c.t)
 	c.t.Cleanup(func() { c.check(os.RemoveAll(dir)) })
 	return dir
 }
@@ -146,7 +144,7 @@ func (n *Node) StopAgent() error {
 // AwaitAgent returns once ADD is served. An agent that has ended is started
 // again, as by a kubelet: one that was killed may hold its lock for a moment longer.
 func (n *Node) AwaitAgent(ctx context.Context) error {
-	client := agentapi.NewClient(n.agentSocket())
+	agent := agentapi.NewClient(n.agentSocket())
 	err := errors.New("not asked")
 	for tick := time.NewTicker(10 * time.Millisecond); err != nil; <-tick.C {
 		if ctx.Err() != nil {
@@ -156,9 +154,18 @@ func (n *Node) AwaitAgent(ctx context.Context) error {
 		if err := n.ReviveAgent(); err != nil {
 			return err
 		}
-		err = client.Status(ctx)
+		err = agent.Status(ctx)
 	}
 	return nil
+}
+
+// Report says of the node what the control plane does: whether it is Ready.
+func (n *Node) Report(ctx context.Context, status corev1.ConditionStatus) error {
+	if err := n.cluster.Get(ctx, client.ObjectKeyFromObject(n.Object), n.Object); err != nil {
+		return err
+	}
+	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
+	return n.cluster.Status().Update(ctx, n.Object)
 }
 
 // Serves asks the agent whether ADD is served, as a runtime does.

@@ -5,7 +5,6 @@
 package nodes_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -122,7 +121,7 @@ func (p *projects) cutItsCable() {
 			}
 			return nil
 		})
-		check.OK(p.t, errors.Join(s.End(p.ctx), p.ForgetPod(p.ctx, s.Pod)))
+		check.OK(p.t, s.Finish(p.ctx))
 	}
 	p.isFree(nil)
 }
@@ -165,7 +164,7 @@ func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 
 	ended := time.Now()
 	report("completed", true)
-	check.OK(t, errors.Join(source.End(p.ctx), p.ForgetPod(p.ctx, source.Pod)))
+	check.OK(t, source.Finish(p.ctx))
 	heard()
 	source.speaksAlone(target, ended)
 	p.isBoundTo(target)
@@ -187,8 +186,7 @@ type projects struct {
 // gives.
 func newProjects(t *testing.T, count int, runStrategy string) *projects {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	t.Cleanup(cancel)
+	ctx := within(t, 2*nodes.Limit)
 	c := nodes.New(t, count)
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.29")
 	c.StartChartsController()
@@ -239,8 +237,7 @@ func (p *projects) begin(n *nodes.Node, name string, changes ...func(*corev1.Pod
 		}
 	})
 	check.OK(p.t, err)
-	s := check.Value(n.Begin(p.ctx, pod))(p.t)
-	return s
+	return check.Value(n.Begin(p.ctx, pod))(p.t)
 }
 
 // ownedBy makes a pod that of an object which exists. Kubernetes deletes a pod whose owner has another UID.
@@ -262,12 +259,10 @@ func (p *projects) end() {
 	p.t.Helper()
 	p.stop()
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
-		check.OK(p.t, errors.Join(s.End(p.ctx), p.ForgetPod(p.ctx, s.Pod)))
+		check.OK(p.t, s.Finish(p.ctx))
 		l := &v1alpha1.IPLease{}
 		check.OK(p.t, p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
-		if l.Spec.State != v1alpha1.StateRetained {
-			p.t.Errorf("the address of pod %s is %s after its end", s.Pod.Name, l.Spec.State)
-		}
+		check.That(p.t, l.Spec.State == v1alpha1.StateRetained, "the address of pod %s is %s after its end", s.Pod.Name, l.Spec.State)
 	}
 }
 
@@ -372,9 +367,7 @@ func (z *zombie) passesTo(next *nodes.Sandbox, since time.Time) {
 		z.t.Errorf("the ack for %s came %s after the claim", z.Addr, took)
 	}
 	for _, f := range capture.From(capture.SpokenFor(capture.After(z.Frames.Frames(), since), z.Addr), next.MAC) {
-		if f.Time.Before(ack.Time) {
-			z.t.Errorf("the next holder of %s spoke before the ack: %s", z.Addr, f)
-		}
+		check.That(z.t, !f.Time.Before(ack.Time), "the next holder of %s spoke before the ack: %s", z.Addr, f)
 	}
 	refused := z.refused.Load()
 	z.Eventually(z.t, "the zombie tries to speak", func() error {
@@ -410,7 +403,5 @@ func (z *zombie) speaksAlone(s *nodes.Sandbox, since time.Time) {
 		}
 		return nil
 	})
-	if len(speakers) != 1 {
-		z.t.Errorf("%v speak for %s, not only its holder %s", speakers, z.Addr, s.MAC)
-	}
+	check.That(z.t, len(speakers) == 1, "%v speak for %s, not only its holder %s", speakers, z.Addr, s.MAC)
 }

@@ -31,10 +31,7 @@ const servedLimit = 15 * time.Second
 // nodes have heard the lost pods there, whichever pods were first. The next pods have the addresses,
 // proven by silence, and keep them when the node is back.
 func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
+	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	c.NamedPool("early", "10.66.0.0/24", "10.66.0.20")
 	c.NamedPool("late", "10.66.0.0/24", "10.66.0.21")
@@ -69,9 +66,7 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 		p.next = started(soon, t, light, p.is, p.change)
 		served := time.Since(due)
 		t.Logf("%s serves %s after %s was due", p.is, served.Round(time.Millisecond), p.was)
-		if served > servedLimit {
-			t.Errorf("%s waited for %s; %s are allowed", p.is, served, servedLimit)
-		}
+		check.That(t, served <= servedLimit, "%s waited for %s; %s are allowed", p.is, served, servedLimit)
 		check.Equal(t, p.next.Addr, p.lost.Addr, "%s had %s and %s has", p.was, p.lost.Addr, p.is)
 		check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", p.next.Addr.String()).Run())
 	}
@@ -85,9 +80,7 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 	for _, p := range all {
 		check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", p.next.Addr.String()).Run())
 		speakers := capture.Speakers(capture.After(c.Frames.Frames(), cut), p.next.Addr)
-		if !slices.Equal(speakers, []string{p.next.MAC.String()}) {
-			t.Errorf("since the cut, %v speak for %s of %s", speakers, p.next.Addr, p.is)
-		}
+		check.That(t, slices.Equal(speakers, []string{p.next.MAC.String()}), "since the cut, %v speak for %s of %s", speakers, p.next.Addr, p.is)
 	}
 	check.OK(t, c.SpeakersAreHolders())
 }
@@ -103,18 +96,14 @@ type powerless struct {
 func started(ctx context.Context, t *testing.T, n *nodes.Node, name string, change func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
 	pod := check.Value(n.NewPod(ctx, name, change))(t)
-	s := check.Value(n.Begin(ctx, pod))(t)
-	return s
+	return check.Value(n.Begin(ctx, pod))(t)
 }
 
 // Two switches that are not connected, and a parent of the same name on both. Nodes that have never
 // heard the holder of an address cannot prove that it is silent, although they hear each other in the
 // same subnet.
 func TestSilenceOnAnotherSegmentOfTheSameNameProvesNothing(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
+	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	c.NamedPool("own", "10.66.0.0/24", "10.66.0.20")
 	dark := c.Nodes[0]

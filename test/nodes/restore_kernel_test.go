@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,8 +94,7 @@ type restore struct {
 
 // begin has pods that hold addresses already.
 func (r *restore) begin(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 6*nodes.Limit)
-	t.Cleanup(cancel)
+	ctx := within(t, 6*nodes.Limit)
 	r.t, r.ctx = t, ctx
 	r.rounds++
 	r.earlier = begin(ctx, t, r.Cluster, crowd(t, r.Cluster, fmt.Sprintf("earlier-%d", r.rounds), settled))
@@ -105,8 +103,7 @@ func (r *restore) begin(t *testing.T) {
 
 func (r *restore) backup() string {
 	r.t.Helper()
-	file := check.Value(r.Server.Backup(r.ctx))(r.t)
-	return file
+	return check.Value(r.Server.Backup(r.ctx))(r.t)
 }
 
 // play lets life go on after a backup, and restores it.
@@ -200,18 +197,13 @@ func (r *restore) tells(wentBack bool) {
 		if got := meta.IsStatusConditionTrue(r.pool.Status.Conditions, v1alpha1.ConditionStoreWentBack); got != wentBack {
 			return fmt.Errorf("the pool says %v", got)
 		}
-		told := &eventsv1.EventList{}
-		if err := r.List(r.ctx, told); err != nil || !wentBack {
-			return err
-		}
+		var errs []error
 		for _, n := range r.Nodes {
-			if !slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool {
-				return e.Reason == string(v1alpha1.ReasonStoreWentBack) && e.Regarding.Kind == "Node" && e.Regarding.Name == n.Name
-			}) {
-				return fmt.Errorf("no event of node %s tells it", n.Name)
+			if wentBack {
+				errs = append(errs, eventOf(r.ctx, r.Cluster, "Node", n.Name, string(v1alpha1.ReasonStoreWentBack), ""))
 			}
 		}
-		return nil
+		return errors.Join(errs...)
 	})
 }
 
@@ -222,7 +214,7 @@ func (r *restore) isLater(lease string) bool {
 
 // end ends all pods.
 func (r *restore) end() {
-	each(r.t, r.Living(), func(s *nodes.Sandbox) error { return errors.Join(s.End(r.ctx), r.ForgetPod(r.ctx, s.Pod)) })
+	each(r.t, r.Living(), func(s *nodes.Sandbox) error { return s.Finish(r.ctx) })
 	r.wellAgain("all is given back")
 }
 
@@ -236,10 +228,7 @@ const (
 // etcd is killed and starts again while pods come and go. No ADD succeeds without its lease, and no lease
 // is left.
 func TestEtcdIsKilledWhilePodsComeAndGo(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 2)
+	ctx, c := cluster(t, 2*nodes.Limit, 2)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.13")
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))

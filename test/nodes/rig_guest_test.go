@@ -5,7 +5,6 @@
 package nodes_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -45,8 +44,7 @@ func nodeAddress(number int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0,
 func attached(t *testing.T, n *nodes.Node, name, plugin string, change ...func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
 	n.Make = func(pod *corev1.Pod) (*nodes.Sandbox, error) { return n.NewSandboxOf(pod, chainOf(n, plugin), nil) }
-	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
-	defer cancel()
+	ctx := within(t, nodes.Limit)
 	return started(ctx, t, n, name, func(pod *corev1.Pod) {
 		for _, c := range change {
 			c(pod)

@@ -267,6 +267,11 @@ func (s *Sandbox) End(ctx context.Context) error {
 	}
 }
 
+// Finish is the end of a sandbox and of its pod.
+func (s *Sandbox) Finish(ctx context.Context) error {
+	return errors.Join(s.End(ctx), s.node.cluster.ForgetPod(ctx, s.Pod))
+}
+
 // Remove removes the network namespace, also without a DEL.
 func (s *Sandbox) Remove() error {
 	if s.removed {

@@ -28,10 +28,7 @@ import (
 // Two StatefulSets of one name in two namespaces share a pool and a node. The pod of one is deleted by
 // force while its sandbox lives on: its address is taken, and the other pod loses no ping.
 func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 2)
+	ctx, c := cluster(t, 2*nodes.Limit, 2)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.20-10.66.0.29")
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	c.StartController()
@@ -61,17 +58,13 @@ func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 	now := &v1alpha1.IPLease{}
 	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
 	check.That(t, now.ResourceVersion == was.ResourceVersion, "the lease of the other pod was written: %+v", now.Spec)
-	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }
 
 // The entries of ippools have no names, so they count by the order of the interfaces. Then one entry
 // changes: that interface gets an address of the other pool, and the other one keeps its address.
 func TestAnEntryWithoutANameChangesForItsInterfaceOnly(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 2)
+	ctx, c := cluster(t, 2*nodes.Limit, 2)
 	for i, name := range []string{"first", "second", "third"} {
 		subnet := fmt.Sprintf("10.6%d.0.", 6+i)
 		c.NamedPool(name, subnet+"0/24", subnet+"2-"+subnet+"5")
@@ -100,8 +93,7 @@ func TestAnEntryWithoutANameChangesForItsInterfaceOnly(t *testing.T) {
 		check.OK(t, p.stop(ctx, func() error { return nil }))
 	}
 	check.OK(t, c.Delete(ctx, set))
-	c.Eventually(t, "no lease is left", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }
 
 // scalable is an application and its pods.
@@ -121,7 +113,7 @@ func (a *scalable) scale(ctx context.Context, c *nodes.Cluster, replicas int) er
 	for len(a.pods) > replicas {
 		last := a.pods[len(a.pods)-1]
 		a.pods = a.pods[:len(a.pods)-1]
-		if err := errors.Join(last.End(ctx), c.ForgetPod(ctx, last.Pod)); err != nil {
+		if err := last.Finish(ctx); err != nil {
 			return err
 		}
 	}
@@ -150,10 +142,7 @@ func (a *scalable) scale(ctx context.Context, c *nodes.Cluster, replicas int) er
 // Six applications share a pool of 18 addresses, and are scaled at random up to all of it while the
 // controller is killed. The leases are those of the pods, and none is left at the end.
 func TestApplicationsThatScaleAtRandomShareAPool(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
+	ctx, c := cluster(t, 4*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.20-10.66.0.37")
 	check.OK(t, owners.Install(ctx, c.Server.Admin(), owners.StatefulSets()))
 	c.StartController()

@@ -13,28 +13,12 @@ import (
 	"testing"
 	"time"
 
-	eventsv1 "k8s.io/api/events/v1"
-
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
 // noticed is more than an agent and a kubelet need to notice the state of a disk.
 const noticed = 20 * time.Second
-
-// eventOf reports whether an event of a node has a reason, and a text in its note.
-func eventOf(ctx context.Context, c *nodes.Cluster, n *nodes.Node, reason, text string) error {
-	told := &eventsv1.EventList{}
-	if err := c.List(ctx, told); err != nil {
-		return err
-	}
-	for _, e := range told.Items {
-		if e.Reason == reason && e.Regarding.Kind == "Node" && e.Regarding.Name == n.Name && strings.Contains(e.Note, text) {
-			return nil
-		}
-	}
-	return fmt.Errorf("no event %s of node %s with %q", reason, n.Name, text)
-}
 
 // refuses returns an error unless the agent serves no ADD and says why.
 func refuses(ctx context.Context, n *nodes.Node, why string) error {
@@ -49,10 +33,7 @@ func refuses(ctx context.Context, n *nodes.Node, why string) error {
 // An agent starts on a read-only disk. It frees the address of a pod that ends, says what is wrong, and
 // serves as soon as the disk can be written.
 func TestAnAgentStartsOnAReadOnlyDisk(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n := c.Nodes[0]
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	check.OK(t, n.ReplaceDisk())
@@ -60,7 +41,7 @@ func TestAnAgentStartsOnAReadOnlyDisk(t *testing.T) {
 	check.OK(t, n.KillAgent())
 	check.OK(t, n.SetDiskReadOnly(true))
 	check.OK(t, n.StartAgent())
-	check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateUnusable", "read-only") })
+	check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, "Node", n.Name, "StateUnusable", "read-only") })
 	check.Eventually(t, noticed, "the agent says what is wrong", func() error { return refuses(ctx, n, "read-write") })
 	check.OK(t, c.ForgetPod(ctx, pod.Pod))
 	check.OK(t, pod.Del(ctx))
@@ -81,10 +62,7 @@ func TestAnAgentStartsOnAReadOnlyDisk(t *testing.T) {
 
 // The state directory is emptied, and then its disk is replaced, while pods run.
 func TestAStateDirectoryThatIsEmptiedIsMadeAgain(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n := c.Nodes[0]
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	all := []*nodes.Sandbox{started(ctx, t, n, "first", restarted)}
@@ -96,7 +74,7 @@ func TestAStateDirectoryThatIsEmptiedIsMadeAgain(t *testing.T) {
 		all = append(all, s)
 		c.Eventually(t, "the journal has the living pods", func() error { return n.Leftovers(all) })
 	}
-	check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateRestored", "somebody removed files") })
+	check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, "Node", n.Name, "StateRestored", "somebody removed files") })
 	// Nobody has the records any more.
 	check.OK(t, n.KillAgent())
 	check.OK(t, n.EmptyState())
@@ -107,15 +85,11 @@ func TestAStateDirectoryThatIsEmptiedIsMadeAgain(t *testing.T) {
 		check.OK(t, c.ForgetPod(ctx, s.Pod))
 		check.OK(t, s.End(ctx))
 	}
-	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }
 
 func TestAnAgentThatCannotWriteItsStateIsNotReady(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n := c.Nodes[0]
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	check.OK(t, n.ReplaceDisk())
@@ -141,7 +115,7 @@ func TestAnAgentThatCannotWriteItsStateIsNotReady(t *testing.T) {
 			undo = sync.OnceValue(undo)
 			t.Cleanup(func() { check.OK(t, undo()) })
 			check.Eventually(t, noticed, "the agent is not ready", func() error { return refuses(ctx, n, row.remedy) })
-			check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, n, "StateUnusable", row.remedy) })
+			check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, "Node", n.Name, "StateUnusable", row.remedy) })
 			pod := check.Value(n.NewPod(ctx, row.name, nil))(t)
 			s := check.Value(n.NewSandbox(pod))(t)
 			err := s.Add(ctx)
@@ -156,6 +130,5 @@ func TestAnAgentThatCannotWriteItsStateIsNotReady(t *testing.T) {
 	}
 	check.OK(t, c.ForgetPod(ctx, lives.Pod))
 	check.OK(t, lives.End(ctx))
-	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }

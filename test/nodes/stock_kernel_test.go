@@ -30,10 +30,7 @@ const comers = 10
 // with few addresses never has any. Pods of a pool with warm: 0 take turns, so that the figures stand
 // whatever the machine.
 func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, nodes.Limit, 1)
 	c.StartController()
 	n := c.Nodes[0]
 	unset, never, small := c.Pool("unset", "10.66.1.0/24", "10.66.1.2-10.66.1.99"),
@@ -73,8 +70,7 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 
 	// Nothing but the pods keeps the pool.
 	for _, s := range c.Living() {
-		check.OK(t, s.End(ctx))
-		check.OK(t, c.ForgetPod(ctx, s.Pod))
+		check.OK(t, s.Finish(ctx))
 	}
 	for _, pool := range []*v1alpha1.IPPool{unset, never, small} {
 		check.OK(t, c.Delete(ctx, pool))
@@ -91,10 +87,7 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 // A pool has no free address but the Warm ones of three nodes. Pods that come to one node at once get
 // them all, and none is told that the pool is exhausted.
 func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 3)
+	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.StartController()
 	const each = 2
 	// Agents leave others as much as all of them together keep ready.
@@ -150,8 +143,7 @@ func sandboxOf(ctx context.Context, t *testing.T, n *nodes.Node, pool string, nu
 		p.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": fmt.Sprintf(`{"ipv4":[%q]}`, pool)}
 	})
 	check.OK(t, err)
-	sandbox := check.Value(n.NewSandbox(pod))(t)
-	return sandbox
+	return check.Value(n.NewSandbox(pod))(t)
 }
 
 // change writes the spec of a pool, whose status the controller may have written meanwhile.

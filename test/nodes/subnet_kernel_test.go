@@ -31,10 +31,7 @@ import (
 // An IPSubnet of three addresses grows to eight under an application of five pods, which run in their first
 // sandboxes then. An address in use is taken out of it, and its pod keeps it.
 func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	c.StartController()
 	subnet := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "few"}, Spec: v1alpha1.IPSubnetSpec{
@@ -86,22 +83,18 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 		t.Errorf("the lease of the excluded address is %+v", now)
 	}
 	loses(t, c, answered)
-	check.OK(t, errors.Join(old.End(ctx), c.ForgetPod(ctx, old.Pod)))
+	check.OK(t, old.Finish(ctx))
 	pooled("the pool gives the address back with the pod", false)
 	for _, s := range c.Living() {
-		check.OK(t, errors.Join(s.End(ctx), c.ForgetPod(ctx, s.Pod)))
+		check.OK(t, s.Finish(ctx))
 	}
-	c.Eventually(t, "no lease is left", func() error { return c.LeasesAreLiving(ctx) })
-	check.OK(t, c.SpeakersAreHolders())
+	c.Settles(ctx, t)
 }
 
 // Gateway and routes of a pool, or of the IPSubnet that it is of, change while it has pods, and the agent
 // is killed then. New pods have the new ones, and old pods the old ones.
 func TestOldPodsKeepTheRoutesOfTheirPool(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n := c.Nodes[0]
 	c.StartController()
 	subnet := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "edited"}, Spec: v1alpha1.IPSubnetSpec{
@@ -137,7 +130,7 @@ func TestOldPodsKeepTheRoutesOfTheirPool(t *testing.T) {
 		var next *nodes.Sandbox
 		c.Eventually(t, row.name+": a new pod has the new routes", func() error {
 			if next != nil {
-				check.OK(t, errors.Join(next.End(ctx), c.ForgetPod(ctx, next.Pod)))
+				check.OK(t, next.Finish(ctx))
 			}
 			next = routed(ctx, t, n, name+"-new", row.of)
 			if diff := cmp.Diff(want("10.66.0.2", "172.30.0.0/16 10.66.0.3"), routesOf(t, next)); diff != "" {

@@ -5,15 +5,9 @@
 package nodes_test
 
 import (
-	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/nodes"
@@ -22,10 +16,7 @@ import (
 // A pod misspells an annotation, and has a hostPort on a network whose configuration on the node has no
 // portmap.
 func TestEventsReportTheWishesOfAPodThatHaveNoEffect(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
-	defer cancel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, nodes.Limit, 1)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	c.Eventually(t, "the network is there, without which a runtime sends no ADD", c.Nodes[0].HasNetwork)
 	started(ctx, t, c.Nodes[0], "web", func(pod *corev1.Pod) {
@@ -36,15 +27,6 @@ func TestEventsReportTheWishesOfAPodThatHaveNoEffect(t *testing.T) {
 		"AnnotationUnknown": "ipam.fenceline.io/ip-pool of pod shop/web does not exist, the nearest one is ipam.fenceline.io/ippool",
 		"HostPortIgnored":   "hostPort 8080/TCP of pod shop/web has no effect",
 	} {
-		c.Eventually(t, reason, func() error {
-			told := &eventsv1.EventList{}
-			if err := c.List(ctx, told, client.InNamespace(nodes.Shop)); err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return e.Reason == reason && strings.Contains(e.Note, text) }) {
-				return fmt.Errorf("the events are %v", told.Items)
-			}
-			return nil
-		})
+		c.Eventually(t, reason, func() error { return eventOf(ctx, c, "Pod", "web", reason, text) })
 	}
 }

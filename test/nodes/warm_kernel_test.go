@@ -152,8 +152,7 @@ func (l *lane) in(t *testing.T) *lane {
 // bind has one thing break while a pod is given what is ready.
 func (l *lane) bind(v verb, s step, f fault) {
 	t := l.t
-	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
-	defer cancel()
+	ctx := within(t, nodes.Limit)
 	l.stocked(ctx)
 	pod := l.pod(ctx, false)
 	sandbox := l.broken(ctx, v, s, f, pod)
@@ -176,16 +175,14 @@ func (l *lane) bind(v verb, s step, f fault) {
 	}
 	l.given(ctx, "the leases are those of the living")
 	l.speaksAlone(ctx, sandbox)
-	check.OK(t, sandbox.End(ctx))
-	check.OK(t, l.ForgetPod(ctx, pod))
+	check.OK(t, sandbox.Finish(ctx))
 	l.given(ctx, "all is given back")
 }
 
 // stock has one thing break while a Warm lease is made or given up.
 func (l *lane) stock(s stocking, f fault) {
 	t := l.t
-	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
-	defer cancel()
+	ctx := within(t, nodes.Limit)
 	l.settle(ctx, !s.scarce)
 	met := l.n.At(s.at, 1, func() error { return f.strike(l.n) })
 	l.ask(ctx, s.scarce)
@@ -200,8 +197,7 @@ func (l *lane) stock(s stocking, f fault) {
 	sandbox := check.Value(l.n.Begin(ctx, l.pod(ctx, false)))(t)
 	l.given(ctx, "the leases are those of the living")
 	l.speaksAlone(ctx, sandbox)
-	check.OK(t, sandbox.End(ctx))
-	check.OK(t, l.ForgetPod(ctx, sandbox.Pod))
+	check.OK(t, sandbox.Finish(ctx))
 	l.given(ctx, "all is given back")
 }
 
@@ -233,15 +229,5 @@ func (l *lane) ask(ctx context.Context, scarce bool) {
 // stocked waits until there is one Warm lease, and it is ready.
 func (l *lane) stocked(ctx context.Context) {
 	l.t.Helper()
-	l.Eventually(l.t, "one address is ready", func() error {
-		stock, err := l.n.Stock(ctx, l.pool.Name)
-		if err != nil {
-			return err
-		}
-		ready, err := l.n.Ready(ctx, l.pool.Name)
-		if err == nil && (len(stock) != 1 || ready != 1) {
-			err = fmt.Errorf("there are %d Warm leases, %d are ready", len(stock), ready)
-		}
-		return err
-	})
+	stocked(ctx, l.t, l.Cluster, l.n, l.pool.Name, 1)
 }

@@ -67,9 +67,7 @@ func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 		elsewhere.AddAddr(namespaces.PodInterface, netip.PrefixFrom(lost.Addr, 24))))
 	p.gauge(t, n, "fenceline_interfaces_gone", nil, 1)
 	far := p.add(t, 2, 0)
-	if far.Addr == lost.Addr {
-		t.Errorf("%s was given away while its pod exists", lost.Addr)
-	}
+	check.That(t, far.Addr != lost.Addr, "%s was given away while its pod exists", lost.Addr)
 
 	t.Log("DEL of the moved VF:", lost.Del(t.Context()))
 	check.OK(t, errors.Join(lost.Remove(), c.ForgetPod(t.Context(), lost.Pod)))
@@ -145,21 +143,19 @@ func TestGuestAPFThatChangesUnderItsPods(t *testing.T) {
 
 	check.OK(t, n.KillAgent())
 	n.ShutAPI(true)
-	p.report(t, n, corev1.ConditionUnknown)
+	check.OK(t, n.Report(t.Context(), corev1.ConditionUnknown))
 	pod.Abandon()
 	check.OK(t, c.ForgetPod(t.Context(), pod.Pod))
 	shout := newShout(t, pod, heard)
 	p.parent = ""
 	next := p.begin(t, 2, 1)
-	if next.Addr != pod.Addr {
-		t.Errorf("the next pod has %s, want %s of the zombie", next.Addr, pod.Addr)
-	}
+	check.That(t, next.Addr == pod.Addr, "the next pod has %s, want %s of the zombie", next.Addr, pod.Addr)
 	p.reach(t, far, next)
 	shout.stop()
 	check.OK(t, c.SpeakersAreHolders())
 	n.ShutAPI(false)
 	check.OK(t, errors.Join(n.StartAgent(), n.AwaitAgent(t.Context())))
-	p.report(t, n, corev1.ConditionTrue)
+	check.OK(t, n.Report(t.Context(), corev1.ConditionTrue))
 	p.stillGuards(t, heard)
 
 	t.Log("DEL while the PF has another name:", begun.Del(t.Context()))

@@ -58,7 +58,7 @@ func TestGuestAVFWithoutAnInterface(t *testing.T) {
 
 	dark.ShutAPI(true)
 	begun := time.Now()
-	p.report(t, dark, corev1.ConditionUnknown)
+	check.OK(t, dark.Report(t.Context(), corev1.ConditionUnknown))
 	zombie.Abandon()
 	check.OK(t, c.ForgetPod(t.Context(), pod))
 	next := p.begin(t, 2, 0, nodes.Wants("one"))
@@ -76,7 +76,7 @@ func TestGuestAVFWithoutAnInterface(t *testing.T) {
 	shout.stop()
 
 	dark.ShutAPI(false)
-	p.report(t, dark, corev1.ConditionTrue)
+	check.OK(t, dark.Report(t.Context(), corev1.ConditionTrue))
 	check.OK(t, host.Drive(v, "uio_pci_generic"))
 	if info = pf(t, host).Attrs().Vfs[0]; info.Vlan == 0 && info.LinkState != nl.IFLA_VF_LINK_STATE_DISABLE {
 		t.Error("the VF is on before its DEL")

@@ -42,9 +42,7 @@ func newFacts(t *testing.T) *facts {
 func (f *facts) saw(what, got, want string) {
 	f.t.Helper()
 	f.rows = append(f.rows, "| "+what+" | "+got+" |")
-	if want != "" && got != want {
-		f.t.Errorf("%s: %s, want %s", what, got, want)
-	}
+	check.That(f.t, want == "" || got == want, "%s: %s, want %s", what, got, want)
 }
 
 // did adds a row about a call.

@@ -87,18 +87,14 @@ func TestGuestAPodOnAVFHasWhatAMacvlanPodHas(t *testing.T) {
 			audited(light, `"free"`, first)
 
 			zombie := p.begin(t, 2, 0, web)
-			if zombie.Addr != first.Addr {
-				t.Errorf("the next pod of the name has %s, want %s", zombie.Addr, first.Addr)
-			}
+			check.That(t, zombie.Addr == first.Addr, "the next pod of the name has %s, want %s", zombie.Addr, first.Addr)
 			check.OK(t, dark.KillAgent())
 			dark.ShutAPI(true)
-			p.report(t, dark, corev1.ConditionUnknown)
+			check.OK(t, dark.Report(t.Context(), corev1.ConditionUnknown))
 			zombie.Abandon()
 			check.OK(t, c.ForgetPod(t.Context(), zombie.Pod))
 			last := p.begin(t, 1, 0, web)
-			if last.Addr != zombie.Addr {
-				t.Errorf("the pod that takes over has %s, want %s", last.Addr, zombie.Addr)
-			}
+			check.That(t, last.Addr == zombie.Addr, "the pod that takes over has %s, want %s", last.Addr, zombie.Addr)
 			audited(light, `"fence"`, last)
 			check.Eventually(t, limit, "a connection over the host link", func() error {
 				return vf.Reach(host.Namespace, last.Namespace, last.Addr)
@@ -106,7 +102,7 @@ func TestGuestAPodOnAVFHasWhatAMacvlanPodHas(t *testing.T) {
 
 			dark.ShutAPI(false)
 			check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
-			p.report(t, dark, corev1.ConditionTrue)
+			check.OK(t, dark.Report(t.Context(), corev1.ConditionTrue))
 			check.OK(t, errors.Join(zombie.Del(t.Context()), p.takeBack(zombie)))
 			end(last)
 		})

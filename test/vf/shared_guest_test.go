@@ -84,9 +84,7 @@ func TestGuestTwoVLANsOfAPFStayApart(t *testing.T) {
 			all[s] = p
 		}
 	}
-	if had["10.66.0.20"] != 2 || had["10.66.0.21"] != 2 {
-		t.Errorf("each address should have a pod in each VLAN: %v", had)
-	}
+	check.That(t, had["10.66.0.20"] == 2 && had["10.66.0.21"] == 2, "each address should have a pod in each VLAN: %v", had)
 	for s, p := range all {
 		check.OK(t, errors.Join(s.Del(t.Context()), p.takeBack(s), c.ForgetPod(t.Context(), s.Pod)))
 	}
@@ -113,9 +111,7 @@ func TestGuestVFsThatAreMadeAgain(t *testing.T) {
 	})
 	next := p.add(t, 1, 0)
 	p.reach(t, next, far)
-	if next.Addr == lost.Addr {
-		t.Errorf("%s was given away while its pod exists", lost.Addr)
-	}
+	check.That(t, next.Addr != lost.Addr, "%s was given away while its pod exists", lost.Addr)
 	t.Log("DEL of the lost VF:", lost.Del(t.Context()))
 	check.OK(t, errors.Join(p.takeBack(lost), c.ForgetPod(t.Context(), lost.Pod)))
 	p.reach(t, next, far)

@@ -74,9 +74,7 @@ func TestGuestAForeignHostIsFound(t *testing.T) {
 			taken, free := f.addr(first+(last+1)%number), f.addr(first+(last+2)%number)
 			host := c.Host(netip.PrefixFrom(taken, f.subnet.Bits()))
 			pod := p.begin(t, 1, 1, f.wants(pool))
-			if pod.Addr != free {
-				t.Errorf("the pod has %s, want %s", pod.Addr, free)
-			}
+			check.That(t, pod.Addr == free, "the pod has %s, want %s", pod.Addr, free)
 			p.conflicts(t, pool, taken, host, v1alpha1.StateQuarantined, "probe")
 
 			thief, begun := c.Host(netip.PrefixFrom(pod.Addr, f.subnet.Bits())), time.Now()

@@ -18,8 +18,6 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
@@ -40,21 +38,13 @@ const lateLimit = 100 * time.Millisecond
 func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 	c := vf.New(t, 2)
 	c.StartController()
-	for family, row := range map[string]struct {
-		subnet, one, others string
-		wants               func(pool string) func(*corev1.Pod)
-	}{
-		"IPv4": {"10.66.0.0/24", "10.66.0.20", "10.66.0.30-10.66.0.39", nodes.Wants},
-		"IPv6": {"fd00:66::/64", "fd00:66::20", "fd00:66::30-fd00:66::39", nodes.WantsIPv6},
-	} {
-		t.Run(family, func(t *testing.T) {
-			one, others := "one-"+family[2:], "others-"+family[2:]
-			c.NamedPool(one, row.subnet, row.one)
-			c.NamedPool(others, row.subnet, row.others)
+	for _, f := range families() {
+		t.Run(f.name, func(t *testing.T) {
+			one, others := f.pool(c, 20, 20), f.pool(c, 30, 39)
 			p := podsOf(c, vf.SRIOV, vf.Delegated)
 			dark := c.Nodes[0]
-			zombie, beside := p.add(t, 1, 0, row.wants(one)), p.add(t, 1, 1, row.wants(others))
-			far := p.add(t, 2, 1, row.wants(others))
+			zombie, beside := p.add(t, 1, 0, f.wants(one)), p.add(t, 1, 1, f.wants(others))
+			far := p.add(t, 2, 1, f.wants(others))
 			p.reach(t, zombie, beside)
 			p.reach(t, zombie, far)
 
@@ -63,19 +53,15 @@ func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 			check.OK(t, dark.KillAgent())
 			dark.ShutAPI(true)
 			begun := time.Now()
-			p.report(t, dark, corev1.ConditionUnknown)
+			check.OK(t, dark.Report(t.Context(), corev1.ConditionUnknown))
 			zombie.Abandon()
 			check.OK(t, c.ForgetPod(t.Context(), zombie.Pod))
-			next := p.begin(t, 2, 0, row.wants(one))
-			if next.Addr != zombie.Addr {
-				t.Fatalf("the next pod has %s, want %s", next.Addr, zombie.Addr)
-			}
+			next := p.begin(t, 2, 0, f.wants(one))
+			check.Must(t, next.Addr == zombie.Addr, "the next pod has %s, want %s", next.Addr, zombie.Addr)
 
 			about := capture.About(capture.After(c.Frames.Frames(), begun), zombie.Addr)
 			claims, acks := capture.Of(about, "claim"), capture.From(capture.Of(about, "ack"), zombie.MAC)
-			if len(claims) == 0 || len(acks) == 0 {
-				t.Fatalf("%d claims and %d acks of the VF, want some: %v", len(claims), len(acks), about)
-			}
+			check.Must(t, len(claims) != 0 && len(acks) != 0, "%d claims and %d acks of the VF, want some: %v", len(claims), len(acks), about)
 			fenced := acks[0].Time.Add(lateLimit)
 			shout.more(t, 500)
 			if err := ear.heardSince(fenced); err == nil {
@@ -92,7 +78,7 @@ func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 			shout.stop()
 			dark.ShutAPI(false)
 			check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
-			p.report(t, dark, corev1.ConditionTrue)
+			check.OK(t, dark.Report(t.Context(), corev1.ConditionTrue))
 			for _, s := range []*nodes.Sandbox{zombie, beside, far, next} {
 				p.remove(t, s)
 			}
@@ -112,7 +98,7 @@ func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
 	zombie, beside := p.add(t, 1, 0, nodes.Wants("one")), p.add(t, 1, 1, nodes.Wants("others"))
 	p.reach(t, zombie, beside)
 	dark.ShutAPI(true)
-	p.report(t, dark, corev1.ConditionUnknown)
+	check.OK(t, dark.Report(t.Context(), corev1.ConditionUnknown))
 	zombie.Abandon()
 	check.OK(t, c.ForgetPod(t.Context(), zombie.Pod))
 	next := p.begin(t, 2, 0, nodes.Wants("one"))
@@ -141,7 +127,7 @@ func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
 
 	dark.ShutAPI(false)
 	check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
-	p.report(t, dark, corev1.ConditionTrue)
+	check.OK(t, dark.Report(t.Context(), corev1.ConditionTrue))
 	p.remove(t, zombie)
 	cut(false)
 	after := p.add(t, 1, 0, nodes.Wants("others"))
@@ -164,14 +150,6 @@ func removeClsact(s *nodes.Sandbox) error {
 		return nil // the guard was in tcx links
 	}
 	return err
-}
-
-// report has the control plane say whether a node is Ready.
-func (p pods) report(t *testing.T, n *nodes.Node, status corev1.ConditionStatus) {
-	t.Helper()
-	check.OK(t, p.Get(t.Context(), client.ObjectKeyFromObject(n.Object), n.Object))
-	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
-	check.OK(t, p.Status().Update(t.Context(), n.Object))
 }
 
 // shout sends from the address of a pod again and again: announcements to everybody and to one neighbour, and
