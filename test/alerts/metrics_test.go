@@ -75,21 +75,15 @@ func TestEveryMetricIsDocumentedWithItsLabels(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `(fenceline_[a-z_]+)` \\| [a-z]+ \\|([^|]*)\\|").FindAllStringSubmatch(text, -1) {
 		documented[row[1]] = strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(row[2]), "`", ""), " ", "")
 	}
-	if len(all) < 15 {
-		t.Fatalf("only %d metrics are exported: %v", len(all), all)
-	}
-	if !maps.Equal(all, documented) {
-		t.Errorf("exported:   %v\ndocumented: %v", all, documented)
-	}
+	check.Must(t, len(all) >= 15, "only %d metrics are exported: %v", len(all), all)
+	check.That(t, maps.Equal(all, documented), "exported:   %v\ndocumented: %v", all, documented)
 }
 
 func TestAlertsAndDashboardsUseMetricsThatExist(t *testing.T) {
 	all := exported(t)
 	for _, file := range []string{"alerts.yaml", "dashboards/pools.json", "dashboards/conflicts.json"} {
 		names := regexp.MustCompile(`fenceline_[a-z_]+`).FindAllString(read(t, "charts", "fenceline", "files", file), -1)
-		if len(names) < 10 {
-			t.Fatalf("%s names only the metrics %v", file, names)
-		}
+		check.Must(t, len(names) >= 10, "%s names only the metrics %v", file, names)
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {
 			_, ok := all[name]
@@ -97,9 +91,7 @@ func TestAlertsAndDashboardsUseMetricsThatExist(t *testing.T) {
 				_, histogram := all[strings.TrimSuffix(name, suffix)]
 				ok = ok || histogram
 			}
-			if !ok {
-				t.Errorf("%s uses %s, which no process exports", file, name)
-			}
+			check.That(t, ok, "%s uses %s, which no process exports", file, name)
 		}
 	}
 }

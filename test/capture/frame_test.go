@@ -56,9 +56,7 @@ func TestDecodeSaysWhoSpeaksForWhichAddress(t *testing.T) {
 			for _, a := range f.Speaks {
 				speaks = append(speaks, a.String())
 			}
-			if f.Kind != tc.kind || !slices.Equal(speaks, tc.speaks) {
-				t.Errorf("kind %q speaks for %v, want %q %v", f.Kind, speaks, tc.kind, tc.speaks)
-			}
+			check.That(t, f.Kind == tc.kind && slices.Equal(speaks, tc.speaks), "kind %q speaks for %v, want %q %v", f.Kind, speaks, tc.kind, tc.speaks)
 			check.Equal(t, strings.TrimPrefix(f.Target.String(), "invalid IP"), tc.target, "about")
 		})
 	}

@@ -122,9 +122,7 @@ func TestTablesOfPlacesAreTrue(t *testing.T) {
 						continue
 					}
 					for _, want := range ident.FindAllString(m[2], -1) {
-						if !regexp.MustCompile(`\b` + want + `\b`).Match(data) {
-							t.Errorf("%s says that %s is in %s, where it is not", path, want, name)
-						}
+						check.That(t, regexp.MustCompile(`\b`+want+`\b`).Match(data), "%s says that %s is in %s, where it is not", path, want, name)
 					}
 					rows++
 				}

@@ -25,8 +25,7 @@ type document struct {
 // documents returns all Markdown files that people read.
 func documents(t *testing.T) (root string, all []document) {
 	t.Helper()
-	root, err := thirdparty.Root()
-	check.OK(t, err)
+	root = check.Value(thirdparty.Root())(t)
 	for _, pattern := range []string{"*.md", "docs/*.md", "charts/*/*.md", "examples/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		check.Must(t, err == nil && len(paths) != 0, "no file matches %s: %v", pattern, err)

@@ -70,17 +70,13 @@ var given = map[string]int64{"floor-1": 4, "floor-2": 6, "floor-3": 2}
 func TestExamples(t *testing.T) {
 	r := newRig(t)
 	files, err := filepath.Glob(filepath.Join(r.root, "examples", "*.yaml"))
-	if err != nil || len(files) != len(interfaces) {
-		t.Fatalf("%d files in examples, want %d: %v", len(files), len(interfaces), err)
-	}
+	check.Must(t, err == nil && len(files) == len(interfaces), "%d files in examples, want %d: %v", len(files), len(interfaces), err)
 	readme := check.Value(os.ReadFile(filepath.Join(r.root, "examples", "README.md")))(t)
 	for _, file := range files {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
 			r.apply(t, file)
-			if !bytes.Contains(readme, []byte("["+name+"]("+name+")")) {
-				t.Errorf("examples/README.md does not list %s", name)
-			}
+			check.That(t, bytes.Contains(readme, []byte("["+name+"]("+name+")")), "examples/README.md does not list %s", name)
 		})
 	}
 	t.Run("all pools and reservations become Ready", r.testReady)
@@ -130,8 +126,7 @@ func (r *rig) runController(t *testing.T, kubeconfig string) {
 		"--metrics-address", "0", "--health-address", "0")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	log := filepath.Join(dir, "controller.log")
-	controller, err := process.Start("controller", cmd, log)
-	check.OK(t, err)
+	controller := check.Value(process.Start("controller", cmd, log))(t)
 	t.Cleanup(func() {
 		if err := controller.Stop(context.Background(), 10*time.Second); err != nil {
 			t.Error(err)
@@ -258,9 +253,7 @@ func (r *rig) testPools(t *testing.T, name, file string) {
 					got = append(got, p.Pool.Name)
 				}
 			}
-			if strings.Join(got, " ") != want {
-				t.Errorf("%s %s gets %s from pools %v, want %s", d.GetKind(), d.GetName(), iface, got, want)
-			}
+			check.That(t, strings.Join(got, " ") == want, "%s %s gets %s from pools %v, want %s", d.GetKind(), d.GetName(), iface, got, want)
 		}
 	}
 	if want := len(interfaces[name]); pods != want {
@@ -315,8 +308,7 @@ func poolsOf(t *testing.T, config []byte) []string {
 // documents reads a file of YAML documents. A key that stands twice is an error.
 func documents(t *testing.T, file string) []*unstructured.Unstructured {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	check.OK(t, err)
+	data := check.Value(os.ReadFile(file))(t)
 	var all []*unstructured.Unstructured
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
@@ -324,9 +316,7 @@ func documents(t *testing.T, file string) []*unstructured.Unstructured {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		if err != nil {
-			t.Fatalf("read %s: %v", file, err)
-		}
+		check.Must(t, err == nil, "read %s: %v", file, err)
 		o := &unstructured.Unstructured{}
 		if err := yaml.UnmarshalStrict(text, &o.Object); err != nil {
 			t.Fatalf("decode a document of %s: %v", file, err)
@@ -339,23 +329,5 @@ func documents(t *testing.T, file string) []*unstructured.Unstructured {
 
 func (r *rig) eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("wait until %s: %v", what, last)
-		case <-tick.C:
-		}
-	}
+	check.Eventually(t, limit, what, func() error { return try(t.Context()) })
 }

@@ -19,8 +19,7 @@ func TestNoTwoExamplesHaveAddressesInCommon(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^ +subnet: (\S+)$`)
 	known := map[netip.Prefix]string{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		check.OK(t, err)
+		text := check.Value(os.ReadFile(file))(t)
 		for _, found := range line.FindAllSubmatch(text, -1) {
 			subnet, err := netip.ParsePrefix(string(found[1]))
 			check.That(t, err == nil, "%s: %v", file, err)

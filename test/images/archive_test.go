@@ -149,7 +149,5 @@ func TestTheDockerfileCopiesWhatTheProgramsImport(t *testing.T) {
 			copied[f[1]] = true
 		}
 	}
-	if len(wanted) < 5 || !maps.Equal(copied, wanted) {
-		t.Errorf("copied: %v; imported: %v", slices.Sorted(maps.Keys(copied)), slices.Sorted(maps.Keys(wanted)))
-	}
+	check.That(t, len(wanted) >= 5 && maps.Equal(copied, wanted), "copied: %v; imported: %v", slices.Sorted(maps.Keys(copied)), slices.Sorted(maps.Keys(wanted)))
 }

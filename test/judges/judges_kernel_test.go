@@ -226,9 +226,7 @@ func (s *segment) judge(t *testing.T, p rivals.Program, i int) {
 
 	has, release := try(netip.PrefixFrom(pod.Addr, p.Length))
 	check.OK(t, release())
-	if has {
-		t.Errorf("%s takes %s, which a pod has", p.Name, pod.Addr)
-	}
+	check.That(t, !has, "%s takes %s, which a pod has", p.Name, pod.Addr)
 
 	free := addr(20 + i)
 	has, release = try(free)

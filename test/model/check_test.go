@@ -86,9 +86,7 @@ func command(ctx context.Context, t *testing.T, dir, name string, args ...string
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) {
-		t.Fatalf("%s is missing: run `make packages` as root, or apt-get install spin gcc libc6-dev", name)
-	}
+	check.Must(t, !errors.Is(err, exec.ErrNotFound), "%s is missing: run `make packages` as root, or apt-get install spin gcc libc6-dev", name)
 	if err != nil || strings.Contains(string(out), "Error: ") && filepath.Base(name) == "spin" && args[0] == "-a" {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}

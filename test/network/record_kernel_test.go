@@ -72,14 +72,12 @@ func TestANamespaceOutlivesTheFirstOneOfIproute2(t *testing.T) {
 	}
 	check.OK(t, unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	check.OK(t, unix.Mount("none", "/run", "tmpfs", 0, ""))
-	ours, err := Create("ours")
-	check.OK(t, err)
+	ours := check.Value(Create("ours"))(t)
 	for _, verb := range []string{"add", "del"} {
 		output, err := exec.Command("ip", "netns", verb, "theirs").CombinedOutput()
 		check.Must(t, err == nil, "ip netns %s: %v\n%s", verb, err, output)
 	}
-	reopened, err := Open("ours")
-	check.OK(t, err)
+	reopened := check.Value(Open("ours"))(t)
 	check.Is(t, reopened.up("lo"), nil, "the namespace is not to be entered any more:")
 	check.Is(t, reopened.Close(), nil, "got")
 	check.Is(t, ours.Delete(), nil, "got")

@@ -37,17 +37,14 @@ func TestAProcessHasAClockOfItsOwn(t *testing.T) {
 			cmd.Env = append(os.Environ(), clockVariable+"=1")
 			out := check.Value(cmd.StdoutPipe())(t)
 			check.OK(t, cmd.Start())
-			p, err := Find("teller", cmd.Process.Pid)
-			check.OK(t, err)
+			p := check.Value(Find("teller", cmd.Process.Pid))(t)
 			defer func() {
 				check.Is(t, p.Kill(context.Background()), nil, "got")
 				_ = cmd.Wait() // it was killed
 			}()
 			lines := bufio.NewScanner(out)
 			told := func() (ahead time.Duration, running time.Duration) {
-				if !lines.Scan() {
-					t.Fatalf("it says nothing any more: %v", lines.Err())
-				}
+				check.Must(t, lines.Scan(), "it says nothing any more: %v", lines.Err())
 				var clock, monotonic int64
 				_, err := fmt.Sscan(lines.Text(), &clock, &monotonic)
 				check.Must(t, err == nil, "%v", err)
@@ -58,9 +55,7 @@ func TestAProcessHasAClockOfItsOwn(t *testing.T) {
 			check.OK(t, p.ShiftClock(t.Context(), by))
 			for deadline := time.Now().Add(time.Minute); ; { // what it said earlier comes first
 				ahead, running := told()
-				if time.Now().After(deadline) {
-					t.Fatalf("it is %s ahead, not %s", ahead, by)
-				}
+				check.Must(t, !time.Now().After(deadline), "it is %s ahead, not %s", ahead, by)
 				check.Must(t, running <= time.Minute, "its other clock went %s ahead", running)
 				if (ahead - by).Abs() < time.Minute {
 					break

@@ -28,8 +28,7 @@ func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
 }
 
 func TestAReusedPIDIsNotTheProcess(t *testing.T) {
-	p, err := Start("sleeper", exec.Command("sleep", "60"), filepath.Join(t.TempDir(), "log"))
-	check.OK(t, err)
+	p := check.Value(Start("sleeper", exec.Command("sleep", "60"), filepath.Join(t.TempDir(), "log")))(t)
 	t.Cleanup(func() {
 		check.Is(t, p.Kill(context.Background()), nil, "got")
 	})

@@ -74,9 +74,7 @@ func (e *env) testChart(t *testing.T) {
 		} {
 			out := e.helm(t, "template", "fenceline", chart(t), "--set", values)
 			got := []int{strings.Count(out, secure), strings.Count(out, certificate), strings.Count(out, reader), strings.Count(out, scheme)}
-			if !slices.Equal(got, want) || strings.Count(out, "secret: {secretName: certs}}\n") != want[1] {
-				t.Errorf("%s: %v, want %v", values, got, want)
-			}
+			check.That(t, slices.Equal(got, want) && strings.Count(out, "secret: {secretName: certs}}\n") == want[1], "%s: %v, want %v", values, got, want)
 		}
 	})
 	t.Run("serves the page as the values say", func(t *testing.T) {
@@ -93,9 +91,7 @@ func (e *env) testChart(t *testing.T) {
 				strings.Count(out, "- --ui-address=127.0.0.1:9478\n"), strings.Count(out, "- --ui-address=:9478\n"),
 				strings.Count(out, "- --ui-cert-dir=/etc/fenceline-ui\n") + strings.Count(out, "{name: ui-tls, "), strings.Count(out, "\n  name: fenceline-ui-reviewer\n"),
 			}
-			if !slices.Equal(got, want) || strings.Count(out, "\n  name: fenceline-ui\n") != want[1] {
-				t.Errorf("%s: %v, want %v", values, got, want)
-			}
+			check.That(t, slices.Equal(got, want) && strings.Count(out, "\n  name: fenceline-ui\n") == want[1], "%s: %v, want %v", values, got, want)
 		}
 	})
 	t.Run("upgrades over itself", func(t *testing.T) {
@@ -122,9 +118,7 @@ func (e *env) testChart(t *testing.T) {
 			"statefulSet=false": "Off", "logLevel=\"info\"": "Prefer", "statefulSet=null": "Prefer",
 		} {
 			out := e.helm(t, "template", "fenceline", chart(t), "--set-json", arg)
-			if !strings.Contains(out, "- --stateful-set="+want+"\n") {
-				t.Errorf("%s: the agents are not started with --stateful-set=%s", arg, want)
-			}
+			check.That(t, strings.Contains(out, "- --stateful-set="+want+"\n"), "%s: the agents are not started with --stateful-set=%s", arg, want)
 		}
 	})
 	t.Run("leaves the records when it is uninstalled, and finds them again", func(t *testing.T) {
@@ -154,9 +148,7 @@ func (e *env) testChart(t *testing.T) {
 func (e *env) helm(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := e.tryHelm(t, args...)
-	if err != nil {
-		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
+	check.Must(t, err == nil, "helm %s: %v\n%s", strings.Join(args, " "), err, out)
 	return out
 }
 

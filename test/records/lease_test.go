@@ -184,8 +184,6 @@ func (e *env) testLeaseSelectors(t *testing.T) {
 	} {
 		var leases v1alpha1.IPLeaseList
 		check.OK(t, e.admin.List(t.Context(), &leases, client.MatchingFields{field: value}))
-		if len(leases.Items) != 1 || leases.Items[0].Name != "10.1.0.2" {
-			t.Errorf("%s=%s selects %d leases, want 10.1.0.2 alone", field, value, len(leases.Items))
-		}
+		check.That(t, len(leases.Items) == 1 && leases.Items[0].Name == "10.1.0.2", "%s=%s selects %d leases, want 10.1.0.2 alone", field, value, len(leases.Items))
 	}
 }

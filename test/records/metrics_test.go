@@ -68,8 +68,7 @@ func (e *env) token(t *testing.T, account string) string {
 func serveMetrics(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	access := check.Value(rest.HTTPClientFor(config))(t)
-	server, err := metricsserver.NewServer(metricsendpoint.Endpoint{Address: "127.0.0.1:0", Secure: true}.Options(), config, access)
-	check.OK(t, err)
+	server := check.Value(metricsserver.NewServer(metricsendpoint.Endpoint{Address: "127.0.0.1:0", Secure: true}.Options(), config, access))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Start(ctx) }()
@@ -79,9 +78,7 @@ func serveMetrics(t *testing.T, config *rest.Config) string {
 	})
 	bound, ok := server.(interface{ GetBindAddr() string })
 	check.Must(t, ok, "%T does not tell its address", server)
-	for end := time.Now().Add(time.Minute); bound.GetBindAddr() == ""; time.Sleep(time.Millisecond) {
-		check.Must(t, !time.Now().After(end), "the server does not listen")
-	}
+	check.Becomes(t, time.Minute, "the server to listen", func() bool { return bound.GetBindAddr() != "" })
 	return "https://" + bound.GetBindAddr() + "/metrics"
 }
 
@@ -95,8 +92,7 @@ func get(t *testing.T, url, token string) int {
 	// Nobody has signed the certificate.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer c.CloseIdleConnections()
-	answer, err := c.Do(request)
-	check.OK(t, err)
+	answer := check.Value(c.Do(request))(t)
 	check.OK(t, answer.Body.Close())
 	return answer.StatusCode
 }

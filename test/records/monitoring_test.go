@@ -64,9 +64,7 @@ func TestTheDashboardsAreWhereGrafanaLooks(t *testing.T) {
 			}
 			for name, text := range found.Data {
 				boards++
-				if !json.Valid([]byte(text)) || !strings.Contains(text, "{{pool}}") {
-					t.Errorf("%s: %s is no dashboard: %s", values, name, text)
-				}
+				check.That(t, json.Valid([]byte(text)) && strings.Contains(text, "{{pool}}"), "%s: %s is no dashboard: %s", values, name, text)
 			}
 		}
 		check.That(t, boards == 2, "%s: %d dashboards", values, boards)

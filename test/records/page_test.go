@@ -56,8 +56,7 @@ func (e *env) testPage(t *testing.T) {
 
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api/events", nil))(t)
 	request.Header.Set("Authorization", "Bearer "+viewer)
-	answer, err := http.DefaultClient.Do(request)
-	check.OK(t, err)
+	answer := check.Value(http.DefaultClient.Do(request))(t)
 	defer answer.Body.Close()
 	const address = "10.77.0.5"
 	lease, agent := bound("", address), e.as(t, agentUser, map[string][]string{nodeNameKey: {"n1"}})
@@ -74,9 +73,7 @@ func (e *env) testPage(t *testing.T) {
 		for lines.Scan() && !strings.Contains(lines.Text(), address) {
 			event = lines.Text()
 		}
-		if event != step.event || !strings.Contains(lines.Text(), `"state":"B"`) {
-			t.Errorf("%s (%v)\n%s, want %s", event, lines.Err(), lines.Text(), step.event)
-		}
+		check.That(t, event == step.event && strings.Contains(lines.Text(), `"state":"B"`), "%s (%v)\n%s, want %s", event, lines.Err(), lines.Text(), step.event)
 	}
 }
 

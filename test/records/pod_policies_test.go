@@ -102,9 +102,7 @@ func (e *env) testAgentServices(t *testing.T) {
 	go func() { ended <- services.Run(ctx) }()
 	check.Receive(t, effective, "the service CIDRs", services.Answered())
 	known, err := services.Prefixes()
-	if err != nil || fmt.Sprint(known) != "[10.96.0.0/16]" {
-		t.Errorf("the agent knows %v, %v", known, err)
-	}
+	check.That(t, err == nil && fmt.Sprint(known) == "[10.96.0.0/16]", "the agent knows %v, %v", known, err)
 	cancel()
 	check.OK(t, <-ended)
 }

@@ -56,11 +56,8 @@ func TestPackagesOfNamesThePackageWhoseVersionCountsFirst(t *testing.T) {
 func TestThePartsOfKubernetesHaveOneVersion(t *testing.T) {
 	versions := map[string]string{}
 	for _, name := range []string{Kubernetes, E2E} {
-		data, err := os.ReadFile(filepath.Join("modules", name, "go.mod"))
-		check.OK(t, err)
-		if versions[name], err = requiredVersion(string(data), components()[name].Module); err != nil {
-			t.Fatal(err)
-		}
+		data := check.Value(os.ReadFile(filepath.Join("modules", name, "go.mod")))(t)
+		versions[name] = check.Value(requiredVersion(string(data), components()[name].Module))(t)
 	}
 	check.That(t, versions[E2E] == versions[Kubernetes], "%v: the e2e tests must be those of the cluster", versions)
 }

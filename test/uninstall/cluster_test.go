@@ -141,18 +141,7 @@ func (c *cluster) awaitAgents() {
 
 func (c *cluster) eventually(what string, condition func() error) {
 	c.t.Helper()
-	deadline := time.Now().Add(limit)
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
-	for ; ; <-look.C {
-		err := condition()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("%s: not within %s: %v", what, limit, err)
-		}
-	}
+	check.Eventually(c.t, limit, what, condition)
 }
 
 func nothing() error { return nil }

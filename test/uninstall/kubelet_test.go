@@ -136,9 +136,7 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 			pod.Status.Phase = phase
 			return k.api.Status().Update(ctx, pod)
 		})
-		if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
-			k.t.Errorf("report the end of %s: %v", pod.Name, err)
-		}
+		check.That(k.t, client.IgnoreNotFound(err) == nil || ctx.Err() != nil, "report the end of %s: %v", pod.Name, err)
 	})
 	return nil
 }

@@ -83,9 +83,7 @@ func TestUninstall(t *testing.T) {
 		}
 		after := c.installed()
 		check.That(t, maps.Equal(before, after), "there was %v, there is %v", before, after)
-		if c.leases() != 2 || c.finalizers() != 1 {
-			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
-		}
+		check.That(t, c.leases() == 2 && c.finalizers() == 1, "%d leases, %d finalizers", c.leases(), c.finalizers())
 	})
 	t.Run("that was refused is taken back by a rollback", func(t *testing.T) {
 		c.mustHelm("rollback", "fenceline", "1")
@@ -95,9 +93,7 @@ func TestUninstall(t *testing.T) {
 		c.mustHelm("uninstall", "fenceline", "--no-hooks")
 		left := c.installed()
 		check.That(t, len(left) == 0, "there is still %v", left)
-		if c.leases() != 2 || c.finalizers() != 1 {
-			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
-		}
+		check.That(t, c.leases() == 2 && c.finalizers() == 1, "%d leases, %d finalizers", c.leases(), c.finalizers())
 		c.install()
 		now := &v1alpha1.IPLease{}
 		err := c.api.Get(t.Context(), client.ObjectKeyFromObject(bound), now)
@@ -111,9 +107,7 @@ func TestUninstall(t *testing.T) {
 		check.That(t, !c.isForced(), "the next installation will be under force")
 		left := c.installed()
 		check.That(t, len(left) == 0, "there is still %v", left)
-		if c.leases() != 0 || c.finalizers() != 0 {
-			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
-		}
+		check.That(t, c.leases() == 0 && c.finalizers() == 0, "%d leases, %d finalizers", c.leases(), c.finalizers())
 		said := c.log("finish")
 		for _, words := range []string{`"node":"off"`, `"msg":"free","logger":"audit","address":"10.6.0.2"`, `"reason":"Uninstalled"`} {
 			check.That(t, strings.Contains(said, words), "the step does not say %q: %s", words, said)
@@ -130,9 +124,7 @@ func TestUninstall(t *testing.T) {
 		check.Must(t, err != nil && strings.Contains(out, "fenceline-uninstall-finish"), "helm said %v:\n%s", err, out)
 		said := c.log("finish")
 		check.That(t, strings.Contains(said, "leases exist: 1 Bound"), "the step does not say why: %s", said)
-		if c.leases() != 1 || c.finalizers() != 1 {
-			t.Errorf("%d leases, %d finalizers", c.leases(), c.finalizers())
-		}
+		check.That(t, c.leases() == 1 && c.finalizers() == 1, "%d leases, %d finalizers", c.leases(), c.finalizers())
 		c.mustHelm("rollback", "fenceline", "1")
 		c.awaitAgents()
 		after := c.installed()

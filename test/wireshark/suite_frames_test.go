@@ -20,9 +20,7 @@ func TestTsharkFindsNoFaultInTheFramesOfASuite(t *testing.T) {
 	dir := os.Getenv(network.RecordVariable)
 	suites, err := os.ReadDir(dir)
 	suites = slices.DeleteFunc(suites, func(e os.DirEntry) bool { return !e.IsDir() })
-	if err != nil || len(suites) == 0 {
-		t.Fatalf("no suite has recorded frames in %q: run test-kernel or test-cluster before: %v", dir, err)
-	}
+	check.Must(t, err == nil && len(suites) != 0, "no suite has recorded frames in %q: run test-kernel or test-cluster before: %v", dir, err)
 	for _, suite := range suites {
 		t.Run(suite.Name(), func(t *testing.T) {
 			v := check.Value(wireshark.Judge(t.Context(), filepath.Join(dir, suite.Name())))(t)
