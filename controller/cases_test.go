@@ -33,41 +33,6 @@ func outsidePool(w world) {
 	check.That(w, l.Spec.State == v1alpha1.StateBound && l.Spec.Message == "", "the lease is %s and says %q", l.Spec.State, l.Spec.Message)
 }
 
-// evicted is what kubelet and the eviction API leave of a pod that never started.
-func evicted(w world) {
-	w.pool("evicted", "10.14.0.0/24")
-	pod := w.runningPod("evicted-0", "n1")
-	w.bound("evicted", "10.14.0.2", pod)
-	failed := metav1.Now().Rfc3339Copy() // The API server keeps seconds.
-	w.setPodStatus(pod, func(s *corev1.PodStatus) {
-		s.Phase, s.Reason, s.ContainerStatuses = corev1.PodFailed, "Evicted", nil
-		s.Conditions = []corev1.PodCondition{{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: failed,
-		}}
-	})
-	w.waitQuarantined("10.14.0.2", v1alpha1.ReasonPodFinished)
-	waited := time.Since(failed.Time)
-	check.That(w, waited >= extraGrace+time.Second, "taken after %s: the pod has its own grace of 1 s and %s", waited, extraGrace)
-	w.waitMetric("fenceline_reclaims_total reason=PodFinished", func(v float64) bool { return v >= 1 })
-}
-
-// staticPod: the runtime knows the pod by its manifest's hash, the API server its mirror by a UID.
-func staticPod(w world) {
-	w.pool("static", "10.15.0.0/24")
-	const hash = "0cc175b9c0f1b6a831c399e269772661"
-	mirror := w.podObject("default", "static-n1", "n1")
-	mirror.Annotations = map[string]string{"kubernetes.io/config.hash": hash, corev1.MirrorPodAnnotationKey: hash}
-	w.create(mirror)
-	w.bound("static", "10.15.0.2", mirror, func(h *v1alpha1.Holder) { h.PodUID = hash })
-	// A lease of another pod that is due shows that this one was looked at, too.
-	w.bound("static", "10.15.0.3", mirror, func(h *v1alpha1.Holder) { h.PodUID = "11111111-0000-4000-8000-000000000000" })
-	w.waitQuarantined("10.15.0.3", v1alpha1.ReasonPodReplaced)
-	l := w.lease("10.15.0.2")
-	check.That(w, l.Spec.State == v1alpha1.StateBound, "the static pod's lease is %s (%s)", l.Spec.State, l.Spec.Reason)
-	w.setPodStatus(mirror, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
-	w.waitQuarantined("10.15.0.2", v1alpha1.ReasonPodFinished)
-}
-
 // nodeDownAfter is rule R12 on a node of which nobody says that it is off.
 func nodeDownAfter(w world) {
 	const after = 2 * time.Second
@@ -119,20 +84,6 @@ func nodeDownNever(w world) {
 	w.waitQuarantined("10.17.0.2", v1alpha1.ReasonNodeUnreachable)
 }
 
-// warmOnSilentNode: nobody uses the address, and the agent that would give it up
-// for others may not hear of them.
-func warmOnSilentNode(w world) {
-	pool := w.pool("ready", "10.18.0.0/24")
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "After 1s" })
-	w.readyNode("mute")
-	w.create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.18.0.2"}, Spec: v1alpha1.IPLeaseSpec{
-		Address: "10.18.0.2", Pool: pool.Name, Parent: "eth0", State: v1alpha1.StateWarm, Since: metav1.Now(), NodeName: "mute", Session: "node/boot",
-	}})
-	w.setReady("mute", corev1.ConditionUnknown)
-	lease := w.waitQuarantined("10.18.0.2", v1alpha1.ReasonNodeUnreachable)
-	check.That(w, lease.Spec.NodeName != "mute", "a node that is silent verifies")
-}
-
 // neverWas is what a node leaves behind that lost its DEL, and the controller never saw the pod.
 func neverWas(w world) {
 	w.pool("never-was", "10.19.0.0/24")
@@ -140,38 +91,6 @@ func neverWas(w world) {
 	gone.UID = "11111111-0000-4000-8000-000000000000"
 	w.bound("never-was", "10.19.0.2", gone)
 	w.waitQuarantined("10.19.0.2", v1alpha1.ReasonPodGone)
-}
-
-// onHostNetwork: the record must be a mistake, for such a pod has no address of its own.
-func onHostNetwork(w world) {
-	w.pool("host", "10.24.0.0/24")
-	pod := w.podObject("default", "host-0", "n1")
-	pod.Spec.HostNetwork = true
-	w.create(pod)
-	lease := w.bound("host", "10.24.0.2", pod)
-	w.setPodStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
-	// Another pod's ends in the same way.
-	other := w.runningPod("host-1", "n1")
-	w.bound("host", "10.24.0.3", other)
-	w.setPodStatus(other, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
-	w.waitQuarantined("10.24.0.3", v1alpha1.ReasonPodFinished)
-	w.barrier("host", "10.24.0.9")
-	l := w.lease(lease.Name)
-	check.That(w, l != nil && l.ResourceVersion == lease.ResourceVersion, "the lease of a pod on the host's network became %+v", l)
-}
-
-// terminatingOff: a pool may leave what stays Terminating where it is.
-func terminatingOff(w world) {
-	pool := w.pool("patient", "10.25.0.0/24")
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Terminating = ptr.To(false) })
-	pod := w.runningPod("patient-0", "n1")
-	w.bound("patient", "10.25.0.2", pod)
-	w.deletePod(pod)
-	w.waitMessage("10.25.0.2", "", "is still Terminating, and reclaim.terminating is false")
-	l := w.lease("10.25.0.2")
-	check.That(w, l.Spec.State == v1alpha1.StateBound, "the lease is %s", l.Spec.State)
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Terminating = nil })
-	w.waitQuarantined("10.25.0.2", v1alpha1.ReasonPodTerminating)
 }
 
 // auditLog keeps the audit lines of a controller's log.

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -131,57 +129,6 @@ func otherDurations(w world) {
 	w.waitStatus("durations", "ready", is("Ready", "True/Ready"))
 }
 
-func overlapping(w world) {
-	older := w.pool("zulu", "10.22.0.0/24")
-	// The API server keeps times in whole seconds; of equal ones the name decides.
-	w.eventually("a later second", func() error {
-		if time.Since(older.CreationTimestamp.Time) < time.Second {
-			return fmt.Errorf("it is still the second in which the older pool was made")
-		}
-		return nil
-	})
-	younger := w.pool("alpha", "10.22.0.0/28")
-	w.waitStatus("alpha", "not ready", is("Ready", "False/Overlapping"))
-	w.waitStatus("zulu", "ready, and says so", func(s v1alpha1.IPPoolStatus) bool {
-		return is("Ready", "True/Ready")(s) && is("Overlapping", "True/SharedAddresses")(s)
-	})
-	if err := w.client.Delete(w.ctx, younger); err != nil {
-		w.Fatal(err)
-	}
-	w.waitStatus("zulu", "overlaps no more", is("Overlapping", "False/None"))
-}
-
-func finalizer(w world) {
-	pool := w.pool("deleted", "10.23.0.0/24")
-	lease := w.bound("deleted", "10.23.0.2", w.runningPod("deleted-0", "n1"))
-	w.eventually("finalizer", func() error {
-		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
-			return err
-		}
-		if !slices.Contains(pool.Finalizers, v1alpha1.FinalizerPool) {
-			return fmt.Errorf("finalizers %v", pool.Finalizers)
-		}
-		return nil
-	})
-	if err := w.client.Delete(w.ctx, pool); err != nil {
-		w.Fatal(err)
-	}
-	w.waitStatus("deleted", "waits for its lease", is("Ready", "False/Deleting"))
-	if err := w.client.Delete(w.ctx, lease); err != nil {
-		w.Fatal(err)
-	}
-	w.eventually("end of the pool", func() error {
-		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pool), pool)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return errors.New("it is still there")
-	})
-}
-
 func indexes(w world) {
 	w.eventually("distinct indexes", func() error {
 		var pods corev1.PodList
@@ -225,23 +172,6 @@ func addresses(first string, n int) []string {
 		a = a.Next()
 	}
 	return all
-}
-
-func scarce(w world) {
-	pool := w.pool("scarce", "10.48.0.0/29")
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Warm = ptr.To[int64](1) })
-	pod := w.runningPod("scarce-0", "n1")
-	var leases []*v1alpha1.IPLease
-	for _, a := range addresses("10.48.0.1", 4) {
-		leases = append(leases, w.bound("scarce", a, pod))
-	}
-	w.waitStatus("scarce", "two left for two agents", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 4 && s.Agents == 2 && !s.Scarce })
-	leases = append(leases, w.bound("scarce", "10.48.0.5", pod))
-	w.waitStatus("scarce", "one left for two agents", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 5 && s.Scarce })
-	w.remove(leases[0])
-	w.waitStatus("scarce", "two left are not enough yet", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 4 && s.Scarce })
-	w.remove(leases[1])
-	w.waitStatus("scarce", "three left", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 3 && !s.Scarce })
 }
 
 // scarceOnOneNode: the labels of nodes decide how many agents keep Warm leases.
@@ -312,53 +242,6 @@ func TestFailOverOfPools(t *testing.T) {
 		t.Errorf("the lease outside is %+v", l)
 	}
 	p.endSuccessor()
-}
-
-// edits takes an address in use out of its pool in each way that there is.
-func edits(w world) {
-	pool := w.pool("edited", "10.43.0.0/28")
-	pod := w.runningPod("edited-0", "n1")
-	l := w.bound("edited", "10.43.0.9", pod)
-	whole := pool.Spec.DeepCopy()
-	for _, edit := range []func(*v1alpha1.IPPoolSpec){
-		func(s *v1alpha1.IPPoolSpec) { s.IPs = []string{"10.43.0.2-10.43.0.8"} },
-		func(s *v1alpha1.IPPoolSpec) { s.ExcludeIPs = []string{"10.43.0.9"} },
-		func(s *v1alpha1.IPPoolSpec) { s.Gateway = ptr.To("10.43.0.9") },
-	} {
-		change(w, pool, func(p *v1alpha1.IPPool) { edit(&p.Spec) })
-		w.waitStatus("edited", "names the lease outside, and marks its address", func(s v1alpha1.IPPoolStatus) bool {
-			return says("Outside", "True/AddressInUse", "10.43.0.9 (pod default/edited-0)")(s) && is("Ready", "True/Ready")(s) &&
-				s.Used == 1 && slices.Equal(marks(s.InUse), []uint64{9})
-		})
-		change(w, pool, func(p *v1alpha1.IPPool) { p.Spec = *whole.DeepCopy() })
-		w.waitStatus("edited", "has its address back", is("Outside", "False/None"))
-	}
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.43.0.8/29"} })
-	w.waitStatus("edited", "names the lease outside", is("Outside", "True/AddressInUse"))
-	if got := w.drain("n1", "edited"); len(got) != 7 || slices.Contains(got, "10.43.0.9") {
-		w.Errorf("an agent was given %v of a pool with 7 addresses", got)
-	}
-	if now := w.lease(l.Name); now == nil || now.UID != l.UID || now.Spec.State != v1alpha1.StateBound {
-		w.Errorf("the lease outside is %+v", now)
-	}
-	w.waitStatus("edited", "exhausted by 7 leases, the one outside is not of them", says("Exhausted", "True/NoAddress", "all 7 addresses", "8 Bound"))
-	w.remove(l)
-	w.waitStatus("edited", "nothing is outside", is("Outside", "False/None"))
-}
-
-func disabled(w world) {
-	pool := w.pool("disabled", "10.44.0.0/28")
-	l := w.bound("disabled", "10.44.0.9", w.runningPod("disabled-0", "n1"))
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Disable = ptr.To(true) })
-	w.waitStatus("disabled", "says so", func(s v1alpha1.IPPoolStatus) bool {
-		return is("Ready", "False/Disabled")(s) && is("Outside", "False/None")(s) && s.Bound == 1
-	})
-	w.waitEvent("default", "ReadyFalse", "disabled", "spec.disable")
-	if now := w.lease(l.Name); now == nil || now.UID != l.UID || now.Spec.State != v1alpha1.StateBound {
-		w.Errorf("the lease of a disabled pool is %+v", now)
-	}
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Disable = nil })
-	w.waitStatus("disabled", "is ready again", is("Ready", "True/Ready"))
 }
 
 func deletion(w world) {

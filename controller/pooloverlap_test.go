@@ -123,16 +123,3 @@ func (w world) together(n int, run func(i int)) {
 	close(start)
 	group.Wait()
 }
-
-func gatewayHandedOut(w world) {
-	for name, ips := range map[string]string{"10.47.0.1": "10.47.0.2-10.47.0.20", "10.47.0.2": "10.47.0.30-10.47.0.40"} {
-		w.create(&v1alpha1.IPPool{
-			ObjectMeta: metav1.ObjectMeta{Name: "gateway-" + name},
-			Spec:       v1alpha1.IPPoolSpec{Subnet: "10.47.0.0/24", Gateway: ptr.To(name), IPs: []string{ips}},
-		})
-	}
-	w.waitStatus("gateway-10.47.0.1", "hands the other's gateway out",
-		says("Overlapping", "True/GatewayHandedOut", "addresses are the gateways of pools: gateway-10.47.0.2"))
-	w.waitStatus("gateway-10.47.0.2", "has its gateway handed out",
-		says("Overlapping", "True/GatewayHandedOut", "the gateway is an address of pools: gateway-10.47.0.1"))
-}

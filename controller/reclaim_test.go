@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -50,30 +49,17 @@ func TestController(t *testing.T) {
 			"a finished pod loses its address":                                           finished,
 			"a pod whose node is gone loses its address":                                 nodeGone,
 			"a running pod is deleted before its address is taken":                       deletedFirst,
-			"a pod replaced on a silent node: another node verifies":                     silentNode,
-			"an unguarded holder on a silent node is claimed, and the pool says so":      unguarded,
-			"a verifier without progress is changed":                                     reassigned,
 			"a retained lease ends when its StatefulSet is scaled in":                    scaledIn,
 			"a retained lease ends with its StatefulSet":                                 statefulSetGone,
 			"a lease without pool says so":                                               withoutPool,
 			"a lease outside its pool says so":                                           outsidePool,
-			"an evicted pod without container statuses loses its address":                evicted,
-			"a static pod is known by its config hash":                                   staticPod,
 			"a pod of a silent node is deleted after nodeDown's time":                    nodeDownAfter,
-			"a StatefulSet's pod goes on without the machine that lost its power":        poweredOff,
-			"a pod that runs behind a cut management network keeps its address":          cutOff,
 			"a pool keeps what the cluster would take from a silent node":                nodeDownNever,
-			"a Warm lease does not outlast its node's silence":                           warmOnSilentNode,
 			"a pod that nobody has ever seen loses its address":                          neverWas,
-			"a pod on the host's network is never touched":                               onHostNetwork,
-			"a pool keeps what stays Terminating":                                        terminatingOff,
 			"an event is told whatever names it has":                                     longNames,
 			"the template's annotations decide, and can be changed":                      templateChanged,
 			"a template that cannot be read ends no retention, and says so":              templateUnreadable,
-			"a retention for a time ends when it is over":                                lastingRetention,
 			"the pool's limit ends a retention":                                          cappedRetention,
-			"ordinals.start moves what a StatefulSet wants":                              ordinalsStart,
-			"a retained lease is counted, and freed by its deletion":                     freedByHand,
 			"an owner whose kind is not served keeps the address, and the lease says so": ownerNotServed,
 			"an address that is kept for a pod ends with the pod":                        keptForPods,
 			"a retained lease ends when the next pod of its name has another address":    succeeded,
@@ -81,8 +67,6 @@ func TestController(t *testing.T) {
 			"status and bitmap are published":                                            published,
 			"an invalid pool is not ready":                                               invalidPool,
 			"a pool keeps durations that Go writes otherwise":                            otherDurations,
-			"overlapping pools say so":                                                   overlapping,
-			"a pool is deleted after its last lease":                                     finalizer,
 			"agents have indexes":                                                        indexes,
 			"there is a claim key":                                                       claimKey,
 			"the page explains a lease as the controller decides":                        onThePage(server),
@@ -212,66 +196,6 @@ func deletedFirst(w world) {
 		w.Error("a node that is off verifies")
 	}
 	w.waitEvent("default", "DeletedForReclaim", pod.Name, "10.6.0.2", "OutOfService")
-}
-
-func silentNode(w world) {
-	w.pool("silent", "10.7.0.0/24")
-	w.readyNode("cut")
-	w.bound("silent", "10.7.0.3", w.runningPod("silent-1", "n2"))
-	w.waitBound("silent", 1)
-	pod := w.runningPod("silent-0", "cut")
-	w.setReady("cut", corev1.ConditionUnknown)
-	w.deletePod(pod, client.GracePeriodSeconds(0))
-	w.runningPod("silent-0", "n1")
-	w.bound("silent", "10.7.0.2", pod, func(h *v1alpha1.Holder) { h.OwnerKind, h.OwnerName = "StatefulSet", "silent" })
-
-	lease := w.waitQuarantined("10.7.0.2", v1alpha1.ReasonNodeUnreachable)
-	if lease.Spec.NodeName != "n2" {
-		w.Errorf("%s verifies, want n2, which has a lease of the pool", lease.Spec.NodeName)
-	}
-	if h := lease.Spec.Holder; h.Pod != "silent-0" || h.OwnerName != "silent" {
-		w.Errorf("holder %+v: the next silent-0 would not find its address", h)
-	}
-}
-
-func unguarded(w world) {
-	w.pool("unguarded", "10.8.0.0/24")
-	w.readyNode("vfio")
-	pod := w.runningPod("unguarded-0", "vfio")
-	w.bound("unguarded", "10.8.0.2", pod, func(h *v1alpha1.Holder) { h.Guarded = false })
-	w.setReady("vfio", corev1.ConditionUnknown)
-	w.deletePod(pod, client.GracePeriodSeconds(0))
-	w.waitQuarantined("10.8.0.2", v1alpha1.ReasonNodeUnreachable)
-	w.eventually("the condition Unfenced", func() error {
-		pool := &v1alpha1.IPPool{}
-		err := w.client.Get(w.ctx, client.ObjectKey{Name: "unguarded"}, pool)
-		if c := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionUnfenced); err == nil && (c == nil || c.Reason != "HolderNotSilent") {
-			err = fmt.Errorf("it is %+v", c)
-		}
-		return err
-	})
-}
-
-func reassigned(w world) {
-	w.pool("reassigned", "10.9.0.0/24")
-	pod := w.runningPod("reassigned-0", "n1")
-	w.bound("reassigned", "10.9.0.2", pod)
-	w.bound("reassigned", "10.9.0.3", w.runningPod("reassigned-1", "n2"))
-	w.waitBound("reassigned", 2) // a controller that has not seen both says PodGone
-	w.deletePod(pod, client.GracePeriodSeconds(0))
-	first := w.waitQuarantined("10.9.0.2", v1alpha1.ReasonPodDeleted)
-	if first.Spec.NodeName != "n1" {
-		w.Fatalf("%s verifies first, want n1", first.Spec.NodeName)
-	}
-	w.eventually("another verifier", func() error {
-		if node := w.lease("10.9.0.2").Spec.NodeName; node != "n2" {
-			return fmt.Errorf("it is %s", node)
-		}
-		return nil
-	})
-	if waited := time.Since(first.Spec.Since.Time); waited < 5*time.Second {
-		w.Errorf("changed after %s, a verifier has 5 s", waited)
-	}
 }
 
 func scaledIn(w world) {
@@ -566,23 +490,5 @@ func unwantedConflicts(w world) {
 	w.remove(pool)
 	for _, object := range []client.Object{left, common, pool, other} {
 		w.waitEnded(object)
-	}
-}
-
-// provenConflict: the pod that had the address before may still speak. If the pool were made again, its
-// address must not be free.
-func provenConflict(w world) {
-	pool := w.pool("predecessor", "10.63.0.0/24")
-	lease := w.conflict("predecessor", "10.63.0.10", func(s *v1alpha1.IPLeaseSpec) {
-		s.Previous = &v1alpha1.PreviousHolder{Node: "n2", PodUID: "gone", MAC: "02:00:00:00:00:0b", Guarded: true, Reason: v1alpha1.ReasonPodGone, Since: metav1.Now()}
-	})
-	plain := w.conflict("predecessor", "10.63.0.11")
-	// A pool that goes before the controller has seen it has no finalizer.
-	w.waitStatus("predecessor", "counts both", func(s v1alpha1.IPPoolStatus) bool { return s.Quarantined == 2 })
-	w.remove(pool)
-	w.waitEnded(plain)
-	w.waitStatus("predecessor", "waits for proof", says("Ready", "False/Deleting", "1 Quarantined"))
-	if now := w.lease(lease.Name); now == nil || now.UID != lease.UID {
-		w.Errorf("the lease with a predecessor is %+v", now)
 	}
 }

@@ -59,19 +59,6 @@ func templateUnreadable(w world) {
 	w.waitGone("10.51.0.2")
 }
 
-func lastingRetention(w world) {
-	w.pool("lasting", "10.52.0.0/24")
-	lease := w.retained("lasting", "10.52.0.2", "lasting", 0, lasting(time.Hour))
-	since := lease.Spec.Since.Truncate(time.Second) // as Kubernetes keeps it
-	w.waitMessage(lease.Name, "", "kept until "+since.Add(time.Hour).UTC().Format(time.RFC3339))
-	kept := (time.Since(since) + 3*time.Second).Truncate(time.Second)
-	change(w, lease, func(l *v1alpha1.IPLease) { lasting(kept)(&l.Spec) })
-	w.waitGone(lease.Name)
-	waited := time.Since(since)
-	check.That(w, waited >= kept, "freed after %s, want %s", waited, kept)
-	w.waitEvent("default", "RetentionEnded", "10.52.0.2", "StatefulSet default/lasting does not exist")
-}
-
 func cappedRetention(w world) {
 	pool := w.pool("capped", "10.53.0.0/24")
 	since := func(age time.Duration) func(*v1alpha1.IPLeaseSpec) {
@@ -86,22 +73,6 @@ func cappedRetention(w world) {
 	})
 	w.waitGone("10.53.0.2")
 	w.waitMessage("10.53.0.3", "", "the pool retains no address longer than 1m0s")
-}
-
-func ordinalsStart(w world) {
-	w.pool("ordinals", "10.54.0.0/24")
-	set := w.statefulSet("ordinals", 2, func(s *appsv1.StatefulSet) {
-		s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 5}
-		s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-	})
-	for ordinal := 4; ordinal <= 7; ordinal++ {
-		w.retained("ordinals", fmt.Sprintf("10.54.0.%d", ordinal), "ordinals", ordinal)
-	}
-	w.waitGone("10.54.0.4")
-	w.waitGone("10.54.0.7")
-	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Ordinals.Start = 6 })
-	w.waitGone("10.54.0.5")
-	check.That(w, w.lease("10.54.0.6") != nil, "freed although both ranges want the ordinal")
 }
 
 // ownerNotServed: nobody has installed the custom resources of these owners, or somebody has removed
@@ -121,25 +92,6 @@ func ownerNotServed(w world) {
 	w.waitMetric("fenceline_unknown_owners_total reason=NoAPI", func(v float64) bool { return v >= 2 })
 	w.barrier("foreign", "10.59.0.9")
 	check.That(w, w.lease("10.59.0.2") != nil && w.lease("10.59.0.3") != nil, "freed although nobody knows whether the owner wants it")
-}
-
-func freedByHand(w world) {
-	w.pool("byhand", "10.55.0.0/24")
-	lease := w.retained("byhand", "10.55.0.2", "byhand", 0, forever)
-	const series = "fenceline_pool_leases pool=byhand state=Retained"
-	w.waitMetric(series, func(v float64) bool { return v == 1 })
-	check.OK(w, w.client.Delete(w.ctx, lease))
-	w.waitMetric(series, func(v float64) bool { return v == 0 })
-	w.eventually("status of the pool", func() error {
-		pool := &v1alpha1.IPPool{}
-		if err := w.client.Get(w.ctx, client.ObjectKey{Name: "byhand"}, pool); err != nil {
-			return err
-		}
-		if pool.Status.Retained != 0 || pool.Status.Used != 0 {
-			return fmt.Errorf("%d used, %d retained", pool.Status.Used, pool.Status.Retained)
-		}
-		return nil
-	})
 }
 
 // succeeded: the annotation of a StatefulSet's template has left a pool, so that

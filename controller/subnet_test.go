@@ -40,13 +40,10 @@ func TestPoolsOfIPSubnets(t *testing.T) {
 	t.Run("100 applications at once", func(t *testing.T) { w.in(t).manyAtOnce(count) })
 	for name, run := range map[string]func(world){
 		"a Deployment is scaled, deleted and made again": scaledDeployment,
-		"a pool is kept for the next of its name":        keptPool,
 		"fixed, flexible and back":                       fixedAndFlexible,
 		"an exhausted subnet":                            exhaustedSubnet,
 		"reserved and excluded addresses":                reservedOfSubnet,
 		"several interfaces and two families":            severalInterfaces,
-		"the first subnet that fits":                     firstThatFits,
-		"the quota of a namespace":                       quotaOfSubnet,
 		"kinds of applications":                          kindsOfApplications,
 		"default subnets":                                defaultSubnets,
 		"overlapping subnets and pools that people drew": overlappingSubnets,
@@ -136,19 +133,6 @@ func (w world) barrierSubnet(name string) {
 	w.waitNoPool(d.Name)
 }
 
-func keptPool(w world) {
-	w.subnet("kept", "10.82.0.0/24")
-	d := w.deployment("kept", 2, "subnet", `{"ipv4":["kept"]}`, "ippool-reclaim", "false")
-	pool := w.waitPool("kept", 3)
-	check.OK(w, w.client.Delete(w.ctx, d))
-	w.barrierSubnet("kept")
-	again := w.deployment("kept", 4, "subnet", `{"ipv4":["kept"]}`)
-	next := w.waitPool("kept", 5)
-	check.That(w, next.UID == pool.UID, "the next application of the name has another pool")
-	check.OK(w, w.client.Delete(w.ctx, again))
-	w.waitNoPool("kept")
-}
-
 func fixedAndFlexible(w world) {
 	w.subnet("sized", "10.83.0.0/24")
 	d := w.deployment("sized", 2, "subnet", `{"ipv4":["sized"]}`, "ippool-ip-number", "5")
@@ -226,30 +210,6 @@ func severalInterfaces(w world) {
 		}
 		return nil
 	})
-}
-
-func firstThatFits(w world) {
-	w.subnet("narrow", "10.87.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.IPs = []string{"10.87.0.2-10.87.0.3"} })
-	w.subnet("wide", "10.88.0.0/24")
-	both := `{"ipv4":["missing","narrow","wide"]}`
-	w.deployment("fits-narrow", 1, "subnet", both)
-	pool := w.waitPool("fits-narrow", 2)
-	check.That(w, pool.Spec.IPSubnet == "narrow", "the pool is of %s", pool.Spec.IPSubnet)
-	w.deployment("fits-wide", 1, "subnet", both)
-	if pool := w.waitPool("fits-wide", 2); pool.Spec.IPSubnet != "wide" {
-		w.Errorf("the pool is of %s", pool.Spec.IPSubnet)
-	}
-}
-
-func quotaOfSubnet(w world) {
-	w.subnet("quota", "10.89.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.MaxPerNamespace = ptr.To[int64](5) })
-	w.deployment("within", 2, "subnet", `{"ipv4":["quota"]}`)
-	w.waitPool("within", 3)
-	w.deployment("beyond", 2, "subnet", `{"ipv4":["quota"]}`)
-	w.waitUnserved("quota", "beyond", "maxPerNamespace of IPSubnet quota leaves fewer to namespace default")
-	s := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "quota"}}
-	change(w, s, func(s *v1alpha1.IPSubnet) { s.Spec.MaxPerNamespace = ptr.To[int64](6) })
-	w.waitPool("beyond", 3)
 }
 
 func kindsOfApplications(w world) {
@@ -359,36 +319,4 @@ func overlappingSubnets(w world) {
 		}
 		return nil
 	})
-}
-
-// TestFailOverWhilePoolsAreMade kills the leader while it makes pools, and its successor makes the rest.
-// The controllers are real processes that have no more rights than the chart gives.
-func TestFailOverWhilePoolsAreMade(t *testing.T) {
-	w, server := newWorld(t)
-	w.readyNode("n1")
-	p := w.startPair(server)
-	w.subnet("crowd", "10.80.0.0/20")
-	for i := range crowd {
-		w.deployment(fmt.Sprintf("crowd-%d", i), 3, "subnet", `{"ipv4":["crowd"]}`)
-		if i == crowd/2 {
-			w.eventually("the first pool", func() error {
-				if w.checkDisjoint() == 0 {
-					return errNotYet
-				}
-				return nil
-			})
-			p.killLeader()
-		}
-	}
-	t.Logf("the leader was killed after %d of %d pools", w.checkDisjoint(), crowd)
-	p.waitSuccessor()
-	w.waitSubnet("crowd", func(s v1alpha1.IPSubnetStatus) error {
-		if s.PoolCount != crowd || s.Allocated != 4*crowd || len(s.Carving) > 0 {
-			return fmt.Errorf("%d pools with %d addresses, %d are being made", s.PoolCount, s.Allocated, len(s.Carving))
-		}
-		return nil
-	})
-	n := w.checkDisjoint()
-	check.That(t, n == crowd, "%d pools", n)
-	p.endSuccessor()
 }
