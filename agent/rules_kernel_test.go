@@ -5,21 +5,19 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// rules plays every rule of choosing once with real objects.
+// rules plays the rules of choosing for which the agent reads objects, with real ones.
 func (m *machine) rules(t *testing.T) {
 	ctx := t.Context()
 	m.node.Labels = map[string]string{"rack": "r1"}
@@ -32,11 +30,6 @@ func (m *machine) rules(t *testing.T) {
 	m.part(t, "filters", m.filters)
 	m.part(t, "sorting", m.sorting)
 	m.part(t, "bad input", m.badInput)
-	m.part(t, "dual stack", m.dualStack)
-	m.part(t, "several interfaces", m.severalInterfaces)
-	m.part(t, "exhaustion and recovery", m.exhaustion)
-	m.part(t, "a pool is edited", m.edits)
-	m.part(t, "addresses that stay with their name", m.keptForAName)
 	m.part(t, "routes", m.routes)
 	m.part(t, "VLANs", m.vlans)
 	m.part(t, "modes", m.modes)
@@ -75,57 +68,16 @@ func (m *machine) sources(t *testing.T) {
 	}
 }
 
-// filters: the agent knows the present specs, conditions, reservations and labels.
+// filters: the agent knows the present conditions, reservations and labels. agent/ipam has every reason.
 func (m *machine) filters(t *testing.T) {
-	m.pool(t, "other-family", 0, v6("fd70:16::/64"))
-	check.OK(t, m.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "filters"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.70.39.0/24"}}}))
-	next := 10
-	type row struct {
-		pool   string
-		change func(*v1alpha1.IPPool)
-		reason string
-	}
-	for what, rows := range map[string][]row{
-		"closed pools, and names of no pool": {
-			{"disabled", func(p *v1alpha1.IPPool) { p.Spec.Disable = new(true) }, "it is disabled"},
-			{"deleting", func(p *v1alpha1.IPPool) { p.Finalizers = []string{"fenceline.io/test"} }, "it is being deleted"},
-			{"not-ready", func(p *v1alpha1.IPPool) {
-				p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: 1,
-					Reason: "Overlapping", Message: "older pools have some", LastTransitionTime: metav1.Now()}}
-			}, "it is not Ready (Overlapping: older pools have some)"},
-			{"excluded", func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{p.Spec.Subnet} }, "all its addresses are excluded"},
-			{"reserved", func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = "10.70.39.0/24", nil }, "all its addresses are reserved"},
-			{"other-family", nil, "its subnet fd70:16::/64 is of the other family"},
-			{"nowhere", nil, "it does not exist"},
-			{"none-*", nil, "no IPv4 pool matches this pattern"},
-		},
-		"pools for others": {
-			{"for-node", func(p *v1alpha1.IPPool) { p.Spec.NodeName = []string{"n2"} }, "its nodeName [n2] does not list node n1"},
-			{"for-nodes", func(p *v1alpha1.IPPool) { p.Spec.NodeAffinity = selector("rack", "r9") }, "its nodeAffinity (rack=r9) does not match the labels of node n1"},
-			{"for-namespace", func(p *v1alpha1.IPPool) { p.Spec.NamespaceName = []string{"bank"} }, "its namespaceName [bank] does not list namespace shop"},
-			{"for-namespaces", func(p *v1alpha1.IPPool) { p.Spec.NamespaceAffinity = selector("tier", "tin") }, "its namespaceAffinity (tier=tin) does not match the labels of namespace shop"},
-			{"for-pods", func(p *v1alpha1.IPPool) { p.Spec.PodAffinity = selector("app", "db") }, "its podAffinity (app=db) does not match the labels of pod shop/"},
-			{"for-network", func(p *v1alpha1.IPPool) { p.Spec.MultusName = []string{"kube-system/sriov"} }, "its multusName [kube-system/sriov] does not list the attachment kube-system/macvlan"},
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			r := m.sandbox(labelled, ofMacvlan)
-			var says []string
-			for _, c := range rows {
-				if c.change != nil {
-					p := m.pool(t, c.pool, next, c.change)
-					next++
-					if len(p.Finalizers) > 0 {
-						check.OK(t, m.Delete(t.Context(), p))
-						t.Cleanup(func() { m.release(t, c.pool) })
-					}
-				}
-				r.Network.DefaultIPv4IPPool = append(r.Network.DefaultIPv4IPPool, c.pool)
-				says = append(says, "pool "+c.pool+": "+c.reason)
-			}
-			m.refuses(t, r, agentapi.CodeNoPool, says...)
-		})
-	}
+	check.OK(t, m.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "filters"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.70.10.0/24"}}}))
+	m.pool(t, "reserved", 10)
+	m.pool(t, "not-ready", 11, func(p *v1alpha1.IPPool) {
+		p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: 1,
+			Reason: "Overlapping", Message: "older pools have some", LastTransitionTime: metav1.Now()}}
+	})
+	m.refuses(t, m.sandbox(from("reserved", "not-ready")), agentapi.CodeNoPool,
+		"pool reserved: all its addresses are reserved", "pool not-ready: it is not Ready (Overlapping: older pools have some)")
 	for i, c := range []struct {
 		rule   string
 		change func(*v1alpha1.IPPool)
@@ -140,15 +92,6 @@ func (m *machine) filters(t *testing.T) {
 			m.gets(t, m.sandbox(from(name), in("bank"), labelled), fmt.Sprintf("10.70.%d.", 30+i))
 		})
 	}
-}
-
-// release removes the finalizers of a pool.
-func (m *machine) release(t *testing.T, pool string) {
-	t.Helper()
-	p := &v1alpha1.IPPool{}
-	check.OK(t, m.Get(context.WithoutCancel(t.Context()), types.NamespacedName{Name: pool}, p))
-	p.Finalizers = nil
-	check.OK(t, m.Update(context.WithoutCancel(t.Context()), p))
 }
 
 // sorting: the pool of the pod's attachment serves, although another pool is named first.

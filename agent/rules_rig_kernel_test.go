@@ -48,8 +48,8 @@ func (m *machine) pool(t *testing.T, name string, n int, change ...func(*v1alpha
 }
 
 // v6 makes a pool one of IPv6.
-func v6(subnet string, ips ...string) func(*v1alpha1.IPPool) {
-	return func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = subnet, ips }
+func v6(subnet string) func(*v1alpha1.IPPool) {
+	return func(p *v1alpha1.IPPool) { p.Spec.Subnet, p.Spec.IPs = subnet, nil }
 }
 
 // asked waits until the agent answers as expected who asks for an address that
@@ -134,14 +134,6 @@ func (m *machine) refuses(t *testing.T, r agentapi.AddRequest, code uint, words 
 
 func contains(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
-}
-
-// also makes another interface in the sandbox of an ADD.
-func (m *machine) also(t *testing.T, r agentapi.AddRequest, iface string) agentapi.AddRequest {
-	t.Helper()
-	m.link(t, r.NetNS, iface)
-	r.Interface = iface
-	return r
 }
 
 // link makes a macvlan of the parent in a network namespace.
