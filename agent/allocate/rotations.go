@@ -25,15 +25,12 @@ type Rotations interface {
 
 // SaveRotations saves the position of each rotation, periodically and when ctx ends.
 func (a *Allocator) SaveRotations(ctx context.Context, to Rotations, c clock.Clock, log logr.Logger) error {
-	for {
-		rest.For(ctx, c, savePeriod, nil)
-		if ctx.Err() != nil {
-			return a.saveTo(to)
-		}
+	for rest.Again(ctx, c, savePeriod, nil) {
 		if err := a.saveTo(to); err != nil {
 			log.Error(err, "the order of addresses begins anew after a restart")
 		}
 	}
+	return a.saveTo(to)
 }
 
 func (a *Allocator) saveTo(to Rotations) error {

@@ -24,11 +24,7 @@ func (g *Guards) Run(ctx context.Context) error {
 	for _, parent := range parentsOf(g.Journal.All(), g.Session) {
 		g.Prepare(ctx, parent)
 	}
-	for {
-		rest.For(ctx, g.Clock, sweepPeriod, g.wake)
-		if ctx.Err() != nil {
-			return nil
-		}
+	for rest.Again(ctx, g.Clock, sweepPeriod, g.wake) {
 		g.sweepStock(g.ParentExists)
 		if err := g.Sweep(); err != nil {
 			g.Log.Error(err, "sweep guards of devices that are gone")
@@ -37,6 +33,7 @@ func (g *Guards) Run(ctx context.Context) error {
 			g.Log.Error(err, "pin guards that enforce already")
 		}
 	}
+	return nil
 }
 
 // parentsOf returns the parents of the interfaces that hold addresses now.

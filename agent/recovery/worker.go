@@ -132,11 +132,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	patience := firstPatience
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
 	audited := w.Clock.Now()
-	for {
-		rest.For(ctx, w.Clock, wait, w.Holders.Pending.Wake())
-		if ctx.Err() != nil {
-			return nil
-		}
+	for rest.Again(ctx, w.Clock, wait, w.Holders.Pending.Wake()) {
 		if w.Clock.Since(audited) >= auditPeriod {
 			audited = w.Clock.Now()
 			w.suspect(ctx)
@@ -165,6 +161,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		wait = tries.Next()
 	}
+	return nil
 }
 
 // worth orders the phases: an entry with a lower worth is resumed first.

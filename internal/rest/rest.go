@@ -38,3 +38,9 @@ func For(ctx context.Context, c clock.Clock, d time.Duration, wake <-chan struct
 		return false
 	}
 }
+
+// Again rests as For does, and reports whether the loop goes on: ctx has not ended.
+func Again(ctx context.Context, c clock.Clock, d time.Duration, wake <-chan struct{}) bool {
+	For(ctx, c, d, wake)
+	return ctx.Err() == nil
+}

@@ -95,13 +95,10 @@ func (w *Watch) of(v4 bool) *family {
 
 // Run measures until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	for {
-		rest.For(ctx, w.Clock, interval, nil)
-		if ctx.Err() != nil {
-			return nil
-		}
+	for rest.Again(ctx, w.Clock, interval, nil) {
 		w.measure(ctx)
 	}
+	return nil
 }
 
 // measure makes one measurement of each family.
