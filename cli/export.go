@@ -70,5 +70,5 @@ func writeCSV(w paper, records []record) {
 			r.Since.UTC().Format(time.RFC3339), r.Message,
 		})
 	}
-	_ = csv.NewWriter(w).WriteAll(rows) // as for other output, nobody hears of an error
+	_ = csv.NewWriter(w).WriteAll(rows) // to the buffer of print
 }

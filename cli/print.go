@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,12 +34,14 @@ func (s *session) print(answer any, text func(paper)) error {
 		_, err = s.Out.Write(out)
 		return err
 	case "", "wide":
-		p := paper{Writer: s.Out}
+		var all bytes.Buffer
+		p := paper{Writer: &all}
 		if s.isTerminal() {
 			p.width, _, _ = term.GetSize(int(s.Out.(*os.File).Fd()))
 		}
 		text(p)
-		return nil
+		_, err := s.Out.Write(all.Bytes())
+		return err
 	}
 	return fmt.Errorf("--output is %q, want json, yaml or wide", s.output)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // Kernel is the part of *bpf.Kernel that guards need.
@@ -75,7 +75,7 @@ type Guards struct {
 	Options
 	*Slots
 
-	wake rest.Wake
+	wake idle.Wake
 
 	// pinning serializes the pins.
 	pinning sync.Mutex
@@ -89,7 +89,7 @@ type Guards struct {
 
 // New returns Guards without any slot in use.
 func New(o Options) *Guards {
-	return &Guards{Options: o, Slots: newSlots(o.Kernel.PrepareGuard, o.Kernel.DropGuard), wake: rest.NewWake()}
+	return &Guards{Options: o, Slots: newSlots(o.Kernel.PrepareGuard, o.Kernel.DropGuard), wake: idle.NewWake()}
 }
 
 // Of describes the guard of an entry's interface.

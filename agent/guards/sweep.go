@@ -10,7 +10,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // sweepPeriod is how often guards of devices that are gone are swept.
@@ -24,7 +24,7 @@ func (g *Guards) Run(ctx context.Context) error {
 	for _, parent := range parentsOf(g.Journal.All(), g.Session) {
 		g.Prepare(ctx, parent)
 	}
-	for rest.Again(ctx, g.Clock, sweepPeriod, g.wake) {
+	for idle.Again(ctx, g.Clock, sweepPeriod, g.wake) {
 		g.sweepStock(g.ParentExists)
 		if err := g.Sweep(); err != nil {
 			g.Log.Error(err, "sweep guards of devices that are gone")

@@ -19,7 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/holder/pending"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 var (
@@ -73,7 +73,7 @@ type Links struct {
 	node   *netlink.Handle
 	nodeNS ns.NetNS
 	// wake is full when the repair of all host links is due. due are the attachments whose repair is due.
-	wake rest.Wake
+	wake idle.Wake
 	due  *pending.Set
 	// renewed: all host links of earlier agents have the guards of this one.
 	renewed atomic.Bool
@@ -89,7 +89,7 @@ func New(o Options) (*Links, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket on the node: %w", err), nodeNS.Close())
 	}
-	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: rest.NewWake(), due: pending.New()}, nil
+	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: idle.NewWake(), due: pending.New()}, nil
 }
 
 // Close closes the descriptors.

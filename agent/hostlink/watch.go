@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/fenceline/fenceline/internal/backoff"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // quiet is how long watch waits after an event for more of them. Each router advertisement and each
@@ -43,7 +43,7 @@ func (w *addressWatch) run(ctx context.Context) {
 			w.Log.Error(err, "changes of the node's addresses are seen once a minute only")
 		}
 		end()
-		rest.For(ctx, w.Clock, tries.Next(), nil)
+		idle.For(ctx, w.Clock, tries.Next(), nil)
 	}
 }
 

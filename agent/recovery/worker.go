@@ -26,7 +26,7 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -132,7 +132,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	patience := firstPatience
 	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
 	audited := w.Clock.Now()
-	for rest.Again(ctx, w.Clock, wait, w.Holders.Pending.Wake()) {
+	for idle.Again(ctx, w.Clock, wait, w.Holders.Pending.Wake()) {
 		if w.Clock.Since(audited) >= auditPeriod {
 			audited = w.Clock.Now()
 			w.suspect(ctx)

@@ -17,7 +17,7 @@ import (
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/foreignhost"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -68,7 +68,7 @@ func (a attendance) run(ctx context.Context) {
 		// The next round begins a new watch, because the kernel's entry or the parent may have
 		// changed.
 		a.endWatch()
-		rest.For(ctx, k.Clock, wait, nil)
+		idle.For(ctx, k.Clock, wait, nil)
 	}
 }
 
@@ -176,7 +176,7 @@ func (a attendance) persist(ctx context.Context, step func() error) {
 			k.Log.Info("cannot quarantine a Warm lease whose address another host uses; trying again",
 				"lease", a.item.name, "why", err.Error())
 		}
-		rest.For(ctx, k.Clock, tries.Next(), nil)
+		idle.For(ctx, k.Clock, tries.Next(), nil)
 	}
 }
 
@@ -188,7 +188,7 @@ func (a attendance) awaitUntaken(ctx context.Context) bool {
 		if !taken {
 			return !ended
 		}
-		rest.For(ctx, a.keeper.Clock, takenRetry, nil)
+		idle.For(ctx, a.keeper.Clock, takenRetry, nil)
 	}
 	return false
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/backoff"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -93,7 +93,7 @@ type Keeper struct {
 	Options
 	pairs *pairs
 	// wake holds an element if facts may have changed since the last look.
-	wake rest.Wake
+	wake idle.Wake
 	// unanswered counts the failures of a step while the API server was unavailable. Only Run uses
 	// it.
 	unanswered map[Step]int
@@ -110,7 +110,7 @@ type Keeper struct {
 func New(o Options) *Keeper {
 	remembered, _ := o.Journal.Get()
 	return &Keeper{
-		Options: o, pairs: newPairs(remembered), wake: rest.NewWake(), unanswered: map[Step]int{},
+		Options: o, pairs: newPairs(remembered), wake: idle.NewWake(), unanswered: map[Step]int{},
 		items: map[string]*item{}, paused: map[Pair]pause{}, counted: map[string]bool{},
 	}
 }
@@ -137,8 +137,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 				k.Log.Info("cannot create or release Warm leases as planned; trying again", "why", err.Error())
 			}
 		}
-		if rest.For(ctx, k.Clock, wait, k.wake) {
-			rest.For(ctx, k.Clock, gather, nil)
+		if idle.For(ctx, k.Clock, wait, k.wake) {
+			idle.For(ctx, k.Clock, gather, nil)
 		}
 		if ctx.Err() != nil {
 			return nil

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -68,7 +68,7 @@ func (w *Watch) Start(ctx context.Context) error {
 				w.Live(live)
 			}
 		}
-		rest.For(ctx, w.Clock, wait, w.Outages.over)
+		idle.For(ctx, w.Clock, wait, w.Outages.over)
 	}
 	return nil
 }
@@ -88,11 +88,11 @@ func (w *Watch) ask(ctx context.Context) (live, cached uint64, err error) {
 // an outage, since the server is stopped for a restore.
 type Outages struct {
 	failed atomic.Bool
-	over   rest.Wake
+	over   idle.Wake
 }
 
 // NewOutages returns Outages for the requests of one process.
-func NewOutages() *Outages { return &Outages{over: rest.NewWake()} }
+func NewOutages() *Outages { return &Outages{over: idle.NewWake()} }
 
 // Transport observes requests and answers. Pass it to the Wrap of a rest.Config.
 func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {

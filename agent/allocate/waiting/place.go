@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // The ends of a wait without an offer.
@@ -29,7 +29,7 @@ type Place struct {
 	queue   *Queue
 	key     Key
 	arrived time.Time
-	wake    rest.Wake
+	wake    idle.Wake
 
 	// The lock of the Queue protects the fields below. pools is empty before the first Await.
 	pools   []string

@@ -14,8 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/internal/idle"
 	"github.com/fenceline/fenceline/internal/poolset"
-	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -102,7 +102,7 @@ func New(o Options) *Queue {
 func (q *Queue) Enter(k Key) *Place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := &Place{queue: q, key: k, arrived: q.Clock.Now(), wake: rest.NewWake()}
+	p := &Place{queue: q, key: k, arrived: q.Clock.Now(), wake: idle.NewWake()}
 	if a, ok := q.arrivals[k]; ok && p.arrived.Sub(a.last) < remembered {
 		p.arrived = a.first
 	}

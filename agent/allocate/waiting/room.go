@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/idle"
 	"github.com/fenceline/fenceline/internal/poolset"
-	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -74,7 +74,7 @@ func (r *room) follow(ctx context.Context) {
 		if tries.IsNew(err) {
 			r.queue.Log.Info("the watch for an address that comes free has ended; opening it again", "pool", r.pool, "why", err.Error())
 		}
-		rest.For(ctx, r.queue.Clock, pause, nil)
+		idle.For(ctx, r.queue.Clock, pause, nil)
 	}
 }
 

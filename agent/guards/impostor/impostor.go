@@ -26,7 +26,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -109,7 +109,7 @@ func (w *Watch) Run(ctx context.Context) error {
 			w.Look(ids)
 			// A look asks for the number of every pod. So long a pause keeps a pod that changes its interface in a
 			// loop from costing more than half a core.
-			rest.For(ctx, w.Clock, max(calm, w.Clock.Since(start)), nil)
+			idle.For(ctx, w.Clock, max(calm, w.Clock.Since(start)), nil)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -77,7 +77,7 @@ func (w *Watch) Run(ctx context.Context) error {
 			w.waited.Store(true)
 			w.look(ctx)
 		}
-		rest.For(ctx, w.Clock, checkInterval, nil)
+		idle.For(ctx, w.Clock, checkInterval, nil)
 	}
 	return nil
 }

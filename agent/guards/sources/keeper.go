@@ -22,7 +22,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // The pauses between two passes double from shortest to longest. A wake makes them short again: the
@@ -65,7 +65,7 @@ type Options struct {
 // concurrently.
 type Keeper struct {
 	Options
-	wake rest.Wake
+	wake idle.Wake
 	met  chan bpf.Event
 	// told is when an event was sent; only reporting uses it.
 	told map[reported]time.Time
@@ -79,7 +79,7 @@ type Keeper struct {
 // New returns a Keeper.
 func New(o Options) *Keeper {
 	return &Keeper{
-		Options: o, wake: rest.NewWake(), off: map[agentapi.Attachment]bool{},
+		Options: o, wake: idle.NewWake(), off: map[agentapi.Attachment]bool{},
 		met: make(chan bpf.Event, reportsAhead), told: map[reported]time.Time{},
 	}
 }
@@ -93,7 +93,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	reporter.Go(func() { k.reporting(ctx) })
 	defer reporter.Wait()
 	for pause := time.Duration(0); ; {
-		if rest.For(ctx, k.Clock, pause, k.wake) {
+		if idle.For(ctx, k.Clock, pause, k.wake) {
 			pause = 0
 		} else {
 			pause = min(max(2*pause, shortest), longest)

@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/internal/backoff"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // ErrNotRead: no source has answered since somebody needs the pod CIDRs.
@@ -23,7 +23,7 @@ var ErrNotRead = errors.New("the pod CIDRs are not read yet")
 // Run runs once.
 type CIDRs struct {
 	Options
-	wake, changed rest.Wake
+	wake, changed idle.Wake
 	// failures counts the failures that do not end by themselves, and has the text of the last one.
 	// Only Pass uses it.
 	failures backoff.Backoff
@@ -36,14 +36,14 @@ type CIDRs struct {
 // New returns CIDRs. They are unknown until Run has read them.
 func New(o Options) *CIDRs {
 	return &CIDRs{
-		Options: o, unknown: ErrNotRead, wake: rest.NewWake(), changed: rest.NewWake(),
+		Options: o, unknown: ErrNotRead, wake: idle.NewWake(), changed: idle.NewWake(),
 		failures: backoff.Backoff{First: retry, Most: longest},
 	}
 }
 
 // Given returns the pod CIDRs that the user has named. They never change.
 func Given(prefixes []netip.Prefix) *CIDRs {
-	return &CIDRs{known: merge(prefixes), wake: rest.NewWake(), changed: rest.NewWake()}
+	return &CIDRs{known: merge(prefixes), wake: idle.NewWake(), changed: idle.NewWake()}
 }
 
 // Prefixes returns the pod CIDRs of both families in order. An error says that some are unknown: then keep

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -61,7 +61,7 @@ func (c *CIDRs) Run(ctx context.Context) error {
 		if c.Needed() {
 			pause = c.Pass(ctx)
 		}
-		rest.For(ctx, c.Clock, wait.Jitter(pause, .5), c.wake)
+		idle.For(ctx, c.Clock, wait.Jitter(pause, .5), c.wake)
 	}
 	return nil
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/idle"
 	"github.com/fenceline/fenceline/internal/poolset"
-	"github.com/fenceline/fenceline/internal/rest"
 )
 
 const (
@@ -95,7 +95,7 @@ func (w *Watch) of(v4 bool) *family {
 
 // Run measures until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	for rest.Again(ctx, w.Clock, interval, nil) {
+	for idle.Again(ctx, w.Clock, interval, nil) {
 		w.measure(ctx)
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // CIDRs are the service CIDRs as far as they are known. Its methods are safe for concurrent use,
@@ -23,7 +23,7 @@ type CIDRs struct {
 	// namespace is that of the agent.
 	namespace string
 	log       logr.Logger
-	changed   rest.Wake
+	changed   idle.Wake
 	// answered is closed once the service CIDRs are known, or the API server has said why they are not.
 	answered chan struct{}
 
@@ -35,7 +35,7 @@ type CIDRs struct {
 
 // Given returns the service CIDRs that the user has named. They never change.
 func Given(prefixes []netip.Prefix) *CIDRs {
-	c := &CIDRs{known: sorted(prefixes), changed: rest.NewWake(), answered: make(chan struct{})}
+	c := &CIDRs{known: sorted(prefixes), changed: idle.NewWake(), answered: make(chan struct{})}
 	close(c.answered)
 	return c
 }
@@ -43,7 +43,7 @@ func Given(prefixes []netip.Prefix) *CIDRs {
 // Watched returns the service CIDRs of the ServiceCIDR objects. They are unknown until Run has read
 // them.
 func Watched(c client.WithWatch, namespace string, log logr.Logger) *CIDRs {
-	return &CIDRs{client: c, namespace: namespace, log: log, unknown: ErrNotRead, changed: rest.NewWake(), answered: make(chan struct{})}
+	return &CIDRs{client: c, namespace: namespace, log: log, unknown: ErrNotRead, changed: idle.NewWake(), answered: make(chan struct{})}
 }
 
 // Prefixes returns the service CIDRs of both families in order, each once. An error says why they

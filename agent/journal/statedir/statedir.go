@@ -19,7 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -62,7 +62,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err := k.Check(); errors.Is(err, journal.ErrDirectoryRemoved) {
 			return err
 		}
-		rest.For(ctx, k.Clock, period, nil)
+		idle.For(ctx, k.Clock, period, nil)
 	}
 	return nil
 }

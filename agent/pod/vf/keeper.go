@@ -21,7 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // period is the time between two looks at the VFs of pods. A fence wakes the Keeper.
@@ -52,7 +52,7 @@ type Options struct {
 // Keeper keeps the walls of the VFs of pods at their PFs. Its methods may be called concurrently.
 type Keeper struct {
 	Options
-	wake rest.Wake
+	wake idle.Wake
 
 	// mu orders the settings of VFs. refused are the walls that the drivers of PFs have refused, by the
 	// name of the PF, and told those about which an event was sent.
@@ -68,7 +68,7 @@ type ofPF struct {
 
 // NewKeeper returns a Keeper.
 func NewKeeper(o Options) *Keeper {
-	return &Keeper{Options: o, wake: rest.NewWake(), refused: map[ofPF]bool{}, told: map[ofPF]bool{}}
+	return &Keeper{Options: o, wake: idle.NewWake(), refused: map[ofPF]bool{}, told: map[ofPF]bool{}}
 }
 
 // Wake makes the next look come at once: a pod was fenced or has got a VF.
@@ -82,7 +82,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		k.pass()
-		rest.For(ctx, k.Clock, period, k.wake)
+		idle.For(ctx, k.Clock, period, k.wake)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/internal/rest"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // again is the pause before a subscription is renewed that has ended, since changes came faster than they
@@ -26,7 +26,7 @@ func Follow(ctx context.Context, changed func(), log logr.Logger, now clock.Cloc
 			log.Error(err, "VFs that come back from pods are seen by the next sweep only")
 			return nil
 		}
-		rest.For(ctx, now, again, nil)
+		idle.For(ctx, now, again, nil)
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest lets a loop rest until it is time, until somebody wakes it, or until it has to end.
-package rest
+// Package idle lets a loop rest until it is time, until somebody wakes it, or until it has to end.
+package idle
 
 import (
 	"context"
