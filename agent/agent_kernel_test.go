@@ -59,9 +59,7 @@ func start(t *testing.T) *machine {
 // startAs runs an agent in some way until the test ends.
 func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("kernel tests need root")
-	}
+	check.Must(t, os.Geteuid() == 0, "kernel tests need root")
 	m := &machine{t: t, server: controlplane.New(t), parent: fmt.Sprintf("flt%d", os.Getpid())}
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
@@ -167,9 +165,7 @@ func (m *machine) add(r agentapi.AddRequest) *v1alpha1.IPLease {
 	m.t.Helper()
 	answer := check.Value(m.agent.Add(m.t.Context(), r))(m.t)
 	l := m.lease(answer.IPs[0].Address.Addr())
-	if l == nil || l.Spec.Holder.ContainerID != r.ContainerID {
-		m.t.Fatalf("the lease of %v is %+v", answer.IPs, l)
-	}
+	check.Must(m.t, l != nil && l.Spec.Holder.ContainerID == r.ContainerID, "the lease of %v is %+v", answer.IPs, l)
 	return l
 }
 
@@ -186,15 +182,7 @@ func (m *machine) lease(addr netip.Addr) *v1alpha1.IPLease {
 
 func (m *machine) eventually(what string, within time.Duration, ok func() bool) {
 	m.t.Helper()
-	deadline := time.Now().Add(within)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			m.t.Fatalf("not within %s: %s", within, what)
-		}
-		<-tick.C
-	}
+	check.Becomes(m.t, within, what, ok)
 }
 
 // part runs a part of a test. A step that fails ends the part and not the test, and what the part makes
@@ -300,9 +288,7 @@ func TestTheAgent(t *testing.T) {
 func (m *machine) addError(r agentapi.AddRequest) error {
 	m.t.Helper()
 	answer, err := m.agent.Add(m.t.Context(), r)
-	if err == nil {
-		m.t.Fatalf("ADD answers %v", answer)
-	}
+	check.Must(m.t, err != nil, "ADD answers %v", answer)
 	return err
 }
 
@@ -315,9 +301,8 @@ func (m *machine) addErrorOf(r agentapi.AddRequest, container string) error {
 func wantCode(t *testing.T, code uint, err error) {
 	t.Helper()
 	t.Log(err)
-	if e, typed := errors.AsType[*agentapi.Error](err); !typed || e.Code != code {
-		t.Errorf("got %v, want code %d", err, code)
-	}
+	e, typed := errors.AsType[*agentapi.Error](err)
+	check.That(t, typed && e.Code == code, "got %v, want code %d", err, code)
 }
 
 // quarantine is what the controller writes, with this node as the verifier.

@@ -41,8 +41,7 @@ type outside struct {
 func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 	const ownProcess = "FENCELINE_TEST_OWN_PROCESS" // a process has one registry of metrics, and so one agent
 	if os.Getenv(ownProcess) == "" {
-		program, err := os.Executable()
-		check.OK(t, err)
+		program := check.Value(os.Executable())(t)
 		again := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$")
 		again.Env = append(os.Environ(), ownProcess+"=1")
 		if out, err := again.CombinedOutput(); err != nil {

@@ -31,8 +31,7 @@ import (
 func (m *machine) changedMACs(t *testing.T) {
 	reference := m.plugins(t)
 	builder := check.Value(thirdparty.NewBuilder(t.Output()))(t)
-	tuning, err := builder.Dir(t.Context(), thirdparty.CNITuning)
-	check.OK(t, err)
+	tuning := check.Value(builder.Dir(t.Context(), thirdparty.CNITuning))(t)
 	reference.cni.Path = append(reference.cni.Path, tuning)
 	m.pool(t, "macs", 85)
 	paths := fmt.Sprintf(`"socket":%q,"spool":%q`, m.socket, filepath.Join(filepath.Dir(m.socket), "spool"))

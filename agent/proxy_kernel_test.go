@@ -53,9 +53,8 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 	for range 3 {
 		err := m.addError(request())
 		wantCode(t, agentapi.CodeTryAgainLater, err)
-		if why := proxy.String() + " answers for more than 10 addresses on parent " + m.parent; !strings.Contains(err.Error(), why) {
-			t.Errorf("the refusal does not say %q", why)
-		}
+		why := proxy.String() + " answers for more than 10 addresses on parent " + m.parent
+		check.That(t, strings.Contains(err.Error(), why), "the refusal does not say %q", why)
 	}
 	leases := func() (states map[v1alpha1.LeaseState]int) {
 		list := &v1alpha1.IPLeaseList{}
@@ -66,9 +65,8 @@ func (m *machine) proxied(t *testing.T, name string, subnet netip.Prefix) {
 		}
 		return states
 	}
-	if got := leases(); got[v1alpha1.StateQuarantined] != v1alpha1.ManyAddresses || got[v1alpha1.StateBound] != 1 {
-		t.Errorf("leases %v", got)
-	}
+	got := leases()
+	check.That(t, got[v1alpha1.StateQuarantined] == v1alpha1.ManyAddresses && got[v1alpha1.StateBound] == 1, "leases %v", got)
 
 	check.OK(t, m.Get(ctx, client.ObjectKeyFromObject(pool), pool))
 	pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{proxy.String()}}
@@ -88,8 +86,7 @@ func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr 
 	t.Helper()
 	host := check.Value(net.InterfaceByName(m.parent + "p"))(t)
 	const everything = 0x0003 // ETH_P_ALL
-	conn, err := packet.Listen(host, packet.Raw, everything, nil)
-	check.OK(t, err)
+	conn := check.Value(packet.Listen(host, packet.Raw, everything, nil))(t)
 	check.OK(t, conn.SetPromiscuous(true))
 	// Each family has a proxy of its own, because the limit of a MAC holds for all pools of a parent.
 	mac := net.HardwareAddr{0x02, 0xbd, 0, 0, 0x74, byte(subnet.Bits())}

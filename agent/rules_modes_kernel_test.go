@@ -101,12 +101,6 @@ func (m *machine) modes(t *testing.T) {
 		{"a CIDR over the subnet of the pod", own, `"hostLinkCIDRs":["10.70.90.0/25"],`, nothing, wrong, []string{"10.70.90.0/25", "10.70.90.0/24"}},
 		{"a service CIDR over the subnet of the pod", own, ``, saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["served"]}]`), wrong, []string{"service CIDR 10.96.0.0/16", "subnet 10.96.7.0/24"}},
 		{"an unknown mode of the pod", own, ``, saying("ipam.fenceline.io/mode", "bridge"), wrong, []string{"annotation ipam.fenceline.io/mode", `"bridge"`}},
-		{"a host link in mode off", own, `"mode":"off",`, saying("ipam.fenceline.io/host-link", "true"), wrong, []string{"annotation ipam.fenceline.io/host-link", "mode off"}},
-		{"a host link of the pod that is neither wanted nor not", own, ``, saying("ipam.fenceline.io/host-link", "maybe"), wrong, []string{"annotation ipam.fenceline.io/host-link", `"maybe"`}},
-		{"a host link that is neither wanted nor not", own, `"hostLink":"maybe",`, nothing, wrong, []string{`"hostLink" is "maybe"`}},
-		{"a CIDR that is none", own, `"hostLinkCIDRs":["10.8.0.0"],`, nothing, wrong, []string{`"hostLinkCIDRs" holds "10.8.0.0"`}},
-		{"everything behind the host link", own, `"hostLinkCIDRs":["0.0.0.0/0"],`, nothing, wrong, []string{`"0.0.0.0/0"`, "default route"}},
-		{"chained after no plugin", "", ``, nothing, wrong, []string{`no "prevResult"`}},
 		{"a missing parent", `"master":"missing0",`, ``, nothing, 0, []string{`type="macvlan"`, "Link not found"}},
 		{"an MTU over that of the parent", own + `"mtu":9001,`, ``, nothing, 0, []string{`type="macvlan"`, "invalid MTU 9001"}},
 	} {

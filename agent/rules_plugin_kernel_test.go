@@ -64,8 +64,7 @@ func (p plugins) add(t *testing.T, pod agentapi.AddRequest, iface, parent string
 	}}
 	answer := check.Value(p.cni.AddNetworkList(t.Context(), list, attachment))(t)
 	t.Cleanup(func() { check.OK(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
-	result := check.Value(types100.NewResultFromResult(answer))(t)
-	return result
+	return check.Value(types100.NewResultFromResult(answer))(t)
 }
 
 // routes looks at the pod's own table, after the plugins that write it.

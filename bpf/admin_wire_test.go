@@ -19,9 +19,8 @@ func TestNET_ADMINForgesNoMoreThanNET_RAW(t *testing.T) {
 	run := func(t *testing.T, r *wireRig, command string) {
 		t.Helper()
 		words := strings.Fields(command)
-		if out, err := r.pod.Command(t.Context(), words[0], words[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", command, err, out)
-		}
+		out, err := r.pod.Command(t.Context(), words[0], words[1:]...).CombinedOutput()
+		check.Must(t, err == nil, "%s: %v: %s", command, err, out)
 	}
 	const nftables = "a rewrite by nftables"
 	rewrite := map[string]func(t *testing.T, r *wireRig, as party){

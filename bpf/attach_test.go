@@ -16,8 +16,7 @@ import (
 
 func (r *rig) attached() bool {
 	r.t.Helper()
-	ok := check.Value(r.GuardAttached(1))(r.t)
-	return ok
+	return check.Value(r.GuardAttached(1))(r.t)
 }
 
 func TestASlotGuardsOneLivingDevice(t *testing.T) {
@@ -38,16 +37,13 @@ func TestEqualIfindexesOfTwoPodsAreToldApart(t *testing.T) {
 	twin, pod := netns.index("lo"), r.pod.index("lo")
 	check.Must(t, twin == pod, "lo has ifindex %d and %d", twin, pod)
 	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
-	err := attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"})
-	check.Is(t, err, ErrPinned, "got")
+	check.Is(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"}), ErrPinned, "got")
 }
 
 func TestAttachingToNoDevice(t *testing.T) {
 	r := newRig(t)
-	err := attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"})
-	check.Is(t, err, ErrNoDevice, "guard: got")
-	s, err := r.slot(2)
-	check.OK(t, err)
+	check.Is(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"}), ErrNoDevice, "guard: got")
+	s := check.Value(r.slot(2))(t)
 	equal(t, "slot", s, observerSlot{})
 	r.node.do(func() error {
 		check.Is(t, r.AttachObserver(99999), ErrNoDevice, "observer: got")

@@ -22,9 +22,7 @@ import (
 func TestTheFieldsOfAClaimAreThoseOfTheCodec(t *testing.T) {
 	var layout *btf.Struct
 	check.OK(t, observerTypes(t).TypeByName("claim", &layout))
-	if layout.Size != claim.Len {
-		t.Errorf("the C struct has %d bytes, the codec's payload %d", layout.Size, claim.Len)
-	}
+	check.That(t, layout.Size == claim.Len, "the C struct has %d bytes, the codec's payload %d", layout.Size, claim.Len)
 	codec := codecFields()
 	for _, m := range layout.Members {
 		size := check.Value(btf.Sizeof(m.Type))(t)
@@ -32,9 +30,8 @@ func TestTheFieldsOfAClaimAreThoseOfTheCodec(t *testing.T) {
 		for i := range size {
 			want = append(want, int(m.Offset.Bytes())+i)
 		}
-		if got := codec[m.Name]; !slices.Equal(got, want) {
-			t.Errorf("%s: the codec has it in bytes %v, the C struct in %v", m.Name, got, want)
-		}
+		got := codec[m.Name]
+		check.That(t, slices.Equal(got, want), "%s: the codec has it in bytes %v, the C struct in %v", m.Name, got, want)
 		delete(codec, m.Name)
 	}
 	for name := range codec {
@@ -91,13 +88,10 @@ func TestTheNumbersOfAClaimAreThoseOfTheCodec(t *testing.T) {
 		"CLAIM_FLAG_ACK":    uint64(claim.FlagAck),
 		"CLAIM_ASKED_SHIFT": uint64(bits.TrailingZeros32(uint32(asked))),
 	}
-	if !maps.Equal(inC, codec) {
-		t.Errorf("in C %#x, in the codec %#x", inC, codec)
-	}
+	check.That(t, maps.Equal(inC, codec), "in C %#x, in the codec %#x", inC, codec)
 	// The rest of the flags is the token's: as many low bits as there is room for.
-	if all := claim.Asks(^uint64(0)); all != ^claim.FlagAck {
-		t.Errorf("a claim asks by the bits %#x, the ack has %#x", all, claim.FlagAck)
-	}
+	all := claim.Asks(^uint64(0))
+	check.That(t, all == ^claim.FlagAck, "a claim asks by the bits %#x, the ack has %#x", all, claim.FlagAck)
 }
 
 func observerTypes(t *testing.T) *btf.Spec {
@@ -109,7 +103,5 @@ func observerTypes(t *testing.T) *btf.Spec {
 func TestTheIndexOfNetworksHasOneOfEachRemainder(t *testing.T) {
 	index := networkIndexOf(map[uint64]bool{5: true, 5 + 1024: true, 1023: true})
 	want := networkIndex{5: 5 + 1024, 1023: 1023}
-	if *index != want {
-		t.Errorf("the index has %v, want %v", *index, want)
-	}
+	check.Equal(t, *index, want, "the index has")
 }

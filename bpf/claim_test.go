@@ -6,7 +6,6 @@ package bpf
 
 import (
 	"encoding/binary"
-	"errors"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -34,8 +33,7 @@ func checkAck(t testing.TB, frame []byte, addr netip.Addr, token uint64, to, fro
 func TestANewerClaimFencesIsAckedAndConsumed(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
 		t.Run(addr.String(), func(t *testing.T) {
-			b := newBench(t, setup{})
-			b.bind(addr, 1)
+			b := newBench(t, setup{}, addr)
 			verdict, out := b.run(WhereObserverIngress, remoteClaim(t, addr, 101))
 			equal(t, "verdict", verdict, redirect)
 			checkAck(t, out, addr, 101, remoteMAC, parentMAC, keyA)
@@ -53,8 +51,7 @@ func TestANewerClaimFencesIsAckedAndConsumed(t *testing.T) {
 }
 
 func TestAClaimAskedAgainIsAckedAgainAndReportedOnce(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultAgain, ResultAckSent)
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 150), redirect, ResultAgain, ResultAckSent)
@@ -67,16 +64,14 @@ func TestAClaimAskedAgainIsAckedAgainAndReportedOnce(t *testing.T) {
 
 // Its address may have been given to somebody else since, for whom this ack would stand.
 func TestADeadSlotIsFencedWithoutAnAck(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	check.OK(t, b.KillSlot(1))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
 	equal(t, "fenced", b.fenced(addr4), true)
 }
 
 func TestAClaimUnderThePreviousKeyIsAckedUnderIt(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	f := claim.Frame{Flags: claim.Asks(heldToken), Network: network, Addr: addr4, Token: 200}
 	verdict, out := b.run(WhereObserverIngress, claimFrame(t, f, podMAC, remoteMAC, keyB))
 	equal(t, "verdict", verdict, redirect)
@@ -84,8 +79,7 @@ func TestAClaimUnderThePreviousKeyIsAckedUnderIt(t *testing.T) {
 }
 
 func TestAPriorityTaggedClaimFencesAndKeepsItsTag(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	verdict, out := b.run(WhereObserverIngress, tagged(0, remoteClaim(t, addr4, 200)))
 	equal(t, "verdict", verdict, redirect)
 	equal(t, "tag kept", binary.BigEndian.Uint16(out[12:]), etherVLAN)
@@ -132,8 +126,7 @@ func TestClaimsThatDoNotFence(t *testing.T) {
 		}, pass, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, setup{})
-			b.bind(addr4, 1)
+			b := newBench(t, setup{}, addr4)
 			b.expect(WhereObserverIngress, tc.frame(t), tc.verdict, tc.result...)
 			equal(t, "max", b.state(addr4).MaxToken, 0)
 			equal(t, "fenced", b.fenced(addr4), false)
@@ -147,8 +140,7 @@ func signed(t testing.TB, f claim.Frame, key ClaimKey) []byte {
 }
 
 func TestAClaimOfOurOtherNetworkIsNotForThisLease(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	check.OK(t, b.SetNetworks([]uint64{network, otherNetwork}))
 	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA),
 		drop, ResultNotHeld)
@@ -170,20 +162,15 @@ func TestNetworksOfOneRemainderAreAllOurs(t *testing.T) {
 
 // A network that does not fit is refused, the others go on, and room that is made is used.
 func TestThousandsOfNetworks(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	most := make([]uint64, b.maps.Networks.MaxEntries())
 	for i := range most {
 		most[i] = otherNetwork + uint64(i)
 	}
 	err := b.SetNetworks(most)
-	if !errors.Is(err, ErrNetworksFull) {
-		t.Errorf("one network too many, with that of the lease: %v", err)
-	}
+	check.Is(t, err, ErrNetworksFull, "one network too many, with that of the lease:")
 	err = b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC})
-	if !errors.Is(err, ErrNetworksFull) {
-		t.Errorf("a lease of a network that does not fit: %v", err)
-	}
+	check.Is(t, err, ErrNetworksFull, "a lease of a network that does not fit:")
 	check.OK(t, b.InstallLease(key(other4), Lease{})) // a watch
 	check.OK(t, b.SetNetworks([]uint64{network + 77}))
 	check.OK(t, b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}))
@@ -191,8 +178,7 @@ func TestThousandsOfNetworks(t *testing.T) {
 }
 
 func TestALeaseOutlivesThePoolOfItsNetwork(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	check.OK(t, b.SetNetworks(nil))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 }
@@ -205,8 +191,7 @@ func TestAWatchedAddressIsNotFenced(t *testing.T) {
 }
 
 func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.fence(addr4)
 	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
 	replayed, forged := remoteClaim(t, addr4, 200), remoteClaim(t, addr4, 400)
@@ -227,8 +212,7 @@ func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
 
 // A program that drives its VF itself speaks on, until the agent has switched the VF off.
 func TestAHolderWithoutAGuardIsAckedOnceItsVFIsOff(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	l, _, err := b.Lease(key(addr4))
 	check.OK(t, err)
 	l.Flags = FlagUnguarded
@@ -242,8 +226,7 @@ func TestAHolderWithoutAGuardIsAckedOnceItsVFIsOff(t *testing.T) {
 
 // Two holders may have the same MAC, so a claim asks by the token of the lease.
 func TestAClaimThatAsksAnotherHolderFencesWithoutAnAck(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	asking := func(token, holder uint64) []byte {
 		return signed(t, claim.Frame{Flags: claim.Asks(holder), Network: network, Addr: addr4, Token: token}, keyA)
 	}
@@ -276,8 +259,7 @@ func TestAClaimOfTheFirstVersionFencesWithoutAnAck(t *testing.T) {
 		"which asks every holder":           0,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, setup{})
-			b.bind(addr4, 1)
+			b := newBench(t, setup{}, addr4)
 			b.expect(WhereObserverIngress, firstVersion(flags, 200, keyC), drop, ResultForged)
 			b.expect(WhereObserverIngress, firstVersion(flags, 200, keyA), drop, ResultFenced)
 			equal(t, "fenced", b.fenced(addr4), true)
@@ -293,8 +275,7 @@ func TestAnAckOfTheFirstVersionCountsForNothing(t *testing.T) {
 }
 
 func TestAnOlderClaimIsReportedForDefenceAtALimitedRate(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 50), drop, ResultOld)
 	e := b.events.next()
 	equal(t, "type", e.Type, EventOldClaim)
@@ -307,14 +288,12 @@ func TestAnOlderClaimIsReportedForDefenceAtALimitedRate(t *testing.T) {
 		}
 	})
 	equal(t, "old claims", moved[Counter{WhereObserverIngress, ResultOld}], 1000)
-	if n := moved[Counter{WhereObserverIngress, ResultSuppressed}]; n < 500 {
-		t.Errorf("%d of 1000 reports suppressed", n)
-	}
+	n := moved[Counter{WhereObserverIngress, ResultSuppressed}]
+	check.That(t, n >= 500, "%d of 1000 reports suppressed", n)
 }
 
 func TestAnAckIsRecordedAndConsumed(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	check.OK(t, b.InstallLease(key(far4), Lease{})) // a verifier's watch
 	for _, addr := range []netip.Addr{addr4, far4} {
 		ack := claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr, Token: 90}
@@ -333,8 +312,7 @@ func TestAnAckIsRecordedAndConsumed(t *testing.T) {
 }
 
 func TestABridgePortConsumesNothingYetAcks(t *testing.T) {
-	b := newBench(t, setup{bridgePort: true})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{bridgePort: true}, addr4)
 	frame := remoteClaim(t, addr4, 200)
 	verdict, out := b.run(WhereObserverIngress, frame)
 	equal(t, "verdict", verdict, pass)
@@ -347,8 +325,7 @@ func TestABridgePortConsumesNothingYetAcks(t *testing.T) {
 }
 
 func TestAClaimSentHereFencesLocalHoldersAndLeaves(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	sent := func(token uint64, key ClaimKey) []byte {
 		return claimFrame(t, claim.Frame{Network: network, Addr: addr4, Token: token}, broadcast, parentMAC, key)
 	}
@@ -379,12 +356,8 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 		addr = addr.Next()
 		b.bind(addr, 1)
 		b.run(WhereObserverIngress, remoteClaim(t, addr, 200))
-		if !b.fenced(addr) {
-			t.Fatalf("%s is not fenced", addr)
-		}
+		check.Must(t, b.fenced(addr), "%s is not fenced", addr)
 	}
 	counts := check.Value(b.Counters())(t)
-	if counts[Counter{WhereObserverIngress, ResultEventLost}] == 0 {
-		t.Error("the buffer never overflowed: the test shows nothing")
-	}
+	check.That(t, counts[Counter{WhereObserverIngress, ResultEventLost}] != 0, "the buffer never overflowed: the test shows nothing")
 }

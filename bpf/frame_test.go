@@ -179,8 +179,7 @@ var (
 // claimFrame is a claim as agent/segment/claim makes it, so that both codecs are held against each other.
 func claimFrame(t testing.TB, f claim.Frame, dst, src net.HardwareAddr, key ClaimKey) []byte {
 	t.Helper()
-	b := check.Value(f.Ethernet(dst, src, claim.Key(key)))(t)
-	return b
+	return check.Value(f.Ethernet(dst, src, claim.Key(key)))(t)
 }
 
 // heldToken is the token of the lease that the rigs install.

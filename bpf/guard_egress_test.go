@@ -24,9 +24,7 @@ func ndFrom(src netip.Addr, next byte, payload ...[]byte) []byte {
 }
 
 func TestGuardEgressLetsAPodSpeakForItsOwnAddresses(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
-	b.bind(addr6, 1)
+	b := newBench(t, setup{}, addr4, addr6)
 	for name, frame := range map[string][]byte{
 		"IPv4":                        udpFrom(addr4),
 		"IPv4 tagged with VID 0":      tagged(0, udpFrom(addr4)),
@@ -52,9 +50,7 @@ func TestGuardEgressLetsAPodSpeakForItsOwnAddresses(t *testing.T) {
 }
 
 func TestGuardEgressDropsAFencedAddress(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
-	b.bind(addr6, 1)
+	b := newBench(t, setup{}, addr4, addr6)
 	b.fence(addr4)
 	b.fence(addr6)
 	manyHeaders := [][]byte{}
@@ -143,8 +139,7 @@ func TestGuardEgressDropsAnotherSlotsAddress(t *testing.T) {
 }
 
 func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
 	check.OK(t, b.KillSlot(1))
 	for _, frame := range [][]byte{
@@ -176,8 +171,7 @@ func TestGuardEgressTakesTheProbeMarkOffAPodsFrame(t *testing.T) {
 }
 
 func TestTheSameTokenOrANewerOneEndsAFenceOnlyIfNewer(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.fence(addr4) // token 200
 	for _, tc := range []struct {
 		token   uint64

@@ -20,9 +20,7 @@ func udpTo(dst netip.Addr, by net.HardwareAddr, src netip.Addr) []byte {
 }
 
 func TestGuardIngressDropsFramesForOurFencedAddress(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
-	b.bind(addr6, 1)
+	b := newBench(t, setup{}, addr4, addr6)
 	frames := map[string][]byte{
 		"IPv4":         udpTo(addr4, remoteMAC, far4),
 		"IPv4, VID 0":  tagged(0, udpTo(addr4, remoteMAC, far4)),
@@ -48,8 +46,7 @@ func TestGuardIngressDropsFramesForOurFencedAddress(t *testing.T) {
 }
 
 func TestGuardIngressTellsAZombieSiblingFromTheNewHolder(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.bind(other4, 2)
 	b.bind(other6, 2)
 	b.fence(other4)
@@ -102,8 +99,7 @@ func TestGuardIngressDropsNeighboursThatPretendToBeASibling(t *testing.T) {
 }
 
 func TestGuardIngressReportsAForeignMACForOurAddress(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.expect(WhereGuardIngress, arpFrame(podMAC, addr4, far4), pass)
 	b.expect(WhereGuardIngress, arpFrame(remoteMAC, addr4, far4), pass, ResultHit)
 	e := b.events.next()
@@ -120,15 +116,13 @@ func TestGuardIngressReportsAForeignMACForOurAddress(t *testing.T) {
 }
 
 func TestGuardIngressDropsClaimsUnverified(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.expect(WhereGuardIngress, remoteClaim(t, addr4, 200), drop)
 	equal(t, "fenced", b.fenced(addr4), false)
 }
 
 func TestGuardOfAVFVerifiesClaimsItself(t *testing.T) {
-	b := newBench(t, setup{verify: true})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{verify: true}, addr4)
 	b.expect(WhereGuardIngress, remoteClaim(t, far4, 200), drop, ResultNotHeld)
 	var ack []byte
 	verdict, ack := b.run(WhereGuardIngress, remoteClaim(t, addr4, 200))
@@ -148,8 +142,7 @@ func TestGuardOfAVFVerifiesClaimsItself(t *testing.T) {
 
 // The card carries the node's own probes to a VF, and those of others also to the PF. Two probes are a conflict.
 func TestGuardOfAVFLeavesProbesToTheObserver(t *testing.T) {
-	b := newBench(t, setup{verify: true})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{verify: true}, addr4)
 	for _, from := range []net.HardwareAddr{parentMAC, remoteMAC} {
 		b.expect(WhereGuardIngress, arpProbe(from, addr4), pass)
 	}
@@ -159,10 +152,8 @@ func TestGuardOfAVFLeavesProbesToTheObserver(t *testing.T) {
 // Some cards return what a VF has sent. The kernel of the pod would take it for a duplicate address.
 func TestGuardOfAVFDropsItsOwnFramesThatComeBack(t *testing.T) {
 	own := arpFrame(podMAC, addr4, other4)
-	b := newBench(t, setup{verify: true})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{verify: true}, addr4)
 	b.expect(WhereGuardIngress, own, drop, ResultDropMAC)
-	b = newBench(t, setup{})
-	b.bind(addr4, 1)
+	b = newBench(t, setup{}, addr4)
 	b.expect(WhereGuardIngress, own, pass)
 }

@@ -80,9 +80,8 @@ func TestAFencedAddressPassesNoHostLink(t *testing.T) {
 		}
 		want := func(when string, all ...string) {
 			t.Helper()
-			if got := crossing(); !slices.Equal(got, all) {
-				t.Errorf("%s: %v pass, want %v", when, got, all)
-			}
+			got := crossing()
+			check.That(t, slices.Equal(got, all), "%s: %v pass, want %v", when, got, all)
 		}
 		want("before the fence", "from IPv4", "from IPv6", "to IPv4", "to IPv6")
 		r.acks(200) // fences addr4
@@ -117,9 +116,8 @@ func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 		t.Helper()
 		equal(t, when+": guarded", r.linkGuarded(slot), guarded)
 		for _, d := range attach.Directions {
-			if got, _ := r.linkFilters(d); !slices.Equal(got, names) {
-				t.Errorf("%s: %s filters %v, want %v", when, d.Name, got, names)
-			}
+			got, _ := r.linkFilters(d)
+			check.That(t, slices.Equal(got, names), "%s: %s filters %v, want %v", when, d.Name, got, names)
 		}
 	}
 	own := string(attach.HostLinkFilter)
@@ -157,15 +155,9 @@ func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 func TestGuardingNoHostLink(t *testing.T) {
 	r := newLinkRig(t, Options{})
 	r.node.do(func() error {
-		if err := r.GuardLink(Guard{Slot: 1}, "flh7"); !errors.Is(err, ErrNoDevice) {
-			t.Errorf("no interface: got %v, want %v", err, ErrNoDevice)
-		}
-		if err := r.GuardLink(Guard{Slot: 9}, nodeEnd); !errors.Is(err, ErrNoGuard) {
-			t.Errorf("no guard: got %v, want %v", err, ErrNoGuard)
-		}
-		if err := r.GuardLink(Guard{}, nodeEnd); !errors.Is(err, ErrSlot) {
-			t.Errorf("no slot: got %v, want %v", err, ErrSlot)
-		}
+		check.Is(t, r.GuardLink(Guard{Slot: 1}, "flh7"), ErrNoDevice, "no interface: got")
+		check.Is(t, r.GuardLink(Guard{Slot: 9}, nodeEnd), ErrNoGuard, "no guard: got")
+		check.Is(t, r.GuardLink(Guard{}, nodeEnd), ErrSlot, "no slot: got")
 		guarded, err := r.LinkGuarded(1, "flh7")
 		equal(t, "no interface is guarded", guarded, false)
 		return err
@@ -205,9 +197,7 @@ func TestAnUpgradeReplacesTheGuardOfAHostLinkWithoutAGap(t *testing.T) {
 		}
 		equal(t, "a frame of the zombie came", s.has(frame), false)
 		_, after := r.linkFilters(attach.Directions[1])
-		if slices.Equal(before, after) {
-			t.Error("the program was not replaced")
-		}
+		check.That(t, !slices.Equal(before, after), "the program was not replaced")
 		equal(t, "guarded", r.linkGuarded(1), true)
 		check.OK(t, r.InstallLease(r.key, r.lease(300)))
 		equal(t, "the new programs read the new leases", r.leaves(frame), true)
@@ -223,9 +213,7 @@ func TestOpeningReplacesTheGuardsOfHostLinks(t *testing.T) {
 		_, before := r.linkFilters(attach.Directions[1])
 		r.reopen(o)
 		names, after := r.linkFilters(attach.Directions[1])
-		if len(names) != 1 || slices.Equal(before, after) {
-			t.Errorf("filters %v, programs %v, before %v", names, after, before)
-		}
+		check.That(t, len(names) == 1 && !slices.Equal(before, after), "filters %v, programs %v, before %v", names, after, before)
 	})
 }
 
@@ -262,16 +250,13 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 
 				r.pod.deleteLink(podEnd) // the veth pair goes with the pod's namespace
 				swept := map[uint32]bool{}
-				tick := time.NewTicker(10 * time.Millisecond)
-				defer tick.Stop()
-				for deadline := time.Now().Add(10 * time.Second); len(swept) == 0 && time.Now().Before(deadline); <-tick.C {
+				check.Becomes(t, 10*time.Second, "a sweep", func() bool {
 					for _, slot := range r.sweep() {
 						swept[slot] = true
 					}
-				}
-				if !maps.Equal(swept, map[uint32]bool{1: true}) {
-					t.Errorf("swept %v once the host link is gone", swept)
-				}
+					return len(swept) > 0
+				})
+				check.That(t, maps.Equal(swept, map[uint32]bool{1: true}), "swept %v once the host link is gone", swept)
 				used := check.Value(r.SlotUsed(1))(t)
 				equal(t, "used once swept", used, false)
 			})
@@ -283,9 +268,8 @@ func TestRemovingTakesTheGuardOffHostLinks(t *testing.T) {
 	r := newLinkRig(t, Options{})
 	r.node.do(func() error { return r.Remove() })
 	for _, d := range attach.Directions {
-		if names, _ := r.linkFilters(d); len(names) > 0 {
-			t.Errorf("%s filters %v", d.Name, names)
-		}
+		names, _ := r.linkFilters(d)
+		check.That(t, len(names) == 0, "%s filters %v", d.Name, names)
 	}
 }
 
@@ -309,8 +293,7 @@ func TestNeighbourDiscoveryThatCameOverARouterIsNobodysWord(t *testing.T) {
 		})
 	}
 	t.Run("nor for an address of a pod that gets it", func(t *testing.T) {
-		b := newBench(t, setup{})
-		b.bind(addr6, 1)
+		b := newBench(t, setup{}, addr6)
 		b.expect(WhereGuardIngress, routed(naFrame(remoteMAC, addr6)), pass)
 	})
 	t.Run("but a pod may not send it for others", func(t *testing.T) {

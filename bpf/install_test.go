@@ -17,8 +17,7 @@ import (
 
 // R9: nothing but a newer lease raises the token, and installing a lease never lowers the greatest claim.
 func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.fence(addr4) // claim 200
 	install := func(token uint64) error {
 		return b.InstallLease(key(addr4), Lease{Token: token, Network: network, Slot: 1, MAC: podMAC})
@@ -47,11 +46,8 @@ func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
 }
 
 func TestAWatchNeverReplacesAHolder(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
-	if err := b.InstallLease(key(addr4), Lease{Token: 500}); !errors.Is(err, ErrHeld) {
-		t.Errorf("got %v, want %v", err, ErrHeld)
-	}
+	b := newBench(t, setup{}, addr4)
+	check.Is(t, b.InstallLease(key(addr4), Lease{Token: 500}), ErrHeld, "got")
 	l, ok, err := b.Lease(key(addr4))
 	check.OK(t, err)
 	equal(t, "installed", ok, true)
@@ -59,9 +55,7 @@ func TestAWatchNeverReplacesAHolder(t *testing.T) {
 }
 
 func TestStateGoesWithItsLeaseUnlessAClaimWasHeard(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
-	b.bind(other4, 1)
+	b := newBench(t, setup{}, addr4, other4)
 	b.fence(other4)
 	check.OK(t, b.RemoveLease(key(addr4)))
 	check.OK(t, b.RemoveLease(key(other4)))
@@ -88,9 +82,7 @@ func TestMemoryOfClaimsGivesWayToNewLeases(t *testing.T) {
 func TestLeaseOfNoAddressIsRefused(t *testing.T) {
 	b := newBench(t, setup{})
 	for _, addr := range []netip.Addr{{}, netip.MustParseAddr("fe80::1%eth0")} {
-		if err := b.InstallLease(key(addr), Lease{}); err == nil {
-			t.Errorf("lease of %q was installed", addr)
-		}
+		check.That(t, b.InstallLease(key(addr), Lease{}) != nil, "lease of %q was installed", addr)
 	}
 }
 
@@ -135,8 +127,7 @@ func TestAWatchEndsWithoutTheLeaseThatReplacedIt(t *testing.T) {
 }
 
 func TestAFenceThatComesWhileTheGateIsBeingShutKeepsItOpen(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	check.OK(t, b.openGate())
 	check.OK(t, b.settleUnless(func() (bool, error) {
 		b.fence(addr4) // behind the look that found nothing
@@ -147,8 +138,7 @@ func TestAFenceThatComesWhileTheGateIsBeingShutKeepsItOpen(t *testing.T) {
 
 // 4 writers of leases against a wave of claims: none is lost. A flag inside the lease loses about half.
 func TestRenewingALeaseLosesNoFence(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 4 {
@@ -169,17 +159,15 @@ func TestRenewingALeaseLosesNoFence(t *testing.T) {
 	}
 	for token := uint64(1000); token < 4000; token++ {
 		b.run(WhereObserverIngress, remoteClaim(t, addr4, token))
-		if got := b.state(addr4).MaxToken; got != token {
-			t.Fatalf("max %d after claim %d", got, token)
-		}
+		got := b.state(addr4).MaxToken
+		check.Must(t, got == token, "max %d after claim %d", got, token)
 	}
 	close(stop)
 	wg.Wait()
 }
 
 func TestConcurrentClaimsLeaveTheGreatest(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	const rounds, workers = 2000, 2
 	// In each round all begin at the same time, so that they meet between looking and writing.
 	var begin, end [rounds]atomic.Int32
@@ -196,9 +184,8 @@ func TestConcurrentClaimsLeaveTheGreatest(t *testing.T) {
 				}
 				if end[i].Add(1) == workers {
 					s, _, err := b.State(key(addr4))
-					if greatest := uint64(100 + (i+1)*workers); err != nil || s.MaxToken != greatest {
-						t.Errorf("round %d: max %d, %v; want %d", i, s.MaxToken, err, greatest)
-					}
+					greatest := uint64(100 + (i+1)*workers)
+					check.That(t, err == nil && s.MaxToken == greatest, "round %d: max %d, %v; want %d", i, s.MaxToken, err, greatest)
 				}
 				for end[i].Load() < workers {
 				}
@@ -209,8 +196,7 @@ func TestConcurrentClaimsLeaveTheGreatest(t *testing.T) {
 }
 
 func TestKeysRotateWithoutAGap(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	token := uint64(200)
 	fences := func(k ClaimKey) bool {
 		token++

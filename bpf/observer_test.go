@@ -58,9 +58,8 @@ func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
 					equal(t, "kind", s.Kind, tc.kind)
 					speakers := check.Value(b.Speakers(tc.key.Segment, tc.key.Addr.Is4(), 1))(t)
 					equal(t, "speakers", len(speakers) == 1, tc.key.Addr != local6) // a pod of this node may have that one
-					if age := b.Now() - s.LastSeen; age < 0 || age > 60e9 {
-						t.Errorf("last seen %s ago", age)
-					}
+					age := b.Now() - s.LastSeen
+					check.That(t, age >= 0 && age <= 60e9, "last seen %s ago", age)
 				}
 			})
 		}
@@ -158,9 +157,7 @@ func TestTentativeHitsAreCountedApart(t *testing.T) {
 }
 
 func TestAHoldersOwnFramesAreNoHit(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
-	b.bind(addr6, 1)
+	b := newBench(t, setup{}, addr4, addr6)
 	b.expect(WhereObserverEgress, arpFrame(podMAC, addr4, far4), pass)
 	b.expect(WhereObserverIngress, arpFrame(podMAC, addr4, far4), pass) // come back from a switch
 	b.expect(WhereObserverEgress, naFrame(podMAC, addr6), pass)
@@ -168,8 +165,7 @@ func TestAHoldersOwnFramesAreNoHit(t *testing.T) {
 }
 
 func TestTheNewHoldersFramesAreNoHitOnAFencedAddress(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.fence(addr4)
 	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, addr4), pass)
 	equal(t, "hits", b.state(addr4).Hits, 0)
@@ -190,9 +186,8 @@ func TestHitEventsAreLimitedHitsAreCounted(t *testing.T) {
 		}
 	})
 	equal(t, "hits", b.state(far4).Hits, 1000)
-	if n := moved[Counter{WhereObserverIngress, ResultSuppressed}]; n < 500 || n == 1000 {
-		t.Errorf("%d of 1000 events suppressed", n)
-	}
+	n := moved[Counter{WhereObserverIngress, ResultSuppressed}]
+	check.That(t, n >= 500 && n != 1000, "%d of 1000 events suppressed", n)
 }
 
 func TestOwnProbesAreReflectedAndNobodys(t *testing.T) {
@@ -231,9 +226,7 @@ func TestABridgePortReflectsNothing(t *testing.T) {
 }
 
 func TestObserverEgressCatchesWhatGetsAroundTheGuard(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
-	b.bind(addr6, 1)
+	b := newBench(t, setup{}, addr4, addr6)
 	b.bind(other4, 2)
 	frames := map[string][]byte{
 		"IPv4":                udpFrom(addr4),
@@ -278,8 +271,7 @@ func TestObserverEgressCatchesWhatGetsAroundTheGuard(t *testing.T) {
 }
 
 func TestObserverEgressDropsADeadSlotsAddress(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.expect(WhereObserverEgress, udpFrom(addr4), pass)
 	check.OK(t, b.KillSlot(1))
 	b.expect(WhereObserverEgress, udpFrom(addr4), drop, ResultDropDead)
@@ -305,8 +297,7 @@ func TestHearing(t *testing.T) {
 		"a claim that fences":             {remoteClaim(t, addr4, 500), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, setup{})
-			b.bind(addr4, 1)
+			b := newBench(t, setup{}, addr4)
 			b.run(WhereObserverIngress, tc.frame)
 			at, heard, err := b.Heard(testSegment)
 			check.OK(t, err)
@@ -343,8 +334,7 @@ func TestWhatOneSegmentHearsIsNoEvidenceForAnother(t *testing.T) {
 func (r *rig) both() (second int) {
 	r.t.Helper()
 	spare := r.wire.plug("spare")
-	node, err := os.Open(r.node.path)
-	check.OK(r.t, err)
+	node := check.Value(os.Open(r.node.path))(r.t)
 	defer node.Close()
 	spare.do(func() error {
 		l, err := netlink.LinkByName("p0")
@@ -374,9 +364,8 @@ func TestTwoParentsOfANodeOnOneSegmentAreNoEvidenceForEachOther(t *testing.T) {
 	tell := func() {
 		out.send(claimFrame(t, f, broadcast, r.node.mac("p1"), keyA))
 		out.send(arpFrame(r.node.mac("p1"), far4, other4))
-		if _, ok := in.until(arpFrom(far4)); !ok {
-			t.Fatal("the marker did not come")
-		}
+		_, ok := in.until(arpFrom(far4))
+		check.Must(t, ok, "the marker did not come")
 	}
 	tell()
 	equal(t, "heard its own other parent", heard(), false)
@@ -414,9 +403,7 @@ func TestManyWhoSpeakByTurnsDoNotFloodTheBuffer(t *testing.T) {
 	intervals := uint64((b.Now()-began)/interval) + 1
 	told := 2*rounds - moved[Counter{WhereObserverIngress, ResultSuppressed}]
 	equal(t, "hits", moved[Counter{WhereObserverIngress, ResultHit}], 2*rounds)
-	if told > intervals*each {
-		t.Errorf("%d events in %d intervals", told, intervals)
-	}
+	check.That(t, told <= intervals*each, "%d events in %d intervals", told, intervals)
 }
 
 // The interface of an ADD is down. Another node may have a holder of the address with the same MAC.
@@ -456,8 +443,7 @@ func TestTheSightingOfAHolderEndsWithItsLease(t *testing.T) {
 
 // Linux believes ARP of hardware type 6 (IEEE 802) as well (net/ipv4/arp.c arp_process).
 func TestARPOfHardwareType6IsHeard(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	frame := arpFrame(remoteMAC, addr4, far4)
 	frame[14+1] = 6
 	b.expect(WhereObserverIngress, frame, pass, ResultSighting, ResultHit)

@@ -13,8 +13,7 @@ import (
 
 // A copy of the cluster, restored with a bumped revision, has the same networks and the same key.
 func TestATokenThatTheStoreCannotHaveGivenFencesNothing(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	check.OK(t, b.KnowRevision(1000))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 1000+CeilingMargin+1), drop, ResultBeyond)
 	b.expect(WhereObserverEgress, remoteClaim(t, addr4, math.MaxUint64), pass, ResultBeyond)
@@ -43,8 +42,7 @@ func TestTheCeilingFollowsTheNewestRevision(t *testing.T) {
 // A renewal disproves the token of a claim that this store has never given. The kernel must then obey
 // the lesser tokens that the store gives.
 func TestADisprovedClaimIsNone(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	const poison = 9000
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, poison))
 	equal(t, "fenced", b.fenced(addr4), true)
@@ -65,8 +63,7 @@ func TestADisprovedClaimIsNone(t *testing.T) {
 
 // A copy of the cluster, or a recording of its claims, has several tokens.
 func TestADisprovedTokenStaysDisprovedAfterTheNextOnes(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	renewed := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}
 	for i := range uint64(1 + len(renewed.DisprovedBefore)) {
 		poison := 9000 + i*7919%13 // neither in rising nor in falling order
@@ -87,8 +84,7 @@ func TestADisprovedTokenStaysDisprovedAfterTheNextOnes(t *testing.T) {
 
 // While a renewal is verified, a lawful claim comes. It must fence also after the proof.
 func TestAClaimDuringTheProofOutlivesTheDisprovedOne(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	const poison = 9000
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, poison))
 	renewed := Lease{Token: 200, Network: network, Slot: 1, MAC: podMAC, Disproved: poison, Flags: FlagUnproven}
@@ -103,8 +99,7 @@ func TestAClaimDuringTheProofOutlivesTheDisprovedOne(t *testing.T) {
 
 // Between the decision and the renewal another claim may come.
 func TestADisprovedClaimLeavesAGreaterOne(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, 9001))
 	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
 	equal(t, "fenced", b.fenced(addr4), true)
@@ -112,8 +107,7 @@ func TestADisprovedClaimLeavesAGreaterOne(t *testing.T) {
 }
 
 func TestADisprovedClaimEndsWithTheLease(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, 9000))
 	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
 	check.OK(t, b.RemoveLease(key(addr4)))
@@ -123,8 +117,7 @@ func TestADisprovedClaimEndsWithTheLease(t *testing.T) {
 
 // An unproven address sends nothing, and its other speakers are heard.
 func TestAnUnprovenAddressIsFencedAndHearsOthers(t *testing.T) {
-	b := newBench(t, setup{})
-	b.bind(addr4, 1)
+	b := newBench(t, setup{}, addr4)
 	b.fence(addr4)
 	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, far4), pass)
 	unproven := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Flags: FlagUnproven}

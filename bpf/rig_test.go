@@ -6,7 +6,6 @@ package bpf
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -58,8 +57,7 @@ func openKernel(t testing.TB, dir string) *Kernel {
 
 func openKernelWith(t testing.TB, o Options) *Kernel {
 	t.Helper()
-	k, err := Open(o)
-	check.OK(t, err)
+	k := check.Value(Open(o))(t)
 	t.Cleanup(func() {
 		err := k.Remove()
 		check.That(t, err == nil || errors.Is(err, os.ErrClosed), "remove: %v", err)
@@ -96,7 +94,8 @@ type setup struct {
 	sources            Sources
 }
 
-func newBench(t testing.TB, s setup) *bench {
+// newBench makes a bench of a pod with some addresses.
+func newBench(t testing.TB, s setup, addrs ...netip.Addr) *bench {
 	t.Helper()
 	k := newKernel(t)
 	var p observerParent
@@ -112,7 +111,11 @@ func newBench(t testing.TB, s setup) *bench {
 	guard := check.Value(k.loadGuardPair(1, g.record(0)))(t)
 	observer := check.Value(k.loadObserverPair(testSegment))(t)
 	t.Cleanup(func() { guard.Close(); observer.Close() })
-	return &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
+	b := &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
+	for _, addr := range addrs {
+		b.bind(addr, 1)
+	}
+	return b
 }
 
 // bind installs a lease of token heldToken for a pod of this node.
@@ -179,8 +182,7 @@ func (b *bench) state(addr netip.Addr) State {
 
 func (b *bench) fenced(addr netip.Addr) bool {
 	b.t.Helper()
-	fenced := check.Value(b.Fenced(key(addr)))(b.t)
-	return fenced
+	return check.Value(b.Fenced(key(addr)))(b.t)
 }
 
 // eventLog collects events as they come.
@@ -232,13 +234,6 @@ func (l *eventLog) next() Event {
 			l.t.Fatal("no event in a minute")
 		}
 	}
-}
-
-// marshal is a value as the kernel lays it out.
-func marshal(t testing.TB, value any) []byte {
-	t.Helper()
-	b := check.Value(binary.Append(nil, binary.NativeEndian, value))(t)
-	return b
 }
 
 // skb is struct __sk_buff, as far as a test run sets or reads it; the kernel wants room for all of it.

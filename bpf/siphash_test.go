@@ -20,8 +20,7 @@ const sipMessage = 40
 // sipHash runs the C code of siphash.h in the kernel.
 func sipHash(t *testing.T) func(key [16]byte, message [sipMessage]byte) uint64 {
 	t.Helper()
-	coll, err := ebpf.LoadCollection("testdata/siphash.o")
-	check.OK(t, err)
+	coll := check.Value(ebpf.LoadCollection("testdata/siphash.o"))(t)
 	t.Cleanup(coll.Close)
 	return func(key [16]byte, message [sipMessage]byte) uint64 {
 		frame := append(make([]byte, 14), key[:]...)

@@ -34,9 +34,7 @@ func guarded(mode SourceMode) Sources {
 
 func newGuardedBench(t testing.TB, s Sources) *bench {
 	t.Helper()
-	b := newBench(t, setup{sources: s})
-	b.bind(addr4, 1)
-	b.bind(addr6, 1)
+	b := newBench(t, setup{sources: s}, addr4, addr6)
 	b.bind(other4, 2)
 	b.bind(other6, 2)
 	return b
@@ -397,8 +395,7 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 
 func (b *bench) allOffences() map[Offence]uint64 {
 	b.t.Helper()
-	all := check.Value(b.Offences())(b.t)
-	return all
+	return check.Value(b.Offences())(b.t)
 }
 
 func (b *bench) offences(o Offence) uint64 { b.t.Helper(); return b.allOffences()[o] }

@@ -7,6 +7,7 @@ package bpf
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -367,30 +368,20 @@ func sendByHop(hop, to netip.Addr) error {
 // until waits for one of the offences.
 func (r *wireRig) until(wanted ...Offence) {
 	r.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	check.Becomes(r.t, time.Minute, fmt.Sprintf("one of %v", wanted), func() bool {
 		all := check.Value(r.Offences())(r.t)
-		if slices.ContainsFunc(wanted, func(o Offence) bool { return all[o] > 0 }) {
-			return
-		}
-	}
-	r.t.Fatalf("none of %v was counted", wanted)
+		return slices.ContainsFunc(wanted, func(o Offence) bool { return all[o] > 0 })
+	})
 }
 
 func (ns *netns) down(name string) {
 	ns.t.Helper()
-	ns.do(func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetDown(l)
-	})
+	check.OK(ns.t, ns.SetUp(name, false))
 }
 
 func (ns *netns) move(name string, to *netns) {
 	ns.t.Helper()
-	f, err := os.Open(to.path)
-	check.OK(ns.t, err)
+	f := check.Value(os.Open(to.path))(ns.t)
 	defer f.Close()
 	ns.do(func() error {
 		l, err := netlink.LinkByName(name)

@@ -225,8 +225,7 @@ func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 
 func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {
 	r := stagedRig(t, Options{})
-	swept, err := r.SweepGuards()
-	check.OK(t, err)
+	swept := check.Value(r.SweepGuards())(t)
 	equal(t, "swept", len(swept), 0)
 	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
 	check.Is(t, r.StageGuard(elsewhere), ErrPinned, "got")

@@ -232,6 +232,5 @@ func (b *bench) after(where Where, first asm.Instructions) uint32 {
 	})})
 	check.OK(b.t, err)
 	defer program.Close()
-	verdict := check.Value(program.Run(&ebpf.RunOptions{Data: udpFrom(addr4), DataOut: make([]byte, 256)}))(b.t)
-	return verdict
+	return check.Value(program.Run(&ebpf.RunOptions{Data: udpFrom(addr4), DataOut: make([]byte, 256)}))(b.t)
 }

@@ -101,9 +101,7 @@ func (r *rig) answers(s *socket) bool {
 		s.send(eth(r.pod.mac("eth0"), asker, etherARP, arp(asker, far4, addr4)))
 		s.send(eth(r.sibling.mac("eth0"), asker, etherARP, arp(asker, far4, other4)))
 		frames, ok := s.until(arpFrom(other4))
-		if !ok {
-			r.t.Fatal("the sibling did not answer")
-		}
+		check.Must(r.t, ok, "the sibling did not answer")
 		if contains(frames, arpFrom(addr4)) {
 			return true
 		}

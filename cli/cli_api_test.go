@@ -73,14 +73,10 @@ func (w world) run(stdin string, args ...string) (string, error) {
 func (w world) says(args string, parts ...string) {
 	w.Helper()
 	out, err := w.run("", strings.Fields(args)...)
-	if err != nil {
-		w.Errorf("%s: %v\n%s", args, err, out)
-	}
+	check.That(w, err == nil, "%s: %v\n%s", args, err, out)
 	w.Logf("$ kubectl fenceline %s\n%s", args, out)
 	for _, part := range parts {
-		if !strings.Contains(out, part) {
-			w.Errorf("%s does not say %q:\n%s", args, part, out)
-		}
+		check.That(w, strings.Contains(out, part), "%s does not say %q:\n%s", args, part, out)
 	}
 }
 
@@ -163,9 +159,7 @@ func TestCommands(t *testing.T) {
 	w.says("version", "Client:", "API server:")
 
 	out, err := w.run(deployment, "why", "-f", "-", "--node", "n2")
-	if err != nil || !strings.Contains(out, "there is no pool nowhere") {
-		t.Errorf("%v\n%s", err, out)
-	}
+	check.That(t, err == nil && strings.Contains(out, "there is no pool nowhere"), "%v\n%s", err, out)
 
 	if out, err := w.run("", "free", "10.0.0.2"); err == nil || !strings.Contains(err.Error(), "10.0.0.2 is Bound, held by pod default/web-0") {
 		t.Errorf("%v\n%s", err, out)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,9 +36,7 @@ func TestABarShowsWhateverIsNotZero(t *testing.T) {
 		{poolLine{Total: 65534, Bound: 65533, Quarantined: 1}, "███████████████████████▒"},
 		{poolLine{}, "························"},
 	} {
-		if got := bar(c.pool, longestBar); got != c.want {
-			t.Errorf("%+v: %q, want %q", c.pool, got, c.want)
-		}
+		check.Equal(t, bar(c.pool, longestBar), c.want, "%+v:", c.pool)
 	}
 }
 
@@ -61,9 +58,8 @@ func TestAnswersFitIntoATerminal(t *testing.T) {
 		s.Out = &out
 		s.writeState(paper{&out, width}, st, now)
 		for line := range strings.Lines(out.String()) {
-			if n := length(line) - 1; width > 0 && n > width {
-				t.Errorf("%d columns on a terminal of %d: %s", n, width, line)
-			}
+			n := length(line) - 1
+			check.That(t, width <= 0 || n <= width, "%d columns on a terminal of %d: %s", n, width, line)
 		}
 		if said := strings.Join(strings.Fields(out.String()), " "); strings.Count(said, long) != 3 {
 			t.Errorf("a sentence is cut at %d columns:\n%s", width, &out)
@@ -84,9 +80,7 @@ func TestWhereAControllerServesThePage(t *testing.T) {
 		{"--metrics-bind-address=:9478", "", "", true},
 	} {
 		scheme, port, err := pageOf([]string{"--leader-elect", c.arg})
-		if scheme != c.scheme || port != c.port || (err != nil) != c.isOff {
-			t.Errorf("%s: %s %s %v", c.arg, scheme, port, err)
-		}
+		check.That(t, scheme == c.scheme && port == c.port && (err != nil) == c.isOff, "%s: %s %s %v", c.arg, scheme, port, err)
 	}
 }
 
@@ -104,18 +98,12 @@ func drawn(t *testing.T, subnet string, leased ...string) string {
 
 func TestAMapFoldsRowsWithoutALease(t *testing.T) {
 	got := drawn(t, "10.1.0.0/16", "10.1.7.1", "10.1.255.254")
-	for _, line := range []string{"… 55 rows without a lease", "10.1.7.0  .B......", "10.1.255.224  ........ ........ ........ ......B", "Free 65532   B Bound 2"} {
-		if !strings.Contains(got, line) {
-			t.Errorf("no %q in\n%s", line, got)
-		}
-	}
+	check.Says(t, got, "… 55 rows without a lease", "10.1.7.0  .B......", "10.1.255.224  ........ ........ ........ ......B", "Free 65532   B Bound 2")
 }
 
 func TestAMapOfALargeIPv6PoolHasTheRowsWithLeases(t *testing.T) {
 	got := drawn(t, "2001:db8::/64", "2001:db8::ffff:7")
-	if !strings.Contains(got, "2001:db8::ffff:0  .......B") || strings.Count(got, "\n") > 6 {
-		t.Errorf("got\n%s", got)
-	}
+	check.That(t, strings.Contains(got, "2001:db8::ffff:0  .......B") && strings.Count(got, "\n") <= 6, "got\n%s", got)
 }
 
 func TestAuditLinesAreReadFromALog(t *testing.T) {
@@ -150,9 +138,7 @@ func TestALogThatDoesNotComeIsNamed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*cluster.AnswerLimit)
 	defer cancel()
 	check.Value(auditOf(ctx, c, story{Address: "10.0.0.7"}))(t)
-	if got := c.Silent(); !slices.Equal(got, []string{"log of agent n3"}) {
-		t.Errorf("silent: %q", got)
-	}
+	check.List(t, c.Silent(), []string{"log of agent n3"}, "silent:")
 	check.OK(t, ctx.Err())
 }
 
@@ -173,21 +159,15 @@ func TestAFaultOfANodeLastsUntilItsEndIsReported(t *testing.T) {
 		eventOn("Node", "n3", "ForwardingOff", "Warning", now.Add(-2*time.Hour)),
 		eventOn("Pod", "n4", "AddressRefused", "Warning", now),
 	}, now)
-	if len(got) != 1 || got[0].Object != "node n2" {
-		t.Errorf("got %+v", got)
-	}
+	check.That(t, len(got) == 1 && got[0].Object == "node n2", "got %+v", got)
 }
 
 func TestOnlyPendingPodsWait(t *testing.T) {
 	now := time.Now()
 	events := []eventsv1.Event{eventOn("Pod", "web-0", "AddressAwaited", "Warning", now.Add(-time.Minute)), eventOn("Pod", "web-0", "AddressRefused", "Warning", now)}
-	if got := podTroubles(events, nil); len(got) != 0 {
-		t.Errorf("a pod that runs waits: %+v", got)
-	}
+	check.None(t, podTroubles(events, nil), "a pod that runs waits:")
 	got := podTroubles(events, []podview.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}}})
-	if len(got) != 1 || got[0].What != "AddressRefused" {
-		t.Errorf("got %+v", got)
-	}
+	check.That(t, len(got) == 1 && got[0].What == "AddressRefused", "got %+v", got)
 }
 
 func TestPoolsOfANetworkConfiguration(t *testing.T) {
@@ -202,9 +182,7 @@ func TestPoolsOfANetworkConfiguration(t *testing.T) {
 		{"no JSON", false, 0},
 	} {
 		pools, serves := configPools(c.config)
-		if serves != c.serves || len(pools.V4) != c.pools {
-			t.Errorf("%s: %v %+v", c.config, serves, pools)
-		}
+		check.That(t, serves == c.serves && len(pools.V4) == c.pools, "%s: %v %+v", c.config, serves, pools)
 	}
 }
 

@@ -81,9 +81,7 @@ func TestACallEndsWhenNobodyReadsItsResult(t *testing.T) {
 	defer w.Close()
 	ctx := whileRead(t.Context(), w)
 	// What has been written and not been read yet is no reason.
-	if _, err := w.WriteString("x"); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(w.WriteString("x"))(t)
 	select {
 	case <-ctx.Done():
 		t.Fatal("the call ended while its reader was there")

@@ -119,9 +119,8 @@ func TestSTATUSWithoutItsMemory(t *testing.T) {
 	file := string(standingOf(s.socket()))
 	check.OK(t, os.MkdirAll(filepath.Join(file, "x"), 0o700))
 	serving := listenUntil(t, s.node, answers{})
-	if err := s.call(t); err != nil || !strings.Contains(s.said, file) {
-		t.Errorf("%v, and it says %q", err, s.said)
-	}
+	err := s.call(t)
+	check.That(t, err == nil && strings.Contains(s.said, file), "%v, and it says %q", err, s.said)
 	serving()
 	wantCNI(t, s.call(t), 50)
 	check.OK(t, os.RemoveAll(file))

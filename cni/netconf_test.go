@@ -198,9 +198,7 @@ func wantCode(t *testing.T, err error, code uint, says ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*agentapi.Error](err)
 	check.Must(t, ok && e.Code == code, "got %T %v, want code %d", err, err, code)
-	for _, words := range says {
-		check.That(t, strings.Contains(e.Error(), words), "%q does not say %q", e, words)
-	}
+	check.Says(t, e, says...)
 }
 
 // TestMain lets the tests of this package put socket and spool anywhere.

@@ -161,9 +161,7 @@ func TestARoutingThatIsWrongNeverReachesTheAgent(t *testing.T) {
 			sent := agent.request(agentapi.PathAdd)
 			check.That(t, sent == nil, "the agent was asked: %s", sent)
 			// What an ADD refuses was made by an older configuration, and must go.
-			if _, err := run("DEL", args(stdin)); err != nil {
-				t.Errorf("DEL: %v", err)
-			}
+			check.Is(t, check.Err(run("DEL", args(stdin))), nil, "DEL:")
 		})
 	}
 }
@@ -173,8 +171,7 @@ func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
 	files, err := filepath.Glob("../test/records/testdata/*.conflist")
 	check.Must(t, err == nil && len(files) != 0, "%d files, %v", len(files), err)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		check.OK(t, err)
+		text := check.Value(os.ReadFile(file))(t)
 		var list struct{ Plugins []json.RawMessage }
 		if err := json.Unmarshal(text, &list); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -192,9 +189,7 @@ func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
 			if !conf.chained() {
 				continue
 			}
-			if _, err := conf.routingConf.decode(); err != nil {
-				t.Errorf("%s: plugin %d: %v", file, i, err)
-			}
+			check.Is(t, check.Err(conf.routingConf.decode()), nil, "%s: plugin %d:", file, i)
 		}
 	}
 }
@@ -227,12 +222,9 @@ func FuzzRouting(f *testing.F) {
 			return
 		}
 		for _, cidr := range routing.HostLinkCIDRs {
-			if cidr != cidr.Masked() || cidr.Bits() == 0 || cidr.Addr().Is4In6() || cidr.Addr() == (netip.Addr{}) {
-				t.Errorf("destination %s", cidr)
-			}
+			check.That(t, cidr == cidr.Masked() && cidr.Bits() != 0 && !cidr.Addr().Is4In6() && cidr.Addr() != (netip.Addr{}), "destination %s", cidr)
 		}
-		sent, err := json.Marshal(routing)
-		check.OK(t, err)
+		sent := check.Value(json.Marshal(routing))(t)
 		var got agentapi.Routing
 		if err := json.Unmarshal(sent, &got); err != nil || !reflect.DeepEqual(got, routing) {
 			t.Errorf("%s is read as %+v, %v", sent, got, err)

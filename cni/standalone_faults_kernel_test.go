@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -193,8 +192,7 @@ func TestAFullDiskLeavesNothingHalfWritten(t *testing.T) {
 				return
 			}
 			wantPrinted(t, out, err, agentapi.CodeIOFailure, "no space left on device")
-			files := addressFiles(t, dir)
-			check.That(t, len(files) == 0, "left %v", files)
+			check.None(t, addressFiles(t, dir), "left")
 		})
 	}
 }
@@ -245,15 +243,11 @@ func TestDHCPClientsAndContainersShareARange(t *testing.T) {
 		t.Cleanup(func() {
 			check.Is(t, release(), nil, "got")
 		})
-		if addr != netip.MustParseAddr(want) || has != wins {
-			t.Errorf("%s was offered %s and has it: %t; want %s, %t", role, addr, has, want, wins)
-		}
+		check.That(t, addr == netip.MustParseAddr(want) && has == wins, "%s was offered %s and has it: %t; want %s, %t", role, addr, has, want, wins)
 	}
 	client("client1", "192.0.2.10", true)
 	h := l.host(t, "host")
-	if got := h.mustAdd(t, h.macvlanConf(t, small), container("one", namespace(t, "one"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
-		t.Errorf("the container got %v", got)
-	}
+	check.List(t, h.mustAdd(t, h.macvlanConf(t, small), container("one", namespace(t, "one"))), []string{"192.0.2.11/24"}, "the container got")
 	client("client2", "192.0.2.11", false)
 }
 

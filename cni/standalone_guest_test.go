@@ -53,9 +53,8 @@ func TestGuestASiblingOnTheSameMasterIsMet(t *testing.T) {
 	h.mustAdd(t, h.list(t, onIPVLAN, pluginType, small), container("one", namespace(t, "one")))
 	other := *h
 	other.data = t.TempDir() // another network with the same range
-	if got := other.mustAdd(t, other.list(t, onIPVLAN, pluginType, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
-		t.Errorf("got %v", got)
-	}
+	got := other.mustAdd(t, other.list(t, onIPVLAN, pluginType, small), container("two", namespace(t, "two")))
+	check.That(t, slices.Equal(got, []string{"192.0.2.11/24"}), "got %v", got)
 }
 
 // The foreign host is met only in its own VLAN.
@@ -68,9 +67,8 @@ func TestGuestAForeignHostIsPassedOverInItsVLAN(t *testing.T) {
 	foreign.mustAdd(t, foreign.list(t, inVLAN5, hostLocal, dual), container("foreign", theirs))
 	h := l.host(t, "host")
 	one := namespace(t, "one")
-	if got := h.mustAdd(t, h.list(t, inVLAN5, pluginType, dual), container("one", one)); !slices.Equal(got, []string{"192.0.2.11/24", "2001:db8::11/64"}) {
-		t.Errorf("in the VLAN of the foreign host the container got %v", got)
-	}
+	got := h.mustAdd(t, h.list(t, inVLAN5, pluginType, dual), container("one", one))
+	check.That(t, slices.Equal(got, []string{"192.0.2.11/24", "2001:db8::11/64"}), "in the VLAN of the foreign host the container got %v", got)
 	reach(t, theirs, one, "192.0.2.11", "2001:db8::11")
 	other := *h
 	other.data = t.TempDir()

@@ -105,8 +105,7 @@ func (h *loneHost) add(ctx context.Context, list *libcni.NetworkConfigList, rt *
 
 func (h *loneHost) mustAdd(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) []string {
 	t.Helper()
-	addrs := check.Value(h.add(t.Context(), list, rt))(t)
-	return addrs
+	return check.Value(h.add(t.Context(), list, rt))(t)
 }
 
 func (h *loneHost) mustDel(t *testing.T, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) {
@@ -149,9 +148,8 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 			list := h.list(t, row.plugin, pluginType, dual)
 			first := container("one", namespace(t, "one"))
 			check.List(t, h.mustAdd(t, list, first), []string{"192.0.2.11/24", "2001:db8::11/64"}, "the first container got")
-			if got := h.mustAdd(t, list, container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.13/24", "2001:db8::12/64"}) {
-				t.Errorf("the second container got %v", got)
-			}
+			got := h.mustAdd(t, list, container("two", namespace(t, "two")))
+			check.That(t, slices.Equal(got, []string{"192.0.2.13/24", "2001:db8::12/64"}), "the second container got %v", got)
 			check.List(t, h.held(t), []string{"192.0.2.11", "192.0.2.13", "2001:db8::11", "2001:db8::12"}, "data files of")
 			memory := check.Value(os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName)))(t)
 			for _, want := range []string{"192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String()} {
@@ -254,8 +252,7 @@ func (h *loneHost) child(t *testing.T, ns *network.Namespace, link netlink.Link)
 	link.Attrs().Name, link.Attrs().ParentIndex = "child0", p0
 	check.OK(t, h.net.Links().LinkAdd(link))
 	check.OK(t, h.net.Do(func() error { return moveInto(link, ns, "eth0") }))
-	made := check.Value(ns.Links().LinkByName("eth0"))(t)
-	return made
+	return check.Value(ns.Links().LinkByName("eth0"))(t)
 }
 
 // localRoutes returns the addresses for which the kernel of a namespace answers on a link.
@@ -326,8 +323,7 @@ func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
 			wantPrinted(t, out, err, agentapi.CodeExhausted, "other hosts use 192.0.2.40")
 			after := check.Value(one.Links().LinkByName("eth0"))(t)
 			check.Equal(t, after.Attrs().RawFlags&unix.IFF_UP != 0, state.up, "the interface is up:")
-			got := localRoutes(t, one, link)
-			check.That(t, len(got) == 0, "the kernel answers for %v", got)
+			check.None(t, localRoutes(t, one, link), "the kernel answers for")
 		})
 	}
 }

@@ -74,8 +74,7 @@ func TestAHostOfManyAddressesStopsTheSearch(t *testing.T) {
 	r := newProbeRig(t, 10, 40)
 	_, out, err := r.add(t, "a", small)
 	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "host "+r.foreign+" has answered for 10 addresses")
-	files := addressFiles(t, r.dir)
-	check.That(t, len(files) == 0, "left %v", files)
+	check.None(t, addressFiles(t, r.dir), "left")
 	memory := filesOf(t, r.dir+"/net")["conflicts.json"]
 	if n := strings.Count(memory, r.foreign); n != foreignhost.MaxConflicts || strings.Count(memory, "passedOver") != n-foreignhost.ManyAddresses {
 		t.Errorf("%d answers are remembered: %s", n, memory)
@@ -86,8 +85,7 @@ func TestARequestedAddressThatAHostUsesIsRefused(t *testing.T) {
 	r := newProbeRig(t, 20, 20)
 	out, err := callPlugin(t, r.l.bin, pluginType, referenceCall{verb: "ADD", args: "IP=192.0.2.20", netns: r.pod.Path()}, loneConf(r.dir, small))
 	wantPrinted(t, out, err, agentapi.CodeAddressRefused, "host "+r.foreign+" uses it")
-	files := addressFiles(t, r.dir)
-	check.That(t, len(files) == 0, "left %v", files)
+	check.None(t, addressFiles(t, r.dir), "left")
 }
 
 // An address that came free is given although it is remembered, when no other one is free.
@@ -110,6 +108,5 @@ func TestWithoutCarrierNothingIsProven(t *testing.T) {
 	check.OK(t, r.l.Switch.SetUp(network.Port("pod"), false))
 	_, out, err := r.add(t, "a", small)
 	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "no carrier")
-	files := addressFiles(t, r.dir)
-	check.That(t, len(files) == 0, "left %v", files)
+	check.None(t, addressFiles(t, r.dir), "left")
 }

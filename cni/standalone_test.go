@@ -40,8 +40,7 @@ func TestACallWithRangesAndWithoutAPodStandsAlone(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			conf, err := parseNetConf(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","type":"macvlan",%s"ipam":{"type":"fenceline","socket":%q,%s}}`, row.top, row.socket, row.ipam))
 			check.OK(t, err)
-			env, err := parseEnvironment(row.args)
-			check.OK(t, err)
+			env := check.Value(parseEnvironment(row.args))(t)
 			c := &call{args: &skel.CmdArgs{ContainerID: row.container}, conf: conf, env: env}
 			check.Equal(t, c.standsAlone(row.verb), row.want, "got")
 		})

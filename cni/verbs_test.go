@@ -30,8 +30,7 @@ type node struct{ dir string }
 func newNode(t testing.TB) node {
 	t.Helper()
 	// t.TempDir makes paths longer than the 108 bytes of a unix socket's address.
-	dir, err := os.MkdirTemp("", "flt")
-	check.OK(t, err)
+	dir := check.Value(os.MkdirTemp("", "flt"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return node{dir}
 }
@@ -72,8 +71,7 @@ func run(verb string, a *skel.CmdArgs) (string, error) {
 func TestADelegatedADDPrintsTheAgentsAddresses(t *testing.T) {
 	n := newNode(t)
 	agent := listen(t, n, answers{add: dualStack()})
-	out, err := run("ADD", args(n.conf("macvlan", "1.1.0", `"runtimeConfig":{"ips":["192.0.2.7"]},`)))
-	check.OK(t, err)
+	out := check.Value(run("ADD", args(n.conf("macvlan", "1.1.0", `"runtimeConfig":{"ips":["192.0.2.7"]},`))))(t)
 	wantJSON(t, []byte(out), `{"cniVersion":"1.1.0",
 		"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1"},{"address":"2001:db8::7/64"}],
 		"routes":[{"dst":"0.0.0.0/0","gw":"192.0.2.1"},{"dst":"2001:db8:1::/48"}]}`)
@@ -85,8 +83,7 @@ func TestADelegatedADDPrintsTheAgentsAddresses(t *testing.T) {
 func TestAChainedADDPassesPrevResultOn(t *testing.T) {
 	n := newNode(t)
 	agent := listen(t, n, answers{add: &agentapi.AddResponse{}})
-	out, err := run("ADD", args(n.conf("fenceline", "1.1.0", prevResult)))
-	check.OK(t, err)
+	out := check.Value(run("ADD", args(n.conf("fenceline", "1.1.0", prevResult))))(t)
 	wantJSON(t, []byte(out), `{"cniVersion":"1.1.0",
 		"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"}],
 		"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1","interface":0}],

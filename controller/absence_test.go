@@ -68,9 +68,7 @@ func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
 	w.runController(server.Admin(), policy(), clock.RealClock{})
 	for i, name := range []string{"10.70.0.2", "10.70.0.3"} {
 		lease := w.waitQuarantined(name, v1alpha1.ReasonNodeGone)
-		if !slices.Contains(young, lease.Spec.NodeName) {
-			t.Errorf("lease %s: %s verifies, want one of %v", name, lease.Spec.NodeName, young)
-		}
+		check.That(t, slices.Contains(young, lease.Spec.NodeName), "lease %s: %s verifies, want one of %v", name, lease.Spec.NodeName, young)
 		if h := lease.Spec.Holder; h == nil || h.Pod != pods[i].Name || h.OwnerName != "db" {
 			t.Errorf("lease %s: the next %s would not find its address: %+v", name, pods[i].Name, h)
 		}

@@ -148,9 +148,7 @@ func (w world) reasonsAreTold(log *auditLog) {
 				_, ok := line[field]
 				check.That(w, ok, "an audit line of %s lacks %s: %v", word, field, line)
 			}
-			if line["address"] == "" || line["pool"] == "" || line["node"] == "" {
-				w.Errorf("an audit line of %s says nothing: %v", word, line)
-			}
+			check.That(w, line["address"] != "" && line["pool"] != "" && line["node"] != "", "an audit line of %s says nothing: %v", word, line)
 		}
 	}
 }

@@ -133,9 +133,7 @@ func (w world) quarantined() int {
 // chartRights installs the controller's account as the chart does, and returns its access.
 func (w world) chartRights(server *controlplane.Server) *rest.Config {
 	w.Helper()
-	config, err := server.ControllerRights(w.ctx, system)
-	check.OK(w, err)
-	return config
+	return check.Value(server.ControllerRights(w.ctx, system))(w)
 }
 
 // kubeconfig writes an access into a file.

@@ -52,9 +52,7 @@ func TestHeapOfManyLeases(t *testing.T) {
 	t.Logf("heap with %d leases and their pods: %.1f MB, with %d: %.1f MB", few, before/1e6, many, after/1e6)
 	figure.Report(t, "a lease with its pod in the controller", each, "bytes", figure.AtMost(heapGoal))
 	// Few leases share the buckets of an index (controller/cache), so a small benchmark is near the limit.
-	if !testing.Short() && each > heapGoal {
-		t.Errorf("one lease with its pod takes %.0f bytes, want at most %d", each, heapGoal)
-	}
+	check.That(t, testing.Short() || each <= heapGoal, "one lease with its pod takes %.0f bytes, want at most %d", each, heapGoal)
 }
 
 // heapWith runs a controller until it has looked at n leases, and returns its heap in bytes.

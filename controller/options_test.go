@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"log/slog"
 	"reflect"
@@ -44,12 +43,8 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("default subnets %v and %v (%v)", o.defaultSubnets4, o.defaultSubnets6, err)
 	}
 	o, err = parse([]string{"--ui-address=127.0.0.1:9478", "--ui-cert-dir=/certs"})
-	if err != nil || o.uiAddress != "127.0.0.1:9478" || o.uiCertDir != "/certs" {
-		t.Errorf("page %q with %q (%v)", o.uiAddress, o.uiCertDir, err)
-	}
-	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("-h: %v", err)
-	}
+	check.That(t, err == nil && o.uiAddress == "127.0.0.1:9478" && o.uiCertDir == "/certs", "page %q with %q (%v)", o.uiAddress, o.uiCertDir, err)
+	check.Is(t, check.Err(parse([]string{"-h"})), flag.ErrHelp, "-h:")
 }
 
 func TestCommandLineOfTheUninstallation(t *testing.T) {

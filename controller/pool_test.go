@@ -22,6 +22,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // waitStatus waits until the pool's status is right.
@@ -94,9 +95,7 @@ func published(w world) {
 	w.waitMetric("fenceline_pool_addresses pool=published", func(v float64) bool { return v == 254 })
 
 	deleted := time.Now()
-	if err := w.client.Delete(w.ctx, freed); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, freed))
 	w.waitStatus("published", "one lease, the other address cools down", func(s v1alpha1.IPPoolStatus) bool {
 		return s.Used == 1 && slices.Equal(marks(s.InUse), []uint64{2, 9})
 	})
@@ -105,9 +104,8 @@ func published(w world) {
 	w.waitStatus("published", "the other address has cooled down", func(s v1alpha1.IPPoolStatus) bool {
 		return s.Used == 1 && slices.Equal(marks(s.InUse), []uint64{2})
 	})
-	if waited := time.Since(deleted); waited < lasts {
-		w.Errorf("cooled down after %s, the pool's cooldown is %s", waited, lasts)
-	}
+	waited := time.Since(deleted)
+	check.That(w, waited >= lasts, "cooled down after %s, the pool's cooldown is %s", waited, lasts)
 }
 
 func invalidPool(w world) {
@@ -238,9 +236,8 @@ func TestFailOverOfPools(t *testing.T) {
 		}
 		return nil
 	})
-	if l := w.lease(stays.Name); l == nil || l.UID != stays.UID || l.Spec.State != v1alpha1.StateBound {
-		t.Errorf("the lease outside is %+v", l)
-	}
+	l := w.lease(stays.Name)
+	check.That(t, l != nil && l.UID == stays.UID && l.Spec.State == v1alpha1.StateBound, "the lease outside is %+v", l)
 	p.endSuccessor()
 }
 

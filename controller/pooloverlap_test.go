@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // sharedByPools: agents that have seen neither condition allocate from both at once.
@@ -97,17 +98,11 @@ func extended(w world) {
 func (w world) ownsNow(pool *v1alpha1.IPPool, want uint64) {
 	w.Helper()
 	var pools v1alpha1.IPPoolList
-	if err := w.client.List(w.ctx, &pools); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.List(w.ctx, &pools))
 	i := slices.IndexFunc(pools.Items, func(p v1alpha1.IPPool) bool { return p.Name == pool.Name })
-	all, err := poolset.Addresses(&pools.Items[i])
-	if err != nil {
-		w.Fatal(err)
-	}
-	if got := poolset.Own(&pools.Items[i], all, pools.Items); got.Len() != want {
-		w.Errorf("an agent hands out %d addresses of pool %s (%v), want %d", got.Len(), pool.Name, got.Entries(), want)
-	}
+	all := check.Value(poolset.Addresses(&pools.Items[i]))(w)
+	got := poolset.Own(&pools.Items[i], all, pools.Items)
+	check.That(w, got.Len() == want, "an agent hands out %d addresses of pool %s (%v), want %d", got.Len(), pool.Name, got.Entries(), want)
 }
 
 // together runs n functions at the same time.

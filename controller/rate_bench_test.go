@@ -52,8 +52,7 @@ func TestReclaimRate(t *testing.T) {
 		raw[i] = w.bound("leaked", fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), gone(i))
 	})
 	config := w.tokenOf(server, "controller")
-	own, err := client.New(config, client.Options{Scheme: w.client.Scheme()})
-	check.OK(t, err)
+	own := check.Value(client.New(config, client.Options{Scheme: w.client.Scheme()}))(t)
 	put := func(i int, message string) {
 		raw[i].Spec.Message = message
 		if err := own.Update(w.ctx, raw[i]); err != nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -83,35 +84,25 @@ func TestController(t *testing.T) {
 func terminating(w world) {
 	w.pool("terminating", "10.1.0.0/24")
 	pod := w.runningPod("terminating-0", "n1")
-	token, err := strconv.ParseInt(w.bound("terminating", "10.1.0.2", pod).ResourceVersion, 10, 64)
-	if err != nil {
-		w.Fatal(err)
-	}
+	token := check.Value(strconv.ParseInt(w.bound("terminating", "10.1.0.2", pod).ResourceVersion, 10, 64))(w)
 	w.deletePod(pod)
-	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
 	due := pod.DeletionTimestamp.Add(extraGrace)
 
 	lease := w.waitQuarantined("10.1.0.2", v1alpha1.ReasonPodTerminating)
 	if now := time.Now(); now.Before(due) {
 		w.Errorf("taken %s too early", due.Sub(now))
 	}
-	if lease.Spec.NodeName != "n1" {
-		w.Errorf("%s verifies, want n1, the holder's own node", lease.Spec.NodeName)
-	}
+	check.That(w, lease.Spec.NodeName == "n1", "%s verifies, want n1, the holder's own node", lease.Spec.NodeName)
 	want := v1alpha1.PreviousHolder{
 		Node: "n1", Session: "node/boot", PodUID: string(pod.UID), MAC: "02:00:00:00:00:0a", Token: token, Guarded: true,
 		Reason: v1alpha1.ReasonPodTerminating,
 	}
 	got := *lease.Spec.Previous
 	got.Since = metav1.Time{}
-	if got != want {
-		w.Errorf("previous holder %+v, want %+v", got, want)
-	}
-	if h := lease.Spec.Holder; h == nil || h.Pod != pod.Name {
-		w.Errorf("the holder's identity was lost: %+v", h)
-	}
+	check.Equal(w, got, want, "previous holder")
+	h := lease.Spec.Holder
+	check.That(w, h != nil && h.Pod == pod.Name, "the holder's identity was lost: %+v", h)
 	w.waitEvent(pod.Namespace, "AddressReclaimed", pod.Name, "10.1.0.2", string(pod.UID), "PodTerminating", "n1 verifies")
 	w.waitMetric("fenceline_reclaims_total reason=PodTerminating", func(v float64) bool { return v >= 1 })
 	w.waitMetric("fenceline_quarantined_addresses pool=terminating reason=PodTerminating", func(v float64) bool { return v == 1 })
@@ -126,9 +117,8 @@ func forceDeleted(w world) {
 	w.deletePod(pod, client.GracePeriodSeconds(0))
 
 	w.waitQuarantined("10.2.0.2", v1alpha1.ReasonPodDeleted)
-	if waited := time.Since(deleted); waited < extraGrace {
-		w.Errorf("taken after %s: the agent's DEL has %s", waited, extraGrace)
-	}
+	waited := time.Since(deleted)
+	check.That(w, waited >= extraGrace, "taken after %s: the agent's DEL has %s", waited, extraGrace)
 }
 
 func replaced(w world) {
@@ -139,9 +129,7 @@ func replaced(w world) {
 	w.runningPod("replaced-0", "n2")
 
 	lease := w.waitQuarantined("10.3.0.2", v1alpha1.ReasonPodReplaced)
-	if lease.Spec.Previous.PodUID != string(pod.UID) {
-		w.Errorf("taken from %s, want %s", lease.Spec.Previous.PodUID, pod.UID)
-	}
+	check.That(w, lease.Spec.Previous.PodUID == string(pod.UID), "taken from %s, want %s", lease.Spec.Previous.PodUID, pod.UID)
 }
 
 func finished(w world) {
@@ -165,15 +153,11 @@ func nodeGone(w world) {
 	w.waitBound("nodegone", 2)
 
 	// What a cloud's controller and the pod garbage collector do.
-	if err := w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaving"}}); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaving"}}))
 	w.deletePod(pod, client.GracePeriodSeconds(0))
 
 	lease := w.waitQuarantined("10.5.0.2", v1alpha1.ReasonNodeGone)
-	if lease.Spec.NodeName != "n2" {
-		w.Errorf("%s verifies, want n2, which has a lease of the pool", lease.Spec.NodeName)
-	}
+	check.That(w, lease.Spec.NodeName == "n2", "%s verifies, want n2, which has a lease of the pool", lease.Spec.NodeName)
 }
 
 // deletedFirst is rule R12: a pod that Kubernetes believes Running, on a node
@@ -192,9 +176,7 @@ func deletedFirst(w world) {
 	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); !apierrors.IsNotFound(err) {
 		w.Errorf("the address was taken from a pod that Kubernetes believes %s (%v)", pod.Status.Phase, err)
 	}
-	if lease.Spec.NodeName == "off" {
-		w.Error("a node that is off verifies")
-	}
+	check.That(w, lease.Spec.NodeName != "off", "a node that is off verifies")
 	w.waitEvent("default", "DeletedForReclaim", pod.Name, "10.6.0.2", "OutOfService")
 }
 
@@ -205,9 +187,7 @@ func scaledIn(w world) {
 	w.retained("scaled", "10.10.0.3", "scaled", 1)
 	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](1) })
 	w.waitGone("10.10.0.3")
-	if w.lease("10.10.0.2") == nil {
-		w.Error("the address of an ordinal that is wanted was freed")
-	}
+	check.That(w, w.lease("10.10.0.2") != nil, "the address of an ordinal that is wanted was freed")
 }
 
 func statefulSetGone(w world) {
@@ -215,22 +195,17 @@ func statefulSetGone(w world) {
 	set := w.statefulSet("gone", 1)
 	w.retained("gone", "10.11.0.2", "gone", 0)
 	w.retained("gone", "10.11.0.3", "gone", 0, forever)
-	if err := w.client.Delete(w.ctx, set); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Delete(w.ctx, set))
 	w.waitGone("10.11.0.2")
-	if w.lease("10.11.0.3") == nil {
-		w.Error("an address retained for ever was freed")
-	}
+	check.That(w, w.lease("10.11.0.3") != nil, "an address retained for ever was freed")
 }
 
 func withoutPool(w world) {
 	lease := w.bound("nowhere", "10.12.0.2", w.runningPod("nowhere-0", "n1"))
 	w.waitMessage(lease.Name, v1alpha1.ReasonPoolGone, "pool nowhere does not exist")
 	w.waitEvent("default", "PoolGone", lease.Name, "ends with its holder")
-	if l := w.lease(lease.Name); l.Spec.State != v1alpha1.StateBound {
-		w.Errorf("the lease of a pod that runs is %s", l.Spec.State)
-	}
+	l := w.lease(lease.Name)
+	check.That(w, l.Spec.State == v1alpha1.StateBound, "the lease of a pod that runs is %s", l.Spec.State)
 }
 
 // pair is a leader and a controller that stands by. They are real processes that
@@ -256,12 +231,8 @@ func (w world) startPair(server *controlplane.Server) *pair {
 // killLeader leaves the Lease as it is, so that the other one has to wait for it to run out.
 func (p *pair) killLeader() {
 	p.Helper()
-	if err := p.first.Process.Kill(); err != nil {
-		p.Fatal(err)
-	}
-	if err := p.first.Wait(); err == nil {
-		p.Error("the leader ended by itself")
-	}
+	check.OK(p, p.first.Process.Kill())
+	check.That(p, p.first.Wait() != nil, "the leader ended by itself")
 }
 
 // waitSuccessor waits until the other one leads.
@@ -280,17 +251,11 @@ func (p *pair) waitSuccessor() {
 // whether either was refused anything.
 func (p *pair) endSuccessor() {
 	p.Helper()
-	if err := p.second.Process.Signal(syscall.SIGTERM); err != nil {
-		p.Fatal(err)
-	}
-	if err := p.second.Wait(); err != nil {
-		p.Errorf("the controller ended with %v", err)
-	}
+	check.OK(p, p.second.Process.Signal(syscall.SIGTERM))
+	check.Is(p, p.second.Wait(), nil, "the controller ended with")
 	for _, cmd := range []*exec.Cmd{p.first, p.second} {
 		for line := range strings.Lines(cmd.Stderr.(*bytes.Buffer).String()) {
-			if strings.Contains(line, "forbidden") {
-				p.Errorf("the chart gives too few rights: %s", line)
-			}
+			check.That(p, !strings.Contains(line, "forbidden"), "the chart gives too few rights: %s", line)
 		}
 	}
 }
@@ -301,21 +266,13 @@ func (w world) drain(node, pool string) []string {
 	w.Helper()
 	var all v1alpha1.IPPoolList
 	var reservations v1alpha1.ReservedIPList
-	if err := errors.Join(w.client.List(w.ctx, &all), w.client.List(w.ctx, &reservations)); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, errors.Join(w.client.List(w.ctx, &all), w.client.List(w.ctx, &reservations)))
 	request := ipam.Request{
 		Pod:      ipam.Pod{Namespace: "default", Name: "drain-" + pool, UID: "1"},
 		NodeName: node, Interface: "eth0", ConfigPools: ipam.ConfigPools{V4: []string{pool}},
 	}
-	choice, err := ipam.ChoosePools(request, all.Items, poolset.ReservedSet(reservations.Items))
-	if err != nil {
-		w.Fatal(err)
-	}
-	family, err := choice.Families[0].Open()
-	if err != nil {
-		w.Fatal(err)
-	}
+	choice := check.Value(ipam.ChoosePools(request, all.Items, poolset.ReservedSet(reservations.Items)))(w)
+	family := check.Value(choice.Families[0].Open())(w)
 	return w.drainFamily(w.runningPod("drain-"+pool+"-"+node, node), family)
 }
 
@@ -384,15 +341,11 @@ func endpointSlices(w world, server *controlplane.Server) {
 			return nil
 		})
 
-		if err := server.StopControllerManager(w.ctx); err != nil {
-			w.Fatal(err)
-		}
+		check.OK(w, server.StopControllerManager(w.ctx))
 		c.falls(node)
 		w.waitEvent("default", "DeletedForReclaim", old.Name, address)
 		w.waitMessage(address, "", "still offers the address as the pod's")
-		if err := server.StartControllerManager(); err != nil {
-			w.Fatal(err)
-		}
+		check.OK(w, server.StartControllerManager())
 		w.waitQuarantined(address, c.reason)
 		if e := w.endpoint(c.name, old); e != nil && (c.gone || ptr.Deref(e.Conditions.Ready, true)) {
 			w.Errorf("%s: %s is taken, and the EndpointSlice says of its pod %+v", c.name, address, e)
@@ -418,9 +371,7 @@ func (w world) endpoint(service string, pod *corev1.Pod) *discoveryv1.Endpoint {
 	w.Helper()
 	var slices discoveryv1.EndpointSliceList
 	err := w.client.List(w.ctx, &slices, client.InNamespace("default"), client.MatchingLabels{discoveryv1.LabelServiceName: service})
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, err)
 	for _, slice := range slices.Items {
 		for i := range slice.Endpoints {
 			if ref := slice.Endpoints[i].TargetRef; ref != nil && ref.UID == pod.UID {
@@ -432,7 +383,7 @@ func (w world) endpoint(service string, pod *corev1.Pod) *discoveryv1.Endpoint {
 }
 
 // conflict makes the lease of an address at which an ADD has met a foreign host. n1 probes it again.
-func (w world) conflict(pool, address string, edits ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
+func (w world) conflict(pool, address string) *v1alpha1.IPLease {
 	w.Helper()
 	lease := &v1alpha1.IPLease{
 		ObjectMeta: metav1.ObjectMeta{Name: address},
@@ -441,9 +392,6 @@ func (w world) conflict(pool, address string, edits ...func(*v1alpha1.IPLeaseSpe
 			Message: "02:00:00:00:00:99 uses the address too (probe)", Since: metav1.Now(), NodeName: "n1", Session: "node/boot",
 			Conflict: &v1alpha1.Conflict{MAC: "02:00:00:00:00:99", Source: "probe", FirstSeen: metav1.Now(), LastSeen: metav1.Now(), Count: 1},
 		},
-	}
-	for _, edit := range edits {
-		edit(&lease.Spec)
 	}
 	w.create(lease)
 	return lease
@@ -483,9 +431,8 @@ func unwantedConflicts(w world) {
 	w.remove(other)
 	w.waitStatus("printers-too", "waits: the disabled pool has the address as well", says("Ready", "False/Deleting", "1 Quarantined"))
 	for _, lease := range []*v1alpha1.IPLease{left, common} {
-		if now := w.lease(lease.Name); now == nil || now.UID != lease.UID {
-			w.Errorf("the lease %s of an address that a pool has is %+v", lease.Name, now)
-		}
+		now := w.lease(lease.Name)
+		check.That(w, now != nil && now.UID == lease.UID, "the lease %s of an address that a pool has is %+v", lease.Name, now)
 	}
 	w.remove(pool)
 	for _, object := range []client.Object{left, common, pool, other} {

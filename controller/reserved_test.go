@@ -114,9 +114,8 @@ func reservedInUse(w world) {
 	w.waitStatus("routed", "all addresses are back", func(s v1alpha1.IPPoolStatus) bool {
 		return s.Total == 14 && s.Reserved == 0 && is("Exhausted", "False/AddressLeft")(s)
 	})
-	if got := w.drain("n2", "routed"); len(got) != 4 {
-		w.Errorf("an agent was given %v, want the 4 that were reserved", got)
-	}
+	got := w.drain("n2", "routed")
+	check.That(w, len(got) == 4, "an agent was given %v, want the 4 that were reserved", got)
 }
 
 func reservedInvalid(w world) {

@@ -91,20 +91,14 @@ func (s *takenSpan) rate() float64 {
 func (w world) quarantinedLeases() int {
 	w.Helper()
 	var leases v1alpha1.IPLeaseList
-	if err := w.client.List(w.ctx, &leases, client.MatchingFields{"spec.state": string(v1alpha1.StateQuarantined)}); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.List(w.ctx, &leases, client.MatchingFields{"spec.state": string(v1alpha1.StateQuarantined)}))
 	return len(leases.Items)
 }
 
 // cpu is the CPU time that the API server has used.
 func (w world) cpu(server *controlplane.Server) time.Duration {
 	w.Helper()
-	used, err := server.CPU()
-	if err != nil {
-		w.Fatal(err)
-	}
-	return used
+	return check.Value(server.CPU())(w)
 }
 
 // ownCPU is the CPU time that this process has used.
@@ -126,18 +120,12 @@ func (w world) tokenOf(server *controlplane.Server, name string) *rest.Config {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: name}},
 	})
-	config, err := server.ServiceAccount(w.ctx, system, name, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	config := check.Value(server.ServiceAccount(w.ctx, system, name, nil))(w)
 	// The binding takes effect a moment later.
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"},
 	}}
-	access, err := client.New(config, client.Options{Scheme: w.client.Scheme()})
-	if err != nil {
-		w.Fatal(err)
-	}
+	access := check.Value(client.New(config, client.Options{Scheme: w.client.Scheme()}))(w)
 	w.eventually("the rights of "+name, func() error {
 		asked := review.DeepCopy()
 		if err := access.Create(w.ctx, asked); err != nil {

@@ -81,9 +81,8 @@ func (w world) manyAtOnce(count *calls) {
 		}
 	}
 	// One create, and the status of the pool; the rest is shared. The bound has room for a slow machine.
-	if each := float64(total) / crowd; each > 12 {
-		w.Errorf("%.1f requests for each application", each)
-	}
+	each := float64(total) / crowd
+	check.That(w, each <= 12, "%.1f requests for each application", each)
 }
 
 func scaledDeployment(w world) {

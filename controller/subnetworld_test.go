@@ -20,6 +20,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // subnet makes an IPSubnet.
@@ -61,9 +62,7 @@ func (w world) deployment(name string, replicas int32, annotations ...string) *a
 func (w world) poolsOf(app string) []v1alpha1.IPPool {
 	w.Helper()
 	var pools v1alpha1.IPPoolList
-	if err := w.client.List(w.ctx, &pools); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.List(w.ctx, &pools))
 	var found []v1alpha1.IPPool
 	for _, p := range pools.Items {
 		if a := p.Spec.Application; a != nil && a.Name == app && p.DeletionTimestamp == nil {
@@ -106,19 +105,14 @@ func (w world) waitNoPool(app string) {
 func (w world) checkDisjoint() int {
 	w.Helper()
 	var pools v1alpha1.IPPoolList
-	if err := w.client.List(w.ctx, &pools); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.List(w.ctx, &pools))
 	owners, n := map[netip.Addr]string{}, 0
 	for _, p := range pools.Items {
 		if p.Spec.IPSubnet == "" {
 			continue
 		}
 		n++
-		ips, err := poolset.Parse(p.Spec.IPs)
-		if err != nil {
-			w.Fatal(err)
-		}
+		ips := check.Value(poolset.Parse(p.Spec.IPs))(w)
 		for i := range ips.Len() {
 			if other, ok := owners[ips.At(i)]; ok {
 				w.Errorf("pools %s and %s have %s", p.Name, other, ips.At(i))
@@ -186,8 +180,6 @@ var errNotYet = errors.New("not yet")
 func (w world) subnetNamed(name string) *v1alpha1.IPSubnet {
 	w.Helper()
 	s := &v1alpha1.IPSubnet{}
-	if err := w.client.Get(w.ctx, client.ObjectKey{Name: name}, s); err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, w.client.Get(w.ctx, client.ObjectKey{Name: name}, s))
 	return s
 }

@@ -98,9 +98,7 @@ func TestFormsOfNodeDownAtTheAPIServer(t *testing.T) {
 		}
 		_, parsed := reclaim.ParseNodeDown(text)
 		check.That(t, text == "" || (parsed == nil) == accepted, "%q: the controller says %v, the API server %v", text, parsed, err)
-		if pool.Spec.Reclaim.NodeDown != text {
-			t.Errorf("%q became %q: a default would hide the cluster's", text, pool.Spec.Reclaim.NodeDown)
-		}
+		check.That(t, pool.Spec.Reclaim.NodeDown == text, "%q became %q: a default would hide the cluster's", text, pool.Spec.Reclaim.NodeDown)
 	}
 
 	// The cluster's Never holds where a pool says nothing.

@@ -119,9 +119,8 @@ func (w world) in(t *testing.T) world {
 
 func (w world) create(o client.Object) {
 	w.Helper()
-	if err := w.client.Create(w.ctx, o); err != nil {
-		w.Fatalf("create %T %s: %v", o, o.GetName(), err)
-	}
+	err := w.client.Create(w.ctx, o)
+	check.Must(w, err == nil, "create %T %s: %v", o, o.GetName(), err)
 }
 
 // change edits an object as it is now, again if somebody else wrote meanwhile.
@@ -150,9 +149,7 @@ func (w world) eventuallyWithin(limit time.Duration, what string, condition func
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
-			w.Fatalf("%s: not within %s: %v", what, limit, err)
-		}
+		check.Must(w, time.Now().Before(deadline), "%s: not within %s: %v", what, limit, err)
 		select {
 		case <-w.ctx.Done():
 			w.Fatalf("%s: %v", what, err)

@@ -64,7 +64,5 @@ func TestPage(t *testing.T) {
 			}
 		})
 	}
-	if err := node.Wait(); err != nil {
-		t.Errorf("the browser test did not end well (run `make test-browser`, which installs what it needs): %v", err)
-	}
+	check.Is(t, node.Wait(), nil, "the browser test did not end well (run `make test-browser`, which installs what it needs):")
 }

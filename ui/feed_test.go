@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhichChangesAreInTheFeed(t *testing.T) {
@@ -33,9 +34,8 @@ func TestWhichChangesAreInTheFeed(t *testing.T) {
 		"another frame of the same host is not": {conflict, conflict, ""},
 	} {
 		h, ok := happened(row.was, row.is, time.Unix(0, 0))
-		if got := h.Kind + ": " + h.Text; ok != (row.want != "") || ok && got != row.want {
-			t.Errorf("%s: %q (%t), want %q", name, got, ok, row.want)
-		}
+		got := h.Kind + ": " + h.Text
+		check.That(t, ok == (row.want != "") && (!ok || got == row.want), "%s: %q (%t), want %q", name, got, ok, row.want)
 	}
 }
 
@@ -49,12 +49,9 @@ func TestANewPageGetsTheLastHappenings(t *testing.T) {
 	messages, leave, _ := f.join()
 	defer leave()
 	hello := string(<-messages)
-	if n := strings.Count(hello, `"kind":"reclaim"`); n != remembered || !strings.Contains(hello, `"10.0.0.0"`) || strings.Contains(hello, `"10.0.0.199"`) {
-		t.Errorf("%d happenings: %s", n, hello)
-	}
-	if !strings.HasPrefix(hello, "event: hello\ndata: [") || !strings.HasSuffix(hello, "]\n\n") {
-		t.Errorf("no server-sent event: %s", hello)
-	}
+	n := strings.Count(hello, `"kind":"reclaim"`)
+	check.That(t, n == remembered && strings.Contains(hello, `"10.0.0.0"`) && !strings.Contains(hello, `"10.0.0.199"`), "%d happenings: %s", n, hello)
+	check.That(t, strings.HasPrefix(hello, "event: hello\ndata: [") && strings.HasSuffix(hello, "]\n\n"), "no server-sent event: %s", hello)
 }
 
 func TestASlowPageIsDisconnectedAndOthersAreNot(t *testing.T) {
@@ -73,21 +70,17 @@ func TestASlowPageIsDisconnectedAndOthersAreNot(t *testing.T) {
 	for range slow { // ends because the channel is closed
 		n++
 	}
-	if n != backlog {
-		t.Errorf("the slow page got %d messages, want %d", n, backlog)
-	}
+	check.That(t, n == backlog, "the slow page got %d messages, want %d", n, backlog)
 	f.Lease(lease, nil, time.Time{})
-	if m := string(<-quick); !strings.HasPrefix(m, "event: lease-gone\n") {
-		t.Errorf("the quick page got %s", m)
-	}
+	m := string(<-quick)
+	check.That(t, strings.HasPrefix(m, "event: lease-gone\n"), "the quick page got %s", m)
 }
 
 func TestThePagesAreBounded(t *testing.T) {
 	f := newFeed()
 	for range maxViewers {
-		if _, _, ok := f.join(); !ok {
-			t.Fatal("a page was refused")
-		}
+		_, _, ok := f.join()
+		check.Must(t, ok, "a page was refused")
 	}
 	if _, _, ok := f.join(); ok {
 		t.Error("there is no bound")

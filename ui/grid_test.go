@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestGrids(t *testing.T) {
@@ -45,9 +46,7 @@ func TestGrids(t *testing.T) {
 			}
 			row.pool.Status.InUse = "//8=" // all addresses were in use a moment ago
 			reserved := v1alpha1.ReservedIP{Spec: v1alpha1.ReservedIPSpec{IPs: row.reserved}}
-			if got := GridOf(row.pool, []v1alpha1.ReservedIP{reserved}, leases); got != row.want {
-				t.Errorf("got %+v, want %+v", got, row.want)
-			}
+			check.Equal(t, GridOf(row.pool, []v1alpha1.ReservedIP{reserved}, leases), row.want, "got")
 		})
 	}
 }
@@ -58,8 +57,6 @@ func TestLettersOfLeases(t *testing.T) {
 		"R": {State: v1alpha1.StateRetained}, "Q": {State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonPodGone},
 		"C": {State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonConflict},
 	} {
-		if got := leaseOf(&v1alpha1.IPLease{Spec: s}).State; got != want {
-			t.Errorf("%s (%s) is %s, want %s", s.State, s.Reason, got, want)
-		}
+		check.Equal(t, leaseOf(&v1alpha1.IPLease{Spec: s}).State, want, "%s (%s) is", s.State, s.Reason)
 	}
 }

@@ -41,8 +41,7 @@ func get(t *testing.T, url, token string) (int, http.Header, string) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := http.DefaultClient.Do(request)
-	check.OK(t, err)
+	answer := check.Value(http.DefaultClient.Do(request))(t)
 	defer answer.Body.Close()
 	return answer.StatusCode, answer.Header, string(check.Value(io.ReadAll(answer.Body))(t))
 }
@@ -83,9 +82,8 @@ func TestWhoGetsWhat(t *testing.T) {
 				t.Errorf("%s: %s is %q", row.path, name, got)
 			}
 		}
-		if got := header.Get("Cache-Control"); code == 200 && got != "no-store" {
-			t.Errorf("%s: Cache-Control is %q", row.path, got)
-		}
+		got := header.Get("Cache-Control")
+		check.That(t, code != 200 || got == "no-store", "%s: Cache-Control is %q", row.path, got)
 	}
 }
 
@@ -111,9 +109,7 @@ func start(t *testing.T, s *Server, address string) (stop func()) {
 	check.Receive(t, time.Minute, "the server to watch", watched)
 	return func() {
 		cancel()
-		if err := check.Receive(t, time.Minute, "the end of the server", ended); err != nil {
-			t.Error(err)
-		}
+		check.OK(t, check.Receive(t, time.Minute, "the end of the server", ended))
 	}
 }
 
@@ -122,8 +118,7 @@ func TestAStreamHasEachChangeAndEndsWithTheServer(t *testing.T) {
 	stop := start(t, s, address)
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/events", nil))(t)
 	request.Header.Set("Authorization", "Bearer viewer")
-	answer, err := http.DefaultClient.Do(request)
-	check.OK(t, err)
+	answer := check.Value(http.DefaultClient.Do(request))(t)
 	defer answer.Body.Close()
 	lines := bufio.NewScanner(answer.Body)
 	read := func() string {
@@ -131,24 +126,20 @@ func TestAStreamHasEachChangeAndEndsWithTheServer(t *testing.T) {
 		return lines.Text()
 	}
 	for _, want := range []string{"event: hello", "data: null", ""} {
-		if got := read(); got != want {
-			t.Fatalf("%q, want %q", got, want)
-		}
+		got := read()
+		check.Must(t, got == want, "%q, want %q", got, want)
 	}
 	lease := leaseNamed("10.0.0.9", v1alpha1.StateBound, "web-9")
 	s.feed.Lease(lease, taken(lease, v1alpha1.ReasonNodeUnreachable), time.Now())
-	if event, data := read(), read(); event != "event: lease" || !strings.Contains(data, `"state":"Q"`) {
-		t.Errorf("%s\n%s", event, data)
-	}
+	event, data := read(), read()
+	check.That(t, event == "event: lease" && strings.Contains(data, `"state":"Q"`), "%s\n%s", event, data)
 	read()
 	if event, data := read(), read(); event != "event: happening" || !strings.Contains(data, `"kind":"reclaim"`) {
 		t.Errorf("%s\n%s", event, data)
 	}
 	stop() // fails if it waits for the stream
 	read()
-	if lines.Scan() {
-		t.Errorf("after the end: %s", lines.Text())
-	}
+	check.That(t, !lines.Scan(), "after the end: %s", lines.Text())
 }
 
 func freeAddress(t *testing.T) string {
@@ -162,15 +153,12 @@ func TestOnlyALoopbackAddressIsServedByHTTP(t *testing.T) {
 	_, port, err := net.SplitHostPort(freeAddress(t))
 	check.OK(t, err)
 	defer start(t, small(t), ":"+port)()
-	if code, _, text := get(t, "http://127.0.0.1:"+port+"/", ""); code != http.StatusBadRequest {
-		t.Errorf("HTTP: %d %s", code, text)
-	}
+	code, _, text := get(t, "http://127.0.0.1:"+port+"/", "")
+	check.That(t, code == http.StatusBadRequest, "HTTP: %d %s", code, text)
 }
 
 func TestACertificateThatIsMissingIsAnError(t *testing.T) {
 	s := small(t)
 	s.Address, s.CertDir = ":0", t.TempDir()
-	if err := s.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "serve the page on :0: read the certificate in "+s.CertDir) {
-		t.Error(err)
-	}
+	check.Says(t, s.Start(t.Context()), "serve the page on :0: read the certificate in "+s.CertDir)
 }

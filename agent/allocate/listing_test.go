@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // TestCallsShareAList: what waits while a list is under way shares the next
@@ -26,9 +27,8 @@ func TestCallsShareAList(t *testing.T) {
 		var wg sync.WaitGroup
 		ask := func() {
 			wg.Go(func() {
-				if _, _, err := onDemand(t.Context(), a, w); !isExhausted(err) {
-					t.Errorf("got %v", err)
-				}
+				_, _, err := onDemand(t.Context(), a, w)
+				check.That(t, isExhausted(err), "got %v", err)
 			})
 			synctest.Wait()
 		}
@@ -38,9 +38,7 @@ func TestCallsShareAList(t *testing.T) {
 		}
 		close(gate)
 		wg.Wait()
-		if m.lists != 2 {
-			t.Errorf("%d lists for 5 calls", m.lists)
-		}
+		check.That(t, m.lists == 2, "%d lists for 5 calls", m.lists)
 	})
 }
 
@@ -55,9 +53,8 @@ func TestAnAddressFreedAfterAListBeganIsFound(t *testing.T) {
 		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, _, err := onDemand(t.Context(), a, w); !isExhausted(err) {
-				t.Errorf("the first: %v", err)
-			}
+			_, _, err := onDemand(t.Context(), a, w)
+			check.That(t, isExhausted(err), "the first: %v", err)
 		})
 		synctest.Wait()
 		m.free(netip.MustParseAddr("10.0.0.1"))
@@ -109,9 +106,7 @@ func TestACallerThatLeavesDoesNotEndTheListOfOthers(t *testing.T) {
 		synctest.Wait()
 		close(gate)
 		wg.Wait()
-		if m.lists != 2 {
-			t.Errorf("%d lists", m.lists)
-		}
+		check.That(t, m.lists == 2, "%d lists", m.lists)
 	})
 }
 
@@ -129,9 +124,7 @@ func TestWhatAnOverlappingPoolHeldIsAskedForAgain(t *testing.T) {
 	a := agent(m, nil)
 	a.Freed("a", netip.MustParseAddr("10.0.0.1"))
 	a.Freed("a", netip.MustParseAddr("10.0.0.2"))
-	if got := get(t, a, wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))); got != "10.0.0.1" {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, get(t, a, wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))), "10.0.0.1", "got")
 }
 
 func isExhausted(err error) bool {
@@ -156,17 +149,14 @@ func TestWorkersOfANodeDivideWhatAListShows(t *testing.T) {
 		var wg sync.WaitGroup
 		for range workers {
 			wg.Go(func() {
-				if _, _, err := onDemand(t.Context(), a, w); err != nil {
-					t.Error(err)
-				}
+				_, _, err := onDemand(t.Context(), a, w)
+				check.That(t, err == nil, "%v", err)
 			})
 		}
 		synctest.Wait()
 		close(gate)
 		wg.Wait()
-		if m.creates != workers {
-			t.Errorf("%d creates for %d addresses", m.creates, workers)
-		}
+		check.That(t, m.creates == workers, "%d creates for %d addresses", m.creates, workers)
 	})
 }
 
@@ -180,14 +170,11 @@ func TestTheLastAddressIsTriedThoughAnotherCallTriesIt(t *testing.T) {
 		a := agent(m, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, _, err := onDemand(t.Context(), a, fails); err == nil {
-				t.Error("the first got the address")
-			}
+			_, _, err := onDemand(t.Context(), a, fails)
+			check.That(t, err != nil, "the first got the address")
 		})
 		synctest.Wait()
-		if got := get(t, a, w); got != "10.0.0.1" {
-			t.Errorf("got %s", got)
-		}
+		check.Equal(t, get(t, a, w), "10.0.0.1", "got")
 		close(gate)
 		wg.Wait()
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // seedVariable is the environment variable that repeats one seed of the property.
@@ -88,10 +89,7 @@ func (a *tally) check(t *testing.T) {
 // take them away again, all at the same time. connect returns an agent's access.
 func (w *world) run(t *testing.T, agents, workers, pods int, connect func(int) (Leases, func(*v1alpha1.IPLease) error)) tally {
 	t.Helper()
-	reserved, err := poolset.Parse(w.reserved)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reserved := check.Value(poolset.Parse(w.reserved))(t)
 	all := &ledger{live: map[string]string{}}
 	var wg sync.WaitGroup
 	for index := range agents {

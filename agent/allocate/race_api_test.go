@@ -68,17 +68,13 @@ func TestTwoNodesRaceForTheLastAddresses(t *testing.T) {
 				t.Fatalf("round %d, %d free: node %d: %v", round, free, i, errs[i])
 			}
 		}
-		if len(addrs) != free {
-			t.Fatalf("round %d, %d free: got %v, %v", round, free, addrs, errs)
-		}
+		check.Must(t, len(addrs) == free, "round %d, %d free: got %v, %v", round, free, addrs, errs)
 		for i, l := range got {
 			release(t, nodes[i], l)
 		}
 		release(t, nodes[0], other)
 	}
-	if served == 0 || refused == 0 {
-		t.Errorf("%d served, %d refused: not both cases were met", served, refused)
-	}
+	check.That(t, served != 0 && refused != 0, "%d served, %d refused: not both cases were met", served, refused)
 	creates, lists := nodes[0].creates.Load()+nodes[1].creates.Load(), nodes[0].lists.Load()+nodes[1].lists.Load()
 	t.Logf("%d rounds: %d addresses by %d creates and %d lists, %d times exhausted, no duplicate", rounds, served, creates, lists, refused)
 }

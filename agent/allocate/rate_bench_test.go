@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/figure"
 )
@@ -147,11 +148,7 @@ func (r *rating) timed(do func()) (elapsed, cpu time.Duration) {
 }
 
 func (r *rating) cpu() time.Duration {
-	cpu, err := r.server.CPU()
-	if err != nil {
-		r.Fatal(err)
-	}
-	return cpu
+	return check.Value(r.server.CPU())(r)
 }
 
 func (r *rating) remove(on [][]int, leases []*v1alpha1.IPLease) {

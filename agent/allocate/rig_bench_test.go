@@ -44,8 +44,7 @@ func wide(b *testing.B, full int) ipam.Candidate {
 // occupyMarked creates the leases that the bitmap shows.
 func occupyMarked(b *testing.B, nodes []*node, pool ipam.Candidate) {
 	b.Helper()
-	bits, err := poolset.DecodeBitmap(pool.Pool.Status.InUse)
-	check.OK(b, err)
+	bits := check.Value(poolset.DecodeBitmap(pool.Pool.Status.InUse))(b)
 	var marked []netip.Addr
 	on := make([][]int, len(nodes))
 	for i := range pool.Set.Len() {
@@ -119,7 +118,5 @@ func each(b *testing.B, nodes []*node, on [][]int, do func(context.Context, *nod
 func emptyPool(b *testing.B, n *node) {
 	b.Helper()
 	// The benchmark's context has ended by now.
-	if err := n.client.DeleteAllOf(context.Background(), &v1alpha1.IPLease{}, client.GracePeriodSeconds(0)); err != nil {
-		b.Error(err)
-	}
+	check.OK(b, n.client.DeleteAllOf(context.Background(), &v1alpha1.IPLease{}, client.GracePeriodSeconds(0)))
 }

@@ -63,8 +63,7 @@ func connect(t testing.TB, config *rest.Config) client.Client {
 	// configurations share one.
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{}).DialContext
-	c := check.Value(client.New(config, client.Options{Scheme: scheme}))(t)
-	return c
+	return check.Value(client.New(config, client.Options{Scheme: scheme}))(t)
 }
 
 // counting counts what an allocation costs the API server.

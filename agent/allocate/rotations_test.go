@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -71,16 +70,12 @@ func TestThePoolSaysHowLongAnAddressCoolsDown(t *testing.T) {
 	got = append(got, get(t, a, w))
 	clock.SetTime(time.Unix(0, 0).Add(time.Hour - time.Second))
 	got = append(got, get(t, a, w), get(t, a, w))
-	if want := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.1"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	check.List(t, got, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.1"}, "got")
 	clock.SetTime(time.Unix(0, 0).Add(2 * time.Hour))
 	freed(m, a, "a", "10.0.0.1", "10.0.0.4", "10.0.0.3")
 	clock.SetTime(time.Unix(0, 0).Add(3 * time.Hour))
 	// The rotation goes on at 10.0.0.2; the last one freed waits for another.
-	if got := []string{get(t, a, w), get(t, a, w)}; !slices.Equal(got, []string{"10.0.0.4", "10.0.0.1"}) {
-		t.Errorf("after the cooldown: %v", got)
-	}
+	check.List(t, []string{get(t, a, w), get(t, a, w)}, []string{"10.0.0.4", "10.0.0.1"}, "after the cooldown:")
 }
 
 func TestABackupGoesBeforeWhatCoolsDown(t *testing.T) {
@@ -91,9 +86,7 @@ func TestABackupGoesBeforeWhatCoolsDown(t *testing.T) {
 	freed(m, a, "a", "10.0.0.1")
 	m.free(netip.MustParseAddr("10.0.0.2"))
 	for _, want := range []string{"10.0.0.9", "10.0.0.1", "10.0.0.2"} {
-		if got := get(t, a, w); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		check.Equal(t, get(t, a, w), want, "got")
 	}
 }
 
@@ -107,9 +100,7 @@ func TestAListDoesNotEndTheCooldown(t *testing.T) {
 	w := wishFor(candidate(t, "a", []string{"10.0.0.10"}, "10.0.0.1-10.0.0.10"), candidate(t, "b", nil, "10.0.0.20"))
 	a := agent(m, nil)
 	for _, want := range []string{"10.0.0.20", "10.0.0.10"} {
-		if got := get(t, a, w); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		check.Equal(t, get(t, a, w), want, "got")
 	}
 }
 
@@ -123,9 +114,7 @@ func TestAnAddressFreedDuringTheLastProbeIsFound(t *testing.T) {
 		m.free(netip.MustParseAddr("10.0.0.1"))
 		return true, nil
 	}
-	if got := get(t, agent(m, nil), w); got != "10.0.0.1" {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, get(t, agent(m, nil), w), "10.0.0.1", "got")
 }
 
 // history is which leases there were when. Every lease is told before anybody

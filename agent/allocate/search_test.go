@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // get allocates and returns the address, or the error's text.
@@ -23,9 +24,7 @@ func get(t *testing.T, a *Allocator, w trial) string {
 	if err != nil {
 		return err.Error()
 	}
-	if l.Spec.Pool != pool.Name {
-		t.Errorf("lease of pool %s, returned with pool %s", l.Spec.Pool, pool.Name)
-	}
+	check.That(t, l.Spec.Pool == pool.Name, "lease of pool %s, returned with pool %s", l.Spec.Pool, pool.Name)
 	return l.Spec.Address
 }
 
@@ -44,16 +43,10 @@ func TestAddressesRotate(t *testing.T) {
 	a := agent(m, map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.2")})
 	w := wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.4"))
 	for _, want := range []string{"10.0.0.3", "10.0.0.4", "10.0.0.1"} {
-		if got := get(t, a, w); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		check.Equal(t, get(t, a, w), want, "got")
 	}
-	if got := a.Last()["a"].String(); got != "10.0.0.1" {
-		t.Errorf("the rotation stands at %s", got)
-	}
-	if m.creates != 3 || m.lists != 0 {
-		t.Errorf("%d creates and %d lists for 3 addresses", m.creates, m.lists)
-	}
+	check.Equal(t, a.Last()["a"].String(), "10.0.0.1", "the rotation stands at")
+	check.That(t, m.creates == 3 && m.lists == 0, "%d creates and %d lists for 3 addresses", m.creates, m.lists)
 }
 
 func TestTheLeaseIsOfThePoolAndItsNetwork(t *testing.T) {
@@ -83,9 +76,7 @@ func TestAnAddressInConflictIsFollowedByTheNext(t *testing.T) {
 	w := wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.9"))
 	conflicts(&w, "10.0.0.3", "10.0.0.4")
 	a := agent(newMemory("a"), map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.2")})
-	if got := get(t, a, w); got != "10.0.0.5" {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, get(t, a, w), "10.0.0.5", "got")
 }
 
 func TestAnAddressInConflictIsTriedOnce(t *testing.T) {
@@ -100,9 +91,8 @@ func TestAnAddressInConflictIsTriedOnce(t *testing.T) {
 	}
 	want := "no IPv4 address for pod shop/web-0 interface eth0 from the pools of the CNI configuration: " +
 		"pool a: it is exhausted, 0 of its 2 addresses have a lease, 2 are used by other hosts"
-	if got := get(t, agent(m, nil), w); got != want || tries["10.0.0.1"] != 1 || tries["10.0.0.2"] != 1 {
-		t.Errorf("got %s after %v", got, tries)
-	}
+	got := get(t, agent(m, nil), w)
+	check.That(t, got == want && tries["10.0.0.1"] == 1 && tries["10.0.0.2"] == 1, "got %s after %v", got, tries)
 }
 
 func TestThePrimaryPoolGoesBeforeTheBackup(t *testing.T) {
@@ -110,13 +100,9 @@ func TestThePrimaryPoolGoesBeforeTheBackup(t *testing.T) {
 	w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1-10.0.0.2"), candidate(t, "b", nil, "10.0.0.9"))
 	a := agent(m, nil)
 	for _, want := range []string{"10.0.0.2", "10.0.0.9"} {
-		if got := get(t, a, w); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		check.Equal(t, get(t, a, w), want, "got")
 	}
-	if m.lists != 0 {
-		t.Errorf("%d lists although the backup could serve", m.lists)
-	}
+	check.That(t, m.lists == 0, "%d lists although the backup could serve", m.lists)
 }
 
 func TestStaleHintsEndInAList(t *testing.T) {
@@ -126,27 +112,19 @@ func TestStaleHintsEndInAList(t *testing.T) {
 	}
 	w := wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.250"), candidate(t, "b", nil, "10.0.0.251"))
 	a := agent(m, map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.1")})
-	if got := get(t, a, w); got != "10.0.0.250" {
-		t.Errorf("got %s", got)
-	}
-	if m.lists != 1 || m.creates > maxCollisions+1 {
-		t.Errorf("%d lists, %d creates", m.lists, m.creates)
-	}
+	check.Equal(t, get(t, a, w), "10.0.0.250", "got")
+	check.That(t, m.lists == 1 && m.creates <= maxCollisions+1, "%d lists, %d creates", m.lists, m.creates)
 }
 
 func TestTheBitmapIsOnlyAHint(t *testing.T) {
 	w := wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))
-	if got := get(t, agent(newMemory("a", "10.0.0.1"), nil), w); got != "10.0.0.2" {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, get(t, agent(newMemory("a", "10.0.0.1"), nil), w), "10.0.0.2", "got")
 }
 
 func TestABitmapThatCannotBeReadHintsAtNothing(t *testing.T) {
 	c := candidate(t, "a", nil, "10.0.0.1")
 	c.Pool.Status.InUse = "?"
-	if got := get(t, agent(newMemory("a"), nil), wishFor(c)); got != "10.0.0.1" {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, get(t, agent(newMemory("a"), nil), wishFor(c)), "10.0.0.1", "got")
 }
 
 func TestExhaustedSaysWhatOfEachPool(t *testing.T) {
@@ -162,9 +140,7 @@ func TestExhaustedSaysWhatOfEachPool(t *testing.T) {
 	want := "no IPv4 address for pod shop/web-0 interface eth0 from the pools of the CNI configuration: pool c: it is disabled; " +
 		"pool a: it is exhausted, 4 of its 5 addresses have a lease, 1 are in use by hosts without a lease; " +
 		"pool b: it is exhausted, 1 of its 1 addresses have a lease"
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	check.That(t, got == want, "got  %s\nwant %s", got, want)
 }
 
 func TestExhaustedIsNotSaidWhileOthersAreQuicker(t *testing.T) {
@@ -189,9 +165,7 @@ func TestExhaustedIsNotSaidWhileOthersAreQuicker(t *testing.T) {
 	}
 	w := wishFor(candidate(t, "a", []string{"10.0.0.1", "10.0.0.2"}, "10.0.0.1-10.0.0.2"))
 	l, _, err := onDemand(t.Context(), agent(m, nil), w)
-	if err != nil || rounds < 6 {
-		t.Errorf("after %d rounds: %v, %v", rounds, l, err)
-	}
+	check.That(t, err == nil && rounds >= 6, "after %d rounds: %v, %v", rounds, l, err)
 }
 
 func TestARequestedAddress(t *testing.T) {
@@ -202,19 +176,15 @@ func TestARequestedAddress(t *testing.T) {
 	}
 	m := newMemory("a", "10.0.0.3")
 	a := agent(m, nil)
-	if got := get(t, a, requesting("10.0.0.7")); got != "10.0.0.7" {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, get(t, a, requesting("10.0.0.7")), "10.0.0.7", "got")
 	_, _, err := onDemand(t.Context(), a, requesting("10.0.0.3"))
-	if taken := (*lease.TakenError)(nil); !errors.As(err, &taken) || taken.Lease.Spec.Address != "10.0.0.3" {
-		t.Errorf("a taken address: %v", err)
-	}
+	taken := (*lease.TakenError)(nil)
+	check.That(t, errors.As(err, &taken) && taken.Lease.Spec.Address == "10.0.0.3", "a taken address: %v", err)
 	w := requesting("10.0.0.8")
 	conflicts(&w, "10.0.0.8")
 	want := "requested address 10.0.0.8 for pod shop/web-0 interface eth0: another host answers for it"
-	if got := get(t, a, w); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	got := get(t, a, w)
+	check.That(t, got == want, "got  %s\nwant %s", got, want)
 }
 
 func TestErrorsEndTheSearch(t *testing.T) {
@@ -232,12 +202,9 @@ func TestErrorsEndTheSearch(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			m, w := newMemory("a"), wishFor(c)
 			arrange(m, &w)
-			if _, _, err := onDemand(t.Context(), agent(m, nil), w); !errors.Is(err, broken) {
-				t.Errorf("got %v", err)
-			}
-			if m.creates > 1 {
-				t.Errorf("%d creates", m.creates)
-			}
+			_, _, err := onDemand(t.Context(), agent(m, nil), w)
+			check.That(t, errors.Is(err, broken), "got %v", err)
+			check.That(t, m.creates <= 1, "%d creates", m.creates)
 		})
 	}
 }
@@ -249,18 +216,16 @@ func TestAnAddressWhoseCreateFailedIsNotRememberedAsLeased(t *testing.T) {
 	m.onCreate = func(netip.Addr) error { return errors.New("the API server is away") }
 	get(t, a, w)
 	m.onCreate = nil
-	if got := get(t, a, w); got != "10.0.0.1" || m.lists > 0 {
-		t.Errorf("got %s after %d lists", got, m.lists)
-	}
+	got := get(t, a, w)
+	check.That(t, got == "10.0.0.1" && m.lists == 0, "got %s after %d lists", got, m.lists)
 }
 
 func TestACallerThatLeftGetsNoLease(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	m := newMemory("a")
-	if _, _, err := onDemand(ctx, agent(m, nil), wishFor(candidate(t, "a", nil, "10.0.0.1"))); !errors.Is(err, context.Canceled) || m.creates > 0 {
-		t.Errorf("%v after %d creates", err, m.creates)
-	}
+	_, _, err := onDemand(ctx, agent(m, nil), wishFor(candidate(t, "a", nil, "10.0.0.1")))
+	check.That(t, errors.Is(err, context.Canceled) && m.creates == 0, "%v after %d creates", err, m.creates)
 }
 
 func TestACancelledSearchGivesItsProposalBack(t *testing.T) {
@@ -270,17 +235,14 @@ func TestACancelledSearchGivesItsProposalBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if _, _, err := onDemand(ctx, a, w); !errors.Is(err, context.Canceled) {
-			t.Fatalf("the search ended with %v", err)
-		}
+		_, _, err := onDemand(ctx, a, w)
+		check.Must(t, errors.Is(err, context.Canceled), "the search ended with %v", err)
 	}
 	// Without a list: no address is left to a search that has ended.
 	for range 2 {
 		get(t, a, w)
 	}
-	if m.creates != 2 || m.lists != 0 {
-		t.Errorf("%d creates and %d lists for 2 addresses after 2 cancelled searches", m.creates, m.lists)
-	}
+	check.That(t, m.creates == 2 && m.lists == 0, "%d creates and %d lists for 2 addresses after 2 cancelled searches", m.creates, m.lists)
 }
 
 func TestAnAddressFreedHereCoolsDown(t *testing.T) {
@@ -294,9 +256,7 @@ func TestAnAddressFreedHereCoolsDown(t *testing.T) {
 	for range 3 {
 		got = append(got, get(t, a, w))
 	}
-	if want := []string{"10.0.0.2", "10.0.0.3", "10.0.0.1"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	check.List(t, got, []string{"10.0.0.2", "10.0.0.3", "10.0.0.1"}, "got")
 }
 
 type realClock struct{}

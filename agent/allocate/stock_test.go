@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // stock is the Warm leases of an agent. Safe for concurrent use.
@@ -91,17 +92,13 @@ func (p *tenant) keepWarm(r *rand.Rand) {
 		}
 		return
 	}
-	if len(why) > 0 {
-		p.t.Errorf("seed %d: pool %s is kept warm on %s in spite of %v", p.seed, pool.Name, p.node, why)
-	}
+	check.None(p.t, why, "seed %d: pool %s is kept warm on %s in spite of", p.seed, pool.Name, p.node)
 	f := ipam.Family{IPv6: c.Subnet.Addr().Is6(), Source: "spec.warm of the pool", Interface: "node " + p.node, Pools: []ipam.Candidate{c}}
 	l, _, err := onDemand(p.t.Context(), p.a, p.wish(r, f, v1alpha1.Holder{}))
 	j.to = p.history.now()
 	if err != nil {
 		none := (*ipam.NoPoolError)(nil)
-		if !errors.As(err, &none) || j.exhausted(pool) != nil {
-			p.t.Errorf("seed %d: no Warm lease of pool %s: %v", p.seed, pool.Name, err)
-		}
+		check.That(p.t, errors.As(err, &none) && j.exhausted(pool) == nil, "seed %d: no Warm lease of pool %s: %v", p.seed, pool.Name, err)
 		return
 	}
 	p.hold(l, warmOf(p.node), "")

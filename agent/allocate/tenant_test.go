@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // ledger is what all tenants of a world share. Safe for concurrent use.
@@ -72,9 +73,7 @@ func (p *tenant) start(r *rand.Rand, name string) {
 		} else {
 			wrong = j.refused(err)
 		}
-		if wrong != nil {
-			p.t.Errorf("seed %d, %s %s: %v, but: %v", p.seed, name, ask.Interface, err, wrong)
-		}
+		check.That(p.t, wrong == nil, "seed %d, %s %s: %v, but: %v", p.seed, name, ask.Interface, err, wrong)
 		p.count(err)
 		if err != nil {
 			p.release(r, leases) // all or nothing
@@ -173,9 +172,7 @@ func (p *tenant) stop(r *rand.Rand) {
 func (p *tenant) release(r *rand.Rand, leases []*v1alpha1.IPLease) {
 	for _, l := range leases {
 		p.unhold(l)
-		if err := p.end(l); err != nil {
-			p.t.Error(err)
-		}
+		check.OK(p.t, p.end(l))
 		// Some leases end without their node's doing.
 		if chance(r, 80) {
 			p.a.Freed(l.Spec.Pool, netip.MustParseAddr(l.Spec.Address))
@@ -187,9 +184,8 @@ func (p *tenant) release(r *rand.Rand, leases []*v1alpha1.IPLease) {
 func (p *tenant) hold(l *v1alpha1.IPLease, who, from string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if other := p.live[l.Name]; other != from {
-		p.t.Errorf("seed %d: %s got %s of %q, not of %q", p.seed, who, l.Name, other, from)
-	}
+	other := p.live[l.Name]
+	check.That(p.t, other == from, "seed %d: %s got %s of %q, not of %q", p.seed, who, l.Name, other, from)
 	p.live[l.Name] = who
 	switch from {
 	case "Retained":

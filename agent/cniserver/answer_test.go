@@ -51,9 +51,7 @@ func TestRequestAndAnswerOfAnADDArriveWhole(t *testing.T) {
 		return &answer, nil
 	}})
 	back := check.Value(r.Add(t.Context(), want))(t)
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("the backend got  %+v\nthe client sent %+v", got, want)
-	}
+	check.That(t, reflect.DeepEqual(got, want), "the backend got  %+v\nthe client sent %+v", got, want)
 	if !reflect.DeepEqual(*back, answer) {
 		t.Errorf("the client got     %+v\nthe backend answered %+v", *back, answer)
 	}
@@ -66,12 +64,8 @@ func TestWhatIsLeftForAfterTheAnswerKeepsNobodyWaiting(t *testing.T) {
 		<-done
 	}})
 	defer close(done)
-	if _, err := r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("abc")}); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-begun; got != attachment("abc") {
-		t.Errorf("it is done for %v", got)
-	}
+	check.Value(r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("abc")}))(t)
+	check.Equal(t, <-begun, attachment("abc"), "it is done for")
 }
 
 func TestNothingIsLeftOfAnADDThatGaveNothing(t *testing.T) {
@@ -83,13 +77,9 @@ func TestNothingIsLeftOfAnADDThatGaveNothing(t *testing.T) {
 		},
 	}
 	r := start(t, b)
-	if _, err := r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("chained"), Chained: true}); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("chained"), Chained: true}))(t)
 	refuse = errors.New("no")
-	if _, err := r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("refused")}); err == nil {
-		t.Fatal("it was to be refused")
-	}
+	check.Must(t, check.Err(r.Add(t.Context(), agentapi.AddRequest{Attachment: attachment("refused")})) != nil, "it was to be refused")
 	check.OK(t, r.stop())
 }
 
@@ -114,9 +104,7 @@ func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
 			r := start(t, &brain{add: func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) { return nil, c.err }})
 			_, err := r.Add(t.Context(), addOf("abc"))
 			e, ok := errors.AsType[*agentapi.Error](err)
-			if !ok || e.Code != c.code || !strings.Contains(e.Error(), c.msg) {
-				t.Errorf("got %T %v, want code %d and %q", err, err, c.code, c.msg)
-			}
+			check.That(t, ok && e.Code == c.code && strings.Contains(e.Error(), c.msg), "got %T %v, want code %d and %q", err, err, c.code, c.msg)
 		})
 	}
 }
@@ -135,9 +123,7 @@ func TestSTATUSHasTheCodeOfTheSpecification(t *testing.T) {
 			r := start(t, &brain{status: func(context.Context) error { return c.err }})
 			err := r.Status(t.Context())
 			e, _ := errors.AsType[*agentapi.Error](err)
-			if (err == nil) != (c.code == 0) || e != nil && e.Code != c.code {
-				t.Errorf("got %v, want code %d", err, c.code)
-			}
+			check.That(t, (err == nil) == (c.code == 0) && (e == nil || e.Code == c.code), "got %v, want code %d", err, c.code)
 		})
 	}
 }
@@ -148,21 +134,17 @@ func TestACallEndsAtItsDeadlineWithTryAgainLater(t *testing.T) {
 		return nil, errors.New("gave up somewhere deep inside")
 	}}, withCallTimeout(20*time.Millisecond))
 	_, err := r.Add(t.Context(), addOf("abc"))
-	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeTryAgainLater {
-		t.Errorf("got %v, want code 11", err)
-	}
+	e, ok := errors.AsType[*agentapi.Error](err)
+	check.That(t, ok && e.Code == agentapi.CodeTryAgainLater, "got %v, want code 11", err)
 }
 
 func TestAGCWithoutAListReleasesNothing(t *testing.T) {
 	r := start(t, &brain{})
 	err := r.GC(t.Context(), agentapi.GCRequest{Network: "underlay"})
-	if e, ok := errors.AsType[*agentapi.Error](err); !ok || e.Code != agentapi.CodeInvalidNetworkConfig {
-		t.Errorf("got %v, want code 7", err)
-	}
+	e, ok := errors.AsType[*agentapi.Error](err)
+	check.That(t, ok && e.Code == agentapi.CodeInvalidNetworkConfig, "got %v, want code 7", err)
 	check.OK(t, r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{}}))
-	if len(r.brain.gcs) != 1 || r.brain.gcs[0].Valid == nil {
-		t.Errorf("the backend got %+v, want the one with an empty list", r.brain.gcs)
-	}
+	check.That(t, len(r.brain.gcs) == 1 && r.brain.gcs[0].Valid != nil, "the backend got %+v, want the one with an empty list", r.brain.gcs)
 }
 
 func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
@@ -173,9 +155,7 @@ func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 	resp, err := h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{"))
 	check.OK(t, err)
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("got %s", resp.Status)
-	}
+	check.That(t, resp.StatusCode == http.StatusBadRequest, "got %s", resp.Status)
 }
 
 func TestEachCallIsMeasuredByVerbAndResult(t *testing.T) {
@@ -194,18 +174,13 @@ func TestEachCallIsMeasuredByVerbAndResult(t *testing.T) {
 	_ = r.Del(ctx, delOf("abc"))
 	_ = r.Status(ctx)
 	families, err := r.metrics.Gather()
-	if err != nil || len(families) != 1 {
-		t.Fatalf("%d families, %v", len(families), err)
-	}
+	check.Must(t, err == nil && len(families) == 1, "%d families, %v", len(families), err)
 	got := map[string]bool{}
 	for _, m := range families[0].Metric {
 		got[m.Label[1].GetValue()+" "+m.Label[0].GetValue()] = true
-		if first := m.Histogram.Bucket[0].GetUpperBound(); first != .0005 {
-			t.Errorf("the first bucket ends at %v s, want 0.5 ms", first)
-		}
+		first := m.Histogram.Bucket[0].GetUpperBound()
+		check.That(t, first == .0005, "the first bucket ends at %v s, want 0.5 ms", first)
 	}
 	want := map[string]bool{"ADD exhausted": true, "CHECK refused": true, "DEL ok": true, "STATUS error": true}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("measured %v, want %v", got, want)
-	}
+	check.That(t, reflect.DeepEqual(got, want), "measured %v, want %v", got, want)
 }

@@ -90,6 +90,5 @@ func FuzzRequest(f *testing.F) {
 
 func encoded(t *testing.T, value any) []byte {
 	t.Helper()
-	text := check.Value(json.Marshal(value))(t)
-	return text
+	return check.Value(json.Marshal(value))(t)
 }

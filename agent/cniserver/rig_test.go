@@ -130,10 +130,7 @@ func withoutWatch(o *Options) {
 // socket's path holds 108 bytes at most.
 func start(t *testing.T, b *brain, options ...option) *rig {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "flt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := check.Value(os.MkdirTemp("", "flt"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	o := Options{
 		Backend: b,
@@ -145,10 +142,7 @@ func start(t *testing.T, b *brain, options ...option) *rig {
 	for _, set := range options {
 		set(&o)
 	}
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := check.Value(New(o))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Start(ctx) }()

@@ -18,13 +18,9 @@ func TestTheSocketIsForRootOnlyAndGoesWithItsServer(t *testing.T) {
 	r := start(t, &brain{})
 	file, err := os.Stat(r.socket)
 	check.OK(t, err)
-	if file.Mode().Perm() != 0o600 {
-		t.Errorf("the socket has mode %v, want 0600", file.Mode().Perm())
-	}
+	check.That(t, file.Mode().Perm() == 0o600, "the socket has mode %v, want 0600", file.Mode().Perm())
 	check.OK(t, r.stop())
-	if _, err := os.Stat(r.socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("after the end: %v", err)
-	}
+	check.Is(t, check.Err(os.Stat(r.socket)), os.ErrNotExist, "after the end:")
 	_, err = r.Add(t.Context(), addOf("abc"))
 	_, away := errors.AsType[*agentapi.NoAnswerError](err)
 	check.That(t, away, "a call without agent: %T %v, want an NoAnswerError", err, err)

@@ -104,9 +104,7 @@ func TestASpooledDELGoesBeforeAnADDOfTheSameAttachment(t *testing.T) {
 
 	var fine error
 	del.Store(&fine)
-	if _, err := r.Add(t.Context(), addOf("abc")); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(r.Add(t.Context(), addOf("abc")))(t)
 	if len(added) != 1 || !r.spoolIsEmpty() || !slices.Equal(r.brain.deleted(), []string{"abc"}) {
 		t.Errorf("added %d times, deleted %v, spool empty: %v", len(added), r.brain.deleted(), r.spoolIsEmpty())
 	}

@@ -43,9 +43,7 @@ func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 }
 
 func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
 	check.OK(t, r.Guards.GuardLink(&e, "flh0"))
 	guarded, err := r.Guards.LinkGuarded(&e, "flh0")
@@ -61,9 +59,7 @@ func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
 func TestASlotIsNotGivenBackWhileItsHostLinkLives(t *testing.T) {
 	for name, killed := range map[string]bool{"after a DEL": true, "of an entry that is gone": false} {
 		t.Run(name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-			web := r.Pod("web", "u1")
-			r.MustAdd(web)
+			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 			e, _ := r.Journal.Get(web.ContainerID, web.Interface)
 			check.OK(t, r.Guards.GuardLink(&e, "flh0"))
 			if killed {

@@ -69,9 +69,7 @@ func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
 	for _, parent := range []int{1, 2, 1} {
 		check.OK(t, s.fill(t.Context(), parent))
 	}
-	if len(*loaded) != 2*stockSize {
-		t.Fatalf("loaded %d guards for two parents, want %d each", len(*loaded), stockSize)
-	}
+	check.Must(t, len(*loaded) == 2*stockSize, "loaded %d guards for two parents, want %d each", len(*loaded), stockSize)
 	for _, parent := range []int{2, 1} {
 		for range stockSize {
 			if slot := take(parent); !slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: parent}) {

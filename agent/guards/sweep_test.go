@@ -15,9 +15,7 @@ import (
 )
 
 func TestASweepWaitsForTheDevice(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	slot := r.SlotOf(web)
 	r.MustDel(web)
 	sweep := func() {
@@ -40,9 +38,7 @@ func TestASweepWaitsForTheDevice(t *testing.T) {
 
 // A VF is back on its node, and the next pod of any plugin may get it at once.
 func TestASweepComesAtOnceWhenAVFIsBack(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	slot := r.SlotOf(web)
 	r.MustDel(web)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -109,17 +105,14 @@ func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
 
 // Recovery makes the entry of a living pod again from the lease in the kernel, once the API server answers.
 func TestASweepLeavesTheLeasesOfAGuardThatNobodyKnows(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	slot := r.SlotOf(web)
 	delete(r.Kernel.Guards, slot)
 	r.Kernel.Lost[slot] = true
 	r.Guards.Leave(slot)
 	check.OK(t, r.Guards.Sweep())
-	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); !installed {
-		t.Error("the kernel has lost the lease")
-	}
+	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, installed, "the kernel has lost the lease")
 }
 
 func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
@@ -150,8 +143,7 @@ func (unswept) SweepGuards() ([]uint32, error) { return nil, errors.New("a pin c
 
 func TestAGuardThatCannotBeSweptKeepsNoOtherSlot(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	slot, err := r.Guards.Take(fakenode.ParentIndex)
-	check.OK(t, err)
+	slot := check.Value(r.Guards.Take(fakenode.ParentIndex))(t)
 	r.Guards.Leave(slot)
 	r.Guards.Kernel = unswept{r.Guards.Kernel}
 	if err := r.Guards.Sweep(); err == nil || !r.FreeSlots()[slot] {

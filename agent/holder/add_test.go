@@ -4,10 +4,8 @@ package holder_test
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -24,25 +23,19 @@ func TestADDGivesAnAddressInTheOrderOfR4(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
 	r.Death.Did = nil
-	if got := r.MustAdd(web); !slices.Equal(got, []string{"10.0.0.2"}) {
-		t.Fatalf("got %v", got)
-	}
+	r.Gets(web, "10.0.0.2")
 	// The guard comes beside the create, and before anything that it is for.
 	did := slices.DeleteFunc(slices.Clone(r.Death.Did), func(s string) bool { return s == "guard" })
 	want := []string{"journal Intent", "create 10.0.0.2", "install 10.0.0.2", "install 10.0.0.2", "journal Bound"}
 	if guard := slices.Index(r.Death.Did, "guard"); !slices.Equal(did, want) || guard != 1 && guard != 2 {
 		t.Errorf("effects %v, want %v and the guard beside the create", r.Death.Did, want)
 	}
-	if want := []string{"probe 10.0.0.2", "claim 10.0.0.2", "announce 10.0.0.2"}; !slices.Equal(r.Wire.Did, want) {
-		t.Errorf("frames %v, want %v", r.Wire.Did, want)
-	}
+	check.List(t, r.Wire.Did, []string{"probe 10.0.0.2", "claim 10.0.0.2", "announce 10.0.0.2"}, "frames")
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 	if h := l.Spec.Holder; l.Spec.NodeName != fakenode.ThisNode || l.Spec.Session != fakenode.ThisSession || h.ContainerID != "c-u1" || h.MAC != fakenode.MacOf(web.NetNS).String() {
 		t.Errorf("lease %+v of %+v", l.Spec, h)
 	}
-	if !r.Speaks(web, "10.0.0.2") {
-		t.Error("the pod is mute")
-	}
+	check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
 }
 
 func TestAConflictAtADDByTheModeOfThePool(t *testing.T) {
@@ -62,16 +55,11 @@ func TestAConflictAtADDByTheModeOfThePool(t *testing.T) {
 			web := r.Pod("web", "u1")
 			got := r.MustAdd(web)
 			r.Want(test.leases...)
-			if !slices.Equal(r.Wire.Did, test.frames) {
-				t.Errorf("frames %v, want %v", r.Wire.Did, test.frames)
-			}
-			if !r.Speaks(web, got[0]) {
-				t.Errorf("the pod is mute for %v", got)
-			}
+			check.List(t, r.Wire.Did, test.frames, "frames")
+			check.That(t, r.Speaks(web, got[0]), "the pod is mute for %v", got)
 			c := r.API.Leases()["10.0.0.2"].Spec.Conflict
-			if recorded := c != nil && c.MAC == fakenode.Stranger.String(); recorded != (test.mode != v1alpha1.ModeOff) {
-				t.Errorf("conflict on the lease: %v", c)
-			}
+			recorded := c != nil && c.MAC == fakenode.Stranger.String()
+			check.That(t, recorded == (test.mode != v1alpha1.ModeOff), "conflict on the lease: %v", c)
 		})
 	}
 }
@@ -84,9 +72,8 @@ func TestAnAddressThatWasSetAsideDoesNotKillTheADDThatGoesOn(t *testing.T) {
 		if verb == "create" && name == "10.0.0.3" {
 			// The verifier of this node is at it before the ADD goes on.
 			go func() {
-				if _, dead, err := r.KillHolder(context.Background(), "10.0.0.2"); dead || err != nil {
-					t.Errorf("dead %v, %v", dead, err)
-				}
+				_, dead, err := r.KillHolder(context.Background(), "10.0.0.2")
+				check.That(t, !dead && err == nil, "dead %v, %v", dead, err)
 				close(verified)
 			}()
 		}
@@ -95,9 +82,7 @@ func TestAnAddressThatWasSetAsideDoesNotKillTheADDThatGoesOn(t *testing.T) {
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
 	<-verified
-	if !r.Speaks(web, "10.0.0.3") || r.Speaks(web, "10.0.0.2") {
-		t.Error("the pod is mute, or may speak for the address that was set aside")
-	}
+	check.That(t, r.Speaks(web, "10.0.0.3") && !r.Speaks(web, "10.0.0.2"), "the pod is mute, or may speak for the address that was set aside")
 }
 
 func TestALivingPodWithoutItsLeaseIsNotMutedByItsOwnNode(t *testing.T) {
@@ -114,14 +99,10 @@ func TestALivingPodWithoutItsLeaseIsNotMutedByItsOwnNode(t *testing.T) {
 		} else if got := r.MustAdd(request); got[0] != "10.0.0.3" {
 			t.Fatalf("got %v", got)
 		}
-		if !r.Speaks(old, "10.0.0.2") {
-			t.Error("the living pod is mute")
-		}
+		check.That(t, r.Speaks(old, "10.0.0.2"), "the living pod is mute")
 		r.Settle()
 		l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-		if l.Spec.Holder.Pod != "old" || !r.Speaks(old, "10.0.0.2") {
-			t.Errorf("lease of %v", l.Spec.Holder)
-		}
+		check.That(t, l.Spec.Holder.Pod == "old" && r.Speaks(old, "10.0.0.2"), "lease of %v", l.Spec.Holder)
 	}
 }
 
@@ -130,13 +111,9 @@ func TestEveryAddressInUse(t *testing.T) {
 	r.API.Put(fakenode.Held("10.0.0.2"))
 	r.API.Put(fakenode.Held("10.0.0.3"))
 	web := r.Pod("web", "u1")
-	if text := r.Refused(agentapi.CodeExhausted, web); !strings.Contains(text, "fllease") {
-		t.Errorf("no advice: %s", text)
-	}
+	check.Says(t, r.Refused(agentapi.CodeExhausted, web), "fllease")
 	r.Want("10.0.0.2 Bound", "10.0.0.3 Bound")
-	if len(r.Journal.All()) != 0 {
-		t.Errorf("journal %v", r.Journal.All())
-	}
+	check.None(t, r.Journal.All(), "journal")
 }
 
 func TestASightedAddressLeavesNoIntentOfAnothersLease(t *testing.T) {
@@ -144,21 +121,15 @@ func TestASightedAddressLeavesNoIntentOfAnothersLease(t *testing.T) {
 	r.API.Put(fakenode.Held("10.0.0.2"))
 	r.Sighted = func(_ int, addr netip.Addr) bool { return addr == fakenode.Key("10.0.0.3").Addr }
 	web := r.Pod("web", "u1")
-	if got := r.MustAdd(web); got[0] != "10.0.0.3" {
-		t.Fatalf("got %v", got)
-	}
+	r.Gets(web, "10.0.0.3")
 	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
-	if len(e.Addresses) != 1 {
-		t.Errorf("the journal holds %v", e.Addresses)
-	}
+	check.That(t, len(e.Addresses) == 1, "the journal holds %v", e.Addresses)
 }
 
 func TestBothFamiliesOrNone(t *testing.T) {
 	r := fakenode.New(t, fakenode.Dual()...)
 	web := r.Pod("web", "u1")
-	if got := r.MustAdd(web); !slices.Equal(got, []string{"10.0.0.2", "fd00::2"}) {
-		t.Fatalf("got %v", got)
-	}
+	r.Gets(web, "10.0.0.2", "fd00::2")
 	r.MustDel(web)
 	r.End(web)
 
@@ -167,22 +138,16 @@ func TestBothFamiliesOrNone(t *testing.T) {
 	web = r.Pod("web", "u1")
 	r.Refused(agentapi.CodeExhausted, web)
 	r.Want("fd00-0000-0000-0000-0000-0000-0000-0002 Bound")
-	if len(r.Journal.All()) != 0 {
-		t.Errorf("journal %v", r.Journal.All())
-	}
+	check.None(t, r.Journal.All(), "journal")
 }
 
 func TestAnADDWhosePluginLeavesIsUndone(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	ctx, leave := context.WithCancel(t.Context())
 	r.Wire.OnClaim = func(segment.Claim) { leave() }
-	if _, err := r.Add(ctx, r.Pod("web", "u1")); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, check.Err(r.Add(ctx, r.Pod("web", "u1"))), context.Canceled, "got")
 	r.Want()
-	if len(r.Journal.All()) != 0 {
-		t.Errorf("journal %v", r.Journal.All())
-	}
+	check.None(t, r.Journal.All(), "journal")
 }
 
 func TestR5NoADDAnswersWhileTheAPIServerIsAway(t *testing.T) {
@@ -194,12 +159,8 @@ func TestR5NoADDAnswersWhileTheAPIServerIsAway(t *testing.T) {
 			// Everything that the cache holds is there; the truth is not.
 			r.API.Before = func(string, string) error { return &fakenode.NetError{} }
 			r.Leases = awayLeases{r.Leases}
-			if text := r.Refused(agentapi.CodeTryAgainLater, web); !strings.Contains(text, "API server is unreachable") {
-				t.Error(text)
-			}
-			if r.Speaks(web, "10.0.0.2") {
-				t.Error("the pod speaks")
-			}
+			check.Says(t, r.Refused(agentapi.CodeTryAgainLater, web), "API server is unreachable")
+			check.That(t, !r.Speaks(web, "10.0.0.2"), "the pod speaks")
 			r.API.Before = nil
 			r.Settle()
 			r.Want()
@@ -237,9 +198,7 @@ func TestR10AnAddressThatIsFencedAfterItsClaimIsNotAnswered(t *testing.T) {
 	web := r.Pod("web", "u1")
 	r.Refused(agentapi.CodeTryAgainLater, web)
 	r.Want()
-	if r.Wire.Took("announce 10.0.0.2") {
-		t.Error("a fenced address was announced")
-	}
+	check.That(t, !r.Wire.Took("announce 10.0.0.2"), "a fenced address was announced")
 }
 
 // Without a claim key an ADD relies on its probe, and takes nothing from a holder on record.
@@ -248,13 +207,10 @@ func TestWithoutAClaimKeyADDsDetectAndDoNotFence(t *testing.T) {
 	r.Wire.NoKey = true
 	r.Wire.Answers[fakenode.Two] = fakenode.Stranger
 	web := r.Pod("web", "u1")
-	if got := r.MustAdd(web); !slices.Equal(got, []string{"10.0.0.3"}) || !r.Speaks(web, "10.0.0.3") {
-		t.Errorf("got %v", got)
-	}
+	got := r.MustAdd(web)
+	check.That(t, slices.Equal(got, []string{"10.0.0.3"}) && r.Speaks(web, "10.0.0.3"), "got %v", got)
 	r.Want("10.0.0.2 Quarantined", "10.0.0.3 Bound")
-	if want := []string{"probe 10.0.0.2", "probe 10.0.0.3", "announce 10.0.0.3"}; !slices.Equal(r.Wire.Did, want) {
-		t.Errorf("frames %v, want %v", r.Wire.Did, want)
-	}
+	check.List(t, r.Wire.Did, []string{"probe 10.0.0.2", "probe 10.0.0.3", "announce 10.0.0.3"}, "frames")
 
 	r = fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.Wire.NoKey = true
@@ -264,18 +220,13 @@ func TestWithoutAClaimKeyADDsDetectAndDoNotFence(t *testing.T) {
 }
 
 func TestAnADDRepeatedOnTheSameInterfaceIsNotMutedByItsFirst(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.3"))
 	first := r.SlotOf(web)
 	got := r.MustAdd(web)
 	r.Want(got[0] + " Bound")
-	if attached, _ := r.Guards.Kernel.GuardAttached(first); attached {
-		t.Error("the dead guard of the first ADD is still on the interface")
-	}
-	if !r.Speaks(web, got[0]) {
-		t.Error("the pod is mute")
-	}
+	attached, _ := r.Guards.Kernel.GuardAttached(first)
+	check.That(t, !attached, "the dead guard of the first ADD is still on the interface")
+	check.That(t, r.Speaks(web, got[0]), "the pod is mute")
 }
 
 func TestAPodThatIsNotThereIsTriedAgainLater(t *testing.T) {

@@ -48,23 +48,19 @@ func TestAReleaseWakesAnADDThatWaitsForAFullPool(t *testing.T) {
 		t.Errorf("the first event is %q", e)
 	}
 	r.Want("10.0.0.2 Bound") // and nothing else exists while it waits
-	if entries := r.Journal.All(); len(entries) != 0 {
-		t.Errorf("the journal has %d entries while the ADD waits", len(entries))
-	}
+	entries := r.Journal.All()
+	check.That(t, len(entries) == 0, "the journal has %d entries while the ADD waits", len(entries))
 	lists := r.Calls("list")
 	began := time.Now()
 	r.API.Drop(l)
 	check.OK(t, <-end)
 	t.Logf("served after %s", time.Since(began))
 	r.Want("10.0.0.2 Bound")
-	if !r.Speaks(request, "10.0.0.2") {
-		t.Error("the pod is mute: the guard of an earlier try is still on its interface")
-	}
+	check.That(t, r.Speaks(request, "10.0.0.2"), "the pod is mute: the guard of an earlier try is still on its interface")
 	// A try lists pools, IPSubnets, reservations and the leases of its pod in the cache, and nothing at the API
 	// server.
-	if got := r.Calls("list") - lists; got != 4 {
-		t.Errorf("%d lists after the release, want the 4 of the cache", got)
-	}
+	got := r.Calls("list") - lists
+	check.That(t, got == 4, "%d lists after the release, want the 4 of the cache", got)
 	r.Eventually("the watch is closed", func() bool { return r.API.Follows() == 0 && r.Waits.Now() == 0 })
 }
 
@@ -130,13 +126,10 @@ func TestAnADDThatWaitsEndsWithoutATrace(t *testing.T) {
 			free := len(r.FreeSlots())
 			c.end(r, cancel)
 			err := <-end
-			if err == nil || refusal.Answer(err).Code != c.code || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v", err)
-			}
+			check.That(t, err != nil && refusal.Answer(err).Code == c.code && strings.Contains(err.Error(), c.says), "got %v", err)
 			r.Want("10.0.0.2 Bound")
-			if n := len(r.Journal.All()); n != 0 || len(r.FreeSlots()) != free {
-				t.Errorf("%d entries and %d of %d slots are left", n, len(r.FreeSlots()), free)
-			}
+			n := len(r.Journal.All())
+			check.That(t, n == 0 && len(r.FreeSlots()) == free, "%d entries and %d of %d slots are left", n, len(r.FreeSlots()), free)
 			r.Eventually("the watch is closed", func() bool { return r.API.Follows() == 0 && r.Waits.Now() == 0 })
 		})
 	}
@@ -152,9 +145,7 @@ func TestAWaitWithoutTheAPIServerEndsInTime(t *testing.T) {
 	if err == nil || refusal.Answer(err).Code != agentapi.CodeTryAgainLater || !strings.Contains(err.Error(), "the API server does not answer") {
 		t.Errorf("got %v", err)
 	}
-	if ctx.Err() != nil {
-		t.Error("the answer came after the deadline")
-	}
+	check.That(t, ctx.Err() == nil, "the answer came after the deadline")
 }
 
 // refusedLater is the deadline of an ADD that waits for a second.
@@ -176,9 +167,7 @@ func TestADualStackPodHoldsNothingWhileItWaits(t *testing.T) {
 			r.API.Put(six)
 			request := r.Pod("web-0", "u1")
 			end := waits(t.Context(), r, request)
-			if e := <-r.Recorder.Events; !strings.Contains(e, "AddressAwaited") || !strings.Contains(e, "pool v6: it is exhausted, 1 of its 1 addresses have a lease") {
-				t.Errorf("the first event is %q", e)
-			}
+			check.Says(t, <-r.Recorder.Events, "AddressAwaited", "pool v6: it is exhausted, 1 of its 1 addresses have a lease")
 			r.Want(six.Name + " Bound")
 			creates := r.Calls("create")
 			lists := r.Calls("list")
@@ -187,18 +176,15 @@ func TestADualStackPodHoldsNothingWhileItWaits(t *testing.T) {
 			r.Want(six.Name + " Bound")
 			serve(r, six)
 			check.OK(t, <-end)
-			if n := r.Calls("create") - creates; n != 2 {
-				t.Errorf("%d leases were created after the first try, want one of each family", n)
-			}
+			n := r.Calls("create") - creates
+			check.That(t, n == 2, "%d leases were created after the first try, want one of each family", n)
 			families := map[string]int{}
 			for _, l := range r.API.Leases() {
 				if l.Spec.Holder.ContainerID == request.ContainerID && l.Spec.State == v1alpha1.StateBound {
 					families[l.Spec.Pool]++
 				}
 			}
-			if families["v4"] != 1 || families["v6"] != 1 {
-				t.Errorf("the pod has addresses of %v; left %v", families, r.Names())
-			}
+			check.That(t, families["v4"] == 1 && families["v6"] == 1, "the pod has addresses of %v; left %v", families, r.Names())
 		})
 	}
 }

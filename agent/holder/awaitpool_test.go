@@ -42,15 +42,12 @@ func TestAnADDGetsAnAddressOnceItsPoolIsMade(t *testing.T) {
 		_, err := r.Add(t.Context(), request)
 		end <- err
 	}()
-	if e := <-r.Recorder.Events; !strings.Contains(e, "the controller has not made the pool of Pod shop/web-0 in IPSubnet floor yet") {
-		t.Errorf("the event is %q", e)
-	}
+	check.Says(t, <-r.Recorder.Events, "the controller has not made the pool of Pod shop/web-0 in IPSubnet floor yet")
 	// It looks again when pools change, and follows nothing at the API server.
 	lists := r.Calls("list")
 	r.Eventually("another look", func() bool { r.Waiting.Changed(); return r.Calls("list") > lists })
-	if n := r.API.Follows(); n != 0 {
-		t.Errorf("%d watches are open", n)
-	}
+	n := r.API.Follows()
+	check.That(t, n == 0, "%d watches are open", n)
 	pool := fakenode.V4("10.0.0.7")
 	pool.Spec.IPSubnet, pool.Spec.Application = "floor", &v1alpha1.Application{Kind: "Pod", Namespace: "shop", Name: "web-0", Interface: "0"}
 	r.API.Put(pool)
@@ -58,9 +55,7 @@ func TestAnADDGetsAnAddressOnceItsPoolIsMade(t *testing.T) {
 		r.Waiting.Changed() // a change may come before the ADD waits again
 		select {
 		case err := <-end:
-			if err != nil {
-				t.Error(err)
-			}
+			check.That(t, err == nil, "%v", err)
 			return true
 		default:
 			return false
@@ -100,9 +95,7 @@ func (n notes) want(t *testing.T, part string) {
 	t.Helper()
 	select {
 	case note := <-n.made:
-		if !strings.Contains(note, part) {
-			t.Errorf("the note is %q, want %q", note, part)
-		}
+		check.Says(t, note, part)
 	case <-time.After(time.Minute):
 		t.Fatalf("no event says %q", part)
 	}
@@ -149,9 +142,7 @@ func TestAnADDTellsEachReasonForWhichItsPoolIsNotMade(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-end; err == nil {
-		t.Error("a cancelled ADD has an address")
-	}
+	check.That(t, <-end != nil, "a cancelled ADD has an address")
 	select {
 	case note := <-told.made:
 		t.Errorf("another event: %q", note)
@@ -171,9 +162,7 @@ func TestAnADDTellsThatItsPoolIsMadeAndFull(t *testing.T) {
 	r.Eventually("an event", func() bool { r.Waiting.Changed(); return len(told.made) > 0 })
 	told.want(t, "pool v4: it is exhausted")
 	cancel()
-	if err := <-end; err == nil {
-		t.Error("a cancelled ADD has an address")
-	}
+	check.That(t, <-end != nil, "a cancelled ADD has an address")
 }
 
 func TestAnADDWhosePoolIsNotMadeInTimeSaysWhy(t *testing.T) {

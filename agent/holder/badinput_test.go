@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -81,24 +82,18 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 			}
 			text := r.Refused(c.code, request)
 			events := r.Told()
-			if len(events) != 1 || !strings.HasPrefix(events[0], "Warning AddressRefused ") {
-				t.Fatalf("events %q", events)
-			}
+			check.Must(t, len(events) == 1 && strings.HasPrefix(events[0], "Warning AddressRefused "), "events %q", events)
 			says := c.says
 			if c.code == agentapi.CodeInvalidNetworkConfig {
 				says = append(says, ofAnnotation(c.pod)...)
 			}
 			for _, part := range says {
-				if !strings.Contains(text, part) {
-					t.Errorf("the error %q does not say %q", text, part)
-				}
+				check.Says(t, text, part)
 				if !strings.Contains(events[0], part) {
 					t.Errorf("the event %q does not say %q", events[0], part)
 				}
 			}
-			if len(events[0]) > event.MaxNote+100 {
-				t.Errorf("an event of %d bytes", len(events[0]))
-			}
+			check.That(t, len(events[0]) <= event.MaxNote+100, "an event of %d bytes", len(events[0]))
 			r.WantNothing()
 		})
 	}
@@ -138,9 +133,7 @@ func TestTheRuntimeIsToldEveryCandidate(t *testing.T) {
 	r := fakenode.New(t, pools...)
 	text := r.Refused(agentapi.CodeNoPool, r.Pod("web", "u1"))
 	for _, p := range pools {
-		if !strings.Contains(text, "pool "+p.Name+": it is disabled") {
-			t.Errorf("the error says nothing of %s", p.Name)
-		}
+		check.That(t, strings.Contains(text, "pool "+p.Name+": it is disabled"), "the error says nothing of %s", p.Name)
 	}
 	events := r.Told()
 	if len(events) != 1 || !strings.HasSuffix(events[0], "more; see kubectl get flpool") || !strings.Contains(events[0], "pool p05: it is disabled") {

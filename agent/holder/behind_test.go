@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 	"github.com/fenceline/fenceline/test/owners"
 )
@@ -33,9 +34,7 @@ func ofMachine(s *v1alpha1.IPLeaseSpec) {
 func changeLease(r *fakenode.Node, change func(*v1alpha1.IPLeaseSpec)) {
 	l := r.API.Leases()["10.0.0.2"].DeepCopy()
 	change(&l.Spec)
-	if err := r.API.Update(r.T.Context(), l); err != nil {
-		r.T.Fatal(err)
-	}
+	check.OK(r.T, r.API.Update(r.T.Context(), l))
 }
 
 // The next pod of a virtual machine has its address again, under another name.
@@ -63,14 +62,11 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	}
 	mute := func(when string) {
 		t.Helper()
-		if r.Speaks(pod, "10.0.0.2") {
-			t.Errorf("%s, the target speaks", when)
-		}
+		check.That(t, !r.Speaks(pod, "10.0.0.2"), "%s, the target speaks", when)
 	}
 	mute("during the migration")
-	if n := r.Wire.Times("claim 10.0.0.2") + r.Wire.Times("announce 10.0.0.2"); n != 0 {
-		t.Errorf("%d frames claim or announce the address of the source", n)
-	}
+	n := r.Wire.Times("claim 10.0.0.2") + r.Wire.Times("announce 10.0.0.2")
+	check.That(t, n == 0, "%d frames claim or announce the address of the source", n)
 	chained(r, pod)
 	resume := func() (left int) {
 		t.Helper()
@@ -78,9 +74,7 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 		left, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
 		return left
 	}
-	if resume() != 1 {
-		t.Error("recovery no longer looks")
-	}
+	check.That(t, resume() == 1, "recovery no longer looks")
 	mute("while the source has the address")
 	r.Want("10.0.0.2 Bound")
 	r.Restart()
@@ -143,9 +137,8 @@ func TestBothFamiliesBecomeTheTargetsWhenTheSourceIsLost(t *testing.T) {
 			}
 			speaks := func(when string, four, other bool) {
 				t.Helper()
-				if a, b := r.Speaks(pod, "10.0.0.2"), r.Speaks(pod, "fd00::2"); a != four || b != other {
-					t.Errorf("%s, the target speaks by IPv4: %v, by IPv6: %v", when, a, b)
-				}
+				a, b := r.Speaks(pod, "10.0.0.2"), r.Speaks(pod, "fd00::2")
+				check.That(t, a == four && b == other, "%s, the target speaks by IPv4: %v, by IPv6: %v", when, a, b)
 			}
 			resume()
 			speaks("before the loss", false, false)
@@ -183,9 +176,7 @@ func TestTheSourceOfAMigrationIsNotDeleted(t *testing.T) {
 		s.Holder.Pod, s.Holder.PodUID, s.Holder.ContainerID = "virt-launcher-db-b", "b", "c-b"
 	})
 	r.Settle()
-	if r.Speaks(source, "10.0.0.2") {
-		t.Error("the source speaks")
-	}
+	check.That(t, !r.Speaks(source, "10.0.0.2"), "the source speaks")
 	if r.API.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "virt-launcher-db-a"}, &corev1.Pod{}) != nil {
 		t.Error("the source was deleted")
 	}

@@ -5,7 +5,6 @@ package holder_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,9 +49,7 @@ func TestARemovedInterfaceGivesItsAddressBack(t *testing.T) {
 			r.MustAdd(web)
 			slot := r.SlotOf(web)
 			check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
-			if !r.Kernel.IsDead(slot) {
-				t.Error("the slot lives")
-			}
+			check.That(t, r.Kernel.IsDead(slot), "the slot lives")
 			r.Want("10.0.0.2 Bound")
 			row.meanwhile(r)
 			r.Settle()
@@ -87,9 +84,8 @@ func TestAnAddressIsKeptIfNothingTellsWhatHasEnded(t *testing.T) {
 			blind(r)
 			check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
 			r.Settle()
-			if l := r.Lease("10.0.0.2", v1alpha1.StateRetained); l.Spec.Reason != v1alpha1.ReasonSandboxEnded {
-				t.Errorf("lease %+v", l.Spec)
-			}
+			l := r.Lease("10.0.0.2", v1alpha1.StateRetained)
+			check.That(t, l.Spec.Reason == v1alpha1.ReasonSandboxEnded, "lease %+v", l.Spec)
 		})
 	}
 }
@@ -100,9 +96,7 @@ func TestAnInterfaceThatIsPluggedInAgainAtOnceHasItsAddress(t *testing.T) {
 	web := r.Pod("web", "u1", sandboxReady(corev1.ConditionTrue))
 	before := r.MustAdd(web)
 	check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
-	if after := r.MustAdd(web); !slices.Equal(after, before) {
-		t.Errorf("had %v, has %v", before, after)
-	}
+	check.List(t, r.MustAdd(web), before, "has")
 	r.Settle()
 	r.HoldsWhatTheJournalSays(web)
 }

@@ -4,7 +4,6 @@ package holder_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -42,41 +41,30 @@ func hasMAC(r *fakenode.Node, pod agentapi.AddRequest, mac net.HardwareAddr) boo
 func chained(r *fakenode.Node, pod agentapi.AddRequest) {
 	r.T.Helper()
 	pod.Chained = true
-	if _, err := r.Holders.Add(r.T.Context(), pod); err != nil {
-		r.T.Fatal(err)
-	}
+	check.Value(r.Holders.Add(r.T.Context(), pod))(r.T)
 }
 
 func TestTheMACThatAPluginSetsIsFollowed(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.SetMAC(web.NetNS, tuned)
 	r.Eventually("kernel and journal have the MAC", func() bool { return hasMAC(r, web, tuned) })
 	r.Eventually("the new MAC is announced", func() bool { return r.Wire.Times("announce 10.0.0.2") == 2 })
 	r.Wait() // the announcer may still have the lock of the attachment
 	r.Settle()
-	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.MAC != tuned.String() {
-		t.Errorf("the lease has %s", l.Spec.Holder.MAC)
-	}
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, l.Spec.Holder.MAC == tuned.String(), "the lease has %s", l.Spec.Holder.MAC)
 	r.HoldsWhatTheJournalSays(web)
 	r.Restart()
-	if !hasMAC(r, web, tuned) {
-		t.Error("the restart has another MAC")
-	}
+	check.That(t, hasMAC(r, web, tuned), "the restart has another MAC")
 }
 
 func TestTheEndOfTheChainSettlesTheMAC(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	if _, err := r.Holders.Add(t.Context(), web); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(r.Holders.Add(t.Context(), web))(t)
 	r.SetMAC(web.NetNS, tuned)
 	chained(r, web)
-	if !hasMAC(r, web, tuned) {
-		t.Error("the guard does not know the MAC at the end of the chain")
-	}
+	check.That(t, hasMAC(r, web, tuned), "the guard does not know the MAC at the end of the chain")
 	// From now on it is the pod that changes the MAC, also for the readings after the answer, a
 	// restart, and a repeated ADD of the chained plugin.
 	r.SetMAC(web.NetNS, faked)
@@ -85,9 +73,7 @@ func TestTheEndOfTheChainSettlesTheMAC(t *testing.T) {
 	r.Wait()
 	r.Restart()
 	r.Wait()
-	if !hasMAC(r, web, tuned) {
-		t.Error("the guard follows the pod")
-	}
+	check.That(t, hasMAC(r, web, tuned), "the guard follows the pod")
 }
 
 func TestTheMACOfAPodWhoseContainersHaveStartedIsNotFollowed(t *testing.T) {
@@ -109,18 +95,14 @@ func TestTheMACOfAPodWhoseContainersHaveStartedIsNotFollowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			web := r.Pod("web", "u1")
-			if _, err := r.Holders.Add(t.Context(), web); err != nil {
-				t.Fatal(err)
-			}
+			check.Value(r.Holders.Add(t.Context(), web))(t)
 			// The kubelet reports whole seconds. They are read after the ADD, as a container starts after it.
 			now := metav1.NewTime(time.Now().Truncate(time.Second))
 			r.Pod("web", "u1", func(p *corev1.Pod) { p.Status = status(now) })
 			r.SetMAC(web.NetNS, faked)
 			r.Answered(web.Attachment)
 			r.Wait()
-			if !hasMAC(r, web, fakenode.MacOf(web.NetNS)) {
-				t.Error("the guard follows the pod")
-			}
+			check.That(t, hasMAC(r, web, fakenode.MacOf(web.NetNS)), "the guard follows the pod")
 		})
 	}
 }
@@ -129,51 +111,38 @@ func TestTheMACOfAPodWhoseContainersHaveStartedIsNotFollowed(t *testing.T) {
 func TestAChainedADDThatCannotReadTheMACFails(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	if _, err := r.Holders.Add(t.Context(), web); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(r.Holders.Add(t.Context(), web))(t)
 	r.SetMAC(web.NetNS, tuned)
 	find := r.Holders.FindLink
 	r.Holders.FindLink = func(string, string) (node.Link, error) { return node.Link{}, syscall.EMFILE }
 	again := web
 	again.Chained = true
-	if _, err := r.Holders.Add(t.Context(), again); !errors.Is(err, syscall.EMFILE) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, check.Err(r.Holders.Add(t.Context(), again)), syscall.EMFILE, "got")
 	r.Holders.FindLink = find
 	chained(r, web)
-	if !hasMAC(r, web, tuned) {
-		t.Error("the guard does not know the MAC")
-	}
+	check.That(t, hasMAC(r, web, tuned), "the guard does not know the MAC")
 }
 
 func TestWhileTheAPIServerIsAwayTheKernelFollowsTheMAC(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	if _, err := r.Holders.Add(t.Context(), web); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(r.Holders.Add(t.Context(), web))(t)
 	r.API.SetAway(true)
 	r.SetMAC(web.NetNS, tuned)
 	chained(r, web)
-	if !hasMAC(r, web, tuned) {
-		t.Error("the guard waits for the API server")
-	}
+	check.That(t, hasMAC(r, web, tuned), "the guard waits for the API server")
 	// The agent ends before the record.
 	r.Restart()
 	r.API.SetAway(false)
 	r.Settle()
-	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.MAC != tuned.String() {
-		t.Errorf("the lease has %s", l.Spec.Holder.MAC)
-	}
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, l.Spec.Holder.MAC == tuned.String(), "the lease has %s", l.Spec.Holder.MAC)
 }
 
 func TestAMACThatWasSetWhileTheAgentRestartedIsFollowed(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	if _, err := r.Holders.Add(t.Context(), web); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(r.Holders.Add(t.Context(), web))(t)
 	r.Wait()
 	r.SetMAC(web.NetNS, tuned)
 	r.Restart()
@@ -183,38 +152,27 @@ func TestAMACThatWasSetWhileTheAgentRestartedIsFollowed(t *testing.T) {
 func TestNothingIsAnnouncedOfAnInterfaceThatWentBeforeTheAnswer(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	if _, err := r.Holders.Add(t.Context(), web); err != nil {
-		t.Fatal(err)
-	}
-	if r.Wire.Took("announce 10.0.0.2") {
-		t.Error("it is announced before the plugin has its answer")
-	}
+	check.Value(r.Holders.Add(t.Context(), web))(t)
+	check.That(t, !r.Wire.Took("announce 10.0.0.2"), "it is announced before the plugin has its answer")
 	r.MustDel(web)
 	r.Answered(web.Attachment)
 	r.Wait()
-	if r.Wire.Took("announce 10.0.0.2") || len(r.Kernel.Pinned) > 0 {
-		t.Error("it is announced or pinned after its DEL")
-	}
+	check.That(t, !r.Wire.Took("announce 10.0.0.2") && len(r.Kernel.Pinned) == 0, "it is announced or pinned after its DEL")
 }
 
 func TestWhatIsLeftAfterAnAnswerIsDoneOnce(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Wait()
 	r.Answered(web.Attachment)
 	r.Wait()
-	if n := r.Wire.Times("announce 10.0.0.2"); n != 1 {
-		t.Errorf("announced %d times", n)
-	}
+	n := r.Wire.Times("announce 10.0.0.2")
+	check.That(t, n == 1, "announced %d times", n)
 }
 
 func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2", "10.0.0.3"))
 	web := r.Pod("web", "u1")
-	if _, err := r.Holders.Add(t.Context(), web); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(r.Holders.Add(t.Context(), web))(t)
 	late := lateGuard{r.Guards.Kernel, make(chan struct{})}
 	r.Guards.Kernel = late
 	answered := make(chan error, 1)
@@ -225,15 +183,11 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 	r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
 	r.Answered(web.Attachment)
 	r.GiveWay(r.Background, r.Clock)
-	if r.Kernel.IsPinned(r.SlotOf(web)) {
-		t.Error("a guard is pinned while an ADD is under way")
-	}
+	check.That(t, !r.Kernel.IsPinned(r.SlotOf(web)), "a guard is pinned while an ADD is under way")
 	close(late.enforce)
 	check.OK(t, <-answered)
 	r.Wait()
-	if !r.Kernel.IsPinned(r.SlotOf(web)) {
-		t.Error("the guard is not pinned when no ADD is under way any more")
-	}
+	check.That(t, r.Kernel.IsPinned(r.SlotOf(web)), "the guard is not pinned when no ADD is under way any more")
 }
 
 // The server answers what it has begun after the agent was told to end.
@@ -277,12 +231,10 @@ func TestADDsOfALongOutageTakeNothing(t *testing.T) {
 	r.API.Before = func(string, string) error { return unreached }
 	for n := range bpf.MaxSlot + 10 {
 		web.ContainerID = fmt.Sprintf("c%d", n)
-		if _, err := r.Add(t.Context(), web); !isCode(err, agentapi.CodeTryAgainLater) {
-			t.Fatal(err)
-		}
-		if left := r.Journal.All(); len(left) > 0 {
-			t.Fatalf("journal %v", left)
-		}
+		_, err := r.Add(t.Context(), web)
+		check.Must(t, isCode(err, agentapi.CodeTryAgainLater), "%v", err)
+		left := r.Journal.All()
+		check.Must(t, len(left) == 0, "journal %v", left)
 	}
 	if free := len(r.FreeSlots()); free < int(bpf.MaxSlot)-1 || r.Calls("create") > 1 || away.asked != int(bpf.MaxSlot)+9 {
 		t.Errorf("%d slots are free, %d creates, %d questions", free, r.Calls("create"), away.asked)
@@ -299,13 +251,9 @@ func isCode(err error, code uint) bool {
 func TestAnADDThatReachedNobodyIsForgottenAtOnce(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.API.Before = func(verb, _ string) error {
-		if verb != "create" {
-			t.Errorf("%s of a lease that nobody has created", verb)
-		}
+		check.That(t, verb == "create", "%s of a lease that nobody has created", verb)
 		return unreached
 	}
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
-	if left := r.Journal.All(); len(left) > 0 {
-		t.Errorf("journal %v", left)
-	}
+	check.None(t, r.Journal.All(), "journal")
 }

@@ -5,12 +5,12 @@ package holder_test
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/foreignhost"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -37,17 +37,11 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.201"))
 	proxied(r)
 	text := r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
-	for _, part := range []string{fakenode.Stranger.String(), "pool v4", "ignoreMACs", "excludeIPs"} {
-		if !strings.Contains(text, part) {
-			t.Errorf("the refusal does not name %q: %s", part, text)
-		}
-	}
-	if n := len(r.API.Leases()); n != v1alpha1.ManyAddresses || quarantined(r) != n {
-		t.Fatalf("leases %v, want %d Quarantined ones", r.Names(), v1alpha1.ManyAddresses)
-	}
-	if probes := len(r.Wire.Did); probes != foreignhost.MaxConflicts+1 {
-		t.Errorf("%d probes, want MAX_CONFLICTS and one more", probes)
-	}
+	check.Says(t, text, fakenode.Stranger.String(), "pool v4", "ignoreMACs", "excludeIPs")
+	n := len(r.API.Leases())
+	check.Must(t, n == v1alpha1.ManyAddresses && quarantined(r) == n, "leases %v, want %d Quarantined ones", r.Names(), v1alpha1.ManyAddresses)
+	probes := len(r.Wire.Did)
+	check.That(t, probes == foreignhost.MaxConflicts+1, "%d probes, want MAX_CONFLICTS and one more", probes)
 	// The retries of the runtime, and the ADDs of other pods.
 	for range 20 {
 		r.Refused(agentapi.CodeTryAgainLater, r.Pod("db", "u2"))
@@ -77,12 +71,10 @@ func TestASourceThatDoesNotRefuseLeavesNoLeaseBehind(t *testing.T) {
 	r.MakeOptional("free") // it tries .13, and the next source .14
 	web := r.Pod("web", "u2")
 	got := r.MustAdd(web)
-	if after := r.Names(); len(after) != len(before)+1 || quarantined(r) != v1alpha1.ManyAddresses {
-		t.Errorf("got %v; leases %v, before %v", got, after, before)
-	}
-	if e, _ := r.Journal.Get(web.ContainerID, web.Interface); len(e.Addresses) != 1 || !r.Speaks(web, got[0]) {
-		t.Errorf("the journal holds %v", e.Addresses)
-	}
+	after := r.Names()
+	check.That(t, len(after) == len(before)+1 && quarantined(r) == v1alpha1.ManyAddresses, "got %v; leases %v, before %v", got, after, before)
+	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+	check.That(t, len(e.Addresses) == 1 && r.Speaks(web, got[0]), "the journal holds %v", e.Addresses)
 }
 
 // A router with many addresses in the range of the pool must not keep pods from the others.
@@ -97,12 +89,9 @@ func TestAHostOfManyAddressesDoesNotKeepAPodFromTheOthers(t *testing.T) {
 	// More conflicts come than MAX_CONFLICTS in this interval.
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u3"))
 	r.Skip(foreignhost.Interval)
-	if third := r.MustAdd(r.Pod("web", "u4")); third[0] != "10.0.0.21" {
-		t.Errorf("got %v", third)
-	}
-	if quarantined(r) != v1alpha1.ManyAddresses {
-		t.Errorf("leases %v", r.Names())
-	}
+	third := r.MustAdd(r.Pod("web", "u4"))
+	check.That(t, third[0] == "10.0.0.21", "got %v", third)
+	check.That(t, quarantined(r) == v1alpha1.ManyAddresses, "leases %v", r.Names())
 }
 
 func TestOtherForeignHostsArePassedOverAsBefore(t *testing.T) {
@@ -110,9 +99,8 @@ func TestOtherForeignHostsArePassedOverAsBefore(t *testing.T) {
 	for i := range byte(30) {
 		r.Wire.Answers[netip.AddrFrom4([4]byte{10, 0, 0, 2 + i})] = []byte{2, 0xbd, 0, 0, 1, i}
 	}
-	if got := r.MustAdd(r.Pod("web", "u1")); got[0] != "10.0.0.32" || quarantined(r) != 30 {
-		t.Errorf("got %v; leases %v", got, r.Names())
-	}
+	got := r.MustAdd(r.Pod("web", "u1"))
+	check.That(t, got[0] == "10.0.0.32" && quarantined(r) == 30, "got %v; leases %v", got, r.Names())
 }
 
 func TestAnAddressThatWasAskedForIsRefusedAlsoIfItsHostHasMany(t *testing.T) {
@@ -123,7 +111,5 @@ func TestAnAddressThatWasAskedForIsRefusedAlsoIfItsHostHasMany(t *testing.T) {
 		request.IPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 100 + i})}
 		r.Refused(agentapi.CodeAddressRefused, request)
 	}
-	if n := len(r.API.Leases()); n != v1alpha1.ManyAddresses {
-		t.Errorf("leases %v", r.Names())
-	}
+	check.That(t, len(r.API.Leases()) == v1alpha1.ManyAddresses, "leases %v", r.Names())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -59,27 +60,13 @@ func TestAnADDFailsWhileTheGatewayIsSilent(t *testing.T) {
 			r.Metrics = counted
 			web := r.Pod(way.name, "u1", fakenode.OfStatefulSet)
 			_, err := r.Add(t.Context(), web)
-			if err == nil {
-				t.Fatal("the pod has an address")
-			}
+			check.Must(t, err != nil, "the pod has an address")
 			answer := refusal.Answer(err)
-			if answer.Code != agentapi.CodeTryAgainLater {
-				t.Errorf("code %d, want %d", answer.Code, agentapi.CodeTryAgainLater)
-			}
-			for _, part := range []string{gateway, "pool v4", "parent eth1", "VLAN", "cable", "spec.gateway"} {
-				if !strings.Contains(answer.Msg, part) {
-					t.Errorf("%q does not name %s", answer.Msg, part)
-				}
-			}
-			if text := eventOf(t, r.Recorder, "AddressRefused"); !strings.Contains(text, gateway) {
-				t.Errorf("event %q", text)
-			}
-			if strings.Join(counted.pools, " ") != "v4" {
-				t.Errorf("counted %v", counted.pools)
-			}
-			if left := r.Journal.All(); len(left) > 0 {
-				t.Errorf("journal %v", left)
-			}
+			check.Equal(t, answer.Code, agentapi.CodeTryAgainLater, "code")
+			check.Says(t, answer.Msg, gateway, "pool v4", "parent eth1", "VLAN", "cable", "spec.gateway")
+			check.Says(t, eventOf(t, r.Recorder, "AddressRefused"), gateway)
+			check.That(t, strings.Join(counted.pools, " ") == "v4", "counted %v", counted.pools)
+			check.None(t, r.Journal.All(), "journal")
 			r.Wire.Silent = nil
 			r.MustAdd(web)
 		})
@@ -107,9 +94,8 @@ func TestAnADDAsksForTheGatewayOnce(t *testing.T) {
 			r := fakenode.New(t, checked(way.pool()))
 			way.prepare(r)
 			r.MustAdd(r.Pod(way.name, "u1", fakenode.OfStatefulSet))
-			if n := r.Wire.Times("ask " + gateway); n != 1 {
-				t.Errorf("asked %d times", n)
-			}
+			n := r.Wire.Times("ask " + gateway)
+			check.That(t, n == 1, "asked %d times", n)
 		})
 	}
 }
@@ -126,9 +112,7 @@ func TestNoGatewayIsAskedForWithoutTheCheckOrWithoutAGateway(t *testing.T) {
 			r := fakenode.New(t, pool)
 			r.Wire.Silent = map[netip.Addr]bool{netip.MustParseAddr(gateway): true}
 			r.MustAdd(r.Pod("web", "u1"))
-			if r.Wire.Took("ask " + gateway) {
-				t.Error("it was asked for")
-			}
+			check.That(t, !r.Wire.Took("ask "+gateway), "it was asked for")
 		})
 	}
 }
@@ -139,8 +123,6 @@ func TestAGatewayOnTheNodeItselfIsReportedAndNotAskedFor(t *testing.T) {
 	r.OwnAddr = netip.MustParseAddr(gateway)
 	r.Wire.Silent = map[netip.Addr]bool{r.OwnAddr: true}
 	r.MustAdd(r.Pod("web", "u1"))
-	if r.Wire.Took("ask " + gateway) {
-		t.Error("it was asked for")
-	}
+	check.That(t, !r.Wire.Took("ask "+gateway), "it was asked for")
 	eventOf(t, r.Recorder, "GatewayNotChecked")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -51,9 +52,7 @@ func TestAPodIsRefusedWhoseRoutesTakePacketsFromTheirProperWay(t *testing.T) {
 					}
 					creates, updates := fakenode.CountCalls(t, r, func() {
 						_, err := r.Add(t.Context(), web)
-						if err == nil {
-							t.Fatal("the pod has an address")
-						}
+						check.Must(t, err != nil, "the pod has an address")
 						answer := refusal.Answer(err)
 						for _, part := range []string{stolen, "the service CIDR 10.96.0.0/12", origin, "spec.routeCheck of pool v4"} {
 							if answer.Code != agentapi.CodeInvalidNetworkConfig || !strings.Contains(answer.Msg, part) {
@@ -91,9 +90,8 @@ func TestTheFirstADDsWaitForTheServiceCIDRs(t *testing.T) {
 		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	}
 	answered <- struct{}{}
-	if _, err := r.Add(t.Context(), web); err == nil || !strings.Contains(refusal.Answer(err).Msg, "10.96.0.0/12") {
-		t.Fatalf("got %v", err)
-	}
+	_, err := r.Add(t.Context(), web)
+	check.Must(t, err != nil && strings.Contains(refusal.Answer(err).Msg, "10.96.0.0/12"), "got %v", err)
 
 	pool.Spec.Routes = nil
 	r.API.Put(pool)
@@ -102,9 +100,7 @@ func TestTheFirstADDsWaitForTheServiceCIDRs(t *testing.T) {
 	r.Holders.HostLinks = links
 	answered <- struct{}{}
 	chained(r, web)
-	if !links.knew {
-		t.Error("the host link was made before the service CIDRs were known")
-	}
+	check.That(t, links.knew, "the host link was made before the service CIDRs were known")
 }
 
 // waitingLinks record whether somebody had waited for the service CIDRs before the host link was made.

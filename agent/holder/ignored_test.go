@@ -26,28 +26,16 @@ func TestFieldsWithoutEffectAreReportedOnce(t *testing.T) {
 	}
 	want := "Warning ConfigurationIgnored the configuration of network blue has fields without effect: " +
 		"ipam.log_level (remove it), ipam.ranges (use ips of a pool)"
-	if got := told("a", "blue", "ipam.log_level", "ipam.ranges"); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := told("b", "blue", "ipam.log_level", "ipam.ranges"); got != "" {
-		t.Errorf("a second pod: %q", got)
-	}
-	if got := told("c", "red", "ipam.exclude"); !strings.Contains(got, "network red") {
-		t.Errorf("another network: %q", got)
-	}
-	if got := told("d", "blue", "ipam.exclude"); !strings.Contains(got, "ipam.exclude (use excludeIPs of a pool)") {
-		t.Errorf("another configuration of the network: %q", got)
-	}
-	if got := told("e", "green"); got != "" {
-		t.Errorf("nothing is ignored: %q", got)
-	}
+	check.Equal(t, told("a", "blue", "ipam.log_level", "ipam.ranges"), want, "got")
+	check.Equal(t, told("b", "blue", "ipam.log_level", "ipam.ranges"), "", "a second pod:")
+	check.Says(t, told("c", "red", "ipam.exclude"), "network red")
+	check.Says(t, told("d", "blue", "ipam.exclude"), "ipam.exclude (use excludeIPs of a pool)")
+	check.Equal(t, told("e", "green"), "", "nothing is ignored:")
 }
 
 // A chained configuration whose type was "coordinator".
 func TestFieldsOfTheCoordinatorAreReportedWithTheirEquivalents(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	chained := web
 	chained.Chained = true
 	chained.Network.Ignored = []string{
@@ -63,9 +51,7 @@ func TestFieldsOfTheCoordinatorAreReportedWithTheirEquivalents(t *testing.T) {
 		"podDefaultRouteNic (use the annotation default-route-nic)", "podMACPrefix (use macPolicy of a pool)",
 		"serviceCIDR (use cni.hostLink.serviceCIDRs of the chart)", "tunePodRoutes (use mode)", "vethLinkAddress (remove it)",
 	} {
-		if !strings.Contains(told, want) {
-			t.Errorf("no event says %q: %q", want, told)
-		}
+		check.Says(t, told, want)
 	}
 	chained.Network.Ignored = nil
 	for i := range 100 {
@@ -115,9 +101,7 @@ func TestRoutesOfTheConfiguration(t *testing.T) {
 				}
 				got = append(got, fmt.Sprintf("%s %s", route.Dst, gw))
 			}
-			if !slices.Equal(got, row.want) {
-				t.Errorf("got %q, want %q", got, row.want)
-			}
+			check.List(t, got, row.want, "got")
 		})
 	}
 }

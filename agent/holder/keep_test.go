@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -68,22 +69,14 @@ func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
 				r.Want("10.0.0.2 Quarantined") // never another address
 				return
 			}
-			if got := r.MustAdd(web); got[0] != "10.0.0.2" {
-				t.Fatalf("got %v", got)
-			}
+			r.Gets(web, "10.0.0.2")
 			l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-			if l.Spec.Previous != nil || l.Spec.Holder.PodUID != "u1" || l.Spec.NodeName != fakenode.ThisNode {
-				t.Errorf("lease %+v", l.Spec)
-			}
-			if v := r.Wire.Verification; v.Claim.PreviousMAC.String() != "02:00:00:00:02:01" || v.Claim.Token == 0 {
-				t.Errorf("claimed as %+v", v.Claim)
-			}
-			if p, token := test.lease.Spec.Previous, r.Wire.Verification.Claim.PreviousToken; p != nil && token != fakenode.LastToken {
-				t.Errorf("asks the holder with token %d", token)
-			}
-			if !r.Speaks(web, "10.0.0.2") {
-				t.Error("the pod is mute")
-			}
+			check.That(t, l.Spec.Previous == nil && l.Spec.Holder.PodUID == "u1" && l.Spec.NodeName == fakenode.ThisNode, "lease %+v", l.Spec)
+			v := r.Wire.Verification
+			check.That(t, v.Claim.PreviousMAC.String() == "02:00:00:00:02:01" && v.Claim.Token != 0, "claimed as %+v", v.Claim)
+			p, token := test.lease.Spec.Previous, r.Wire.Verification.Claim.PreviousToken
+			check.That(t, p == nil || token == fakenode.LastToken, "asks the holder with token %d", token)
+			check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
 		})
 	}
 }
@@ -93,18 +86,15 @@ func TestATakeOverInModeObserveOnlyReports(t *testing.T) {
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)))
 	r.Wire.Verdicts[fakenode.Two] = segment.Answered
 	r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet))
-	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Previous != nil {
-		t.Errorf("lease %+v", l.Spec)
-	}
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, l.Spec.Previous == nil, "lease %+v", l.Spec)
 }
 
 func TestAnAddressBoundElsewhereIsWaitedFor(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	r.API.Put(fakenode.Held("10.0.0.2"))
 	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
-	if text := r.Refused(agentapi.CodeTryAgainLater, web); !strings.Contains(text, "node n2") {
-		t.Error(text)
-	}
+	check.Says(t, r.Refused(agentapi.CodeTryAgainLater, web), "node n2")
 	r.Want("10.0.0.2 Bound")
 
 	// The controller takes it while the next ADD waits.
@@ -118,9 +108,7 @@ func TestAnAddressBoundElsewhereIsWaitedFor(t *testing.T) {
 		return nil
 	}
 	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
-	if got := r.MustAdd(web); got[0] != "10.0.0.2" {
-		t.Fatalf("got %v", got)
-	}
+	r.Gets(web, "10.0.0.2")
 }
 
 func TestARequiredAddressIsRefusedWhereItsPoolDoesNotServe(t *testing.T) {
@@ -141,18 +129,14 @@ func TestARequiredAddressIsRefusedWhereItsPoolDoesNotServe(t *testing.T) {
 			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet, func(p *corev1.Pod) { p.Annotations = row.pod })
 			const says = "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1: " +
 				"its nodeName [n2] does not list node n1; delete lease 10.0.0.2 to release the address"
-			if text := r.Refused(agentapi.CodeNoPool, web); !strings.Contains(text, says) {
-				t.Errorf("it says %q, want %q", text, says)
-			}
+			check.Says(t, r.Refused(agentapi.CodeNoPool, web), says)
 			r.Want("10.0.0.2 Retained")
 			// Only who gives the address up gets another one.
 			r.API.Drop(fakenode.Held("10.0.0.2"))
 			if row.name == "it is for another node, and the pod names no other" {
 				return
 			}
-			if got := r.MustAdd(web); got[0] != "10.1.0.2" {
-				t.Errorf("got %v", got)
-			}
+			r.Gets(web, "10.1.0.2")
 		})
 	}
 }
@@ -185,13 +169,10 @@ func TestAKeptAddressStaysWhicheverPoolsAreNamedNow(t *testing.T) {
 			if row.request != nil {
 				row.request(&web)
 			}
-			if got := r.MustAdd(web); got[0] != "10.0.0.2" {
-				t.Errorf("got %v", got)
-			}
+			r.Gets(web, "10.0.0.2")
 			r.Want("10.0.0.2 Bound")
-			if told := strings.Join(r.Told(), "\n"); strings.Contains(told, "AddressLeft") {
-				t.Errorf("events %s", told)
-			}
+			told := strings.Join(r.Told(), "\n")
+			check.That(t, !strings.Contains(told, "AddressLeft"), "events %s", told)
 		})
 	}
 }
@@ -213,14 +194,11 @@ func TestAPodWhoseKeptAddressCannotLiveOnTheNodeGetsAnother(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r := fakenode.New(t, elsewhere, other)
 			r.API.Put(row.lease)
-			if got := r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet)); got[0] != "10.1.0.2" {
-				t.Fatalf("got %v", got)
-			}
+			r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet), "10.1.0.2")
 			r.Want(row.kept, "10.1.0.2 Bound") // its end is the verifier's and the controller's
 			const says = "Normal AddressLeft 10.1.0.2 replaces 10.0.0.2: pool v4 does not serve the pod on node n1: its nodeName [n2] does not list node n1"
-			if told := r.Told(); !slices.Contains(told, says) {
-				t.Errorf("events %q, want %q", told, says)
-			}
+			told := r.Told()
+			check.That(t, slices.Contains(told, says), "events %q, want %q", told, says)
 		})
 	}
 }
@@ -231,9 +209,7 @@ func TestOnlyTheFamilyThatCannotLiveOnTheNodeChanges(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), elsewhere, fakenode.Pool("v6-here", "fd01::/64", v1alpha1.ModeEnforce, "fd01::2"))
 	r.API.Put(fakenode.Held("10.0.0.5", fakenode.Retained))
 	r.API.Put(fakenode.Held("fd00::2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "v6" }))
-	if got := r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet)); !slices.Equal(got, []string{"10.0.0.5", "fd01::2"}) {
-		t.Errorf("got %v", got)
-	}
+	r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet), "10.0.0.5", "fd01::2")
 	r.Want("10.0.0.5 Bound", v1alpha1.LeaseName("", netip.MustParseAddr("fd00::2"))+" Retained",
 		v1alpha1.LeaseName("", netip.MustParseAddr("fd01::2"))+" Bound")
 }
@@ -246,14 +222,11 @@ func TestOnlyTheInterfaceThatCannotLiveOnTheNodeChanges(t *testing.T) {
 	r.API.Put(fakenode.Held("10.0.0.5", fakenode.Retained))
 	r.API.Put(fakenode.Held("10.2.0.2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool, s.Holder.Interface = "second", "net1" }))
 	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
-	if got := r.MustAdd(web); got[0] != "10.0.0.5" {
-		t.Errorf("eth0 got %v", got)
-	}
+	r.Gets(web, "10.0.0.5")
 	second := web
 	second.Interface = "net1"
-	if got := r.MustAdd(second); got[0] == "10.2.0.2" {
-		t.Errorf("net1 got %v", got)
-	}
+	got := r.MustAdd(second)
+	check.That(t, got[0] != "10.2.0.2", "net1 got %v", got)
 	r.Want("10.0.0.2 Bound", "10.0.0.5 Bound", "10.2.0.2 Retained")
 }
 
@@ -262,9 +235,7 @@ func TestAPodWhoseRoutesRuleOutItsKeptPoolGetsAnother(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"), fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
 	routes := fakenode.Annotated("ipam.fenceline.io/routes", `[{"dst":"10.9.0.0/16","gw":"10.1.0.1"}]`)
-	if got := r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet, routes)); got[0] != "10.1.0.2" {
-		t.Errorf("got %v", got)
-	}
+	r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet, routes), "10.1.0.2")
 }
 
 func TestAPodThatKeepsNothingIsTreatedLikeOthers(t *testing.T) {
@@ -286,15 +257,13 @@ func TestAPodThatKeepsNothingIsTreatedLikeOthers(t *testing.T) {
 			r.StatefulSet = row.chart
 			first := r.Pod("web-0", "u1", fakenode.OfStatefulSet, row.pod)
 			r.MustAdd(first)
-			if l := r.Lease("10.0.0.2", v1alpha1.StateBound); describe(l.Spec.Retention) != "None" {
-				t.Errorf("the lease records %s", describe(l.Spec.Retention))
-			}
+			l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+			check.That(t, describe(l.Spec.Retention) == "None", "the lease records %s", describe(l.Spec.Retention))
 			r.MustDel(first)
 			r.Want() // nothing is Retained
 			r.End(first)
-			if got := r.MustAdd(r.Pod("web-0", "u2", fakenode.OfStatefulSet, row.pod)); got[0] == "10.0.0.2" {
-				t.Errorf("the next pod got %v again", got)
-			}
+			got := r.MustAdd(r.Pod("web-0", "u2", fakenode.OfStatefulSet, row.pod))
+			check.That(t, got[0] != "10.0.0.2", "the next pod got %v again", got)
 		})
 	}
 }
@@ -319,18 +288,13 @@ func TestAPodWhoseAnnotationHasLeftAPoolGetsAnAddressOfAnother(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"), other)
 			r.API.Put(row.lease)
 			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet, func(p *corev1.Pod) { p.Annotations = namingPools("other") })
-			if got := r.MustAdd(web); got[0] != "10.1.0.2" {
-				t.Fatalf("got %v", got)
-			}
+			r.Gets(web, "10.1.0.2")
 			r.Want(row.kept, "10.1.0.2 Bound") // its end is the controller's
 			const says = "Normal AddressLeft 10.1.0.2 replaces 10.0.0.2: pool v4 is no longer one of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0"
-			if told := r.Told(); !slices.Contains(told, says) {
-				t.Errorf("events %q, want %q", told, says)
-			}
+			told := r.Told()
+			check.That(t, slices.Contains(told, says), "events %q, want %q", told, says)
 			r.MustDel(web)
-			if got := r.MustAdd(r.Pod("web-0", "u2", fakenode.OfStatefulSet, func(p *corev1.Pod) { p.Annotations = namingPools("other") })); got[0] != "10.1.0.2" {
-				t.Errorf("the next pod got %v", got)
-			}
+			r.Gets(r.Pod("web-0", "u2", fakenode.OfStatefulSet, func(p *corev1.Pod) { p.Annotations = namingPools("other") }), "10.1.0.2")
 		})
 	}
 }
@@ -339,18 +303,12 @@ func TestANewerSandboxOfAPodBindsItsAddressAgain(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	older := r.Pod("web", "u1")
 	r.MustAdd(older)
-	newer := older
-	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
-	if got := r.MustAdd(newer); got[0] != "10.0.0.2" {
-		t.Fatalf("got %v", got)
-	}
-	if !r.Kernel.IsDead(r.SlotOf(older)) || !r.Speaks(newer, "10.0.0.2") {
-		t.Error("the older sandbox may speak, or the newer may not")
-	}
+	newer := next(older, "c-newer")
+	r.Gets(newer, "10.0.0.2")
+	check.That(t, r.Kernel.IsDead(r.SlotOf(older)) && r.Speaks(newer, "10.0.0.2"), "the older sandbox may speak, or the newer may not")
 	r.MustDel(older)
-	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.ContainerID != "c-newer" {
-		t.Errorf("lease of %v", l.Spec.Holder)
-	}
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, l.Spec.Holder.ContainerID == "c-newer", "lease of %v", l.Spec.Holder)
 	r.Settle()
 	r.Want("10.0.0.2 Bound")
 	r.MustDel(newer)
@@ -378,12 +336,8 @@ func TestAVerifierDoesNotKillTheSlotOfATakeOver(t *testing.T) {
 	<-read
 	r.MustAdd(web)
 	close(taken)
-	if err := <-killed; err != nil {
-		t.Error(err)
-	}
-	if !r.Speaks(web, "10.0.0.2") {
-		t.Error("the verifier has killed the new holder")
-	}
+	check.OK(t, <-killed)
+	check.That(t, r.Speaks(web, "10.0.0.2"), "the verifier has killed the new holder")
 }
 
 // The worker sees that the first has gone to the newer sandbox while the second is
@@ -392,21 +346,17 @@ func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2-fd00::9"))
 	older := r.Pod("web", "u1")
 	r.MustAdd(older)
-	newer := older
-	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+	newer := next(older, "c-newer")
 	r.Wire.OnClaim = func(c segment.Claim) {
 		if c.Addr == fakenode.Two {
 			r.Pending.Add(older.Attachment)
 			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
 		}
 	}
-	if got := r.MustAdd(newer); !slices.Equal(got, []string{"10.0.0.2", "fd00::2"}) {
-		t.Errorf("got %v", got)
-	}
+	r.Gets(newer, "10.0.0.2", "fd00::2")
 	r.Settle()
-	if _, there := r.Journal.Get(older.ContainerID, older.Interface); there {
-		t.Error("the older sandbox stays in the journal")
-	}
+	_, there := r.Journal.Get(older.ContainerID, older.Interface)
+	check.That(t, !there, "the older sandbox stays in the journal")
 }
 
 // The annotation that had the pod leave the pool is gone, and the lease is not freed yet.
@@ -417,9 +367,7 @@ func TestOfTwoKeptAddressesTheOneThatServesIsTaken(t *testing.T) {
 	}})
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 	r.API.Put(fakenode.Held("10.1.0.2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "other" }))
-	if got := r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet)); got[0] != "10.1.0.2" {
-		t.Errorf("got %v", got)
-	}
+	r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet), "10.1.0.2")
 }
 
 // slowGet does something after a lease was read.

@@ -25,18 +25,12 @@ func ofThisNode(s *v1alpha1.IPLeaseSpec) {
 }
 
 func TestAVerifierKillsASlotThatOnlyTheJournalKnows(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	l, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
-	if err != nil || !dead || l.Name != "10.0.0.2" {
-		t.Errorf("lease %v, dead %v, %v", l, dead, err)
-	}
-	if !r.Kernel.IsDead(r.SlotOf(web)) {
-		t.Error("the holder is said to be dead, and may speak")
-	}
+	check.That(t, err == nil && dead && l.Name == "10.0.0.2", "lease %v, dead %v, %v", l, dead, err)
+	check.That(t, r.Kernel.IsDead(r.SlotOf(web)), "the holder is said to be dead, and may speak")
 }
 
 func TestAVerifierKillsNobodyElse(t *testing.T) {
@@ -57,12 +51,9 @@ func TestAVerifierKillsNobodyElse(t *testing.T) {
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", journal.Intent, slot
 			check.OK(t, r.Book.Put(e))
-			if _, dead, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil || dead {
-				t.Errorf("dead %v, %v", dead, err)
-			}
-			if r.Kernel.IsDead(slot) {
-				t.Error("killed")
-			}
+			_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+			check.That(t, err == nil && !dead, "dead %v, %v", dead, err)
+			check.That(t, !r.Kernel.IsDead(slot), "killed")
 		})
 	}
 }
@@ -77,12 +68,9 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 	}
 	check.OK(t, r.Book.Put(e))
 	r.Overtaken.Begin(e.Attachment())
-	if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil {
-		t.Fatal(err)
-	}
-	if !r.Kernel.IsDead(slot) || !r.Overtaken.Has(e.Attachment()) {
-		t.Error("the ADD goes on, and is about to speak")
-	}
+	_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.Must(t, err == nil, "%v", err)
+	check.That(t, r.Kernel.IsDead(slot) && r.Overtaken.Has(e.Attachment()), "the ADD goes on, and is about to speak")
 }
 
 func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
@@ -90,9 +78,7 @@ func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
 	web := r.Pod("web", "u1")
 	r.Wire.OnClaim = func(segment.Claim) { r.Overtaken.Add(web.Attachment) }
 	_, err := r.Add(t.Context(), web)
-	if !isCode(err, agentapi.CodeTryAgainLater) {
-		t.Errorf("got %v", err)
-	}
+	check.That(t, isCode(err, agentapi.CodeTryAgainLater), "got %v", err)
 	r.Want()
 	r.Wire.OnClaim = nil
 	r.MustAdd(web)
@@ -110,9 +96,8 @@ func TestAnADDWhoseFirstFamilyIsKilledMeanwhileIsNotAnswered(t *testing.T) {
 			l := r.API.Leases()["10.0.0.2"]
 			fakenode.Quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
 			r.Replace(l)
-			if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err != nil {
-				t.Error(err)
-			}
+			_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+			check.That(t, err == nil, "%v", err)
 		})
 	}
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
@@ -123,9 +108,7 @@ func TestAnADDThatIsRepeatedAfterACrashIsNotOvertakenByItsOwnUndo(t *testing.T) 
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	web := r.Pod("web", "u1")
 	r.Death.Before = "install 10.0.0.2"
-	if _, err := r.Add(t.Context(), web); err == nil {
-		t.Fatal("ADD succeeds")
-	}
+	check.Must(t, check.Err(r.Add(t.Context(), web)) != nil, "ADD succeeds")
 	r.Restart()
 	r.MustAdd(web)
 }
@@ -141,55 +124,38 @@ func TestNothingIsProbedInstalledOrAnsweredBeforeTheGuardEnforces(t *testing.T) 
 		answered <- err
 	}()
 	r.Eventually("the lease is created meanwhile", func() bool { return slices.Contains(r.Names(), "10.0.0.2 Bound") })
-	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); installed || r.Wire.Took("probe 10.0.0.2") || len(answered) > 0 {
-		t.Error("the ADD went on without its guard")
-	}
+	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, !installed && !r.Wire.Took("probe 10.0.0.2") && len(answered) == 0, "the ADD went on without its guard")
 	close(late.enforce)
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
+	check.OK(t, <-answered)
 }
 
 func TestAnInterfaceThatGoesDuringItsADDLeavesNothing(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
 	r.Kernel.Unplug(web.NetNS, web.Interface)
-	if _, err := r.Add(t.Context(), web); !errors.Is(err, bpf.ErrNoDevice) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, check.Err(r.Add(t.Context(), web)), bpf.ErrNoDevice, "got")
 	r.Want()
-	if left := r.Journal.All(); len(left) > 0 {
-		t.Errorf("journal %v", left)
-	}
+	check.None(t, r.Journal.All(), "journal")
 }
 
 func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.OpenSegment = func(int) (node.Segment, error) { return nil, bpf.ErrNoDevice }
-	if _, err := r.Add(t.Context(), r.Pod("web", "u1")); !errors.Is(err, bpf.ErrNoDevice) || !strings.Contains(err.Error(), "eth1") {
-		t.Errorf("got %v", err)
-	}
-	if n := r.API.Calls["create"]; n > 0 {
-		t.Errorf("%d leases were created", n)
-	}
-	if left := r.Journal.All(); len(left) > 0 {
-		t.Errorf("journal %v", left)
-	}
+	_, err := r.Add(t.Context(), r.Pod("web", "u1"))
+	check.That(t, errors.Is(err, bpf.ErrNoDevice) && strings.Contains(err.Error(), "eth1"), "got %v", err)
+	n := r.API.Calls["create"]
+	check.That(t, n == 0, "%d leases were created", n)
+	check.None(t, r.Journal.All(), "journal")
 }
 
 func TestAnADDFailsWhoseObserverCannotBePutBack(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.Wire.ObserveFails = bpf.ErrNoDevice
-	if _, err := r.Add(t.Context(), r.Pod("web", "u1")); !errors.Is(err, bpf.ErrNoDevice) {
-		t.Errorf("got %v", err)
-	}
-	if len(r.Wire.Did) > 0 {
-		t.Errorf("unobserved: %v", r.Wire.Did)
-	}
+	check.Is(t, check.Err(r.Add(t.Context(), r.Pod("web", "u1"))), bpf.ErrNoDevice, "got")
+	check.None(t, r.Wire.Did, "unobserved:")
 	r.Want()
-	if left := r.Journal.All(); len(left) > 0 {
-		t.Errorf("journal %v", left)
-	}
+	check.None(t, r.Journal.All(), "journal")
 }
 
 // lateGuard keeps a guard from enforcing until it is let go.

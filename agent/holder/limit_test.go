@@ -58,13 +58,9 @@ func TestANamespaceHasAtMostItsAddresses(t *testing.T) {
 				r.MustAdd(web)
 				return
 			}
-			said := r.Refused(agentapi.CodeNoPool, web)
-			if !strings.Contains(said, "namespace shop has its 2 addresses of the pool (maxPerNamespace)") {
-				t.Errorf("it says %q", said)
-			}
-			if n := len(r.API.Leases()); n != len(row.there) {
-				t.Errorf("%d leases", n)
-			}
+			check.Says(t, r.Refused(agentapi.CodeNoPool, web), "namespace shop has its 2 addresses of the pool (maxPerNamespace)")
+			n := len(r.API.Leases())
+			check.That(t, n == len(row.there), "%d leases", n)
 		})
 	}
 }
@@ -76,9 +72,8 @@ func TestAnotherPoolServesANamespaceThatHasItsAddresses(t *testing.T) {
 	r.API.Put(leaseFor("shop", "10.0.0.3", nil))
 	web := r.Pod("web-0", "u")
 	web.Network.DefaultIPv4IPPool = []string{full.Name, other.Name}
-	if got := r.MustAdd(web); !strings.HasPrefix(got[0], "10.1.0.") {
-		t.Errorf("got %v", got)
-	}
+	got := r.MustAdd(web)
+	check.That(t, strings.HasPrefix(got[0], "10.1.0."), "got %v", got)
 }
 
 // Two ADDs count before either has leased an address. The one with the newer token gives way.
@@ -116,7 +111,6 @@ func TestAKeptAddressStaysWithAPodOfAFullNamespace(t *testing.T) {
 	check.OK(t, r.Del(t.Context(), agentapi.DelRequest{Attachment: web.Attachment}))
 	next := r.Pod("web-0", "u2", fakenode.OfStatefulSet)
 	next.ContainerID = "next"
-	if got := r.MustAdd(next); got[0] != first[0] {
-		t.Errorf("got %v, want %v", got, first)
-	}
+	got := r.MustAdd(next)
+	check.That(t, got[0] == first[0], "got %v, want %v", got, first)
 }

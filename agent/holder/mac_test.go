@@ -4,14 +4,13 @@ package holder_test
 
 import (
 	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -23,21 +22,13 @@ func fromIP(pool *v1alpha1.IPPool) *v1alpha1.IPPool {
 // wantMAC checks the MAC in the lease, the journal, the kernel and the pod.
 func wantMAC(t *testing.T, r *fakenode.Node, web agentapi.AddRequest, addr, mac string) {
 	t.Helper()
-	if got := r.Lease(addr, v1alpha1.StateBound).Spec.Holder.MAC; got != mac {
-		t.Errorf("the lease has MAC %s, want %s", got, mac)
-	}
+	check.Equal(t, r.Lease(addr, v1alpha1.StateBound).Spec.Holder.MAC, mac, "the lease has MAC")
 	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
-	if e.MAC != mac {
-		t.Errorf("the journal has MAC %s, want %s", e.MAC, mac)
-	}
+	check.Equal(t, e.MAC, mac, "the journal has MAC")
 	l, _, err := r.Kernel.Lease(bpf.Key{Segment: fakenode.ParentIndex, Addr: netip.MustParseAddr(addr)})
-	if err != nil || l.MAC.String() != mac || l.Flags&bpf.FlagDown != 0 {
-		t.Errorf("the kernel has %+v, %v, want MAC %s", l, err, mac)
-	}
+	check.That(t, err == nil && l.MAC.String() == mac && l.Flags&bpf.FlagDown == 0, "the kernel has %+v, %v, want MAC %s", l, err, mac)
 	link, err := r.FindLink(web.NetNS, web.Interface)
-	if err != nil || link.MAC.String() != mac {
-		t.Errorf("the interface has MAC %s, %v, want %s", link.MAC, err, mac)
-	}
+	check.That(t, err == nil && link.MAC.String() == mac, "the interface has MAC %s, %v, want %s", link.MAC, err, mac)
 }
 
 func TestTheMACFollowsTheAddress(t *testing.T) {
@@ -81,9 +72,7 @@ func TestTheMACFollowsTheAddress(t *testing.T) {
 }
 
 func TestWithoutAPolicyTheInterfaceKeepsItsMAC(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	wantMAC(t, r, web, "10.0.0.2", fakenode.MacOf(web.NetNS).String())
 }
 
@@ -92,24 +81,16 @@ func TestAFailedADDGivesTheInterfaceItsMACBack(t *testing.T) {
 	r.Patience = 0
 	r.Wire.Answers[fakenode.Two] = fakenode.Stranger
 	web := r.Pod("web", "u1")
-	if err := fakenode.TryAdd(r, web); err == nil {
-		t.Fatal("ADD succeeds")
-	}
-	if link, _ := r.FindLink(web.NetNS, web.Interface); link.MAC.String() != fakenode.MacOf(web.NetNS).String() {
-		t.Errorf("the interface is left with %s", link.MAC)
-	}
+	check.Must(t, fakenode.TryAdd(r, web) != nil, "ADD succeeds")
+	link, _ := r.FindLink(web.NetNS, web.Interface)
+	check.That(t, link.MAC.String() == fakenode.MacOf(web.NetNS).String(), "the interface is left with %s", link.MAC)
 }
 
 func TestAMACFromTheAddressIsRefusedForIPVLAN(t *testing.T) {
 	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
 	r.IPVLAN = true
-	err := fakenode.TryAdd(r, r.Pod("web", "u1"))
-	if err == nil || !strings.Contains(err.Error(), "pool v4: spec.macPolicy") || !strings.Contains(err.Error(), "ipvlan") {
-		t.Errorf("error %v", err)
-	}
-	if leases := r.API.Leases(); len(leases) != 0 {
-		t.Errorf("left %v", leases)
-	}
+	check.Says(t, fakenode.TryAdd(r, r.Pod("web", "u1")), "pool v4: spec.macPolicy", "ipvlan")
+	check.None(t, r.API.Leases(), "left")
 }
 
 // The last holder has the MAC of the new one: the claim asks it by its token.
@@ -122,13 +103,9 @@ func TestATakeOverWithTheSameMACAsksTheLastHolderByItsToken(t *testing.T) {
 	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
 	r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet))
 	c := r.Wire.Verification.Claim
-	if c.PreviousToken != fakenode.LastToken || c.PreviousMAC.String() != "0a:58:0a:00:00:02" {
-		t.Errorf("claimed as %+v", c)
-	}
+	check.That(t, c.PreviousToken == fakenode.LastToken && c.PreviousMAC.String() == "0a:58:0a:00:00:02", "claimed as %+v", c)
 	k, _, err := r.Kernel.Lease(bpf.Key{Segment: fakenode.ParentIndex, Addr: fakenode.Two})
-	if err != nil || k.Flags != bpf.FlagSharedMAC {
-		t.Errorf("the kernel has %+v, %v", k, err)
-	}
+	check.That(t, err == nil && k.Flags == bpf.FlagSharedMAC, "the kernel has %+v, %v", k, err)
 }
 
 // The interface of the sandbox before is still there, and up. No two interfaces of a parent that are
@@ -141,7 +118,5 @@ func TestTheInterfaceOfTheLastSandboxIsSetDown(t *testing.T) {
 	second.ContainerID, second.NetNS = "c-next", "/netns/c-next"
 	r.MustAdd(second)
 	wantMAC(t, r, second, "10.0.0.2", "0a:58:0a:00:00:02")
-	if !slices.Equal(r.Lowered, []string{first.NetNS}) {
-		t.Errorf("set down %v", r.Lowered)
-	}
+	check.List(t, r.Lowered, []string{first.NetNS}, "set down")
 }

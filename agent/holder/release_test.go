@@ -4,31 +4,24 @@ package holder_test
 
 import (
 	"errors"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
 func TestR6ADELFencesThenFrees(t *testing.T) {
-	r := fakenode.New(t, fakenode.Dual()...)
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.Dual()...)
 	slot := r.SlotOf(web)
 	r.Death.Did = nil
 	r.MustDel(web)
 	want := []string{"kill", "journal Releasing", "delete 10.0.0.2", "delete fd00-0000-0000-0000-0000-0000-0000-0002", "journal Remove"}
-	if !slices.Equal(r.Death.Did, want) {
-		t.Errorf("effects %v, want %v", r.Death.Did, want)
-	}
-	if !r.Kernel.IsDead(slot) {
-		t.Error("the slot lives")
-	}
+	check.List(t, r.Death.Did, want, "effects")
+	check.That(t, r.Kernel.IsDead(slot), "the slot lives")
 	r.Want()
 	r.MustDel(web) // nothing is left: no error
 }
@@ -48,18 +41,14 @@ func (s *stuckLinks) Remove(*journal.Entry) error {
 }
 
 func TestAnEntryStaysUntilItsHostLinkIsRemoved(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.HostLinks = &stuckLinks{times: 2}
 	r.MustDel(web)
-	if e, ok := r.Journal.Get(web.ContainerID, web.Interface); !ok || e.Phase != journal.Releasing {
-		t.Errorf("journal %v", e)
-	}
+	e, ok := r.Journal.Get(web.ContainerID, web.Interface)
+	check.That(t, ok && e.Phase == journal.Releasing, "journal %v", e)
 	r.Want() // the address is free: a dead slot speaks for nobody
-	if left, err := r.Recovery.Resume(t.Context(), node.AskTimeout); left != 0 || err != nil {
-		t.Errorf("resume: %d left, %v", left, err)
-	}
+	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	check.That(t, left == 0 && err == nil, "resume: %d left, %v", left, err)
 	if _, ok := r.Journal.Get(web.ContainerID, web.Interface); ok {
 		t.Error("the entry is still there")
 	}
@@ -71,28 +60,20 @@ func TestADELOfAStatefulSetPodKeepsItsAddress(t *testing.T) {
 	r.MustAdd(web)
 	r.MustDel(web)
 	l := r.Lease("10.0.0.2", v1alpha1.StateRetained)
-	if l.Spec.Holder.Pod != "web-0" || l.Spec.Holder.ContainerID != "" {
-		t.Errorf("lease %+v", l.Spec.Holder)
-	}
+	check.That(t, l.Spec.Holder.Pod == "web-0" && l.Spec.Holder.ContainerID == "", "lease %+v", l.Spec.Holder)
 }
 
 func TestADELIsCarriedOutOnceTheAPIServerIsBack(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	slot := r.SlotOf(web)
 	r.API.SetAway(true)
 	r.MustDel(web)
-	if !r.Kernel.IsDead(slot) {
-		t.Error("the slot lives")
-	}
-	if e, ok := r.Journal.Get(web.ContainerID, web.Interface); !ok || e.Phase != journal.Releasing {
-		t.Errorf("journal %v", e)
-	}
+	check.That(t, r.Kernel.IsDead(slot), "the slot lives")
+	e, ok := r.Journal.Get(web.ContainerID, web.Interface)
+	check.That(t, ok && e.Phase == journal.Releasing, "journal %v", e)
 	r.Restart()
-	if left, err := r.Recovery.Resume(t.Context(), node.AskTimeout); left != 0 || err != nil {
-		t.Errorf("nothing was pending, got %d, %v", left, err)
-	}
+	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	check.That(t, left == 0 && err == nil, "nothing was pending, got %d, %v", left, err)
 	r.API.SetAway(false)
 	r.Want("10.0.0.2 Bound")
 	r.Settle()
@@ -106,25 +87,19 @@ func TestADELLeavesALeaseThatIsSomebodyElsesNow(t *testing.T) {
 		"another container's":   func(s *v1alpha1.IPLeaseSpec) { s.NodeName, s.Session = fakenode.ThisNode, fakenode.ThisSession },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-			web := r.Pod("web", "u1")
-			r.MustAdd(web)
+			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 			r.API.Drop(fakenode.Held("10.0.0.2"))
 			r.API.Put(fakenode.Held("10.0.0.2", change))
 			want := r.Names()
 			r.MustDel(web)
 			r.Want(want...)
-			if len(r.Journal.All()) != 0 {
-				t.Errorf("journal %v", r.Journal.All())
-			}
+			check.None(t, r.Journal.All(), "journal")
 		})
 	}
 }
 
 func TestR8ALeaseOfAnotherSessionIsSetAside(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Life = "node-1/boot-2"
 	r.Restart()
 	r.Settle()
@@ -132,19 +107,15 @@ func TestR8ALeaseOfAnotherSessionIsSetAside(t *testing.T) {
 	if p := l.Spec.Previous; p == nil || p.Node != fakenode.ThisNode || p.Session != fakenode.ThisSession {
 		t.Errorf("previous %+v", l.Spec.Previous)
 	}
-	if _, dead, err := r.KillHolder(t.Context(), "10.0.0.2"); dead || err != nil {
-		t.Errorf("another session's holder counts as dead: %v, %v", dead, err)
-	}
+	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.That(t, !dead && err == nil, "another session's holder counts as dead: %v, %v", dead, err)
 }
 
 func TestKillHolderProvesAHolderOfThisSessionDead(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	if _, dead, _ := r.KillHolder(t.Context(), l.Name); dead || r.Kernel.IsDead(r.SlotOf(web)) {
-		t.Fatal("a Bound lease's holder was killed")
-	}
+	_, dead, _ := r.KillHolder(t.Context(), l.Name)
+	check.Must(t, !dead && !r.Kernel.IsDead(r.SlotOf(web)), "a Bound lease's holder was killed")
 	fakenode.Quarantined(v1alpha1.ReasonPodTerminating)(&l.Spec)
 	r.API.Put(l)
 	if _, dead, err := r.KillHolder(t.Context(), l.Name); !dead || err != nil || !r.Kernel.IsDead(r.SlotOf(web)) {
@@ -155,9 +126,7 @@ func TestKillHolderProvesAHolderOfThisSessionDead(t *testing.T) {
 // A lease that was set aside because a stranger answered names nobody: the
 // stranger may be this node's own pod, whose record was lost (R4).
 func TestKillHolderSparesAPodThatIsTheStrangerOfAConflict(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Drop(fakenode.Held("10.0.0.2"))
 	r.API.Put(fakenode.Held("10.0.0.2", func(s *v1alpha1.IPLeaseSpec) {
 		s.State, s.Reason, s.Holder, s.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, nil, fakenode.ThisNode
@@ -176,32 +145,20 @@ func TestGCReleasesWhatTheRuntimeOfANetworkDoesNotKnow(t *testing.T) {
 		r.MustAdd(request)
 	}
 	r.Terminate(lost)
-	if err := r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{valid.Attachment}}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{valid.Attachment}}))
 	r.Want("10.0.0.2 Bound", "10.0.0.4 Bound")
 }
 
 func TestCHECKTellsWhatIsNotHeld(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	check := func() error { return r.Check(t.Context(), agentapi.CheckRequest{Attachment: web.Attachment}) }
-	if err := check(); err == nil {
-		t.Error("an attachment without addresses is held")
-	}
+	checks := func() error { return r.Check(t.Context(), agentapi.CheckRequest{Attachment: web.Attachment}) }
+	check.That(t, checks() != nil, "an attachment without addresses is held")
 	r.MustAdd(web)
-	if err := check(); err != nil {
-		t.Error(err)
-	}
+	check.OK(t, checks())
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
-	if err := check(); err == nil || !strings.Contains(err.Error(), "fenced") {
-		t.Errorf("fenced: %v", err)
-	}
+	check.Says(t, checks(), "fenced")
 	delete(r.Kernel.Claims, fakenode.Key("10.0.0.2"))
-	if err := r.Kernel.DetachGuard(r.SlotOf(web)); err != nil {
-		t.Fatal(err)
-	}
-	if err := check(); err == nil || !strings.Contains(err.Error(), "guarded") {
-		t.Errorf("unguarded: %v", err)
-	}
+	check.OK(t, r.Kernel.DetachGuard(r.SlotOf(web)))
+	check.Says(t, checks(), "guarded")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // ruledOut is an error of some candidates, each with a reason of some bytes.
@@ -51,15 +52,11 @@ func TestAnEventTellsWholeCandidates(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got := note(c.err)
-			if len(got) > event.MaxNote {
-				t.Errorf("%d bytes", len(got))
-			}
+			check.That(t, len(got) <= event.MaxNote, "%d bytes", len(got))
 			rest := got
 			for _, part := range c.told {
 				_, after, ok := strings.Cut(rest, part)
-				if !ok {
-					t.Fatalf("no %q follows in %q", part, got)
-				}
+				check.Must(t, ok, "no %q follows in %q", part, got)
 				rest = after
 			}
 			if strings.Contains(got, "more") != (c.more != "") || !strings.HasSuffix(got, c.more) {
@@ -69,9 +66,7 @@ func TestAnEventTellsWholeCandidates(t *testing.T) {
 				if _, reason, ok := strings.Cut(clause, ": pool p"); ok {
 					clause = "pool p" + reason
 				}
-				if strings.HasPrefix(clause, "pool p") && !strings.Contains(clause, "!") {
-					t.Errorf("a reason is cut: %q", clause)
-				}
+				check.That(t, !strings.HasPrefix(clause, "pool p") || strings.Contains(clause, "!"), "a reason is cut: %q", clause)
 			}
 		})
 	}
@@ -117,9 +112,8 @@ func TestDecideRouting(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got := decideRouting(routed{asked: c.asked, ifname: c.ifname, first: c.first, defaultRoute: c.defaultRoute})
-			if diff := cmp.Diff(c.want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" {
-				t.Error(diff)
-			}
+			diff := cmp.Diff(c.want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}))
+			check.That(t, diff == "", "%v", diff)
 		})
 	}
 }
@@ -139,7 +133,6 @@ func TestOnlyLeasedAddressesAreRouted(t *testing.T) {
 		Subnets:  []netip.Prefix{netip.MustParsePrefix("10.0.0.7/24"), netip.MustParsePrefix("fd00::7/64")},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}))
+	check.That(t, diff == "", "%v", diff)
 }

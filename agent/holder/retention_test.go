@@ -3,7 +3,6 @@
 package holder_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -42,11 +42,7 @@ func TestAFixedAddressIsRefusedWhereTheNameDoesNotComeBack(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			said := r.Refused(agentapi.CodeInvalidNetworkConfig, r.Pod("web-0", "u", row.pod...))
-			for _, part := range []string{row.says, "use a StatefulSet"} {
-				if !strings.Contains(said, part) {
-					t.Errorf("it says %q, want %q", said, part)
-				}
-			}
+			check.Says(t, said, row.says, "use a StatefulSet")
 			r.Want()
 		})
 	}
@@ -67,9 +63,7 @@ func TestALeaseRecordsWhatThePodAsksFor(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			web := r.Pod("web-0", "u", row.pod...)
 			r.MustAdd(web)
-			if got := describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention); got != row.want {
-				t.Errorf("the lease asks for %s, want %s", got, row.want)
-			}
+			check.Equal(t, describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention), row.want, "the lease asks for")
 		})
 	}
 }
@@ -93,9 +87,7 @@ func TestATakeOverRecordsWhatTheNewPodAsksFor(t *testing.T) {
 			r.Lease("10.0.0.2", v1alpha1.StateRetained)
 			r.End(first)
 			r.MustAdd(r.Pod("web-0", "u2", fakenode.OfStatefulSet, row.now))
-			if got := describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention); got != row.want {
-				t.Errorf("the lease asks for %s, want %s", got, row.want)
-			}
+			check.Equal(t, describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention), row.want, "the lease asks for")
 		})
 	}
 }

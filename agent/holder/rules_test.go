@@ -29,44 +29,31 @@ func reserve(r *fakenode.Node, ips ...string) {
 func TestAReservedAddressIsNotHandedOut(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.4"))
 	reserve(r, "10.0.0.2", "10.0.0.9-10.0.0.1")
-	if got := r.MustAdd(r.Pod("a", "u1")); got[0] == "10.0.0.2" {
-		t.Errorf("got %v", got)
-	}
+	got := r.MustAdd(r.Pod("a", "u1"))
+	check.That(t, got[0] != "10.0.0.2", "got %v", got)
 	reserve(r, "10.0.0.2-10.0.0.4")
-	if text := r.Refused(agentapi.CodeNoPool, r.Pod("b", "u2")); !strings.Contains(text, "pool v4: all its addresses are reserved") {
-		t.Error(text)
-	}
+	check.Says(t, r.Refused(agentapi.CodeNoPool, r.Pod("b", "u2")), "pool v4: all its addresses are reserved")
 }
 
 func TestAnAddressInUseThatIsReservedStaysWithItsPod(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.3"))
 	reserve(r, "10.0.0.2")
-	if err := r.Check(t.Context(), agentapi.CheckRequest{Attachment: web.Attachment}); err != nil || !r.Speaks(web, "10.0.0.2") {
-		t.Errorf("CHECK: %v", err)
-	}
+	err := r.Check(t.Context(), agentapi.CheckRequest{Attachment: web.Attachment})
+	check.That(t, err == nil && r.Speaks(web, "10.0.0.2"), "CHECK: %v", err)
 	r.Settle()
 	r.Want("10.0.0.2 Bound")
 	asks := r.Pod("asks", "u2")
 	asks.IPs = []netip.Addr{fakenode.Two}
-	if text := r.Refused(agentapi.CodeAddressRefused, asks); !strings.Contains(text, "10.0.0.2") || !strings.Contains(text, "it is reserved") {
-		t.Error(text)
-	}
+	check.Says(t, r.Refused(agentapi.CodeAddressRefused, asks), "10.0.0.2", "it is reserved")
 
 	// A newer sandbox of the same pod keeps it as well.
-	newer := web
-	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
-	if got := r.MustAdd(newer); got[0] != "10.0.0.2" {
-		t.Fatalf("got %v", got)
-	}
+	newer := next(web, "c-newer")
+	r.Gets(newer, "10.0.0.2")
 	// Once it is free it is nobody's.
 	r.MustDel(newer)
 	for i := range 3 {
 		other := r.Pod(fmt.Sprintf("other-%d", i), fmt.Sprintf("v%d", i))
-		if got := r.MustAdd(other); got[0] != "10.0.0.3" {
-			t.Fatalf("got %v", got)
-		}
+		r.Gets(other, "10.0.0.3")
 		r.MustDel(other)
 	}
 }
@@ -94,9 +81,7 @@ func TestAKeptAddressIsNeverLostToAChangeOfItsPool(t *testing.T) {
 			c.change(r, p)
 			r.API.Put(p)
 			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
-			if got := r.MustAdd(web); got[0] != "10.0.0.2" {
-				t.Fatalf("got %v", got)
-			}
+			r.Gets(web, "10.0.0.2")
 			r.MustDel(web)
 			r.Want("10.0.0.2 Retained")
 		})
@@ -116,9 +101,7 @@ func TestAClosedPoolGivesNoNewAddressInPlaceOfAKeptOne(t *testing.T) {
 		}
 		return nil
 	}
-	if text := r.Refused(agentapi.CodeNoPool, r.Pod("web-0", "u1", fakenode.OfStatefulSet)); !strings.Contains(text, "pool v4: it is disabled") {
-		t.Error(text)
-	}
+	check.Says(t, r.Refused(agentapi.CodeNoPool, r.Pod("web-0", "u1", fakenode.OfStatefulSet)), "pool v4: it is disabled")
 	r.WantNothing()
 }
 
@@ -128,15 +111,11 @@ func TestAnotherAddressThanTheKeptOneIsAskedFor(t *testing.T) {
 	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
 	for _, addr := range []string{"10.0.0.5", "10.1.0.5"} {
 		web.IPs = []netip.Addr{netip.MustParseAddr(addr)}
-		if text := r.Refused(agentapi.CodeAddressRefused, web); !strings.Contains(text, addr) || !strings.Contains(text, "10.0.0.2 is kept for the pod") {
-			t.Error(text)
-		}
+		check.Says(t, r.Refused(agentapi.CodeAddressRefused, web), addr, "10.0.0.2 is kept for the pod")
 	}
 	r.Want("10.0.0.2 Retained")
 	web.IPs = []netip.Addr{fakenode.Two}
-	if got := r.MustAdd(web); got[0] != "10.0.0.2" {
-		t.Errorf("got %v", got)
-	}
+	r.Gets(web, "10.0.0.2")
 }
 
 func TestARequestedAddressIsGivenOnce(t *testing.T) {
@@ -150,17 +129,13 @@ func TestARequestedAddressIsGivenOnce(t *testing.T) {
 		return request
 	}
 	answer := check.Value(r.Add(t.Context(), asking("first", "u1")))(t)
-	if got := answer.IPs[0]; got.Address.Addr().String() != "10.0.0.5" || got.Gateway.String() != gateway {
-		t.Errorf("got %+v", got)
-	}
-	if len(answer.Routes) != 1 || answer.Routes[0].Dst.String() != "0.0.0.0/0" {
-		t.Errorf("routes %+v", answer.Routes)
-	}
+	got := answer.IPs[0]
+	check.That(t, got.Address.Addr().String() == "10.0.0.5" && got.Gateway.String() == gateway, "got %+v", got)
+	check.That(t, len(answer.Routes) == 1 && answer.Routes[0].Dst.String() == "0.0.0.0/0", "routes %+v", answer.Routes)
 	const says = "10.0.0.5 is taken: Bound for pod shop/first on node n1"
 	text := r.Refused(agentapi.CodeAddressRefused, asking("second", "u2"))
-	if events := r.Told(); !strings.Contains(text, says) || len(events) != 1 || !strings.Contains(events[0], says) {
-		t.Errorf("it says %q, events %q", text, events)
-	}
+	events := r.Told()
+	check.That(t, strings.Contains(text, says) && len(events) == 1 && strings.Contains(events[0], says), "it says %q, events %q", text, events)
 	r.Want("10.0.0.5 Bound")
 }
 
@@ -180,16 +155,13 @@ func TestAFreedAddressCoolsDown(t *testing.T) {
 			p.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: c.cooldown}}
 			r := fakenode.New(t, p)
 			first, second := r.Pod("a", "u1"), r.Pod("b", "u2")
-			if got := append(append(r.MustAdd(first), r.MustAdd(second)...), r.MustAdd(r.Pod("c", "u3"))...); !slices.Equal(got, p.Spec.IPs) {
-				t.Fatalf("got %v", got)
-			}
+			got := append(append(r.MustAdd(first), r.MustAdd(second)...), r.MustAdd(r.Pod("c", "u3"))...)
+			check.Must(t, slices.Equal(got, p.Spec.IPs), "got %v", got)
 			r.MustDel(first)
 			r.MustDel(second)
 			p.Spec.IPs = append(p.Spec.IPs, "10.0.0.3")
 			r.API.Put(p)
-			if got := append(r.MustAdd(r.Pod("d", "u4")), r.MustAdd(r.Pod("e", "u5"))...); !slices.Equal(got, c.next) {
-				t.Errorf("got %v, want %v", got, c.next)
-			}
+			check.List(t, append(r.MustAdd(r.Pod("d", "u4")), r.MustAdd(r.Pod("e", "u5"))...), c.next, "got")
 		})
 	}
 }
@@ -204,14 +176,10 @@ func TestTwoInterfacesOfAPodOnOnePoolGetTwoAddresses(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	web := r.Pod("web", "u1")
 	got := append(r.MustAdd(web), r.MustAdd(second(web, "net1"))...)
-	if !slices.Equal(got, []string{"10.0.0.2", "10.0.0.3"}) {
-		t.Fatalf("got %v", got)
-	}
+	check.Must(t, slices.Equal(got, []string{"10.0.0.2", "10.0.0.3"}), "got %v", got)
 	r.MustDel(second(web, "net1"))
 	r.Want("10.0.0.2 Bound")
-	if !r.Speaks(web, "10.0.0.2") {
-		t.Error("the first interface is mute")
-	}
+	check.That(t, r.Speaks(web, "10.0.0.2"), "the first interface is mute")
 	r.MustDel(web)
 	r.Want()
 }
@@ -258,9 +226,7 @@ func TestTheClusterNetworkOfMultusMeetsMultusName(t *testing.T) {
 	r.MustDel(web)
 	r.Want()
 	r.Holders.Multus = func() (ipam.Multus, error) { return ipam.Multus{}, errors.New("input/output error") }
-	if _, err := r.Add(t.Context(), web); err == nil || !strings.Contains(err.Error(), "input/output error") {
-		t.Errorf("ADD without knowing the networks: %v", err)
-	}
+	check.Says(t, check.Err(r.Add(t.Context(), web)), "input/output error")
 }
 
 func TestRoutesInTheAnswer(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -37,9 +38,8 @@ func static(p *corev1.Pod) {
 // Anybody may write the annotation of a static pod's UID: it counts on a mirror pod only.
 func TestAPodThatNamesTheUIDOfAnotherKeepsItsOwn(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"kubernetes.io/config.hash": "u2"}}}
-	if uid := node.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "u1" || node.IsUID(pod, "u2") {
-		t.Errorf("the pod is taken for %s", uid)
-	}
+	uid := node.Of(pod, agentapi.Attachment{}, "").PodUID
+	check.That(t, uid == "u1" && !node.IsUID(pod, "u2"), "the pod is taken for %s", uid)
 	static(pod)
 	if uid := node.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "0a1b" || !node.IsUID(pod, "0a1b") {
 		t.Errorf("the static pod is taken for %s", uid)
@@ -92,16 +92,11 @@ func TestAPodWhoseSandboxDiesGetsItsAddressesBack(t *testing.T) {
 				before := r.MustAdd(web)
 				slot := r.SlotOf(web)
 				after := die(r, web, next(web, "c2"))
-				if !slices.Equal(after, before) {
-					t.Fatalf("had %v, has %v", before, after)
-				}
-				if !r.Kernel.IsDead(slot) {
-					t.Error("the slot of the dead sandbox lives")
-				}
+				check.Must(t, slices.Equal(after, before), "had %v, has %v", before, after)
+				check.That(t, r.Kernel.IsDead(slot), "the slot of the dead sandbox lives")
 				r.HoldsWhatTheJournalSays(next(web, "c2"))
-				if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Reason != "" || l.Spec.Message != "" {
-					t.Errorf("lease %+v", l.Spec)
-				}
+				l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+				check.That(t, l.Spec.Reason == "" && l.Spec.Message == "", "lease %+v", l.Spec)
 			})
 		}
 	}
@@ -134,9 +129,7 @@ func TestADELFreesTheAddressOfAPodThatGetsNoOtherSandbox(t *testing.T) {
 		"gone":                  nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-			web := r.Pod("web", "u1")
-			r.MustAdd(web)
+			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 			if change == nil {
 				r.API.Drop(fakenode.PodOf("web"))
 			} else {
@@ -159,22 +152,17 @@ func (c deafCache) Get(ctx context.Context, key client.ObjectKey, o client.Objec
 }
 
 func TestADELKeepsTheAddressIfThePodIsUnknown(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Wait() // the steps after the answer read the cache
 	r.Cache = deafCache{r.Cache}
 	r.SandboxDies(web)
-	if l := r.Lease("10.0.0.2", v1alpha1.StateRetained); l.Spec.Reason != v1alpha1.ReasonSandboxEnded {
-		t.Errorf("lease %+v", l.Spec)
-	}
+	l := r.Lease("10.0.0.2", v1alpha1.StateRetained)
+	check.That(t, l.Spec.Reason == v1alpha1.ReasonSandboxEnded, "lease %+v", l.Spec)
 }
 
 // The address is that pod's: no other pod gets it, also not one of the same name.
 func TestAKeptAddressIsNoOtherPods(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.SandboxDies(web)
 	r.Refused(agentapi.CodeExhausted, r.Pod("other", "u2"))
 	r.API.Drop(fakenode.PodOf("web"))
@@ -190,9 +178,7 @@ func TestAnUndoKeepsOnlyWhatWasKept(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
 	broken(r)
-	if err := fakenode.TryAdd(r, web); err == nil {
-		t.Fatal("ADD succeeds")
-	}
+	check.Must(t, fakenode.TryAdd(r, web) != nil, "ADD succeeds")
 	r.Settle()
 	r.Want()
 
@@ -201,9 +187,7 @@ func TestAnUndoKeepsOnlyWhatWasKept(t *testing.T) {
 	r.MustAdd(web)
 	r.SandboxDies(web)
 	broken(r)
-	if err := fakenode.TryAdd(r, next(web, "c2")); err == nil {
-		t.Fatal("ADD succeeds")
-	}
+	check.Must(t, fakenode.TryAdd(r, next(web, "c2")) != nil, "ADD succeeds")
 	r.Settle()
 	r.Lease("10.0.0.2", v1alpha1.StateRetained)
 }
@@ -217,13 +201,9 @@ func TestAPodLeavesAKeptAddressThatCannotLiveHere(t *testing.T) {
 	elsewhere := fakenode.V4("10.0.0.2")
 	elsewhere.Spec.NodeName = []string{"n2"}
 	r.API.Put(elsewhere)
-	if got := r.MustAdd(next(web, "c2")); got[0] != "10.1.0.2" {
-		t.Errorf("got %v", got)
-	}
+	r.Gets(next(web, "c2"), "10.1.0.2")
 	r.Want("10.0.0.2 Retained", "10.1.0.2 Bound") // the controller ends the first one
-	if told := strings.Join(r.Told(), "\n"); !strings.Contains(told, "AddressLeft 10.1.0.2 replaces 10.0.0.2") {
-		t.Error(told)
-	}
+	check.Says(t, strings.Join(r.Told(), "\n"), "AddressLeft 10.1.0.2 replaces 10.0.0.2")
 }
 
 // The DEL of the older sandbox may end between the reading of the lease and its take-over.
@@ -238,9 +218,7 @@ func TestADELInTheMiddleOfTheADDOfTheNextSandbox(t *testing.T) {
 			r.SandboxDies(web)
 		}
 	}}
-	if after := r.MustAdd(next(web, "c2")); !slices.Equal(after, before) {
-		t.Errorf("had %v, has %v", before, after)
-	}
+	check.List(t, r.MustAdd(next(web, "c2")), before, "has")
 }
 
 // interrupted are leases of which something else is done before each take-over.
@@ -272,14 +250,11 @@ func TestAForeignHostOnAKeptAddressKeepsNoPodFromItsNextSandbox(t *testing.T) {
 			die(r, web)
 			r.Wire.Verdicts[fakenode.Two] = segment.Answered
 			young := next(web, "c2")
-			if got := r.MustAdd(young); got[0] != "10.0.0.3" {
-				t.Errorf("got %v", got)
-			}
+			r.Gets(young, "10.0.0.3")
 			r.SandboxDies(web)
 			l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
-			if s := l.Spec; s.Reason != v1alpha1.ReasonConflict || s.ConflictMAC() != fakenode.Stranger.String() || s.Holder != nil {
-				t.Errorf("lease %+v", s)
-			}
+			s := l.Spec
+			check.That(t, s.Reason == v1alpha1.ReasonConflict && s.ConflictMAC() == fakenode.Stranger.String() && s.Holder == nil, "lease %+v", s)
 			if name == "a boot" && (l.Spec.Previous == nil || l.Spec.Previous.PodUID != "u1") {
 				t.Errorf("R1: the holder of the last boot is not proven, and the lease forgets it: %+v", l.Spec)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -78,18 +79,13 @@ func TestAFailedTakeOverOfAProvenAddressLeavesItRetained(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
 			test.fails(r)
-			if err := fakenode.TryAdd(r, r.Pod("web-0", "u1", fakenode.OfStatefulSet)); err == nil {
-				t.Fatal("ADD succeeds")
-			}
+			check.Must(t, fakenode.TryAdd(r, r.Pod("web-0", "u1", fakenode.OfStatefulSet)) != nil, "ADD succeeds")
 			r.Settle()
 			r.Want("10.0.0.2 " + test.state)
 			l := r.API.Leases()["10.0.0.2"]
-			if proven := test.state == "Retained"; proven == (l.Spec.Reason == v1alpha1.ReasonUnverified) {
-				t.Errorf("reason %q", l.Spec.Reason)
-			}
-			if l.Spec.Holder == nil || l.Spec.Holder.Pod != "web-0" {
-				t.Errorf("kept for %+v", l.Spec.Holder)
-			}
+			proven := test.state == "Retained"
+			check.That(t, proven != (l.Spec.Reason == v1alpha1.ReasonUnverified), "reason %q", l.Spec.Reason)
+			check.That(t, l.Spec.Holder != nil && l.Spec.Holder.Pod == "web-0", "kept for %+v", l.Spec.Holder)
 		})
 	}
 }

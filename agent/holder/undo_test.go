@@ -61,19 +61,12 @@ func TestTheUndoOfAnADDEndsNoPodWhoseRecordWasLost(t *testing.T) {
 	old := r.Pod("old", "u1")
 	r.MustAdd(old)
 	r.API.Drop(fakenode.Held("10.0.0.2"))
-	r.API.Before = func(verb, _ string) error {
-		if verb == "update" {
-			return &fakenode.NetError{}
-		}
-		return nil
-	}
+	r.API.Breaks("update")
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("new", "u2"))
 	r.API.Before = nil
 	r.Settle()
 	r.Want("10.0.0.2 Bound")
-	if !r.Speaks(old, "10.0.0.2") {
-		t.Error("the living pod is mute")
-	}
+	check.That(t, r.Speaks(old, "10.0.0.2"), "the living pod is mute")
 	r.HoldsWhatTheJournalSays(old)
 }
 
@@ -83,21 +76,14 @@ func TestTheUndoOfAnADDEndsNoOtherInterfaceOfThePod(t *testing.T) {
 	eth0 := r.Pod("web", "u1")
 	r.MustAdd(eth0)
 	r.API.Drop(fakenode.Held("10.0.0.2"))
-	r.API.Before = func(verb, _ string) error {
-		if verb == "update" {
-			return &fakenode.NetError{}
-		}
-		return nil
-	}
+	r.API.Breaks("update")
 	eth1 := eth0
 	eth1.Interface = "eth1"
 	r.Refused(agentapi.CodeTryAgainLater, eth1)
 	r.API.Before = nil
 	r.Settle()
 	r.Want("10.0.0.2 Bound")
-	if !r.Speaks(eth0, "10.0.0.2") {
-		t.Error("the living interface is mute")
-	}
+	check.That(t, r.Speaks(eth0, "10.0.0.2"), "the living interface is mute")
 	r.HoldsWhatTheJournalSays(eth0)
 }
 
@@ -125,16 +111,12 @@ func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
 			happens(r)
 			got := r.MustAdd(newer)
 			r.Settle()
-			if _, podExists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]; !podExists {
-				t.Error("the pod is deleted")
-			}
-			if !r.Speaks(newer, got[0]) {
-				t.Error("the newer sandbox is mute")
-			}
+			podExists := r.HasPod("web")
+			check.That(t, podExists, "the pod is deleted")
+			check.That(t, r.Speaks(newer, got[0]), "the newer sandbox is mute")
 			r.HoldsWhatTheJournalSays(newer)
-			if _, there := r.Journal.Get(older.ContainerID, older.Interface); there {
-				t.Error("the older sandbox stays in the journal")
-			}
+			_, there := r.Journal.Get(older.ContainerID, older.Interface)
+			check.That(t, !there, "the older sandbox stays in the journal")
 		})
 	}
 }
@@ -154,22 +136,15 @@ func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
 	r.Journal = fullDisk{book}
 	for range 3 {
 		_, err := r.Add(t.Context(), web)
-		if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "API server") {
-			t.Fatalf("got %v", err)
-		}
+		check.Must(t, errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), "API server"), "got %v", err)
 	}
-	if r.TakesAPIServerForAway() {
-		t.Error("the API server is taken for away")
-	}
+	check.That(t, !r.TakesAPIServerForAway(), "the API server is taken for away")
 	r.Want()
 	r.Journal = book
 	check.OK(t, r.Guards.Sweep())
-	if free := len(r.FreeSlots()); free < int(bpf.MaxSlot)-1 {
-		t.Errorf("%d slots are free", free)
-	}
-	if got := r.MustAdd(web); !r.Speaks(web, got[0]) {
-		t.Error("the pod is mute")
-	}
+	free := len(r.FreeSlots())
+	check.That(t, free >= int(bpf.MaxSlot)-1, "%d slots are free", free)
+	check.That(t, r.Speaks(web, r.MustAdd(web)[0]), "the pod is mute")
 }
 
 // A node frees its disk by ending pods.
@@ -182,12 +157,9 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 	r.Journal = fullDisk{r.Journal}
 	r.MustDel(one)
 	r.API.SetAway(true)
-	if err := r.Del(t.Context(), agentapi.DelRequest{Attachment: two.Attachment}); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("neither freed nor recorded: %v", err)
-	}
-	if left := r.Journal.All(); len(left) != 1 || left[0].ContainerID != two.ContainerID {
-		t.Errorf("entries: %v", left)
-	}
+	check.Is(t, r.Del(t.Context(), agentapi.DelRequest{Attachment: two.Attachment}), syscall.ENOSPC, "neither freed nor recorded:")
+	left := r.Journal.All()
+	check.That(t, len(left) == 1 && left[0].ContainerID == two.ContainerID, "entries: %v", left)
 	r.API.SetAway(false)
 	r.MustDel(two)
 	r.Want()
@@ -200,9 +172,7 @@ func (readOnly) Put(journal.Entry) error     { return syscall.EROFS }
 func (readOnly) Remove(string, string) error { return syscall.EROFS }
 
 func TestADELOnAReadOnlyDiskFreesNow(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Wait()
 	book := r.Journal
 	r.Journal = readOnly{book}
@@ -211,7 +181,5 @@ func TestADELOnAReadOnlyDiskFreesNow(t *testing.T) {
 	r.Want()
 	r.Journal = book
 	r.Settle()
-	if left := r.Journal.All(); len(left) != 0 {
-		t.Errorf("entries: %v", left)
-	}
+	check.None(t, r.Journal.All(), "entries:")
 }

@@ -34,9 +34,8 @@ func (s *switched) Release(*journal.Entry) error { s.off = false; return nil }
 func (s *switched) Wake()                        {}
 
 func (s *switched) SwitchOff(e *journal.Entry) error {
-	if stored, _ := s.Journal.Get(e.ContainerID, e.Interface); !stored.Mute {
-		s.T.Error("the next look would switch the VF on again")
-	}
+	stored, _ := s.Journal.Get(e.ContainerID, e.Interface)
+	check.That(s.T, stored.Mute, "the next look would switch the VF on again")
 	if s.refuses != nil {
 		return s.refuses
 	}
@@ -115,9 +114,8 @@ func TestWithoutItsEntryAHolderWithoutAGuardIsNoProof(t *testing.T) {
 	check.OK(t, r.Book.Remove(web.ContainerID, web.Interface))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	for range 2 {
-		if _, _, err := r.KillHolder(t.Context(), "10.0.0.2"); err == nil {
-			t.Error("nobody knows the VF, and its holder is said to be dead")
-		}
+		_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+		check.That(t, err != nil, "nobody knows the VF, and its holder is said to be dead")
 		r.Guards.Leave(1)
 		check.OK(t, r.Guards.Sweep())
 	}
@@ -140,12 +138,7 @@ func TestTheUndoOfAnADDNeedsNoVFOff(t *testing.T) {
 	r, web := withUserVF(t)
 	r.refuses = errors.New("operation not supported")
 	r.Wire.Answers[fakenode.Two] = fakenode.Stranger
-	r.API.Before = func(verb, _ string) error {
-		if verb == "update" {
-			return &fakenode.NetError{}
-		}
-		return nil
-	}
+	r.API.Breaks("update")
 	r.Refused(agentapi.CodeTryAgainLater, web)
 	r.API.Before = nil
 	r.Settle()

@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
@@ -28,26 +29,19 @@ func TestAReadyAddressIsBoundByOneWriteAndClaimedAfterTheAnswer(t *testing.T) {
 	r.Wire.OnClaim = func(segment.Claim) { <-answered }
 	request := r.Pod("web-0", "u1")
 	creates, updates := fakenode.CountCalls(t, r, func() {
-		if got := r.MustAdd(request); !slices.Equal(got, []string{"10.0.0.7"}) {
-			t.Fatalf("got %v", got)
-		}
+		r.Gets(request, "10.0.0.7")
 	})
-	if creates != 0 || updates != 1 {
-		t.Errorf("%d creates and %d updates, want one update", creates, updates)
-	}
+	check.That(t, creates == 0 && updates == 1, "%d creates and %d updates, want one update", creates, updates)
 	if r.Wire.Took("probe 10.0.0.7") || r.Wire.Took("announce 10.0.0.7") {
 		t.Errorf("before the answer: %v", r.Wire.Did)
 	}
 	close(answered)
 	r.Eventually("it is announced after the claim", func() bool { return r.Wire.Took("announce 10.0.0.7") })
 	bound := r.Lease(l.Name, v1alpha1.StateBound)
-	if bound.UID != l.UID || bound.Spec.Holder.ContainerID != request.ContainerID {
-		t.Errorf("bound %+v", bound)
-	}
+	check.That(t, bound.UID == l.UID && bound.Spec.Holder.ContainerID == request.ContainerID, "bound %+v", bound)
 	token, _ := lease.Token(bound)
-	if installed, _, _ := r.Kernel.Lease(fakenode.Key("10.0.0.7")); installed.Token != token || !r.Speaks(request, "10.0.0.7") {
-		t.Errorf("installed %+v, want token %d", installed, token)
-	}
+	installed, _, _ := r.Kernel.Lease(fakenode.Key("10.0.0.7"))
+	check.That(t, installed.Token == token && r.Speaks(request, "10.0.0.7"), "installed %+v, want token %d", installed, token)
 	if r.Warm.InStock(l.Name) || !slices.Equal(r.Warm.Pairs, []string{"v4 on eth1"}) {
 		t.Errorf("ended %v, used %v", r.Warm.Gone, r.Warm.Pairs)
 	}
@@ -62,17 +56,13 @@ func TestNoPairIsLearntFromAPodThatAsksForAnAddress(t *testing.T) {
 	request := r.Pod("web-0", "u1")
 	request.IPs = []netip.Addr{fakenode.Two}
 	r.MustAdd(request)
-	if len(r.Warm.Pairs) != 0 {
-		t.Errorf("used %v", r.Warm.Pairs)
-	}
+	check.None(t, r.Warm.Pairs, "used")
 }
 
 func TestAPairIsLearntFromAnADDWithoutAWarmLease(t *testing.T) {
 	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")))
 	r.MustAdd(r.Pod("web-0", "u1"))
-	if !slices.Equal(r.Warm.Pairs, []string{"v4 on eth1"}) {
-		t.Errorf("used %v", r.Warm.Pairs)
-	}
+	check.List(t, r.Warm.Pairs, []string{"v4 on eth1"}, "used")
 }
 
 func TestAFenceHeardByTheLateClaimMutesThePod(t *testing.T) {
@@ -89,18 +79,12 @@ func TestAFenceHeardByTheLateClaimMutesThePod(t *testing.T) {
 			return false
 		}
 	})
-	if r.Wire.Took("announce 10.0.0.7") {
-		t.Error("R10: a fenced address was announced")
-	}
-	if r.Speaks(request, "10.0.0.7") {
-		t.Error("the slot still speaks")
-	}
+	check.That(t, !r.Wire.Took("announce 10.0.0.7"), "R10: a fenced address was announced")
+	check.That(t, !r.Speaks(request, "10.0.0.7"), "the slot still speaks")
 	// The lease is the pod's own, so its token is renewed.
 	r.Wire.OnClaim, r.Wire.Verdicts = nil, map[netip.Addr]segment.Verdict{netip.MustParseAddr("10.0.0.7"): segment.Silent}
 	r.Settle()
-	if !r.Speaks(request, "10.0.0.7") || !r.Wire.Took("announce 10.0.0.7") {
-		t.Error("the pod is still mute, although nobody else speaks")
-	}
+	check.That(t, r.Speaks(request, "10.0.0.7") && r.Wire.Took("announce 10.0.0.7"), "the pod is still mute, although nobody else speaks")
 }
 
 func TestWhatBecomesOfABindingThatFails(t *testing.T) {
@@ -112,12 +96,7 @@ func TestWhatBecomesOfABindingThatFails(t *testing.T) {
 		left    []string
 	}{
 		"R5: the API server is away": {func(r *fakenode.Node, _ *v1alpha1.IPLease) {
-			r.API.Before = func(verb, _ string) error {
-				if verb == "update" {
-					return &fakenode.NetError{}
-				}
-				return nil
-			}
+			r.API.Breaks("update")
 		}, agentapi.CodeTryAgainLater, true, []string{"10.0.0.7 Warm"}},
 		"the answer is lost": {func(r *fakenode.Node, _ *v1alpha1.IPLease) {
 			r.API.After = func(string) error {
@@ -150,12 +129,9 @@ func TestWhatBecomesOfABindingThatFails(t *testing.T) {
 			r.API.Before = nil
 			r.Settle()
 			r.Want(c.left...)
-			if r.Warm.InStock(l.Name) != c.inStock {
-				t.Errorf("in stock: %v", !c.inStock)
-			}
-			if _, ok := r.Journal.Get(request.ContainerID, "eth0"); ok != (c.code == 0) {
-				t.Errorf("journalled: %v", ok)
-			}
+			check.That(t, r.Warm.InStock(l.Name) == c.inStock, "in stock: %v", !c.inStock)
+			_, ok := r.Journal.Get(request.ContainerID, "eth0")
+			check.That(t, ok == (c.code == 0), "journalled: %v", ok)
 		})
 	}
 }
@@ -165,9 +141,7 @@ func TestTheNextReadyAddressIsTakenWhenOneWasEnded(t *testing.T) {
 	first := r.WarmLease("10.0.0.7", true)
 	r.WarmLease("10.0.0.8", true)
 	r.API.Drop(first)
-	if got := r.MustAdd(r.Pod("web-0", "u1")); !slices.Equal(got, []string{"10.0.0.8"}) {
-		t.Errorf("got %v", got)
-	}
+	r.Gets(r.Pod("web-0", "u1"), "10.0.0.8")
 	r.Want("10.0.0.8 Bound")
 }
 
@@ -203,15 +177,10 @@ func TestWhichAddressesAreTaken(t *testing.T) {
 			if c.request != "" {
 				request.IPs = []netip.Addr{netip.MustParseAddr(c.request)}
 			}
-			if got := r.MustAdd(request); !slices.Equal(got, []string{c.want}) {
-				t.Fatalf("got %v", got)
-			}
-			if r.Wire.Took("probe "+c.want) != c.probed {
-				t.Errorf("probed: %v", !c.probed)
-			}
-			if l := r.Lease(c.want, v1alpha1.StateBound); l.Spec.Parent != "eth1" {
-				t.Errorf("parent %s", l.Spec.Parent)
-			}
+			r.Gets(request, c.want)
+			check.That(t, r.Wire.Took("probe "+c.want) == c.probed, "probed: %v", !c.probed)
+			l := r.Lease(c.want, v1alpha1.StateBound)
+			check.That(t, l.Spec.Parent == "eth1", "parent %s", l.Spec.Parent)
 		})
 	}
 }
@@ -253,13 +222,9 @@ func TestAnAddressThatCameIntoDoubtIsNotHandedOutUnproven(t *testing.T) {
 			r.WarmLease("10.0.0.7", true)
 			r.WarmLease("10.0.0.8", true)
 			r.Warm.Doubts = map[string]segment.Doubt{"10.0.0.7": c.doubt}
-			if got := r.MustAdd(r.Pod("web-0", "u1")); !slices.Equal(got, []string{c.given}) {
-				t.Errorf("got %v, want %s", got, c.given)
-			}
+			r.Gets(r.Pod("web-0", "u1"), c.given)
 			r.Eventually("it is announced", func() bool { return r.Wire.Took("announce " + c.given) })
-			if !slices.Equal(r.Wire.Did, c.sent) {
-				t.Errorf("sent %v, want %v", r.Wire.Did, c.sent)
-			}
+			check.List(t, r.Wire.Did, c.sent, "sent")
 			r.Want(c.left...)
 		})
 	}
@@ -293,9 +258,7 @@ func TestAFullPoolIsWaitedForWhileOthersKeepAddressesReady(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { r.API.Drop(l) })
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if _, err := r.Add(ctx, r.Pod("web-0", "u1")); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(r.Add(ctx, r.Pod("web-0", "u1")))(t)
 		r.Want("10.0.0.2 Bound")
 	})
 	t.Run("and is not called exhausted at the deadline", func(t *testing.T) {
@@ -330,9 +293,8 @@ func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
 	l.Spec, _ = lease.ThrowOut(lease.Evidence{MAC: fakenode.MacOf(request.NetNS).String(), Source: "probe"})(l.Spec, lease.Owner{Now: time.Now()})
 	r.API.Put(l)
 	r.Settle()
-	if bound := r.Lease("10.0.0.2", v1alpha1.StateBound); bound.Spec.Holder.ContainerID != request.ContainerID || !r.Speaks(request, "10.0.0.2") {
-		t.Errorf("bound %+v", bound.Spec)
-	}
+	bound := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, bound.Spec.Holder.ContainerID == request.ContainerID && r.Speaks(request, "10.0.0.2"), "bound %+v", bound.Spec)
 }
 
 // Wherever the agent dies, nothing is lost: the next one ends what was bound,
@@ -351,16 +313,12 @@ func TestABindingThatIsCutShortAnywhereLosesNothing(t *testing.T) {
 			r.Restart()
 			r.Settle()
 			for _, left := range r.API.Leases() {
-				if left.Name != l.Name || left.Spec.State != v1alpha1.StateWarm {
-					t.Errorf("left %s %+v", left.Name, left.Spec)
-				}
+				check.That(t, left.Name == l.Name && left.Spec.State == v1alpha1.StateWarm, "left %s %+v", left.Name, left.Spec)
 			}
-			if slots := r.Kernel.Speakers(bpf.Key{Segment: fakenode.ParentIndex, Addr: netip.MustParseAddr("10.0.0.7")}); len(slots) > 0 {
-				t.Errorf("slot %v speaks", slots)
-			}
-			if e, ok := r.Journal.Get(request.ContainerID, "eth0"); ok && e.Phase != journal.Releasing {
-				t.Errorf("journalled %+v", e)
-			}
+			slots := r.Kernel.Speakers(bpf.Key{Segment: fakenode.ParentIndex, Addr: netip.MustParseAddr("10.0.0.7")})
+			check.That(t, len(slots) == 0, "slot %v speaks", slots)
+			e, ok := r.Journal.Get(request.ContainerID, "eth0")
+			check.That(t, !ok || e.Phase == journal.Releasing, "journalled %+v", e)
 		})
 	}
 }
@@ -378,9 +336,7 @@ func TestADoubtThatArisesDuringASlowWriteCounts(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}
-		if got := r.MustAdd(r.Pod("web-0", "u1")); !slices.Equal(got, []string{"10.0.0.8"}) {
-			t.Errorf("got %v", got)
-		}
+		r.Gets(r.Pod("web-0", "u1"), "10.0.0.8")
 		r.Wait()
 		r.Want("10.0.0.7 Quarantined", "10.0.0.8 Bound")
 	})

@@ -30,16 +30,12 @@ func TestAnnotationsThatNobodyReadsAreReportedOncePerADD(t *testing.T) {
 	check.OK(t, <-end) // by its second try
 	want := []string{"Warning AnnotationUnknown annotation ipam.fenceline.io/ipool of pod shop/web does not exist, the nearest one is ipam.fenceline.io/ippool; " +
 		"annotation ipam.fenceline.io/default-ipv4-pool of namespace shop does not exist, the nearest one is ipam.fenceline.io/default-ipv4-ippool"}
-	if got := toldOf(r, "AnnotationUnknown"); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	check.List(t, toldOf(r, "AnnotationUnknown"), want, "got")
 
 	r.API.Put(fakenode.V4("10.0.0.2-10.0.0.9"))
 	web.Interface, web.NetNS = "net1", web.NetNS+"1"
 	r.MustAdd(web)
-	if got := toldOf(r, "AnnotationUnknown"); len(got) > 0 {
-		t.Errorf("the second interface of the sandbox: %q", got)
-	}
+	check.None(t, toldOf(r, "AnnotationUnknown"), "the second interface of the sandbox:")
 }
 
 func TestHostPortsThatNobodyListensOnAreReported(t *testing.T) {
@@ -73,9 +69,7 @@ func TestHostPortsThatNobodyListensOnAreReported(t *testing.T) {
 			web := r.Pod("web", "u1", c.change)
 			web.Interface = c.iface
 			r.MustAdd(web)
-			if got := toldOf(r, "HostPortIgnored"); !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			check.List(t, toldOf(r, "HostPortIgnored"), c.want, "got")
 		})
 	}
 }

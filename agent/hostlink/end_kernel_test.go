@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -25,7 +26,7 @@ import (
 func TestTheAddressesOfThePodsEndAreForItsNodeAlone(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	r.must(r.links.Make(entries[0]))
+	check.OK(r, r.links.Make(entries[0]))
 	for range 2 {
 		for _, dst := range []string{nodeAddr4, nodeAddr6, "10.96.0.1", "fd96::1", routerAddr4, routerAddr6, "192.0.2.9", "2001:db8::9", "224.0.0.251", "ff02::fb%eth0", podEnd4.String()} {
 			for _, device := range []string{"", "host-eth0"} {
@@ -41,17 +42,15 @@ func TestTheAddressesOfThePodsEndAreForItsNodeAlone(t *testing.T) {
 		}
 		r.wantHeard(pod, "10.0.0.7")
 		// The pod was made by an earlier agent: the repair gives its end the addresses.
-		link, err := pod.Links().LinkByName("host-eth0")
-		r.must(err)
-		addrs, err := pod.Links().AddrList(link, netlink.FAMILY_ALL)
-		r.must(err)
+		link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
+		addrs := check.Value(pod.Links().AddrList(link, netlink.FAMILY_ALL))(r)
 		for i := range addrs {
-			r.must(pod.Links().AddrDel(link, &addrs[i]))
+			check.OK(r, pod.Links().AddrDel(link, &addrs[i]))
 		}
-		r.must(errors.Join(pod.Links().LinkSetARPOn(link), pod.Links().LinkSetMulticastOn(link)))
+		check.OK(r, errors.Join(pod.Links().LinkSetARPOn(link), pod.Links().LinkSetMulticastOn(link)))
 		r.wantBroken(entries[0])
-		r.must(r.links.Repair())
-		r.must(r.links.Check(entries[0]))
+		check.OK(r, r.links.Repair())
+		check.OK(r, r.links.Check(entries[0]))
 		r.wantBothWays(pod)
 	}
 }
@@ -76,7 +75,7 @@ func (r *rig) source(pod *network.Namespace, dst, device string) (source netip.A
 // groups returns the IPv6 groups of a link.
 func (r *rig) groups(in *network.Namespace, link string) (groups []string) {
 	r.Helper()
-	r.must(in.Do(func() error {
+	check.OK(r, in.Do(func() error {
 		text, err := os.ReadFile("/proc/thread-self/net/igmp6")
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Fields(line); f[1] == link {
@@ -92,16 +91,16 @@ func (r *rig) groups(in *network.Namespace, link string) (groups []string) {
 func (r *rig) wantHeard(pod *network.Namespace, address string) {
 	r.Helper()
 	var server net.PacketConn
-	r.must(pod.Do(func() (err error) { server, err = net.ListenPacket("udp4", ":9"); return err }))
+	check.OK(r, pod.Do(func() (err error) { server, err = net.ListenPacket("udp4", ":9"); return err }))
 	defer server.Close()
 	mac, err := pod.MAC("eth0")
-	r.must(err)
+	check.OK(r, err)
 	link, err := r.router.Links().LinkByName("eth0")
-	r.must(err)
-	r.must(putNeighbour(r.router.Links(), link, podEnd4, mac, mend))
-	r.must(r.router.Links().RouteReplace(Route{Dst: netip.PrefixFrom(podEnd4, 32), Table: mainTable}.through(link)))
+	check.OK(r, err)
+	check.OK(r, putNeighbour(r.router.Links(), link, podEnd4, mac, mend))
+	check.OK(r, r.router.Links().RouteReplace(Route{Dst: netip.PrefixFrom(podEnd4, 32), Table: mainTable}.through(link)))
 	for _, dst := range []string{podEnd4.String(), address} {
-		r.must(r.router.Do(func() error {
+		check.OK(r, r.router.Do(func() error {
 			c, err := net.Dial("udp4", net.JoinHostPort(dst, "9"))
 			if err != nil {
 				return err
@@ -112,7 +111,7 @@ func (r *rig) wantHeard(pod *network.Namespace, address string) {
 		}))
 	}
 	heard := make([]byte, 64)
-	r.must(server.SetReadDeadline(time.Now().Add(5 * time.Second)))
+	check.OK(r, server.SetReadDeadline(time.Now().Add(5*time.Second)))
 	n, _, err := server.ReadFrom(heard)
 	if err != nil || string(heard[:n]) != address {
 		r.Errorf("the pod heard what was sent to %s, %v; want %s", heard[:n], err, address)

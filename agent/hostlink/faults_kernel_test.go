@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/faults"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -38,28 +39,24 @@ func TestEachStepOfMakeFails(t *testing.T) {
 	e.Routing.OwnTable = true
 	steps := 0
 	for n := 1; ; n++ {
-		if n == mostCalls {
-			t.Fatal("Make does not end")
-		}
+		check.Must(t, n != mostCalls, "Make does not end")
 		faulty.Fail(n)
 		err := r.links.Make(e)
 		if !faulty.Stop() {
-			r.must(err)
+			check.OK(r, err)
 			break
 		}
 		if err != nil {
 			steps++
 			r.wantClear(err, pod, e)
 		}
-		r.must(r.links.Make(e))
-		r.must(r.links.Check(e))
-		r.must(r.links.Remove(e))
-		r.must(r.links.clear(e))
+		check.OK(r, r.links.Make(e))
+		check.OK(r, r.links.Check(e))
+		check.OK(r, r.links.Remove(e))
+		check.OK(r, r.links.clear(e))
 	}
 	t.Logf("%d steps failed", steps)
-	if steps < 40 {
-		t.Errorf("%d steps have failed only", steps)
-	}
+	check.That(t, steps >= 40, "%d steps have failed only", steps)
 	r.wantBothWays(pod)
 }
 
@@ -78,19 +75,15 @@ func (r *rig) wantClear(err error, pod *network.Namespace, e *journal.Entry) {
 		r.Errorf("after %v: the pod's end is there", err)
 	}
 	own, failed := pod.Links().LinkByName(e.Interface)
-	r.must(failed)
+	check.OK(r, failed)
 	routes, failed := ownRoutes(pod.Links(), own)
-	r.must(failed)
+	check.OK(r, failed)
 	rules, failed := ownRules(pod.Links())
-	r.must(failed)
+	check.OK(r, failed)
 	for _, rule := range rules {
-		if ofInterface(own.Attrs().Index)(rule) {
-			r.Errorf("after %v: rule %s is there", err, rule)
-		}
+		check.That(r, !ofInterface(own.Attrs().Index)(rule), "after %v: rule %s is there", err, rule)
 	}
-	if len(routes) > 0 {
-		r.Errorf("after %v: the routes %v are there", err, routes)
-	}
+	check.That(r, len(routes) == 0, "after %v: the routes %v are there", err, routes)
 }
 
 // After each failure the pod has a way to the outside, and eth0 answers by itself. The next Make completes
@@ -103,9 +96,7 @@ func TestEachStepOfTakingTheDefaultRoutesFails(t *testing.T) {
 	r := newRig(t)
 	steps := 0
 	for n := 1; ; n++ {
-		if n == mostCalls {
-			t.Fatal("Make does not end")
-		}
+		check.Must(t, n != mostCalls, "Make does not end")
 		name := fmt.Sprintf("a%d", n)
 		pod, e := r.besideBridge(name)
 		faulty.Fail(n)
@@ -120,7 +111,7 @@ func TestEachStepOfTakingTheDefaultRoutesFails(t *testing.T) {
 				t.Errorf("after %v: from %q to the outside: leaves by %s", err, from, link)
 			}
 		}
-		r.must(r.links.Make(e))
+		check.OK(r, r.links.Make(e))
 		for _, c := range []struct{ from, to, want string }{
 			{"", "192.0.2.9", "net1"}, {"", "10.96.0.1", "eth0"}, {"10.244.0.7", "192.0.2.9", "eth0"}, {"10.0.0.7", "192.0.2.9", "net1"},
 		} {
@@ -128,16 +119,14 @@ func TestEachStepOfTakingTheDefaultRoutesFails(t *testing.T) {
 				t.Errorf("after %v and another Make: from %q to %s: leaves by %s, want %s", err, c.from, c.to, link, c.want)
 			}
 		}
-		r.must(pod.DeleteLink("net1")) // two ipvlans of a master have no address in common
+		check.OK(r, pod.DeleteLink("net1")) // two ipvlans of a master have no address in common
 		if !failed {
-			r.must(err)
+			check.OK(r, err)
 			break
 		}
 	}
 	t.Logf("%d steps failed", steps)
-	if steps < 10 {
-		t.Errorf("%d steps have failed only", steps)
-	}
+	check.That(t, steps >= 10, "%d steps have failed only", steps)
 }
 
 // A repair that fails leaves a link that works as it is, and the next one completes it.
@@ -155,28 +144,27 @@ func TestEachStepOfARepairFails(t *testing.T) {
 		{"nothing is wrong", func(*rig, *network.Namespace) {}, true},
 		{"a new agent", func(r *rig, _ *network.Namespace) { r.links.renewed.Store(false) }, true},
 		{"another address of the node", func(r *rig, _ *network.Namespace) {
-			link, err := r.node.Links().LinkByName("mgmt0")
-			r.must(err)
+			link := check.Value(r.node.Links().LinkByName("mgmt0"))(r)
 			addr := &netlink.Addr{IPNet: ipNet(nodeToo)}
 			if err := r.node.Links().AddrAdd(link, addr); errors.Is(err, unix.EEXIST) {
-				r.must(r.node.Links().AddrDel(link, addr))
+				check.OK(r, r.node.Links().AddrDel(link, addr))
 			}
 		}, true},
 		{"the link is gone", func(r *rig, _ *network.Namespace) {
-			r.must(r.node.DeleteLink(NodeEnd(r.entries[0].Attachment())))
+			check.OK(r, r.node.DeleteLink(NodeEnd(r.entries[0].Attachment())))
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
 			pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-			r.must(r.links.Make(entries[0]))
+			check.OK(r, r.links.Make(entries[0]))
 			steps := 0
 			for n := 1; ; n++ {
 				c.spoil(r, pod)
 				faulty.Fail(n)
 				err := r.links.Repair()
 				if !faulty.Stop() {
-					r.must(err)
+					check.OK(r, err)
 					break
 				}
 				if err != nil {
@@ -186,13 +174,11 @@ func TestEachStepOfARepairFails(t *testing.T) {
 					r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
 					r.wantAnswers(pod, r.node, ":80", "[fd00::7]:80", nodeAddr6)
 				}
-				r.must(r.links.Repair())
-				r.must(r.links.Check(entries[0]))
+				check.OK(r, r.links.Repair())
+				check.OK(r, r.links.Check(entries[0]))
 			}
 			t.Logf("%d steps failed", steps)
-			if steps < 10 {
-				t.Errorf("%d steps have failed only", steps)
-			}
+			check.That(t, steps >= 10, "%d steps have failed only", steps)
 			r.wantBothWays(pod)
 		})
 	}

@@ -11,13 +11,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
 // sysctls writes values below /proc/sys/net in a namespace.
 func (r *rig) sysctls(in *network.Namespace, values map[string]string) {
 	r.Helper()
-	r.must(in.Do(func() error {
+	check.OK(r, in.Do(func() error {
 		for name, value := range values {
 			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
 				return err
@@ -45,11 +46,11 @@ func TestAHostLinkWorksWhateverItInherits(t *testing.T) {
 					r.sysctls(side, map[string]string{"ipv4/conf/all/rp_filter": c.all})
 				}
 			}
-			r.must(r.links.Make(entries[0]))
-			r.must(r.links.Check(entries[0]))
+			check.OK(r, r.links.Make(entries[0]))
+			check.OK(r, r.links.Check(entries[0]))
 			r.wantBothWays(pod)
 			end := NodeEnd(entries[0].Attachment())
-			r.must(r.node.Do(func() error {
+			check.OK(r, r.node.Do(func() error {
 				return putSettings([]setting{{"net/ipv4/conf/" + end + "/accept_local", "0", false}, {"net/ipv4/conf/" + end + "/proxy_arp", "0", false}}, look)
 			}))
 		})
@@ -69,13 +70,12 @@ func (r *rig) wantBothWays(pod *network.Namespace) {
 func TestAHostLinkOutlivesAChangeOfTheParentsMTU(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	r.must(r.links.Make(entries[0]))
-	parent, err := r.node.Links().LinkByName("ul0")
-	r.must(err)
+	check.OK(r, r.links.Make(entries[0]))
+	parent := check.Value(r.node.Links().LinkByName("ul0"))(r)
 	for _, mtu := range []int{1400, 9000, 1280} {
-		r.must(r.node.Links().LinkSetMTU(parent, mtu))
-		r.must(r.links.Repair())
-		r.must(r.links.Check(entries[0]))
+		check.OK(r, r.node.Links().LinkSetMTU(parent, mtu))
+		check.OK(r, r.links.Repair())
+		check.OK(r, r.links.Check(entries[0]))
 		r.wantBothWays(pod)
 	}
 }
@@ -87,8 +87,8 @@ func TestANodeAddressThatTheNodeLacksIsNoSource(t *testing.T) {
 	r.links.NodeAddresses = func() []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9"), netip.MustParseAddr(nodeAddr4)}
 	}
-	r.must(r.links.Make(entries[0]))
-	r.must(r.links.Check(entries[0]))
+	check.OK(r, r.links.Make(entries[0]))
+	check.OK(r, r.links.Check(entries[0]))
 	r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
 	r.wantAnswers(pod, r.node, ":80", "10.0.0.7:80", nodeAddr4)
 	r.wantAnswers(pod, r.node, ":80", "[fd00::7]:80", nodeAddr6)
@@ -98,17 +98,12 @@ func TestANodeAddressThatTheNodeLacksIsNoSource(t *testing.T) {
 func TestAProgramThatDoesNotMarkIsReplaced(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
-	r.must(r.links.Make(entries[0]))
-	link, err := pod.Links().LinkByName("host-eth0")
-	r.must(err)
-	r.must(pod.Do(func() error { return putMark(pod.Links(), link, 1) }))
-	if text := r.wantBroken(entries[0]); text != ErrBroken.Error()+": host-eth0 does not mark its frames" {
-		t.Errorf("Check: %s", text)
-	}
-	r.must(r.links.Repair())
-	r.must(r.links.Check(entries[0]))
+	check.OK(r, r.links.Make(entries[0]))
+	link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
+	check.OK(r, pod.Do(func() error { return putMark(pod.Links(), link, 1) }))
+	check.Equal(t, r.wantBroken(entries[0]), ErrBroken.Error()+": host-eth0 does not mark its frames", "Check:")
+	check.OK(r, r.links.Repair())
+	check.OK(r, r.links.Check(entries[0]))
 	filters, err := pod.Links().FilterList(link, netlink.HANDLE_MIN_INGRESS)
-	if err != nil || len(filters) != 1 {
-		t.Errorf("filters %v, %v", filters, err)
-	}
+	check.That(t, err == nil && len(filters) == 1, "filters %v, %v", filters, err)
 }

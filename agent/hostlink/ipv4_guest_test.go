@@ -4,24 +4,26 @@
 
 package hostlink
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
+)
 
 // Administrators start kernels with ipv6.disable=1. A pod with an IPv4 address has its host link there,
 // although the services and the node have addresses of both families.
 func TestGuestWithoutIPv6(t *testing.T) {
-	if hasIPv6() {
-		t.Fatal("this kernel was started with IPv6: start the guest with -parameters ipv6.disable=1")
-	}
+	check.Must(t, !hasIPv6(), "this kernel was started with IPv6: start the guest with -parameters ipv6.disable=1")
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24"}, []string{"10.0.0.8/24"})
 	for range 2 { // the second round repairs what the first has made
 		for _, e := range entries {
-			r.must(r.links.Make(e))
-			r.must(r.links.Check(e))
+			check.OK(r, r.links.Make(e))
+			check.OK(r, r.links.Check(e))
 		}
 		r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
 		r.wantAnswers(pod, r.node, ":80", "10.0.0.7:80", nodeAddr4)
 		r.wantAnswers(pod, r.router, ":80", "10.0.0.8:80", routerAddr4)
-		r.must(r.links.Remove(entries[0]))
+		check.OK(r, r.links.Remove(entries[0]))
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/figure"
 )
 
@@ -23,20 +24,18 @@ func BenchmarkHostLink(b *testing.B) {
 	times := map[string][]time.Duration{}
 	took := func(step string, do func() error) {
 		began := time.Now()
-		r.must(do())
+		check.OK(r, do())
 		times[step] = append(times[step], time.Since(began))
 	}
 	for i := 0; b.Loop(); i++ {
 		name := fmt.Sprintf("p%d", i)
 		pod, entries := r.pod(name, []string{fmt.Sprintf("10.0.0.%d/24", i%250+2), fmt.Sprintf("fd00::%x/64", i+256)})
 		e := entries[0]
-		p, err := openPod(e)
-		r.must(err)
+		p := check.Value(openPod(e))(r)
 		took("make", func() error {
-			node, err := r.links.nodeAddresses()
-			r.must(err)
+			node := check.Value(r.links.nodeAddresses())(r)
 			plan, known, err := r.links.plan(e, p, node)
-			r.must(err)
+			check.OK(r, err)
 			took("make: pair and settings of the node", func() error { _, err := r.links.putNodeEnd(e, p, plan, mend); return err })
 			took("make: side of the pod", func() error { return p.putLink(e, plan, known, mend) })
 			took("make: side of the node", func() error { return r.links.putNodeSide(e, plan, mend) })
@@ -55,9 +54,9 @@ func BenchmarkHostLink(b *testing.B) {
 			}
 			return errors.Join(r.node.SetUp(attrs.Name, true), pod.SetUp("bare0", true))
 		})
-		r.must(r.node.DeleteLink("bare-" + name))
+		check.OK(r, r.node.DeleteLink("bare-"+name))
 		p.Close()
-		r.must(pod.DeleteLink("eth0"))
+		check.OK(r, pod.DeleteLink("eth0"))
 	}
 	for step, all := range times {
 		b.Logf("%-36s p50 %8s of %d", step, figure.Median(all).Round(10*time.Microsecond), len(all))

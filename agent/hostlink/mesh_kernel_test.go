@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -131,13 +132,12 @@ func TestAServiceMeshWorks(t *testing.T) {
 			r := newRig(t)
 			beyond := r.beyond()
 			pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-			r.must(pod.SetUp("lo", true))
-			lo, err := pod.Links().LinkByName("lo")
-			r.must(err)
-			r.must(pod.Links().AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("::6/128"))}))
+			check.OK(r, pod.SetUp("lo", true))
+			lo := check.Value(pod.Links().LinkByName("lo"))(r)
+			check.OK(r, pod.Links().AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("::6/128"))}))
 			// Some distributions check the way back of each source strictly.
 			r.sysctls(pod, map[string]string{"ipv4/conf/all/rp_filter": "1"})
-			r.must(r.links.Make(entries[0]))
+			check.OK(r, r.links.Make(entries[0]))
 			for _, family := range []struct{ udp, net, own, pass, local, all, node, router, beyond string }{
 				{"udp4", "tcp4", "10.0.0.7", "127.0.0.6", "127.0.0.1", "0.0.0.0", nodeAddr4, routerAddr4, "192.0.2.9"},
 				{"udp6", "tcp6", "fd00::7", "::6", "::1", "::", nodeAddr6, routerAddr6, "2001:db8::9"},
@@ -172,12 +172,10 @@ func TestAServiceMeshWorks(t *testing.T) {
 					r.serveDNS(pod, family.udp, net.JoinHostPort(family.local, "15053"), m.uid, func(netip.AddrPort) string {
 						return "sidecar, " + r.askDNS(pod, family.udp, server, m.uid)
 					})
-					if got := r.askDNS(pod, family.udp, server, 0); got != "sidecar, server saw "+family.own {
-						r.Errorf("DNS: %q", got)
-					}
+					check.Equal(r, r.askDNS(pod, family.udp, server, 0), "sidecar, server saw "+family.own, "DNS:")
 				}
 			}
-			r.must(r.links.Check(entries[0]))
+			check.OK(r, r.links.Check(entries[0]))
 		})
 	}
 }
@@ -185,15 +183,14 @@ func TestAServiceMeshWorks(t *testing.T) {
 func TestTheTableOfMarksIsRepaired(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
-	r.must(r.links.Make(entries[0]))
-	r.must(r.links.Check(entries[0]))
+	check.OK(r, r.links.Make(entries[0]))
+	check.OK(r, r.links.Check(entries[0]))
 	for _, spoil := range []string{"flush ruleset", "flush chain inet fenceline-eth0 input"} {
-		r.must(pod.Command(t.Context(), "nft", spoil).Run())
-		if text := r.wantBroken(entries[0]); !strings.Contains(text, "table inet fenceline-eth0") {
-			t.Errorf("after %q: Check: %s", spoil, text)
-		}
-		r.must(r.links.Repair())
-		r.must(r.links.Check(entries[0]))
+		check.OK(r, pod.Command(t.Context(), "nft", spoil).Run())
+		text := r.wantBroken(entries[0])
+		check.That(t, strings.Contains(text, "table inet fenceline-eth0"), "after %q: Check: %s", spoil, text)
+		check.OK(r, r.links.Repair())
+		check.OK(r, r.links.Check(entries[0]))
 	}
 }
 
@@ -212,9 +209,8 @@ func (m *mesh) install(r *rig, pod *network.Namespace, family string, words *str
 	if m.divert == 0 {
 		return
 	}
-	lo, err := pod.Links().LinkByName("lo")
-	r.must(err)
-	r.must(pod.Links().RouteAdd(&netlink.Route{
+	lo := check.Value(pod.Links().LinkByName("lo"))(r)
+	check.OK(r, pod.Links().RouteAdd(&netlink.Route{
 		LinkIndex: lo.Attrs().Index, Dst: ipNet(dst), Table: 133, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
 	}))
 	rule := netlink.NewRule()
@@ -226,7 +222,7 @@ func (m *mesh) install(r *rig, pod *network.Namespace, family string, words *str
 		mask := uint32(0xfff)
 		rule.Mask = &mask
 	}
-	r.must(pod.Links().RuleAdd(rule))
+	check.OK(r, pod.Links().RuleAdd(rule))
 }
 
 // sidecar serves a port of the pod: it calls the destination that the client meant.
@@ -314,7 +310,7 @@ func (r *rig) serve(in *network.Namespace, family, address string) {
 func (r *rig) listen(in *network.Namespace, family, address string, control func(string, string, syscall.RawConn) error, serve func(*net.TCPConn) error) {
 	r.Helper()
 	var l net.Listener
-	r.must(in.Do(func() (err error) {
+	check.OK(r, in.Do(func() (err error) {
 		l, err = (&net.ListenConfig{Control: control}).Listen(r.Context(), family, address)
 		return err
 	}))
@@ -339,7 +335,7 @@ func (r *rig) listen(in *network.Namespace, family, address string, control func
 func (r *rig) serveDNS(in *network.Namespace, family, address string, uid int, answer func(netip.AddrPort) string) {
 	r.Helper()
 	var l *net.UDPConn
-	r.must(in.Do(func() error {
+	check.OK(r, in.Do(func() error {
 		if _, err := unix.SetfsuidRetUid(uid); err != nil {
 			return err
 		}
@@ -405,7 +401,5 @@ func (r *rig) wantAnswer(client *network.Namespace, family, dst, want string) {
 		got, err = io.ReadAll(c)
 		return err
 	})
-	if err != nil || string(got) != want {
-		r.Errorf("%s to %s: %q, %v; want %q", client.Name, dst, got, err, want)
-	}
+	check.That(r, err == nil && string(got) == want, "%s to %s: %q, %v; want %q", client.Name, dst, got, err, want)
 }

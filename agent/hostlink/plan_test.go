@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func prefixes(all ...string) []netip.Prefix {
@@ -112,9 +113,8 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			p := Make(c.facts)
-			if got := texts(p.Link); !slices.Equal(got, c.link) {
-				t.Errorf("through the host link:\n%q, want\n%q", got, c.link)
-			}
+			got := texts(p.Link)
+			check.That(t, slices.Equal(got, c.link), "through the host link:\n%q, want\n%q", got, c.link)
 			if got := texts(p.Own); !slices.Equal(got, c.own) {
 				t.Errorf("through the interface:\n%q, want\n%q", got, c.own)
 			}
@@ -122,9 +122,7 @@ func TestPlan(t *testing.T) {
 			for _, r := range p.Rules {
 				rules = append(rules, r.String())
 			}
-			if !slices.Equal(rules, c.rules) {
-				t.Errorf("rules:\n%q, want\n%q", rules, c.rules)
-			}
+			check.That(t, slices.Equal(rules, c.rules), "rules:\n%q, want\n%q", rules, c.rules)
 		})
 	}
 }
@@ -164,9 +162,7 @@ func TestOverlap(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			err := overlap(&journal.Routing{HostLink: c.link, Subnets: c.subnets, Listed: c.listed}, c.services)
-			if errors.Is(err, ErrOverlap) != c.refused {
-				t.Errorf("%v, refused %v", err, c.refused)
-			}
+			check.That(t, errors.Is(err, ErrOverlap) == c.refused, "%v, refused %v", err, c.refused)
 		})
 	}
 }
@@ -174,9 +170,8 @@ func TestOverlap(t *testing.T) {
 func TestNamesFitIntoTheKernel(t *testing.T) {
 	for _, ifname := range []string{"eth0", "net1", "a-fifteen-chars"} {
 		a := agentapi.Attachment{ContainerID: "c", Interface: ifname}
-		if n, p := NodeEnd(a), PodEnd(a); len(n) > nameMax || len(p) > nameMax {
-			t.Errorf("%s: %q and %q", ifname, n, p)
-		}
+		n, p := NodeEnd(a), PodEnd(a)
+		check.That(t, len(n) <= nameMax && len(p) <= nameMax, "%s: %q and %q", ifname, n, p)
 	}
 	if a, b := NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: "eth0"}), NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: "net1"}); a == b {
 		t.Error("two interfaces of a pod share a name")

@@ -23,6 +23,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -85,7 +86,7 @@ func newRig(t testing.TB) *rig {
 	// The network of the nodes.
 	lan.Plug(t, r.node, "mgmt0", nil, "mgmt", prefixes(node...)...)
 	r.services = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
-	r.must(r.node.Do(func() (err error) {
+	check.OK(r, r.node.Do(func() (err error) {
 		r.links, err = New(Options{
 			Session: "s", Guards: r.guards, Log: logr.Discard(), Clock: clock.RealClock{},
 			Entries: func() []*journal.Entry { return r.entries },
@@ -106,7 +107,7 @@ func newRig(t testing.TB) *rig {
 		})
 		return err
 	}))
-	t.Cleanup(func() { r.must(r.links.Close()) })
+	t.Cleanup(func() { check.OK(r, r.links.Close()) })
 	return r
 }
 
@@ -114,13 +115,6 @@ func newRig(t testing.TB) *rig {
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/net/if_inet6")
 	return err == nil
-}
-
-func (r *rig) must(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
 }
 
 func (r *rig) namespace(role string) *network.Namespace {
@@ -145,10 +139,9 @@ func (r *rig) pod(name string, interfaces ...[]string) (*network.Namespace, []*j
 
 func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...string) *journal.Entry {
 	r.Helper()
-	r.must(r.node.AddChild("ul0", child(), pod, ifname))
-	r.must(pod.SetUp(ifname, true))
-	mac, err := pod.MAC(ifname)
-	r.must(err)
+	check.OK(r, r.node.AddChild("ul0", child(), pod, ifname))
+	check.OK(r, pod.SetUp(ifname, true))
+	mac := check.Value(pod.MAC(ifname))(r)
 	e := &journal.Entry{
 		ContainerID: "c-" + name, Interface: ifname, NetNS: pod.Path(), Phase: journal.Bound, Session: "s",
 		PodNamespace: "default", PodName: name, MAC: mac.String(),
@@ -156,7 +149,7 @@ func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...strin
 	}
 	for _, text := range addrs {
 		p := netip.MustParsePrefix(text)
-		r.must(pod.AddAddr(ifname, p))
+		check.OK(r, pod.AddAddr(ifname, p))
 		e.Addresses = append(e.Addresses, journal.Address{Addr: p.Addr()})
 		e.Routing.Subnets = append(e.Routing.Subnets, p)
 		gw := netip.MustParseAddr(routerAddr4)
@@ -165,9 +158,8 @@ func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...strin
 		}
 		e.Routing.Gateways = append(e.Routing.Gateways, gw)
 		if ifname == "eth0" {
-			link, err := pod.Links().LinkByName(ifname)
-			r.must(err)
-			r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}))
+			link := check.Value(pod.Links().LinkByName(ifname))(r)
+			check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}))
 		}
 	}
 	r.entries = append(r.entries, e)
@@ -218,9 +210,7 @@ func answers(server, client *network.Namespace, listen, dial string) (peer netip
 func (r *rig) wantAnswers(server, client *network.Namespace, listen, dial, want string) {
 	r.Helper()
 	peer, err := answers(server, client, listen, dial)
-	if err != nil || peer.String() != want {
-		r.Errorf("%s to %s: the server saw %s, %v; want %s", client.Name, dial, peer, err, want)
-	}
+	check.That(r, err == nil && peer.String() == want, "%s to %s: the server saw %s, %v; want %s", client.Name, dial, peer, err, want)
 }
 
 // wantBroken fails the test unless Check reports ErrBroken.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A kernel that was started with ipv6.disable=1 knows no routes and rules of IPv6.
@@ -22,8 +24,6 @@ func TestOnlyIPv6MayBeMissing(t *testing.T) {
 		{unix.AF_INET, unix.EAFNOSUPPORT, false},
 		{unix.AF_INET6, nil, false},
 	} {
-		if got := lacks(c.family, c.err); got != c.want {
-			t.Errorf("family %d, %v: %v, want %v", c.family, c.err, got, c.want)
-		}
+		check.Equal(t, lacks(c.family, c.err), c.want, "family %d, %v:", c.family, c.err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/figure"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -30,7 +31,7 @@ func BenchmarkThroughput(b *testing.B) {
 	r := newRig(b)
 	plain, _ := r.pod("plain", []string{"10.0.0.8/24"})
 	linked, entries := r.pod("linked", []string{"10.0.0.7/24"})
-	r.must(r.links.Make(entries[0]))
+	check.OK(r, r.links.Make(entries[0]))
 	bridged := r.bridged()
 	ways := []way{
 		{"to a host, no host link", plain, r.router, routerAddr4 + ":5001"},
@@ -45,7 +46,7 @@ func BenchmarkThroughput(b *testing.B) {
 	for b.Loop() {
 		for range figure.Size(10, 1) {
 			for _, s := range senders {
-				r.must(s.send())
+				check.OK(r, s.send())
 			}
 		}
 	}
@@ -77,7 +78,7 @@ type sender struct {
 func (r *rig) sender(w way) *sender {
 	r.Helper()
 	var l net.Listener
-	r.must(w.to.Do(func() (err error) { l, err = net.Listen("tcp", w.address); return err }))
+	check.OK(r, w.to.Do(func() (err error) { l, err = net.Listen("tcp", w.address); return err }))
 	r.Cleanup(func() { l.Close() })
 	go func() {
 		c, err := l.Accept()
@@ -88,7 +89,7 @@ func (r *rig) sender(w way) *sender {
 		_, _ = io.Copy(io.Discard, c)
 	}()
 	s := &sender{}
-	r.must(w.from.Do(func() (err error) { s.conn, err = net.DialTimeout("tcp", w.address, 5*time.Second); return err }))
+	check.OK(r, w.from.Do(func() (err error) { s.conn, err = net.DialTimeout("tcp", w.address, 5*time.Second); return err }))
 	r.Cleanup(func() { s.conn.Close() })
 	return s
 }
@@ -121,12 +122,11 @@ func cpuTime() time.Duration {
 func (r *rig) bridged() *network.Namespace {
 	r.Helper()
 	pod := r.namespace("bridged")
-	r.must(r.node.AddBridge("cni0"))
-	r.must(r.node.AddAddr("cni0", netip.MustParsePrefix("10.244.0.1/24")))
-	r.must(pod.Plug("eth0", nil, r.node, "veth-pod", "cni0"))
-	r.must(pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
-	link, err := pod.Links().LinkByName("eth0")
-	r.must(err)
-	r.must(pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
+	check.OK(r, r.node.AddBridge("cni0"))
+	check.OK(r, r.node.AddAddr("cni0", netip.MustParsePrefix("10.244.0.1/24")))
+	check.OK(r, pod.Plug("eth0", nil, r.node, "veth-pod", "cni0"))
+	check.OK(r, pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
+	link := check.Value(pod.Links().LinkByName("eth0"))(r)
+	check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
 	return pod
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // A router advertisement renews the lifetimes of addresses every few seconds, and each of them is an
@@ -25,7 +27,7 @@ func TestManyEventsMakeOneRepairAndThoseWithoutAChangeNone(t *testing.T) {
 	r.wantWake(true)
 	for _, changed := range []bool{false, true} {
 		if changed {
-			r.must(r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.99/24")))
+			check.OK(r, r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.99/24")))
 		}
 		changes := make(chan netlink.AddrUpdate)
 		ended := make(chan struct{})
@@ -54,9 +56,7 @@ func (r *rig) wantWake(want bool) {
 		woken = true
 	default:
 	}
-	if woken != want {
-		r.Errorf("a repair is due: %v, want %v", woken, want)
-	}
+	check.Equal(r, woken, want, "a repair is due:")
 }
 
 // run runs the links until the end of the test.
@@ -66,8 +66,6 @@ func (r *rig) run() {
 	go func() { done <- r.links.Run(ctx) }()
 	r.Cleanup(func() {
 		stop()
-		if err := <-done; err != nil {
-			r.Error(err)
-		}
+		check.OK(r, <-done)
 	})
 }

@@ -44,9 +44,7 @@ func TestThePluginIsInstalledUnderItsNameAndExecutable(t *testing.T) {
 func TestWhatIsThereAlreadyIsNotTouched(t *testing.T) {
 	dir := t.TempDir()
 	source, path := plugin(t, "v1"), filepath.Join(dir, "fenceline")
-	if _, err := Plugin(source, dir); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(Plugin(source, dir))(t)
 	before := wantFile(t, path, "v1", 0o755)
 	changed, err := Plugin(source, dir)
 	check.Must(t, err == nil && !changed, "changed %v, %v", changed, err)
@@ -57,12 +55,9 @@ func TestWhatIsThereAlreadyIsNotTouched(t *testing.T) {
 func TestAnotherReleaseReplacesByRename(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "fenceline")
-	if _, err := Plugin(plugin(t, "v1"), dir); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(Plugin(plugin(t, "v1"), dir))(t)
 	// A plugin that runs has the file open; writing into it would be ETXTBSY.
-	running, err := os.Open(path)
-	check.OK(t, err)
+	running := check.Value(os.Open(path))(t)
 	defer running.Close()
 	if changed, err := Plugin(plugin(t, "v2"), dir); err != nil || !changed {
 		t.Fatalf("changed %v, %v", changed, err)
@@ -104,9 +99,7 @@ func TestUnfinishedFilesOfAKilledAgentGo(t *testing.T) {
 	check.OK(t, os.WriteFile(left, []byte("half"), 0o600))
 	_, err := Conflist(dir, "10-fenceline.conflist", []byte(conflist))
 	check.Must(t, err == nil, "%v", err)
-	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s: %v", left, err)
-	}
+	check.Is(t, check.Err(os.Stat(left)), os.ErrNotExist, "%s:", left)
 }
 
 func TestTheConflistIsInstalledForTheRuntimeAlone(t *testing.T) {
@@ -132,9 +125,7 @@ func TestAConflistThatWouldTakeTheNodeDownIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			_, err := Conflist(dir, c.file, []byte(c.text))
-			if !errors.Is(err, ErrNotConflist) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want one that says %q", err, c.says)
-			}
+			check.That(t, errors.Is(err, ErrNotConflist) && strings.Contains(err.Error(), c.says), "got %v, want one that says %q", err, c.says)
 			entries, _ := os.ReadDir(dir)
 			check.That(t, len(entries) == 0, "%d files were written", len(entries))
 		})

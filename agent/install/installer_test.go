@@ -64,17 +64,13 @@ func (k *keeper) conflistPath() string { return filepath.Join(k.ConfDir, "10-fen
 // await waits until a file has the content.
 func (k *keeper) await(path, content string) {
 	k.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+	check.Eventually(k.t, time.Minute, path, func() error {
 		got, err := os.ReadFile(path)
-		if err == nil && string(got) == content {
-			return
+		if err == nil && string(got) != content {
+			err = fmt.Errorf("it holds %q, want %q", got, content)
 		}
-		if time.Now().After(deadline) {
-			k.t.Fatalf("%s holds %q, %v; want %q", path, got, err, content)
-		}
-	}
+		return err
+	})
 }
 
 func TestAConfigurationThatComesFirstIsReportedOnce(t *testing.T) {
@@ -88,12 +84,9 @@ func TestAConfigurationThatComesFirstIsReportedOnce(t *testing.T) {
 	check.That(t, strings.HasPrefix(e, "Normal NetworkNotFirst 05-calico.conflist comes before 10-fenceline.conflist"), "the event is %q", e)
 	check.OK(t, os.Remove(filepath.Join(k.ConfDir, "05-calico.conflist")))
 	check.OK(t, os.WriteFile(filepath.Join(k.ConfDir, "06-cilium.conf"), []byte("{}"), 0o600))
-	if e := k.event(); !strings.Contains(e, "06-cilium.conf comes before") {
-		t.Errorf("the event is %q", e)
-	}
-	if err := end(); !errors.Is(err, context.Canceled) || len(k.recorder.Events) > 0 {
-		t.Errorf("ended with %v and %d more events", err, len(k.recorder.Events))
-	}
+	check.Says(t, k.event(), "06-cilium.conf comes before")
+	err := end()
+	check.That(t, errors.Is(err, context.Canceled) && len(k.recorder.Events) == 0, "ended with %v and %d more events", err, len(k.recorder.Events))
 }
 
 // event returns the next event.

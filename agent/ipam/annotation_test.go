@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAnnotationsThatCannotBeUsed(t *testing.T) {
@@ -47,17 +48,11 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 			// A good source below must not be used in its place.
 			_, err := ChoosePools(requestOf(change, inConfig([]string{"b"}, nil)), objects(v4("a"), v4("b"), v6("c")), poolset.Set{})
 			bad := (*AnnotationError)(nil)
-			if !errors.As(err, &bad) {
-				t.Fatalf("got %v, want an AnnotationError", err)
-			}
+			check.Must(t, errors.As(err, &bad), "got %v, want an AnnotationError", err)
 			if bad.Annotation != c.annotation || bad.On != on || bad.Value != c.value {
 				t.Errorf("it names %s of %s with value %q", bad.Annotation, bad.On, bad.Value)
 			}
-			for _, part := range []string{c.annotation, on, c.problem, "; expected the form " + bad.Expected} {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
-				}
-			}
+			check.Says(t, err, c.annotation, on, c.problem, "; expected the form "+bad.Expected)
 		})
 	}
 }
@@ -65,9 +60,7 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 func TestAMalformedAnnotationOfOursIsNotReplacedByTheOtherPrefix(t *testing.T) {
 	_, err := ChoosePools(requestOf(onPod("ipam.fenceline.io/ippool", "{"), onPod("ipam.spidernet.io/ippool", `{"ipv4":["a"]}`)),
 		objects(v4("a")), poolset.Set{})
-	if err == nil {
-		t.Error("no error")
-	}
+	check.That(t, err != nil, "no error")
 }
 
 func TestALongValueIsCutInTheError(t *testing.T) {

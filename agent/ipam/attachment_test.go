@@ -50,9 +50,7 @@ func TestTheInterfacesOfAPodWithTheirDefinitions(t *testing.T) {
 			for _, a := range all {
 				got = append(got, a.iface+"="+a.definition)
 			}
-			if strings.Join(got, " ") != c.want {
-				t.Errorf("got %q, want %q", strings.Join(got, " "), c.want)
-			}
+			check.Equal(t, strings.Join(got, " "), c.want, "got")
 		})
 	}
 }
@@ -82,9 +80,7 @@ func TestTheInterfacesThatMultusGivesToPods(t *testing.T) {
 			for _, a := range all {
 				got = append(got, a.iface+"="+a.definition)
 			}
-			if strings.Join(got, " ") != c.want {
-				t.Errorf("got %q, want %q", strings.Join(got, " "), c.want)
-			}
+			check.Equal(t, strings.Join(got, " "), c.want, "got")
 		})
 	}
 }
@@ -143,16 +139,12 @@ func TestMultusName(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := ChoosePools(c.request, pools, poolset.Set{})
-			if err != nil || names(got) != c.want {
-				t.Errorf("got %q, %v, want %q", names(got), err, c.want)
-			}
+			check.That(t, err == nil && names(got) == c.want, "got %q, %v, want %q", names(got), err, c.want)
 		})
 	}
 	_, err := ChoosePools(requestOf(inConfig([]string{"lan"}, nil), on("lan7")), pools, poolset.Set{})
 	const want = "pool lan: its multusName [infra/lan] does not list interface lan7, which neither an annotation of the pod nor Multus' configuration makes from a definition"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %s", err, want)
-	}
+	check.Says(t, err, want)
 }
 
 // A pod that names its interfaces has those, and no others.
@@ -171,15 +163,11 @@ func TestAnInterfaceThatThePodDoesNotHave(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := ChoosePools(requestOf(c.networks, onPod(c.annotation, c.value), inConfig([]string{"a"}, nil)), objects(v4("a")), poolset.Set{})
 			if !c.refused {
-				if err != nil {
-					t.Error(err)
-				}
+				check.That(t, err == nil, "%v", err)
 				return
 			}
 			want := fmt.Sprintf("annotation %s of pod shop/web-0 is %q: the pod has no interface etho, its annotations name eth0, net1", c.annotation, c.value)
-			if err == nil || !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("got  %v\nwant %s", err, want)
-			}
+			check.That(t, err != nil && strings.HasPrefix(err.Error(), want), "got  %v\nwant %s", err, want)
 		})
 	}
 }

@@ -120,8 +120,7 @@ func annotate(all *map[string]string, name, value string) {
 
 func setOf(t *testing.T, entries ...string) poolset.Set {
 	t.Helper()
-	s := check.Value(poolset.Parse(entries))(t)
-	return s
+	return check.Value(poolset.Parse(entries))(t)
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,9 +43,7 @@ func runChoices(t *testing.T, cases []choiceCase) {
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
 			got := check.Value(ChoosePools(c.request, objects(c.pools...), poolset.Set{}))(t)
-			if names(got) != c.want {
-				t.Errorf("got  %q\nwant %q", names(got), c.want)
-			}
+			check.That(t, names(got) == c.want, "got  %q\nwant %q", names(got), c.want)
 		})
 	}
 }
@@ -176,9 +173,7 @@ func TestSorting(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := ChoosePools(requestOf(inConfig([]string{"b", "a"}, nil)), objects(c.b, c.a), poolset.Set{})
-			if err != nil || names(got) != c.want {
-				t.Errorf("got %q, %v, want %q", names(got), err, c.want)
-			}
+			check.That(t, err == nil && names(got) == c.want, "got %q, %v, want %q", names(got), err, c.want)
 		})
 	}
 }
@@ -202,9 +197,7 @@ func TestFamilies(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := ChoosePools(c.request, objects(c.pools...), poolset.Set{})
-			if err == nil || err.Error() != c.want {
-				t.Errorf("got  %v\nwant %s", err, c.want)
-			}
+			check.That(t, err != nil && err.Error() == c.want, "got  %v\nwant %s", err, c.want)
 		})
 	}
 }
@@ -240,9 +233,7 @@ func TestEveryRejectionHasItsReason(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(c.pool), setOf(t, "10.0.0.200"))
 			none := (*NoPoolError)(nil)
-			if !errors.As(err, &none) || len(none.Rejected) != 1 {
-				t.Fatalf("got %v, want one rejection", err)
-			}
+			check.Must(t, errors.As(err, &none) && len(none.Rejected) == 1, "got %v, want one rejection", err)
 			if got := none.Rejected[0]; got.Pool != "a" || got.Reason != c.reason || got.Detail != c.detail {
 				t.Errorf("got  %s %s\nwant %s %s", got.Reason, got.Detail, c.reason, c.detail)
 			}
@@ -282,18 +273,15 @@ func TestNoPoolErrorListsEveryCandidate(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := ChoosePools(c.request, pools, poolset.Set{})
-			if err == nil || err.Error() != c.want {
-				t.Errorf("got  %v\nwant %s", err, c.want)
-			}
+			check.That(t, err != nil && err.Error() == c.want, "got  %v\nwant %s", err, c.want)
 		})
 	}
 }
 
 func TestReservedAddressesAreNotHandedOut(t *testing.T) {
 	c := check.Value(ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(v4("a").ips("10.0.0.1-10.0.0.9")), setOf(t, "10.0.0.2-10.0.0.8", "fd00::/8")))(t)
-	if got := c.Families[0].Pools[0].Set; got.Len() != 2 || got.Contains(setOf(t, "10.0.0.5").At(0)) {
-		t.Errorf("got %v", got)
-	}
+	got := c.Families[0].Pools[0].Set
+	check.That(t, got.Len() == 2 && !got.Contains(setOf(t, "10.0.0.5").At(0)), "got %v", got)
 }
 
 // large is a pool with as many entries as the API server accepts, in no order.
@@ -315,9 +303,8 @@ func TestTheErrorAboutALargePoolIsShort(t *testing.T) {
 		p.Spec.IPs[i] = entry + "-10.0.0.0"
 	}
 	_, err := ChoosePools(requestOf(inConfig([]string{"large"}, nil)), objects(p), poolset.Set{})
-	if none := (*NoPoolError)(nil); !errors.As(err, &none) {
-		t.Fatal(err)
-	}
+	none := (*NoPoolError)(nil)
+	check.Must(t, errors.As(err, &none), "%v", err)
 	if text := err.Error(); len(text) > 1500 || !strings.Contains(text, "spec.ips[1]: range") || !strings.Contains(text, "more") {
 		t.Errorf("%d bytes: %.1500s", len(text), text)
 	}
@@ -351,9 +338,7 @@ func TestTheKernelIsAskedOnlyAboutWhatNothingElseSpeaksAgainst(t *testing.T) {
 		return addr == netip.MustParseAddr("10.0.0.5")
 	}
 	b.want("10.0.0.6")
-	if want := []string{"10.0.0.5", "10.0.0.6"}; !slices.Equal(asked, want) {
-		t.Errorf("asked about %v, want %v", asked, want)
-	}
+	check.List(t, asked, []string{"10.0.0.5", "10.0.0.6"}, "asked about")
 }
 
 // TestAPoolHandsOutNoAddressOfAnotherPool: red was created before blue was extended over it.
@@ -368,9 +353,8 @@ func TestAPoolHandsOutNoAddressOfAnotherPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pools := objects(blue, red)
 			got := check.Value(ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), pools, poolset.Set{}))(t)
-			if set := got.Families[0].Pools[0].Set.Entries(); strings.Join(set, " ") != "10.0.0.1-10.0.0.4" {
-				t.Errorf("blue hands out %v", set)
-			}
+			set := got.Families[0].Pools[0].Set.Entries()
+			check.That(t, strings.Join(set, " ") == "10.0.0.1-10.0.0.4", "blue hands out %v", set)
 			if c, closed := OnNode(&pools[0], pools, "n1", nil, poolset.Set{}); closed != nil || c.Set.Contains(netip.MustParseAddr("10.0.0.5")) {
 				t.Errorf("on the node it hands out %v (%+v)", c.Set.Entries(), closed)
 			}
@@ -378,26 +362,20 @@ func TestAPoolHandsOutNoAddressOfAnotherPool(t *testing.T) {
 	}
 	none := v4("blue").ips("10.0.0.5").withheld("red", "10.0.0.5")
 	_, err := ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), objects(none, red), poolset.Set{})
-	if err == nil || !strings.Contains(err.Error(), "pool blue: other pools hand out all its addresses") {
-		t.Error(err)
-	}
+	check.Says(t, err, "pool blue: other pools hand out all its addresses")
 	// Without a controller, the older pool hands out the common address.
 	older, younger := v4("z").ips("10.0.0.5").editedSince(), v4("a").ips("10.0.0.5").editedSince()
 	younger.CreationTimestamp.Time = time.Unix(1, 0)
 	pools := objects(younger, older)
 	_, err = ChoosePools(requestOf(inConfig([]string{"a"}, nil)), pools, poolset.Set{})
-	if err == nil || !strings.Contains(err.Error(), "pool a: other pools hand out all its addresses") {
-		t.Error(err)
-	}
+	check.Says(t, err, "pool a: other pools hand out all its addresses")
 	if got, err := ChoosePools(requestOf(inConfig([]string{"z"}, nil)), pools, poolset.Set{}); err != nil || names(got) != "v4: z" {
 		t.Errorf("the older pool: %q, %v", names(got), err)
 	}
 	asked := requestOf(inConfig([]string{"blue"}, nil))
 	asked.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
 	_, err = ChoosePools(asked, objects(v4("blue").withheld("red", "10.0.0.5-10.0.0.9"), red), poolset.Set{})
-	if err == nil || !strings.Contains(err.Error(), "another pool hands it out; the condition Overlapping of pool blue names that pool") {
-		t.Error(err)
-	}
+	check.Says(t, err, "another pool hands it out; the condition Overlapping of pool blue names that pool")
 }
 
 func (p *poolOf) withheld(of string, ips ...string) *poolOf {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAKeptAddressStaysWhateverBecomesOfItsPool(t *testing.T) {
@@ -28,14 +29,10 @@ func TestAKeptAddressStaysWhateverBecomesOfItsPool(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := ChoosePools(requestOf(kept...), objects(c.pool), setOf(t, "10.0.0.200"))
-			if err != nil || names(got) != "v4: a" {
-				t.Fatalf("got %q, %v", names(got), err)
-			}
+			check.Must(t, err == nil && names(got) == "v4: a", "got %q, %v", names(got), err)
 			candidate := got.Families[0].Pools[0]
 			if c.closed == "" {
-				if candidate.Closed != nil || candidate.Set.Len() == 0 {
-					t.Errorf("closed as %v", candidate.Closed)
-				}
+				check.That(t, candidate.Closed == nil && candidate.Set.Len() != 0, "closed as %v", candidate.Closed)
 				return
 			}
 			if candidate.Closed == nil || candidate.Closed.Reason != c.closed || candidate.Set.Len() != 0 {
@@ -65,16 +62,12 @@ func TestAKeptAddressStaysWhateverBecomesOfItsPool(t *testing.T) {
 
 func TestOpenLeavesClosedPoolsOut(t *testing.T) {
 	got, err := ChoosePools(requestOf(inConfig([]string{"a", "b"}, nil), keeping("10.0.0.5", "a")), objects(v4("a").disabled(), v4("b")), poolset.Set{})
-	if err != nil || names(got) != "v4: a b" {
-		t.Fatalf("got %q, %v", names(got), err)
-	}
+	check.Must(t, err == nil && names(got) == "v4: a b", "got %q, %v", names(got), err)
 	open, err := got.Families[0].Open()
 	if err != nil || len(open.Pools) != 1 || open.Pools[0].Pool.Name != "b" || len(open.Rejected) != 1 || open.Rejected[0].Reason != Disabled {
 		t.Errorf("got %v, %v", open, err)
 	}
-	if len(got.Families[0].Rejected) != 0 {
-		t.Error("the family itself was changed")
-	}
+	check.That(t, len(got.Families[0].Rejected) == 0, "the family itself was changed")
 }
 
 func TestStandingOfTheKeptAddresssPool(t *testing.T) {
@@ -109,9 +102,7 @@ func TestStandingOfTheKeptAddresssPool(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			all, err := Standings(requestOf(append(c.change, keeping("10.0.0.2", "a"))...), objects(c.pool, v4("b").ips("10.0.0.7")))
-			if err != nil || len(all) != 1 {
-				t.Fatalf("got %v, %v", all, err)
-			}
+			check.Must(t, err == nil && len(all) == 1, "got %v, %v", all, err)
 			got, reason := all[0], Reason("")
 			if got.Rejected != nil {
 				reason = got.Rejected.Reason
@@ -147,14 +138,10 @@ func TestAKeptAddressStaysWhicheverPoolsAreNamedNow(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			got, err := ChoosePools(requestOf(append(c.change, keeping("10.0.0.2", "a"))...), objects(c.pools...), poolset.Set{})
 			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("got %q, %v", names(got), err)
-				}
+				check.That(t, err != nil && strings.Contains(err.Error(), c.err), "got %q, %v", names(got), err)
 				return
 			}
-			if err != nil || names(got) != c.want {
-				t.Fatalf("got %q, %v, want %q", names(got), err, c.want)
-			}
+			check.Must(t, err == nil && names(got) == c.want, "got %q, %v, want %q", names(got), err, c.want)
 			for _, p := range got.Families[0].Pools {
 				if p.Pool.Name == "a" && (p.Closed == nil || p.Set.Len() != 0) {
 					t.Errorf("pool a hands out new addresses: %+v", p)

@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // bench is a rotation over a pool, with a clock that stands until stepped.
@@ -90,9 +91,8 @@ func TestRotationIsNotLowestFree(t *testing.T) {
 	first := b.take()
 	b.Freed(netip.MustParseAddr(first))
 	b.step(time.Hour)
-	if second := b.take(); second == first || second == "10.0.0.1" {
-		t.Errorf("first %s, then %s", first, second)
-	}
+	second := b.take()
+	check.That(t, second != first && second != "10.0.0.1", "first %s, then %s", first, second)
 }
 
 func TestAddressesInUseAreSkipped(t *testing.T) {
@@ -160,9 +160,7 @@ func TestExactKnowledgeReplacesTheHints(t *testing.T) {
 	b.view.Exact, b.view.Taken = true, among("10.0.0.1", "10.0.0.4")
 	got := []string{b.take(), b.take()}
 	slices.Sort(got)
-	if !slices.Equal(got, []string{"10.0.0.2", "10.0.0.3"}) {
-		t.Errorf("got %v", got)
-	}
+	check.List(t, got, []string{"10.0.0.2", "10.0.0.3"}, "got")
 }
 
 func TestAnEmptyPoolHasNothingToPick(t *testing.T) {
@@ -180,9 +178,7 @@ func TestConcurrentPicksDiffer(t *testing.T) {
 			for range 20 {
 				addr, ok := b.Pick(b.view)
 				mu.Lock()
-				if !ok || seen[addr] {
-					t.Errorf("%s picked twice, or nothing: %v", addr, ok)
-				}
+				check.That(t, ok && !seen[addr], "%s picked twice, or nothing: %v", addr, ok)
 				seen[addr] = true
 				mu.Unlock()
 			}
@@ -202,9 +198,8 @@ func TestTheOwnShareComesFirst(t *testing.T) {
 	}
 	for n := range int(b.view.Set.Len()) {
 		addr := netip.MustParseAddr(b.take())
-		if own := b.view.Share.Has(addr); own != (n < share) {
-			t.Fatalf("pick %d of a share of %d: %s, own share: %v", n, share, addr, own)
-		}
+		own := b.view.Share.Has(addr)
+		check.Must(t, own == (n < share), "pick %d of a share of %d: %s, own share: %v", n, share, addr, own)
 	}
 }
 
@@ -225,9 +220,7 @@ func TestSharesDivideAPoolEvenly(t *testing.T) {
 			}
 		}
 		for index, n := range counts {
-			if n < 150 || n > 260 {
-				t.Errorf("%s: share %d has %d of %d addresses", entry, index, n, set.Len())
-			}
+			check.That(t, n >= 150 && n <= 260, "%s: share %d has %d of %d addresses", entry, index, n, set.Len())
 		}
 	}
 }
@@ -236,18 +229,14 @@ func TestSharesAreTheSameInEveryRelease(t *testing.T) {
 	// Agents of two releases share pools during an upgrade.
 	for addr, index := range map[string]int{"10.0.0.1": 4, "10.0.0.2": 0, "fd00::1": 3, "fd00::2": 6} {
 		for i := range 10 {
-			if got := (Share{i, 10}).Has(netip.MustParseAddr(addr)); got != (i == index) {
-				t.Errorf("%s in share %d: %v", addr, i, got)
-			}
+			check.Equal(t, (Share{i, 10}).Has(netip.MustParseAddr(addr)), i == index, "%s in share %d:", addr, i)
 		}
 	}
 }
 
 func TestWithoutAnIndexEverythingIsTheShare(t *testing.T) {
 	for _, s := range []Share{{}, {0, 1}} {
-		if !s.Has(netip.MustParseAddr("10.0.0.1")) {
-			t.Errorf("%v", s)
-		}
+		check.That(t, s.Has(netip.MustParseAddr("10.0.0.1")), "%v", s)
 	}
 }
 
@@ -296,9 +285,7 @@ func TestPicksAreSoundAndComplete(t *testing.T) {
 		b.view.Taken = func(a netip.Addr) bool { return blocked[a] }
 		for n := range free {
 			addr, ok := b.Pick(b.view)
-			if !ok || blocked[addr] {
-				t.Fatalf("pick %d of %d: %s, %v", n, free, addr, ok)
-			}
+			check.Must(t, ok && !blocked[addr], "pick %d of %d: %s, %v", n, free, addr, ok)
 			blocked[addr] = true
 			b.Settle(addr, true)
 		}

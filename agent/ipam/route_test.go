@@ -106,9 +106,7 @@ func TestRoutesOfAnInterface(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got := check.Value(ChoosePools(c.request, objects(c.pools...), poolset.Set{}))(t)
-			if routes(t, got) != c.want {
-				t.Errorf("got %q, want %q", routes(t, got), c.want)
-			}
+			check.Equal(t, routes(t, got), c.want, "got")
 		})
 	}
 }
@@ -116,13 +114,10 @@ func TestRoutesOfAnInterface(t *testing.T) {
 func TestAPoolThatDoesNotReachAGatewayCannotServe(t *testing.T) {
 	via := onPod(routesAnnotation, `[{"dst":"10.8.0.0/16","gw":"10.1.0.2"}]`)
 	got, err := ChoosePools(requestOf(via, inConfig([]string{"a", "lan"}, nil)), objects(v4("a"), pool("lan", "10.1.0.0/24")), poolset.Set{})
-	if err != nil || names(got) != "v4: lan" {
-		t.Fatalf("got %q, %v", names(got), err)
-	}
+	check.Must(t, err == nil && names(got) == "v4: lan", "got %q, %v", names(got), err)
 	const want = "its subnet 10.0.0.0/24 does not have gw 10.1.0.2 of annotation ipam.fenceline.io/routes"
-	if r := got.Families[0].Rejected; len(r) != 1 || r[0].Pool != "a" || r[0].Reason != NoNextHop || r[0].Detail != want {
-		t.Errorf("rejected %v", r)
-	}
+	r := got.Families[0].Rejected
+	check.That(t, len(r) == 1 && r[0].Pool == "a" && r[0].Reason == NoNextHop && r[0].Detail == want, "rejected %v", r)
 }
 
 func TestRoutesThatCannotBeUsed(t *testing.T) {
@@ -213,9 +208,7 @@ func TestRoutesThatTakePacketsFromTheirProperWay(t *testing.T) {
 			on := Uplink{Subnet: netip.MustParsePrefix(c.subnet), Gateway: c.hasGateway, Default: c.isDefault}
 			harmless := poolset.Route{Dst: netip.MustParsePrefix("198.51.100.0/24")}
 			h, ok := Hijacked([]poolset.Route{harmless, r}, on, near)
-			if ok != (c.want != "") || ok && h.String() != c.want {
-				t.Errorf("got %q %v, want %q", h, ok, c.want)
-			}
+			check.That(t, ok == (c.want != "") && (!ok || h.String() == c.want), "got %q %v, want %q", h, ok, c.want)
 		})
 	}
 }

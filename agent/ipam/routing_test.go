@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const modeKey, linkKey = "ipam.fenceline.io/mode", "ipam.fenceline.io/host-link"
@@ -51,18 +52,14 @@ func TestRoutingOfAnInterface(t *testing.T) {
 			want := configured
 			want.Mode, want.HostLink = c.wantMode, c.wantLink
 			got, err := RoutingOf(podWith(annotations), c.iface, configured)
-			if err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("got %+v, %v, want %+v", got, err, want)
-			}
+			check.That(t, err == nil && reflect.DeepEqual(got, want), "got %+v, %v, want %+v", got, err, want)
 		})
 	}
 }
 
 func TestTheOtherPrefixNamesARoutingToo(t *testing.T) {
 	got, err := RoutingOf(podWith(map[string]string{"ipam.spidernet.io/mode": "overlay", "ipam.spidernet.io/host-link": "yes", linkKey: "true"}), "eth0", agentapi.Routing{})
-	if err != nil || got.Mode != agentapi.ModeOverlay || got.HostLink == nil || !*got.HostLink {
-		t.Errorf("got %+v, %v", got, err)
-	}
+	check.That(t, err == nil && got.Mode == agentapi.ModeOverlay && got.HostLink != nil && *got.HostLink, "got %+v, %v", got, err)
 }
 
 func TestAHostLinkInModeOffIsRefused(t *testing.T) {
@@ -71,9 +68,8 @@ func TestAHostLinkInModeOffIsRefused(t *testing.T) {
 		"the pod is off":     {linkKey: "true", modeKey: "off"},
 	} {
 		_, err := RoutingOf(podWith(annotations), "eth0", agentapi.Routing{Mode: agentapi.ModeOff})
-		if bad := (*AnnotationError)(nil); !errors.As(err, &bad) || bad.Annotation != linkKey || !strings.Contains(err.Error(), "mode off") {
-			t.Errorf("%s: %v", rule, err)
-		}
+		bad := (*AnnotationError)(nil)
+		check.That(t, errors.As(err, &bad) && bad.Annotation == linkKey && strings.Contains(err.Error(), "mode off"), "%s: %v", rule, err)
 	}
 }
 
@@ -100,14 +96,8 @@ func TestARoutingThatCannotBeUsedGetsNoAddress(t *testing.T) {
 			request := requestOf(onPod(c.annotation, c.value), onPod(multusNetworks, "blue"))
 			_, err := ChoosePools(request, objects(v4("a").asDefault()), poolset.Set{})
 			bad := (*AnnotationError)(nil)
-			if !errors.As(err, &bad) {
-				t.Fatalf("got %v, want an AnnotationError", err)
-			}
-			for _, part := range []string{c.annotation, "pod shop/web-0", c.problem, "; expected the form " + bad.Expected} {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
-				}
-			}
+			check.Must(t, errors.As(err, &bad), "got %v, want an AnnotationError", err)
+			check.Says(t, err, c.annotation, "pod shop/web-0", c.problem, "; expected the form "+bad.Expected)
 		})
 	}
 }

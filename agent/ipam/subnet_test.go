@@ -9,6 +9,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func web(iface string) v1alpha1.Application {
@@ -91,7 +92,5 @@ func TestAPodThatWaitsForItsPoolIsToldTheReason(t *testing.T) {
 	})
 	_, err := ChoosePools(request, nil, poolset.Set{})
 	awaited := (*PoolAwaitedError)(nil)
-	if !errors.As(err, &awaited) || awaited.Why != "4 addresses are wanted" {
-		t.Errorf("got %v", err)
-	}
+	check.That(t, errors.As(err, &awaited) && awaited.Why == "4 addresses are wanted", "got %v", err)
 }

@@ -44,9 +44,7 @@ func TestAnnotationsThatNobodyReads(t *testing.T) {
 			if c.want != "" {
 				want = []string{"annotation " + c.key + " of " + on + " " + c.want}
 			}
-			if got := Unread(requestOf(change)); !slices.Equal(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			check.List(t, Unread(requestOf(change)), want, "got")
 		})
 	}
 }

@@ -18,8 +18,7 @@ import (
 // written returns the bytes of the file of an entry.
 func written(t *testing.T, e any) []byte {
 	t.Helper()
-	data := check.Value(encode(e))(t)
-	return data
+	return check.Value(encode(e))(t)
 }
 
 // disk makes an agent's directory that holds one old entry, and one more file.
@@ -38,9 +37,8 @@ func TestAWriteCutShortAnywhereIsIgnored(t *testing.T) {
 	for n := range len(data) + 1 {
 		dir := disk(t, ".write-123", data[:n])
 		j := open(t, dir)
-		if got := j.All(); len(got) != 1 || len(j.Corrupt()) != 0 {
-			t.Fatalf("cut at byte %d: entries %v, corrupt %v", n, got, j.Corrupt())
-		}
+		got := j.All()
+		check.Must(t, len(got) == 1 && len(j.Corrupt()) == 0, "cut at byte %d: entries %v, corrupt %v", n, got, j.Corrupt())
 		_, err := os.Stat(filepath.Join(dir, entriesDir, ".write-123"))
 		check.Must(t, errors.Is(err, os.ErrNotExist), "cut at byte %d: the unfinished file was not swept: %v", n, err)
 		j.Close()
@@ -86,9 +84,7 @@ func wantSetAside(t *testing.T, j *Journal, file, what string, data []byte) {
 	defer j.Close()
 	got := j.All()
 	check.Must(t, len(got) == 1 && got[0].ContainerID == "old", "%s: entries %v, want the old one", what, got)
-	if len(j.Corrupt()) != 1 {
-		t.Fatalf("%s: corrupt files %v, want one", what, j.Corrupt())
-	}
+	check.Must(t, len(j.Corrupt()) == 1, "%s: corrupt files %v, want one", what, j.Corrupt())
 	e := j.Corrupt()[0]
 	if filepath.Base(e.File) != file || !strings.Contains(e.Error(), e.File) || !strings.Contains(e.Error(), e.Kept) {
 		t.Fatalf("%s: the error does not name the files: %v", what, e)
@@ -163,9 +159,7 @@ func TestWhatPutReturnedFromSurvivesAKill(t *testing.T) {
 		_ = child.Wait() // killed
 
 		j := open(t, dir) // the lock went with the process
-		if len(j.Corrupt()) > 0 {
-			t.Errorf("corrupt: %v", j.Corrupt())
-		}
+		check.None(t, j.Corrupt(), "corrupt:")
 		last := len(acknowledged) - 1
 		for id, verb := range acknowledged {
 			// The verb after the last acknowledged one may have taken effect.

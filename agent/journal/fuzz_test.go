@@ -43,6 +43,5 @@ func FuzzFile(f *testing.F) {
 
 func reencoded(t *testing.T, e Entry) []byte {
 	t.Helper()
-	data := check.Value(encode(e))(t)
-	return data
+	return check.Value(encode(e))(t)
 }

@@ -222,9 +222,8 @@ func TestAnEntryWithFieldsOfALaterAgentIsRead(t *testing.T) {
 	j := open(t, disk(t, "new@eth0.json", written(t, json.RawMessage(raw))))
 	defer j.Close()
 	e, _ := j.Get("new", "eth0")
-	if diff := cmp.Diff(entry("new"), e, compareAddr); diff != "" || len(j.Corrupt()) > 0 {
-		t.Errorf("entry (-want +got):\n%s\ncorrupt %v", diff, j.Corrupt())
-	}
+	diff := cmp.Diff(entry("new"), e, compareAddr)
+	check.That(t, diff == "" && len(j.Corrupt()) == 0, "entry (-want +got):\n%s\ncorrupt %v", diff, j.Corrupt())
 }
 
 // laterAfterStep is what a clock shows d after t that was set back by an hour in between.
@@ -265,8 +264,7 @@ func TestEntriesAreFoundAgainAfterTheClockWasSetBack(t *testing.T) {
 	for _, e := range all {
 		check.OK(t, j.Remove(e.ContainerID, e.Interface))
 	}
-	left := j.All()
-	check.That(t, len(left) == 0, "left %v", left)
+	check.None(t, j.All(), "left")
 }
 
 // onFullDisk names the directory to a process whose files cannot grow.

@@ -47,8 +47,7 @@ func wish(addr, container string) Request {
 
 func (w *world) create(t *testing.T, s *Store, addr, container string) *v1alpha1.IPLease {
 	t.Helper()
-	l := check.Value(s.Create(t.Context(), wish(addr, container)))(t)
-	return l
+	return check.Value(s.Create(t.Context(), wish(addr, container)))(t)
 }
 
 // edit changes a lease as somebody does who does not care whose it is.
@@ -124,8 +123,7 @@ func (w *world) testTokens(t *testing.T) {
 
 func mustToken(t *testing.T, l *v1alpha1.IPLease) uint64 {
 	t.Helper()
-	token := check.Value(Token(l))(t)
-	return token
+	return check.Value(Token(l))(t)
 }
 
 func (w *world) testDelete(t *testing.T) {
@@ -225,9 +223,7 @@ func (w *world) testReplacedVerifier(t *testing.T) {
 func (w *world) testReboot(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.9.1", "c1")
 	rebound, err := w.n1Rebooted.TakeOver(t.Context(), l, wish("10.0.9.1", "c2"))
-	if err != nil || rebound.Spec.Previous == nil || !NeedsVerification(&rebound.Spec, "node-1/boot-2") {
-		t.Errorf("got %+v, %v", rebound, err)
-	}
+	check.That(t, err == nil && rebound.Spec.Previous != nil && NeedsVerification(&rebound.Spec, "node-1/boot-2"), "got %+v, %v", rebound, err)
 }
 
 func (w *world) testLists(t *testing.T) {

@@ -52,8 +52,7 @@ func TestACreateWithoutAnAnswerIsUncertain(t *testing.T) {
 	check.Must(t, errors.Is(err, ErrUncertain) && IsUnavailable(err), "got %v", err)
 	check.That(t, counted["create"] == 1, "counted %v", counted)
 	// The lease is there, and found by its name.
-	l, err := s.Get(t.Context(), "10.0.0.5")
-	check.OK(t, err)
+	l := check.Value(s.Get(t.Context(), "10.0.0.5"))(t)
 	for range 2 {
 		check.Is(t, s.Delete(t.Context(), l), nil, "got")
 	}
@@ -140,8 +139,7 @@ func TestEachWriteAfterTheBindingKeepsTheTokenOfTheHolder(t *testing.T) {
 	}
 	tokenOf := func(l *v1alpha1.IPLease) uint64 {
 		t.Helper()
-		token := check.Value(Token(l))(t)
-		return token
+		return check.Value(Token(l))(t)
 	}
 	want := func(l *v1alpha1.IPLease, token uint64) {
 		t.Helper()

@@ -61,8 +61,7 @@ func install(t *testing.T, server *controlplane.Server) {
 	t.Helper()
 	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
 	dir := check.Value(builder.Dir(t.Context(), thirdparty.Helm))(t)
-	root, err := thirdparty.Root()
-	check.OK(t, err)
+	root := check.Value(thirdparty.Root())(t)
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), "install", "fenceline",
 		filepath.Join(root, "charts", "fenceline"), "--namespace", chartNamespace, "--create-namespace")
@@ -77,19 +76,9 @@ func install(t *testing.T, server *controlplane.Server) {
 func waitForPolicy(t *testing.T, s *Store) {
 	t.Helper()
 	foreign := NewStore(Options{Client: client.NewDryRunClient(s.o.Client), Reader: s.o.Reader, Node: "nobody", Session: "s", Clock: clock.RealClock{}})
-	deadline := time.Now().Add(30 * time.Second)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		_, err := foreign.Create(t.Context(), warmWish("10.9.9.9"))
-		if refusedByPolicy(err) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the policy is not enforced: %v", err)
-		}
-		<-tick.C
-	}
+	check.Becomes(t, 30*time.Second, "the policy", func() bool {
+		return refusedByPolicy(check.Err(foreign.Create(t.Context(), warmWish("10.9.9.9"))))
+	})
 }
 
 func refusedByPolicy(err error) bool {
@@ -135,9 +124,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 		check.That(t, out.Spec.State == v1alpha1.StateQuarantined && out.Spec.Conflict.MAC == stranger.MAC, "thrown out as %+v", out.Spec)
 		_, err = n1.BindWarm(ctx, l, wish("10.0.30.2", "c1"))
 		wantErr(t, "binding it after that", err, ErrNotMine)
-		if _, err := n1.Settle(ctx, out, FindingSafe, Evidence{}); err != nil {
-			t.Error(err)
-		}
+		check.Value(n1.Settle(ctx, out, FindingSafe, Evidence{}))(t)
 	})
 	t.Run("it is given up, after which nobody binds it", func(t *testing.T) {
 		l := create(t, "10.0.30.3")

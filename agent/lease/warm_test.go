@@ -112,8 +112,7 @@ func TestABindingWithoutAnAnswerIsUncertain(t *testing.T) {
 			return &netOpError{}
 		},
 	}, leaseOf(kept, "u"))
-	l, err := s.Get(t.Context(), "10.0.0.5")
-	check.OK(t, err)
+	l := check.Value(s.Get(t.Context(), "10.0.0.5"))(t)
 	if _, err := s.BindWarm(t.Context(), l, request("c1")); !errors.Is(err, ErrUncertain) || !IsUnavailable(err) {
 		t.Errorf("got %v", err)
 	}

@@ -23,8 +23,7 @@ import (
 // namespace makes one for the test.
 func namespace(t *testing.T, role string) *network.Namespace {
 	t.Helper()
-	ns, err := network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role))
-	check.OK(t, err)
+	ns := check.Value(network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role)))(t)
 	t.Cleanup(func() {
 		check.Is(t, ns.Delete(), nil, "got")
 	})
@@ -37,8 +36,7 @@ func addLink(t *testing.T, ns *network.Namespace, l netlink.Link) int {
 	if err := ns.Links().LinkAdd(l); err != nil {
 		t.Fatalf("add %s %s in %s: %v", l.Type(), l.Attrs().Name, ns.Name, err)
 	}
-	index := check.Value(ns.Index(l.Attrs().Name))(t)
-	return index
+	return check.Value(ns.Index(l.Attrs().Name))(t)
 }
 
 // child adds a link to the node whose own end is in the pod, as a CNI plugin does.
@@ -95,13 +93,10 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 			child(t, node, pod, link(netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE}))
 
 			got := check.Value(findFrom(node, pod.Path(), "eth0"))(t)
-			index, err := pod.Index("eth0")
-			check.OK(t, err)
+			index := check.Value(pod.Index("eth0"))(t)
 			check.That(t, got.Name == "eth0" && got.Index == index && got.Kind == kind && got.MAC.String() == mac.String(), "got %+v", got)
 			check.That(t, !got.Up, "it is up, though nobody has raised it")
-			if got.Parent != (Parent{Index: parent, Name: "parent0"}) {
-				t.Errorf("parent %+v, want parent0 with ifindex %d", got.Parent, parent)
-			}
+			check.That(t, got.Parent == (Parent{Index: parent, Name: "parent0"}), "parent %+v, want parent0 with ifindex %d", got.Parent, parent)
 
 			check.OK(t, pod.SetUp("eth0", true))
 			if got, err := findFrom(node, pod.Path(), "eth0"); err != nil || !got.Up {

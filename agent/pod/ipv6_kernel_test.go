@@ -25,9 +25,7 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 	pod, err := network.Create(fmt.Sprintf("fls%d", os.Getpid()))
 	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := pod.Delete(); err != nil {
-			t.Error(err)
-		}
+		check.OK(t, pod.Delete())
 	})
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
@@ -63,9 +61,7 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 	check.OK(t, finder.Autoconfigure(pod.Path(), "eth0", false))
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
 		value, err := sysctl.Sysctl("net/ipv6/conf/eth0/autoconf")
-		if value != "0" {
-			t.Errorf("autoconf is %s, want 0", value)
-		}
+		check.Equal(t, value, "0", "autoconf is")
 		return err
 	})
 	check.OK(t, err)

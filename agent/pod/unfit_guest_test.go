@@ -5,7 +5,6 @@
 package pod
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -50,9 +49,7 @@ func TestGuestUnfitInterfacesAreNamed(t *testing.T) {
 			err = f.Unfit(inside.Path(), "net1")
 			return f.Close()
 		}))
-		if !errors.Is(err, row.want) {
-			t.Errorf("%s: got %v, want %v", row.name, err, row.want)
-		}
+		check.Is(t, err, row.want, "%s: got", row.name)
 		check.OK(t, inside.DeleteLink("net1"))
 	}
 }

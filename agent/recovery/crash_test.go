@@ -162,9 +162,7 @@ func livingHoldersAreTheLeases(r *fakenode.Node, where string) {
 // lease has another UID than the journal knows.
 func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
 	for step := range 6 {
-		r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-		web := r.Pod("web", "u1")
-		r.MustAdd(web)
+		r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 		r.API.Drop(fakenode.Held("10.0.0.2"))
 		r.Death.Left = step
 		r.Recovery.Changed("10.0.0.2")
@@ -172,8 +170,8 @@ func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
 		r.Restart()
 		r.Settle()
 		r.HoldsWhatTheJournalSays(web)
-		if _, exists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]; !exists || !r.Speaks(web, "10.0.0.2") {
-			t.Errorf("dead at step %d: pod exists %v, speaks %v", step, exists, r.Speaks(web, "10.0.0.2"))
+		if !r.HasPod("web") || !r.Speaks(web, "10.0.0.2") {
+			t.Errorf("dead at step %d: pod exists %v, speaks %v", step, r.HasPod("web"), r.Speaks(web, "10.0.0.2"))
 		}
 		r.Book.Close()
 	}

@@ -25,8 +25,7 @@ const nextSession = "node-1/boot-2"
 func reboot(r *fakenode.Node, damage func(file string) error) {
 	r.T.Helper()
 	r.Wait()
-	files, err := filepath.Glob(filepath.Join(r.Dir, "journal", "*.json"))
-	check.OK(r.T, err)
+	files := check.Value(filepath.Glob(filepath.Join(r.Dir, "journal", "*.json")))(r.T)
 	for _, file := range files {
 		check.OK(r.T, damage(file))
 	}
@@ -55,9 +54,7 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 			},
 		} {
 			t.Run(name+", "+what, func(t *testing.T) {
-				r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-				web := r.Pod("web", "u1")
-				r.MustAdd(web)
+				r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 				file := filepath.Join(r.Dir, "journal", "c-u1@eth0.json")
 				var err error
 				if older[filepath.Base(file)], err = os.ReadFile(file); err != nil {
@@ -68,14 +65,11 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 				r.Settle()
 				check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
-				if p := l.Spec.Previous; p == nil || p.Session != fakenode.ThisSession || l.Spec.Reason != v1alpha1.ReasonNodeRestarted {
-					t.Errorf("lease %+v", l.Spec)
-				}
-				left := r.Journal.All()
-				check.That(t, len(left) == 0, "journal %v", left)
-				if damaged := name == "empty files" || name == "torn files"; damaged != (len(r.Book.Corrupt()) == 1) {
-					t.Errorf("set aside %v", r.Book.Corrupt())
-				}
+				p := l.Spec.Previous
+				check.That(t, p != nil && p.Session == fakenode.ThisSession && l.Spec.Reason == v1alpha1.ReasonNodeRestarted, "lease %+v", l.Spec)
+				check.None(t, r.Journal.All(), "journal")
+				damaged := name == "empty files" || name == "torn files"
+				check.That(t, damaged == (len(r.Book.Corrupt()) == 1), "set aside %v", r.Book.Corrupt())
 			})
 		}
 	}
@@ -163,9 +157,7 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			verified := strings.HasPrefix(name, "verified")
-			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-			web := r.Pod("web", "u1")
-			r.MustAdd(web)
+			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 			reboot(r, damage)
 			r.Settle()
 			check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))

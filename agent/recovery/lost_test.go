@@ -63,9 +63,7 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 		}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4(v4), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, v6))
-			web := r.Pod("web", "u1")
-			r.MustAdd(web)
+			r, web := fakenode.WithPod(t, fakenode.V4(v4), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, v6))
 			r.Wait()
 			want, _ := r.Journal.Get(web.ContainerID, web.Interface)
 			at := placeOf(web, v4, v6)
@@ -81,9 +79,8 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			}
 			// The name of the CNI network is in no record. Plugins are done with the interface.
 			want.Network, want.Settled = "", true
-			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(journal.Entry{}, "Created")); diff != "" {
-				t.Errorf("entry (-was +is):\n%s", diff)
-			}
+			diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(journal.Entry{}, "Created"))
+			check.That(t, diff == "", "entry (-was +is):\n%s", diff)
 			r.Settle()
 			r.HoldsWhatTheJournalSays(web)
 			slots := r.FreeSlots()

@@ -60,9 +60,7 @@ func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
 		check.OK(t, n.Restored)
 		n.Settle()
 		lossless()
-		if err == nil && !reaches(t, host.Namespace, g.addr) {
-			t.Errorf("step %d: the pod is mute", step)
-		}
+		check.That(t, err != nil || reaches(t, host.Namespace, g.addr), "step %d: the pod is mute", step)
 		n.MustDel(g.request)
 		if err == nil {
 			check.OK(t, g.DeleteLink(g.request.Interface))
@@ -237,8 +235,7 @@ func pings(t *testing.T, from *network.Namespace, to netip.Addr) (lossless func(
 	return func() {
 		t.Helper()
 		check.OK(t, ping.Wait())
-		if want := "150 received, 0% packet loss"; !strings.Contains(out.String(), want) {
-			t.Errorf("want %q: %s", want, out.String())
-		}
+		want := "150 received, 0% packet loss"
+		check.That(t, strings.Contains(out.String(), want), "want %q: %s", want, out.String())
 	}
 }

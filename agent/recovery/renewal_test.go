@@ -24,9 +24,7 @@ import (
 // fencedNode is a node whose pod was fenced by a claim with a token, while the store is at revision 1000.
 func fencedNode(t *testing.T, claimed, known uint64, verdict segment.Verdict) (*fakenode.Node, agentapi.AddRequest) {
 	t.Helper()
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Version, r.Kernel.Known = 1000, known
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), claimed)
 	r.Wire.Verdicts = map[netip.Addr]segment.Verdict{fakenode.Two: verdict}
@@ -87,9 +85,7 @@ func TestALeaseThatIsTakenDuringTheProofEndsTheRenewal(t *testing.T) {
 			}
 			r.Recovery.LookAgain()
 			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
-			if r.Speaks(web, "10.0.0.2") || r.Wire.Took("announce 10.0.0.2") {
-				t.Error("the pod speaks by an address that was taken from it")
-			}
+			check.That(t, !r.Speaks(web, "10.0.0.2") && !r.Wire.Took("announce 10.0.0.2"), "the pod speaks by an address that was taken from it")
 		})
 	}
 }
@@ -97,9 +93,7 @@ func TestALeaseThatIsTakenDuringTheProofEndsTheRenewal(t *testing.T) {
 // A pool that does not enforce fences nobody, so its pods wait for no proof.
 func TestAFenceInAPoolThatDoesNotEnforceEnds(t *testing.T) {
 	for _, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeObserve, v1alpha1.ModeOff} {
-		r := fakenode.New(t, fakenode.Pool("v4", "10.0.0.0/24", mode, "10.0.0.2"))
-		web := r.Pod("web", "u1")
-		r.MustAdd(web)
+		r, web := fakenode.WithPod(t, fakenode.Pool("v4", "10.0.0.0/24", mode, "10.0.0.2"))
 		r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
 		r.Terminate(web) // a pod that is ending needs its network too
 		r.Settle()

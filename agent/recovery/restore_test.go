@@ -43,9 +43,7 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 
 // The pod may be replaced between the decision and the write.
 func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Drop(fakenode.Held("10.0.0.2"))
 	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
 	r.Pod("web", "u2")
@@ -60,9 +58,7 @@ func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
 // A claim may come between the decision and the write: the new token must not
 // unfence the address.
 func TestALostLeaseThatWasClaimedMeanwhileIsNotInstalled(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Drop(fakenode.Held("10.0.0.2"))
 	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), address.Token+1)
@@ -73,9 +69,7 @@ func TestALostLeaseThatWasClaimedMeanwhileIsNotInstalled(t *testing.T) {
 // The store went back to a time at which this node kept the address ready for the next pod. That pod
 // has it.
 func TestALivingPodTakesTheWarmLeaseOfItsNode(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 	r.API.Drop(l)
 	l.Spec.State, l.Spec.Holder = v1alpha1.StateWarm, nil

@@ -70,9 +70,7 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 		}, after{journalled: true, podExists: true, leases: []string{"10.0.0.2 Quarantined"}, undecided: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-			web := r.Pod("web", "u1")
-			r.MustAdd(web)
+			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 			slot := r.SlotOf(web)
 			r.Restart()
 			test.happen(r)
@@ -86,7 +84,7 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			r.API.SetAway(false)
 			_, journalled := r.Journal.Get(web.ContainerID, web.Interface)
 			speaks := len(r.Kernel.Speakers(fakenode.Key("10.0.0.2"))) == 1 && !r.Kernel.IsDead(slot)
-			_, podExists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]
+			podExists := r.HasPod("web")
 			check.That(t, speaks == test.want.speaks && journalled == test.want.journalled, "speaks %v, journalled %v", speaks, journalled)
 			check.Equal(t, podExists, test.want.podExists, "pod exists:")
 			r.Want(test.want.leases...)
@@ -103,9 +101,7 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 // While another node probes an address whose record was lost, it has the lease,
 // and the pod that will answer it must not be fenced for that.
 func TestALivingPodIsNotFencedWhileAnotherNodeProbesItsAddress(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Replace(fakenode.Held("10.0.0.2"))
 	r.Recovery.Changed("10.0.0.2")
 	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
@@ -122,9 +118,7 @@ func TestALivingPodIsNotFencedWhileAnotherNodeProbesItsAddress(t *testing.T) {
 }
 
 func TestAClaimEndsADisputeAtOnce(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	slot := r.SlotOf(web)
 	r.Replace(fakenode.Held("10.0.0.2"))
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
@@ -134,9 +128,7 @@ func TestAClaimEndsADisputeAtOnce(t *testing.T) {
 }
 
 func TestAPodThatLostItsAddressIsDeletedAlsoWhenTheFirstTryFails(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 	client := r.Recovery.Client
 	r.Recovery.Client = undeletable{client}
@@ -145,7 +137,7 @@ func TestAPodThatLostItsAddressIsDeletedAlsoWhenTheFirstTryFails(t *testing.T) {
 	check.Must(t, left == 1 && err != nil, "left %d, %v", left, err)
 	r.Recovery.Client = client
 	r.Settle()
-	_, exists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]
+	exists := r.HasPod("web")
 	check.That(t, !exists, "the mute pod stays")
 }
 
@@ -167,9 +159,7 @@ func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
 
 func TestTheWorkerResumesWithinASecondOfTheAPIServersReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-		web := r.Pod("web", "u1")
-		r.MustAdd(web)
+		r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 		r.Restart()
 		r.API.SetAway(true)
 		ctx, stop := context.WithCancel(t.Context())
@@ -225,9 +215,7 @@ func TestAPodThatWasMutedIsNotRecordedAgain(t *testing.T) {
 		"and its agent has died since": func(r *fakenode.Node) { r.Recovery.Client = noDeletes{r.API} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-			web := r.Pod("web", "u1")
-			r.MustAdd(web)
+			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 			r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			fails(r)
 			r.Pending.Add(web.Attachment)
@@ -238,7 +226,7 @@ func TestAPodThatWasMutedIsNotRecordedAgain(t *testing.T) {
 				r.Restart()
 			}
 			r.Settle()
-			if _, podExists := r.API.Objects[fakenode.KeyFor(fakenode.PodOf("web"), fakenode.ClientObjectKey("web"))]; podExists {
+			if r.HasPod("web") {
 				t.Errorf("the pod stays, speaks: %v", r.Speaks(web, "10.0.0.2"))
 			}
 			r.Want()

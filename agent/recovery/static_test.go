@@ -96,14 +96,11 @@ func TestAPodThatCallsItselfStaticIsDeletedAsAnyOther(t *testing.T) {
 }
 
 func TestThePodThatCameAfterALoserIsNotDeleted(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
 	r.Pod("web", "u2")
 	check.Is(t, r.Recovery.DeletePod(t.Context(), &e, address), nil, "got")
 	next := &corev1.Pod{}
-	if err := r.Reader.Get(t.Context(), fakenode.ClientObjectKey("web"), next); err != nil || next.UID != types.UID("u2") {
-		t.Errorf("the next pod of that name: %v, %v", next.UID, err)
-	}
+	err := r.Reader.Get(t.Context(), fakenode.ClientObjectKey("web"), next)
+	check.That(t, err == nil && next.UID == types.UID("u2"), "the next pod of that name: %v, %v", next.UID, err)
 }

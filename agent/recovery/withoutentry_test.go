@@ -76,9 +76,7 @@ func TestOneLookFreesNoLease(t *testing.T) {
 }
 
 func TestALeaseWithAnEntryIsNotFreed(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	web := r.Pod("web", "u1")
-	r.MustAdd(web)
+	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	// Not for the slot's sake alone.
 	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
 	freeWithoutEntryTwice(r)
@@ -89,12 +87,7 @@ func TestALeaseWithAnEntryIsNotFreed(t *testing.T) {
 func TestAWriteThatComesTrueAfterItsUndoIsFreed(t *testing.T) {
 	r := fakenode.New(t, fakenode.Warmed(fakenode.V4("10.0.0.7")))
 	warm := r.WarmLease("10.0.0.7", true)
-	r.API.Before = func(verb, _ string) error {
-		if verb == "update" {
-			return &fakenode.NetError{}
-		}
-		return nil
-	}
+	r.API.Breaks("update")
 	web := r.Pod("web", "u1")
 	r.Refused(agentapi.CodeTryAgainLater, web)
 	r.API.Before = nil

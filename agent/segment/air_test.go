@@ -92,9 +92,7 @@ func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {
 	t.Cleanup(func() {
 		cancel()
 		run.Wait()
-		if err := set.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
+		check.Is(t, set.Close(), nil, "close:")
 	})
 	seg := check.Value(set.Open(parent))(t)
 	return a, seg
@@ -254,7 +252,5 @@ func probedAddr(frame []byte) (netip.Addr, bool) {
 
 func equal[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s is %v, want %v", what, got, want)
-	}
+	check.Equal(t, got, want, "%s is", what)
 }

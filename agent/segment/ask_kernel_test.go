@@ -97,9 +97,7 @@ func TestAQuestionEndsWithItsCall(t *testing.T) {
 	n := r.addNode("node1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := n.seg.Ask(ctx, rig4); err == nil {
-		t.Error("no error")
-	}
+	check.That(t, check.Err(n.seg.Ask(ctx, rig4)) != nil, "no error")
 	_, installed, err := n.kernel.Lease(n.seg.key(rig4))
 	check.OK(t, err)
 	equal(t, "still watched", installed, false)

@@ -51,9 +51,8 @@ func TestClaimWithoutKeyIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, seg := newAir(t)
 		seg.set.SetKeys()
-		if err := seg.Claim(t.Context(), ownClaim); !errors.Is(err, ErrNoKey) {
-			t.Fatalf("err = %v", err)
-		}
+		err := seg.Claim(t.Context(), ownClaim)
+		check.Must(t, errors.Is(err, ErrNoKey), "err = %v", err)
 	})
 }
 
@@ -95,9 +94,7 @@ func TestR10ClaimWaitsForANewerOneBeforeItIsConfirmed(t *testing.T) {
 				}
 				start := time.Now()
 				err := seg.ClaimAndConfirm(t.Context(), ownClaim)
-				if !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
-					t.Errorf("err = %v, want %v", err, tc.want)
-				}
+				check.That(t, errors.Is(err, tc.want) && (err == nil) == (tc.want == nil), "err = %v, want %v", err, tc.want)
 				equal(t, "duration", time.Since(start), 30*time.Millisecond)
 			})
 		})
@@ -121,9 +118,7 @@ func TestVerifyAckFromBeforeTheStoreWentBackIsNone(t *testing.T) {
 					a.kernel.states[key(addr4)] = bpf.State{MaxToken: later, AckedToken: later, AckMAC: otherMAC}
 					tc.prepare(a)
 				})
-				if verdict != tc.want {
-					t.Errorf("verdict %s (%s), want %s", verdict, e, tc.want)
-				}
+				check.That(t, verdict == tc.want, "verdict %s (%s), want %s", verdict, e, tc.want)
 			})
 		})
 	}

@@ -40,9 +40,7 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 	before := client.connects(t, span, time.Second)
 	stopOwner()
 	t.Logf("before the claim, %s: %s", span, before)
-	if before.misrouted == 0 || before.macChanges == 0 {
-		t.Error("the rig does not show two speakers")
-	}
+	check.That(t, before.misrouted != 0 && before.macChanges != 0, "the rig does not show two speakers")
 
 	check.OK(t, n1.seg.ClaimAndConfirm(t.Context(), owner.takeover(200).Claim))
 	check.OK(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
@@ -52,9 +50,8 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 	earlier := refused()
 	after := client.connects(t, span, patience)
 	t.Logf("after it, %s: %s; %d frames of the zombie were refused", span, after, refused()-earlier)
-	if n := refused() - earlier; n < 200 {
-		t.Errorf("only %d frames of the zombie were refused", n)
-	}
+	n := refused() - earlier
+	check.That(t, n >= 200, "only %d frames of the zombie were refused", n)
 	equal(t, "connects that reached the zombie", after.misrouted, 0)
 	equal(t, "failed connects", after.failed, 0)
 	equal(t, "MAC changes", after.macChanges, 0)

@@ -58,17 +58,13 @@ func TestR10ZombiesAgentIsFencedBeforeItAnnounces(t *testing.T) {
 		owner.hold(200)
 		seen := startCapture(t, r.network, zombie.node.port)
 		err := zombie.node.seg.ClaimAndConfirm(t.Context(), zombie.holding(100).claim())
-		if !errors.Is(err, ErrFenced) {
-			t.Fatalf("err = %v", err)
-		}
+		check.Must(t, errors.Is(err, ErrFenced), "err = %v", err)
 		// An agent that does not look at the error still gets nothing out.
 		check.OK(t, zombie.node.seg.announce(t.Context(), zombie.holding(100).announcement(), announceAt()[:3]))
 		equal(t, "frames of the zombie", len(seen.list(from(zombie.mac, addr))), 0)
 
 		err = owner.node.seg.ClaimAndConfirm(t.Context(), owner.holding(200).claim())
-		if err != nil {
-			t.Fatalf("owner: %v", err)
-		}
+		check.Must(t, err == nil, "owner: %v", err)
 	})
 }
 

@@ -263,9 +263,7 @@ func TestAParentThatIsGoneSpoilsNoScrape(t *testing.T) {
 		families, err := r.Gather()
 		check.That(t, err == nil, "%v", err)
 		for _, f := range families {
-			if f.GetName() == "fenceline_segment_deaf" {
-				t.Errorf("it still has %v", f.GetMetric())
-			}
+			check.That(t, f.GetName() != "fenceline_segment_deaf", "it still has %v", f.GetMetric())
 		}
 	})
 }

@@ -68,9 +68,7 @@ func reaches(ns *network.Namespace, addr netip.Addr) bool {
 func (h *host) forget(t *testing.T, addr netip.Addr) {
 	t.Helper()
 	err := h.ns.Links().NeighDel(&netlink.Neigh{LinkIndex: check.Value(h.ns.Index("p0"))(t), IP: addr.AsSlice(), Family: family(addr)})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		t.Fatal(err)
-	}
+	check.Must(t, err == nil || errors.Is(err, unix.ENOENT), "%v", err)
 }
 
 func family(addr netip.Addr) int {
@@ -124,9 +122,7 @@ func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 	return func() {
 		cancel()
 		load.Wait()
-		if sent == 0 || lost > sent {
-			t.Errorf("ARP load: %d frames were sent, %d were not", sent, lost)
-		}
+		check.That(t, sent != 0 && lost <= sent, "ARP load: %d frames were sent, %d were not", sent, lost)
 		check.OK(t, p.Close())
 	}
 }

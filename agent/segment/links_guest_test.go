@@ -5,7 +5,6 @@
 package segment
 
 import (
-	"errors"
 	"net/netip"
 	"os"
 	"testing"
@@ -197,9 +196,7 @@ func TestAnIPVLANPodMayNotSpeakForItsSibling(t *testing.T) {
 	defer func() { check.OK(t, p.Close()) }()
 	for _, f := range check.Value(frames.Announce(n.mac, rig4))(t) {
 		// Which is how a raw socket is told that its frame was dropped on the spot.
-		if err := p.Send(f); !errors.Is(err, unix.ENOBUFS) {
-			t.Errorf("send for the sibling's address: got %v, want %v", err, unix.ENOBUFS)
-		}
+		check.Is(t, p.Send(f), unix.ENOBUFS, "send for the sibling's address: got")
 	}
 	equal(t, "the thief reaches the client by its own address", reaches(thief.ns, client.addr(rig4)), true)
 	equal(t, "frames for the sibling's address", len(seen.list(from(n.mac, rig4))), 0)

@@ -160,28 +160,25 @@ func (n *node) detachObserver() {
 	}
 }
 
+// open opens the segment again, as every ADD does.
+func (n *node) open() {
+	n.rig.t.Helper()
+	check.OK(n.rig.t, n.ns.Do(func() error { return check.Err(n.set.Open(n.parent)) }))
+}
+
 func TestAnObserverThatWasAwayVoidsTheProof(t *testing.T) {
 	r := newRig(t)
 	n := r.addNode("node1")
 	w := n.watchLong(rig4, DoubtNone)
-	check.OK(t, n.ns.Do(func() error { // as every ADD does
-		_, err := n.set.Open(n.parent)
-		return err
-	}))
+	n.open()
 	equal(t, "doubt after an ADD", n.doubt(w), DoubtNone)
 
 	n.detachObserver()
 	equal(t, "doubt without the observer", n.doubt(w), DoubtObserver)
-	check.OK(t, n.ns.Do(func() error {
-		_, err := n.set.Open(n.parent)
-		return err
-	}))
+	n.open()
 	n.proveAgain(w, DoubtNone)
 	n.detachObserver()
-	check.OK(t, n.ns.Do(func() error {
-		_, err := n.set.Open(n.parent)
-		return err
-	}))
+	n.open()
 	equal(t, "doubt with the observer back", n.doubt(w), DoubtObserver)
 }
 

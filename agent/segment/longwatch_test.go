@@ -90,6 +90,7 @@ func TestNothingIsProvenWithoutCarrierOrObserver(t *testing.T) {
 	}{
 		"the carrier comes back while it is proven": {
 			func(a *air) { a.setCarrier(false) }, func(a *air) { a.setCarrier(true) }, DoubtCarrier},
+		"there is no carrier": {func(a *air) { a.setCarrier(false) }, func(*air) {}, DoubtCarrier},
 		"there is no observer": {
 			func(a *air) { _ = a.kernel.detachObserver(parent) }, func(*air) {}, DoubtObserver},
 	} {
@@ -189,21 +190,6 @@ func TestWhatVoidsAProof(t *testing.T) {
 					w.prove(t, DoubtNone)
 					w.doubt(t, DoubtNone)
 				}
-			})
-		})
-	}
-}
-
-func TestAProofWithoutCarrierOrObserverIsNone(t *testing.T) {
-	for want, lose := range map[Doubt]func(*air){
-		DoubtCarrier:  func(a *air) { a.setCarrier(false) },
-		DoubtObserver: func(a *air) { _ = a.kernel.detachObserver(parent) },
-	} {
-		t.Run(string(want), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, _, w := quiet(t, ProbeParams{})
-				lose(a)
-				w.prove(t, want)
 			})
 		})
 	}

@@ -31,9 +31,7 @@ func families(t *testing.T, test func(t *testing.T, addr netip.Addr)) {
 // probe probes an address from a node.
 func (n *node) probe(addr netip.Addr, p ProbeParams) Answer {
 	n.rig.t.Helper()
-	answer, err := n.seg.Probe(n.rig.t.Context(), addr, p)
-	check.OK(n.rig.t, err)
-	return answer
+	return check.Value(n.seg.Probe(n.rig.t.Context(), addr, p))(n.rig.t)
 }
 
 func TestForeignHostAnswersTheProbe(t *testing.T) {

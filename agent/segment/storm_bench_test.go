@@ -120,8 +120,6 @@ func residentKiB(t *testing.T) int {
 	t.Helper()
 	text := check.Value(os.ReadFile("/proc/self/status"))(t)
 	found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)
-	if found == nil {
-		t.Fatal("/proc/self/status has no VmRSS")
-	}
+	check.Must(t, found != nil, "/proc/self/status has no VmRSS")
 	return check.Value(strconv.Atoi(string(found[1])))(t)
 }

@@ -98,9 +98,7 @@ func (s *storm) blow(ctx context.Context) {
 // judged returns the number of claims and ARP packets that the victim's observer has seen at ingress.
 func (s *storm) judged() uint64 {
 	counters, err := s.victim.kernel.Counters()
-	if err != nil {
-		s.t.Error(err)
-	}
+	check.That(s.t, err == nil, "%v", err)
 	return counters[bpf.Counter{Where: bpf.WhereObserverIngress, Result: bpf.ResultClaim}] +
 		counters[bpf.Counter{Where: bpf.WhereObserverIngress, Result: bpf.ResultSighting}]
 }
@@ -196,9 +194,8 @@ func TestInAStormOfClaimsOnlyTheLegitimateOneActs(t *testing.T) {
 	s := r.addHost("attacker").startStorm(t, n2, 100_000, hostileClaims(t, rig4, 100))
 	s.blown(20_000)
 	equal(t, "fenced by the storm", n2.isFenced(p), false)
-	if token := check.Value(p.state())(t).MaxToken; token > 100 {
-		t.Errorf("token %d of the storm counts as claimed", token)
-	}
+	token := check.Value(p.state())(t).MaxToken
+	check.That(t, token <= 100, "token %d of the storm counts as claimed", token)
 	verdict, _ := n1.verify(p.takeover(200))
 	equal(t, "verdict of a legitimate take-over", verdict, Fenced)
 	equal(t, "fenced by the take-over", n2.isFenced(p), true)
@@ -242,13 +239,10 @@ func TestInAStormOfARPNoHitIsMissed(t *testing.T) {
 			check.OK(t, err)
 		}
 	}
-	if known == 0 || known > remembered {
-		t.Errorf("%d of %d hosts are known, want at most %d", known, len(hosts), remembered)
-	}
+	check.That(t, known != 0 && known <= remembered, "%d of %d hosts are known, want at most %d", known, len(hosts), remembered)
 	// The agent keeps nothing of them: 20 bytes of each would be 1 MB.
-	if grown := heap() - before; grown > 1<<20 {
-		t.Errorf("the heap has grown by %d bytes in the storm", grown)
-	}
+	grown := heap() - before
+	check.That(t, grown <= 1<<20, "the heap has grown by %d bytes in the storm", grown)
 	t.Logf("%d of %d hosts are known; the heap has grown by %d bytes", known, len(hosts), heap()-before)
 	runtime.KeepAlive(hosts)
 }

@@ -41,22 +41,16 @@ func TestTsharkFindsNoFaultInOurFrames(t *testing.T) {
 			"announcements": from(owner.mac, addr),
 		}
 		for kind, match := range kinds {
-			if len(one.list(match)) == 0 {
-				t.Errorf("no %s are captured", kind)
-			}
+			check.That(t, len(one.list(match)) != 0, "no %s are captured", kind)
 		}
 		acks := two.list(func(f frame) bool {
 			c, err := claim.Unmarshal(f.data[14:], testKey)
 			return err == nil && c.Flags&claim.FlagAck != 0
 		})
-		if len(acks) == 0 {
-			t.Error("no acks are captured")
-		}
+		check.That(t, len(acks) != 0, "no acks are captured")
 		everything := func(frame) bool { return true }
 		sent := slices.Concat(one.list(everything), two.list(everything))
-		if faults := tsharkFaults(t, sent); len(faults) > 0 {
-			t.Errorf("tshark finds in %d frames: %v", len(sent), faults)
-		}
+		check.None(t, tsharkFaults(t, sent), "tshark finds in %d frames:", len(sent))
 		// The judge is awake: it finds a fault in an announcement that is cut off, and in one with
 		// another length of a MAC (ARP) or another checksum.
 		whole := one.list(from(owner.mac, addr))[0]
@@ -68,9 +62,7 @@ func TestTsharkFindsNoFaultInOurFrames(t *testing.T) {
 			other.data[14+40+2] ^= 0x40
 		}
 		for name, damaged := range map[string]frame{"cut off": {whole.at, whole.data[:14+20]}, "changed": other} {
-			if len(tsharkFaults(t, []frame{damaged})) == 0 {
-				t.Errorf("tshark finds no fault in an announcement that is %s", name)
-			}
+			check.That(t, len(tsharkFaults(t, []frame{damaged})) != 0, "tshark finds no fault in an announcement that is %s", name)
 		}
 	})
 }

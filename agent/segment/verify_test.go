@@ -4,7 +4,6 @@ package segment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -33,9 +32,8 @@ func verifyAir(t *testing.T, v Verification, prepare func(*air)) (a *air, verdic
 	start := time.Now()
 	verdict, e, err := seg.Verify(t.Context(), v)
 	check.OK(t, err)
-	if _, watched, _ := a.kernel.Lease(key(addr4)); watched {
-		t.Error("the address is still watched")
-	}
+	_, watched, _ := a.kernel.Lease(key(addr4))
+	check.That(t, !watched, "the address is still watched")
 	return a, verdict, e, time.Since(start)
 }
 
@@ -235,9 +233,7 @@ func TestVerifySilence(t *testing.T) {
 						tc.prepare(a)
 					}
 				})
-				if verdict != tc.want {
-					t.Errorf("verdict %s (%s), want %s", verdict, e, tc.want)
-				}
+				check.That(t, verdict == tc.want, "verdict %s (%s), want %s", verdict, e, tc.want)
 			})
 		})
 	}
@@ -264,9 +260,8 @@ func TestVerifyReportsWhetherACanaryAnswered(t *testing.T) {
 				a.kernel.heard[parent] = a.kernel.Now() - time.Minute
 				a.kernel.speakers = []netip.Addr{canary4}
 				tc.prepare(a)
-				if _, _, err := seg.Verify(t.Context(), verification()); err != nil {
-					t.Fatal(err)
-				}
+				_, _, err := seg.Verify(t.Context(), verification())
+				check.Must(t, err == nil, "%v", err)
 				equal(t, "reports", strings.Join(asked, ", "), strings.Join(tc.want, ", "))
 			})
 		})
@@ -331,12 +326,9 @@ func TestVerifyWithAnOlderLeaseInstalledHere(t *testing.T) {
 				tc.change(&v)
 				verdict, e, err := seg.Verify(t.Context(), v)
 				check.OK(t, err)
-				if verdict != tc.want {
-					t.Errorf("%s (%s), want %s", verdict, e, tc.want)
-				}
-				if _, ok, _ := a.kernel.Lease(key(addr4)); !ok {
-					t.Error("the lease was removed")
-				}
+				check.That(t, verdict == tc.want, "%s (%s), want %s", verdict, e, tc.want)
+				_, ok, _ := a.kernel.Lease(key(addr4))
+				check.That(t, ok, "the lease was removed")
 			})
 		})
 	}
@@ -360,11 +352,8 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		verdict, _, err := seg.Verify(ctx, verification())
 		equal(t, "verdict", verdict, Unknown)
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("err = %v", err)
-		}
-		if _, watched, _ := a.kernel.Lease(key(addr4)); watched {
-			t.Error("the address is still watched")
-		}
+		check.Is(t, err, context.DeadlineExceeded, "err =")
+		_, watched, _ := a.kernel.Lease(key(addr4))
+		check.That(t, !watched, "the address is still watched")
 	})
 }

@@ -35,24 +35,17 @@ func TestAUsedPairIsWarmOnceItsAddressesAreProven(t *testing.T) {
 		r.pass(proofTakes - time.Second)
 		r.want(warm2, warm3)
 		r.ready()
-		if r.told().gauge != [2]int{0, 2} {
-			r.t.Errorf("gauge %v", r.told().gauge)
-		}
+		check.Equal(r.t, r.told().gauge, [2]int{0, 2}, "gauge")
 		r.pass(2 * time.Second)
 		r.ready("10.0.0.2", "10.0.0.3")
-		if r.told().gauge != [2]int{2, 0} {
-			r.t.Errorf("gauge %v", r.told().gauge)
-		}
-		if s := r.lease("10.0.0.2").Spec; s.NodeName != thisNode || s.Session != thisSession || s.Parent != "eth1" || s.Holder != nil {
-			r.t.Errorf("made %+v", s)
-		}
+		check.Equal(r.t, r.told().gauge, [2]int{2, 0}, "gauge")
+		s := r.lease("10.0.0.2").Spec
+		check.That(r.t, s.NodeName == thisNode && s.Session == thisSession && s.Parent == "eth1" && s.Holder == nil, "made %+v", s)
 		r.pass(30 * time.Minute)
 		r.ready("10.0.0.2", "10.0.0.3")
 		r.pass(30 * time.Minute)
 		r.want()
-		if !slices.Equal(r.told().lost, []string{string(Unused), string(Unused)}) {
-			r.t.Errorf("lost %v", r.told().lost)
-		}
+		check.List(r.t, r.told().lost, []string{string(Unused), string(Unused)}, "lost")
 	})
 }
 
@@ -91,9 +84,7 @@ func TestABoundAddressIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.warmed()
 		l, ok := r.keeper.Take(wishV4())
-		if !ok || !l.Ready || l.Name != "10.0.0.2" {
-			t.Fatalf("took %+v, %v", l, ok)
-		}
+		check.Must(t, ok && l.Ready && l.Name == "10.0.0.2", "took %+v, %v", l, ok)
 		r.wake()
 		r.want(warm2, warm3) // taken, and counted
 		r.ready("10.0.0.3")
@@ -156,9 +147,7 @@ func TestInModeObserveASpeakerIsReportedAndTheAddressGivenUp(t *testing.T) {
 		r.hear("10.0.0.2", segment.DoubtSpoken)
 		r.pass(proofTakes + time.Second)
 		r.want(warm3, warm4)
-		if r.told().conflicts != 1 {
-			t.Errorf("%d conflicts", r.told().conflicts)
-		}
+		check.That(t, r.told().conflicts == 1, "%d conflicts", r.told().conflicts)
 	}, v4(func(p *v1alpha1.IPPool) {
 		p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
 	}))
@@ -246,15 +235,11 @@ func TestALeaseThatAnADDHasTakenIsLeftToIt(t *testing.T) {
 				l, _ := r.keeper.Take(wishV4())
 				happens(r)
 				r.pass(time.Second)
-				if r.leases()[l.Name] != v1alpha1.StateWarm {
-					t.Fatalf("it is %v", r.leases())
-				}
+				check.Must(t, r.leases()[l.Name] == v1alpha1.StateWarm, "it is %v", r.leases())
 				r.keeper.PutBack(l)
 				r.wake()
 				r.pass(time.Second)
-				if r.leases()[l.Name] == v1alpha1.StateWarm {
-					t.Errorf("it is %v after it was put back", r.leases())
-				}
+				check.That(t, r.leases()[l.Name] != v1alpha1.StateWarm, "it is %v after it was put back", r.leases())
 			})
 		})
 	}
@@ -310,9 +295,7 @@ func TestWhileTheAPIServerIsAwayNothingIsForgotten(t *testing.T) {
 		if r.leases()["10.0.0.2"] != v1alpha1.StateQuarantined || len(r.leases()) != 3 || r.told().gauge != [2]int{2, 0} {
 			t.Errorf("leases %v, gauge %v", r.leases(), r.told().gauge)
 		}
-		if len(r.writes) > 20 {
-			t.Errorf("%d writes: %v", len(r.writes), r.writes)
-		}
+		check.That(t, len(r.writes) <= 20, "%d writes: %v", len(r.writes), r.writes)
 	})
 }
 
@@ -325,9 +308,8 @@ func TestAnAddressThatAPodHereHoldsIsThrownOutWithThePodsMAC(t *testing.T) {
 		r.warmed()
 		r.held[netip.MustParseAddr("10.0.0.2")] = podMAC
 		r.hear("10.0.0.2", segment.DoubtHeld)
-		if s := r.lease("10.0.0.2").Spec; s.State != v1alpha1.StateQuarantined || s.Conflict.MAC != podMAC.String() {
-			t.Errorf("set aside %+v", s)
-		}
+		s := r.lease("10.0.0.2").Spec
+		check.That(t, s.State == v1alpha1.StateQuarantined && s.Conflict.MAC == podMAC.String(), "set aside %+v", s)
 		r.hear("10.0.0.3", segment.DoubtHeld) // by an interface that is going
 		r.pass(time.Minute)
 		if s := r.lease("10.0.0.3").Spec; s.State != v1alpha1.StateWarm {
@@ -350,9 +332,7 @@ func TestAnADDThatWouldGetNoneMayHaveOneThatIsNotReady(t *testing.T) {
 		} {
 			l, ok := r.keeper.Take(wish)
 			got := l.Name + map[bool]string{true: " ready", false: " not ready"}[l.Ready]
-			if !ok || got != want {
-				t.Errorf("took %s, %v, want %s", got, ok, want)
-			}
+			check.That(t, ok && got == want, "took %s, %v, want %s", got, ok, want)
 			r.keeper.PutBack(l)
 		}
 		if _, ok := r.keeper.Take(Wish{Pool: "other", Parent: "eth1", Has: all, Any: true}); ok {
@@ -366,9 +346,8 @@ func TestWhatAPoolWantsProvenAnotherWayIsProvenAnew(t *testing.T) {
 		r.warmed()
 		strict := wishV4()
 		strict.Mode = v1alpha1.ModeObserve
-		if _, ok := r.keeper.Take(strict); ok {
-			t.Error("took what was proven in another mode")
-		}
+		_, ok := r.keeper.Take(strict)
+		check.That(t, !ok, "took what was proven in another mode")
 		elsewhere := wishV4()
 		elsewhere.Has = func(netip.Addr) bool { return false }
 		if _, ok := r.keeper.Take(elsewhere); ok {
@@ -454,9 +433,8 @@ func TestAPoolThatSaysNothingGetsItsAddressesBackWhenItHasFew(t *testing.T) {
 		r.want()
 		r.changePool(func(p *v1alpha1.IPPool) { p.Status.Stock = 2 })
 		r.pass(proofTakes + time.Second)
-		if n := len(r.leases()); n != 2 {
-			r.t.Errorf("%d leases, want 2", n)
-		}
+		n := len(r.leases())
+		check.That(r.t, n == 2, "%d leases, want 2", n)
 	}, v4(unsetWarm))
 }
 
@@ -464,9 +442,8 @@ func TestAPoolThatSaysNothingGetsItsAddressesBackWhenItHasFew(t *testing.T) {
 func TestAPairOfTheVersionBeforeIsOnePod(t *testing.T) {
 	now := time.Unix(1, 0)
 	p := newPairs([]journal.Pair{{Pool: "v4", Parent: "eth1", Used: now}})
-	if n := p.all()[eth1].recent(now.Add(time.Minute)); n != 1 {
-		t.Errorf("%d pods, want 1", n)
-	}
+	n := p.all()[eth1].recent(now.Add(time.Minute))
+	check.That(t, n == 1, "%d pods, want 1", n)
 }
 
 func TestWhileADDsAreUnderWayLeasesAreGivenUpButNoneIsMade(t *testing.T) {
@@ -514,9 +491,8 @@ func TestWhatWasProvenOnAnInterfaceIsNotOnAnotherOneOfItsName(t *testing.T) {
 		r.set(func() { r.parents["eth1"] = 8 })
 		anew := wishV4()
 		anew.ParentIndex = 8
-		if l, ok := r.keeper.Take(anew); ok {
-			t.Errorf("took %s", l.Name)
-		}
+		l, ok := r.keeper.Take(anew)
+		check.That(t, !ok, "took %+v", l)
 		r.wake()
 		r.pass(2 * proofTakes)
 		for range 2 {
@@ -558,16 +534,12 @@ func TestAProxyMakesNoEndlessWarmLeases(t *testing.T) {
 				if mode == v1alpha1.ModeObserve {
 					want = 0
 				}
-				if n := len(r.leases()); n != want {
-					t.Errorf("leases %v", r.leases())
-				}
+				check.That(t, len(r.leases()) == want, "leases %v", r.leases())
 				// The proxy is named: the next leases are made at once.
 				before := made()
 				r.changePool(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection.IgnoreMACs = []string{"02:bd:00:00:00:01"} })
 				r.pass(5 * time.Second)
-				if made() == before {
-					t.Error("no lease was created after the pool changed")
-				}
+				check.That(t, made() != before, "no lease was created after the pool changed")
 			}, v4(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: mode} }))
 		})
 	}
@@ -596,7 +568,5 @@ func TestNoUseWaitsForTheDisk(t *testing.T) {
 			t.Error("a use waits for the journal")
 		}
 	}}, now)
-	if err != nil || len(p.all()) != 2 {
-		t.Errorf("%v, %v", p.all(), err)
-	}
+	check.That(t, err == nil && len(p.all()) == 2, "%v, %v", p.all(), err)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -155,9 +157,8 @@ func TestPlan(t *testing.T) {
 			[]Step{shed("10.0.0.1", NotInPool), create(eth1)}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, Plan(c.of)); diff != "" {
-				t.Error(diff)
-			}
+			diff := cmp.Diff(c.want, Plan(c.of))
+			check.That(t, diff == "", "%v", diff)
 		})
 	}
 }

@@ -84,9 +84,7 @@ func inBubble(t *testing.T, test func(*testing.T, *rig), objects ...client.Objec
 		defer func() {
 			r.stop()
 			for addr, w := range r.watches {
-				if !w.ended {
-					t.Errorf("%s is watched on", addr)
-				}
+				check.That(t, w.ended, "%s is watched on", addr)
 			}
 		}()
 		test(t, r)
@@ -164,9 +162,8 @@ func (r *rig) startIn(session string, cache client.Reader) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := r.keeper.Run(ctx); err != nil {
-			r.t.Error(err)
-		}
+		err := r.keeper.Run(ctx)
+		check.That(r.t, err == nil, "%v", err)
 	})
 	r.stop = func() {
 		cancel()
@@ -216,9 +213,7 @@ func (r *rig) watch(_ int, addr netip.Addr, _ segment.ProbeParams) (Watch, error
 		w.doubt = segment.DoubtSpoken
 	}
 	if before := r.watches[addr]; before != nil {
-		if !before.ended {
-			r.t.Errorf("%s is watched twice", addr)
-		}
+		check.That(r.t, before.ended, "%s is watched twice", addr)
 		w.doubt, w.proofs = before.doubt, before.proofs
 	}
 	r.watches[addr] = w
@@ -380,13 +375,9 @@ func v4(change ...func(*v1alpha1.IPPool)) *v1alpha1.IPPool {
 func (r *rig) changePool(change func(*v1alpha1.IPPool)) {
 	r.t.Helper()
 	p := &v1alpha1.IPPool{}
-	if err := r.api.Get(r.t.Context(), client.ObjectKey{Name: "v4"}, p); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.api.Get(r.t.Context(), client.ObjectKey{Name: "v4"}, p))
 	change(p)
-	if err := r.api.Update(r.t.Context(), p); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.api.Update(r.t.Context(), p))
 	r.wake()
 }
 
@@ -407,9 +398,7 @@ func (r *rig) pass(d time.Duration) {
 func (r *rig) leases() map[string]v1alpha1.LeaseState {
 	r.t.Helper()
 	list := &v1alpha1.IPLeaseList{}
-	if err := r.api.List(r.t.Context(), list); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.api.List(r.t.Context(), list))
 	states := map[string]v1alpha1.LeaseState{}
 	for _, l := range list.Items {
 		states[l.Name] = l.Spec.State
@@ -420,9 +409,7 @@ func (r *rig) leases() map[string]v1alpha1.LeaseState {
 func (r *rig) lease(name string) *v1alpha1.IPLease {
 	r.t.Helper()
 	l := &v1alpha1.IPLease{}
-	if err := r.api.Get(r.t.Context(), client.ObjectKey{Name: name}, l); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.api.Get(r.t.Context(), client.ObjectKey{Name: name}, l))
 	return l
 }
 
@@ -434,9 +421,7 @@ func (r *rig) want(want ...string) {
 		got = append(got, name+" "+string(state))
 	}
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		r.t.Fatalf("leases %v, want %v", got, want)
-	}
+	check.Must(r.t, slices.Equal(got, want), "leases %v, want %v", got, want)
 }
 
 // ready expects what an ADD on eth1 could take without a doubt, and puts it back.
@@ -445,9 +430,7 @@ func (r *rig) ready(want ...string) {
 	got := []string{}
 	var taken []Stocked
 	p := &v1alpha1.IPPool{}
-	if err := r.api.Get(r.t.Context(), client.ObjectKey{Name: "v4"}, p); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.api.Get(r.t.Context(), client.ObjectKey{Name: "v4"}, p))
 	wish := wishV4()
 	wish.Mode = p.ConflictMode()
 	for {
@@ -464,9 +447,7 @@ func (r *rig) ready(want ...string) {
 		r.keeper.PutBack(l)
 	}
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		r.t.Fatalf("ready are %v, want %v", got, want)
-	}
+	check.Must(r.t, slices.Equal(got, want), "ready are %v, want %v", got, want)
 }
 
 // warmed uses the pair and waits until two addresses are ready.

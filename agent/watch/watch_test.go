@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -65,9 +64,7 @@ func TestWhichChangesOfLeasesWakeWhom(t *testing.T) {
 			default:
 				got = w.Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new})
 			}
-			if got != w.want {
-				t.Errorf("%s: the %s is told %v, want %v", name, who, got, w.want)
-			}
+			check.Equal(t, got, w.want, "%s: the %s is told", name, who)
 		}
 	}
 }
@@ -85,13 +82,10 @@ func TestAPoolThatIgnoresAMACWakesTheVerifierForItsAddresses(t *testing.T) {
 	leases := fake.NewClientBuilder().WithScheme(scheme).WithObjects(conflict("10.0.0.2", "v4", "02:bd:00:00:00:01"),
 		conflict("10.0.0.3", "v4", "02:bd:00:00:00:02"), conflict("10.0.0.4", "other", "02:bd:00:00:00:01"), bound).Build()
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}
-	if got := ignored(leases)(t.Context(), pool); len(got) != 0 {
-		t.Errorf("got %v", got)
-	}
+	check.None(t, ignored(leases)(t.Context(), pool), "got")
 	pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{"02:bd:00:00:00:01"}}
-	if got := ignored(leases)(t.Context(), pool); len(got) != 1 || got[0].Name != "10.0.0.2" {
-		t.Errorf("got %v", got)
-	}
+	got := ignored(leases)(t.Context(), pool)
+	check.That(t, len(got) == 1 && got[0].Name == "10.0.0.2", "got %v", got)
 }
 
 func TestWhichChangesOfIPSubnetsWakeTheADDsThatWait(t *testing.T) {
@@ -114,9 +108,7 @@ func TestWhichChangesOfIPSubnetsWakeTheADDsThatWait(t *testing.T) {
 		"another reason":       {at(1, 0, "full"), at(1, 0, "invalid"), true},
 		"no reason any more":   {at(1, 0, "full"), at(1, 0), true},
 	} {
-		if got := explains().Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new}); got != c.want {
-			t.Errorf("%s: passed %v, want %v", name, got, c.want)
-		}
+		check.Equal(t, explains().Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new}), c.want, "%s: passed", name)
 	}
 }
 
@@ -124,12 +116,9 @@ func TestTheNetworksOfPoolsAreToldOnce(t *testing.T) {
 	pools := make([]v1alpha1.IPPool, 3)
 	pools[2].Spec.Network = "storage"
 	want := []uint64{claim.Network("c", ""), claim.Network("c", "storage")}
-	if got := networks("c", pools); !slices.Equal(got, want) {
-		t.Errorf("got %x, want %x", got, want)
-	}
-	if got := networks("c", nil); got == nil || len(got) != 0 {
-		t.Errorf("without pools: %x", got)
-	}
+	check.List(t, networks("c", pools), want, "got")
+	got := networks("c", nil)
+	check.That(t, got != nil && len(got) == 0, "without pools: %x", got)
 }
 
 // watches is what the agent of node n1 watches. The documents say the same.
@@ -164,9 +153,7 @@ func TestAnAgentWatchesItsOwnNodeOnly(t *testing.T) {
 			want[w.kind] = w.only
 		}
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %v\nwant %v", got, want)
-	}
+	check.That(t, reflect.DeepEqual(got, want), "got  %v\nwant %v", got, want)
 }
 
 func restriction(by cache.ByObject) string {
@@ -207,16 +194,12 @@ func TestAnAgentCanReachNoOtherKind(t *testing.T) {
 	// ADD reads the owner of a pod, and watches none.
 	for _, kind := range []schema.GroupKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "batch", Kind: "Job"}} {
 		// owner.Asker names no version.
-		if _, err := Kinds().RESTMapping(kind); err != nil {
-			t.Errorf("%s cannot be read: %v", kind, err)
-		}
+		check.Is(t, check.Err(Kinds().RESTMapping(kind)), nil, "%s cannot be read:", kind)
 		delete(reached, kind)
 	}
 	delete(reached, schema.GroupKind{Kind: "Service"})   // servicecidr tries to create one
 	delete(reached, schema.GroupKind{Kind: "ConfigMap"}) // podcidr reads that of Cilium
-	if len(reached) > 0 {
-		t.Errorf("others can: %v", reached)
-	}
+	check.None(t, reached, "others can:")
 }
 
 func TestTheDesignSaysWhatAnAgentWatches(t *testing.T) {
@@ -225,9 +208,8 @@ func TestTheDesignSaysWhatAnAgentWatches(t *testing.T) {
 	for _, w := range watches {
 		want = append(want, w.documented)
 	}
-	if row := "| agent | " + strings.Join(want, "; ") + " |"; !strings.Contains(string(text), row) {
-		t.Errorf("the table of watches has no row that begins %q", row)
-	}
+	row := "| agent | " + strings.Join(want, "; ") + " |"
+	check.That(t, strings.Contains(string(text), row), "the table of watches has no row that begins %q", row)
 }
 
 func TestTheResourcesOfWhatTheAgentWrites(t *testing.T) {
@@ -238,8 +220,6 @@ func TestTheResourcesOfWhatTheAgentWrites(t *testing.T) {
 		{Version: "v1", Kind: "Namespace"}:          "namespaces",
 	} {
 		m, err := Kinds().RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil || m.Resource.Resource != want {
-			t.Errorf("%s: %v, %v", kind, m, err)
-		}
+		check.That(t, err == nil && m.Resource.Resource == want, "%s: %v, %v", kind, m, err)
 	}
 }

@@ -99,9 +99,7 @@ func TestAnnotationsThatAskForNoRetention(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := v1alpha1.ParseRetention(row.on)
-			if err == nil || !strings.Contains(err.Error(), row.says) {
-				t.Errorf("got %+v and %v, want an error that says %q", got, err, row.says)
-			}
+			check.That(t, err != nil && strings.Contains(err.Error(), row.says), "got %+v and %v, want an error that says %q", got, err, row.says)
 		})
 	}
 }

@@ -88,7 +88,5 @@ func TestAnAnswerInAnotherLanguageIsAnErrorThatAsksForTheRelease(t *testing.T) {
 
 func TestAnErrorKeepsItsCauseOnItsOwnSideOfTheSocket(t *testing.T) {
 	e := Errorf(CodeTryAgainLater, "get lease %s: %w", "192.0.2.7", context.DeadlineExceeded)
-	if !errors.Is(e, context.DeadlineExceeded) || e.Msg != "get lease 192.0.2.7: context deadline exceeded" {
-		t.Errorf("%v", e)
-	}
+	check.That(t, errors.Is(e, context.DeadlineExceeded) && e.Msg == "get lease 192.0.2.7: context deadline exceeded", "%v", e)
 }

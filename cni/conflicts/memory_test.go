@@ -25,14 +25,12 @@ const mac = "02:00:00:00:00:01"
 
 func read(t *testing.T, dir string, now time.Time) *Memory {
 	t.Helper()
-	m := check.Value(Read(dir, now))(t)
-	return m
+	return check.Value(Read(dir, now))(t)
 }
 
 func meet(t *testing.T, m *Memory, addr netip.Addr, mac string) foreignhost.Action {
 	t.Helper()
-	action := check.Value(m.Meet(addr, mac))(t)
-	return action
+	return check.Value(m.Meet(addr, mac))(t)
 }
 
 func TestAConflictIsRememberedAndTriedAgainLater(t *testing.T) {
@@ -81,9 +79,7 @@ func TestAHostOfManyAddressesIsBounded(t *testing.T) {
 		n[foreignhost.PassOver] != foreignhost.MaxConflicts-foreignhost.ManyAddresses || n[foreignhost.Stop] != 5 {
 		t.Errorf("got %v", n)
 	}
-	if got := meet(t, read(t, dir, start), netip.MustParseAddr("10.0.0.98"), "02:00:00:00:00:02"); got != foreignhost.Quarantine {
-		t.Errorf("another host: %v", got)
-	}
+	check.Equal(t, meet(t, read(t, dir, start), netip.MustParseAddr("10.0.0.98"), "02:00:00:00:00:02"), foreignhost.Quarantine, "another host:")
 	later := read(t, dir, start.Add(foreignhost.Interval))
 	check.Equal(t, meet(t, later, netip.MustParseAddr("10.0.0.99"), mac), foreignhost.PassOver, "after the interval:")
 }

@@ -68,8 +68,7 @@ func TestTheFilterKeepsWhatIsRead(t *testing.T) {
 		decoded, ok := bpf.Disassemble(program)
 		check.Must(t, ok, "the filter has unknown instructions")
 		// The virtual machine of the library has no VLAN extension, with which the filter begins.
-		vm, err := bpf.NewVM(decoded[3:])
-		check.OK(t, err)
+		vm := check.Value(bpf.NewVM(decoded[3:]))(t)
 		probe, announcements := said(t, addr)
 		for i, frame := range append([][]byte{probe}, announcements...) {
 			n, err := vm.Run(frame)

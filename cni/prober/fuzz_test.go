@@ -62,8 +62,7 @@ func hasLengths(data []byte) bool {
 func speak(t *testing.T, s speech) []byte {
 	t.Helper()
 	if s.asks {
-		frame := check.Value(frames.Probe(s.mac, nil, s.addr))(t)
-		return frame
+		return check.Value(frames.Probe(s.mac, nil, s.addr))(t)
 	}
 	announcements := check.Value(frames.Announce(s.mac, s.addr))(t)
 	return announcements[0]

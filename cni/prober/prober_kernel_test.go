@@ -32,8 +32,7 @@ func TestTheKernelAnswersFromTheEndOfTheProbeUntilDropOrClose(t *testing.T) {
 			ns := pod(t)
 			check.OK(t, ns.SetUp("eth0", up))
 			addrs := []netip.Addr{one, other}
-			p, err := Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond})
-			check.OK(t, err)
+			p := check.Value(Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond}))(t)
 			if used, err := p.Probe(t.Context(), addrs); err != nil || len(used) > 0 {
 				t.Fatalf("%v, %v", used, err)
 			}

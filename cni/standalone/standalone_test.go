@@ -274,8 +274,7 @@ func TestDELNeedsNoValidRanges(t *testing.T) {
 	for range 2 {
 		check.OK(t, Del(w.call("a")))
 	}
-	got := w.files(t)
-	check.That(t, len(got) == 0, "files of %v", got)
+	check.None(t, w.files(t), "files of")
 }
 
 func TestTheMarkOfTheBootIsAnAttribute(t *testing.T) {
@@ -289,7 +288,5 @@ func TestTheMarkOfTheBootIsAnAttribute(t *testing.T) {
 	}
 	text, err := os.ReadFile(path)
 	check.That(t, err == nil && string(text) == "a\r\neth0", "content %q, %v", text, err)
-	if _, err := os.Stat(filepath.Join(w.dir, "net", "conflicts.json")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a memory without a conflict: %v", err)
-	}
+	check.Is(t, check.Err(os.Stat(filepath.Join(w.dir, "net", "conflicts.json"))), fs.ErrNotExist, "a memory without a conflict:")
 }

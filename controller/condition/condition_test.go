@@ -49,8 +49,6 @@ func TestSetKeepsTheTimeOfTransition(t *testing.T) {
 	later := metav1.NewTime(noon.Add(time.Hour))
 	was := condition.Set(nil, 1, noon, c("Ready", metav1.ConditionTrue, "Ready", ""), c("Outside", metav1.ConditionFalse, "None", ""))
 	is := condition.Set(was, 2, later, c("Ready", metav1.ConditionTrue, "Ready", ""), c("Outside", metav1.ConditionTrue, "AddressInUse", ""))
-	if !is[0].LastTransitionTime.Equal(&noon) || is[0].ObservedGeneration != 2 || !is[1].LastTransitionTime.Equal(&later) {
-		t.Errorf("%+v", is)
-	}
+	check.That(t, is[0].LastTransitionTime.Equal(&noon) && is[0].ObservedGeneration == 2 && is[1].LastTransitionTime.Equal(&later), "%+v", is)
 	check.That(t, was[1].Status == metav1.ConditionFalse && was[0].ObservedGeneration == 1, "what was has changed: %+v", was)
 }

@@ -149,9 +149,7 @@ func TestConditions(t *testing.T) {
 			r := NewReport(Facts{Pool: &row.pool, Leases: row.leases, Others: row.others, Reserved: parsed(t, row.reserved), Now: noon()})
 			for kind, want := range row.want {
 				c := meta.FindStatusCondition(r.Status.Conditions, kind)
-				if c == nil || fmt.Sprintf("%s/%s", c.Status, c.Reason) != want {
-					t.Errorf("%s is %+v, want %s", kind, c, want)
-				}
+				check.That(t, c != nil && fmt.Sprintf("%s/%s", c.Status, c.Reason) == want, "%s is %+v, want %s", kind, c, want)
 			}
 		})
 	}
@@ -159,8 +157,7 @@ func TestConditions(t *testing.T) {
 
 func parsed(t *testing.T, entries []string) poolset.Set {
 	t.Helper()
-	set := check.Value(poolset.Parse(entries))(t)
-	return set
+	return check.Value(poolset.Parse(entries))(t)
 }
 
 func TestMessages(t *testing.T) {
@@ -187,9 +184,8 @@ func TestMessages(t *testing.T) {
 		{"Exhausted", full, "all 1 addresses are in use; leases: 2 Bound, 1 Warm"},
 	} {
 		r := NewReport(Facts{Pool: &pool, Leases: row.leases, Others: []v1alpha1.IPPool{zinc, amber}, Now: noon()})
-		if c := meta.FindStatusCondition(r.Status.Conditions, row.kind); c == nil || c.Message != row.want {
-			t.Errorf("%s is %+v, want %s", row.kind, c, row.want)
-		}
+		c := meta.FindStatusCondition(r.Status.Conditions, row.kind)
+		check.That(t, c != nil && c.Message == row.want, "%s is %+v, want %s", row.kind, c, row.want)
 	}
 }
 

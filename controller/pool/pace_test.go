@@ -32,9 +32,7 @@ func TestPublicationsArePaced(t *testing.T) {
 		{"8192 entries: the API server validates them", 44, 3, 1, 4915 * time.Millisecond, 8192},
 		{"8192 entries for 100 agents: they are sent as well", 44, 100, 1, 12797 * time.Millisecond, 8192},
 	} {
-		if got := interval(size{row.bytes, row.entries}, row.agents, row.pools).Round(time.Millisecond); got != row.want {
-			t.Errorf("%s: every %s, want %s", row.name, got, row.want)
-		}
+		check.Equal(t, interval(size{row.bytes, row.entries}, row.agents, row.pools).Round(time.Millisecond), row.want, "%s: every", row.name)
 	}
 }
 

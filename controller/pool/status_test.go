@@ -70,12 +70,8 @@ func TestStatusCountsAndMarks(t *testing.T) {
 	}
 	got := status
 	got.InUse, got.Conditions = "", nil
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("status\n%+v, want\n%+v", got, want)
-	}
-	if r.Quarantined[v1alpha1.ReasonPodGone] != 1 {
-		t.Errorf("quarantined by reason: %v", r.Quarantined)
-	}
+	check.That(t, fmt.Sprint(got) == fmt.Sprint(want), "status\n%+v, want\n%+v", got, want)
+	check.That(t, r.Quarantined[v1alpha1.ReasonPodGone] == 1, "quarantined by reason: %v", r.Quarantined)
 	if r.Free != 249 || r.Outside != 1 {
 		t.Errorf("%d free, %d outside, want all but the 4 that are bound, quarantined or retained, and 10.9.9.9", r.Free, r.Outside)
 	}
@@ -96,9 +92,7 @@ func TestAnUnchangedWorldHasAnUnchangedStatus(t *testing.T) {
 	leases := []v1alpha1.IPLease{lease("10.6.0.2", v1alpha1.StateBound)}
 	pool.Status = NewReport(Facts{Pool: &pool, Leases: leases, Now: noon()}).Status
 	again := NewReport(Facts{Pool: &pool, Leases: leases, Now: metav1.NewTime(noon().Add(time.Hour))}).Status
-	if fmt.Sprint(pool.Status) != fmt.Sprint(again) {
-		t.Errorf("an hour later\n%+v, was\n%+v", again, pool.Status)
-	}
+	check.That(t, fmt.Sprint(pool.Status) == fmt.Sprint(again), "an hour later\n%+v, was\n%+v", again, pool.Status)
 }
 
 func TestFreedAddressesCoolDown(t *testing.T) {
@@ -227,12 +221,9 @@ func TestOneHostThatAnswersForManyAddressesIsNamed(t *testing.T) {
 			if row.want != "" {
 				want = "True/ManyConflicts"
 			}
-			if got := fmt.Sprintf("%s/%s", c.Status, c.Reason); got != want || !strings.Contains(c.Message, row.want) {
-				t.Errorf("%s: %s", got, c.Message)
-			}
-			if (row.want != "") != (r.HostsOfMany > 0) {
-				t.Errorf("%d hosts", r.HostsOfMany)
-			}
+			got := fmt.Sprintf("%s/%s", c.Status, c.Reason)
+			check.That(t, got == want && strings.Contains(c.Message, row.want), "%s: %s", got, c.Message)
+			check.That(t, (row.want != "") == (r.HostsOfMany > 0), "%d hosts", r.HostsOfMany)
 		})
 	}
 }
@@ -282,9 +273,7 @@ func TestStock(t *testing.T) {
 			pool.Spec.Warm, pool.Status.Stock = row.warm, row.was
 			pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: row.mode}
 			r := NewReport(Facts{Pool: &pool, Leases: row.leases, Agents: 100, Served: row.served, Now: noon()})
-			if r.Status.Stock != row.want {
-				t.Errorf("stock %d with %d left, want %d", r.Status.Stock, r.Free, row.want)
-			}
+			check.That(t, r.Status.Stock == row.want, "stock %d with %d left, want %d", r.Status.Stock, r.Free, row.want)
 		})
 	}
 }
@@ -305,9 +294,7 @@ func TestStocksComeToRestAndKeepNoPodFromAnAddress(t *testing.T) {
 					pool.Status.Stock = stock
 				}
 			}
-			if len(changes) > 1 {
-				t.Errorf("with %d agents and %d addresses in use: %v", agents, used, changes)
-			}
+			check.That(t, len(changes) <= 1, "with %d agents and %d addresses in use: %v", agents, used, changes)
 			if kept := int(pool.Status.Stock) * agents; kept > 0 && total-used-kept < 3*kept {
 				t.Errorf("with %d agents and %d addresses in use, %d are Warm and only %d free", agents, used, kept, total-used-kept)
 			}
@@ -330,9 +317,7 @@ func TestWhatOfAnAgentWakesPools(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			was, is := &podview.Pod{}, &podview.Pod{}
 			row.change(is)
-			if got := agentChanges().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != row.want {
-				t.Errorf("passed: %t", got)
-			}
+			check.Equal(t, agentChanges().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}), row.want, "passed:")
 		})
 	}
 }

@@ -53,8 +53,7 @@ func TestTheAuditLooksAtEveryLeaseOncePerPeriod(t *testing.T) {
 		woken := b.audit()
 		for range 2 {
 			b.clock.Step(auditTestPeriod - time.Second)
-			got := woken()
-			check.That(t, len(got) == 0, "woken before the period has passed: %v", got)
+			check.None(t, woken(), "woken before the period has passed:")
 			b.clock.Step(time.Second)
 			check.List(t, woken(), []string{first.Name, second.Name}, "woken:")
 		}

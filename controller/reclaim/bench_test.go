@@ -102,8 +102,7 @@ func (b *bench) look() (ctrl.Result, error) {
 func (b *bench) lookUntilDue() {
 	b.t.Helper()
 	for end := b.clock.Now().Add(time.Minute); b.clock.Now().Before(end); {
-		result, err := b.look()
-		check.OK(b.t, err)
+		result := check.Value(b.look())(b.t)
 		if result.RequeueAfter == 0 {
 			return
 		}

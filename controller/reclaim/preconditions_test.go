@@ -204,9 +204,7 @@ func TestATakenLeaseHasNoTrackedFields(t *testing.T) {
 	// The next writer need not know.
 	taken.Spec.Message = "fenced"
 	check.OK(t, f.api.Update(context.Background(), taken))
-	if tracked := f.lease("10.6.0.5").ManagedFields; len(tracked) > 0 {
-		t.Errorf("the next write brought them back: %v", tracked)
-	}
+	check.None(t, f.lease("10.6.0.5").ManagedFields, "the next write brought them back:")
 }
 
 func cachedPod(pod *corev1.Pod) *podview.Pod {

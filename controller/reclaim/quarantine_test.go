@@ -111,9 +111,7 @@ func TestTheEndOfASuccessorsMachineProvesNothing(t *testing.T) {
 
 	again := quarantined(taken, v1alpha1.ReasonNodeGone, "n3", noon())
 	check.Same(t, again.Previous, previous, "what is known of the previous holder, on n1")
-	if again.Reason != v1alpha1.ReasonNodeGone || !again.Since.Time.Equal(noon()) {
-		t.Errorf("reason %s since %s", again.Reason, again.Since)
-	}
+	check.That(t, again.Reason == v1alpha1.ReasonNodeGone && again.Since.Time.Equal(noon()), "reason %s since %s", again.Reason, again.Since)
 	// The end of its own machine does, whenever it comes.
 	ended := facts(nodeGoneSince(ago(0)))
 	ended.Lease.Spec = again
@@ -177,9 +175,7 @@ func TestAWarmLeaseDoesNotOutlastItsNodesAgent(t *testing.T) {
 		t.Fatalf("a second before: %+v, %v", result, err)
 	}
 	b.clock.Step(time.Second)
-	if _, err := b.look(); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(b.look())(t)
 	spec := b.lease().Spec
 	if spec.State != v1alpha1.StateQuarantined || spec.Reason != v1alpha1.ReasonAgentGone || spec.NodeName != "n2" {
 		t.Errorf("the lease is %+v", spec)

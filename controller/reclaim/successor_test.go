@@ -59,9 +59,7 @@ func TestSucceedsForAPod(t *testing.T) {
 	}
 	kept := of("10.0.0.2", v1alpha1.StateRetained, "u1")
 	kept.Spec.Reason = v1alpha1.ReasonSandboxEnded
-	if !succeeds(of("10.1.0.2", v1alpha1.StateBound, "u1"), kept) {
-		t.Error("the next sandbox of the pod has another address, which does not count")
-	}
+	check.That(t, succeeds(of("10.1.0.2", v1alpha1.StateBound, "u1"), kept), "the next sandbox of the pod has another address, which does not count")
 	check.That(t, !succeeds(of("10.1.0.2", v1alpha1.StateBound, "u2"), kept), "another pod of that name counts")
 }
 

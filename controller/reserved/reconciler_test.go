@@ -4,7 +4,6 @@ package reserved
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -16,8 +15,7 @@ import (
 
 func set(t testing.TB, entries ...string) poolset.Set {
 	t.Helper()
-	s := check.Value(poolset.Parse(entries))(t)
-	return s
+	return check.Value(poolset.Parse(entries))(t)
 }
 
 func TestMatch(t *testing.T) {
@@ -33,9 +31,7 @@ func TestMatch(t *testing.T) {
 		for _, l := range found {
 			got = append(got, l.Spec.Address)
 		}
-		if !slices.Equal(got, want[i]) {
-			t.Errorf("reservation %d: %v, want %v", i, got, want[i])
-		}
+		check.List(t, got, want[i], "reservation %d:", i)
 	}
 }
 
@@ -43,9 +39,7 @@ func TestLeasesThatWake(t *testing.T) {
 	r := &Reconciler{}
 	wakes := r.leaseOfReserved()
 	reserved, other := bound("10.1.0.1", 0), bound("10.2.0.1", 0)
-	if wakes.Create(event.CreateEvent{Object: &reserved}) {
-		t.Error("before the first pass, which looks at all leases, one wakes")
-	}
+	check.That(t, !wakes.Create(event.CreateEvent{Object: &reserved}), "before the first pass, which looks at all leases, one wakes")
 	watched := set(t, "10.1.0.0/24")
 	r.watched.Store(&watched)
 
@@ -63,9 +57,7 @@ func TestLeasesThatWake(t *testing.T) {
 		{"a lease of another address comes", wakes.Create(event.CreateEvent{Object: &other}), false},
 		{"and ends", wakes.Delete(event.DeleteEvent{Object: &other}), false},
 	} {
-		if row.got != row.want {
-			t.Errorf("%s: wakes %v", row.name, row.got)
-		}
+		check.Equal(t, row.got, row.want, "%s: wakes", row.name)
 	}
 }
 

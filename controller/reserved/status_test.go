@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func noon() metav1.Time { return metav1.NewTime(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)) }
@@ -74,9 +75,7 @@ func TestStatus(t *testing.T) {
 			}
 			for kind, want := range map[string]string{v1alpha1.ConditionReady: row.ready, v1alpha1.ConditionInUse: row.inUse} {
 				c := meta.FindStatusCondition(status.Conditions, kind)
-				if c == nil {
-					t.Fatalf("no condition %s", kind)
-				}
+				check.Must(t, c != nil, "no condition %s", kind)
 				start, end, cut := strings.Cut(want, "...")
 				got := fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
 				if got != want && !(cut && strings.HasPrefix(got, start) && strings.HasSuffix(got, end)) || len(got) > 32768 {
@@ -92,7 +91,5 @@ func TestAnUnchangedWorldHasAnUnchangedStatus(t *testing.T) {
 	leases := []v1alpha1.IPLease{bound("10.1.0.1", 0)}
 	r.Status = Status(Facts{Reservation: r, Leases: pointers(leases), Now: noon()})
 	again := Status(Facts{Reservation: r, Leases: pointers(leases), Now: metav1.NewTime(noon().Add(time.Hour))})
-	if fmt.Sprint(r.Status) != fmt.Sprint(again) {
-		t.Errorf("an hour later\n%+v, was\n%+v", again, r.Status)
-	}
+	check.That(t, fmt.Sprint(r.Status) == fmt.Sprint(again), "an hour later\n%+v, was\n%+v", again, r.Status)
 }

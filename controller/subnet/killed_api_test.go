@@ -33,6 +33,7 @@ import (
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
@@ -131,11 +132,11 @@ func (p *play) settle() {
 func (p *play) finalize() {
 	p.Helper()
 	var pools v1alpha1.IPPoolList
-	p.must(p.client.List(p.Context(), &pools))
+	check.OK(p, p.client.List(p.Context(), &pools))
 	for i := range pools.Items {
 		if pool := &pools.Items[i]; pool.DeletionTimestamp != nil {
 			pool.Finalizers = nil
-			p.must(p.client.Update(p.Context(), pool))
+			check.OK(p, p.client.Update(p.Context(), pool))
 		}
 	}
 }
@@ -145,11 +146,10 @@ func (p *play) check() {
 	p.Helper()
 	var pools v1alpha1.IPPoolList
 	var leases v1alpha1.IPLeaseList
-	p.must(errors.Join(p.client.List(p.Context(), &pools), p.client.List(p.Context(), &leases)))
+	check.OK(p, errors.Join(p.client.List(p.Context(), &pools), p.client.List(p.Context(), &leases)))
 	holders, sets := map[netip.Addr]string{}, map[string]poolset.Set{}
 	for _, pool := range pools.Items {
-		ips, err := poolset.Parse(pool.Spec.IPs)
-		p.must(err)
+		ips := check.Value(poolset.Parse(pool.Spec.IPs))(p)
 		sets[pool.Name] = ips
 		for i := range ips.Len() {
 			if other := holders[ips.At(i)]; other != "" {
@@ -165,23 +165,15 @@ func (p *play) check() {
 	}
 }
 
-func (p *play) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
-}
-
 // summary is the state that every run must reach: the sizes of the pools, and the counts of the IPSubnet.
 func (p *play) summary() []string {
 	p.Helper()
 	var pools v1alpha1.IPPoolList
 	var s v1alpha1.IPSubnet
-	p.must(errors.Join(p.client.List(p.Context(), &pools), p.client.Get(p.Context(), client.ObjectKey{Name: "s"}, &s)))
+	check.OK(p, errors.Join(p.client.List(p.Context(), &pools), p.client.Get(p.Context(), client.ObjectKey{Name: "s"}, &s)))
 	var lines []string
 	for _, pool := range pools.Items {
-		ips, err := poolset.Parse(pool.Spec.IPs)
-		p.must(err)
+		ips := check.Value(poolset.Parse(pool.Spec.IPs))(p)
 		lines = append(lines, fmt.Sprintf("%s has %d addresses, excludes %v", pool.Spec.Application.Name, ips.Len(), pool.Spec.ExcludeIPs))
 	}
 	slices.Sort(lines)
@@ -195,34 +187,33 @@ func (p *play) deployment(name string, replicas int32) {
 	d.Spec.Selector, d.Spec.Replicas = &metav1.LabelSelector{MatchLabels: labels}, ptr.To(replicas)
 	d.Spec.Template.Labels, d.Spec.Template.Annotations = labels, map[string]string{v1alpha1.AnnotationPrefix + "subnet": `{"ipv4":["s"]}`}
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "none"}}
-	p.must(p.client.Create(p.Context(), d))
+	check.OK(p, p.client.Create(p.Context(), d))
 }
 
 func (p *play) scale(name string, replicas int32) {
 	p.Helper()
 	d := &appsv1.Deployment{}
-	p.must(p.client.Get(p.Context(), client.ObjectKey{Namespace: "default", Name: name}, d))
+	check.OK(p, p.client.Get(p.Context(), client.ObjectKey{Namespace: "default", Name: name}, d))
 	d.Spec.Replicas = ptr.To(replicas)
-	p.must(p.client.Update(p.Context(), d))
+	check.OK(p, p.client.Update(p.Context(), d))
 }
 
 // lease makes a lease of the last address of an application's pool.
 func (p *play) lease(app string) {
 	p.Helper()
 	var pools v1alpha1.IPPoolList
-	p.must(p.client.List(p.Context(), &pools))
+	check.OK(p, p.client.List(p.Context(), &pools))
 	for _, pool := range pools.Items {
 		if pool.Spec.Application.Name != app {
 			continue
 		}
-		ips, err := poolset.Parse(pool.Spec.IPs)
-		p.must(err)
+		ips := check.Value(poolset.Parse(pool.Spec.IPs))(p)
 		addr := ips.At(ips.Len() - 1)
 		l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", addr)}}
 		l.Spec = v1alpha1.IPLeaseSpec{
 			Address: addr.String(), Pool: pool.Name, NodeName: "n1", Session: "s/1", State: v1alpha1.StateWarm, Parent: "eth1",
 		}
-		p.must(p.client.Create(p.Context(), l))
+		check.OK(p, p.client.Create(p.Context(), l))
 	}
 }
 
@@ -233,15 +224,15 @@ func (p *play) run(kill int64, lost bool) (end []string, writes int64) {
 	all := []client.Object{&v1alpha1.IPLease{}, &v1alpha1.IPPool{}, &v1alpha1.IPSubnet{}}
 	defer func() {
 		for _, o := range all {
-			p.must(p.client.DeleteAllOf(p.Context(), o))
+			check.OK(p, p.client.DeleteAllOf(p.Context(), o))
 			p.finalize()
 		}
-		p.must(p.client.DeleteAllOf(p.Context(), &appsv1.Deployment{}, client.InNamespace("default")))
+		check.OK(p, p.client.DeleteAllOf(p.Context(), &appsv1.Deployment{}, client.InNamespace("default")))
 	}()
 	first := &life{lost: lost}
 	first.left.Store(kill)
 	p.begin(first)
-	p.must(p.client.Create(p.Context(), &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1alpha1.IPSubnetSpec{Subnet: "10.90.0.0/26"}}))
+	check.OK(p, p.client.Create(p.Context(), &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1alpha1.IPSubnetSpec{Subnet: "10.90.0.0/26"}}))
 	p.deployment("grows", 2)
 	p.deployment("shrinks", 6)
 	p.deployment("goes", 3)
@@ -249,7 +240,7 @@ func (p *play) run(kill int64, lost bool) (end []string, writes int64) {
 	p.lease("shrinks")
 	p.scale("grows", 7)
 	p.scale("shrinks", 1)
-	p.must(p.client.Delete(p.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "goes"}}))
+	check.OK(p, p.client.Delete(p.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "goes"}}))
 	p.settle()
 	p.deployment("comes", 4)
 	p.settle()
@@ -260,32 +251,23 @@ func (p *play) run(kill int64, lost bool) (end []string, writes int64) {
 // bring to the same end. At no moment do two pools have an address, or does a lease lose its pool.
 func TestAControllerKilledAtAnyWriteLeavesAllToItsSuccessor(t *testing.T) {
 	server := controlplane.New(t)
-	scheme, err := cache.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := check.Value(cache.Scheme())(t)
 	config := rest.CopyConfig(server.Admin())
 	config.ContentType = runtime.ContentTypeJSON // as the controller does
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := check.Value(client.NewWithWatch(config, client.Options{Scheme: scheme}))(t)
 	p := &play{T: t, client: c, clock: testingclock.NewFakePassiveClock(time.Now())}
 	want := []string{
 		"comes has 5 addresses, excludes []", "grows has 8 addresses, excludes []", "shrinks has 2 addresses, excludes []",
 		"3 pools with 15 addresses, 0 are being made",
 	}
 	got, writes := p.run(0, false)
-	if diff := cmp.Diff(want, got); diff != "" || writes < 10 {
-		t.Fatalf("%d writes without a death: %s", writes, diff)
-	}
+	diff := cmp.Diff(want, got)
+	check.Must(t, diff == "" && writes >= 10, "%d writes without a death: %s", writes, diff)
 	t.Logf("%d writes", writes)
 	for n := int64(1); n <= writes; n++ {
 		for _, lost := range []bool{false, true} {
 			got, _ := p.run(n, lost)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("killed at write %d (carried out: %v): %s", n, lost, diff)
-			}
+			check.Same(t, got, want, "killed at write %d (carried out: %v)", n, lost)
 		}
 	}
 }

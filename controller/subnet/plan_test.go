@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/internal/demand"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // settleTicks is the number of ticks after which an exclusion is settled.
@@ -290,13 +291,9 @@ func TestPlans(t *testing.T) {
 				}
 			}
 			for app, want := range c.want {
-				if got := w.given(app); got != want {
-					t.Errorf("%s has %q, want %q", app, got, want)
-				}
+				check.Equal(t, w.given(app), want, "%s has", app)
 			}
-			if len(c.want) == 0 && len(w.pools) > 0 {
-				t.Errorf("pools are left: %v", w.pools)
-			}
+			check.That(t, len(c.want) != 0 || len(w.pools) == 0, "pools are left: %v", w.pools)
 			told := map[string]string{}
 			for _, u := range last.Unserved {
 				told[u.Ref.Name] += u.Message
@@ -306,12 +303,8 @@ func TestPlans(t *testing.T) {
 					t.Errorf("%s is told %q, want %q", app, told[app], part)
 				}
 			}
-			if len(told) != len(c.unserved) {
-				t.Errorf("unserved: %v", told)
-			}
-			if err := w.check(); err != nil {
-				t.Error(err)
-			}
+			check.That(t, len(told) == len(c.unserved), "unserved: %v", told)
+			check.OK(t, w.check())
 		})
 	}
 }
@@ -375,9 +368,8 @@ func TestPassesEndWhenNothingCanBeGivenBack(t *testing.T) {
 			pool, _ := w.poolOf("web")
 			w.leases[netip.MustParseAddr("10.0.0.10")] = pool.Name
 			w.apps["web"] = deployment("web", 1, "a")
-			if p := w.pass(never); !p.Settling {
-				t.Fatal("the pool has withdrawn nothing")
-			}
+			p := w.pass(never)
+			check.Must(t, p.Settling, "the pool has withdrawn nothing")
 			c.change(w)
 			for addr := range w.leases {
 				w.leases[addr] = pool.Name

@@ -34,9 +34,8 @@ func TestVerifiers(t *testing.T) {
 		{"nobody", "n1", nil, anywhere, anywhere, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := firstOf(candidates("10.6.0.10", row.own, []string{"n1", "n2", "n3", "n4"}, on(row.alive...), row.onSegment, row.inSubnet)); got != row.want {
-				t.Errorf("got %q, want %q", got, row.want)
-			}
+			got := firstOf(candidates("10.6.0.10", row.own, []string{"n1", "n2", "n3", "n4"}, on(row.alive...), row.onSegment, row.inSubnet))
+			check.That(t, got == row.want, "got %q, want %q", got, row.want)
 		})
 	}
 }

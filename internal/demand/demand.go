@@ -237,7 +237,7 @@ func readInterfaces(key, value string) ([]Interface, error) {
 			return wrong("interface %s is named twice", name)
 		}
 		seen[name], all[i].Name = true, name
-		if err := check(all[i]); err != nil {
+		if err := checkInterface(all[i]); err != nil {
 			return wrong("entry %d: %w", i, err)
 		}
 	}
@@ -252,7 +252,7 @@ func readFirst(key, value string) ([]Interface, error) {
 		err = errors.New("it is for the first interface: remove the field interface")
 	}
 	if err == nil {
-		err = check(first)
+		err = checkInterface(first)
 	}
 	if err != nil {
 		return nil, &Error{key, value, subnetForm, err}
@@ -261,7 +261,7 @@ func readFirst(key, value string) ([]Interface, error) {
 	return []Interface{first}, nil
 }
 
-func check(i Interface) error {
+func checkInterface(i Interface) error {
 	if len(i.V4) == 0 && len(i.V6) == 0 {
 		return errors.New("it names nothing")
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -38,12 +40,9 @@ func TestDemandsOfAnnotations(t *testing.T) {
 		t.Run(row.rule, func(t *testing.T) {
 			got, ok, err := Parse(row.annotations)
 			got.Key, got.Value = "", ""
-			if err != nil || ok != row.ok {
-				t.Fatalf("got %v, %v", ok, err)
-			}
-			if diff := cmp.Diff(row.want, got); diff != "" {
-				t.Error(diff)
-			}
+			check.Must(t, err == nil && ok == row.ok, "got %v, %v", ok, err)
+			diff := cmp.Diff(row.want, got)
+			check.That(t, diff == "", "%v", diff)
 		})
 	}
 }
@@ -84,25 +83,19 @@ func TestSizes(t *testing.T) {
 		{Size{Addresses: 0}, 3, 3},
 		{Size{Addresses: 0}, 0, 1},
 	} {
-		if got := row.size.Of(row.replicas); got != row.want {
-			t.Errorf("%+v of %d replicas: %d, want %d", row.size, row.replicas, got, row.want)
-		}
+		check.Equal(t, row.size.Of(row.replicas), row.want, "%+v of %d replicas:", row.size, row.replicas)
 	}
 }
 
 func TestTheDemandOfAnInterface(t *testing.T) {
 	d, _, err := Parse(map[string]string{ours + "subnets": `[{"ipv4":["a"]},{"interface":"net1","ipv4":["b"]}]`})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, row := range []struct {
 		iface string
 		index int
 		want  string
 	}{{"eth0", 0, "0"}, {"net1", 1, "net1"}, {"net1", 0, "net1"}, {"net2", 2, ""}} {
 		got, ok := d.For(row.iface, row.index)
-		if got.Name != row.want || ok != (row.want != "") {
-			t.Errorf("%s, number %d: entry %q, want %q", row.iface, row.index, got.Name, row.want)
-		}
+		check.That(t, got.Name == row.want && ok == (row.want != ""), "%s, number %d: entry %q, want %q", row.iface, row.index, got.Name, row.want)
 	}
 }

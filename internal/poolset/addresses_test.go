@@ -44,15 +44,9 @@ func TestWhatAPoolMayHandOut(t *testing.T) {
 
 func TestALargeIPv6SubnetIsNotEnumerated(t *testing.T) {
 	s, err := Addresses(pool("a", "fd00::/32").without("fd00::8000/113").gateway("fd00::1").object())
-	if err != nil || s.Len() != math.MaxUint64 {
-		t.Fatalf("%d addresses, %v", s.Len(), err)
-	}
-	if got := s.At(0).String(); got != "fd00::2" {
-		t.Errorf("the first address is %s", got)
-	}
-	if got := s.At(0x7ffe).String(); got != "fd00::1:0" {
-		t.Errorf("the first address after the excluded ones is %s", got)
-	}
+	check.Must(t, err == nil && s.Len() == math.MaxUint64, "%d addresses, %v", s.Len(), err)
+	check.Equal(t, s.At(0).String(), "fd00::2", "the first address is")
+	check.Equal(t, s.At(0x7ffe).String(), "fd00::1:0", "the first address after the excluded ones is")
 }
 
 func TestProblemsOfAPool(t *testing.T) {
@@ -88,18 +82,12 @@ func TestProblemsOfAPool(t *testing.T) {
 			var texts []string
 			for _, e := range flatten(err) {
 				problem := (*SpecError)(nil)
-				if !errors.As(e, &problem) {
-					t.Fatalf("%v is no SpecError", e)
-				}
+				check.Must(t, errors.As(e, &problem), "%v is no SpecError", e)
 				got, texts = append(got, problem.Field), append(texts, e.Error())
 			}
-			if len(got) != len(c.want) {
-				t.Fatalf("problems %v, want fields %v", texts, c.want)
-			}
+			check.Must(t, len(got) == len(c.want), "problems %v, want fields %v", texts, c.want)
 			for i := range got {
-				if got[i] != c.want[i] {
-					t.Errorf("problem %d is of %s, want %s", i, got[i], c.want[i])
-				}
+				check.Equal(t, got[i], c.want[i], "problem %d is of", i)
 			}
 			if c.text != "" && texts[0] != c.text {
 				t.Errorf("got  %s\nwant %s", texts[0], c.text)
@@ -163,9 +151,7 @@ func TestAddressesWithTheSameMAC(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			other, _, ok := SameMAC(&row.pool, netip.MustParseAddr(row.addr), append(row.others, row.pool))
-			if ok != (row.want != "") || ok && other.String() != row.want {
-				t.Errorf("%s, %t, want %q", other, ok, row.want)
-			}
+			check.That(t, ok == (row.want != "") && (!ok || other.String() == row.want), "%s, %t, want %q", other, ok, row.want)
 		})
 	}
 }
@@ -179,15 +165,12 @@ func TestRoutesOfAPoolThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			p := v4("a").routed("10.9.0.0/16 10.0.0.2", c.route)
-			if _, err := Validate(p.object()); err == nil || err.Error() != c.want {
-				t.Errorf("got %v, want %s", err, c.want)
-			}
+			_, err := Validate(p.object())
+			check.That(t, err != nil && err.Error() == c.want, "got %v, want %s", err, c.want)
 		})
 	}
 }
 
 func TestARouteOfAPoolMayGoThroughALinkLocalAddress(t *testing.T) {
-	if _, err := Validate(v6("six").routed("fd08::/16 fe80::1").object()); err != nil {
-		t.Error(err)
-	}
+	check.Value(Validate(v6("six").routed("fd08::/16 fe80::1").object()))(t)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func reservation(ips ...string) v1alpha1.ReservedIP {
@@ -35,18 +36,12 @@ func TestReservedSet(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			set := poolset.ReservedSet(row.reservations)
-			if set.Len() != row.len {
-				t.Errorf("%d addresses, want %d", set.Len(), row.len)
-			}
+			check.That(t, set.Len() == row.len, "%d addresses, want %d", set.Len(), row.len)
 			for _, a := range row.in {
-				if !set.Contains(netip.MustParseAddr(a)) {
-					t.Errorf("%s is not reserved", a)
-				}
+				check.That(t, set.Contains(netip.MustParseAddr(a)), "%s is not reserved", a)
 			}
 			for _, a := range row.out {
-				if set.Contains(netip.MustParseAddr(a)) {
-					t.Errorf("%s is reserved", a)
-				}
+				check.That(t, !set.Contains(netip.MustParseAddr(a)), "%s is reserved", a)
 			}
 		})
 	}
@@ -56,18 +51,10 @@ func TestReservedByNamesEveryBadEntry(t *testing.T) {
 	r := reservation("fd00::20-fd00::10", "10.1.0.1", "ten")
 	set, err := poolset.ReservedBy(&r)
 	var spec *poolset.SpecError
-	if !errors.As(err, &spec) || spec.Field != "spec.ips[0]" {
-		t.Errorf("error %v, want one of spec.ips[0]", err)
-	}
+	check.That(t, errors.As(err, &spec) && spec.Field == "spec.ips[0]", "error %v, want one of spec.ips[0]", err)
 	const want = "spec.ips[0]: range fd00::20-fd00::10 ends before it starts\nspec.ips[2]: \"ten\" is not an IP address"
-	if err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
-	if set.Len() != 1 {
-		t.Errorf("%d addresses, want the good one", set.Len())
-	}
+	check.That(t, err != nil && err.Error() == want, "error %v, want %s", err, want)
+	check.That(t, set.Len() == 1, "%d addresses, want the good one", set.Len())
 	good := reservation("10.1.0.1")
-	if _, err := poolset.ReservedBy(&good); err != nil {
-		t.Errorf("a good reservation: %v", err)
-	}
+	check.Is(t, check.Err(poolset.ReservedBy(&good)), nil, "a good reservation:")
 }

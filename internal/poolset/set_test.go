@@ -40,18 +40,12 @@ func TestSetsOfEntries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := setOf(t, c.entries...)
-			if s.Len() != c.len {
-				t.Errorf("length %d, want %d", s.Len(), c.len)
-			}
+			check.Equal(t, s.Len(), c.len, "length")
 			for _, a := range c.in {
-				if !s.Contains(netip.MustParseAddr(a)) {
-					t.Errorf("%s is missing", a)
-				}
+				check.That(t, s.Contains(netip.MustParseAddr(a)), "%s is missing", a)
 			}
 			for _, a := range c.out {
-				if s.Contains(netip.MustParseAddr(a)) {
-					t.Errorf("%s should not be in it", a)
-				}
+				check.That(t, !s.Contains(netip.MustParseAddr(a)), "%s should not be in it", a)
 			}
 			for i, want := range c.at {
 				if got := s.At(i); got != netip.MustParseAddr(want) {
@@ -80,9 +74,8 @@ func TestEntriesThatAreRefused(t *testing.T) {
 		"10.0.0.0/33":         `entry 0: "10.0.0.0/33" is not a CIDR`,
 		"10.0.0.1/24":         "entry 0: CIDR 10.0.0.1/24 has host bits set, write 10.0.0.0/24",
 	} {
-		if _, err := Parse([]string{entry}); err == nil || err.Error() != want {
-			t.Errorf("%q: got %v, want %s", entry, err, want)
-		}
+		_, err := Parse([]string{entry})
+		check.That(t, err != nil && err.Error() == want, "%q: got %v, want %s", entry, err, want)
 	}
 }
 
@@ -110,9 +103,7 @@ func TestSetsAgainstABitmap(t *testing.T) {
 					t.Fatalf("%v: rank of %s is %d, want %d", minus, addr, minus.Rank(addr), index)
 				}
 				if want {
-					if minus.At(index) != addr {
-						t.Fatalf("%v: address %d is %s, want %s", minus, index, minus.At(index), addr)
-					}
+					check.Must(t, minus.At(index) == addr, "%v: address %d is %s, want %s", minus, index, minus.At(index), addr)
 					index++
 				}
 			}
@@ -150,18 +141,14 @@ func TestBitOfAnAddressIsItsOffsetInTheSubnet(t *testing.T) {
 		{"fd00::/64", "fd00::1:0", 1 << 16, true},
 	} {
 		got, ok := Offset(netip.MustParsePrefix(c.subnet), netip.MustParseAddr(c.addr))
-		if got != c.offset || ok != c.ok {
-			t.Errorf("%s in %s: %d, %v, want %d, %v", c.addr, c.subnet, got, ok, c.offset, c.ok)
-		}
+		check.That(t, got == c.offset && ok == c.ok, "%s in %s: %d, %v, want %d, %v", c.addr, c.subnet, got, ok, c.offset, c.ok)
 	}
 }
 
 func TestBitmapLayoutIsThatOfTheAPI(t *testing.T) {
 	// Offsets 0, 9 and 15: byte 0 is 0x01, byte 1 is 0x82.
 	b := Bitmap(nil).Mark(0).Mark(9).Mark(15)
-	if got := EncodeBitmap(b); got != "AYI=" {
-		t.Errorf("encoded as %s, want AYI=", got)
-	}
+	check.Equal(t, EncodeBitmap(b), "AYI=", "encoded as")
 }
 
 func TestBitmapRoundTrip(t *testing.T) {
@@ -176,24 +163,18 @@ func TestBitmapRoundTrip(t *testing.T) {
 		}
 		got := check.Value(DecodeBitmap(EncodeBitmap(b)))(t)
 		for offset := range uint64(2100) {
-			if got.Has(offset) != marked[offset] {
-				t.Fatalf("offset %d: %v", offset, got.Has(offset))
-			}
+			check.Must(t, got.Has(offset) == marked[offset], "offset %d: %v", offset, got.Has(offset))
 		}
 	}
 }
 
 func TestAnOffsetWithoutABitIsNotMarked(t *testing.T) {
 	b := Bitmap(nil).Mark(MaxBitmapBits)
-	if len(b) != 0 || b.Has(MaxBitmapBits) || b.Has(1<<63) {
-		t.Errorf("%d bytes for an offset beyond the end", len(b))
-	}
+	check.That(t, len(b) == 0 && !b.Has(MaxBitmapBits) && !b.Has(1<<63), "%d bytes for an offset beyond the end", len(b))
 }
 
 func TestABitmapThatIsNotBase64IsAnError(t *testing.T) {
-	if _, err := DecodeBitmap("?"); err == nil {
-		t.Error("no error")
-	}
+	check.That(t, check.Err(DecodeBitmap("?")) != nil, "no error")
 }
 
 // poolOf is a pool under test. Its methods set one field each.
@@ -225,6 +206,5 @@ func (p *poolOf) routed(routes ...string) *poolOf {
 
 func setOf(t *testing.T, entries ...string) Set {
 	t.Helper()
-	s := check.Value(Parse(entries))(t)
-	return s
+	return check.Value(Parse(entries))(t)
 }

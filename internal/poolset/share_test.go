@@ -89,15 +89,11 @@ func TestOnePoolHandsOutACommonAddress(t *testing.T) {
 				decided = append(decided, pools[i].Name+" "+strings.Join(own.Entries(), " "))
 				followed = append(followed, pools[i].Name+" "+strings.Join(Own(&pools[i], all, pools).Entries(), " "))
 			}
-			if got := strings.Join(decided, "; "); got != row.want {
-				t.Errorf("the controller decides %q, want %q", got, row.want)
-			}
+			check.Equal(t, strings.Join(decided, "; "), row.want, "the controller decides")
 			if row.agents == "" {
 				row.agents = row.want
 			}
-			if got := strings.Join(followed, "; "); got != row.agents {
-				t.Errorf("agents follow %q, want %q", got, row.agents)
-			}
+			check.Equal(t, strings.Join(followed, "; "), row.agents, "agents follow")
 		})
 	}
 }
@@ -121,9 +117,7 @@ func TestTheRecordDoesNotChangeByItself(t *testing.T) {
 				p.Status.Withheld, p.Status.ObservedGeneration = Record(p, Shares(p, all, pools)), p.Generation
 				got[p.Name] = strings.Join(Own(p, all, pools).Entries(), " ")
 			}
-			if fmt.Sprint(got) != want {
-				t.Errorf("in the order %v: %v, want %s", order, got, want)
-			}
+			check.That(t, fmt.Sprint(got) == want, "in the order %v: %v, want %s", order, got, want)
 		}
 	}
 }
@@ -136,9 +130,7 @@ func TestARecordIsBounded(t *testing.T) {
 	a, b := pool("a", "10.0.0.0/16"), pool("b", "10.0.0.0/16").ips(ips...).object()
 	all, _ := Addresses(a.edited().object())
 	record := Record(a.object(), Shares(a.object(), all, []v1alpha1.IPPool{*b}))
-	if len(record) != 1 || fmt.Sprint(record[0].IPs) != "[10.0.0.0/16]" {
-		t.Errorf("%d records", len(record))
-	}
+	check.That(t, len(record) == 1 && fmt.Sprint(record[0].IPs) == "[10.0.0.0/16]", "%d records", len(record))
 }
 
 func TestWhyAPoolHandsOutNothing(t *testing.T) {
@@ -158,9 +150,7 @@ func TestWhyAPoolHandsOutNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all, _ := Addresses(c.pool.object())
 			_, problem := Validate(c.pool.object())
-			if got := Closed(c.pool.object(), problem, all, all, all.Minus(c.reserved)); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			check.Equal(t, Closed(c.pool.object(), problem, all, all, all.Minus(c.reserved)), c.want, "got")
 		})
 	}
 }
@@ -224,9 +214,7 @@ func TestGivers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			reserved := check.Value(Parse(row.reserved))(t)
-			if got := Givers("", netip.MustParseAddr("10.6.0.15"), row.pools, reserved); !slices.Equal(got, row.want) {
-				t.Errorf("%v, want %v", got, row.want)
-			}
+			check.List(t, Givers("", netip.MustParseAddr("10.6.0.15"), row.pools, reserved), row.want, "got")
 		})
 	}
 }

@@ -145,13 +145,7 @@ func TestTheStoreIsAskedFromTimeToTimeAndAgainSoonWhileItIsAway(t *testing.T) {
 	r := start(t, 100)
 	r.store.away.Store(true)
 	step := func(d time.Duration) {
-		look := time.NewTicker(time.Millisecond)
-		defer look.Stop()
-		for deadline := time.Now().Add(time.Minute); !r.clock.HasWaiters(); <-look.C {
-			if time.Now().After(deadline) {
-				t.Fatal("the watch does not wait")
-			}
-		}
+		check.Becomes(t, time.Minute, "the watch waits", r.clock.HasWaiters)
 		r.clock.Step(d)
 	}
 	step(period)

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/internal/wholelist"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAnInterruptedListIsReadAgain(t *testing.T) {
@@ -31,8 +32,6 @@ func TestAnInterruptedListIsReadAgain(t *testing.T) {
 			}
 			return 0, c.then
 		})
-		if !errors.Is(err, c.want) || calls != c.calls {
-			t.Errorf("%d interruptions, then %v: %v after %d calls", c.interruptions, c.then, err, calls)
-		}
+		check.That(t, errors.Is(err, c.want) && calls == c.calls, "%d interruptions, then %v: %v after %d calls", c.interruptions, c.then, err, calls)
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +38,9 @@ func Value[T any](v T, err error) func(testing.TB) T {
 		return v
 	}
 }
+
+// Err returns the error of a call with two results: check.Err(os.Stat(path)).
+func Err[T any](_ T, err error) error { return err }
 
 // Must ends the test with the message unless the condition holds.
 func Must(t testing.TB, holds bool, format string, args ...any) {
@@ -74,6 +79,25 @@ func Is(t testing.TB, got, want error, format string, args ...any) {
 	t.Helper()
 	if !errors.Is(got, want) {
 		differ(t, got, want, fmt.Sprintf(format, args...))
+	}
+}
+
+// None reports the message with the values of a list or map unless it is empty. The test goes on.
+func None(t testing.TB, got any, format string, args ...any) {
+	t.Helper()
+	if reflect.ValueOf(got).Len() > 0 {
+		differ(t, got, "none", fmt.Sprintf(format, args...))
+	}
+}
+
+// Says reports each part that a text or an error lacks. A nil error lacks all. The test goes on.
+func Says(t testing.TB, got any, parts ...string) {
+	t.Helper()
+	text := fmt.Sprint(got)
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q does not say %q", text, part)
+		}
 	}
 }
 

@@ -40,6 +40,8 @@ func TestEachComparisonReportsADifference(t *testing.T) {
 		"Equal": {func(t testing.TB) { Equal(t, 3, 3, "x") }, func(t testing.TB) { Equal(t, "a", "b", "row %d:", 7) }, `row 7: "a", want "b"`, false},
 		"List":  {func(t testing.TB) { List(t, []int{}, nil, "x") }, func(t testing.TB) { List(t, []int{1}, nil, "row %d:", 7) }, "row 7: [1], want []", false},
 		"Is":    {func(t testing.TB) { Is(t, fmt.Errorf("%w", io.EOF), io.EOF, "x") }, func(t testing.TB) { Is(t, nil, io.EOF, "got") }, "got <nil>, want EOF", false},
+		"None":  {func(t testing.TB) { None(t, []int{}, "x") }, func(t testing.TB) { None(t, []int{1}, "row %d:", 7) }, "row 7: [1], want none", false},
+		"Says":  {func(t testing.TB) { Says(t, io.EOF, "E", "OF") }, func(t testing.TB) { Says(t, Err(0, error(nil)), "EOF") }, `"<nil>" does not say "EOF"`, false},
 		"Same": {func(t testing.TB) { Same(t, []string{"a"}, []string{"a"}, "x") },
 			func(t testing.TB) { Same(t, []string{"got1"}, []string{"b"}, "row %d", 7) }, `row 7 (-want +got):`, false},
 		"SameBy": {func(t testing.TB) { SameBy(t, anyCase, "a", "A", "x") },

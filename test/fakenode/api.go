@@ -45,6 +45,16 @@ func NewAPI() *API {
 	return &API{Version: 100, Objects: map[string]client.Object{}, Calls: map[string]int{}, follows: map[*follow]bool{}}
 }
 
+// Breaks breaks the connection of each call with a verb.
+func (m *API) Breaks(verb string) {
+	m.Before = func(called, _ string) error {
+		if called == verb {
+			return &NetError{}
+		}
+		return nil
+	}
+}
+
 func KeyFor(o client.Object, name types.NamespacedName) string {
 	kind := fmt.Sprintf("%T", o)
 	if partial, ok := o.(*metav1.PartialObjectMetadata); ok {

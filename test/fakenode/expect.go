@@ -37,6 +37,12 @@ func (r *Node) Want(names ...string) {
 	check.Must(r.T, slices.Equal(got, append([]string{}, names...)), "leases %v, want %v", got, names)
 }
 
+// Gets calls ADD, and reports it if the addresses are others than these.
+func (r *Node) Gets(request agentapi.AddRequest, want ...string) {
+	r.T.Helper()
+	check.List(r.T, r.MustAdd(request), want, "pod %s got", request.Pod.Name)
+}
+
 // SlotOf is the slot of an ADD in the journal.
 func (r *Node) SlotOf(request agentapi.AddRequest) uint32 {
 	e, _ := r.Journal.Get(request.ContainerID, request.Interface)
@@ -46,6 +52,12 @@ func (r *Node) SlotOf(request agentapi.AddRequest) uint32 {
 // Speaks tells whether frames of an interface for an address pass.
 func (r *Node) Speaks(request agentapi.AddRequest, addr string) bool {
 	return slices.Contains(r.Kernel.Speakers(Key(addr)), r.SlotOf(request))
+}
+
+// HasPod reports whether the API server has a pod of namespace shop.
+func (r *Node) HasPod(name string) bool {
+	_, exists := r.API.Objects[KeyFor(PodOf(name), ClientObjectKey(name))]
+	return exists
 }
 
 // Eventually waits for a condition.

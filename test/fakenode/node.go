@@ -114,6 +114,15 @@ func New(t *testing.T, pools ...*v1alpha1.IPPool) *Node {
 	return NewOn(t, (*Node).inMemory, pools...)
 }
 
+// WithPod is New with a pod called web that has an address.
+func WithPod(t *testing.T, pools ...*v1alpha1.IPPool) (*Node, agentapi.AddRequest) {
+	t.Helper()
+	r := New(t, pools...)
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	return r, web
+}
+
 // NewOn starts an agent. Each agent of the node, also after a restart, opens the machine again.
 func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool) *Node {
 	t.Helper()

@@ -57,20 +57,15 @@ func TestTheLeasesOfOnePoolAreFollowed(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- Leases{c}.Follow(ctx, "lan", h) }()
-	if taken := <-h.listed; len(taken) != 1 {
-		t.Fatalf("listed %v", taken)
-	}
+	taken := <-h.listed
+	check.Must(t, len(taken) == 1, "listed %v", taken)
 	for _, l := range []*v1alpha1.IPLease{other, first} {
 		check.OK(t, c.Delete(t.Context(), l))
 	}
 	add("10.0.0.3", "lan")
 	for _, want := range []string{"10.0.0.2 is free", "lease of 10.0.0.3"} {
-		if got := <-h.changed; got != want {
-			t.Errorf("heard %q, want %q", got, want)
-		}
+		check.Equal(t, <-h.changed, want, "heard")
 	}
 	cancel()
-	if err := <-ended; err == nil {
-		t.Error("a watch whose context has ended reports no reason")
-	}
+	check.That(t, <-ended != nil, "a watch whose context has ended reports no reason")
 }

@@ -4,9 +4,10 @@ package waiting
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhoGetsAnAddressThatComesFree(t *testing.T) {
@@ -46,9 +47,7 @@ func TestWhoGetsAnAddressThatComesFree(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			gets, next := assign(now, c.waiters, c.vacancies)
-			if !slices.Equal(gets, c.gets) {
-				t.Errorf("gets %v, want %v", gets, c.gets)
-			}
+			check.List(t, gets, c.gets, "gets")
 			if c.next == 0 && !next.IsZero() || c.next != 0 && !next.Equal(now.Add(c.next)) {
 				t.Errorf("next %v, want %v", next.Sub(now), c.next)
 			}
@@ -58,12 +57,9 @@ func TestWhoGetsAnAddressThatComesFree(t *testing.T) {
 
 func TestTheDelayIsBoundedAndShorterForOlderWaiters(t *testing.T) {
 	v := vacancy{agents: 5000, luck: 1}
-	if got := delay(0, v); got != spreadMost {
-		t.Errorf("the longest delay is %s, want %s", got, spreadMost)
-	}
-	if got := delay(time.Hour, v); got != spreadMost/2 {
-		t.Errorf("a very old waiter is delayed by %s, want half of the spread", got)
-	}
+	check.Equal(t, delay(0, v), spreadMost, "the longest delay is")
+	got := delay(time.Hour, v)
+	check.That(t, got == spreadMost/2, "a very old waiter is delayed by %s, want half of the spread", got)
 	if got := delay(0, vacancy{agents: 1, luck: 1}); got != 0 {
 		t.Errorf("a single agent waits %s for other agents", got)
 	}

@@ -155,9 +155,7 @@ func wantOffer(t *testing.T, ends <-chan outcome, who, addr string) {
 	t.Helper()
 	select {
 	case e := <-ends:
-		if e.who != who || e.err != nil || e.Addr.String() != addr {
-			t.Fatalf("%s gets %v, %v; want %s for %s", e.who, e.Offer, e.err, addr, who)
-		}
+		check.Must(t, e.who == who && e.err == nil && e.Addr.String() == addr, "%s gets %v, %v; want %s for %s", e.who, e.Offer, e.err, addr, who)
 	case <-time.After(10 * time.Second):
 		t.Fatalf("%s is not woken", who)
 	}
@@ -181,9 +179,8 @@ func TestAddressesAreOfferedInTheOrderOfArrival(t *testing.T) {
 		if why, closed := newcomer.Closed("lan"); !closed || why != "it is exhausted, 3 of its 3 addresses have a lease, and 3 pods of this node came earlier and wait for it" {
 			t.Errorf("a newcomer is not held back: %q", why)
 		}
-		if _, closed := newcomer.Closed("wan"); closed {
-			t.Error("nobody waits for pool wan")
-		}
+		_, closed := newcomer.Closed("wan")
+		check.That(t, !closed, "nobody waits for pool wan")
 		for i, who := range []string{"a", "b", "c"} {
 			addr := fmt.Sprintf("10.0.0.%d", 2+i)
 			w.set("lan", addr, false)
@@ -197,9 +194,7 @@ func TestAddressesAreOfferedInTheOrderOfArrival(t *testing.T) {
 		if pool := <-w.ending; pool != "lan" || w.waiting["lan"] != 0 || len(w.rooms) != 0 {
 			t.Errorf("left: %v, %d ADDs counted", w.rooms, w.waiting["lan"])
 		}
-		if w.lists != 1 {
-			t.Errorf("%d lists for one wait of three ADDs", w.lists)
-		}
+		check.That(t, w.lists == 1, "%d lists for one wait of three ADDs", w.lists)
 	})
 }
 
@@ -227,12 +222,9 @@ func TestALostAddressIsOfferedAgainOnlyIfItHasNoLease(t *testing.T) {
 		w.set("lan", "10.0.0.2", true)
 		began := time.Now()
 		w.await(a, "a", 2*lostRetry, ends, lan)
-		if e := <-ends; !errors.Is(e.err, ErrLate) {
-			t.Fatalf("got %v, %v", e.Offer, e.err)
-		}
-		if time.Since(began) < 2*lostRetry {
-			t.Error("it gave up early")
-		}
+		e := <-ends
+		check.Must(t, errors.Is(e.err, ErrLate), "got %v, %v", e.Offer, e.err)
+		check.That(t, time.Since(began) >= 2*lostRetry, "it gave up early")
 		// The create failed, and nobody has the address.
 		w.set("lan", "10.0.0.2", false)
 		w.await(a, "a", time.Minute, ends, lan)
@@ -262,9 +254,8 @@ func TestTheNextTryOfTheRuntimeKeepsItsPlace(t *testing.T) {
 		first.Leave(false)
 		w.await(w.Enter(Key{"b", "eth0"}), "b", time.Minute, ends, lan)
 		again := w.Enter(Key{"a", "eth0"})
-		if why, closed := again.Closed("lan"); closed {
-			t.Errorf("it is held back by a pod that came later: %s", why)
-		}
+		why, closed := again.Closed("lan")
+		check.That(t, !closed, "it is held back by a pod that came later: %s", why)
 		w.await(again, "a", time.Minute, ends, lan)
 		w.set("lan", "10.0.0.2", false)
 		wantOffer(t, ends, "a", "10.0.0.2")
@@ -298,9 +289,8 @@ func TestAWaitWithoutTheAPIServerIsNotCalledExhausted(t *testing.T) {
 		a := w.Enter(Key{"a", "eth0"})
 		w.lose(errors.New("away"))
 		w.await(a, "a", 200*time.Millisecond, ends, lan)
-		if e := <-ends; !errors.Is(e.err, ErrBlind) {
-			t.Errorf("got %v", e.err)
-		}
+		e := <-ends
+		check.That(t, errors.Is(e.err, ErrBlind), "got %v", e.err)
 		a.Leave(false)
 	})
 }
@@ -313,9 +303,8 @@ func TestOtherEndsOfAWait(t *testing.T) {
 		a := w.Enter(Key{"a", "eth0"})
 		w.await(a, "a", time.Minute, ends, lan)
 		w.Changed()
-		if e := <-ends; e.err != nil || e.Addr.IsValid() {
-			t.Errorf("a change: got %v, %v", e.Offer, e.err)
-		}
+		e := <-ends
+		check.That(t, e.err == nil && !e.Addr.IsValid(), "a change: got %v, %v", e.Offer, e.err)
 		larger := w.full("lan", 2)
 		w.set("lan", "10.0.0.3", false)
 		w.await(a, "a", time.Minute, ends, larger)
@@ -324,9 +313,7 @@ func TestOtherEndsOfAWait(t *testing.T) {
 		for i := 1; i < Most; i++ {
 			w.await(w.Enter(Key{fmt.Sprint(i), "eth0"}), fmt.Sprint(i), time.Minute, ends, lan)
 		}
-		if _, err := w.Enter(Key{"more", "eth0"}).Await(t.Context(), []Pool{lan}, time.Now().Add(time.Minute)); !errors.Is(err, ErrCrowded) {
-			t.Errorf("one too many: %v", err)
-		}
+		check.Is(t, check.Err(w.Enter(Key{"more", "eth0"}).Await(t.Context(), []Pool{lan}, time.Now().Add(time.Minute))), ErrCrowded, "one too many:")
 		w.end()
 		for range Most {
 			if e := <-ends; !errors.Is(e.err, ErrStopping) {
@@ -335,8 +322,6 @@ func TestOtherEndsOfAWait(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("a DEL came"))
-		if _, err := a.Await(ctx, []Pool{lan}, time.Now().Add(time.Minute)); err == nil {
-			t.Error("a cancelled call waits")
-		}
+		check.That(t, check.Err(a.Await(ctx, []Pool{lan}, time.Now().Add(time.Minute))) != nil, "a cancelled call waits")
 	})
 }

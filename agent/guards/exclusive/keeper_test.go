@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestDevicesAreThoseThatSendByTheParent(t *testing.T) {
@@ -41,9 +42,7 @@ func TestDevicesAreThoseThatSendByTheParent(t *testing.T) {
 	for _, mac := range devices(links, 2) {
 		got = append(got, int(mac[5]))
 	}
-	if diff := cmp.Diff([]int{2, 3, 4, 5}, got); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	check.Same(t, got, []int{2, 3, 4, 5}, "devices")
 }
 
 // The keeper tells the kernel each setting of a parent once. After a failure, it tries again.
@@ -61,12 +60,8 @@ func TestKernelIsToldOfChanges(t *testing.T) {
 	passes := func(want ...string) {
 		t.Helper()
 		calls = nil
-		if err := k.pass(); !errors.Is(err, failure) {
-			t.Errorf("pass: %v, want %v", err, failure)
-		}
-		if diff := cmp.Diff(want, calls); diff != "" {
-			t.Errorf("calls (-want +got):\n%s", diff)
-		}
+		check.Is(t, k.pass(), failure, "pass:")
+		check.Same(t, calls, want, "calls")
 	}
 	failure = errors.New("map full")
 	passes("1 true 0")

@@ -120,9 +120,7 @@ func TestThePodsBesideAnImpostorKeepTheirGateway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			if !n.reaches(t) {
-				t.Fatal("the gateway does not answer before the attack")
-			}
+			check.Must(t, n.reaches(t), "the gateway does not answer before the attack")
 			start := time.Now()
 			check.OK(t, attack(t, n.attacker))
 			select {
@@ -131,9 +129,7 @@ func TestThePodsBesideAnImpostorKeepTheirGateway(t *testing.T) {
 			case <-time.After(4 * time.Second):
 				t.Error("the agent has removed nothing")
 			}
-			if !n.reaches(t) {
-				t.Error("the victim does not reach the gateway")
-			}
+			check.That(t, n.reaches(t), "the victim does not reach the gateway")
 			for _, link := range check.Value(n.attacker.Links().LinkList())(t) {
 				if link.Type() == "macvlan" {
 					t.Errorf("the attacker has %s", link.Attrs().Name)

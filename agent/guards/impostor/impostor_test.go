@@ -119,9 +119,7 @@ func TestAnInterfaceThatGetsFramesOfOthersIsRemoved(t *testing.T) {
 				row.change(r)
 			}
 			r.watch.Look(map[int]bool{4: true})
-			if r.removed != 0 {
-				t.Error("a change in another namespace made the agent look")
-			}
+			check.That(t, r.removed == 0, "a change in another namespace made the agent look")
 			r.watch.Look(map[int]bool{3: true})
 			r.watch.Look(nil)
 			n := 0
@@ -142,9 +140,8 @@ func TestInModeObserveAnImpostorIsReportedOnly(t *testing.T) {
 	for range 3 {
 		r.watch.Look(nil)
 	}
-	if n := len(r.recorder.Events); r.removed+r.killed != 0 || n != 1 {
-		t.Errorf("%d removed, %d killed, %d events", r.removed, r.killed, n)
-	}
+	n := len(r.recorder.Events)
+	check.That(t, r.removed+r.killed == 0 && n == 1, "%d removed, %d killed, %d events", r.removed, r.killed, n)
 	r.clock.Step(tellInterval)
 	r.watch.Look(nil)
 	r.watch.Look(nil)
@@ -158,9 +155,7 @@ func TestARemovalThatFailsIsTriedAgain(t *testing.T) {
 	r.children = []pod.Interface{{Name: "eth0", MAC: macOf(gateway), Kind: pod.MACVLAN, Parent: pod.Parent{Index: 7}}}
 	r.fault = errors.New("busy")
 	r.watch.Look(nil)
-	if r.killed != 1 || len(r.counted) != 0 {
-		t.Errorf("%d killed, counted %v", r.killed, r.counted)
-	}
+	check.That(t, r.killed == 1 && len(r.counted) == 0, "%d killed, counted %v", r.killed, r.counted)
 	r.fault = nil
 	if r.watch.Look(nil); r.removed != 1 {
 		t.Error("not tried again")

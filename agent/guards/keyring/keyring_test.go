@@ -3,13 +3,13 @@
 package keyring
 
 import (
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheClaimKeysOfASecret(t *testing.T) {
@@ -70,8 +70,6 @@ func TestTheKeysInForceAsTheSecretChanges(t *testing.T) {
 		for _, key := range []byte(test.want) {
 			want = append(want, claim.Key{key})
 		}
-		if got := inForce.keys(); !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", test.name, got, want)
-		}
+		check.List(t, inForce.keys(), want, "%s:", test.name)
 	}
 }

@@ -67,9 +67,7 @@ func TestAFaultOfTheSecretIsReportedOnce(t *testing.T) {
 		case got = <-recorder.Events:
 		default:
 		}
-		if (got == "") != (step.event == "") || !strings.Contains(got, step.event) {
-			t.Errorf("%s: event %q, want %q", step.does, got, step.event)
-		}
+		check.That(t, (got == "") == (step.event == "") && strings.Contains(got, step.event), "%s: event %q, want %q", step.does, got, step.event)
 	}
 }
 
@@ -82,20 +80,15 @@ func TestTheFirstKeyIsWaitedForAMinute(t *testing.T) {
 		go func() { ended <- w.Run(ctx) }()
 		time.Sleep(patience - time.Nanosecond)
 		synctest.Wait()
-		if w.Settled() || len(recorder.Events) != 0 {
-			t.Errorf("the wait has ended early, with %d events", len(recorder.Events))
-		}
+		check.That(t, !w.Settled() && len(recorder.Events) == 0, "the wait has ended early, with %d events", len(recorder.Events))
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		if !w.Settled() || len(recorder.Events) != 1 {
-			t.Errorf("the agent still waits, with %d events", len(recorder.Events))
-		}
+		check.That(t, w.Settled() && len(recorder.Events) == 1, "the agent still waits, with %d events", len(recorder.Events))
 		stop()
 		check.OK(t, <-ended)
 
 		hasOther := true
-		if other, _, _ := watchOf(fake.NewClientBuilder().Build(), &hasOther, clock.RealClock{}); !other.Settled() {
-			t.Error("an agent with a key waits")
-		}
+		other, _, _ := watchOf(fake.NewClientBuilder().Build(), &hasOther, clock.RealClock{})
+		check.That(t, other.Settled(), "an agent with a key waits")
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,20 +75,14 @@ func newRig(t *testing.T) *rig {
 func (r *rig) edit(mode v1alpha1.SourceGuardMode) {
 	r.t.Helper()
 	p := &v1alpha1.IPPool{}
-	if err := r.api.Get(context.Background(), client.ObjectKey{Name: "v4"}, p); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.api.Get(context.Background(), client.ObjectKey{Name: "v4"}, p))
 	p.Spec.SourceGuard = mode
-	if err := r.api.Update(context.Background(), p); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.api.Update(context.Background(), p))
 }
 
 func (r *rig) applies() {
 	r.t.Helper()
-	if err := r.pass(context.Background()); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.pass(context.Background()))
 }
 
 func TestAnEditOfThePoolReachesALivingPod(t *testing.T) {
@@ -101,16 +94,10 @@ func TestAnEditOfThePoolReachesALivingPod(t *testing.T) {
 		r.edit(tc.mode)
 		r.applies()
 		r.applies() // without a change
-		if got := r.set[7].Mode; got != tc.want {
-			t.Errorf("mode %s: the kernel has %d, want %d", tc.mode, got, tc.want)
-		}
+		check.Equal(t, r.set[7].Mode, tc.want, "mode %s: the kernel has", tc.mode)
 	}
-	if r.writes != 4 {
-		t.Errorf("%d writes to the kernel, want one for each edit", r.writes)
-	}
-	if want := []bool{false, true, false}; !slices.Equal(r.autoconf, want) {
-		t.Errorf("autoconfiguration was set to %v, want %v", r.autoconf, want)
-	}
+	check.That(t, r.writes == 4, "%d writes to the kernel, want one for each edit", r.writes)
+	check.List(t, r.autoconf, []bool{false, true, false}, "autoconfiguration was set to")
 }
 
 // A slot is used again, by another pod.
@@ -121,12 +108,9 @@ func TestEachInterfaceIsKeptFromAutoconfiguration(t *testing.T) {
 	next.ContainerID = "next"
 	r.entry = &next
 	r.applies()
-	if want := []bool{false, false}; !slices.Equal(r.autoconf, want) {
-		t.Errorf("autoconfiguration was set to %v, want %v", r.autoconf, want)
-	}
-	if n := len(r.off); n != 1 {
-		t.Errorf("%d interfaces are remembered, want 1", n)
-	}
+	check.List(t, r.autoconf, []bool{false, false}, "autoconfiguration was set to")
+	n := len(r.off)
+	check.That(t, n == 1, "%d interfaces are remembered, want 1", n)
 }
 
 func TestADeletedPoolAndAnotherSessionChangeNothing(t *testing.T) {
@@ -134,15 +118,12 @@ func TestADeletedPoolAndAnotherSessionChangeNothing(t *testing.T) {
 	r.applies()
 	check.OK(t, r.api.Delete(context.Background(), pool("", nil)))
 	r.applies()
-	if got := r.set[7].Mode; got != bpf.SourcesEnforce {
-		t.Errorf("the kernel has mode %d, want what the pool said last", got)
-	}
+	got := r.set[7].Mode
+	check.That(t, got == bpf.SourcesEnforce, "the kernel has mode %d, want what the pool said last", got)
 	other := newRig(t)
 	other.entry.Session = "another boot"
 	other.applies()
-	if other.writes != 0 {
-		t.Errorf("%d writes for a pod of another session", other.writes)
-	}
+	check.That(t, other.writes == 0, "%d writes for a pod of another session", other.writes)
 }
 
 func TestAnInterfaceThatCannotBeReadKeepsItsAddresses(t *testing.T) {
@@ -156,9 +137,7 @@ func TestAnInterfaceThatCannotBeReadKeepsItsAddresses(t *testing.T) {
 	}
 	r.readErr = pod.ErrNoInterface
 	r.applies()
-	if r.set[7].Mode != bpf.SourcesEnforce {
-		t.Error("the guard of an interface that is gone is not strict")
-	}
+	check.That(t, r.set[7].Mode == bpf.SourcesEnforce, "the guard of an interface that is gone is not strict")
 }
 
 func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
@@ -175,13 +154,11 @@ func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
 		"Warning SourceDropped the source guard drops frames of eth0 from an address that is not leased to the pod (the last one: address 10.0.0.1,",
 		"Warning SourceObserved the source guard would drop frames of eth0 from a MAC that is not the interface's",
 	} {
-		if got := <-r.events.Events; !strings.HasPrefix(got, want) {
-			t.Errorf("got event %q, want %q", got, want)
-		}
+		got := <-r.events.Events
+		check.That(t, strings.HasPrefix(got, want), "got event %q, want %q", got, want)
 	}
-	if n := len(r.events.Events); n != 0 {
-		t.Errorf("%d events more", n)
-	}
+	n := len(r.events.Events)
+	check.That(t, n == 0, "%d events more", n)
 	r.clock.Step(reportPeriod)
 	r.report(ev(bpf.ResultDropUnleased, 0))
 	if n := len(r.events.Events); n != 1 {
@@ -195,9 +172,7 @@ func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
 func TestALinkLocalAddressThatIsNewIsReadSoon(t *testing.T) {
 	r := newRig(t)
 	r.report(bpf.Event{Type: bpf.EventSource, Token: 7, Mine: uint64(bpf.ResultDropLinkLocal)})
-	if len(r.wake) != 1 {
-		t.Error("no pass was asked for")
-	}
+	check.That(t, len(r.wake) == 1, "no pass was asked for")
 }
 
 func TestTheMetricHasOnlyPodsWithSuchFrames(t *testing.T) {

@@ -62,9 +62,7 @@ func TestPlanSaysWhatThePoolsSay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := check.Value(Plan(&journal.Entry{MAC: podMAC}, tc.pools, tc.local))(t)
-			if diff := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("sources (-want +got):\n%s", diff)
-			}
+			check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()}, got, tc.want, "sources")
 			if slaac := mayAutoconfigure(got); slaac != tc.slaac {
 				t.Errorf("may autoconfigure: got %v, want %v", slaac, tc.slaac)
 			}
@@ -82,9 +80,7 @@ func TestPlanRefusesWhatItCannotRead(t *testing.T) {
 		"MAC":                {podMAC, v1alpha1.SourceGuardAllow{MACs: []string{"00:00"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Plan(&journal.Entry{MAC: tc.mac}, []*v1alpha1.IPPool{pool("Enforce", &tc.allow)}, nil); err == nil {
-				t.Error("no error")
-			}
+			check.That(t, check.Err(Plan(&journal.Entry{MAC: tc.mac}, []*v1alpha1.IPPool{pool("Enforce", &tc.allow)}, nil)) != nil, "no error")
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // rig has one pod, web, which runs and has lost its interface with its parent.
@@ -123,15 +123,10 @@ func TestALostInterfaceIsReportedAboutThePodAndTheNode(t *testing.T) {
 				}
 				lost["bond0"] = 1
 			}
-			if told := r.passes(1); told != nil || len(r.lost) > 0 {
-				t.Errorf("after one look: %v, %v", told, r.lost)
-			}
-			if diff := cmp.Diff(want, r.passes(3)); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(lost, r.lost); diff != "" {
-				t.Errorf("metric (-want +got):\n%s", diff)
-			}
+			told := r.passes(1)
+			check.That(t, told == nil && len(r.lost) == 0, "after one look: %v, %v", told, r.lost)
+			check.Same(t, r.passes(3), want, "events")
+			check.Same(t, r.lost, lost, "metric")
 		})
 	}
 }
@@ -140,9 +135,8 @@ func TestALossThatLastsIsReportedAgain(t *testing.T) {
 	r := newRig(t)
 	r.passes(2)
 	r.clock.Step(tellInterval - 2*period)
-	if told := r.passes(1); told != nil {
-		t.Errorf("told too early: %v", told)
-	}
+	told := r.passes(1)
+	check.That(t, told == nil, "told too early: %v", told)
 	if told := r.passes(1); len(told) != 2 {
 		t.Errorf("not told again: %v", told)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // keptCase is one row of TestDecideKept. The pod is web-0 with UID u1, on node n1.
@@ -170,10 +171,7 @@ func TestDecideKept(t *testing.T) {
 }
 
 func (c keptCase) check(t *testing.T) {
-	asked, err := v1alpha1.ParseFixedAddress(c.annotations)
-	if err != nil {
-		t.Fatal(err)
-	}
+	asked := check.Value(v1alpha1.ParseFixedAddress(c.annotations))(t)
 	k := keeping{
 		pod: "shop/web-0", iface: "pod shop/web-0 interface eth0", node: "n1", uid: "u1",
 		asked: asked, byDefault: c.chart, keepsName: !c.deployment, leases: c.leases,
@@ -194,7 +192,5 @@ func (c keptCase) check(t *testing.T) {
 	if err != nil {
 		got, said = []string{"refused"}, err.Error()
 	}
-	if strings.Join(got, ", ") != c.want || !strings.Contains(said, c.says) {
-		t.Errorf("%s (%s), want %s (%s)", got, said, c.want, c.says)
-	}
+	check.That(t, strings.Join(got, ", ") == c.want && strings.Contains(said, c.says), "%s (%s), want %s (%s)", got, said, c.want, c.says)
 }

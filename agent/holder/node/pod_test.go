@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // podCache hands out what it holds, as a cache does that is asked not to copy.
@@ -43,10 +44,7 @@ func TestTheAPIServersPodLeavesTheCachesAsItIs(t *testing.T) {
 		Reader: podServer{answer: `{"metadata":{"uid":"new","labels":{"app":"db","more":"yes"}}}`},
 	}}}
 	pod, err := h.Pod(t.Context(), agentapi.Pod{Namespace: "shop", Name: "web-0", UID: "new"})
-	if err != nil || pod.UID != "new" || pod.Labels["app"] != "db" {
-		t.Errorf("got %+v, %v", pod, err)
-	}
-	if want := map[string]string{"app": "web"}; !maps.Equal(cached.pod.Labels, want) {
-		t.Errorf("the cache has labels %v by now, want %v", cached.pod.Labels, want)
-	}
+	check.That(t, err == nil && pod.UID == "new" && pod.Labels["app"] == "db", "got %+v, %v", pod, err)
+	want := map[string]string{"app": "web"}
+	check.That(t, maps.Equal(cached.pod.Labels, want), "the cache has labels %v by now, want %v", cached.pod.Labels, want)
 }

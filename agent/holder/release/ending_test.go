@@ -5,6 +5,8 @@ package release
 import (
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestADELTellsAnInterfaceThatIsRemovedFromASandboxThatEnds(t *testing.T) {
@@ -23,9 +25,7 @@ func TestADELTellsAnInterfaceThatIsRemovedFromASandboxThatEnds(t *testing.T) {
 		{"an entry of an earlier version has no time", 1 << 62, true, true, endOfInterface},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := endingOf(endingFacts{row.since, row.netns, row.ready}); got != row.want {
-				t.Errorf("got %v, want %v", got, row.want)
-			}
+			check.Equal(t, endingOf(endingFacts{row.since, row.netns, row.ready}), row.want, "got")
 		})
 	}
 }

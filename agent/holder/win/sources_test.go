@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // The order of the sources and their differences are rules: R4 and R8 say when a claim comes before its
@@ -46,9 +47,7 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 	if !slices.IsSortedFunc(Sources(), func(a, b Source) int { return int(a.obeys - b.obeys) }) {
 		t.Error("a source obeys fewer rules than the one before it")
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	check.That(t, slices.Equal(got, want), "got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 }
 
 func TestWhatFollowsATry(t *testing.T) {
@@ -78,9 +77,7 @@ func TestAProofThatDoesNotFitItsCandidateIsRefused(t *testing.T) {
 	fitting := map[proof]string{byProbe: "write", byWatch: "write", byLastHolder: "both", byTurn: "nothing"}
 	for p, want := range fitting {
 		for has, c := range of {
-			if got := p.fits(&c); got != (has == want) {
-				t.Errorf("proof %d of a candidate with %s: got %v", p, has, got)
-			}
+			check.Equal(t, p.fits(&c), has == want, "proof %d of a candidate with %s: got", p, has)
 		}
 	}
 }

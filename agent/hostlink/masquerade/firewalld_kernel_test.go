@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // firewalld has the rules of firewalld 2 with its default zone, as far as they concern pods. Zones are filled
@@ -61,9 +63,7 @@ func TestFirewalldLetsServicesAndProbesPass(t *testing.T) {
 			r.wantSource(name+": a probe of the node", r.node, "tcp", netip.AddrPortFrom(addr(f.Name, podHost), backendPort), addr(f.Name, nodeHost))
 			r.wantSource(name+": a Service", pod, "tcp", netip.AddrPortFrom(clusterIP(f.Name, serviceOfOther), servicePort), addr(f.Name, nodeHost))
 			got, err := sourceOf(pod, "tcp", netip.AddrPortFrom(addr(f.Name, nodeHost), backendPort), time.Second)
-			if (err == nil) != (trusted != "") {
-				t.Errorf("%s: a pod to a port of its node over %s: %s, %v", name, f.Name, got, err)
-			}
+			check.That(t, (err == nil) == (trusted != ""), "%s: a pod to a port of its node over %s: %s, %v", name, f.Name, got, err)
 		}
 	}
 }

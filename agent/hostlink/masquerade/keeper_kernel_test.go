@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // gauges are the faults that are present.
@@ -71,7 +72,7 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 		{"the rules are flushed soon again", flush, "", ""},
 		{"the rules are flushed after ten minutes", func() error { clock.Step(tellInterval); return flush() }, "HostLinkRulesRestored", ""},
 	} {
-		r.must(r.node.Do(func() error {
+		check.OK(r, r.node.Do(func() error {
 			err := step.do()
 			k.look()
 			if len(entries[0].Addresses) > 0 && entries[0].Routing != nil {
@@ -83,13 +84,9 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 		}))
 		select {
 		case got := <-recorder.Events:
-			if step.event == "" || !strings.Contains(got, "Warning "+step.event) {
-				t.Errorf("%s: event %q, want %q", step.does, got, step.event)
-			}
+			check.That(t, step.event != "" && strings.Contains(got, "Warning "+step.event), "%s: event %q, want %q", step.does, got, step.event)
 		default:
-			if step.event != "" {
-				t.Errorf("%s: no event, want %q", step.does, step.event)
-			}
+			check.That(t, step.event == "", "%s: no event, want %q", step.does, step.event)
 		}
 		if want := step.fault; len(faults) > 1 || (want == "") != (len(faults) == 0) || want != "" && !faults[want] {
 			t.Errorf("%s: faults %v, want %q", step.does, faults, want)

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -76,14 +77,14 @@ func TestOtherConnectionsKeepTheirAddresses(t *testing.T) {
 	r := newRig(t)
 	// The node may send from each of its addresses.
 	for _, f := range families() {
-		r.must(r.node.AddAddr("ul0", netip.PrefixFrom(addr(f.Name, secondOfNode), addr(f.Name, secondOfNode).BitLen())))
+		check.OK(r, r.node.AddAddr("ul0", netip.PrefixFrom(addr(f.Name, secondOfNode), addr(f.Name, secondOfNode).BitLen())))
 	}
 	pod, same := r.pod(podHost), r.pod(podOnSame)
 	r.ensure()
 	for _, f := range families() {
 		// A network behind the other host.
-		r.must(r.other.AddAddr("eth0", netip.PrefixFrom(listed(f.Name).Addr().Next(), listed(f.Name).Bits())))
-		r.must(r.node.AddRoute(listed(f.Name), addr(f.Name, otherHost)))
+		check.OK(r, r.other.AddAddr("eth0", netip.PrefixFrom(listed(f.Name).Addr().Next(), listed(f.Name).Bits())))
+		check.OK(r, r.node.AddRoute(listed(f.Name), addr(f.Name, otherHost)))
 		r.serve(r.other, "tcp", netip.AddrPortFrom(listed(f.Name).Addr().Next(), backendPort))
 		r.serve(r.other, "udp", netip.AddrPortFrom(listed(f.Name).Addr().Next(), backendPort))
 		for protocol := range protocols() {
@@ -98,7 +99,7 @@ func TestOtherConnectionsKeepTheirAddresses(t *testing.T) {
 			r.wantSource("a pod to a listed destination", pod, protocol, netip.AddrPortFrom(listed(f.Name).Addr().Next(), backendPort), addr(f.Name, podHost))
 			r.wantSource("a pod to a host", pod, protocol, netip.AddrPortFrom(addr(f.Name, otherHost), backendPort), addr(f.Name, podHost))
 		}
-		r.must(r.node.Do(func() error {
+		check.OK(r, r.node.Do(func() error {
 			second := addr(f.Name, secondOfNode)
 			c, err := net.DialUDP("udp", &net.UDPAddr{IP: second.AsSlice()}, &net.UDPAddr{IP: addr(f.Name, podHost).AsSlice(), Port: backendPort})
 			if err != nil {
@@ -129,9 +130,9 @@ func TestPingsThroughTheNodeKeepTheirAddresses(t *testing.T) {
 	for _, f := range families() {
 		client, pod := addr(f.Name, otherHost), addr(f.Name, podHost)
 		r.through(r.other, pod, addr(f.Name, nodeHost))
-		r.must(r.other.Do(func() error { return ping(f, pod) }))
+		check.OK(r, r.other.Do(func() error { return ping(f, pod) }))
 		var flows []*netlink.ConntrackFlow
-		r.must(r.node.Do(func() (err error) {
+		check.OK(r, r.node.Do(func() (err error) {
 			flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(f.nft))
 			return err
 		}))
@@ -179,7 +180,7 @@ func ping(f Family, to netip.Addr) error {
 // through routes an address by a gateway.
 func (r *rig) through(host *network.Namespace, to, gateway netip.Addr) {
 	r.Helper()
-	r.must(host.AddRoute(netip.PrefixFrom(to, to.BitLen()), gateway))
+	check.OK(r, host.AddRoute(netip.PrefixFrom(to, to.BitLen()), gateway))
 }
 
 // A connection keeps its translation in conntrack.
@@ -198,22 +199,20 @@ func TestConnectionsOutliveTheRules(t *testing.T) {
 	goOn := func(when string) {
 		t.Helper()
 		for _, c := range open {
-			if _, err := ask(c, patience); err != nil {
-				t.Errorf("%s: the connection to %s: %v", when, c.RemoteAddr(), err)
-			}
+			check.Is(t, check.Err(ask(c, patience)), nil, "%s: the connection to %s:", when, c.RemoteAddr())
 		}
 	}
 	goOn("at first")
 	r.ensure() // a restart
 	goOn("after a restart")
-	r.must(r.node.Do(func() error { return each(ruleset.Ruleset.Write) })) // an upgrade
+	check.OK(r, r.node.Do(func() error { return each(ruleset.Ruleset.Write) })) // an upgrade
 	goOn("after an upgrade")
-	r.must(r.node.Do(Remove))
+	check.OK(r, r.node.Do(Remove))
 	goOn("after the removal")
 	r.ensure()
 	goOn("after a new installation")
 	// Also the translation of destinations is flushed.
-	r.must(r.node.Do(flush))
+	check.OK(r, r.node.Do(flush))
 	r.ensure()
 	goOn("after a flush")
 }
@@ -230,8 +229,7 @@ func flush() error {
 // connect opens a connection that ends with the test.
 func (r *rig) connect(client *network.Namespace, protocol string, to netip.AddrPort) net.Conn {
 	r.Helper()
-	c, err := open(client, protocol, to, patience)
-	r.must(err)
+	c := check.Value(open(client, protocol, to, patience))(r)
 	r.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -264,7 +262,7 @@ func TestNoConnectionMeetsAReplacementWithoutRules(t *testing.T) {
 		r.wantSource("during a replacement", pod, "udp", netip.AddrPortFrom(clusterIP(f.Name, serviceOfOther), servicePort), addr(f.Name, nodeHost))
 	}
 	close(stop)
-	r.must(<-ended)
+	check.OK(r, <-ended)
 }
 
 func TestWhatIsMissingIsNamedAndRepaired(t *testing.T) {
@@ -311,7 +309,7 @@ func TestWhatIsMissingIsNamedAndRepaired(t *testing.T) {
 				return nil
 			}, "there is no table"},
 		} {
-			r.must(r.node.Do(func() error {
+			check.OK(r, r.node.Do(func() error {
 				if row.spoil != nil {
 					c, err := nftables.New()
 					if err != nil {
@@ -325,12 +323,8 @@ func TestWhatIsMissingIsNamedAndRepaired(t *testing.T) {
 				if err := f.do(ruleset.Ruleset.Check); !errors.Is(err, ruleset.ErrIncomplete) || !strings.Contains(err.Error(), row.want) {
 					t.Errorf("%s, %s: %v", f.Name, row.does, err)
 				}
-				if err := f.do(ruleset.Ruleset.Ensure); err != nil {
-					t.Errorf("%s, %s: %v", f.Name, row.does, err)
-				}
-				if err := f.do(ruleset.Ruleset.Check); err != nil {
-					t.Errorf("%s, %s: after the repair: %v", f.Name, row.does, err)
-				}
+				check.Is(t, f.do(ruleset.Ruleset.Ensure), nil, "%s, %s:", f.Name, row.does)
+				check.Is(t, f.do(ruleset.Ruleset.Check), nil, "%s, %s: after the repair:", f.Name, row.does)
 				return nil
 			}))
 		}
@@ -342,7 +336,7 @@ func TestRulesThatAreRightStay(t *testing.T) {
 	f := families()[0]
 	r.ensure()
 	// A new table would not have this chain.
-	r.must(r.node.Do(func() error {
+	check.OK(r, r.node.Do(func() error {
 		c, err := nftables.New()
 		if err != nil {
 			return err
@@ -356,9 +350,7 @@ func TestRulesThatAreRightStay(t *testing.T) {
 		return err
 	}))
 	for range 2 {
-		r.must(r.node.Do(Remove))
+		check.OK(r, r.node.Do(Remove))
 	}
-	if err := r.node.Do(Check); !errors.Is(err, ruleset.ErrIncomplete) {
-		t.Errorf("after the removal: %v", err)
-	}
+	check.Is(t, r.node.Do(Check), ruleset.ErrIncomplete, "after the removal:")
 }

@@ -56,8 +56,8 @@ func newRig(t *testing.T) *rig {
 	r := &rig{T: t}
 	lan := network.NewLAN(t)
 	r.node, r.other = lan.Host(t, "node", "ul0", prefixes(nodeHost)...), lan.Host(t, "other", "eth0", prefixes(otherHost)...)
-	r.must(r.node.Forward())
-	r.must(r.node.Do(func() (err error) {
+	check.OK(r, r.node.Forward())
+	check.OK(r, r.node.Do(func() (err error) {
 		r.links, err = hostlink.New(hostlink.Options{
 			Session: "s", Guards: noGuards{}, Log: logr.Discard(), Clock: clock.RealClock{},
 			Entries:  func() []*journal.Entry { return nil },
@@ -84,31 +84,25 @@ func (noGuards) LinkGuarded(*journal.Entry, string) (bool, error)     { return t
 func (noGuards) Dead(uint32) (bool, error)                            { return false, nil }
 func (noGuards) Fenced(*journal.Entry, journal.Address) (bool, error) { return false, nil }
 
-func (r *rig) must(err error) {
-	r.Helper()
-	check.OK(r, err)
-}
-
 // pod makes a pod on the node with a host link.
 func (r *rig) pod(host byte) *network.Namespace {
 	r.Helper()
 	pod := network.New(r, fmt.Sprintf("pod%d", host))
-	r.must(r.node.AddMacvlan("ul0", nil, pod, "eth0"))
-	r.must(pod.SetUp("eth0", true))
-	mac, err := pod.MAC("eth0")
-	r.must(err)
+	check.OK(r, r.node.AddMacvlan("ul0", nil, pod, "eth0"))
+	check.OK(r, pod.SetUp("eth0", true))
+	mac := check.Value(pod.MAC("eth0"))(r)
 	e := &journal.Entry{
 		ContainerID: "c-" + pod.Name, Interface: "eth0", NetNS: pod.Path(), Phase: journal.Bound, Session: "s",
 		PodNamespace: "default", PodName: pod.Name, MAC: mac.String(),
 		Routing: &journal.Routing{HostLink: true, First: true, Listed: []netip.Prefix{listed("ipv4"), listed("ipv6")}},
 	}
 	for _, p := range prefixes(host) {
-		r.must(pod.AddAddr("eth0", p))
+		check.OK(r, pod.AddAddr("eth0", p))
 		e.Addresses = append(e.Addresses, journal.Address{Addr: p.Addr()})
 		e.Routing.Subnets = append(e.Routing.Subnets, p)
 		e.Routing.Gateways = append(e.Routing.Gateways, netip.Addr{})
 	}
-	r.must(r.links.Make(e))
+	check.OK(r, r.links.Make(e))
 	return pod
 }
 
@@ -156,7 +150,7 @@ func (r *rig) translate(f Family, protocol byte, to, backend netip.Addr) {
 	if f.Name == "ipv6" {
 		offset = 24
 	}
-	r.must(r.node.Do(func() error {
+	check.OK(r, r.node.Do(func() error {
 		c, err := nftables.New()
 		if err != nil {
 			return err
@@ -184,7 +178,7 @@ func (r *rig) translate(f Family, protocol byte, to, backend netip.Addr) {
 // ensure makes the rules of the package on the node.
 func (r *rig) ensure() {
 	r.Helper()
-	r.must(r.node.Do(Ensure))
+	check.OK(r, r.node.Do(Ensure))
 }
 
 // patience is how long a client waits for an answer that must come.
@@ -195,7 +189,7 @@ func (r *rig) serve(server *network.Namespace, protocol string, at netip.AddrPor
 	r.Helper()
 	if protocol == "udp" {
 		var c *net.UDPConn
-		r.must(server.Do(func() (err error) { c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); return err }))
+		check.OK(r, server.Do(func() (err error) { c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); return err }))
 		r.Cleanup(func() { _ = c.Close() })
 		go func() {
 			for {
@@ -209,7 +203,7 @@ func (r *rig) serve(server *network.Namespace, protocol string, at netip.AddrPor
 		return
 	}
 	var l *net.TCPListener
-	r.must(server.Do(func() (err error) { l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); return err }))
+	check.OK(r, server.Do(func() (err error) { l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); return err }))
 	r.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -269,9 +263,8 @@ func sourceOf(client *network.Namespace, protocol string, to netip.AddrPort, wai
 // wantSource fails the test unless the server answers, and knows the client as want.
 func (r *rig) wantSource(what string, client *network.Namespace, protocol string, to netip.AddrPort, want netip.Addr) {
 	r.Helper()
-	if got, err := sourceOf(client, protocol, to, patience); err != nil || got != want {
-		r.Errorf("%s over %s to %s: the server knows the client as %s, %v; want %s", what, protocol, to, got, err, want)
-	}
+	got, err := sourceOf(client, protocol, to, patience)
+	check.That(r, err == nil && got == want, "%s over %s to %s: the server knows the client as %s, %v; want %s", what, protocol, to, got, err, want)
 }
 
 // wantHang fails the test if the server answers, unless the client refuses the answer because it comes
@@ -316,7 +309,7 @@ func (r *rig) wantHang(what string, client *network.Namespace, protocol string, 
 // for them (RFC 1213 udpNoPorts, tcpOutRsts).
 func (r *rig) strangers(host *network.Namespace) (n int) {
 	r.Helper()
-	r.must(host.Do(func() error {
+	check.OK(r, host.Do(func() error {
 		old, err := os.ReadFile("/proc/thread-self/net/snmp")
 		if err != nil {
 			return err

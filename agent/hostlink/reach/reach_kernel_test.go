@@ -208,9 +208,8 @@ func (r *rig) speak(host *network.Namespace, iface string, addr netip.Addr) {
 func (r *rig) eachPod(what string, do func(*network.Namespace) error) {
 	r.Helper()
 	for _, pod := range r.pods {
-		if err := do(pod); err != nil {
-			r.Fatalf("%s in %s: %v", what, pod.Name, err)
-		}
+		err := do(pod)
+		check.Must(r, err == nil, "%s in %s: %v", what, pod.Name, err)
 	}
 }
 

@@ -56,6 +56,5 @@ func connect(t *testing.T, config *rest.Config) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(networkingv1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
-	c := check.Value(client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: watch.Kinds()}))(t)
-	return c
+	return check.Value(client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: watch.Kinds()}))(t)
 }

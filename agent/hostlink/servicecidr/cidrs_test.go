@@ -41,9 +41,7 @@ func TestGivenServiceCIDRs(t *testing.T) {
 			t.Errorf("%q: %v", row.text, err)
 			continue
 		}
-		if got := text(Given(prefixes).Prefixes()); got != row.want {
-			t.Errorf("%q: got %s, want %s", row.text, got, row.want)
-		}
+		check.Equal(t, text(Given(prefixes).Prefixes()), row.want, "%q: got", row.text)
 	}
 }
 
@@ -97,9 +95,7 @@ func serviceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 			},
 			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return row.named },
 		}), "default", testr.New(t))
-		if _, err := c.Prefixes(); !errors.Is(err, ErrNotRead) {
-			t.Errorf("before an answer: %v", err)
-		}
+		check.Is(t, check.Err(c.Prefixes()), ErrNotRead, "before an answer:")
 		run(t, c)
 		if errors.Is(row.want, ErrNotRead) {
 			waitFor(t, func() bool { return asked.Load() > 1 }) // the first answer is handled
@@ -164,9 +160,7 @@ func serviceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 		}, object("kubernetes", "10.96.0.0/16")), "default", testr.New(t))
 		run(t, c)
 		waitFor(t, func() bool { return asked.Load() > 2 })
-		if got := text(c.Prefixes()); got != "10.96.0.0/16" {
-			t.Errorf("%v: %s", answer, got)
-		}
+		check.Equal(t, text(c.Prefixes()), "10.96.0.0/16", "%v:", answer)
 	}
 }
 
@@ -207,19 +201,14 @@ func expect(t *testing.T, c *CIDRs, want string) {
 	case <-time.After(30 * time.Second):
 		t.Fatalf("no change; got %s, want %s", text(c.Prefixes()), want)
 	}
-	if got := text(c.Prefixes()); got != want {
-		t.Fatalf("got %s, want %s", got, want)
-	}
+	got := text(c.Prefixes())
+	check.Must(t, got == want, "got %s, want %s", got, want)
 }
 
 // waitFor waits until a condition holds.
 func waitFor(t *testing.T, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the condition does not come true")
-		}
-	}
+	check.Becomes(t, 30*time.Second, "the condition", holds)
 }
 
 // run runs the watch until the test ends.
@@ -230,9 +219,7 @@ func run(t *testing.T, c *CIDRs) {
 	go func() { ended <- c.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		check.OK(t, <-ended)
 	})
 }
 

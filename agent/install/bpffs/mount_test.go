@@ -22,9 +22,8 @@ func TestMountMakesOneFileSystem(t *testing.T) {
 		check.OK(t, Mount(dir))
 	}
 	var stat unix.Statfs_t
-	if err := unix.Statfs(dir, &stat); err != nil || stat.Type != unix.BPF_FS_MAGIC {
-		t.Fatalf("file system at %s: type %#x, %v; want bpf", dir, stat.Type, err)
-	}
+	err := unix.Statfs(dir, &stat)
+	check.Must(t, err == nil && stat.Type == unix.BPF_FS_MAGIC, "file system at %s: type %#x, %v; want bpf", dir, stat.Type, err)
 	check.OK(t, unix.Unmount(dir, 0))
 	if err := unix.Statfs(dir, &stat); err != nil || stat.Type == unix.BPF_FS_MAGIC {
 		t.Fatalf("a second file system was stacked on the first")
@@ -33,7 +32,6 @@ func TestMountMakesOneFileSystem(t *testing.T) {
 
 func TestMountNamesAMissingDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "absent")
-	if err := Mount(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("got %v, want a missing directory", err)
-	}
+	err := Mount(dir)
+	check.Must(t, errors.Is(err, fs.ErrNotExist), "got %v, want a missing directory", err)
 }

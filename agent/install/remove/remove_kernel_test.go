@@ -75,9 +75,8 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	if err := Node(o); !errors.Is(err, journal.ErrLocked) {
 		t.Fatalf("beside an agent: %v, want %v", err, journal.ErrLocked)
 	}
-	if n := attached(t, parent.Attrs().Index); n != 2 {
-		t.Fatalf("%d programs are at the parent, want the observer's 2", n)
-	}
+	n := attached(t, parent.Attrs().Index)
+	check.Must(t, n == 2, "%d programs are at the parent, want the observer's 2", n)
 	check.OK(t, book.Close())
 	for range 2 { // a remover that is started again finds nothing
 		check.OK(t, Node(o))
@@ -98,9 +97,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 		t.Errorf("the rules of host links are still there (%v)", err)
 	}
 	for _, kept := range others {
-		if _, err := os.Stat(kept); err != nil {
-			t.Errorf("what is not the agent's is gone: %v", err)
-		}
+		check.Is(t, check.Err(os.Stat(kept)), nil, "what is not the agent's is gone:")
 	}
 	book, err = journal.Open(o.StateDir)
 	check.OK(t, err)

@@ -58,15 +58,12 @@ func TestTheNetworksThatMultusGivesToPods(t *testing.T) {
 			if len(got.Additional) == 0 && len(c.want.Additional) == 0 {
 				got.Additional, c.want.Additional = nil, nil
 			}
-			if !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %+v\nwant %+v", got, c.want)
-			}
+			check.That(t, reflect.DeepEqual(got, c.want), "got  %+v\nwant %+v", got, c.want)
 		})
 	}
 }
 
 func TestANodeWithoutTheDirectoryHasNoMultus(t *testing.T) {
-	if got, err := Networks(filepath.Join(t.TempDir(), "none"), ""); err != nil || !reflect.DeepEqual(got, ipam.Multus{}) {
-		t.Errorf("got %+v, %v", got, err)
-	}
+	got, err := Networks(filepath.Join(t.TempDir(), "none"), "")
+	check.That(t, err == nil && reflect.DeepEqual(got, ipam.Multus{}), "got %+v, %v", got, err)
 }

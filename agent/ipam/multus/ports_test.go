@@ -38,9 +38,7 @@ func TestWhetherThePodNetworkTakesHostPorts(t *testing.T) {
 			for name, content := range c.files {
 				check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 			}
-			if got := check.Value(PassesPorts(dir))(t); got != c.want {
-				t.Errorf("it takes them: %v, want %v", got, c.want)
-			}
+			check.Equal(t, check.Value(PassesPorts(dir))(t), c.want, "it takes them:")
 		})
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // look is what Ensure returns.
@@ -58,18 +58,15 @@ func TestAFaultOfTheDirectoryIsReportedOnceWithWhatToDo(t *testing.T) {
 			var now look
 			k, told, clock := keeper(t, &now)
 			for _, now = range row.looks {
-				if err := k.Check(); (err != nil) != (now.err != nil) && row.pause >= freshFor {
-					t.Errorf("after %v: %v", now, err)
-				}
+				err := k.Check()
+				check.That(t, (err != nil) == (now.err != nil) || row.pause < freshFor, "after %v: %v", now, err)
 				clock.Step(row.pause)
 			}
 			var got []string
 			for len(told.Events) > 0 {
 				got = append(got, strings.Join(strings.Fields(<-told.Events)[:2], " "))
 			}
-			if diff := cmp.Diff(row.want, got); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			check.Same(t, got, row.want, "events")
 		})
 	}
 }
@@ -82,19 +79,13 @@ func TestEachFaultHasARemedyAndTheSameTextEachTime(t *testing.T) {
 		now := look{0, failure(errno)}
 		k, told, _ := keeper(t, &now)
 		err := k.Check()
-		if !errors.Is(err, errno) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), ".write-") {
-			t.Errorf("%v: %v", errno, err)
-		}
-		if event := <-told.Events; !strings.Contains(event, err.Error()) {
-			t.Errorf("event %q", event)
-		}
+		check.That(t, errors.Is(err, errno) && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), ".write-"), "%v: %v", errno, err)
+		check.Says(t, <-told.Events, err.Error())
 	}
 }
 
 func TestOnlyANewStartHelpsIfTheDirectoryItselfWasRemoved(t *testing.T) {
 	now := look{0, fmt.Errorf("keep: %w", journal.ErrDirectoryRemoved)}
 	k, _, _ := keeper(t, &now)
-	if err := k.Run(context.Background()); !errors.Is(err, journal.ErrDirectoryRemoved) {
-		t.Errorf("Run returns %v", err)
-	}
+	check.Is(t, k.Run(context.Background()), journal.ErrDirectoryRemoved, "Run returns")
 }

@@ -4,7 +4,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -104,9 +103,8 @@ func TestANodeThatIsNotRegisteredWaits(t *testing.T) {
 	i := asking(t, &server{}, &nodeOne)
 	ctx, stop := context.WithTimeout(t.Context(), 4*i.Patience)
 	defer stop()
-	if got, sure, err := i.Ask(ctx); err == nil {
-		t.Errorf("is %+v, sure %v", got, sure)
-	}
+	got, sure, err := i.Ask(ctx)
+	check.That(t, err != nil, "is %+v, sure %v", got, sure)
 }
 
 func TestWhoWasTakenForAnotherStartsAgain(t *testing.T) {
@@ -121,12 +119,9 @@ func TestWhoWasTakenForAnotherStartsAgain(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			i := asking(t, &server{away: 1}, &test.taken, thisCluster()...)
-			if err := i.Confirm(t.Context(), test.taken); !errors.Is(err, test.want) {
-				t.Errorf("got %v", err)
-			}
-			if remembered, _ := i.Memory.Get(); remembered != nodeOne {
-				t.Errorf("remembers %+v", remembered)
-			}
+			check.Is(t, i.Confirm(t.Context(), test.taken), test.want, "got")
+			remembered, _ := i.Memory.Get()
+			check.Equal(t, remembered, nodeOne, "remembers")
 		})
 	}
 }
@@ -135,20 +130,14 @@ func TestTheEndOfTheAgentEndsTheAsking(t *testing.T) {
 	i := asking(t, &server{away: always}, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if err := i.Confirm(ctx, nodeOne); err != nil {
-		t.Error(err)
-	}
-	if _, _, err := i.Ask(ctx); err == nil {
-		t.Error("identified by nobody")
-	}
+	check.OK(t, i.Confirm(ctx, nodeOne))
+	_, _, err := i.Ask(ctx)
+	check.That(t, err != nil, "identified by nobody")
 }
 
 func TestTheSessionGoesOnAsTheJournalSays(t *testing.T) {
 	entries := []*journal.Entry{{Session: "older/boot-1"}, {Session: "older/boot-2"}}
-	if got := Identify(nodeOne, "boot-2", entries); got != (Identity{Session: "older/boot-2", Cluster: "cluster-uid"}) {
-		t.Errorf("after the Node object was made again: %+v", got)
-	}
-	if got := Identify(nodeOne, "boot-3", entries); got != (Identity{Session: "node-uid/boot-3", Cluster: "cluster-uid"}) {
-		t.Errorf("after a reboot: %+v", got)
-	}
+	got := Identify(nodeOne, "boot-2", entries)
+	check.That(t, got == (Identity{Session: "older/boot-2", Cluster: "cluster-uid"}), "after the Node object was made again: %+v", got)
+	check.Equal(t, Identify(nodeOne, "boot-3", entries), Identity{Session: "node-uid/boot-3", Cluster: "cluster-uid"}, "after a reboot:")
 }

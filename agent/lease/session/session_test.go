@@ -13,9 +13,8 @@ import (
 
 func TestASessionIsAMachineInOneBoot(t *testing.T) {
 	boot := check.Value(BootID())(t)
-	if got := ID("uid", boot); got != "uid/"+strings.TrimSpace(boot) || boot == "" {
-		t.Errorf("session %q", got)
-	}
+	got := ID("uid", boot)
+	check.That(t, got == "uid/"+strings.TrimSpace(boot) && boot != "", "session %q", got)
 }
 
 func TestASessionContinues(t *testing.T) {

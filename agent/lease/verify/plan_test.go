@@ -11,6 +11,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestTheWayOfAVerification(t *testing.T) {
@@ -30,9 +31,7 @@ func TestTheWayOfAVerification(t *testing.T) {
 	} {
 		for i, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeEnforce, v1alpha1.ModeObserve, v1alpha1.ModeOff} {
 			pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{ConflictDetection: &v1alpha1.ConflictDetection{Mode: mode}}}
-			if got := plan(&v1alpha1.IPLeaseSpec{Reason: test.reason, Previous: test.previous}, pool); got != test.want[i] {
-				t.Errorf("%s, %s: %d, want %d", test.name, mode, got, test.want[i])
-			}
+			check.Equal(t, plan(&v1alpha1.IPLeaseSpec{Reason: test.reason, Previous: test.previous}, pool), test.want[i], "%s, %s:", test.name, mode)
 		}
 	}
 }
@@ -53,9 +52,7 @@ func TestAnAddressOfAHostThatThePoolIgnoresDoesNotWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &v1alpha1.IPLeaseSpec{State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonConflict, Previous: c.previous, Conflict: &v1alpha1.Conflict{MAC: c.mac}}
-			if got := plan(s, ignores); got != c.want {
-				t.Errorf("%d, want %d", got, c.want)
-			}
+			check.Equal(t, plan(s, ignores), c.want, "got")
 		})
 	}
 }
@@ -65,9 +62,7 @@ func TestWhatAVerdictMeansForTheRecord(t *testing.T) {
 		segment.Fenced: lease.FindingSafe, segment.Silent: lease.FindingSafe,
 		segment.Answered: lease.FindingAnswered, segment.Unknown: lease.FindingUnknown, "": lease.FindingUnknown,
 	} {
-		if got := finding(verdict); got != want {
-			t.Errorf("%s: %d, want %d", verdict, got, want)
-		}
+		check.Equal(t, finding(verdict), want, "%s:", verdict)
 	}
 }
 
@@ -83,9 +78,7 @@ func TestTheBackOffDoublesAndEnds(t *testing.T) {
 		for tries := 1; tries <= 100; tries++ {
 			wait := pause(test.finding, tries)
 			want := min(test.most, max(test.first, 2*last))
-			if wait != want {
-				t.Fatalf("finding %d, try %d: %s, want %s", test.finding, tries, wait, want)
-			}
+			check.Must(t, wait == want, "finding %d, try %d: %s, want %s", test.finding, tries, wait, want)
 			last = wait
 		}
 	}
@@ -96,9 +89,8 @@ func TestTheSentenceAboutADeafParentStaysTheSame(t *testing.T) {
 	deaf := func(ago time.Duration) string {
 		return sentence(segment.Evidence{Carrier: true, Observed: true, OthersShare: true, Unanswered: segment.MinRounds, Heard: true, HeardAgo: ago})
 	}
-	if a, b := deaf(3*time.Minute), deaf(time.Hour); a != b {
-		t.Errorf("%q, then %q", a, b)
-	}
+	a, b := deaf(3*time.Minute), deaf(time.Hour)
+	check.That(t, a == b, "%q, then %q", a, b)
 }
 
 func TestAFreshConflictIsLeftAlone(t *testing.T) {
@@ -118,9 +110,7 @@ func TestAFreshConflictIsLeftAlone(t *testing.T) {
 		{"another reason is looked at at once", &v1alpha1.IPLeaseSpec{Reason: v1alpha1.ReasonPodGone}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := untilFirst(row.of, now); got != row.want {
-				t.Errorf("left alone for %s, want %s", got, row.want)
-			}
+			check.Equal(t, untilFirst(row.of, now), row.want, "left alone for")
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -80,11 +81,7 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 // look lets the verifier look at the lease once.
 func (r *rig) look() reconcile.Result {
 	r.t.Helper()
-	result, err := r.Reconcile(r.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "10.0.0.2"}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return result
+	return check.Value(r.Reconcile(r.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "10.0.0.2"}}))(r.t)
 }
 
 // memory is the rig as the verifier's surroundings.

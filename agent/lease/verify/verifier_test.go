@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 var (
@@ -74,9 +75,7 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 				}
 				return
 			}
-			if r.lease == nil || r.lease.Spec.State != test.want || r.lease.Spec.Reason != test.reason {
-				t.Fatalf("lease %+v", r.lease)
-			}
+			check.Must(t, r.lease != nil && r.lease.Spec.State == test.want && r.lease.Spec.Reason == test.reason, "lease %+v", r.lease)
 			if quarantined := test.want == v1alpha1.StateQuarantined; quarantined != (result.RequeueAfter > 0) || quarantined != (r.lease.Spec.Message != "") {
 				t.Errorf("again after %s, message %q", result.RequeueAfter, r.lease.Spec.Message)
 			}
@@ -96,9 +95,8 @@ func TestAVerifierLeavesTheLeaseForWhichAPodOfItsNodeWaits(t *testing.T) {
 func TestR4NobodyIsClaimedAgainstWhoNeverWasAHolder(t *testing.T) {
 	r := newRig(t, quarantined(stranger))
 	r.look()
-	if mode := r.asked[0].Claim.Mode; mode != v1alpha1.ModeObserve {
-		t.Errorf("a lease without predecessor was verified in mode %q, which claims", mode)
-	}
+	mode := r.asked[0].Claim.Mode
+	check.That(t, mode == v1alpha1.ModeObserve, "a lease without predecessor was verified in mode %q, which claims", mode)
 	r = newRig(t, quarantined())
 	r.look()
 	c := r.asked[0].Claim
@@ -111,18 +109,14 @@ func TestAPoolThatDoesNotEnforceDoesNotWait(t *testing.T) {
 	r := newRig(t, quarantined())
 	r.pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
 	r.look()
-	if r.lease != nil || len(r.asked) != 0 {
-		t.Errorf("lease %v, asked %v", r.lease, r.asked)
-	}
+	check.That(t, r.lease == nil && len(r.asked) == 0, "lease %v, asked %v", r.lease, r.asked)
 }
 
 func TestAPoolThatIsGoneIsAsStrictAsAny(t *testing.T) {
 	r := newRig(t, quarantined())
 	r.pool = nil
 	r.look()
-	if r.lease == nil || len(r.asked) != 1 {
-		t.Errorf("lease %v, asked %v", r.lease, r.asked)
-	}
+	check.That(t, r.lease != nil && len(r.asked) == 1, "lease %v, asked %v", r.lease, r.asked)
 }
 
 // The controller assigns another verifier where the message says that this one
@@ -130,12 +124,9 @@ func TestAPoolThatIsGoneIsAsStrictAsAny(t *testing.T) {
 func TestAVerifierWithoutParentSaysSoOnTheLease(t *testing.T) {
 	r := newRig(t, quarantined())
 	r.opened = errors.New("node n1 knows no parent of pool v4")
-	if again := r.look().RequeueAfter; again != time.Second {
-		t.Errorf("again after %s", again)
-	}
-	if l := r.lease.Spec; l.State != v1alpha1.StateQuarantined || !strings.Contains(l.Message, "knows no parent") {
-		t.Errorf("lease %+v", l)
-	}
+	check.Equal(t, r.look().RequeueAfter, time.Second, "again after")
+	l := r.lease.Spec
+	check.That(t, l.State == v1alpha1.StateQuarantined && strings.Contains(l.Message, "knows no parent"), "lease %+v", l)
 }
 
 // The parent may be gone with the holder.
@@ -194,9 +185,7 @@ func TestWhatIsKnownIsWrittenOnce(t *testing.T) {
 	if r.settled != 1 || len(r.events.Events) != 1 || len(r.asked) != 6 {
 		t.Errorf("%d writes, %d events, %d looks", r.settled, len(r.events.Events), len(r.asked))
 	}
-	if last := waits[len(waits)-1]; last != unknownMost {
-		t.Errorf("waits %v", waits)
-	}
+	check.That(t, waits[len(waits)-1] == unknownMost, "waits %v", waits)
 }
 
 func TestALeaseIsLeftAloneUntilItsTimeOrAChange(t *testing.T) {
@@ -204,14 +193,11 @@ func TestALeaseIsLeftAloneUntilItsTimeOrAChange(t *testing.T) {
 	r.evidence = answered
 	wait := r.look().RequeueAfter
 	r.clock.Step(wait / 2) // the watch tells of our own write
-	if again := r.look().RequeueAfter; again != wait/2 || len(r.asked) != 1 {
-		t.Errorf("again after %s, %d looks", again, len(r.asked))
-	}
+	again := r.look().RequeueAfter
+	check.That(t, again == wait/2 && len(r.asked) == 1, "again after %s, %d looks", again, len(r.asked))
 	r.change(func(s *v1alpha1.IPLeaseSpec) { s.Message = "" }) // somebody asks anew
 	r.look()
-	if len(r.asked) != 2 {
-		t.Errorf("%d looks", len(r.asked))
-	}
+	check.That(t, len(r.asked) == 2, "%d looks", len(r.asked))
 }
 
 func TestAnAddressOfAProxyIsFreeOnceThePoolIgnoresIt(t *testing.T) {
@@ -249,9 +235,7 @@ func TestALeaseThatGoesIntoOtherHandsMeanwhileIsTheirs(t *testing.T) {
 				t.Errorf("again after %s, %d writes, %v, %d audit lines", again, r.settled, r.tries, r.freed)
 			}
 			r.look()
-			if len(r.asked) != 1 {
-				t.Error("a lease of somebody else was verified")
-			}
+			check.That(t, len(r.asked) == 1, "a lease of somebody else was verified")
 		})
 	}
 }
@@ -259,20 +243,15 @@ func TestALeaseThatGoesIntoOtherHandsMeanwhileIsTheirs(t *testing.T) {
 func TestALeaseThatTheCacheShowsLateIsNotVerified(t *testing.T) {
 	r := newRig(t, quarantined(func(s *v1alpha1.IPLeaseSpec) { s.NodeName = "n3" }))
 	r.look()
-	if r.killed != 0 || len(r.asked) != 0 {
-		t.Error("another node's lease was touched")
-	}
+	check.That(t, r.killed == 0 && len(r.asked) == 0, "another node's lease was touched")
 }
 
 func TestWhileTheAPIServerIsAwayAVerificationWaits(t *testing.T) {
 	r := newRig(t, quarantined())
 	r.getError = syscall.ECONNREFUSED
 	for range 10 {
-		if again := r.look().RequeueAfter; again != apiRetry {
-			t.Fatalf("again after %s", again)
-		}
+		again := r.look().RequeueAfter
+		check.Must(t, again == apiRetry, "again after %s", again)
 	}
-	if len(r.asked) != 0 {
-		t.Error("a lease was verified that nobody could read")
-	}
+	check.That(t, len(r.asked) == 0, "a lease was verified that nobody could read")
 }

@@ -5,13 +5,13 @@ package wentback
 import (
 	"iter"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/testr"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 // The addresses have the token 5.
@@ -41,13 +41,10 @@ func TestAnAgentReportsOnceThatTheStoreWentBackBehindItsTokens(t *testing.T) {
 			if len(recorder.Events) != row.events || caughtUp != row.caughtUp {
 				t.Fatalf("%d events, caught up %d times, want %d and %d", len(recorder.Events), caughtUp, row.events, row.caughtUp)
 			}
-			if want := row.held * min(1, row.events); ahead != want {
-				t.Errorf("%d tokens are ahead, want %d", ahead, want)
-			}
+			want := row.held * min(1, row.events)
+			check.That(t, ahead == want, "%d tokens are ahead, want %d", ahead, want)
 			if row.events > 0 {
-				if text := <-recorder.Events; !strings.Contains(text, "StoreWentBack") || !strings.Contains(text, "2 addresses") {
-					t.Errorf("the event reports %q", text)
-				}
+				check.Says(t, <-recorder.Events, "StoreWentBack", "2 addresses")
 			}
 		})
 	}

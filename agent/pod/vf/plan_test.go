@@ -5,11 +5,12 @@ package vf
 import (
 	"maps"
 	"net"
-	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestWhatAPFIsToldAndLacks(t *testing.T) {
@@ -36,12 +37,9 @@ func TestWhatAPFIsToldAndLacks(t *testing.T) {
 		"a driver that knows neither setting":     {netlink.VfInfo{Mac: mac}, wanted{off: true, checked: true}, refusesAll, map[Wall]bool{Off: true, SpoofCheck: true}, []Wall{Off, SpoofCheck}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := changes(row.present, row.wanted); !maps.Equal(got, row.changes) {
-				t.Errorf("changes: got %v, want %v", got, row.changes)
-			}
-			if got := missing(row.present, row.wanted, func(w Wall) bool { return row.refused[w] }); !slices.Equal(got, row.missing) {
-				t.Errorf("missing: got %v, want %v", got, row.missing)
-			}
+			got := changes(row.present, row.wanted)
+			check.That(t, maps.Equal(got, row.changes), "changes: got %v, want %v", got, row.changes)
+			check.List(t, missing(row.present, row.wanted, func(w Wall) bool { return row.refused[w] }), row.missing, "missing")
 		})
 	}
 }
@@ -60,8 +58,6 @@ func TestTheVLANOfAVFIsOnItsPFOrTheBondOfThePF(t *testing.T) {
 		if sub := subinterface(links, pf, id); sub != nil {
 			got = sub.Name
 		}
-		if got != want {
-			t.Errorf("VLAN %d: got %q, want %q", id, got, want)
-		}
+		check.Equal(t, got, want, "VLAN %d: got", id)
 	}
 }

@@ -23,9 +23,8 @@ func TestTagIsTheSipHashOfThePublishedVectors(t *testing.T) {
 	for i := range msg {
 		msg[i] = byte(i)
 	}
-	if got, want := tag(keyA, msg), uint64(0xa129ca6149be45e5); got != want {
-		t.Fatalf("tag = %#x, want %#x", got, want)
-	}
+	got, want := tag(keyA, msg), uint64(0xa129ca6149be45e5)
+	check.Must(t, got == want, "tag = %#x, want %#x", got, want)
 }
 
 func TestFrameOnTheWire(t *testing.T) {
@@ -50,9 +49,7 @@ func TestFrameOnTheWire(t *testing.T) {
 				t.Fatalf("payload\n got %s\nwant %s", got, tc.want)
 			}
 			got := check.Value(Unmarshal(b[:], keyB, keyA))(t)
-			if got != tc.frame {
-				t.Fatalf("came back as %+v", got)
-			}
+			check.Must(t, got == tc.frame, "came back as %+v", got)
 		})
 	}
 }
@@ -83,9 +80,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"no key at all", valid[:], nil, ErrTag},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := Unmarshal(tc.b, tc.keys...); !errors.Is(err, tc.want) {
-				t.Fatalf("err = %v, want %v", err, tc.want)
-			}
+			_, err := Unmarshal(tc.b, tc.keys...)
+			check.Must(t, errors.Is(err, tc.want), "err = %v, want %v", err, tc.want)
 		})
 	}
 }
@@ -94,43 +90,30 @@ func TestUnmarshalIgnoresPadding(t *testing.T) {
 	f := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}
 	b := f.Marshal(keyA)
 	got, err := Unmarshal(append(b[:], 0, 0, 0), keyA)
-	if err != nil || got != f {
-		t.Fatalf("got %+v, %v", got, err)
-	}
+	check.Must(t, err == nil && got == f, "got %+v, %v", got, err)
 }
 
 func TestEthernetFrameNeedsNoPadding(t *testing.T) {
 	dst := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	src := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	f := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}
-	b, err := f.Ethernet(dst, src, keyA)
-	check.OK(t, err)
-	if len(b) != 62 {
-		t.Fatalf("frame has %d bytes, want 62", len(b))
-	}
-	if got := hex.EncodeToString(b[:14]); got != "ffffffffffff"+"020000000001"+"88b5" {
-		t.Fatalf("header %s", got)
-	}
+	b := check.Value(f.Ethernet(dst, src, keyA))(t)
+	check.Must(t, len(b) == 62, "frame has %d bytes, want 62", len(b))
+	got := hex.EncodeToString(b[:14])
+	check.Must(t, got == "ffffffffffff"+"020000000001"+"88b5", "header %s", got)
 	if got, err := Unmarshal(b[14:], keyA); err != nil || got != f {
 		t.Fatalf("payload %+v, %v", got, err)
 	}
-	if _, err := f.Ethernet(nil, src, keyA); err == nil {
-		t.Fatal("a frame without destination was built")
-	}
+	check.Must(t, check.Err(f.Ethernet(nil, src, keyA)) != nil, "a frame without destination was built")
 }
 
 func TestNetworkSeparatesClustersAndNetworks(t *testing.T) {
 	// printf '6b1c2d3e-0000-4000-8000-000000000001/blue' | sha256sum
 	const uid = "6b1c2d3e-0000-4000-8000-000000000001"
-	if got, want := Network(uid, "blue"), uint64(0x2a02f8e49a0932a2); got != want {
-		t.Errorf("Network = %#x, want %#x", got, want)
-	}
-	if Network(uid, "") == Network(uid, "blue") {
-		t.Error("two networks of one cluster share a number")
-	}
-	if Network("other", "blue") == Network(uid, "blue") {
-		t.Error("two clusters share a number")
-	}
+	got, want := Network(uid, "blue"), uint64(0x2a02f8e49a0932a2)
+	check.That(t, got == want, "Network = %#x, want %#x", got, want)
+	check.That(t, Network(uid, "") != Network(uid, "blue"), "two networks of one cluster share a number")
+	check.That(t, Network("other", "blue") != Network(uid, "blue"), "two clusters share a number")
 }
 
 func FuzzUnmarshal(f *testing.F) {

@@ -31,8 +31,7 @@ import (
 // newDefence is that of node n1, which holds some addresses of pool v4.
 func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	t.Helper()
-	book, err := journal.Open(t.TempDir())
-	check.OK(t, err)
+	book := check.Value(journal.Open(t.TempDir()))(t)
 	t.Cleanup(func() { book.Close() })
 	addr := netip.MustParseAddr("10.0.0.2")
 	for i := range held {
@@ -83,13 +82,10 @@ func TestASecondSpeakerIsRecordedOnTheLease(t *testing.T) {
 		d.waiting <- conflict{second("10.0.0.2"), "10.0.0.2"}
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	check.OK(t, <-done)
 	check.OK(t, d.Cache.Get(t.Context(), client.ObjectKeyFromObject(l), l))
-	if c := l.Spec.Conflict; c == nil || c.MAC != "02:bd:00:00:00:01" || c.Source != "guard" {
-		t.Errorf("conflict %+v", c)
-	}
+	c := l.Spec.Conflict
+	check.That(t, c != nil && c.MAC == "02:bd:00:00:00:01" && c.Source == "guard", "conflict %+v", c)
 }
 
 func TestConflictsNeverBlockTheEventLoop(t *testing.T) {
@@ -98,17 +94,13 @@ func TestConflictsNeverBlockTheEventLoop(t *testing.T) {
 		d.Met(second("10.0.0.2"))
 		d.Met(second("10.0.0.99")) // not held here
 	}
-	if len(d.waiting) != cap(d.waiting) {
-		t.Errorf("%d wait", len(d.waiting))
-	}
+	check.That(t, len(d.waiting) == cap(d.waiting), "%d wait", len(d.waiting))
 }
 
 func TestHoldingsOfAPoolThatIsGoneAreDefended(t *testing.T) {
 	d := newDefence(t, 3)
 	held := d.Holdings()
-	if len(held) != 3 || held[0].Mode != v1alpha1.ModeEnforce || held[0].Token != 5 || held[0].Parent != 7 {
-		t.Errorf("holdings %+v", held)
-	}
+	check.That(t, len(held) == 3 && held[0].Mode == v1alpha1.ModeEnforce && held[0].Token == 5 && held[0].Parent == 7, "holdings %+v", held)
 }
 
 // Called once a second, and for each conflict that is reported.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestRecordsOfAnAddressBackOffToTenMinutes(t *testing.T) {
@@ -26,9 +28,7 @@ func TestRecordsOfAnAddressBackOffToTenMinutes(t *testing.T) {
 		t.Errorf("pauses %v", pauses)
 	}
 	c.Step(recordForget)
-	if !p.allow("10.0.0.2") {
-		t.Error("a conflict after a long peace is not recorded at once")
-	}
+	check.That(t, p.allow("10.0.0.2"), "a conflict after a long peace is not recorded at once")
 }
 
 func TestTheRecordsOfANodeAreBounded(t *testing.T) {
@@ -41,20 +41,13 @@ func TestTheRecordsOfANodeAreBounded(t *testing.T) {
 				records++
 			}
 		}
-		if second == 0 && records != recordBurst {
-			t.Errorf("%d records at once, want %d", records, recordBurst)
-		}
+		check.That(t, second != 0 || records == recordBurst, "%d records at once, want %d", records, recordBurst)
 		c.Step(time.Second)
 	}
-	if most := recordBurst + 60*recordRate; records > most || records < most-2 {
-		t.Errorf("%d records in a minute, want %d", records, most)
-	}
-	if len(p.leases) != 250 {
-		t.Errorf("%d addresses are known", len(p.leases))
-	}
+	most := recordBurst + 60*recordRate
+	check.That(t, records <= most && records >= most-2, "%d records in a minute, want %d", records, most)
+	check.That(t, len(p.leases) == 250, "%d addresses are known", len(p.leases))
 	c.Step(recordForget)
 	p.allow("10.0.0.1")
-	if len(p.leases) != 1 {
-		t.Errorf("%d addresses are remembered after a long peace", len(p.leases))
-	}
+	check.That(t, len(p.leases) == 1, "%d addresses are remembered after a long peace", len(p.leases))
 }

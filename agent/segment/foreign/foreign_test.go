@@ -24,16 +24,14 @@ func hosts(recorded map[string]int) (*Hosts, *clocktesting.FakePassiveClock) {
 
 func (h *Hosts) mustMeet(t *testing.T, parent int, pool, mac string) foreignhost.Action {
 	t.Helper()
-	action := check.Value(h.Meet(t.Context(), parent, pool, mac))(t)
-	return action
+	return check.Value(h.Meet(t.Context(), parent, pool, mac))(t)
 }
 
 func TestEachHostOnEachParentHasItsOwnLimit(t *testing.T) {
 	h, _ := hosts(map[string]int{"v4 a": 3})
 	for range foreignhost.MaxConflicts {
-		if got := h.mustMeet(t, 1, "v4", "a"); got != foreignhost.PassOver {
-			t.Fatal(got)
-		}
+		got := h.mustMeet(t, 1, "v4", "a")
+		check.Must(t, got == foreignhost.PassOver, "%v", got)
 	}
 	for _, row := range []struct {
 		parent    int
@@ -42,9 +40,7 @@ func TestEachHostOnEachParentHasItsOwnLimit(t *testing.T) {
 	}{
 		{1, "v4", "a", foreignhost.Stop}, {1, "other", "a", foreignhost.Stop}, {1, "v4", "b", foreignhost.Quarantine}, {2, "v4", "a", foreignhost.PassOver}, {2, "other", "a", foreignhost.Quarantine},
 	} {
-		if got := h.mustMeet(t, row.parent, row.pool, row.mac); got != row.want {
-			t.Errorf("%+v: got %v", row, got)
-		}
+		check.Equal(t, h.mustMeet(t, row.parent, row.pool, row.mac), row.want, "%+v: got", row)
 	}
 }
 
@@ -56,19 +52,14 @@ func TestAddressesAreTriedAgainAfterTheInterval(t *testing.T) {
 	}
 	for range 59 {
 		c.SetTime(c.Now().Add(time.Second))
-		if got := h.mustMeet(t, 1, "v4", "a"); got != foreignhost.Stop {
-			t.Fatal(got)
-		}
+		got := h.mustMeet(t, 1, "v4", "a")
+		check.Must(t, got == foreignhost.Stop, "%v", got)
 	}
 	c.SetTime(c.Now().Add(time.Second))
-	if got := h.mustMeet(t, 1, "v4", "a"); got != foreignhost.PassOver {
-		t.Error(got)
-	}
+	check.Equal(t, h.mustMeet(t, 1, "v4", "a"), foreignhost.PassOver, "got")
 	c.SetTime(c.Now().Add(foreignhost.Interval))
 	h.mustMeet(t, 1, "v4", "b")
-	if len(h.met) != 1 {
-		t.Errorf("a host that was met long ago is remembered: %v", h.met)
-	}
+	check.That(t, len(h.met) == 1, "a host that was met long ago is remembered: %v", h.met)
 }
 
 // The records of ADDs at the same time come too late for each other.
@@ -88,17 +79,14 @@ func TestADDsAtTheSameTimeQuarantineNoMore(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n[foreignhost.Quarantine] != 3 || n[foreignhost.PassOver] != foreignhost.MaxConflicts-3 || n[foreignhost.Stop] != 5 {
-		t.Errorf("got %v", n)
-	}
+	check.That(t, n[foreignhost.Quarantine] == 3 && n[foreignhost.PassOver] == foreignhost.MaxConflicts-3 && n[foreignhost.Stop] == 5, "got %v", n)
 }
 
 func TestWithoutTheRecordsNothingIsDecided(t *testing.T) {
 	h, _ := hosts(nil)
 	h.Recorded = func(context.Context, string, string) (int, error) { return 0, errors.New("away") }
-	if _, err := h.Meet(t.Context(), 1, "v4", "a"); err == nil || len(h.met) > 0 {
-		t.Error("decided")
-	}
+	_, err := h.Meet(t.Context(), 1, "v4", "a")
+	check.That(t, err != nil && len(h.met) == 0, "decided")
 }
 
 // apis and internal/foreignhost must not import one another, so each has the number.

@@ -86,9 +86,7 @@ func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
 		case got = <-recorder.Events:
 		default:
 		}
-		if !strings.HasPrefix(got, step.want) || (got == "") != (step.want == "") {
-			t.Errorf("%s: got event %q, want %q", step.name, got, step.want)
-		}
+		check.That(t, strings.HasPrefix(got, step.want) && (got == "") == (step.want == ""), "%s: got event %q, want %q", step.name, got, step.want)
 	}
 	faults := w.Faults("eth1")
 	check.That(t, len(faults) == 1 && present[XDP] && present[Programs] && !present[Offload], "faults %q, metric %v", faults, present)

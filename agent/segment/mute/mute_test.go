@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestANodeTellsWhenAParentIsMuteAndWhenItIsHeardAgain(t *testing.T) {
@@ -57,9 +58,7 @@ func TestANodeTellsWhenAParentIsMuteAndWhenItIsHeardAgain(t *testing.T) {
 					t.Errorf("the event names no parent: %q", text)
 				}
 			}
-			if diff := cmp.Diff(row.want, got); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			check.Same(t, got, row.want, "events")
 		})
 	}
 }

@@ -25,11 +25,7 @@ func TestALinkLocalAddressIsTheNodesOnItsParentOnly(t *testing.T) {
 		check.OK(t, node.Do(func() (err error) { own, err = OfNode(parent, netip.MustParseAddr(addr)); return err }))
 		return own
 	}
-	if is("fe80::1") || !is("fd00::1") {
-		t.Errorf("of another interface: fe80::1 %t, fd00::1 %t, want false and true", is("fe80::1"), is("fd00::1"))
-	}
+	check.That(t, !is("fe80::1") && is("fd00::1"), "of another interface: fe80::1 %t, fd00::1 %t, want false and true", is("fe80::1"), is("fd00::1"))
 	check.OK(t, node.AddAddr("p0", netip.MustParsePrefix("fe80::1/64")))
-	if !is("fe80::1") {
-		t.Error("fe80::1 of the parent is not the node's")
-	}
+	check.That(t, is("fe80::1"), "fe80::1 of the parent is not the node's")
 }

@@ -74,17 +74,14 @@ func pool(name string, parents ...string) *v1alpha1.IPPool {
 func lo(t *testing.T) int {
 	t.Helper()
 	index, exists, err := Index("lo")
-	if err != nil || !exists {
-		t.Fatal("there is no lo")
-	}
+	check.Must(t, err == nil && exists, "there is no lo")
 	return index
 }
 
 func TestTheParentsOfAPoolBestFirst(t *testing.T) {
 	p := newParents(t, &unattachable{}, journal.Entry{Parent: "eth1", ParentIndex: 7})
-	if got, err := p.of(pool("v4", "none", "lo")); err != nil || len(got) == 0 || got[0] != lo(t) {
-		t.Errorf("got %v, %v", got, err)
-	}
+	got, err := p.of(pool("v4", "none", "lo"))
+	check.That(t, err == nil && len(got) != 0 && got[0] == lo(t), "got %v, %v", got, err)
 	if got, err := p.of(pool("other")); err != nil || len(got) != 0 {
 		t.Errorf("of a pool without pods here: %v, %v", got, err)
 	}
@@ -99,9 +96,7 @@ func TestAParentThatCouldNotBeOpenedAtTheStartIsTriedAgain(t *testing.T) {
 	p := newParents(t, k, journal.Entry{Parent: "eth1", ParentIndex: 7}, journal.Entry{Parent: "eth1", ParentIndex: 7})
 	p.attach()
 	p.attach()
-	if !slices.Equal(k.asked, []int{7, 7}) {
-		t.Errorf("asked for %v", k.asked)
-	}
+	check.List(t, k.asked, []int{7, 7}, "asked for")
 }
 
 // An interface may have been renamed since the ADD, and another interface may
@@ -169,9 +164,8 @@ func TestTheParentOnWhichTheLastHolderWasHeard(t *testing.T) {
 			k := &unattachable{}
 			p := newParents(t, k)
 			p.Sightings = row.seen
-			if _, guessed, err := p.Segment(pool("own"), row.last); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
-				t.Errorf("opened %v, guessed %v, %v", k.asked, guessed, err)
-			}
+			_, guessed, err := p.Segment(pool("own"), row.last)
+			check.That(t, err != nil && !guessed && slices.Equal(k.asked, row.opened), "opened %v, guessed %v, %v", k.asked, guessed, err)
 		})
 	}
 }
@@ -181,9 +175,8 @@ func TestAForgedSightingDoesNotOverruleThePool(t *testing.T) {
 	k := &unattachable{}
 	p := newParents(t, k)
 	p.Sightings = sightings{lo(t): {MAC: lost.MAC, LastSeen: 1}}
-	if _, _, err := p.Segment(pool("own", "eth9"), lost); err == nil || len(k.asked) > 0 {
-		t.Errorf("opened %v, %v", k.asked, err)
-	}
+	_, _, err := p.Segment(pool("own", "eth9"), lost)
+	check.That(t, err != nil && len(k.asked) == 0, "opened %v, %v", k.asked, err)
 }
 
 // R1: two networks may have the same addresses. With ipvlan, the pods of a node have the same MAC on
@@ -209,9 +202,8 @@ func TestWhatWasHeardProvesNothingIfTwoNetworksHaveTheAddress(t *testing.T) {
 			other := pool("other")
 			other.Spec.Network, other.Spec.Subnet = row.network, row.subnet
 			p.Pools = pools{*other}
-			if _, guessed, err := p.Segment(pool("own", row.parents...), lost); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
-				t.Errorf("opened %v, guessed %v, %v", k.asked, guessed, err)
-			}
+			_, guessed, err := p.Segment(pool("own", row.parents...), lost)
+			check.That(t, err != nil && !guessed && slices.Equal(k.asked, row.opened), "opened %v, guessed %v, %v", k.asked, guessed, err)
 		})
 	}
 }
@@ -228,9 +220,8 @@ func TestWhichParentVerifiesAnAddress(t *testing.T) {
 		{"the one that has heard the holder, although another one is named", []int{7}, []int{3}, 3},
 		{"the one that has heard the holder, and none is named", nil, []int{3, 7}, 3},
 	} {
-		if got, ok := choose(row.said, row.heard); got != row.want || ok != (row.want != 0) {
-			t.Errorf("%s: %d, %v", row.name, got, ok)
-		}
+		got, ok := choose(row.said, row.heard)
+		check.That(t, got == row.want && ok == (row.want != 0), "%s: %d, %v", row.name, got, ok)
 	}
 }
 
@@ -240,9 +231,7 @@ func TestTheParentsOfTheNetworkAreOpenedBeforeTheFirstPod(t *testing.T) {
 	p := newParents(t, k)
 	p.Configured = []string{"none", "lo"}
 	p.attach()
-	if !slices.Equal(k.asked, []int{lo(t)}) {
-		t.Errorf("asked for %v", k.asked)
-	}
+	check.List(t, k.asked, []int{lo(t)}, "asked for")
 }
 
 // A node is blind only if there is another node to hear: one with an address of the same subnet and
@@ -279,21 +268,15 @@ func TestWhichParentsShouldHearAnotherNode(t *testing.T) {
 		{"the pool has not been counted since the pod began", eth1, []v1alpha1.IPPool{poolOf("own", "10.0.0.0/24", 0)}, false},
 	} {
 		pod := &journal.Entry{ParentIndex: eth1, Addresses: []journal.Address{{Pool: "own"}}}
-		if got := expected(row.parent, slices.Values([]*journal.Entry{pod}), row.pools); got != row.want {
-			t.Errorf("%s: %v", row.name, got)
-		}
+		check.Equal(t, expected(row.parent, slices.Values([]*journal.Entry{pod}), row.pools), row.want, "%s:", row.name)
 	}
 }
 
 func TestWhichParentsExist(t *testing.T) {
 	lo := check.Value(net.InterfaceByName("lo"))(t)
-	if !Exists(lo.Index) {
-		t.Error("lo does not")
-	}
+	check.That(t, Exists(lo.Index), "lo does not")
 	const beyond = 1<<31 - 1
-	if Exists(beyond) {
-		t.Errorf("interface %d does", beyond)
-	}
+	check.That(t, !Exists(beyond), "interface %d does", beyond)
 }
 
 // A node that is out of files must not release the leases that it keeps for a parent.
@@ -303,9 +286,7 @@ func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
 	check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: files.Max}))
 	_, exists, err := Index("lo")
 	check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &files))
-	if err == nil {
-		t.Errorf("exists: %v", exists)
-	}
+	check.That(t, err != nil, "exists: %v", exists)
 	if _, exists, err := Index("nowhere"); exists || err != nil {
 		t.Errorf("of none: %v, %v", exists, err)
 	}
@@ -313,17 +294,14 @@ func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
 
 func TestAnAddressOfTheNode(t *testing.T) {
 	for addr, want := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false, "2001:db8::1": false} {
-		if own, err := OfNode(lo(t), netip.MustParseAddr(addr)); own != want || err != nil {
-			t.Errorf("%s: %v, %v", addr, own, err)
-		}
+		own, err := OfNode(lo(t), netip.MustParseAddr(addr))
+		check.That(t, own == want && err == nil, "%s: %v, %v", addr, own, err)
 	}
 }
 
 func TestTheSubnetOfAnAddressOfTheNode(t *testing.T) {
 	subnets, err := SubnetsOf([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")})
-	if err != nil || !slices.Equal(subnets, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) {
-		t.Errorf("got %v, %v", subnets, err)
-	}
+	check.That(t, err == nil && slices.Equal(subnets, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), "got %v, %v", subnets, err)
 }
 
 func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
@@ -358,18 +336,16 @@ func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
 		{"unless it is named itself", "moved", 7, "moved"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got, ok := onVLAN(links, row.parent, row.vlan); got != row.want || ok != (row.want != "") {
-				t.Errorf("got %q, %v", got, ok)
-			}
+			got, ok := onVLAN(links, row.parent, row.vlan)
+			check.That(t, got == row.want && ok == (row.want != ""), "got %q, %v", got, ok)
 		})
 	}
 }
 
 func TestAPoolWithoutVLANIsReachedOnWhatItNames(t *testing.T) {
 	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1", "eth2"}}}
-	if got, err := named(pool, nil); err != nil || !slices.Equal(got, pool.Spec.Parents) {
-		t.Errorf("got %v, %v", got, err)
-	}
+	got, err := named(pool, nil)
+	check.That(t, err == nil && slices.Equal(got, pool.Spec.Parents), "got %v, %v", got, err)
 }
 
 // Each pod that comes or goes interrupts the kernel's list: what is missing from
@@ -402,9 +378,7 @@ func TestAVLANIsNotGoneBecauseTheListOfInterfacesWasInterrupted(t *testing.T) {
 				}
 				return whole, nil
 			})
-			if !slices.Equal(got, row.want) || (err == nil) != row.known {
-				t.Errorf("got %v, %v", got, err)
-			}
+			check.That(t, slices.Equal(got, row.want) && (err == nil) == row.known, "got %v, %v", got, err)
 		})
 	}
 }

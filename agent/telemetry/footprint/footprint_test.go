@@ -20,9 +20,8 @@ func TestThePagesOfTheStartAreGivenBack(t *testing.T) {
 	check.OK(t, clientgoscheme.AddToScheme(runtime.NewScheme()))
 	before := residentFile(t)
 	check.OK(t, dropExecutable())
-	if after := residentFile(t); after > before/2 {
-		t.Errorf("%d kB of files were in memory, and %d kB are", before, after)
-	}
+	after := residentFile(t)
+	check.That(t, after <= before/2, "%d kB of files were in memory, and %d kB are", before, after)
 }
 
 func TestOnlyMappingsWithoutAWrittenPageAreGivenBack(t *testing.T) {
@@ -42,9 +41,8 @@ Anonymous:             0 kB
 Anonymous:             0 kB
 `
 	got, err := unwrittenMappings(strings.NewReader(smaps), "/agent")
-	if want := []mapping{{0x400000, 0x1534000}, {0x2000000, 0x2219000}}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %x, %v, want %x", got, err, want)
-	}
+	want := []mapping{{0x400000, 0x1534000}, {0x2000000, 0x2219000}}
+	check.That(t, err == nil && slices.Equal(got, want), "got %x, %v, want %x", got, err, want)
 }
 
 // residentFile is RssFile of this process, in kB.
@@ -52,6 +50,5 @@ func residentFile(t *testing.T) int {
 	t.Helper()
 	status := check.Value(os.ReadFile("/proc/self/status"))(t)
 	_, rest, _ := strings.Cut(string(status), "RssFile:")
-	kB := check.Value(strconv.Atoi(strings.Fields(rest)[0]))(t)
-	return kB
+	return check.Value(strconv.Atoi(strings.Fields(rest)[0]))(t)
 }

@@ -24,9 +24,7 @@ func TestALivenessProbeIsAnsweredUntilStopFreesItsPort(t *testing.T) {
 			answer, err := http.Get(fmt.Sprintf("http://%s%s", address, path))
 			check.OK(t, err)
 			answer.Body.Close()
-			if answer.StatusCode != want {
-				t.Errorf("%s answers %s", path, answer.Status)
-			}
+			check.That(t, answer.StatusCode == want, "%s answers %s", path, answer.Status)
 		}
 		stop()
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAnAgentIsReadyOnceADDCanBeServed(t *testing.T) {
@@ -47,9 +49,7 @@ func TestCachesThatWereSyncedOnceStaySynced(t *testing.T) {
 		State:        func() error { return nil }, InstallPlugin: func() error { return nil },
 	}
 	for range 2 {
-		if err := r.Check(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.OK(t, r.Check(t.Context()))
 		synced = false
 	}
 }
