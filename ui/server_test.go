@@ -41,7 +41,8 @@ func get(t *testing.T, url, token string) (int, http.Header, string) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer := check.Value(http.DefaultClient.Do(request))(t)
+	answer, err := http.DefaultClient.Do(request)
+	check.OK(t, err)
 	defer answer.Body.Close()
 	return answer.StatusCode, answer.Header, string(check.Value(io.ReadAll(answer.Body))(t))
 }
@@ -118,7 +119,8 @@ func TestAStreamHasEachChangeAndEndsWithTheServer(t *testing.T) {
 	stop := start(t, s, address)
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/events", nil))(t)
 	request.Header.Set("Authorization", "Bearer viewer")
-	answer := check.Value(http.DefaultClient.Do(request))(t)
+	answer, err := http.DefaultClient.Do(request)
+	check.OK(t, err)
 	defer answer.Body.Close()
 	lines := bufio.NewScanner(answer.Body)
 	read := func() string {
