@@ -57,8 +57,9 @@ func (s Scenario) Play(ctx context.Context, stage *Stage, story *Story, onFailur
 // failure is the panic of a step that failed.
 type failure struct{ err error }
 
-// Steps return no errors: the first one that fails ends the scenario. So does a condition of eventually,
-// which is then tried again. What runs on a goroutine of its own, and what judges evidence, returns an error.
+// Steps return no errors: the first one that fails ends the scenario. A condition of eventually fails in the
+// same way, and is tried again. Functions on a goroutine of their own, and those that judge evidence, return
+// an error.
 
 // fail ends the scenario.
 func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
