@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// eventLimit is how long an event may be under way.
+// eventLimit is how long a report may be under way.
 const eventLimit = 20 * time.Second
 
 // event waits for an event about a pod whose message has the text.
@@ -20,11 +20,12 @@ func (a *act) event(ctx context.Context, pod, reason, text string) *corev1.Event
 	return a.eventOf(ctx, "Pod", pod, reason, text)
 }
 
-// eventOf waits for an event about an object whose message has the text.
+// eventOf waits for an event about an object whose message has the text. It waits
+// as long as for a pod that starts, since some events end a start that has failed.
 func (a *act) eventOf(ctx context.Context, kind, name, reason, text string) *corev1.Event {
 	var found *corev1.Event
 	what := fmt.Sprintf("event %s of %s %s with %q", reason, kind, name, text)
-	eventually(ctx, eventLimit, what, func(ctx context.Context) {
+	eventually(ctx, podLimit, what, func(ctx context.Context) {
 		events := &corev1.EventList{}
 		check(a.api.List(ctx, events, client.MatchingFields{"involvedObject.kind": kind, "involvedObject.name": name}))
 		var seen []string

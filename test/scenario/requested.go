@@ -45,9 +45,10 @@ func (a *act) requests(ctx context.Context, pool string) {
 	}
 }
 
-// isRefused: people are told why a pod cannot have an address, by both who know.
+// isRefused: the agent reports why a pod cannot have an address, and then the
+// kubelet does, when Multus has undone the other interfaces.
 func (a *act) isRefused(ctx context.Context, pod, why string) {
-	a.event(ctx, pod, "FailedCreatePodSandBox", why)
 	event := a.event(ctx, pod, "AddressRefused", why)
+	a.event(ctx, pod, "FailedCreatePodSandBox", why)
 	a.story.Say("Pod %s waits. Its event: %q", pod, event.Message)
 }
