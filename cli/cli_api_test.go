@@ -172,6 +172,9 @@ func TestCommands(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	w.says("explain 10.0.0.3", "10.0.0.3 has no lease")
+	if out, err := w.run("", "free", "--yes", "10.0.0.3"); err == nil || !strings.Contains(err.Error(), "10.0.0.3 has no lease") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	w.says("map floor -o wide", "ADDRESS", "02:00:00:00:00:07")
 
 	// A reader with few rights gets the rest of the answer, and hears what it lacks.
@@ -185,12 +188,17 @@ func TestCommands(t *testing.T) {
 	}))
 	check.OK(t, w.client.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "reader"}}))
 	reader := check.Value(server.ServiceAccount(ctx, "default", "reader", nil))(t)
+	admin := w.kubeconfig
 	w.kubeconfig = t.TempDir() + "/kubeconfig"
 	check.OK(t, controlplane.WriteKubeconfig(reader, w.kubeconfig))
 	w.says("status", "address 10.0.0.9", "MAC 00:11:22:33:44:66 uses it too, beside its holder pod default/web-0")
 	w.says("status", "floor", "2 Bound", "You have no right to read events")
 	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "You have no right to read")
 	w.says("map floor", "B Bound 2")
+
+	w.kubeconfig = admin
+	w.says("free --force --yes 10.0.0.2", "The lease of 10.0.0.2 is deleted. If its pod runs, the agent records it again.")
+	w.says("explain 10.0.0.2", "10.0.0.2 has no lease")
 }
 
 const deployment = `

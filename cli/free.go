@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,9 +44,13 @@ and the right to delete pods in the namespace of its holder.`,
 			}
 			lease := &v1alpha1.IPLease{}
 			if err := cl.Get(c.Context(), client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease); err != nil {
+				if apierrors.IsNotFound(err) {
+					return fmt.Errorf("%s has no lease: nothing is to be freed", args[0])
+				}
 				return fmt.Errorf("read the lease of %s: %w", args[0], err)
 			}
-			if lease.Spec.State != v1alpha1.StateRetained && !force {
+			forced := lease.Spec.State != v1alpha1.StateRetained
+			if forced && !force {
 				return fmt.Errorf("%s is %s%s: it ends by itself as `kubectl fenceline explain %s` says; --force deletes its lease without a fence",
 					lease.Spec.Address, lease.Spec.State, ofHolder(lease), args[0])
 			}
@@ -54,10 +59,14 @@ and the right to delete pods in the namespace of its holder.`,
 					return err
 				}
 			}
-			if err := remove(c.Context(), cl, lease, force); err != nil {
+			if err := remove(c.Context(), cl, lease, forced); err != nil {
 				return err
 			}
-			fmt.Fprintf(s.Out, "%s is free.\n", lease.Spec.Address)
+			answer := "%s is free.\n"
+			if forced {
+				answer = "The lease of %s is deleted. If its pod runs, the agent records it again.\n"
+			}
+			fmt.Fprintf(s.Out, answer, lease.Spec.Address)
 			return nil
 		},
 	}
@@ -87,8 +96,8 @@ func (s *session) confirm(l *v1alpha1.IPLease) error {
 }
 
 // remove deletes the lease as it was read: a lease that has changed meanwhile stays.
-func remove(ctx context.Context, c *cluster.Cluster, l *v1alpha1.IPLease, force bool) error {
-	if force && l.Spec.State != v1alpha1.StateRetained {
+func remove(ctx context.Context, c *cluster.Cluster, l *v1alpha1.IPLease, forced bool) error {
+	if forced {
 		patch := client.MergeFromWithOptions(l.DeepCopy(), client.MergeFromWithOptimisticLock{})
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.AnnotationForceDelete, "")
 		if err := c.Patch(ctx, l, patch); err != nil {

@@ -5,6 +5,7 @@ package hostlink
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -274,6 +275,13 @@ type pod struct {
 	own netlink.Link
 }
 
+// noNetNS: nothing is at the path of a namespace, or the plain file that an unmount leaves there.
+func noNetNS(err error) bool {
+	_, nothing := errors.AsType[ns.NSPathNotExistErr](err)
+	_, file := errors.AsType[ns.NSPathNotNSErr](err)
+	return nothing || file || errors.Is(err, fs.ErrNotExist)
+}
+
 // openPod opens the namespace of an entry's pod. It returns ErrGone if the interface does not exist.
 func openPod(e *journal.Entry) (_ *pod, err error) {
 	p := &pod{}
@@ -283,7 +291,10 @@ func openPod(e *journal.Entry) (_ *pod, err error) {
 		}
 	}()
 	if p.ns, err = ns.GetNS(e.NetNS); err != nil {
-		return nil, fmt.Errorf("%w: open network namespace %s: %w", ErrGone, e.NetNS, err)
+		if noNetNS(err) {
+			err = fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		return nil, fmt.Errorf("open network namespace %s: %w", e.NetNS, err)
 	}
 	if p.links, err = netlink.NewHandleAt(netns.NsHandle(p.ns.Fd())); err != nil {
 		return nil, fmt.Errorf("open a netlink socket in %s: %w", e.NetNS, err)
