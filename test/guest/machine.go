@@ -23,7 +23,7 @@ func machineFor(arch string) (machine, error) {
 	case "amd64":
 		return machine{
 			qemu: "qemu-system-x86_64",
-			arguments: []string{"-machine", "q35", "-cpu", "qemu64",
+			arguments: []string{"-machine", "q35", "-cpu", "qemu64,+rdrand", // of which random.trust_cpu makes the seed
 				"-serial", "chardev:console", "-serial", "chardev:output", "-serial", "chardev:status"},
 			parameters: []string{"console=ttyS0", "random.trust_cpu=on", "no_timer_check", "tsc=unstable"},
 			output:     "/dev/ttyS1", status: "/dev/ttyS2",

@@ -87,6 +87,13 @@ func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 		check.That(t, l.Spec.State == v1alpha1.StateQuarantined && l.Spec.Conflict != nil, "the lease is %s", l.Spec.State)
 		check.OK(t, errors.Join(p.takeBack(refused), c.ForgetPod(t.Context(), refused.Pod)))
 		comesBack()
+		check.Eventually(t, nodes.Limit, "the next probe of the conflict, which hears nobody", func() error {
+			err := p.Get(t.Context(), client.ObjectKeyFromObject(l), l)
+			if err == nil {
+				err = fmt.Errorf("the lease is %s: %s", l.Spec.State, l.Spec.Message)
+			}
+			return client.IgnoreNotFound(err)
+		})
 	}
 	taken := p.begin(t, 2, 1)
 	p.reach(t, far, taken)
