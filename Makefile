@@ -95,7 +95,8 @@ test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(MAKE) --no-print-directory test-browser || true
 	@$(call side-by-side,kernel,api)
 	@$(call side-by-side,cluster,fuzz bench model)
-	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest
+	@$(MAKE) --no-print-directory test-guest-ci || true
+	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-ci)
 
 .PHONY: test-unit
 test-unit: packages ## Run the tests that need neither root nor a rig, with the race detector
@@ -217,7 +218,7 @@ guest-sriov-programs: packages guest
 guest-ci := guest-sriov-5.10 guest-sriov-newest
 .PHONY: test-guest-ci
 test-guest-ci: KERNELS := $(guest-ci:guest-sriov-%=%)
-test-guest-ci: RUN := ^TestGuest(PodsOnVFs|AForeignHostIsFound|AZombieOnAVFIsFenced)$$
+test-guest-ci: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced)$$/^(.*_IPAM|v4|v6)$$
 test-guest-ci: guest-sriov-packages := ./test/vf
 test-guest-ci: guest-sriov-programs ## Run the most important of these tests on the oldest and the newest kernel
 	@rm -f $(guest-ci:%="$(COUNT_DIR)"/%.json); mkdir -p "$(COUNT_DIR)"; \

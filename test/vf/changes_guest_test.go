@@ -55,9 +55,10 @@ func (p pods) stillGuards(t *testing.T, s *nodes.Sandbox) {
 // has stopped.
 func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 	c := vf.New(t, 2)
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.3")
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.4")
 	p, host, n := podsOf(c, vf.SRIOV, vf.Delegated), c.LAN.Hosts[0], c.Nodes[0]
 	lost := p.add(t, 1, 0)
+	near := p.add(t, 1, 1) // by which the other node hears this one (R2)
 	elsewhere := network.New(t, "elsewhere")
 	link := check.Value(lost.Links().LinkByName(namespaces.PodInterface))(t)
 	target := check.Value(os.Open(elsewhere.Path()))(t)
@@ -106,6 +107,7 @@ func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 	p.reach(t, next, taken)
 	p.remove(t, next)
 	p.remove(t, taken)
+	p.remove(t, near)
 }
 
 // A PF goes down and up under its pods, and then gets another name, which needs the same. While it is down,
