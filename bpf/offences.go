@@ -4,7 +4,7 @@ package bpf
 
 import "fmt"
 
-// Offence is what a slot did against its source guard.
+// Offence is an attempt of a slot against its source guard.
 type Offence struct {
 	// Slot is 0 for ResultDropStranger: a MAC that no device of the node has.
 	Slot   uint32

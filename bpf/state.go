@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is what the kernel has heard on the wire about one leased or watched address.
+// State has the frames that the kernel has heard about one leased or watched address.
 type State struct {
 	// MaxToken is the greatest token of a valid claim. The address is fenced while it exceeds the
 	// lease's token.

@@ -45,7 +45,7 @@ and the right to delete pods in the namespace of its holder.`,
 			lease := &v1alpha1.IPLease{}
 			if err := cl.Get(c.Context(), client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease); err != nil {
 				if apierrors.IsNotFound(err) {
-					return fmt.Errorf("%s has no lease: nothing is to be freed", args[0])
+					return fmt.Errorf("%s has no lease: there is nothing to free", args[0])
 				}
 				return fmt.Errorf("read the lease of %s: %w", args[0], err)
 			}

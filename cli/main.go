@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// session is what all commands share.
+// session has the streams and flags that all commands share.
 type session struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags

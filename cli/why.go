@@ -29,11 +29,11 @@ type whyAnswer struct {
 	Has []place `json:"has"`
 	// Choices has an element for each interface, and for each group of nodes with the same answer.
 	Choices []whyChoice `json:"choices"`
-	// Events are what the agents said about the pod.
+	// Events are the events of the agents about the pod.
 	Events []moment `json:"events"`
 }
 
-// whyChoice is what an ADD would choose from.
+// whyChoice has the pools that an ADD would choose from.
 type whyChoice struct {
 	Interface string    `json:"interface"`
 	Nodes     []string  `json:"nodes"`

@@ -103,7 +103,7 @@ var reconcileMetrics = ctrlmetrics.Registry
 func nodeOf(i int) string { return fmt.Sprintf("node-%02d", i%manyNodes) }
 
 // crowd is the API server with n pods and leases that it does not have: their
-// lists are made while they are read, so that nobody but the controller keeps them.
+// lists are made while they are read, so that only the controller keeps them.
 func (w world) crowd(t *testing.T, config *rest.Config, n int) http.Handler {
 	t.Helper()
 	target := check.Value(url.Parse(config.Host))(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
-// Who only asks for the address may be the verifier of the quarantine that the
+// The host that only asks for the address may be the verifier of the quarantine that the
 // take-over has just ended.
 func TestATakeOverThatMeetsAProberVerifiesOnceMore(t *testing.T) {
 	for _, test := range []struct {

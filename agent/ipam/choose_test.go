@@ -143,7 +143,7 @@ func TestSorting(t *testing.T) {
 	namespaceLabel := func(p *poolOf) *poolOf { return p.namespacesWith("tier", "gold") }
 	multus := func(p *poolOf) *poolOf { return p.attachments("kube-system/macvlan") }
 
-	// Each row names B before A; A comes first all the same, but for the ties.
+	// Each row names B before A; A comes first all the same, except in a tie.
 	for _, c := range []struct {
 		rule string
 		a, b *poolOf

@@ -13,7 +13,7 @@ import (
 	"github.com/fenceline/fenceline/internal/demand"
 )
 
-// Subnets is what the rules read of IPSubnets.
+// Subnets are the IPSubnets as the rules read them.
 type Subnets struct {
 	// All are the IPSubnets of the cluster. V4 and V6 are the default ones by name; if both are empty,
 	// those with spec.default count.

@@ -20,7 +20,7 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// remains is what a node still knows about its pods without a journal.
+// remains has the facts about its pods that a node has without a journal.
 type remains struct {
 	cluster, session string
 	kernel           map[bpf.Key]bpf.Lease

@@ -26,7 +26,7 @@ type Reply struct {
 	// Answered: a host uses the address. MAC is the host's.
 	Answered bool
 	MAC      net.HardwareAddr
-	// Hearing is what the parent hears, if no host has answered.
+	// Hearing is the evidence that the parent hears, if no host has answered.
 	Hearing Hearing
 }
 

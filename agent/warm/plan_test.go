@@ -131,7 +131,7 @@ func TestPlan(t *testing.T) {
 		{"a pair whose parent is gone is given up", facts(one, pair(func(p *PairFact) { p.Exists = false })), []Step{shed("10.0.0.1", Unused)}},
 		{"also if the pool names it", facts(one, pair(func(p *PairFact) { p.Exists, p.Named = false, true })), []Step{shed("10.0.0.1", Unused)}},
 
-		// Who needs an address more.
+		// Others may need the addresses more.
 		{"a scarce pool gets all back and gives none", facts(one, pool(func(p *Pool) { p.Scarce = true })), []Step{shed("10.0.0.1", Scarce)}},
 		{"a full pool gets all back, whether it is called scarce or not", facts(one, pool(func(p *Pool) { p.Free = 0 })), []Step{shed("10.0.0.1", Scarce)}},
 		{"a pool that nobody has counted yet gives none and gets none back", facts(one, pool(func(p *Pool) { p.Counted, p.Free = false, 0 })), nil},

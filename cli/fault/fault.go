@@ -15,7 +15,7 @@ import (
 	"github.com/fenceline/fenceline/controller/agents"
 )
 
-// NoController is what follows if no controller is Ready.
+// NoController describes the consequences if no controller is Ready.
 const NoController = "no pod of it is Ready, so no address is reclaimed or verified"
 
 const (

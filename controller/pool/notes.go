@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// notes is what the reconciler remembers of the pools between two passes. A new leader starts without
+// notes has the facts about the pools that the reconciler keeps between two passes. A new leader starts without
 // notes. Safe for concurrent use.
 type notes struct {
 	mu    sync.Mutex

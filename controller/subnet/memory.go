@@ -12,7 +12,7 @@ import (
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// memory is what a leader remembers. A new leader begins anew, and so waits longer.
+// memory is the memory of one leader. A new leader begins anew, and so waits longer.
 type memory struct {
 	// withdrawn has the time since which a pool is seen to exclude an address.
 	withdrawn map[string]map[netip.Addr]time.Time

@@ -65,7 +65,7 @@ func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 		r.wellAgain("the leases are those of the living")
 		r.play(file)
 		r.tells(true)
-		// Who was bound before the backup can be fenced, others not.
+		// A holder that was bound before the backup can be fenced, another cannot.
 		behind := r.later[0]
 		check.OK(t, c.ForgetPod(r.ctx, behind.Pod))
 		r.force(r.earlier[0])

@@ -29,7 +29,7 @@ func (c *cluster) pool() *v1alpha1.IPPool {
 	return pool
 }
 
-// newLease is what nobody but an agent may make without force.
+// newLease is a lease that only an agent may make without force.
 func newLease(address string, state v1alpha1.LeaseState, node string) *v1alpha1.IPLease {
 	return &v1alpha1.IPLease{
 		ObjectMeta: metav1.ObjectMeta{Name: address, Annotations: map[string]string{v1alpha1.AnnotationForceDelete: ""}},

@@ -48,11 +48,11 @@ type Options struct {
 // Keeper tells the kernel the devices of the node on exclusive parents, and their changes.
 type Keeper struct {
 	Options
-	// told is what the kernel was told last.
+	// told has the settings that the kernel was given last.
 	told map[int]setting
 }
 
-// setting is what the kernel knows of a parent.
+// setting is the setting of a parent in the kernel.
 type setting struct {
 	strict bool
 	macs   []net.HardwareAddr

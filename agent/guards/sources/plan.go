@@ -20,7 +20,7 @@ var modes = map[v1alpha1.SourceGuardMode]bpf.SourceMode{
 	v1alpha1.SourceGuardOff:     bpf.SourcesOff,
 }
 
-// allowances are what the kernel allows for each role.
+// allowances are the frames that the kernel allows for each role.
 var allowances = map[v1alpha1.SourceGuardRole]bpf.Allowances{
 	v1alpha1.RoleRouter:     bpf.AllowRouter,
 	v1alpha1.RoleDHCPServer: bpf.AllowDHCPServer,

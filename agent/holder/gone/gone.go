@@ -85,7 +85,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// loss is what is newly to be reported about the pods of one parent.
+// loss has the news about the pods of one parent.
 type loss struct {
 	remade bool
 	pods   []string

@@ -12,7 +12,7 @@ import (
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
-// Base is what all parts of the holders build on. Its methods may be called concurrently.
+// Base has the dependencies and steps that all parts of the holders share. Its methods may be called concurrently.
 type Base struct {
 	Options
 	Held

@@ -142,7 +142,7 @@ type Stores struct {
 	Journal Journal
 }
 
-// Machine is what holders act upon.
+// Machine has the parts of the node that holders act upon.
 type Machine struct {
 	Guards *guards.Guards
 	// SourceGuards may be nil, which means none.
@@ -167,7 +167,7 @@ type Machine struct {
 	OfNode func(parent int, addr netip.Addr) (bool, error)
 }
 
-// Knowledge is what the agent knows about the cluster around its pods.
+// Knowledge has the facts about the cluster around the pods.
 type Knowledge struct {
 	// Services returns the service CIDRs that are known, NodeSubnets the subnets of the node's internal
 	// addresses. ServicesAnswered is closed once the service CIDRs are known, or are known to be unknown.

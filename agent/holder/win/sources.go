@@ -45,7 +45,7 @@ func (s *search) obey(ctx context.Context, r rules) (err error) {
 	return nil
 }
 
-// next is what an ADD does after a try.
+// next is the step of an ADD after a try.
 type next int
 
 const (

@@ -67,9 +67,9 @@ type Watch struct {
 	v4, v6   family
 }
 
-// family is what is known of IPv4 or IPv6.
+// family has the measurements of IPv4 or IPv6.
 type family struct {
-	// silent counts the measurements in a row without an answer. fault is what the last of them has found.
+	// silent counts the measurements in a row without an answer. fault is the finding of the last one.
 	silent int
 	fault  error
 	// failures has the state of the questions that cannot be asked. Only Run uses it.

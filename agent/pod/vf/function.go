@@ -38,7 +38,7 @@ type Function struct {
 	Device string
 	// PF is the interface of the PF on the node.
 	PF netlink.Link
-	// Info is what the PF says about the VF. Its ID is the number of the VF on the PF.
+	// Info is the state of the VF at its PF. Its ID is the number of the VF on the PF.
 	Info netlink.VfInfo
 }
 

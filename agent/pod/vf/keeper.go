@@ -27,7 +27,7 @@ import (
 // period is the time between two looks at the VFs of pods. A fence wakes the Keeper.
 const period = 5 * time.Second
 
-// Options of a Keeper. All are required, but for Disabled.
+// Options of a Keeper. All but Disabled are required.
 type Options struct {
 	// Node and Session name this node and its current life.
 	Node, Session string

@@ -46,7 +46,7 @@ type Link struct {
 	Used bool
 }
 
-// Plan is what is to be done on the node. Refused are the reasons for which a wanted subinterface cannot
+// Plan has the changes of the node. Refused are the reasons for which a wanted subinterface cannot
 // be made, by its name.
 type Plan struct {
 	Make    []Wanted
