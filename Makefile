@@ -162,7 +162,7 @@ test-guest: packages guest ## Run the tests of bpf and of parts of the agent on 
 	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
 	  [ -n "$(RUN)" ] || $(count) run guest-pod-$$kernel -tags $$tags -count=1 -timeout=5m -exec "$(guest) -kernel $$kernel" -run '^TestGuest' ./agent/pod || status=1; \
 	done; \
-	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory test-guest-ipv4 || status=1; exit $$status
+	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-sriov || status=1; exit $$status
 
 # The tests of IPv4 on the newest kernel, started without IPv6.
 .PHONY: test-guest-ipv4
