@@ -52,8 +52,8 @@ type Evidence struct {
 	// it there, and neither a pool nor a pod here says so. The caller knows this.
 	Guessed bool
 
-	// HeldHere: an older lease of the address is still installed on this node. The kernel reports
-	// acks then, but no speaker.
+	// HeldHere: an older lease of the address is still installed on this node. Then the kernel
+	// reports acks, but no speakers.
 	HeldHere bool
 
 	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
@@ -112,7 +112,7 @@ func Judge(e Evidence) Verdict {
 	return Unknown
 }
 
-// needsCanary reports whether the silence of the address proves nothing, unless a canary answers.
+// needsCanary reports whether the silence is a proof only if a canary answers.
 func (e Evidence) needsCanary() bool {
 	return e.Carrier && e.Observed && !e.HeldHere && !e.Answer.Conflict && !e.Acked && !e.SlotDead && e.Unanswered >= MinRounds &&
 		!e.Asserted && !e.Unguarded && e.OthersShare && !e.Guessed && e.hearing()
@@ -164,7 +164,7 @@ func (e Evidence) String() string {
 	return "no host answered, but no other node has ever been heard on the parent; " + ifOff
 }
 
-// ifOff is the remedy that no frame can replace.
+// ifOff is the remedy if the previous holder's machine is off. No frame can prove that.
 const ifOff = "if the previous holder's machine is off, taint its node node.kubernetes.io/out-of-service or delete the Node object"
 
 func (e Evidence) whySilenceCounts() string {
