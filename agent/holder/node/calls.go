@@ -13,8 +13,8 @@ import (
 
 // Calls are the calls under way. Safe for concurrent use. The zero value is ready for use.
 type Calls struct {
-	// attachments serializes the plugin's calls and recovery for one attachment.
-	// leases serializes a take-over and a verification of one lease; it is taken second.
+	// attachments serializes the plugin's calls and recovery for one attachment. leases serializes
+	// a take-over and a verification of one lease. It is locked after attachments.
 	attachments locks[agentapi.Attachment]
 	leases      locks[string]
 	// adds counts the ADDs that have not ended yet.

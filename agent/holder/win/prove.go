@@ -20,7 +20,7 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// probe asks everybody for an address that nobody should use.
+// probe asks the segment for an address that no host should use.
 func (a *attempt) probe(ctx context.Context) outcome {
 	heard, err := a.Seg.Probe(ctx, a.Trying.Addr, segment.ParamsOf(a.pool))
 	switch {
@@ -52,7 +52,8 @@ func (a *attempt) verify(ctx context.Context) outcome {
 	case verdict == segment.Answered && a.pool.ConflictMode() == v1alpha1.ModeObserve:
 		return ends(a.observe(ctx, evidence.Answer))
 	case verdict == segment.Answered && !owner.KeepsName(&a.Who):
-		// Only a name insists on its address. A recorded predecessor stays in the lease (R1).
+		// Only a pod whose name keeps the address insists on it. A recorded predecessor stays in
+		// the lease (R1).
 		return a.quarantine(ctx, evidence.Answer.MAC.String(), evidence.Answer.Source)
 	case verdict == segment.Answered || mustProve && !verdict.Safe():
 		a.giveBack(ctx, verdict, evidence.String())
