@@ -60,7 +60,7 @@ func (g *Guards) mustBeOff(e *journal.Entry) (bool, error) {
 // errUnguarded: the entry that names the VF is lost.
 var errUnguarded = errors.New("it has no guard, and nothing shows that its VF is off")
 
-// KillUsers kills the slots that may use an address of a network by the kernel's leases, except one
+// KillUsers kills the slots to which the kernel's leases give an address of a network, except one
 // slot.
 func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error {
 	leases, err := g.Leases()

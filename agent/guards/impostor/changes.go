@@ -42,7 +42,7 @@ func Changes(ctx context.Context) (<-chan int, error) {
 		defer unix.Close(fd)
 		data, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 		for ctx.Err() == nil {
-			// The messages are not read: what they say may have changed since.
+			// The content of the messages is not read, because it may be outdated.
 			_, n, _, _, err := unix.Recvmsg(fd, data, control, 0)
 			if err != nil {
 				continue // a timeout, or messages that were lost
@@ -58,8 +58,8 @@ func Changes(ctx context.Context) (<-chan int, error) {
 	return changed, nil
 }
 
-// namespaceOf reads the number of the namespace that a message comes from. Those of the calling namespace
-// have none.
+// namespaceOf reads the number of the namespace that a message comes from. Messages of the calling
+// namespace have none.
 func namespaceOf(control []byte) (id int, ok bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 //     the controller has handed it over.
 //   - A claim may fence a pod although the lease is the pod's own: a copy of the cluster on the same VLAN
 //     sends authentic claims, and so does everybody who has the key. The store is right about the holder.
-//     But somebody may speak by that claim, so the pod stays mute until the opposite is proven (R1).
+//     But another host may speak by that claim, so the pod stays mute until the opposite is proven (R1).
 //
 // The order differs from that of win, because the address is already installed and stays mute until
 // the proof: write, prove, confirm, then the entry on disk, the install with the new token, and the

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gone reports the interfaces that living pods have lost: their parent was made again or
-// removed, a virtual function was taken away, or a process deleted the interface. It changes nothing:
-// such a pod keeps its addresses until it ends.
+// Package gone reports the interfaces that living pods have lost: their parent was removed or
+// created again, a virtual function was taken away, or a process deleted the interface. It changes
+// nothing: such a pod keeps its addresses until it ends.
 package gone
 
 import (

@@ -38,7 +38,8 @@ func anyWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, false })
 }
 
-// stocked yields Warm leases. pools tells whether the stock of a pool is asked, and whether no later pool is.
+// stocked yields Warm leases. pools reports whether to ask the stock of a pool, and whether to ask
+// no later pool.
 func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last bool)) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) {
 		for _, c := range s.family.Pools {
