@@ -83,8 +83,8 @@ type Guards struct {
 	// unpinned has the attachments whose guards could not be pinned as keys.
 	unpinned sync.Map
 
-	// installing orders the installs and the removals of kernel leases: a sweep
-	// must not remove what a new holder has installed in between.
+	// installing orders the installs and the removals of kernel leases: a sweep must not remove a
+	// lease that a new holder has installed meanwhile.
 	installing sync.Mutex
 }
 

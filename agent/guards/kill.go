@@ -12,8 +12,8 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Kill kills the slot of an entry: from then on its interface is mute. Without a guard, the VF is switched
-// off; the caller has journalled that the entry is Mute, so that it stays off.
+// Kill kills the slot of an entry: from then on its interface is mute. Without a guard, the VF is
+// switched off; the caller has journalled that the entry is Mute, so that it stays off.
 func (g *Guards) Kill(e *journal.Entry) error {
 	if e.Unguarded {
 		return g.SwitchOff(e)
@@ -27,10 +27,10 @@ func (g *Guards) Kill(e *journal.Entry) error {
 // Dead reports whether a slot was killed and not swept since.
 func (g *Guards) Dead(slot uint32) (bool, error) { return g.Kernel.SlotDead(slot) }
 
-// Silenced reports whether the interface of an entry may send from none of its addresses any more: its
-// slot is dead, or newer claims were heard for all of them. An address that waits behind another holder
-// is not silenced: it was never used. Without a guard, an interface must be silent for all its addresses
-// as soon as it must be for one.
+// Silenced reports whether the interface of an entry may send from none of its addresses any more:
+// its slot is dead, or newer claims were heard for all of them. An address that waits behind
+// another holder is not silenced: it was never used. Without a guard, an interface must be silent
+// for all its addresses as soon as it must be for one.
 func (g *Guards) Silenced(e *journal.Entry) (bool, error) {
 	if e.Unguarded {
 		return g.mustBeOff(e)

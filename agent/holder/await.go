@@ -33,8 +33,8 @@ type queued struct {
 	told []string
 	// warned: events of the pod have reported its settings without effect.
 	warned bool
-	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
-	// keep it mute until the next guard enforces.
+	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface.
+	// They keep it mute until the next guard enforces.
 	replaced []uint32
 	// application is the application of the pod, once it was read.
 	application *v1alpha1.Application
@@ -128,8 +128,8 @@ func (a *adding) comingFree(ctx context.Context) (coming int, err error) {
 // mostTold bounds the events of one wait.
 const mostTold = 4
 
-// tell reports in an event of the pod that it waits, once for each reason: its pool is not made yet, the
-// controller says why, the pool is full.
+// tell reports in an event of the pod that it waits, once for each reason: its pool is not made
+// yet, the controller says why, the pool is full.
 func (q *queued) tell(a *adding, full error, left time.Duration) {
 	reason, by := "full", runtime.Object(nil)
 	if e, ok := errors.AsType[*ipam.PoolAwaitedError](full); ok {

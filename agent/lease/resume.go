@@ -33,7 +33,8 @@ type Known struct {
 	Pod           PodState
 	// Fenced reports whether a newer claim for the address was ever heard here, or its slot was killed.
 	Fenced bool
-	// GivesWay: the slot was killed, or the newer claim is that of a pod whose lease the store has lost.
+	// GivesWay: the slot was killed, or the newer claim is that of a pod whose lease the store has
+	// lost.
 	GivesWay bool
 }
 

@@ -64,8 +64,8 @@ func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
 	return e, nil
 }
 
-// held returns the kernel's lease of an address for a slot; 0 is any slot. ok is false if there is none,
-// or more than one.
+// held returns the kernel's lease of an address for a slot; 0 is any slot. ok is false if there is
+// none, or more than one.
 func (r remains) held(addr netip.Addr, network uint64, slot uint32) (found bpf.Key, held bpf.Lease, ok bool) {
 	for key, l := range r.kernel {
 		if key.Addr != addr || l.Network != network || l.Slot == 0 || slot != 0 && l.Slot != slot {

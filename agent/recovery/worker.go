@@ -71,8 +71,8 @@ type Options struct {
 	// OpenSegment returns the segment of a parent, opening it at first use.
 	OpenSegment func(parent int) (node.Segment, error)
 
-	// Places returns the interfaces in the network namespaces of this node, and Routing the routing of an
-	// entry's interface as it is in the pod: what is left of pods whose entries are lost.
+	// Places returns the interfaces in the network namespaces of this node, and Routing the routing
+	// of an entry's interface as it is in the pod: the remains of pods whose entries are lost.
 	Places  func() ([]pod.Place, error)
 	Routing func(*journal.Entry) (*journal.Routing, error)
 

@@ -26,10 +26,10 @@ type Config struct {
 
 // Holder has the addresses that pods of this node hold.
 type Holder interface {
-	// Holdings returns the addresses whose claims are repeated and that are defended. It is called about
-	// once a second and for each conflict, concurrently.
+	// Holdings returns the addresses whose claims are repeated and that are defended. It is called
+	// about once a second and for each conflict, concurrently.
 	Holdings() []Holding
-	// Fenced reports that a newer claim has fenced an address held here. Met reports a second
+	// Fenced handles a newer claim that has fenced an address held here. Met handles a second
 	// speaker for such an address, at most every 10 s per address. The event loop calls both, so
 	// they must not block.
 	Fenced(Fence)

@@ -98,8 +98,8 @@ func (k *Keeper) missing() {
 	}
 }
 
-// subscribe returns the changes of devices, or nil: then only the timer finds them. The channel is closed if
-// the kernel has lost some. The library keeps the socket until the caller calls end.
+// subscribe returns the changes of devices, or nil: then only the timer finds them. The channel is
+// closed if the kernel has lost some. The library keeps the socket until the caller calls end.
 func (k *Keeper) subscribe(ctx context.Context) (_ chan netlink.LinkUpdate, end context.CancelFunc) {
 	ctx, end = context.WithCancel(ctx)
 	changes := make(chan netlink.LinkUpdate, 64)

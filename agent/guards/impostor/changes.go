@@ -17,9 +17,9 @@ const poll = time.Second
 // changesAhead bounds the changes that wait. The next look at all pods finds those that are lost.
 const changesAhead = 256
 
-// Changes reports the network namespaces in which an interface has changed, by the number that the calling
-// namespace gives them (Links.ID), until ctx ends. One socket serves all of them. A socket in each of them
-// would keep the namespace of a dead sandbox alive.
+// Changes reports the network namespaces in which an interface has changed, by the number that the
+// calling namespace gives them (Links.ID), until ctx ends. One socket serves all of them. A socket
+// in each of them would keep the namespace of a dead sandbox alive.
 func Changes(ctx context.Context) (<-chan int, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -32,7 +32,8 @@ import (
 const (
 	// period is the time between two looks at all pods. Run looks at changed pods at once.
 	period = 5 * time.Second
-	// calm is the least pause between two looks after changes: a pod may change its interface in a loop.
+	// calm is the least pause between two looks after changes: a pod may change its interface in a
+	// loop.
 	calm = 2 * time.Millisecond
 	// young is the age up to which a plugin may change the MAC of an interface whose chain does not end
 	// with Fenceline (agent/holder follow).

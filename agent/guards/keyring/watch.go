@@ -37,7 +37,7 @@ const (
 
 // Metrics has one gauge of faults.
 type Metrics interface {
-	// ClaimKeyFault says whether the Secret has a fault.
+	// ClaimKeyFault sets whether the Secret has a fault.
 	ClaimKeyFault(reason string, present bool)
 }
 

@@ -28,9 +28,9 @@ var allowances = map[v1alpha1.SourceGuardRole]bpf.Allowances{
 	v1alpha1.RoleBridge:     bpf.AllowBridge,
 }
 
-// Plan returns what the interface of an entry may send. pools are those of its addresses, local are
-// the link-local addresses that the kernel gave the interface. With several pools the strictest mode
-// counts, and the pod may send what any of the pools allows.
+// Plan returns the sources that the interface of an entry may use. pools are those of its
+// addresses, local are the link-local addresses that the kernel gave the interface. With several
+// pools the strictest mode counts, and the pod may send what any of the pools allows.
 func Plan(e *journal.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bpf.Sources, error) {
 	mac, err := net.ParseMAC(e.MAC)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 )
 
 // followMost is the longest pause between two readings of the MAC of a new interface. The pauses
-// double from node.PinDelay on, so the readings end after eight seconds. Plugins after IPAM may take that
-// long: macvlan waits for the duplicate address detection of IPv6.
+// double from node.PinDelay on, so the readings end after eight seconds. Plugins after IPAM may
+// take that long: macvlan waits for the duplicate address detection of IPv6.
 const followMost = 4 * time.Second
 
 // follow reads the MAC of a new interface until the plugins have set it up. A plugin after IPAM may

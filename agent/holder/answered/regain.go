@@ -39,8 +39,8 @@ import (
 // regainTimeout bounds one try.
 const regainTimeout = 20 * time.Second
 
-// StandsBehind reports whether a pod of this node stands behind the holder of a lease. Recovery takes such
-// a lease over, and no verifier frees it or kills the slot of the pod.
+// StandsBehind reports whether a pod of this node stands behind the holder of a lease. Recovery
+// takes such a lease over, and no verifier frees it or kills the slot of the pod.
 func (h *After) StandsBehind(lease string) bool {
 	for e := range h.Bound() {
 		for _, address := range e.Addresses {

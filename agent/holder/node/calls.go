@@ -39,8 +39,8 @@ func (c *Calls) BeginADD() (end func()) {
 	return func() { c.adds.Add(-1) }
 }
 
-// GiveWay leaves the machine and the API server to the ADDs under way: it waits until there is none, for
-// at most a second, or until ctx ends.
+// GiveWay leaves the machine and the API server to the ADDs under way: it waits until there is
+// none, for at most a second, or until ctx ends.
 func (c *Calls) GiveWay(ctx context.Context, now clock.Clock) {
 	for end := now.Now().Add(giveWayLatest); c.adds.Load() > 0 && ctx.Err() == nil && now.Now().Before(end); {
 		Pause(ctx, now, PinDelay)

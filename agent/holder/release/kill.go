@@ -79,8 +79,8 @@ func (r *Releaser) Mute(e *journal.Entry) error {
 // errBusy: see muteUnguarded.
 var errBusy = errors.New("a call of the runtime for it is under way")
 
-// muteUnguarded mutes an entry without a guard that another call has found. Its program does not run before the
-// answer of its ADD, and has ended before the answer of its DEL.
+// muteUnguarded mutes an entry without a guard that another call has found. Its program does not
+// run before the answer of its ADD, and has ended before the answer of its DEL.
 func (r *Releaser) muteUnguarded(found *journal.Entry) error {
 	if found.Phase != journal.Bound {
 		return nil

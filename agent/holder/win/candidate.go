@@ -31,7 +31,7 @@ type Source struct {
 	skipsSighted bool
 	// learns: the address counts as a use of its pool on its parent. Such pairs get Warm addresses.
 	learns bool
-	// Refuses: a rule that speaks against a candidate ends the ADD. Otherwise the next source is asked.
+	// Refuses: a rule that rejects a candidate ends the ADD. Otherwise the next source is asked.
 	Refuses bool
 }
 
@@ -54,13 +54,14 @@ const (
 	// byProbe: probe, then claim (R4). A host without a record answers the probe, so no claim is ever
 	// sent against it. It keeps the address, and the next candidate is tried.
 	byProbe proof = iota
-	// byWatch: the address was proven, and is watched since. If no doubt came up, it is claimed after the
-	// answer; otherwise it is proven by a probe.
+	// byWatch: the address was proven, and is watched since. If no doubt came up, it is claimed
+	// after the answer; otherwise it is proven by a probe.
 	byWatch
 	// byLastHolder: claim, then ask (R8). The last holder is on record, and must fall silent. If a
 	// host answers, the ADD of a pod whose name keeps the address ends.
 	byLastHolder
-	// byTurn: the last holder still has the address, so the pod stays fenced (R15). No lease is written.
+	// byTurn: the last holder still has the address, so the pod stays fenced (R15). No lease is
+	// written.
 	byTurn
 )
 
@@ -141,7 +142,7 @@ const (
 	won result = iota
 	// notAddress: not this address. Another host or another pod has it.
 	notAddress
-	// notPool: not this pool. A rule speaks against it, and the reason says which one.
+	// notPool: not this pool. A rule rejects it, and the reason names the rule.
 	notPool
 	// usedUp: the source has no address, since its pools are full.
 	usedUp

@@ -22,7 +22,8 @@ type Try struct {
 	Pod *corev1.Pod
 	// Asked is the request of the pod's annotations for an address that stays with its name.
 	Asked v1alpha1.FixedAddress
-	// Place of the ADD in the queue for full pools, and the address that came free and is offered to it.
+	// Place of the ADD in the queue for full pools, and the address that came free and is offered
+	// to it.
 	Place *waiting.Place
 	Offer waiting.Offer
 	// Sources in the order in which they are asked.
@@ -112,8 +113,8 @@ func (a *Try) Family(ctx context.Context, f ipam.Family, d kept.Decision) (Bound
 	return Bound{}, why
 }
 
-// ask tries the candidates of the source, until one is won or the ADD has to end. Without a candidate the
-// outcome is notAddress.
+// ask tries the candidates of the source, until one is won or the ADD has to end. Without a
+// candidate the outcome is notAddress.
 func (s *search) ask(ctx context.Context) (Bound, outcome) {
 	for c, err := range s.find(ctx, s) {
 		if refusal.IsExhausted(err) {

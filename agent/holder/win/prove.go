@@ -32,8 +32,8 @@ func (a *attempt) probe(ctx context.Context) outcome {
 	return a.giveWay(ctx, heard)
 }
 
-// verify claims, and asks for proof that the last holder is silent. If the record names a predecessor that
-// was not proven silent, only the verdicts Fenced and Silent are sufficient.
+// verify claims, and asks for proof that the last holder is silent. If the record names a
+// predecessor that was not proven silent, only the verdicts Fenced and Silent are sufficient.
 func (a *attempt) verify(ctx context.Context) outcome {
 	verdict, evidence, err := a.h.Verify(ctx, a.Seg, a.pool, a.claim, a.last)
 	if err == nil && verdict == segment.Answered && evidence.Answer.Kind.Tentative() {
@@ -103,7 +103,8 @@ func (a *attempt) passOver(ctx context.Context, mac string, by segment.Source) o
 	return lostTo(mac, a.release(ctx))
 }
 
-// release frees the lease of an address that the pod does not get. The kernel forgets the address first.
+// release frees the lease of an address that the pod does not get. The kernel forgets the address
+// first.
 func (a *attempt) release(ctx context.Context) error {
 	e := a.Entry(journal.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {

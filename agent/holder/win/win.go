@@ -19,8 +19,8 @@ import (
 )
 
 // win makes the address of a candidate the pod's. The order is the guarantee, and the same for each
-// source. The address is bound on disk once the interface has one of each family (record), and announced
-// after the answer (Answered).
+// source. The address is bound on disk once the interface has one of each family (record), and
+// announced after the answer (Answered).
 func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
 	if !s.proof.fits(&c) {
 		return Bound{}, ends(fmt.Errorf("the proof of source %q does not fit its candidate %s", s.Name, c.address.Addr))
@@ -131,7 +131,7 @@ func (a *attempt) written(ctx context.Context) outcome {
 	return a.withoutRival(ctx)
 }
 
-// withoutRival looks for a speaker that is known already. Installing the address would mute it before it
+// withoutRival looks for a known speaker. Installing the address would mute that speaker before it
 // can answer a probe.
 func (a *attempt) withoutRival(ctx context.Context) outcome {
 	if a.doubt.Doubt == segment.DoubtSpoken && a.pool.ConflictMode() != v1alpha1.ModeObserve {

@@ -41,7 +41,8 @@ type Holders interface {
 	// slot of this node that has its address. dead reports whether the last holder
 	// was a pod of this session, which is then proven fenced.
 	KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
-	// StandsBehind reports whether a pod of this node waits for its turn, and takes the lease over itself.
+	// StandsBehind reports whether a pod of this node waits for its turn, and takes the lease over
+	// itself.
 	StandsBehind(lease string) bool
 }
 

@@ -34,7 +34,8 @@ type Parent struct {
 type Options struct {
 	Node    string
 	Parents func() []Parent
-	// Look returns the facts about a parent. They name the kinds that cannot be read, and the error says why.
+	// Look returns the facts about a parent. They name the kinds that cannot be read, and the error
+	// says why.
 	Look func(parent int) (Facts, error)
 	// Present sets whether a parent has a hazard. Forget removes all values of a parent.
 	Present func(parent string, kind Kind, present bool)

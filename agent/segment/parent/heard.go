@@ -19,8 +19,8 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Sightings is the part of the kernel programs that records who speaks on the parents. *bpf.Kernel
-// implements it.
+// Sightings is the part of the kernel programs that records the speakers on the parents.
+// *bpf.Kernel implements it.
 type Sightings interface {
 	ObserversAttached() (map[int]bool, error)
 	Sighting(bpf.Key) (bpf.Sighting, bool, error)

@@ -80,7 +80,8 @@ func (k *Keeper) Wake() {
 	}
 }
 
-// Run keeps the subinterfaces until ctx ends. If the agent may make none and has made none, it returns at once.
+// Run keeps the subinterfaces until ctx ends. If the agent may make none and has made none, it
+// returns at once.
 func (k *Keeper) Run(ctx context.Context) error {
 	ticker := k.Clock.NewTicker(period)
 	defer ticker.Stop()

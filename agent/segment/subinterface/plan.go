@@ -55,8 +55,8 @@ type Plan struct {
 	Refused map[string]error
 }
 
-// Needs returns the subinterfaces that networks need on parents on which the agent may make some. refused
-// has the reasons for names that no interface can have.
+// Needs returns the subinterfaces that networks need on parents on which the agent may make some.
+// refused has the reasons for names that no interface can have.
 func Needs(networks []Network, allowed []string) (wanted []Wanted, refused map[string]error) {
 	refused = map[string]error{}
 	for _, n := range networks {
