@@ -17,7 +17,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod/vf"
 )
 
-// endingTime is the time after a DEL before the kubelet's report about the sandbox counts. If a
+// endingTime is the age of a DEL from which the kubelet's report about the sandbox counts. If a
 // sandbox dies, the status of its pod shows that before the kubelet stops it. If another program
 // stops the sandbox, the status shows that within about two seconds.
 const endingTime = 10 * time.Second

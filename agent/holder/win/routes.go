@@ -14,8 +14,8 @@ import (
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// checkRoutes rejects a pool if a route that the interface would get with its address diverts
-// packets from their proper path. It runs before an address is leased.
+// checkRoutes rejects a pool if a route that comes with an address of the pool diverts packets from
+// their proper path. It runs before an address is leased.
 func (a *Try) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPPool) outcome {
 	if !pool.ChecksRoutes() {
 		return outcome{}
