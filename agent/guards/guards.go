@@ -60,7 +60,8 @@ type Options struct {
 	Journal Journal
 	// ParentExists reports whether the node has an interface with that index.
 	ParentExists func(parent int) bool
-	// SwitchOff has the VF of an entry without a guard off. It returns nil once its PF says so.
+	// SwitchOff switches the VF of an entry without a guard off. It returns nil once the PF
+	// confirms it.
 	SwitchOff func(*journal.Entry) error
 
 	Events  events.EventRecorder
@@ -82,8 +83,8 @@ type Guards struct {
 	// unpinned has the attachments whose guards could not be pinned as keys.
 	unpinned sync.Map
 
-	// installing orders the installs and the removals of kernel leases: a sweep
-	// must not remove what a new holder has installed in between.
+	// installing orders the installs and the removals of kernel leases: a sweep must not remove a
+	// lease that a new holder has installed meanwhile.
 	installing sync.Mutex
 }
 
@@ -105,7 +106,8 @@ func (g *Guards) Prepare(ctx context.Context, parent int) {
 }
 
 // Stage attaches an entry's guard. The guard enforces when Stage returns. Until Pin has succeeded,
-// the guard is in filters, which a process in the pod can remove. An entry without an interface gets none.
+// the guard is in filters, which a process in the pod can remove. An entry without an interface
+// gets no guard.
 func (g *Guards) Stage(e *journal.Entry) error {
 	if e.Unguarded {
 		g.Kernel.DropGuard(e.Slot)
@@ -123,7 +125,8 @@ func (g *Guards) Ensure(e *journal.Entry) error {
 	return g.Stage(e)
 }
 
-// Attached reports whether the guard of an entry is attached. Without an interface, none is missing.
+// Attached reports whether the guard of an entry is attached. It reports true for an entry without
+// an interface, which needs no guard.
 func (g *Guards) Attached(e *journal.Entry) (bool, error) {
 	if e.Unguarded {
 		return true, nil

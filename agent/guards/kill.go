@@ -12,8 +12,8 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Kill kills the slot of an entry: from then on its interface is mute. Without a guard, the VF is switched
-// off; the caller has journalled that the entry is Mute, so that it stays off.
+// Kill kills the slot of an entry: from then on its interface is mute. Without a guard, the VF is
+// switched off; the caller has journalled that the entry is Mute, so that it stays off.
 func (g *Guards) Kill(e *journal.Entry) error {
 	if e.Unguarded {
 		return g.SwitchOff(e)
@@ -27,10 +27,10 @@ func (g *Guards) Kill(e *journal.Entry) error {
 // Dead reports whether a slot was killed and not swept since.
 func (g *Guards) Dead(slot uint32) (bool, error) { return g.Kernel.SlotDead(slot) }
 
-// Silenced reports whether the interface of an entry may send from none of its addresses any more: its
-// slot is dead, or newer claims were heard for all of them. An address that waits behind another holder
-// is not silenced: it was never used. Without a guard, an interface must be silent for all its addresses
-// as soon as it must be for one.
+// Silenced reports whether the interface of an entry may send from none of its addresses any more:
+// its slot is dead, or newer claims were heard for all of them. An address that waits behind
+// another holder is not silenced: it was never used. Without a guard, an interface must be silent
+// for all its addresses as soon as it must be for one.
 func (g *Guards) Silenced(e *journal.Entry) (bool, error) {
 	if e.Unguarded {
 		return g.mustBeOff(e)
@@ -60,7 +60,7 @@ func (g *Guards) mustBeOff(e *journal.Entry) (bool, error) {
 // errUnguarded: the entry that names the VF is lost.
 var errUnguarded = errors.New("it has no guard, and nothing shows that its VF is off")
 
-// KillUsers kills the slots that may use an address of a network by the kernel's leases, except one
+// KillUsers kills the slots to which the kernel's leases give an address of a network, except one
 // slot.
 func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error {
 	leases, err := g.Leases()

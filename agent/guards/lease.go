@@ -18,8 +18,8 @@ func Key(e *journal.Entry, address journal.Address) bpf.Key {
 }
 
 // Install writes an address of an entry into the kernel: from then on its slot may use the address,
-// unless it waits behind another holder.
-// While the entry is an intent, its interface is down: a frame with its MAC is another host's.
+// unless it waits behind another holder. While the entry is an intent, its interface is down: a
+// frame with its MAC comes from another host.
 func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	mac, err := net.ParseMAC(e.MAC)
 	if err != nil {
@@ -52,8 +52,8 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	return nil
 }
 
-// Vouch tells the kernel whether something else than a guard silences the holder of an entry: its VF is off.
-// Only then does the kernel acknowledge claims for its addresses.
+// Vouch tells the kernel whether the holder of an entry without a guard is silent, because its VF
+// is off. The kernel acknowledges claims for its addresses only while it is.
 func (g *Guards) Vouch(e *journal.Entry, silent bool) error {
 	g.installing.Lock()
 	defer g.installing.Unlock()

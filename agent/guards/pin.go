@@ -16,7 +16,7 @@ import (
 // the answer of the ADD. If it fails, the sweeps try again, and the guard enforces meanwhile. After
 // the end of ctx it does nothing.
 func (g *Guards) Pin(ctx context.Context, e journal.Entry) {
-	// Guards are pinned one at a time: each pin holds the kernel's lock of all devices for tens of
+	// Guards are pinned one at a time: each pin holds the kernel's RTNL lock for tens of
 	// milliseconds, and an ADD needs that lock in between.
 	g.pinning.Lock()
 	defer g.pinning.Unlock()

@@ -23,8 +23,9 @@ const stockSize = 8
 var errNoSlot = errors.New("every slot is in use")
 
 // Slots numbers the guards of this node. A number is used again as late as possible, so that the
-// remains of an old guard are not taken for a new guard. It has a stock of slots whose guards are
-// loaded ahead: the kernel's verifier takes tens of milliseconds for each. Safe for concurrent use.
+// remains of an old guard are not mistaken for a new guard. Slots has a stock of slots whose guards
+// are loaded ahead: the kernel's verifier takes tens of milliseconds for each. Safe for concurrent
+// use.
 type Slots struct {
 	prepare func(bpf.Guard) error
 	drop    func(slot uint32)
@@ -86,7 +87,7 @@ func (s *Slots) PutBack(parent int, slot uint32) {
 	s.ready[parent] = append(s.ready[parent], slot)
 }
 
-// Keep marks a slot that was found after a restart as used. The next new one comes after it.
+// Keep marks a slot that was found after a restart as used. The next new slot comes after it.
 func (s *Slots) Keep(slot uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,7 @@ func (s *Slots) Leave(slot uint32) {
 	s.left[slot] = true
 }
 
-// leaving returns the slots that wait for their guards to go.
+// leaving returns the slots that wait for the end of their guards.
 func (s *Slots) leaving() []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,18 +29,19 @@ type queued struct {
 	offer waiting.Offer
 	// until is the end of the wait; zero before it begins.
 	until time.Time
-	// told are the reasons that events of the pod have told.
+	// told are the reasons that events of the pod have reported.
 	told []string
-	// warned reports that events of the pod have told its wishes that have no effect.
+	// warned: events of the pod have reported its settings without effect.
 	warned bool
-	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
-	// keep it mute until the next guard enforces.
+	// replaced are the dead slots that an earlier ADD and earlier tries have left on the interface.
+	// They keep it mute until the next guard enforces.
 	replaced []uint32
 	// application is the application of the pod, once it was read.
 	application *v1alpha1.Application
 }
 
-// enter returns the place of an ADD. A pod of an old runtime without UID has a place by its sandbox.
+// enter returns the place of an ADD. If an old runtime passes no UID of the pod, the place belongs
+// to the sandbox.
 func (h *Holders) enter(r agentapi.AddRequest) *queued {
 	key := waiting.Key{PodUID: r.Pod.UID, Interface: r.Interface}
 	if key.PodUID == "" {
@@ -127,8 +128,8 @@ func (a *adding) comingFree(ctx context.Context) (coming int, err error) {
 // mostTold bounds the events of one wait.
 const mostTold = 4
 
-// tell reports in an event of the pod that it waits, once for each reason: its pool is not made yet, the
-// controller says why, the pool is full.
+// tell reports in an event of the pod that it waits, once for each reason: its pool is not made
+// yet, the controller says why, the pool is full.
 func (q *queued) tell(a *adding, full error, left time.Duration) {
 	reason, by := "full", runtime.Object(nil)
 	if e, ok := errors.AsType[*ipam.PoolAwaitedError](full); ok {
@@ -145,9 +146,9 @@ func (q *queued) tell(a *adding, full error, left time.Duration) {
 	}
 }
 
-// awaits reports in an event of the pod that it waits, and why. The API keeps the note of the first of
-// several events that have the same reason and are about the same objects, so by, the version of the
-// object that gives the reason, lets another note be seen.
+// awaits reports in an event of the pod that it waits, and why. The API keeps only the first note
+// of events with the same reason and the same objects. by is the object that gives the reason: a
+// new version of it makes a new event, with its own note.
 func (a *adding) awaits(full error, by runtime.Object, patience time.Duration) {
 	text := fmt.Sprintf("waits up to %s for an address: %s", patience.Round(time.Second), full)
 	ready, proving := int64(0), int64(0)

@@ -18,7 +18,7 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 		return nil, err
 	}
 	if e, _ := h.Journal.Get(r.ContainerID, r.Interface); e.Unguarded {
-		return &agentapi.AddResponse{MAC: e.MAC}, nil // the kernel of the pod routes nothing by it
+		return &agentapi.AddResponse{MAC: e.MAC}, nil // the kernel of the pod routes nothing through it
 	}
 	if err := h.Settle(r.Attachment); err != nil {
 		return nil, err
@@ -37,9 +37,9 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 	return &agentapi.AddResponse{MAC: e.MAC}, nil
 }
 
-// Check returns an error unless an attachment holds its addresses and is guarded, and its interface and
-// routing are complete. The plugins of the interface have set the address only when they are done, so
-// only a chained CHECK looks at them.
+// Check returns an error unless an attachment holds its addresses and is guarded, and its interface
+// and routing are complete. The plugins set the address after IPAM, so only a chained CHECK looks
+// at the interface and its routing.
 func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
 	if err := h.checkHeld(r.Attachment, r.Configured); err != nil || !r.Chained {
 		return err

@@ -23,7 +23,7 @@ type Holders struct {
 	ignored ignored
 	// sources in the order in which an ADD asks them.
 	sources []win.Source
-	// away is set while the last ADD could not reach the API server.
+	// away: the last ADD could not reach the API server.
 	away atomic.Bool
 }
 

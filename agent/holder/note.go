@@ -12,9 +12,8 @@ import (
 	"github.com/fenceline/fenceline/internal/event"
 )
 
-// note shortens an error so that it fits into an event. It counts some of many
-// candidates, so that the others keep their whole reason. The runtime gets the whole
-// error.
+// note shortens an error so that it fits into an event. Of many candidates it only counts some, so
+// that the others keep their whole reason. The runtime gets the whole error.
 func note(err error) string {
 	text := err.Error()
 	if len(text) <= event.MaxNote {

@@ -36,7 +36,7 @@ func (a *adding) keptLeases(ctx context.Context) ([]v1alpha1.IPLease, error) {
 }
 
 // hasOlderSandbox reports whether the interface may have had an address in another sandbox of the
-// same pod. Only then do leases have to be searched for.
+// same pod. Otherwise no search for leases is needed.
 func (a *adding) hasOlderSandbox(ctx context.Context) bool {
 	if a.Expected.Has(a.Who.PodUID, a.Who.Interface) || len(a.Pod.Status.PodIPs) > 0 {
 		return true

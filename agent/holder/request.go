@@ -98,7 +98,7 @@ func earlier(entries []*journal.Entry, of agentapi.Attachment, pools []v1alpha1.
 	return found
 }
 
-// subnetOf is the subnet of the pool of a name, if there is one.
+// subnetOf returns the subnet of the named pool, if the pool exists.
 func subnetOf(pool string, pools []v1alpha1.IPPool) (netip.Prefix, bool) {
 	i := slices.IndexFunc(pools, func(p v1alpha1.IPPool) bool { return p.Name == pool })
 	if i < 0 {

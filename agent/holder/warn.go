@@ -14,7 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 )
 
-// warn reports in events of the pod its wishes that have no effect: once in an ADD, and only at the
+// warn reports in events of the pod its settings without effect: once in an ADD, and only at the
 // first interface of a sandbox.
 func (a *adding) warn(s surroundings) {
 	if a.queued.warned || len(s.request.Earlier) > 0 {
@@ -40,8 +40,8 @@ func (a *adding) warn(s surroundings) {
 		strings.Join(ports, ", "), a.Pod.Namespace, a.Pod.Name)
 }
 
-// hostPorts returns the hostPorts that the runtime gives to the plugins of an interface. Only those of
-// the first interface get them, and CRI-O serves them itself.
+// hostPorts returns the hostPorts that the runtime gives to the plugins of an interface. Only the
+// plugins of the first interface get them, and CRI-O serves them itself.
 func hostPorts(pod *corev1.Pod, iface, runtime string) []string {
 	if iface != ipam.FirstInterface || strings.HasPrefix(runtime, "cri-o:") {
 		return nil

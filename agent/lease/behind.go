@@ -15,8 +15,8 @@ import (
 const BehindLimit = 24 * time.Hour
 
 // turnPause is the pause after a take-over without proof. On the node of the target only an ack is
-// proof, because its kernel hears no speaker of a fenced address. Meanwhile the controller assigns the
-// lease to another node, and the silence that this node hears is proof as well.
+// proof, because its kernel hears no speaker of a fenced address. Meanwhile the controller assigns
+// the lease to another node, for which silence is proof as well.
 const turnPause = 15 * time.Second
 
 // StandsBehind reports whether the ADD of a pod does not wait for an address, but stands behind its

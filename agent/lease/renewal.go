@@ -9,10 +9,12 @@ type Renewal int
 const (
 	// Outrank: another write of the lease gives a token that is newer than the claim. The zero value.
 	Outrank Renewal = iota
-	// Disprove: this store has never given the token of the claim. No write of the lease can be newer for
-	// now, so the kernel is told to ignore the token once nobody is proven to speak by it.
+	// Disprove: this store has never given the token of the claim. No write of the lease gives a
+	// newer token now. So the kernel is told to ignore the claimed token, once it is proven that no
+	// host speaks by it.
 	Disprove
-	// GiveWay: the store gave the token and went back since. A pod elsewhere may have the address by it.
+	// GiveWay: the store gave the token and went back since. A pod elsewhere may have the address
+	// by that token.
 	GiveWay
 )
 

@@ -33,7 +33,8 @@ type Known struct {
 	Pod           PodState
 	// Fenced reports whether a newer claim for the address was ever heard here, or its slot was killed.
 	Fenced bool
-	// GivesWay: the slot was killed, or the newer claim is that of a pod whose lease the store has lost.
+	// GivesWay: the slot was killed, or the newer claim is that of a pod whose lease the store has
+	// lost.
 	GivesWay bool
 }
 
@@ -58,8 +59,8 @@ const (
 	// another node created one meanwhile and quarantined it because our pod answered its
 	// probe, or the store went back to the Warm lease that the pod had got.
 	Rebind Action = "Rebind"
-	// RenewToken: renew the token of the lease, and speak again once nobody else is proven to speak. A
-	// claim that no other pod of this cluster can have sent has fenced the pod.
+	// RenewToken: renew the token of the lease, and end the fence once it is proven that no other
+	// host speaks. The pod was fenced by a claim that no other pod of this cluster can have sent.
 	RenewToken Action = "RenewToken"
 )
 
@@ -134,8 +135,8 @@ func (k Known) migrated(s *v1alpha1.IPLeaseSpec) bool {
 	return owner.Same(s.Holder, &who) && (s.Holder.PodUID != k.PodUID || s.Reason == v1alpha1.ReasonMigrated)
 }
 
-// quarantinedFor reports whether a lease was quarantined because this MAC
-// answered a probe. A lease with a predecessor is not: this one must be proven first (R1).
+// quarantinedFor reports whether a lease was quarantined because this MAC answered a probe. A lease
+// with a predecessor does not count: the predecessor must be proven silent first (R1).
 func quarantinedFor(s *v1alpha1.IPLeaseSpec, mac string) bool {
 	return s.State == v1alpha1.StateQuarantined && s.Reason == v1alpha1.ReasonConflict &&
 		s.Holder == nil && s.Previous == nil && s.Conflict != nil && s.Conflict.MAC != "" && s.Conflict.MAC == mac

@@ -40,7 +40,7 @@ func Bind(r Request, o Owner) v1alpha1.IPLeaseSpec {
 	return s
 }
 
-// bindAgain returns the spec that binds the address of another one.
+// bindAgain returns the spec that binds the address of another spec.
 func bindAgain(old v1alpha1.IPLeaseSpec, r Request, o Owner) v1alpha1.IPLeaseSpec {
 	next := Bind(r, o)
 	next.Address, next.Pool = old.Address, old.Pool
@@ -92,9 +92,9 @@ func isPod(a, b *v1alpha1.Holder) bool {
 	return a.Namespace == b.Namespace && a.Pod == b.Pod && a.PodUID == b.PodUID
 }
 
-// TakeBack binds a lease that another node quarantined because the request's own
-// pod answered the probe: the record was lost while the pod ran. No proof is
-// needed, since the pod is the one speaker.
+// TakeBack binds a lease that another node quarantined because the request's own pod answered the
+// probe: the record was lost while the pod ran. No proof is needed, since the pod is the only
+// speaker.
 func TakeBack(r Request) Transition {
 	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 		if !quarantinedFor(&old, r.Holder.MAC) {
@@ -142,15 +142,16 @@ func KeepForPod(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error)
 	}
 	next.Reason = v1alpha1.ReasonSandboxEnded
 	if p := old.Previous; p != nil && p.Node != "" && p.PodUID == old.Holder.PodUID {
-		// The pod lives there, and another node has verified the address. Agents of other nodes may not take the address over.
+		// The pod lives there, and another node has verified the address. Agents of other nodes
+		// must not take the address over.
 		next.NodeName = p.Node
 	}
 	next.Message = "the sandbox has ended; the next sandbox of the pod gets the address"
 	return next, nil
 }
 
-// Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent. A recorded
-// predecessor stays as it is: the reason is not about it.
+// Quarantine quarantines a Bound lease until its holder is proven fenced, gone or silent. A
+// recorded predecessor stays as it is, because the reason does not concern it.
 func Quarantine(reason v1alpha1.LeaseReason, message string) Transition {
 	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
 		previous := lastHolder(*s)
@@ -189,7 +190,7 @@ func RecordConflict(e Evidence) Transition {
 	})
 }
 
-// SetMAC records another MAC of the holder of a Bound lease.
+// SetMAC records a new MAC of the holder of a Bound lease.
 func SetMAC(mac string) Transition {
 	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, _ time.Time) { s.Holder.MAC = mac })
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// setAsideLastBoot quarantines leases that are Bound to pods of this node from before
-// its last boot and have no entry in the journal. The journal may have lost its last
-// entries with the power. The pods ended with the boot; only a verification frees their
-// addresses (R8). It reads the cache: the preconditions of the write decide.
+// setAsideLastBoot quarantines leases that are Bound to pods of this node from before its last boot
+// and have no entry in the journal. A power failure may have lost the last entries of the journal.
+// The pods ended with the boot; only a verification frees their addresses (R8). The cache is
+// sufficient, because the preconditions of the write decide.
 func (w *Worker) setAsideLastBoot(ctx context.Context) error {
 	if w.lastBootDone {
 		return nil

@@ -20,15 +20,15 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// remains has the facts about its pods that a node has without a journal.
+// remains has the facts about pods that are left on a node without a journal.
 type remains struct {
 	cluster, session string
 	kernel           map[bpf.Key]bpf.Lease
 	places           []pod.Place
 }
 
-// entryOf makes the entry of an interface again from its leases. Each of them must be in the kernel for
-// one and the same slot, and on the interface of one network namespace. The error says what is missing.
+// entryOf rebuilds the entry of an interface from its leases. All of them must be in the kernel for
+// the same slot, and on the interface of one network namespace. The error names the missing fact.
 func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
 	slices.SortFunc(leases, func(a, b *v1alpha1.IPLease) int { return a.Spec.Addr().Compare(b.Spec.Addr()) }) // IPv4 first, as in ADD
 	h := leases[0].Spec.Holder
@@ -64,8 +64,8 @@ func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
 	return e, nil
 }
 
-// held returns the kernel's lease of an address for a slot; 0 is any slot. ok is false if there is none,
-// or more than one.
+// held returns the kernel's lease of an address for a slot; 0 is any slot. ok is false if there is
+// none, or more than one.
 func (r remains) held(addr netip.Addr, network uint64, slot uint32) (found bpf.Key, held bpf.Lease, ok bool) {
 	for key, l := range r.kernel {
 		if key.Addr != addr || l.Network != network || l.Slot == 0 || slot != 0 && l.Slot != slot {
@@ -79,9 +79,9 @@ func (r remains) held(addr netip.Addr, network uint64, slot uint32) (found bpf.K
 	return found, held, ok
 }
 
-// recoverLost makes the entries of living pods again that the journal has lost: its directory was emptied
-// while no agent ran. Without them, a DEL frees nothing, and no claim is repeated (R3). It belongs to
-// Run, and is done once.
+// recoverLost rebuilds the entries of living pods that the journal has lost: its directory was
+// emptied while no agent ran. Without them, a DEL frees nothing, and no claim is repeated (R3). It
+// belongs to Run, and is done once.
 func (w *Worker) recoverLost(ctx context.Context) error {
 	if w.lostDone {
 		return nil
@@ -119,8 +119,8 @@ func (w *Worker) recoverLost(ctx context.Context) error {
 	return err
 }
 
-// recoverEntry makes one entry again. A slot that was killed belongs to an interface that has ended: the
-// audits free its leases.
+// recoverEntry rebuilds one entry. A killed slot belongs to an interface that has ended: the audits
+// free its leases.
 func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachment, cached []*v1alpha1.IPLease) error {
 	unlock, ok := w.Holders.TryLock(a)
 	if !ok {

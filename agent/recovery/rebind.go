@@ -99,8 +99,8 @@ func (r *resumption) adopt(l *v1alpha1.IPLease, why string) error {
 	return r.Guards.Install(&r.e, adopted)
 }
 
-// record journals another UID and token for the address. It copies the addresses, since
-// others read the journal's own.
+// record journals another UID and token for the address. It copies the addresses, because others
+// read those of the journal.
 func (r *resumption) record(uid string, token uint64) error {
 	r.e.Addresses = slices.Clone(r.e.Addresses)
 	for i := range r.e.Addresses {

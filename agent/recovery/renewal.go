@@ -35,7 +35,7 @@ type renewal struct {
 	notUntil time.Time
 }
 
-// wait reports whether the next renewal of an address has to wait. It forgets old renewals.
+// wait reports whether the next renewal of an address has to wait. It forgets an old renewal.
 func (r renewals) wait(d dispute, now time.Time) bool {
 	latest, ok := r[d]
 	if ok && now.Sub(latest.last) > renewalsEnd {
@@ -52,14 +52,14 @@ func (r renewals) note(d dispute, now time.Time) time.Duration {
 	return pause
 }
 
-// renewalOf decides how the fence of an address ends whose lease is the holder's own. It also returns
-// the token of the claim.
+// renewalOf decides how to end the fence of an address whose lease is the holder's own. It also
+// returns the token of the claim.
 func (r *resumption) renewalOf(ctx context.Context) (lease.Renewal, uint64, error) {
 	claimed, err := r.Guards.Claimed(&r.e, r.address)
 	if err != nil {
 		return 0, 0, err
 	}
-	// In this order, only a store that went back is behind what is known.
+	// Read in this order: live is then less than known only if the store went back.
 	known, err := r.Revision()
 	if err != nil {
 		return 0, 0, err
@@ -71,7 +71,7 @@ func (r *resumption) renewalOf(ctx context.Context) (lease.Renewal, uint64, erro
 	return lease.RenewalOf(claimed, live, known), claimed, nil
 }
 
-// renew ends a fence that was not meant: the lease is the holder's own. The pod is not deleted. gone
+// renew ends the fence of an address whose lease is the holder's own. The pod is not deleted. gone
 // reports that the entry is gone.
 func (r *resumption) renew(ctx context.Context) (gone bool, err error) {
 	how, claimed, err := r.renewalOf(ctx)

@@ -21,7 +21,7 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// disputePatience is the time for which a living pod stays alone although its lease has another
+// disputePatience is the time for which a living pod is left alone although its lease has another
 // holder, if no claim for the address is heard. The other node may still be probing. It will hear
 // the pod and quarantine the lease, and the pod takes the lease back.
 const disputePatience = 2 * time.Second
@@ -54,7 +54,7 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	if e.Phase != journal.Bound || e.Session != w.Session {
 		return w.releaseAfterNewer(ctx, e)
 	}
-	var errs []error // an address that waits does not hold up the others
+	var errs []error // an address that waits does not delay the others
 	for _, address := range e.Addresses {
 		gone, err := w.resumeAddress(ctx, a, address.LeaseName)
 		if err != nil {
@@ -67,8 +67,8 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	return errors.Join(errs...)
 }
 
-// resumption resumes one address of an entry by its lease, which is nil if there is none. Its entry is a
-// copy, which has what it journals.
+// resumption resumes one address of an entry by its lease, which is nil if there is none. Its entry
+// is a copy that has its own changes of the journal.
 type resumption struct {
 	*Worker
 	e       journal.Entry
@@ -114,7 +114,7 @@ func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, e
 			return false, r.adopt(r.l, leaseLost)
 		}
 		if r.l.Spec.Holder.MAC != r.e.MAC {
-			// A plugin has changed it after IPAM, and the kernel follows already.
+			// A plugin has changed it after IPAM, and the kernel has the new MAC already.
 			if r.l, err = r.Leases.Update(ctx, r.l, lease.SetMAC(r.e.MAC)); err != nil {
 				return false, err
 			}
@@ -172,7 +172,7 @@ func addressOf(e *journal.Entry, name string) (journal.Address, bool) {
 // is removed last: it records the pod until the pod is deleted.
 func (r *resumption) yield(ctx context.Context) error {
 	err := r.Holders.Mute(&r.e)
-	if err == nil || r.e.Unguarded { // the end of the pod is the other way to silence it
+	if err == nil || r.e.Unguarded { // the end of the pod silences it too
 		err = errors.Join(err, r.deletePod(ctx))
 	}
 	if err != nil || r.e.Unguarded {
@@ -217,7 +217,7 @@ func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
 	return action, nil
 }
 
-// dispute is about one address of an attachment.
+// dispute identifies one address of an attachment.
 type dispute struct {
 	attachment agentapi.Attachment
 	lease      string

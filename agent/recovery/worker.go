@@ -71,8 +71,8 @@ type Options struct {
 	// OpenSegment returns the segment of a parent, opening it at first use.
 	OpenSegment func(parent int) (node.Segment, error)
 
-	// Places returns the interfaces in the network namespaces of this node, and Routing the routing of an
-	// entry's interface as it is in the pod: what is left of pods whose entries are lost.
+	// Places returns the interfaces in the network namespaces of this node, and Routing the routing
+	// of an entry's interface as it is in the pod: the remains of pods whose entries are lost.
 	Places  func() ([]pod.Place, error)
 	Routing func(*journal.Entry) (*journal.Routing, error)
 
@@ -86,8 +86,8 @@ type Options struct {
 type Worker struct {
 	Options
 
-	// disputed has the time since which another holder's lease is seen for an address held here. It
-	// belongs to Run, as all below.
+	// disputed has the time since which another holder's lease is seen for an address held here.
+	// This field and all below belong to Run.
 	disputed map[dispute]time.Time
 	// renewals has the addresses that were fenced although their lease was the holder's own.
 	renewals renewals
@@ -96,7 +96,7 @@ type Worker struct {
 	// withoutEntry are the leases without an entry at the last audit, by name with their
 	// version.
 	withoutEntry map[string]string
-	// lostDone: the entries that the journal had lost are made again.
+	// lostDone: the entries that the journal had lost are rebuilt.
 	lostDone bool
 	// lastBootDone: all leases from before the last boot are quarantined.
 	lastBootDone bool

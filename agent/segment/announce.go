@@ -22,8 +22,8 @@ const linkUpDeadline = 30 * time.Second
 var errLinkDown = errors.New("link did not come up in time")
 
 // announceAt returns the times of the announcements after the link is up. The early ones correct
-// neighbours that got late frames of a predecessor from queues. The last one reaches neighbours
-// behind switch ports that begin to forward late.
+// neighbours that have just got late frames of the previous holder from a queue. The last one
+// reaches neighbours behind switch ports that begin to forward late.
 func announceAt() []time.Duration {
 	return []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second}
 }
@@ -31,8 +31,8 @@ func announceAt() []time.Duration {
 // Announce announces a new holder to the segment by gratuitous ARP (RFC 5227 section 2.3) or
 // unsolicited neighbour advertisement (RFC 4861 section 7.2.6). It sends four times from the
 // holder's own interface, after the link is up, and stops when the address is fenced, its slot is
-// dead, or a plugin has given another MAC to the interface. It returns at once and logs later errors. In mode Off it does nothing. Safe for concurrent
-// use.
+// dead, or a plugin has given another MAC to the interface. It returns at once and logs later
+// errors. In mode Off it does nothing. Safe for concurrent use.
 func (s *Segment) Announce(a Announcement) {
 	if !speaks(a.Mode) {
 		return
@@ -85,8 +85,8 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	return nil
 }
 
-// hasOtherMAC reports whether the holder of an announcement has another MAC by now, which is
-// announced instead.
+// hasOtherMAC reports whether the holder of an announcement has another MAC by now. The new MAC has
+// its own announcement.
 func (s *Segments) hasOtherMAC(key bpf.Key, a Announcement) (bool, error) {
 	l, installed, err := s.kernel.Lease(key)
 	if err != nil {

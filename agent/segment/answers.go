@@ -27,10 +27,10 @@ type answers struct {
 	// fenced: the previous holder is known to be fenced, so its frames are late frames.
 	fenced bool
 
-	// asking: an answer is wanted, so the probes of other hosts are none.
+	// asking: Ask wants an answer. The probes of other hosts are not answers.
 	asking bool
 
-	// replying: only a reply to a probe is wanted.
+	// replying: only a reply to a probe counts.
 	replying bool
 
 	// suspect: the previous holder's MAC has answered in the last two rounds, or since the fence.
@@ -98,13 +98,14 @@ func (a *answers) take(h hit) bool {
 	return a.takePrevious(h.at)
 }
 
-// fence makes further frames of the previous holder's MAC late frames, or those of another host with
-// this MAC.
+// fence records that the previous holder is fenced. Further frames of its MAC are late frames, or
+// frames of another host with this MAC.
 func (a *answers) fence() { a.fenced, a.suspect, a.confirming = true, false, 0 }
 
 // takePrevious reports whether a frame of the previous holder's MAC is a conflict. Before the last
 // two rounds it is a late frame. In the last two rounds a switch may have answered for that MAC, so
-// it is only suspect. So is a frame after the fence. An answer to the unicast probe is a conflict.
+// the frame is only suspect. A frame after the fence is suspect too. An answer to the unicast probe
+// is a conflict.
 func (a *answers) takePrevious(at time.Duration) bool {
 	switch {
 	case a.confirming != 0:

@@ -11,28 +11,29 @@ import (
 	"time"
 )
 
-// The schedule of Ask. It is slower than that of a probe: only silence takes all of it, and a router
-// that is busy, or limits its ARP, may answer late.
+// The schedule of Ask. It is slower than that of a probe, because a busy router, or one that limits
+// its ARP, may answer late. Only silence takes all of it.
 const (
 	askRounds   = 5
 	askInterval = 200 * time.Millisecond
-	// askRecent is how long a frame of the address counts as an answer without another question, so
-	// that a burst of pods asks once.
+	// askRecent is the time for which a frame of the address counts as an answer, so that a burst
+	// of pods asks once.
 	askRecent = time.Second
 )
 
 // Reply is the result of Ask.
 type Reply struct {
-	// Answered: a host uses the address. MAC is the host's.
+	// Answered: the host with this MAC uses the address.
 	Answered bool
 	MAC      net.HardwareAddr
-	// Hearing is the evidence that the parent hears, if no host has answered.
+	// Hearing is the evidence that the parent hears other nodes. It is set only if no host
+	// answered.
 	Hearing Hearing
 }
 
 // Ask asks for an address that another host should use, such as a gateway. It returns at the first
 // answer, or after a second without one. The question is a probe, which claims no address. The
-// answers of proxies count, and the probes of others do not. It asks in a pool of any mode.
+// answers of proxies count, and the probes of others do not. The mode of the pool does not matter.
 //
 // An address of this node's own parent may go unanswered, since the kernel does not hear its own
 // frames. Safe for concurrent use.
@@ -51,7 +52,7 @@ func (s *Segment) ask(ctx context.Context, addr netip.Addr) (_ Reply, err error)
 	}
 	defer func() { err = errors.Join(err, p.watch.end()) }()
 	if held := p.watch.held; held.Slot != 0 {
-		return Reply{Answered: true, MAC: held.MAC}, nil // by a pod of this node, whose frames are no hits
+		return Reply{Answered: true, MAC: held.MAC}, nil // held by a pod of this node, whose frames are no hits
 	}
 	p.answers.asking = true
 	p.answers.start -= askRecent

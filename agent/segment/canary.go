@@ -12,16 +12,17 @@ import (
 	"time"
 )
 
-// The questions to canaries. A canary that is there answers at once, so only a mute parent takes
-// canaryMax × canaryRounds × canaryInterval.
+// The questions to canaries. A canary answers at once. Only a mute parent takes canaryMax ×
+// canaryRounds × canaryInterval.
 const (
 	canaryMax      = 8
 	canaryRounds   = 3
 	canaryInterval = 50 * time.Millisecond
 )
 
-// canaries returns the hosts whose answer shows that others hear this parent (R2): the gateway of the
-// pool, and the hosts that were last heard on the segment. The previous holder is none of them.
+// canaries returns the hosts whose answer shows that others hear this parent (R2): the gateway of
+// the pool, and the hosts that were last heard on the segment. The address that is verified is not
+// among them.
 func (s *Segment) canaries(v Verification) ([]netip.Addr, error) {
 	addr := v.Claim.Addr
 	speakers, err := s.set.kernel.Speakers(uint32(s.parent), addr.Is4(), canaryMax+2)
@@ -31,7 +32,7 @@ func (s *Segment) canaries(v Verification) ([]netip.Addr, error) {
 	return chooseCanaries(addr, v.Gateway, speakers), nil
 }
 
-// chooseCanaries puts the gateway first, and leaves out the address that is verified.
+// chooseCanaries puts the gateway first, and leaves out addr.
 func chooseCanaries(addr, gateway netip.Addr, speakers []netip.Addr) []netip.Addr {
 	var chosen []netip.Addr
 	for _, c := range append([]netip.Addr{gateway}, speakers...) {
@@ -42,8 +43,8 @@ func chooseCanaries(addr, gateway netip.Addr, speakers []netip.Addr) []netip.Add
 	return chosen
 }
 
-// anyAnswers asks canaries one after the other, and returns the first that answers; an invalid address
-// if none does. ignore lists proxies, which answer for others.
+// anyAnswers asks canaries one after the other, and returns the first that answers, or an invalid
+// address. ignore lists proxies, which answer for others.
 func (s *Segment) anyAnswers(ctx context.Context, canaries []netip.Addr, ignore []net.HardwareAddr) (netip.Addr, error) {
 	for _, c := range canaries {
 		answers, err := s.canaryAnswers(ctx, c, ignore)
@@ -67,7 +68,8 @@ func (s *Segment) asked(answered bool) {
 	s.set.onAsked(s.name, answered)
 }
 
-// canaryAnswers asks a canary. Only a reply to the question counts: a host that speaks need not hear.
+// canaryAnswers asks a canary. Only a reply to the question counts. Other frames do not show that
+// the host hears this parent.
 func (s *Segment) canaryAnswers(ctx context.Context, canary netip.Addr, ignore []net.HardwareAddr) (_ bool, err error) {
 	p, err := s.newProbing(canary, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval, Ignore: ignore})
 	if err != nil {

@@ -74,8 +74,8 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// claimOnce sends one claim under each key by broadcast, and by unicast to station if that is neither
-// empty nor this parent.
+// claimOnce sends one claim under each key by broadcast, and by unicast to station, unless station
+// is empty or this parent's MAC.
 func (s *Segment) claimOnce(ctx context.Context, c Claim, station net.HardwareAddr) error {
 	err := s.sendClaim(ctx, c, station)
 	if err != nil {

@@ -15,9 +15,9 @@ type Config struct {
 	// Clock of schedules and rate limits; nil means the real one.
 	Clock clock.Clock
 	Log   logr.Logger
-	// OnAsked is called after each question to canaries, with the name of the parent: answered reports
-	// whether one has answered, so that another host hears the parent. It is called concurrently, and
-	// must not block. Nil means no call.
+	// OnAsked is called after each question to canaries, with the name of the parent. answered: a
+	// canary answered, so another host hears the parent. Calls are concurrent and must not block.
+	// Nil means no call.
 	OnAsked func(parent string, answered bool)
 	// OnSource is called for frames that a source guard objects to. It must not block either. Nil means
 	// no call.
@@ -26,11 +26,12 @@ type Config struct {
 
 // Holder has the addresses that pods of this node hold.
 type Holder interface {
-	// Holdings returns the addresses whose claims are repeated and that are defended. It is called about
-	// once a second and for each conflict, concurrently.
+	// Holdings returns the addresses whose claims are repeated and that are defended. It is called
+	// about once a second and for each conflict, concurrently.
 	Holdings() []Holding
-	// Fenced takes note that a newer claim has fenced an address held here, Met that it has a second
-	// speaker, at most every 10 s per address. The event loop calls both, so they must not block.
+	// Fenced handles a newer claim that has fenced an address held here. Met handles a second
+	// speaker for such an address, at most every 10 s per address. The event loop calls both, so
+	// they must not block.
 	Fenced(Fence)
 	Met(Conflict)
 }

@@ -30,7 +30,7 @@ const (
 	Answered Verdict = "Answered"
 	// Unknown: the node heard nothing, which proves nothing. Not safe.
 	Unknown Verdict = "Unknown"
-	// Unverified: nobody was asked, because the pool does not enforce. Judge never returns it.
+	// Unverified: no host was asked, because the pool does not enforce. Judge never returns it.
 	Unverified Verdict = "Unverified"
 )
 
@@ -39,21 +39,22 @@ func (v Verdict) Safe() bool { return v == Fenced || v == Silent }
 
 // Evidence is the result of a verification. Judge returns the verdict on it.
 type Evidence struct {
-	// SlotDead: the previous holder's slot on this node is dead. The caller knows this.
+	// SlotDead: the previous holder's slot on this node is dead. The caller supplies this.
 	SlotDead bool
 	// Asserted: Kubernetes asserts the end of the previous holder: its Node object is gone or out
-	// of service. The caller knows this.
+	// of service. The caller supplies this.
 	Asserted bool
-	// OthersShare: another node shares this segment and could be heard. The caller knows this.
+	// OthersShare: another node shares this segment and could be heard. The caller supplies this.
 	OthersShare bool
-	// Unguarded: the previous holder has no guard, so a claim alone does not silence it. The caller knows this.
+	// Unguarded: the previous holder has no guard, so a claim alone does not silence it. The caller
+	// supplies this.
 	Unguarded bool
 	// Guessed: nothing shows that this parent leads to the previous holder. This node has not heard
-	// it there, and neither a pool nor a pod here says so. The caller knows this.
+	// it there, and neither the pool nor a pod here names the parent. The caller supplies this.
 	Guessed bool
 
-	// HeldHere: an older lease of the address is still installed on this node. The kernel reports
-	// acks then, but no speaker.
+	// HeldHere: an older lease of the address is still installed on this node. Then the kernel
+	// reports acks, but no speakers.
 	HeldHere bool
 
 	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
@@ -112,7 +113,7 @@ func Judge(e Evidence) Verdict {
 	return Unknown
 }
 
-// needsCanary reports whether the silence of the address proves nothing, unless a canary answers.
+// needsCanary reports whether the silence is a proof only if a canary answers.
 func (e Evidence) needsCanary() bool {
 	return e.Carrier && e.Observed && !e.HeldHere && !e.Answer.Conflict && !e.Acked && !e.SlotDead && e.Unanswered >= MinRounds &&
 		!e.Asserted && !e.Unguarded && e.OthersShare && !e.Guessed && e.hearing()
@@ -164,7 +165,7 @@ func (e Evidence) String() string {
 	return "no host answered, but no other node has ever been heard on the parent; " + ifOff
 }
 
-// ifOff is the remedy that no frame can replace.
+// ifOff is the remedy if the previous holder's machine is off. No frame can prove that.
 const ifOff = "if the previous holder's machine is off, taint its node node.kubernetes.io/out-of-service or delete the Node object"
 
 func (e Evidence) whySilenceCounts() string {

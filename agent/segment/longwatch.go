@@ -23,8 +23,7 @@ const (
 	askingWindow = 10 * time.Second
 )
 
-// Doubt is the reason for which an address without holder no longer counts as free. It is a metric
-// label.
+// Doubt is the reason why an address without holder does not count as free. It is a metric label.
 type Doubt string
 
 // The doubts.
@@ -78,7 +77,7 @@ func (s *Segment) WatchLong(addr netip.Addr, params ProbeParams) (*LongWatch, er
 	return w, nil
 }
 
-// End stops the watch. It leaves the lease of a pod that has got the address meanwhile.
+// End stops the watch. If a pod has got the address meanwhile, its lease stays in the kernel.
 func (w *LongWatch) End() error {
 	if w.watch == nil {
 		return nil
@@ -86,9 +85,9 @@ func (w *LongWatch) End() error {
 	return w.watch.end()
 }
 
-// Prove probes the address with the times of t and returns the doubt that is left, with the answer
-// for DoubtSpoken. It forgets earlier frames. pace.TimingFor returns the times of RFC 5227 section 2.1.1
-// and RFC 4862 section 5.4.
+// Prove probes the address with the times of t and returns the remaining doubt. For DoubtSpoken it
+// also returns the answer. Earlier frames do not count. pace.TimingFor returns the times of RFC
+// 5227 section 2.1.1 and RFC 4862 section 5.4.
 func (w *LongWatch) Prove(ctx context.Context, t pace.Timing) (Doubt, Answer, error) {
 	if w.watch == nil {
 		w.mu.Lock()
@@ -285,8 +284,9 @@ func (w *LongWatch) judge(now continuity, present bpf.Lease, installed bool) (Do
 
 // take records a hit and reports whether the address is in doubt.
 //
-// One neighbour solicitation is a whole detection (RFC 4862 section 5.1, DupAddrDetectTransmits), and a
-// switch with MLD snooping may pass on no other frame of that host. Hosts send several ARP probes.
+// One neighbour solicitation is enough for a doubt: it may be the whole DAD (RFC 4862 section 5.1,
+// DupAddrDetectTransmits), and a switch with MLD snooping may forward no other frame of the host.
+// One ARP probe is not enough, because hosts send several.
 func (w *LongWatch) take(h hit) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

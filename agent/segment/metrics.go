@@ -36,8 +36,9 @@ type Collector struct {
 var _ prometheus.Collector = (*Collector)(nil)
 
 // Collector returns the collector of all segments. Register it once. othersShare reports whether
-// another node shares the parent's segment and could be heard; expected, whether another node has an
-// address that this node should hear on the parent. An alert depends on it, but no proof.
+// another node shares the parent's segment and could be heard. expected reports whether another
+// node has an address that this node should hear on the parent. Only an alert uses expected, no
+// proof does.
 func (s *Segments) Collector(othersShare, expected func(parent int) bool) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("fenceline_"+name, help, labels, nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// SettleAfterClaim is how long late frames may arrive that a holder queued before its fence
-// (macvlan broadcast queues, switches). Such frames are no conflict.
+// SettleAfterClaim is the time in which late frames of a fenced holder may arrive. They were queued
+// before the fence (macvlan broadcast queues, switches) and are no conflict.
 const SettleAfterClaim = 100 * time.Millisecond
 
 // DefaultInterval is the time between probe rounds if the pool does not set one.
@@ -73,14 +73,14 @@ type Claim struct {
 	// PreviousToken is the token of the previous holder's lease, if it is known. Only that holder
 	// acknowledges.
 	PreviousToken uint64
-	// PreviousMAC is the previous holder's, if it is known. It gets each claim by unicast too, which
-	// passes storm control and ARP suppression. Other hosts may have the same MAC.
+	// PreviousMAC is the MAC of the previous holder, if it is known. Each claim also goes to it by
+	// unicast, which passes storm control and ARP suppression. Other hosts may have the same MAC.
 	PreviousMAC net.HardwareAddr
 	// Mode of the pool. Only Enforce, or empty, claims.
 	Mode v1alpha1.ConflictMode
 }
 
-// LastHolder is the holder of an address that was taken, as its lease records it.
+// LastHolder is the last holder of an address, as its lease records it.
 type LastHolder struct {
 	Addr netip.Addr
 	// Parent is the name that the parent has on the holder's node.

@@ -45,7 +45,8 @@ type probing struct {
 	watch   *watch
 	answers *answers
 
-	// question: addr is a canary's, so its probers must not take the frames for a probe.
+	// question: addr is the address of a canary. Hosts that probe addr must not take these frames
+	// for probes.
 	question bool
 	// token of the claim; 0: none is sent.
 	token uint64
@@ -114,7 +115,8 @@ func (p *probing) rounds(ctx context.Context, first int) error {
 	return p.confirm(ctx)
 }
 
-// confirm asks the previous holder's MAC by unicast, which a switch does not answer for it.
+// confirm probes the previous holder's MAC by unicast. A switch does not answer a unicast probe for
+// a host.
 func (p *probing) confirm(ctx context.Context) error {
 	p.answers.confirming = p.now()
 	if err := p.sendTo(ctx, p.params.PreviousMAC); err != nil {
@@ -142,7 +144,7 @@ func (p *probing) gap() time.Duration {
 	return p.params.Interval + time.Duration(p.seg.set.jitter()*float64(p.params.Interval)/8)
 }
 
-// sendTo sends one unicast probe to mac, unless that is empty or this parent's, as with ipvlan.
+// sendTo sends one unicast probe to mac, unless mac is empty or this parent's own, as with ipvlan.
 func (p *probing) sendTo(ctx context.Context, mac net.HardwareAddr) error {
 	if len(mac) == 0 || sameMAC(mac, p.src) {
 		return nil

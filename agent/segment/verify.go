@@ -99,7 +99,8 @@ func (p *probing) verify(ctx context.Context, v Verification) error {
 		return err
 	}
 	if v.Unguarded && !p.over() && !v.SlotDead {
-		// By the first claims the agent of the holder switches the VF off. Only then there is an ack.
+		// The first claims make the holder's agent switch the VF off. The ack comes only after
+		// that.
 		if err := p.claimRound(ctx, v.Claim); err != nil {
 			return err
 		}
@@ -161,8 +162,8 @@ func (p *probing) strangerRound(ctx context.Context) error {
 }
 
 // findTwin looks for another host with the MAC of the fenced holder, once no more late frames are
-// expected. If the MAC answers a broadcast probe, it gets a unicast probe at once: its answer has just
-// shown the switches where the host is. Only a host answers both.
+// expected. If the MAC answers a broadcast probe, it gets a unicast probe at once: its answer has
+// just shown the switches the port of the host. Only a host answers both.
 func (p *probing) findTwin(ctx context.Context, settled time.Duration) error {
 	if err := p.listen(ctx, settled-p.now()); err != nil || p.over() {
 		return err

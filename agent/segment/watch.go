@@ -40,8 +40,8 @@ type watch struct {
 	// held is the lease that was installed for the address when the watch
 	// began; Slot 0: it was not held here.
 	held bpf.Lease
-	// leave ends the membership in the group of the address, once. It may wait for the kernel's lock of
-	// all interfaces.
+	// leave ends the membership in the group of the address, once. It may wait for the kernel's
+	// RTNL lock.
 	leave func()
 }
 

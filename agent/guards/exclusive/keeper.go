@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exclusive makes parents strict: nothing leaves the node by an exclusive parent but the frames
-// of the node itself and of pods of Fenceline. A frame with a forged MAC is dropped there, also if its
-// sender has passed the guard of its interface.
+// Package exclusive makes parents strict: only frames of the node itself and of pods of Fenceline
+// leave the node by an exclusive parent. It drops a frame with a forged MAC even if the frame has
+// passed the guard of its interface.
 package exclusive
 
 import (
@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// period is the time between two looks at the devices. A parent becomes strict within this time after
-	// its first pod.
+	// period is the time between two passes over the devices. A parent becomes strict within this
+	// time after its first pod.
 	period = 5 * time.Second
 	// calm is the time for which changes of devices are gathered.
 	calm = 100 * time.Millisecond
@@ -98,8 +98,8 @@ func (k *Keeper) missing() {
 	}
 }
 
-// subscribe returns the changes of devices, or nil: then only the timer finds them. The channel is closed if
-// the kernel has lost some. The library keeps the socket until the caller calls end.
+// subscribe returns the changes of devices, or nil: then only the timer finds them. The channel is
+// closed if the kernel has lost some. The library keeps the socket until the caller calls end.
 func (k *Keeper) subscribe(ctx context.Context) (_ chan netlink.LinkUpdate, end context.CancelFunc) {
 	ctx, end = context.WithCancel(ctx)
 	changes := make(chan netlink.LinkUpdate, 64)
@@ -111,8 +111,8 @@ func (k *Keeper) subscribe(ctx context.Context) (_ chan netlink.LinkUpdate, end 
 	return changes, end
 }
 
-// gather takes the changes that come together, so that one look serves them. It returns false once no
-// more come.
+// gather takes the changes of a burst, so that one pass serves all of them. It returns false once
+// the channel is closed.
 func (k *Keeper) gather(ctx context.Context, changes chan netlink.LinkUpdate) bool {
 	timer := k.Clock.NewTimer(calm)
 	defer timer.Stop()
@@ -163,8 +163,8 @@ func (k *Keeper) pass() error {
 
 func (k *Keeper) isExclusive(p Parent) bool { return slices.Contains(k.Names, p.Name) }
 
-// devices returns the MACs of the devices that send by a parent: the parent, and those above it, such as
-// a macvlan of the node or one on a VLAN of the parent. The order is that of the MACs.
+// devices returns the MACs of the devices that send through a parent: the parent, and those above
+// it, such as a macvlan of the node or one on a VLAN of the parent. The MACs are sorted.
 func devices(links []netlink.Link, parent int) []net.HardwareAddr {
 	below := map[int]int{}
 	for _, l := range links {

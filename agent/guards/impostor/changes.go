@@ -17,9 +17,9 @@ const poll = time.Second
 // changesAhead bounds the changes that wait. The next look at all pods finds those that are lost.
 const changesAhead = 256
 
-// Changes reports the network namespaces in which an interface has changed, by the number that the calling
-// namespace gives them (Links.ID), until ctx ends. One socket serves all of them. A socket in each of them
-// would keep the namespace of a dead sandbox alive.
+// Changes reports the network namespaces in which an interface has changed, by the number that the
+// calling namespace gives them (Links.ID), until ctx ends. One socket serves all of them. A socket
+// in each of them would keep the namespace of a dead sandbox alive.
 func Changes(ctx context.Context) (<-chan int, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -42,7 +42,7 @@ func Changes(ctx context.Context) (<-chan int, error) {
 		defer unix.Close(fd)
 		data, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 		for ctx.Err() == nil {
-			// The messages are not read: what they say may have changed since.
+			// The content of the messages is not read, because it may be outdated.
 			_, n, _, _, err := unix.Recvmsg(fd, data, control, 0)
 			if err != nil {
 				continue // a timeout, or messages that were lost
@@ -58,8 +58,8 @@ func Changes(ctx context.Context) (<-chan int, error) {
 	return changed, nil
 }
 
-// namespaceOf reads the number of the namespace that a message comes from. Those of the calling namespace
-// have none.
+// namespaceOf reads the number of the namespace that a message comes from. Messages of the calling
+// namespace have none.
 func namespaceOf(control []byte) (id int, ok bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package impostor takes away the interfaces by which a pod gets frames of others. The macvlan driver
-// gives a frame of a sibling to the device that has its destination MAC, before the frame leaves the
-// node, and a device in mode source gets the frames of the MACs that it names. No guard can prevent this:
-// it sees what its own pod sends.
+// Package impostor removes the interfaces by which a pod gets frames of others. The macvlan driver
+// gives a frame of a sibling to the device that has its destination MAC, before the frame leaves
+// the node, and a device in mode source gets the frames of the MACs that it names. No guard can
+// prevent this: it sees what its own pod sends.
 package impostor
 
 import (
@@ -30,9 +30,10 @@ import (
 )
 
 const (
-	// period is the time between two looks at all pods. Changes are looked at at once.
+	// period is the time between two looks at all pods. Run looks at changed pods at once.
 	period = 5 * time.Second
-	// calm is the least pause between two looks after changes: a pod may change its interface in a loop.
+	// calm is the least pause between two looks after changes: a pod may change its interface in a
+	// loop.
 	calm = 2 * time.Millisecond
 	// young is the age up to which a plugin may change the MAC of an interface whose chain does not end
 	// with Fenceline (agent/holder follow).
@@ -58,9 +59,10 @@ type Options struct {
 	// Entries returns every entry of the journal; they are read-only.
 	Entries func() []*journal.Entry
 	Links   Links
-	// SourcesOf returns what a slot may send.
+	// SourcesOf returns the sources that a slot may use.
 	SourcesOf func(slot uint32) bpf.Sources
-	// Gateways returns the MACs by which the gateways of an entry's pools are heard on its parent.
+	// Gateways returns the MACs from which the gateways of an entry's pools are heard on its
+	// parent.
 	Gateways func(*journal.Entry) []net.HardwareAddr
 	// Kill makes the guard of an entry drop every frame, for good.
 	Kill func(*journal.Entry) error
@@ -85,7 +87,7 @@ func New(o Options, changed <-chan int) *Watch {
 	return &Watch{Options: o, changed: changed, told: map[string]time.Time{}}
 }
 
-// Run looks at all pods again and again, and at those that have changed at once, until ctx ends.
+// Run looks at all pods every 5 s, and at changed pods at once, until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	ticker := w.Clock.NewTicker(period)
 	defer ticker.Stop()
@@ -107,8 +109,8 @@ func (w *Watch) Run(ctx context.Context) error {
 			}
 			start := w.Clock.Now()
 			w.Look(ids)
-			// A look asks for the number of every pod. So long a pause keeps a pod that changes its interface in a
-			// loop from costing more than half a core.
+			// A look asks for the number of every namespace. The pause is as long as the look, so a
+			// pod that changes its interface in a loop costs at most half a core.
 			idle.For(ctx, w.Clock, max(calm, w.Clock.Since(start)), nil)
 		}
 	}
@@ -123,7 +125,8 @@ func (w *Watch) Look(ids map[int]bool) {
 		}
 	}
 	for path, entries := range pods {
-		// The number is asked for each time: without it, the changes of a new pod are not reported.
+		// Ask for the number each time: before that, the kernel does not report the changes of a
+		// new pod.
 		id, err := w.Links.ID(path)
 		if err == nil && (ids == nil || ids[id]) {
 			err = w.look(path, entries)
@@ -160,7 +163,7 @@ func (w *Watch) look(path string, entries []*journal.Entry) error {
 	return errors.Join(errs...)
 }
 
-// reason is why an interface may not stay, as the metric has it.
+// reason is the reason for the removal of an interface, and a label of the metric.
 type reason string
 
 const (
@@ -189,7 +192,7 @@ func (w *Watch) judge(e *journal.Entry, entries []*journal.Entry, s bpf.Sources,
 }
 
 // act removes the pod's interfaces on the parent of an entry: while one is left, the pod can make
-// another. In mode Observe, it only tells.
+// another. In mode Observe, it only reports.
 func (w *Watch) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, r reason) error {
 	what := fmt.Sprintf("interface %s of the pod has the MAC %s, which is not the pod's", i.Name, i.MAC)
 	if r == source {
@@ -205,7 +208,7 @@ func (w *Watch) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, r re
 		}
 		return nil
 	}
-	// The kernel is asked for the interfaces by their parent, so a pod that renames them gains nothing.
+	// Remove finds the interfaces by their parent, so renaming them does not help the pod.
 	if err := errors.Join(w.Kill(e), w.Links.Remove(e.NetNS, e.ParentIndex)); err != nil {
 		return fmt.Errorf("remove the interfaces of pod %s/%s on %s: %w", e.PodNamespace, e.PodName, e.Parent, err)
 	}

@@ -68,8 +68,8 @@ type ring struct {
 }
 
 // next returns the keys in force after a Secret named current and previous. A Secret that was lost
-// and created again names no previous key. The lost key then stays in force, since a node that is
-// cut off knows no other one, until the Secret names a previous key again.
+// and created again names no previous key. The lost key then stays in force until the Secret names
+// a previous key again, because a node that is cut off knows no other key.
 func (r ring) next(current bpf.ClaimKey, previous *bpf.ClaimKey) ring {
 	switch {
 	case previous != nil || r.current == nil:

@@ -37,11 +37,11 @@ const (
 
 // Metrics has one gauge of faults.
 type Metrics interface {
-	// ClaimKeyFault says whether the Secret has a fault.
+	// ClaimKeyFault sets whether the Secret has a fault.
 	ClaimKeyFault(reason string, present bool)
 }
 
-// WatchOptions are those of a Watch. All are required.
+// WatchOptions are the options of a Watch. All are required.
 type WatchOptions struct {
 	// Cache holds the Secret.
 	Cache           client.Reader
@@ -64,9 +64,9 @@ type Watch struct {
 // NewWatch returns a Watch.
 func NewWatch(o WatchOptions) *Watch { return &Watch{WatchOptions: o} }
 
-// Settled reports whether a key is in force, or is not waited for any longer. Without a key nothing is
-// claimed: probes protect the addresses of ADDs, and nothing is taken by force. It is safe for concurrent
-// use.
+// Settled reports whether a key is in force, or the wait for one has ended. Without a key this node
+// claims nothing: probes protect the addresses of ADDs, and no address is taken by force. It is
+// safe for concurrent use.
 func (w *Watch) Settled() bool { return w.HasKey() || w.waited.Load() }
 
 // Run looks at the Secret until ctx ends.
@@ -104,7 +104,7 @@ func (w *Watch) look(ctx context.Context) {
 	w.Events.Eventf(event.Node(w.Node), nil, corev1.EventTypeWarning, "ClaimKeyUnusable", "ReadClaimKey", "%s", fault)
 }
 
-// fault returns what is wrong with the Secret, or nil.
+// fault returns the fault of the Secret, or nil.
 func (w *Watch) fault(ctx context.Context) (reason string, err error) {
 	secret := &corev1.Secret{}
 	err = w.Cache.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: Secret}, secret)

@@ -61,13 +61,13 @@ type Options struct {
 	Clock      clock.Clock
 }
 
-// Keeper keeps what the kernel knows about the sources of pods up to date. Its methods may be called
+// Keeper keeps the kernel's settings for the sources of pods up to date. Its methods may be called
 // concurrently.
 type Keeper struct {
 	Options
 	wake idle.Wake
 	met  chan bpf.Event
-	// told is when an event was sent; only reporting uses it.
+	// told has the times of the last events; only reporting uses it.
 	told map[reported]time.Time
 
 	// mu orders the settings of slots. off has the interfaces in which this process has switched
@@ -87,7 +87,8 @@ func New(o Options) *Keeper {
 // Wake makes the next passes of Run come soon: a pool or a pod has changed.
 func (k *Keeper) Wake() { k.wake.Up() }
 
-// Run goes through all pods again and again, and reports what they send, until ctx ends.
+// Run applies the pools to all pods again and again, and reports frames that the guards object to,
+// until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	var reporter sync.WaitGroup
 	reporter.Go(func() { k.reporting(ctx) })
@@ -123,9 +124,9 @@ func (k *Keeper) pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Apply tells the kernel what the interface of an entry may send. It changes nothing if a pool cannot
-// be read, and keeps what a deleted pool said last. An interface without a guard is no error: its pod
-// is gone, or recovery will attach the guard.
+// Apply tells the kernel what the interface of an entry may send. It changes nothing if a pool
+// cannot be read, and keeps the last settings if all its pools were deleted. An interface without a
+// guard is no error: its pod is gone, or recovery will attach the guard.
 func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 	pools, err := k.pools(ctx, e)
 	if err != nil || len(pools) == 0 {
@@ -157,8 +158,9 @@ func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 	return k.autoconfigure(e, mayAutoconfigure(s))
 }
 
-// autoconfigure switches autoconfiguration off where the guard would drop its addresses. It switches
-// it on again only if this process has switched it off: another setting is the pod's.
+// autoconfigure switches autoconfiguration off where the guard would drop its addresses. It
+// switches it on again only if this process has switched it off: any other setting belongs to the
+// pod.
 func (k *Keeper) autoconfigure(e *journal.Entry, on bool) error {
 	of := e.Attachment()
 	if on != k.off[of] {

@@ -13,7 +13,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// modes are the modes of the kernel for those of pools.
+// modes has the mode of the kernel for each mode of pools.
 var modes = map[v1alpha1.SourceGuardMode]bpf.SourceMode{
 	v1alpha1.SourceGuardEnforce: bpf.SourcesEnforce,
 	v1alpha1.SourceGuardObserve: bpf.SourcesObserve,
@@ -28,9 +28,9 @@ var allowances = map[v1alpha1.SourceGuardRole]bpf.Allowances{
 	v1alpha1.RoleBridge:     bpf.AllowBridge,
 }
 
-// Plan returns what the interface of an entry may send. pools are those of its addresses, local are
-// the link-local addresses that the kernel gave the interface. With several pools the strictest mode
-// counts, and the pod may send what any of the pools allows.
+// Plan returns the sources that the interface of an entry may use. pools are those of its
+// addresses, local are the link-local addresses that the kernel gave the interface. With several
+// pools the strictest mode counts, and the pod may send what any of the pools allows.
 func Plan(e *journal.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bpf.Sources, error) {
 	mac, err := net.ParseMAC(e.MAC)
 	if err != nil {
@@ -82,8 +82,8 @@ func allow(s *bpf.Sources, pool *v1alpha1.IPPool) error {
 	return nil
 }
 
-// linkLocal returns the link-local address that a kernel makes of a MAC (RFC 4291 appendix A). The
-// detection of its duplicates begins before anybody can read it from the interface.
+// linkLocal returns the link-local address that a kernel makes of a MAC (RFC 4291 appendix A). Its
+// DAD begins before the agent can read it from the interface.
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{
 		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],

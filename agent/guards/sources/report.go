@@ -23,7 +23,7 @@ const (
 	reportsAhead = 64
 )
 
-// reasons say what a frame was, for events.
+// reasons describe frames in events.
 var reasons = map[bpf.Result]string{
 	bpf.ResultDropEther:       "from a MAC that is not the interface's",
 	bpf.ResultDropSenderMAC:   "of ARP or ND with a MAC that is not the interface's",
@@ -46,11 +46,11 @@ func Reason(r bpf.Result) string { return strings.TrimPrefix(r.String(), "drop-"
 func (k *Keeper) Met(ev bpf.Event) {
 	select {
 	case k.met <- ev:
-	default: // the count has it
+	default: // the kernel counts it
 	}
 }
 
-// report tells about a frame in an event of its pod.
+// report reports a frame in an event of its pod.
 func (k *Keeper) report(ev bpf.Event) {
 	o := ev.Offence()
 	if o.Result == bpf.ResultDropLinkLocal {

@@ -19,11 +19,12 @@ import (
 // longer if the parent's pacer is busy.
 const claimTimeout = 2 * time.Second
 
-// After does what follows the answers of ADDs. Its methods may be called concurrently.
+// After does the steps that follow the answers of ADDs. Its methods may be called concurrently.
 type After struct {
 	*node.Base
 	unanswered unanswered
-	// following is the part of Background in which the MACs of new interfaces are read.
+	// following is derived from Background. Its end stops the readings of the MACs of new
+	// interfaces.
 	following    context.Context
 	endFollowing context.CancelFunc
 }
@@ -72,10 +73,10 @@ func (h *After) Answered(of agentapi.Attachment) {
 // announce announces the new holder to the segment once the link is up.
 func (h *After) announce(i *win.Interface, b win.Bound) {
 	if b.Address.Behind != 0 {
-		return // its holder speaks
+		return // its holder still uses the address
 	}
 	if i.Link.Unguarded && b.Unclaimed == nil {
-		return // its program announces it
+		return // the program that drives the VF announces it
 	}
 	if b.Unclaimed != nil {
 		h.Tasks.Go(func() { h.claimLate(i, b) })
@@ -99,7 +100,7 @@ func (h *After) claimLate(i *win.Interface, b win.Bound) {
 		b.Unclaimed = nil
 		h.announce(i, b)
 	case errors.Is(err, segment.ErrFenced):
-		// A GET decides, as for every fence (R7).
+		// A GET of the lease decides, as for every fence (R7).
 		h.Pending.Add(i.Request.Attachment)
 	default:
 		// The claim is repeated within a minute (R3), and the pod announces itself.

@@ -21,8 +21,8 @@ import (
 )
 
 // followMost is the longest pause between two readings of the MAC of a new interface. The pauses
-// double from node.PinDelay on, so the readings end after eight seconds. Plugins after IPAM may take that
-// long: macvlan waits for the duplicate address detection of IPv6.
+// double from node.PinDelay on, so the readings end after eight seconds. Plugins after IPAM may
+// take that long: macvlan waits for the duplicate address detection of IPv6.
 const followMost = 4 * time.Second
 
 // follow reads the MAC of a new interface until the plugins have set it up. A plugin after IPAM may
@@ -37,8 +37,7 @@ func (h *After) follow(of agentapi.Attachment) {
 	h.followOnce(of)
 }
 
-// FollowYoung goes on with the readings of an interface that an earlier agent has answered a moment
-// ago.
+// FollowYoung continues the readings of a new interface whose ADD an earlier agent has answered.
 func (h *After) FollowYoung(e *journal.Entry) {
 	if e.Phase == journal.Bound && h.Clock.Since(e.Created) < 2*followMost {
 		of := e.Attachment()
@@ -46,8 +45,8 @@ func (h *After) FollowYoung(e *journal.Entry) {
 	}
 }
 
-// followOnce takes over a MAC that a plugin has set. It reports whether no further reading is needed.
-// It locks the attachment only for a change: recovery leaves a locked attachment for later.
+// followOnce takes over a MAC that a plugin has set. It reports whether no further reading is
+// needed. It locks the attachment only for a change, because recovery defers a locked attachment.
 func (h *After) followOnce(of agentapi.Attachment) (done bool) {
 	e, follows := h.followed(of)
 	if !follows {
@@ -72,7 +71,7 @@ func (h *After) followOnce(of agentapi.Attachment) (done bool) {
 	return changed
 }
 
-// followed returns the entry of an attachment whose MAC is followed, if it is.
+// followed returns the entry of an attachment, and reports whether its MAC is followed.
 func (h *After) followed(of agentapi.Attachment) (journal.Entry, bool) {
 	e, ok := h.Journal.Get(of.ContainerID, of.Interface)
 	return e, ok && e.Phase == journal.Bound && e.Session == h.Session && !e.Settled
@@ -103,9 +102,9 @@ func (h *After) Settle(of agentapi.Attachment) error {
 	return h.Journal.Put(e)
 }
 
-// takeMAC gives the present MAC of an entry's interface to the journal and the kernel, and announces
-// it. Recovery writes it to the leases, once the API server answers. It reports whether the MAC had
-// changed. After an error, the journal or the kernel may have the old one.
+// takeMAC gives the present MAC of an entry's interface to the journal and the kernel, and
+// announces it. Recovery writes it to the leases, once the API server answers. It reports whether
+// the MAC had changed. After an error, the journal or the kernel may still have the old MAC.
 func (h *After) takeMAC(e *journal.Entry) (changed bool, err error) {
 	link, changed, err := h.otherMAC(e)
 	if err != nil || !changed {
@@ -125,9 +124,9 @@ func (h *After) takeMAC(e *journal.Entry) (changed bool, err error) {
 	return true, errors.Join(errs...)
 }
 
-// announceAgain announces the addresses of an entry with another MAC. The announcements of the MAC
-// before end by themselves. The claim of an address that was Warm may be on the way, so each address
-// is claimed first (R10).
+// announceAgain announces the addresses of an entry with its new MAC. The announcements of the old
+// MAC end by themselves. The claim of an address that was Warm may be under way, so each address is
+// claimed first (R10).
 func (h *After) announceAgain(e *journal.Entry, link node.Link) {
 	seg, err := h.OpenSegment(e.ParentIndex)
 	if err != nil {
@@ -135,7 +134,7 @@ func (h *After) announceAgain(e *journal.Entry, link node.Link) {
 	}
 	for _, address := range e.Addresses {
 		pool := &v1alpha1.IPPool{}
-		// A pool that is gone has the strictest mode.
+		// A deleted pool counts as one of the strictest mode.
 		_ = h.Cache.Get(h.Background, client.ObjectKey{Name: address.Pool}, pool)
 		a := segment.Announcement{
 			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: pool.ConflictMode(),
@@ -163,7 +162,7 @@ func (h *After) hasStarted(e *journal.Entry) bool {
 	}
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		for _, state := range []corev1.ContainerState{c.State, c.LastTerminationState} {
-			// The status may be that of an older sandbox. It counts whole seconds.
+			// The status may be that of an older sandbox. Its times are whole seconds.
 			if at := startOf(state); !at.IsZero() && at.Add(time.Second).After(e.Created) {
 				return true
 			}

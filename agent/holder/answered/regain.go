@@ -30,16 +30,17 @@ import (
 //     the controller has handed it over.
 //   - A claim may fence a pod although the lease is the pod's own: a copy of the cluster on the same VLAN
 //     sends authentic claims, and so does everybody who has the key. The store is right about the holder.
-//     But somebody may speak by that claim, so the pod stays mute until the opposite is proven (R1).
+//     But another host may speak by that claim, so the pod stays mute until the opposite is proven (R1).
 //
-// The order differs from that of win, since the address is installed already, and mute until the proof:
-// write, prove, confirm, then the entry on disk, the install with the new token, and the claim.
+// The order differs from that of win, because the address is already installed and stays mute until
+// the proof: write, prove, confirm, then the entry on disk, the install with the new token, and the
+// claim.
 
-// regainTimeout bounds both.
+// regainTimeout bounds one try.
 const regainTimeout = 20 * time.Second
 
-// StandsBehind reports whether a pod of this node stands behind the holder of a lease. Recovery takes such
-// a lease over, and no verifier frees it or kills the slot of the pod.
+// StandsBehind reports whether a pod of this node stands behind the holder of a lease. Recovery
+// takes such a lease over, and no verifier frees it or kills the slot of the pod.
 func (h *After) StandsBehind(lease string) bool {
 	for e := range h.Bound() {
 		for _, address := range e.Addresses {
@@ -101,7 +102,7 @@ func (h *After) TakeTurn(ctx context.Context, e journal.Entry, address journal.A
 type Renewal struct {
 	Entry   journal.Entry
 	Address journal.Address
-	// Lease is the pod's own, as last read past the cache.
+	// Lease is the pod's own lease, as last read past the cache.
 	Lease *v1alpha1.IPLease
 	// Claimed is the token of the claim that fenced the address.
 	Claimed uint64
@@ -109,10 +110,10 @@ type Renewal struct {
 	Disprove bool
 }
 
-// Renew writes the lease of a fenced pod again, which gives a newer token, and claims and verifies the
-// address with it. If nobody else speaks, the pod does again. Otherwise the address stays fenced, and
-// the error has the evidence. A pool that does not enforce is not verified. The caller has locked the
-// attachment.
+// Renew writes the lease of a fenced pod again, which gives a newer token, and claims and verifies
+// the address with it. If no other host uses the address, the pod may use it again. Otherwise the
+// address stays fenced, and the error has the evidence. A pool that does not enforce is not
+// verified. The caller has locked the attachment.
 func (h *After) Renew(ctx context.Context, n Renewal) error {
 	r, end, err := h.regain(ctx, n.Entry, n.Address)
 	defer end()
@@ -126,10 +127,11 @@ func (h *After) Renew(ctx context.Context, n Renewal) error {
 	c := h.ClaimOf(r.pool, r.address, nil)
 	r.address.Unproven = true
 	if n.Disprove {
-		// The kernel knows it before the proof: it stores the next greater claim then, which is a lawful one.
+		// Tell the kernel before the proof. It then stores the next greater claim, which is a
+		// lawful one.
 		r.address = disprove(r.address, n.Claimed)
 	} else {
-		c.PreviousToken = n.Claimed // somebody of an earlier store may hold the address by it
+		c.PreviousToken = n.Claimed // a holder of an earlier store may have the address by it
 	}
 	if err := r.record(); err != nil {
 		return err
@@ -147,7 +149,7 @@ func (h *After) Renew(ctx context.Context, n Renewal) error {
 	if verdict != segment.Unverified && !verdict.Safe() {
 		return fmt.Errorf("%s is not proven free of other speakers: %s", r.address.Addr, why)
 	}
-	// The lease may have been taken while nobody was heard.
+	// The lease may have been taken during the verification.
 	switch now, err := h.Leases.Get(r.ctx, l.Name); {
 	case err != nil:
 		return fmt.Errorf("read the lease of %s again: %w", r.address.Addr, err)
@@ -163,11 +165,11 @@ func (h *After) Renew(ctx context.Context, n Renewal) error {
 	return nil
 }
 
-// disprove adds the token of a claim to those by which nobody speaks. With more of them than the kernel
-// has room for, the first one counts again.
+// disprove adds the token of a claim to the disproved tokens, by which no host speaks. If the
+// kernel has no room for all of them, the oldest counts again.
 func disprove(address journal.Address, claimed uint64) journal.Address {
 	all := slices.Insert(slices.Clone(address.DisprovedBefore), 0, address.Disproved)
-	all = slices.DeleteFunc(all, func(t uint64) bool { return t <= address.Token || t == claimed }) // the token outranks the older ones
+	all = slices.DeleteFunc(all, func(t uint64) bool { return t <= address.Token || t == claimed }) // address.Token outranks older tokens
 	address.Disproved, address.DisprovedBefore = claimed, all[:min(len(all), bpf.DisprovedBefore)]
 	return address
 }
@@ -207,8 +209,8 @@ func (r *regain) leased(l *v1alpha1.IPLease, err error) error {
 	return err
 }
 
-// record journals the address as it is now, and installs it. It copies the addresses, since others read
-// the journal's own.
+// record journals the address as it is now, and installs it. It copies the addresses, because
+// others read those of the journal.
 func (r *regain) record() error {
 	e := &r.entry
 	e.Addresses = slices.Clone(e.Addresses)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gone reports the interfaces that living pods have lost: their parent was made again or
-// removed, a virtual function was taken away, or a process deleted the interface. It changes nothing:
-// such a pod keeps its addresses until it ends.
+// Package gone reports the interfaces that living pods have lost: their parent was removed or
+// created again, a virtual function was taken away, or a process deleted the interface. It changes
+// nothing: such a pod keeps its addresses until it ends.
 package gone
 
 import (
@@ -46,8 +46,8 @@ type Options struct {
 	// Find looks for the interface of an entry by its name. Its error wraps pod.ErrNoInterface if the
 	// network namespace has none.
 	Find func(netns, ifname string) error
-	// Guarded reports whether the guard of an entry is on a device of its pod, which may rename its
-	// interface.
+	// Guarded reports whether the guard of an entry is on a device of its pod. The pod may have
+	// renamed its interface.
 	Guarded func(*journal.Entry) (bool, error)
 	// ParentExists reports whether the node has an interface with that index.
 	ParentExists func(index int) bool
@@ -71,7 +71,7 @@ type Watch struct {
 // New returns a Watch.
 func New(o Options) *Watch { return &Watch{Options: o, missed: map[agentapi.Attachment]time.Time{}} }
 
-// Run looks again and again until ctx ends.
+// Run makes a pass every 5 s until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	ticker := w.Clock.NewTicker(period)
 	defer ticker.Stop()
@@ -85,7 +85,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// loss has the news about the pods of one parent.
+// loss has the pods of one parent whose loss is to be reported.
 type loss struct {
 	remade bool
 	pods   []string
@@ -123,7 +123,8 @@ func (w *Watch) Pass(ctx context.Context) {
 	}
 }
 
-// misses reports whether an entry's pod lives without the interface. If a fact is unknown, it does not.
+// misses reports whether an entry's pod lives without the interface. If a fact is unknown, it
+// reports false.
 func (w *Watch) misses(ctx context.Context, e *journal.Entry) bool {
 	if !errors.Is(w.Find(e.NetNS, e.Interface), pod.ErrNoInterface) {
 		return false
@@ -137,7 +138,7 @@ func (w *Watch) misses(ctx context.Context, e *journal.Entry) bool {
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// why explains a loss. A parent that is made again keeps its name, but not its index.
+// why explains a loss. A parent that was created again has its name, but another index.
 func why(parent string, remade bool) string {
 	if remade {
 		return fmt.Sprintf("parent %s was removed or made again", parent)

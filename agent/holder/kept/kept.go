@@ -102,8 +102,8 @@ type candidate struct {
 type Decision struct {
 	// reused are the leases to take over, at most one of each family.
 	reused []*v1alpha1.IPLease
-	// left are the leases that the pod leaves for another address. They are not touched: their end
-	// is a matter of DEL, of the verifier and of the controller (R1, R6).
+	// left are the leases that the pod leaves for another address. ADD does not touch them: DEL,
+	// the verifier or the controller ends them (R1, R6).
 	left []Left
 }
 
@@ -119,7 +119,7 @@ type fate int
 const (
 	// ignore: the lease is not kept for the interface.
 	ignore fate = iota
-	// reuse: the interface has the address, as soon as that is safe.
+	// reuse: the interface gets the address, as soon as that is safe.
 	reuse
 	// leave: the interface gets another address.
 	leave
@@ -127,8 +127,8 @@ const (
 	refuse
 )
 
-// decide decides which addresses the interface has again, which ones it leaves, and whether it is
-// refused. All rules about the addresses that stay with a name stand here. Its table test is the
+// decide decides which addresses the interface gets again, which ones it leaves, and whether it is
+// refused. It has all rules about the addresses that stay with a name. Its table test is the
 // specification.
 func decide(k keeping) (Decision, error) {
 	var d Decision
@@ -194,8 +194,8 @@ func (k keeping) fateOf(l *candidate) (what fate, why string) {
 	return leave, why
 }
 
-// prefer orders two leases of a family that the interface could have: first the one that it can have
-// at once, then the one whose pool is named now, then the later one.
+// prefer orders two leases of a family that the interface could have: first the one that it can
+// have sooner, then the one whose pool is named now, then the newer one.
 func (k keeping) prefer(a, b *candidate) int {
 	return cmp.Or(
 		cmp.Compare(k.distance(a), k.distance(b)),
@@ -204,8 +204,8 @@ func (k keeping) prefer(a, b *candidate) int {
 	)
 }
 
-// distance is the number of steps until the interface can have an address: none for a proven one, a
-// verification, or the controller's decision and a verification.
+// distance is the number of steps until the interface can have an address: 0 for a proven one, 1
+// for a verification, 2 for the controller's decision and a verification.
 func (k keeping) distance(l *candidate) int {
 	switch {
 	case l.Spec.State == v1alpha1.StateQuarantined:

@@ -12,7 +12,8 @@ import (
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
-// Base has the dependencies and steps that all parts of the holders share. Its methods may be called concurrently.
+// Base has the dependencies and steps that all parts of the holders share. Its methods may be
+// called concurrently.
 type Base struct {
 	Options
 	Held
@@ -30,7 +31,7 @@ func New(ctx context.Context, o Options) *Base {
 	return &Base{Options: o, Held: NewHeld(o.Journal.All, o.Session), Pending: pending.New(), Background: ctx}
 }
 
-// WakeVFs has the walls of an entry's VF looked at, if it has one.
+// WakeVFs makes VFs check the VF of an entry soon, if it has one.
 func (b *Base) WakeVFs(e *journal.Entry) {
 	if b.VFs != nil && e.Device != "" {
 		b.VFs.Wake()
@@ -58,8 +59,8 @@ func (b *Base) GuardSources(e *journal.Entry) error {
 	return nil
 }
 
-// AwaitServices waits until the service CIDRs are known, or are known to be unknown, so that the checks
-// of the first ADDs do not pass for want of them. The agent asks at its start.
+// AwaitServices waits until the agent's first search for the service CIDRs has ended. Without them,
+// the checks of the first ADDs would pass wrongly. The agent searches at its start.
 func (b *Base) AwaitServices(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 
 // Calls are the calls under way. Safe for concurrent use. The zero value is ready for use.
 type Calls struct {
-	// attachments serializes the plugin's calls and recovery for one attachment.
-	// leases serializes a take-over and a verification of one lease; it is taken second.
+	// attachments serializes the plugin's calls and recovery for one attachment. leases serializes
+	// a take-over and a verification of one lease. It is locked after attachments.
 	attachments locks[agentapi.Attachment]
 	leases      locks[string]
 	// adds counts the ADDs that have not ended yet.
@@ -39,8 +39,8 @@ func (c *Calls) BeginADD() (end func()) {
 	return func() { c.adds.Add(-1) }
 }
 
-// GiveWay leaves the machine and the API server to the ADDs under way: it waits until there is none, for
-// at most a second, or until ctx ends.
+// GiveWay leaves the machine and the API server to the ADDs under way: it waits until there is
+// none, for at most a second, or until ctx ends.
 func (c *Calls) GiveWay(ctx context.Context, now clock.Clock) {
 	for end := now.Now().Add(giveWayLatest); c.adds.Load() > 0 && ctx.Err() == nil && now.Now().Before(end); {
 		Pause(ctx, now, PinDelay)

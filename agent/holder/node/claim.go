@@ -14,8 +14,8 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// ClaimOf is the claim for an address with the token of its lease. last is the lease as the last holder
-// left it, nil if there is none on record.
+// ClaimOf returns the claim for an address with the token of its lease. last is the lease as the
+// last holder left it, nil if no holder is recorded.
 func (b *Base) ClaimOf(pool *v1alpha1.IPPool, address journal.Address, last *v1alpha1.IPLease) segment.Claim {
 	c := segment.Claim{
 		Addr: address.Addr, Network: claim.Network(b.Cluster, address.Network), Token: address.Token, Mode: pool.ConflictMode(),
@@ -26,7 +26,7 @@ func (b *Base) ClaimOf(pool *v1alpha1.IPPool, address journal.Address, last *v1a
 	return c
 }
 
-// Verify claims, and asks for other speakers. last is nil if there was no other holder.
+// Verify claims an address and looks for other speakers. last is nil if there was no other holder.
 func (b *Base) Verify(ctx context.Context, seg Segment, pool *v1alpha1.IPPool, c segment.Claim, last *v1alpha1.IPLease) (segment.Verdict, segment.Evidence, error) {
 	v := segment.Verification{
 		Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool), OthersShare: b.OthersShare(),

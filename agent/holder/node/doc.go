@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node is the node as ADD, DEL and all that follows see it: the parts that they act upon, the
-// pods, who holds which address now, and one lock for each attachment and lease.
+// Package node has the parts of the node that ADD, DEL and their later steps share: the machine,
+// the pods, the present holders of addresses, and one lock for each attachment and lease.
 package node

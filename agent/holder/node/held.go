@@ -18,7 +18,7 @@ type Held struct {
 	session string
 }
 
-// NewHeld returns what the entries of a journal hold in the present life of the node.
+// NewHeld returns the addresses that the entries of a journal hold in the present life of the node.
 func NewHeld(entries func() []*journal.Entry, session string) Held { return Held{entries, session} }
 
 // Bound yields the entries whose interfaces hold addresses now. They are read-only.

@@ -67,15 +67,15 @@ type Link struct {
 	// Parent is the name and ParentIndex the ifindex of the parent on the node.
 	Parent      string
 	ParentIndex int
-	// OfParent: the MAC is the parent's, and that of all its pods (ipvlan).
+	// OfParent: the parent and all its pods have this MAC (ipvlan).
 	OfParent bool
-	// Device is the PCI address of a VF, otherwise empty. Unguarded: a program drives the VF itself, so there
-	// is no interface that a guard could be on.
+	// Device is the PCI address of a VF, otherwise empty. Unguarded: a program drives the VF
+	// itself, so there is no interface for a guard.
 	Device    string
 	Unguarded bool
 }
 
-// Metrics counts what happens while binding. Its methods may be called concurrently.
+// Metrics counts the events of binding. Its methods may be called concurrently.
 type Metrics interface {
 	Conflict(pool string, source segment.Source)
 	Verification(verdict segment.Verdict)
@@ -89,17 +89,18 @@ type Metrics interface {
 // SourceGuards tells the kernel what an interface may send. *sources.Keeper implements it.
 type SourceGuards interface {
 	Apply(context.Context, *journal.Entry) error
-	// Wake has the link-local addresses of new interfaces read.
+	// Wake makes the keeper read the link-local addresses of new interfaces.
 	Wake()
 }
 
-// VFs keeps what the PFs of virtual functions enforce. *vf.Keeper implements it.
+// VFs keeps the settings that PFs enforce on their virtual functions. *vf.Keeper implements it.
 type VFs interface {
-	// SwitchOff has the VF of an entry without a guard off. It returns nil once its PF says so.
+	// SwitchOff switches the VF of an entry without a guard off. It returns nil once the PF
+	// confirms it.
 	SwitchOff(*journal.Entry) error
-	// Release ends this for the interface of an entry that is to be removed.
+	// Release ends these settings for an entry that is to be removed.
 	Release(*journal.Entry) error
-	// Wake makes the next look come soon.
+	// Wake makes the next pass come soon.
 	Wake()
 }
 
@@ -126,7 +127,7 @@ type Self struct {
 	Patience time.Duration
 }
 
-// Stores are where addresses and their records come from.
+// Stores has the sources of addresses and of their records.
 type Stores struct {
 	// Cache reads from the agent's filtered caches, Reader past them.
 	Cache  client.Reader
@@ -162,15 +163,15 @@ type Machine struct {
 	Links Links
 	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
-	// OfNode reports whether this node has the address: a link-local one on the parent, another one on
-	// any interface.
+	// OfNode reports whether this node has the address. A link-local address must be on the parent,
+	// any other address may be on any interface.
 	OfNode func(parent int, addr netip.Addr) (bool, error)
 }
 
 // Knowledge has the facts about the cluster around the pods.
 type Knowledge struct {
-	// Services returns the service CIDRs that are known, NodeSubnets the subnets of the node's internal
-	// addresses. ServicesAnswered is closed once the service CIDRs are known, or are known to be unknown.
+	// Services returns the known service CIDRs, NodeSubnets the subnets of the node's internal
+	// addresses. ServicesAnswered is closed once the first search for the service CIDRs has ended.
 	Services         func() []netip.Prefix
 	ServicesAnswered <-chan struct{}
 	NodeSubnets      func() ([]netip.Prefix, error)
@@ -187,7 +188,7 @@ type Knowledge struct {
 	PassesPorts func() (bool, error)
 }
 
-// Reports is where holders say what they did, and the clock.
+// Reports has the recorders of the holders' work, and the clock.
 type Reports struct {
 	Events  events.EventRecorder
 	Metrics Metrics

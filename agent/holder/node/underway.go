@@ -38,8 +38,8 @@ func WaitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
 const AskTimeout = 5 * time.Second
 
 // PinDelay is the time from the answer to the pin of the guard. In this time the plugin sets the
-// interface up, and needs the lock of all network devices for that. A pin holds that lock for tens
-// of milliseconds.
+// interface up, and needs the kernel's RTNL lock for that. A pin holds that lock for tens of
+// milliseconds.
 const PinDelay = 30 * time.Millisecond
 
 // AnswerMargin is the part of an ADD's deadline that is reserved for the answer.

@@ -25,7 +25,7 @@ type Reason int
 
 // The reasons.
 const (
-	// TryAgain: the same call may succeed without a change by people.
+	// TryAgain: the same call may succeed later without a change.
 	TryAgain Reason = iota + 1
 	// NotReady: the agent cannot serve ADD for any pod.
 	NotReady

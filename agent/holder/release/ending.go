@@ -17,20 +17,20 @@ import (
 	"github.com/fenceline/fenceline/agent/pod/vf"
 )
 
-// endingTime is the time after a DEL from which the kubelet's word about the sandbox counts. A sandbox
-// that died is in the status of its pod before the kubelet stops it; one that somebody else stops is
-// there within about two seconds.
+// endingTime is the age of a DEL from which the kubelet's report about the sandbox counts. If a
+// sandbox dies, the status of its pod shows that before the kubelet stops it. If another program
+// stops the sandbox, the status shows that within about two seconds.
 const endingTime = 10 * time.Second
 
 // errEnding is the reason for which a release waits.
 var errEnding = errors.New("it is not known yet whether the sandbox has ended or only this interface was removed")
 
-// ending tells a DEL of a sandbox that has ended from one of an interface alone.
+// ending distinguishes the DEL of an ended sandbox from the DEL of an interface alone.
 type ending int
 
 const (
-	// endOfSandbox: the address is kept for the next sandbox of the pod. It is also the answer if nothing
-	// better can be known.
+	// endOfSandbox: the address is kept for the next sandbox of the pod. It is also the answer if a
+	// fact is unknown.
 	endOfSandbox ending = iota
 	// endOfInterface: the sandbox lives without the interface, so the address is free.
 	endOfInterface
@@ -48,9 +48,9 @@ type endingFacts struct {
 	sandboxReady bool
 }
 
-// endingOf decides what a DEL has ended. Runtimes call DEL while the network namespace still exists, so
-// the call itself does not tell. Afterwards they remove the namespace of a sandbox that ends. If
-// another plugin holds this up, the kubelet still wants another sandbox.
+// endingOf decides what a DEL has ended. Runtimes call DEL while the network namespace still
+// exists, so the call itself does not show it. Afterwards they remove the namespace of a sandbox
+// that ends. If another plugin delays this, the kubelet still wants another sandbox.
 func endingOf(f endingFacts) ending {
 	switch {
 	case !f.netnsLives:

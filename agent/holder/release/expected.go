@@ -67,8 +67,8 @@ func (r *Releaser) IsOfLastBoot(s *v1alpha1.IPLeaseSpec) bool {
 }
 
 // mayReturn reports whether the pod of an entry may get another sandbox. It reads the agent's cache
-// of its own node's pods, so a DEL waits for no answer. If the cache does not answer, the pod may:
-// the controller ends the lease if the pod does not live.
+// of its own node's pods, so a DEL does not wait for the API server. If the cache fails, it reports
+// true: the controller ends the lease if the pod does not live.
 func (r *Releaser) mayReturn(ctx context.Context, e *journal.Entry) bool {
 	pod := &corev1.Pod{}
 	err := r.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
@@ -85,8 +85,9 @@ func getsSandboxes(pod *corev1.Pod) bool {
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// isProven reports whether an address that an entry gives up is proven (R1). The address of an ADD
-// that is undone is not, unless the ADD has taken it over: the probe may have failed.
+// isProven reports whether an address that an entry gives up is proven (R1). The address of an
+// undone ADD is not proven, because the probe may have failed. An address that the ADD has taken
+// over is proven.
 func isProven(e *journal.Entry, address journal.Address) bool {
 	return e.Phase == journal.Releasing || address.Kept
 }

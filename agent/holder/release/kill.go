@@ -32,8 +32,8 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			if address.LeaseName != l.Name || e.Slot == 0 || e.Slot == own || e.Session != r.Session {
 				continue
 			}
-			// An address without a token was not used yet. So a take-over under way goes on. But if
-			// the ADD is the ADD of the lease's own holder, it is killed: it may use the address soon.
+			// An address without a token was not used yet, so a take-over under way goes on. But an
+			// ADD of the lease's own holder is killed, because it may use the address soon.
 			if address.Token == 0 && !isHolder(&l.Spec, e) {
 				continue
 			}
@@ -79,8 +79,8 @@ func (r *Releaser) Mute(e *journal.Entry) error {
 // errBusy: see muteUnguarded.
 var errBusy = errors.New("a call of the runtime for it is under way")
 
-// muteUnguarded mutes an entry without a guard that another call has found. Its program does not run before the
-// answer of its ADD, and has ended before the answer of its DEL.
+// muteUnguarded mutes an entry without a guard that another call has found. Its program does not
+// run before the answer of its ADD, and has ended before the answer of its DEL.
 func (r *Releaser) muteUnguarded(found *journal.Entry) error {
 	if found.Phase != journal.Bound {
 		return nil

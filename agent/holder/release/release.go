@@ -16,7 +16,7 @@ import (
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
-// Releaser ends what attachments hold. Its methods may be called concurrently.
+// Releaser releases the addresses of attachments. Its methods may be called concurrently.
 type Releaser struct {
 	*node.Base
 	// Overtaken has the ADDs under way.
@@ -25,7 +25,8 @@ type Releaser struct {
 	Expected Expected
 }
 
-// errEntryStays: the leases of an entry are freed, and a read-only disk keeps the entry.
+// errEntryStays: the leases of an entry are freed, but the disk does not record the removal of the
+// entry.
 var errEntryStays = errors.New("the entry stays in the journal")
 
 // LetGo releases an attachment, now or later. The caller has locked it.
@@ -113,7 +114,7 @@ func (r *Releaser) Free(ctx context.Context, e journal.Entry) error {
 		e.Addresses = left
 		return errors.Join(append(errs, r.Journal.Put(e))...)
 	}
-	// Without the entry nobody would look for the link.
+	// Without the entry, nothing would remove the link later.
 	if err := r.HostLinks.Remove(&e); err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entr
 		_, err = r.Leases.Update(ctx, l, lease.Unverified(why))
 		return audit.Reclaim, why, err
 	case l.Spec.Session != r.Session:
-		// Only a verification may free what another session has bound (R8).
+		// Only a verification may free an address that another session has bound (R8).
 		why = "bound in an earlier life of the node"
 		_, err = r.Leases.Update(ctx, l, lease.Quarantine(v1alpha1.ReasonNodeRestarted, why))
 		return audit.Reclaim, why, err

@@ -11,7 +11,7 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// standsBehind reports whether the pod is the target of a live migration that has not come to its turn.
+// standsBehind reports whether the pod is the target of a live migration and its turn has not come.
 func standsBehind(s *search) bool {
 	return s.kept != nil && lease.StandsBehind(&s.Who, owner.IsTarget(s.Pod), s.h.Node, &s.kept.Spec)
 }

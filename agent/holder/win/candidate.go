@@ -13,12 +13,12 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Source is a kind of addresses that an ADD may win. The differences between the sources stand here
+// Source is a kind of addresses that an ADD may win. All differences between the sources are here
 // and in their list.
 type Source struct {
 	// Name is for tests and for people.
 	Name string
-	// concerns reports whether the source may have an address for a search. If it is nil, it may for each.
+	// concerns reports whether the source may have an address for a search. Nil means yes.
 	concerns func(*search) bool
 	// find yields the candidates. An error ends the search, unless it says that the pools are full.
 	find func(context.Context, *search) iter.Seq2[candidate, error]
@@ -29,9 +29,9 @@ type Source struct {
 	alone bool
 	// skipsSighted: an address that another host was heard to use a moment ago is no candidate.
 	skipsSighted bool
-	// learns: the address counts as use of the pair of pool and parent, for which addresses are kept Warm.
+	// learns: the address counts as a use of its pool on its parent. Such pairs get Warm addresses.
 	learns bool
-	// Refuses: a rule that speaks against a candidate ends the ADD. Otherwise the next source is asked.
+	// Refuses: a rule that rejects a candidate ends the ADD. Otherwise the next source is asked.
 	Refuses bool
 }
 
@@ -54,13 +54,14 @@ const (
 	// byProbe: probe, then claim (R4). A host without a record answers the probe, so no claim is ever
 	// sent against it. It keeps the address, and the next candidate is tried.
 	byProbe proof = iota
-	// byWatch: the address was proven, and is watched since. If no doubt came up, it is claimed after the
-	// answer; otherwise it is proven by a probe.
+	// byWatch: the address was proven, and is watched since. If no doubt came up, it is claimed
+	// after the answer; otherwise it is proven by a probe.
 	byWatch
-	// byLastHolder: claim, then ask (R8). The last holder is on record, and must fall silent. If somebody
-	// answers, a pod whose name keeps the address ends its ADD.
+	// byLastHolder: claim, then ask (R8). The last holder is on record, and must fall silent. If a
+	// host answers, the ADD of a pod whose name keeps the address ends.
 	byLastHolder
-	// byTurn: the last holder still has the address, so the pod stays fenced (R15). No lease is written.
+	// byTurn: the last holder still has the address, so the pod stays fenced (R15). No lease is
+	// written.
 	byTurn
 )
 
@@ -70,12 +71,12 @@ type candidate struct {
 	address journal.Address
 	// last is the lease as the last holder left it, nil if there is none.
 	last *v1alpha1.IPLease
-	// letGo waits until the last holder lets go, and reads last again. It may be nil.
+	// letGo waits until the last holder releases the address, and reads last again. It may be nil.
 	letGo func(context.Context, *candidate) outcome
 	// write also returns the evidence against an address that was watched. After an error other than
 	// lease.ErrUncertain no lease exists. It is nil only for the proof byTurn.
 	write func(context.Context, *candidate) (*v1alpha1.IPLease, doubt, error)
-	// over ends the try. written: the lease is no longer what it was. It may be nil.
+	// over ends the try. written: the lease was changed. It may be nil.
 	over func(written bool)
 }
 
@@ -90,8 +91,8 @@ func one(c candidate) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) { yield(c, nil) }
 }
 
-// fits reports whether the proof of a source fits its candidate: only who stands behind its last holder
-// writes no lease, and only a last holder can be asked.
+// fits reports whether the proof of a source fits its candidate: only a pod that stands behind its
+// last holder writes no lease, and only a last holder can be asked.
 func (p proof) fits(c *candidate) bool {
 	return (c.write == nil) == (p == byTurn) && (c.last != nil) == (p == byLastHolder)
 }
@@ -141,7 +142,7 @@ const (
 	won result = iota
 	// notAddress: not this address. Another host or another pod has it.
 	notAddress
-	// notPool: not this pool. A rule speaks against it, and the reason says which one.
+	// notPool: not this pool. A rule rejects it, and the reason names the rule.
 	notPool
 	// usedUp: the source has no address, since its pools are full.
 	usedUp
@@ -155,7 +156,7 @@ type outcome struct {
 	why error
 }
 
-// ends is the outcome of a step that an error ends, and success without one.
+// ends returns the outcome endOfADD for an error, and success for nil.
 func ends(err error) outcome {
 	if err == nil {
 		return outcome{}

@@ -22,7 +22,8 @@ type Try struct {
 	Pod *corev1.Pod
 	// Asked is the request of the pod's annotations for an address that stays with its name.
 	Asked v1alpha1.FixedAddress
-	// Place of the ADD in the queue for full pools, and the address that came free and is offered to it.
+	// Place of the ADD in the queue for full pools, and the address that came free and is offered
+	// to it.
 	Place *waiting.Place
 	Offer waiting.Offer
 	// Sources in the order in which they are asked.
@@ -34,8 +35,8 @@ type Try struct {
 	gateways map[string]<-chan error
 }
 
-// MayFind returns an error if the ADD waits for the pools of a family, and none of them has an address
-// for it now. So it takes no address of another family in vain.
+// MayFind returns an error if the ADD waits for the pools of a family, and none of them has an
+// address for it now. So the ADD does not take an address of another family in vain.
 func (a *Try) MayFind(choice ipam.Choice, d kept.Decision) error {
 	for _, f := range choice.Families {
 		l, _ := d.Of(f.IPv6)
@@ -80,7 +81,7 @@ var errNoSource = errors.New("no source has an address")
 // Family wins an address of a family: it asks the sources in their order.
 func (a *Try) Family(ctx context.Context, f ipam.Family, d kept.Decision) (Bound, error) {
 	l, left := d.Of(f.IPv6)
-	if l != nil && kept.PoolOf(f, l) == nil { // not reached: decide takes only what serves
+	if l != nil && kept.PoolOf(f, l) == nil { // not reached: decide reuses only leases of pools that serve the pod
 		return Bound{}, refusal.New(refusal.NoPool, "%s is kept for pod %s/%s, but its pool %s does not serve the pod",
 			l.Spec.Address, a.Who.Namespace, a.Who.Pod, l.Spec.Pool)
 	}
@@ -112,8 +113,8 @@ func (a *Try) Family(ctx context.Context, f ipam.Family, d kept.Decision) (Bound
 	return Bound{}, why
 }
 
-// ask tries the candidates of the source, until one is won or the ADD has to end. Without a candidate the
-// outcome is notAddress.
+// ask tries the candidates of the source, until one is won or the ADD has to end. Without a
+// candidate the outcome is notAddress.
 func (s *search) ask(ctx context.Context) (Bound, outcome) {
 	for c, err := range s.find(ctx, s) {
 		if refusal.IsExhausted(err) {

@@ -103,8 +103,8 @@ func (a *Interface) AwaitGuard() error {
 	return err
 }
 
-// Mutes returns the dead slots that keep the interface mute after the undo of a try: those that were left
-// before, and its own, if the guard is still there.
+// Mutes returns the dead slots that keep the interface mute after the undo of a try: those that
+// were left before, and its own, if the guard is still there.
 func (a *Interface) Mutes() ([]uint32, error) {
 	if a.Slot == 0 || a.Link.Unguarded {
 		return a.Replaced, nil

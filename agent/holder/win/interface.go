@@ -31,8 +31,8 @@ type Interface struct {
 	Trying *journal.Address
 	// Slot of the guard; 0 before the first intent.
 	Slot uint32
-	// Replaced are the dead slots that an earlier ADD and earlier tries have left on the interface. They
-	// keep it mute until the next guard enforces.
+	// Replaced are the dead slots that an earlier ADD and earlier tries have left on the interface.
+	// They keep it mute until the next guard enforces.
 	Replaced []uint32
 
 	created time.Time

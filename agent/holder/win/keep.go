@@ -21,8 +21,8 @@ const keptRetry = 200 * time.Millisecond
 
 func hasKept(s *search) bool { return s.kept != nil }
 
-// keptFor yields the address that is kept for the pod. If its lease ends meanwhile, or a foreign host uses
-// the address of a pod whose name keeps none, the pod gets another address.
+// keptFor yields the address that is kept for the pod. If its lease ends meanwhile, or a foreign
+// host uses the address and the pod's name keeps no address, the pod gets another address.
 func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	c := candidate{pool: kept.PoolOf(s.family, s.kept), last: s.kept}
 	c.address = addressOf(c.pool, s.kept.Spec.Addr())
@@ -69,7 +69,7 @@ func (s *search) takeOver(ctx context.Context, c *candidate) (*v1alpha1.IPLease,
 	return l, doubt{}, err
 }
 
-// leaseRequest has what a lease of a candidate's address records about the pod.
+// leaseRequest returns the data of the pod for the lease of a candidate's address.
 func (s *search) leaseRequest(c *candidate) lease.Request {
 	return lease.Request{
 		Pool: c.pool.Name, Network: c.pool.Spec.Network, Addr: c.address.Addr, Parent: s.Link.Parent, Holder: s.Who,

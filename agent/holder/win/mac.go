@@ -94,8 +94,9 @@ func (a *Interface) RestoreMAC() {
 	}
 }
 
-// lowerTwins sets the interfaces of earlier sandboxes with a MAC down: those of this pod's interface, and
-// those whose slots are dead. While one is up, the kernel gives no other macvlan of the parent its MAC.
+// lowerTwins sets the interfaces of earlier sandboxes with a MAC down: those of this pod's
+// interface, and those whose slots are dead. While one is up, the kernel gives no other macvlan of
+// the parent its MAC.
 func (a *Interface) lowerTwins(mac net.HardwareAddr) error {
 	for _, e := range a.h.Journal.All() {
 		if e.MAC != mac.String() || e.ParentIndex != a.Link.ParentIndex || e.Attachment() == a.Request.Attachment {

@@ -20,7 +20,7 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// probe asks everybody for an address that nobody should use.
+// probe asks the segment for an address that no host should use.
 func (a *attempt) probe(ctx context.Context) outcome {
 	heard, err := a.Seg.Probe(ctx, a.Trying.Addr, segment.ParamsOf(a.pool))
 	switch {
@@ -32,8 +32,8 @@ func (a *attempt) probe(ctx context.Context) outcome {
 	return a.giveWay(ctx, heard)
 }
 
-// verify claims, and asks for proof that the last holder is silent. If the record names a predecessor that
-// was not proven silent, only the verdicts Fenced and Silent are sufficient.
+// verify claims, and asks for proof that the last holder is silent. If the record names a
+// predecessor that was not proven silent, only the verdicts Fenced and Silent are sufficient.
 func (a *attempt) verify(ctx context.Context) outcome {
 	verdict, evidence, err := a.h.Verify(ctx, a.Seg, a.pool, a.claim, a.last)
 	if err == nil && verdict == segment.Answered && evidence.Answer.Kind.Tentative() {
@@ -52,7 +52,8 @@ func (a *attempt) verify(ctx context.Context) outcome {
 	case verdict == segment.Answered && a.pool.ConflictMode() == v1alpha1.ModeObserve:
 		return ends(a.observe(ctx, evidence.Answer))
 	case verdict == segment.Answered && !owner.KeepsName(&a.Who):
-		// Only a name insists on its address. A recorded predecessor stays in the lease (R1).
+		// Only a pod whose name keeps the address insists on it. A recorded predecessor stays in
+		// the lease (R1).
 		return a.quarantine(ctx, evidence.Answer.MAC.String(), evidence.Answer.Source)
 	case verdict == segment.Answered || mustProve && !verdict.Safe():
 		a.giveBack(ctx, verdict, evidence.String())
@@ -102,7 +103,8 @@ func (a *attempt) passOver(ctx context.Context, mac string, by segment.Source) o
 	return lostTo(mac, a.release(ctx))
 }
 
-// release frees the lease of an address that the pod does not get. The kernel forgets the address first.
+// release frees the lease of an address that the pod does not get. The kernel forgets the address
+// first.
 func (a *attempt) release(ctx context.Context) error {
 	e := a.Entry(journal.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {

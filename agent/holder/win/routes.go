@@ -14,8 +14,8 @@ import (
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// checkRoutes speaks against a pool if a route that the interface would get with an address of a pool
-// takes packets from their proper way. It runs before an address is leased.
+// checkRoutes rejects a pool if a route that comes with an address of the pool diverts packets from
+// their proper path. It runs before an address is leased.
 func (a *Try) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPPool) outcome {
 	if !pool.ChecksRoutes() {
 		return outcome{}
@@ -48,7 +48,7 @@ func (a *Try) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPP
 		a.Who.Interface, a.Who.Namespace, a.Who.Pod, h, originOf(h.Route, f, pool, a.Request.Network), pool.Name)}
 }
 
-// originOf names the place in which people have written a route.
+// originOf names the place that configures a route.
 func originOf(r poolset.Route, f ipam.Family, pool *v1alpha1.IPPool, n agentapi.Network) string {
 	switch {
 	case slices.Contains(f.Routes, r):

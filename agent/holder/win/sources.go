@@ -6,8 +6,8 @@ import (
 	"context"
 )
 
-// Sources are all sources in the order in which an ADD asks them. Each
-// obeys the rules that those before it obey.
+// Sources returns all sources in the order in which an ADD asks them. Each obeys the rules of those
+// before it.
 func Sources() []Source {
 	return []Source{
 		{Name: "behind", concerns: standsBehind, find: behind, proof: byTurn, Refuses: true},
@@ -19,7 +19,7 @@ func Sources() []Source {
 		{Name: "free", find: free, obeys: turns, proof: byProbe, skipsSighted: true, learns: true, Refuses: true},
 		// The speakers of sighted addresses may be gone by now: the probe decides.
 		{Name: "sighted", find: free, obeys: turns, proof: byProbe, learns: true, Refuses: true},
-		// The pods of this node come before its stock.
+		// The pods of this node matter more than its stock.
 		{Name: "unready Warm", find: anyWarm, obeys: turns, proof: byWatch, learns: true, Refuses: true},
 	}
 }

@@ -25,7 +25,8 @@ func requestedWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, true })
 }
 
-// ready yields the Warm leases that are ready: those of a later pool only if the earlier pools look full.
+// ready yields the Warm leases that are ready: those of a later pool only if the earlier pools look
+// full.
 func ready(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return s.stocked(false, func(c ipam.Candidate) (ask, last bool) {
 		// A pool that the controller has not counted yet counts as not full.
@@ -38,7 +39,8 @@ func anyWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, false })
 }
 
-// stocked yields Warm leases. pools tells whether the stock of a pool is asked, and whether no later pool is.
+// stocked yields Warm leases. pools reports whether to ask the stock of a pool, and whether to ask
+// no later pool.
 func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last bool)) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) {
 		for _, c := range s.family.Pools {
@@ -78,8 +80,8 @@ func (s *search) ofStock(pool *v1alpha1.IPPool, w warm.Stocked) candidate {
 	}
 }
 
-// bindWarm binds a Warm lease to this pod. Meanwhile it asks the kernel whether the proof of the address
-// still holds. After a slow write it asks again.
+// bindWarm binds a Warm lease to this pod. Meanwhile it asks the kernel whether the proof of the
+// address still holds. After a slow write it asks again.
 func (s *search) bindWarm(ctx context.Context, c *candidate, w warm.Stocked) (*v1alpha1.IPLease, doubt, error) {
 	asked := s.h.Clock.Now()
 	doubts := make(chan doubt, 1)

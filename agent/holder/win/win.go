@@ -19,8 +19,8 @@ import (
 )
 
 // win makes the address of a candidate the pod's. The order is the guarantee, and the same for each
-// source. The address is bound on disk once the interface has one of each family (record), and announced
-// after the answer (Answered).
+// source. The address is bound on disk once the interface has one of each family (record), and
+// announced after the answer (Answered).
 func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
 	if !s.proof.fits(&c) {
 		return Bound{}, ends(fmt.Errorf("the proof of source %q does not fit its candidate %s", s.Name, c.address.Addr))
@@ -30,11 +30,11 @@ func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
 		defer func() { a.over(a.lease != nil || a.lost) }()
 	}
 	for _, step := range []func(context.Context) outcome{
-		a.allowed,   // the routes of the pool take no packets from their way
-		a.letGone,   // the last holder has let go
+		a.allowed,   // the routes of the pool divert no packets
+		a.letGone,   // the last holder has released the address
 		a.intended,  // the intent is on disk, and the guard is being attached
 		a.owned,     // the API server agrees (R5), the guard enforces, and the kernel has the token
-		a.proven,    // nobody else speaks (R4, R8)
+		a.proven,    // no other host speaks (R4, R8)
 		a.claimed,   // other speakers are fenced, and no newer claim exists (R10)
 		a.confirmed, // the lease says that the last holder is silent
 	} {
@@ -80,8 +80,9 @@ func (a *attempt) intended(ctx context.Context) outcome {
 	return ends(err)
 }
 
-// owned writes the lease, and lets the slot use the address. If there was a last holder, no verifier of
-// its lease comes in between, and the slots of this node that may use the address are killed.
+// owned writes the lease, and lets the slot use the address. If there was a last holder, no
+// verifier of its lease runs meanwhile, and the slots of this node that may use the address are
+// killed.
 func (a *attempt) owned(ctx context.Context) outcome {
 	if a.last != nil {
 		defer a.h.LockLease(a.last.Name)()
@@ -130,7 +131,7 @@ func (a *attempt) written(ctx context.Context) outcome {
 	return a.withoutRival(ctx)
 }
 
-// withoutRival looks for a speaker that is known already. Installing the address would mute it before it
+// withoutRival looks for a known speaker. Installing the address would mute that speaker before it
 // can answer a probe.
 func (a *attempt) withoutRival(ctx context.Context) outcome {
 	if a.doubt.Doubt == segment.DoubtSpoken && a.pool.ConflictMode() != v1alpha1.ModeObserve {
@@ -156,8 +157,8 @@ func (a *attempt) proven(ctx context.Context) outcome {
 	return outcome{}
 }
 
-// claimed claims the address, unless that comes after the answer or is the last holder's affair. Without a
-// claim key, a probe alone protects the address.
+// claimed claims the address, unless the claim follows the answer or the last holder still has the
+// address. Without a claim key, a probe alone protects the address.
 func (a *attempt) claimed(ctx context.Context) outcome {
 	if a.isWatched() || a.proof == byTurn {
 		return outcome{}

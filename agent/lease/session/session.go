@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session identifies the machine and its boot, and with them the leases
-// that this life of the node wrote.
+// Package session identifies the machine and its boot, and so the leases that this life of the node
+// wrote.
 package session
 
 import (
@@ -33,8 +33,9 @@ func ID(nodeUID types.UID, bootID string) string {
 	return string(nodeUID) + "/" + bootID
 }
 
-// MaySpeakUnfenced reports whether the last holder of a lease may send whatever its kernel has heard: it has no
-// guard, and this node, whose session is now, has not ended it by a boot.
+// MaySpeakUnfenced reports whether the last holder of a lease may send even after its kernel has
+// heard a claim. Such a holder has no guard, and no boot of this node, whose session is now, has
+// ended it.
 func MaySpeakUnfenced(l *v1alpha1.IPLease, node, now string) bool {
 	of, then := l.Spec.NodeName, l.Spec.Session
 	if p := l.Spec.Previous; p != nil {

@@ -36,7 +36,7 @@ const (
 )
 
 // plan chooses the way. The mode of a pool that was deleted is the strictest, Enforce. If the pool
-// ignores the only host that was heard, nothing is to be proven: the address was free before, and the
+// ignores the only host that was heard, nothing needs proof: the address was free before, and the
 // next ADD probes it (R4). Silence would prove nothing on a parent that hears no other node (R2).
 func plan(s *v1alpha1.IPLeaseSpec, pool *v1alpha1.IPPool) how {
 	mode := pool.ConflictMode()

@@ -41,14 +41,15 @@ type Holders interface {
 	// slot of this node that has its address. dead reports whether the last holder
 	// was a pod of this session, which is then proven fenced.
 	KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
-	// StandsBehind reports whether a pod of this node waits for its turn, and takes the lease over itself.
+	// StandsBehind reports whether a pod of this node waits for its turn, and takes the lease over
+	// itself.
 	StandsBehind(lease string) bool
 }
 
 // Options of a Verifier. All are required.
 type Options struct {
-	// Node is the name of this node, Session the life of it, Cluster the UID of
-	// the kube-system namespace.
+	// Node is the name of this node, Session its current life, Cluster the UID of the kube-system
+	// namespace.
 	Node, Session, Cluster string
 
 	// Cache reads from the agent's filtered caches.
@@ -143,8 +144,8 @@ func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
 	return l.Spec.State == v1alpha1.StateQuarantined && l.Spec.NodeName == v.Node
 }
 
-// verify looks for proof and settles the lease by the finding. There is none if the last holder could not be
-// killed on this node.
+// verify looks for proof and settles the lease by the finding. If the last holder could not be
+// killed on this node, there is no proof.
 func (v *Verifier) verify(ctx context.Context, l *v1alpha1.IPLease, dead bool, notKilled error) (reconcile.Result, error) {
 	pool, err := v.poolOf(ctx, l)
 	if err != nil {

@@ -17,8 +17,9 @@
 //	    32      8  fencing token, big endian
 //	    40      8  SipHash-2-4 over bytes 0 to 39, little endian
 //
-// Before, bits 1 to 31 named the holder by its MAC, 0 asked every holder, and an ack had the digit 1
-// too. Nodes of both kinds fence by each other's claims, but neither counts an ack of the other.
+// Older agents named the holder by its MAC in bits 1 to 31, asked every holder with 0, and sent
+// acks with the digit 1. Old and new nodes fence by each other's claims, but neither counts an ack
+// of the other.
 //
 // bpf/src/claim.h has the same layout as a C struct, and a test in bpf compares the two. Change both
 // together, with a new wire version.

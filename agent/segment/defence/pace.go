@@ -19,14 +19,14 @@ const (
 	recordMost  = 10 * time.Minute
 	// recordForget ends the pauses of an address that had no conflict for this long.
 	recordForget = 2 * recordMost
-	// recordRate and recordBurst bound the records of this node, in a second and at once. All agents
-	// share one queue at the API server, so a hostile segment must not fill it: the ADDs of other nodes
-	// wait there too.
+	// recordRate bounds the records of this node per second, recordBurst the records at once. All
+	// agents share one queue at the API server, and the ADDs of other nodes wait there too. A
+	// hostile segment must not fill it.
 	recordRate, recordBurst = 1, 16
 )
 
-// pace decides which conflicts are recorded at the API server. All of them count in the metric and in
-// the audit log. Safe for concurrent use.
+// pace decides which conflicts are recorded at the API server. The metric and the audit log have
+// every conflict. Safe for concurrent use.
 type pace struct {
 	clock clock.PassiveClock
 	node  flowcontrol.PassiveRateLimiter
@@ -49,7 +49,7 @@ func newPace(c clock.PassiveClock) *pace {
 	}
 }
 
-// allow reports whether a conflict of a lease is recorded now, and counts it then.
+// allow reports whether a conflict of a lease is to be recorded now. If so, it counts the record.
 func (p *pace) allow(lease string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,8 +66,8 @@ func (p *pace) allow(lease string) bool {
 	return true
 }
 
-// sweep forgets the addresses without a conflict. It keeps the map as small as the list of addresses
-// that this node has held lately.
+// sweep forgets addresses without a conflict for recordForget. So the map has only addresses that
+// this node has held lately.
 func (p *pace) sweep(now time.Time) {
 	if now.Sub(p.swept) < recordFirst {
 		return

@@ -38,7 +38,7 @@ type meeting struct {
 	pool string
 }
 
-// Meet returns the treatment of an address of a pool for which the host with the MAC answers on the
+// Meet returns the action for an address of a pool for which the host with this MAC answers on the
 // parent. The caller carries it out.
 func (h *Hosts) Meet(ctx context.Context, parent int, pool, mac string) (foreignhost.Action, error) {
 	who := host{parent, mac}
@@ -54,7 +54,7 @@ func (h *Hosts) Meet(ctx context.Context, parent int, pool, mac string) (foreign
 	return h.decide(who, pool, recorded), nil
 }
 
-// known decides if the memory of this node is sufficient.
+// known decides without Recorded if the memory of this node is sufficient.
 func (h *Hosts) known(who host, pool string) (foreignhost.Action, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,9 +65,9 @@ func (h *Hosts) known(who host, pool string) (foreignhost.Action, bool) {
 	return h.decide(who, pool, 0), true
 }
 
-// decide decides and remembers. Calls at the same time do not see each other's records, so the
-// addresses that this node has just quarantined count as well. A Stop is not remembered, so
-// addresses are tried again after the interval, however many ADDs come meanwhile.
+// decide decides and remembers. Concurrent calls do not see each other's records, so the addresses
+// that this node has just quarantined count as well. A Stop is not remembered: otherwise a stream
+// of ADDs would extend it for ever.
 func (h *Hosts) decide(who host, pool string, recorded int) foreignhost.Action {
 	if h.met == nil {
 		h.met = map[host][]meeting{}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hazard finds and reports what may keep frames of a parent from the agent's programs, or may
-// change them: XDP programs, programs of others, offloads of the device, and the mode of a bond.
+// Package hazard finds and reports the things that may hide frames of a parent from the agent's
+// programs, or change them: XDP programs, programs of others, offloads of the device, and the mode
+// of a bond.
 package hazard
 
 import (
@@ -21,7 +22,7 @@ const (
 	Programs Kind = "programs"
 )
 
-// Kinds are all kinds.
+// Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{XDP, Offload, Bond, Programs} }
 
 // Facts are the facts about a parent.
@@ -38,13 +39,13 @@ type Facts struct {
 	Unread []Kind
 }
 
-// Hazard is one thing on a parent. Text says what it does and what to do.
+// Hazard is one finding on a parent. Text states its effect and the remedy.
 type Hazard struct {
 	Kind Kind
 	Text string
 }
 
-// IsFault reports whether somebody should change something.
+// IsFault reports whether an administrator should act.
 func (h Hazard) IsFault() bool { return h.Kind != Programs }
 
 // Of returns the hazards of a parent.

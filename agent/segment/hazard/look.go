@@ -13,8 +13,8 @@ import (
 )
 
 // Look reads the facts about a parent of the calling network namespace. others returns the programs
-// of others on it, below the parent and the devices under it, and rewrites an error if one of these
-// changes MACs.
+// of others on the parent. below returns the parent and the devices below it. rewrites returns an
+// error if one of these devices changes MACs.
 func Look(parent int, others func(int) ([]string, error), below func(int) ([]netlink.Link, error), rewrites func([]netlink.Link) error) (f Facts, err error) {
 	way, err := below(parent)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing && len(way) == 0 {
@@ -51,7 +51,7 @@ const (
 	stringLength, most = 32 / 4, 1024
 )
 
-// feature reports whether a feature of a device is on. A device without features has none of it.
+// feature reports whether a feature of a device is on. On a device without features it is off.
 func feature(device, name string) (on bool, err error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -77,8 +77,8 @@ func feature(device, name string) (on bool, err error) {
 	return isOn(names[3:], states[2:], name), nil
 }
 
-// isOn looks a feature up: its place among the names is its bit in the words of active features, the
-// third of four words of each block.
+// isOn reports whether a feature is on. The index of its name is the number of its bit. Each block
+// has four words for 32 features, and the third word has the active ones.
 func isOn(names, states []uint32, name string) bool {
 	for i := range len(names) / stringLength {
 		text := unsafe.Slice((*byte)(unsafe.Pointer(&names[i*stringLength])), stringLength*4)

@@ -34,9 +34,10 @@ type Parent struct {
 type Options struct {
 	Node    string
 	Parents func() []Parent
-	// Look returns the facts about a parent. They name the kinds that cannot be read, and the error says why.
+	// Look returns the facts about a parent. They name the kinds that cannot be read, and the error
+	// says why.
 	Look func(parent int) (Facts, error)
-	// Present sets whether a parent has a hazard. Forget removes what was set about a parent.
+	// Present sets whether a parent has a hazard. Forget removes all values of a parent.
 	Present func(parent string, kind Kind, present bool)
 	Forget  func(parent string)
 	Events  events.EventRecorder
@@ -48,7 +49,7 @@ type Options struct {
 type Watch struct {
 	Options
 	mu sync.Mutex
-	// found are the hazards that the last look found, and told the last reports of each.
+	// found has the hazards that the last look found, and told the last report of each.
 	found map[string][]Hazard
 	told  map[subject]report
 	// unread has the last failure of each parent.
@@ -70,13 +71,13 @@ func New(o Options) *Watch {
 	return &Watch{Options: o, found: map[string][]Hazard{}, told: map[subject]report{}, unread: map[string]string{}}
 }
 
-// Run looks again and again until ctx ends.
+// Run looks at the parents every 30 s until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	wait.NonSlidingUntil(w.Pass, period, ctx.Done())
 	return nil
 }
 
-// Faults returns what the last look found on a parent, and somebody should change.
+// Faults returns the texts of the faults that the last look found on a parent.
 func (w *Watch) Faults(parent string) (texts []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +118,7 @@ func (w *Watch) Pass() {
 	w.found = found
 }
 
-// keep returns the hazards of a look. One that was found before and cannot be read now is still there as
-// far as the agent knows.
+// keep returns the hazards of a look, and the earlier hazards whose kind could not be read now.
 func keep(found, before []Hazard, unread []Kind) []Hazard {
 	for _, h := range before {
 		isSame := func(o Hazard) bool { return o.Kind == h.Kind }
@@ -129,7 +129,7 @@ func keep(found, before []Hazard, unread []Kind) []Hazard {
 	return found
 }
 
-// failed logs a failure once.
+// failed logs a failure once, and again after a change.
 func (w *Watch) failed(parent string, err error) {
 	if err == nil {
 		delete(w.unread, parent)
@@ -156,7 +156,8 @@ func (w *Watch) tell(parent string, h Hazard) {
 	w.Events.Eventf(event.Node(w.Node), nil, kind, reason, "Watch", "parent %s: %s", parent, h.Text)
 }
 
-// ended keeps the time of the last report: a hazard that comes and goes makes no flood of events.
+// ended keeps only the time of the last report, so that a hazard that comes and goes does not cause
+// a flood of events.
 func (w *Watch) ended(s subject) {
 	if last, known := w.told[s]; known {
 		w.told[s] = report{at: last.at}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mute tells about parents whose frames no other host hears, by events of the node.
+// Package mute reports parents whose frames no other host hears, as events of the node.
 package mute
 
 import (
@@ -27,8 +27,8 @@ type Options struct {
 	Clock  clock.PassiveClock
 }
 
-// Report tells when a parent becomes mute, and when it is heard again. Its methods are safe for
-// concurrent use, and do not block.
+// Report records an event when a parent becomes mute, and when it is heard again. Its methods are
+// safe for concurrent use, and do not block.
 type Report struct {
 	Options
 	mu    sync.Mutex
@@ -38,15 +38,15 @@ type Report struct {
 // muteness is the last report that a parent is mute.
 type muteness struct {
 	told time.Time
-	// lasts: no report that the parent is heard has followed.
+	// lasts: the parent was not reported as heard since.
 	lasts bool
 }
 
 // New returns a Report.
 func New(o Options) *Report { return &Report{Options: o, mutes: map[string]muteness{}} }
 
-// Asked handles the end of a question to canaries on a parent: heard reports whether one has answered.
-// A parent that comes and goes makes at most one pair of events in ten minutes.
+// Asked handles the end of a question to canaries on a parent. heard: a canary has answered. A
+// flapping parent makes at most one pair of events in ten minutes.
 func (r *Report) Asked(parent string, heard bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

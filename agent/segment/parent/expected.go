@@ -22,9 +22,9 @@ func (p *Parents) Expected(parent int) bool {
 	return expected(parent, p.Bound(), pools.Items)
 }
 
-// expected compares the pools in the subnets of this node's pods on the parent with the pods: if more
-// addresses are Bound than this node has, another node has one. Only holders in pools of the mode
-// Enforce claim (R3).
+// expected checks each pool in a subnet of this node's pods on the parent. If a pool has more Bound
+// addresses than this node has of it, another node has one. Only pools of the mode Enforce count,
+// because only their holders claim (R3).
 func expected(parent int, bound iter.Seq[*journal.Entry], pools []v1alpha1.IPPool) bool {
 	mine, here := map[string]int64{}, map[string]bool{}
 	for e := range bound {

@@ -19,17 +19,16 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Sightings is the part of the kernel programs that records who speaks on the parents. *bpf.Kernel
-// implements it.
+// Sightings is the part of the kernel programs that records the speakers on the parents.
+// *bpf.Kernel implements it.
 type Sightings interface {
 	ObserversAttached() (map[int]bool, error)
 	Sighting(bpf.Key) (bpf.Sighting, bool, error)
 }
 
 // heard returns the parents of this node on which the last holder used the address, by index. Its
-// frames reached this node there, so that parent leads to the holder's segment, whatever its name
-// is. The MAC tells the holder from every other speaker. It is the pod's own, or with ipvlan its
-// node's.
+// frames reached this node there, so the parent leads to the holder's segment, whatever its name
+// is. The MAC identifies the holder. It is the MAC of the pod, or with ipvlan of its node.
 func (p *Parents) heard(last segment.LastHolder) ([]int, error) {
 	if len(last.MAC) == 0 {
 		return nil, nil
@@ -51,8 +50,8 @@ func (p *Parents) heard(last segment.LastHolder) ([]int, error) {
 	return parents, nil
 }
 
-// isElsewhereToo reports whether a pool of another network may have the address. Then the frames that
-// were heard may be those of the other network: with ipvlan, all pods of a node have the MAC of their
+// isElsewhereToo reports whether a pool of another network may have the address. Then the heard
+// frames may come from the other network: with ipvlan, all pods of a node have the MAC of their
 // master, and the VLAN subinterfaces of a master share it. If the pools cannot be read, it reports
 // true.
 func (p *Parents) isElsewhereToo(pool *v1alpha1.IPPool, addr netip.Addr) bool {
@@ -66,7 +65,7 @@ func (p *Parents) isElsewhereToo(pool *v1alpha1.IPPool, addr netip.Addr) bool {
 	})
 }
 
-// Gateways returns the MACs by which the gateways of an entry's pools are heard on its parent.
+// Gateways returns the MACs from which the gateways of an entry's pools are heard on its parent.
 func (p *Parents) Gateways(e *journal.Entry) (macs []net.HardwareAddr) {
 	for _, address := range e.Addresses {
 		pool := &v1alpha1.IPPool{}

@@ -21,8 +21,8 @@ func Exists(index int) bool {
 	return !missing
 }
 
-// OfNode reports whether this node has the address: a link-local one on the parent, another one on any
-// interface.
+// OfNode reports whether this node has the address. A link-local address must be on the parent, any
+// other address may be on any interface.
 func OfNode(parent int, addr netip.Addr) (bool, error) {
 	if !addr.IsLinkLocalUnicast() {
 		subnets, err := SubnetsOf([]netip.Addr{addr})
@@ -56,8 +56,8 @@ func SubnetsOf(addrs []netip.Addr) ([]netip.Prefix, error) {
 }
 
 // Index returns the index of the interface of this node that has this name. An interface does not
-// count if this is only its alternative name. The error is not nil if the kernel cannot be asked
-// now: an unknown interface is not absent.
+// count if this is only its alternative name. If the kernel gives no answer now, Index returns an
+// error, because the interface may exist.
 func Index(name string) (index int, exists bool, err error) {
 	link, err := netlink.LinkByName(name)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {

@@ -48,8 +48,8 @@ type Parents struct {
 // pool's pods on this node. Otherwise the parent is guessed by its name on the last holder's node: an
 // ack may come from there, but silence proves nothing.
 //
-// Anybody can forge a frame that was heard. If the pool names parents, such a frame only chooses between
-// them and the parents of the pool's pods (R1).
+// A heard frame may be forged. If the pool names parents, such a frame only chooses between these
+// and the parents of the pool's pods (R1).
 func (p *Parents) Segment(pool *v1alpha1.IPPool, last segment.LastHolder) (seg *segment.Segment, guessed bool, err error) {
 	parents, unknown := p.of(pool)
 	heard, err := p.heard(last)
@@ -77,10 +77,10 @@ func (p *Parents) Segment(pool *v1alpha1.IPPool, last segment.LastHolder) (seg *
 	return nil, false, fmt.Errorf("node %s knows no parent of pool %q: it has never heard the last holder, has no pod of the pool, and has no interface that the pool names or that is called %q. Name the parent in the pool's spec.parents; with a spec.vlan the node needs an interface of it", p.Node, pool.Name, last.Parent)
 }
 
-// choose returns the parent on which an address is verified. said are the parents that reach its pool
-// by the pool or by the pods of this node, best first. heard are the parents on which the last holder
-// was heard. A parent of both comes first, then one of heard, then one of said. ok is false if both
-// are empty.
+// choose returns the parent on which an address is verified. said are the parents that the pool
+// names or that its pods on this node use, best first. heard are the parents on which the last
+// holder was heard. A parent of both comes first, then one of heard, then one of said. ok is false
+// if both are empty.
 func choose(said, heard []int) (index int, ok bool) {
 	for _, parent := range said {
 		if slices.Contains(heard, parent) {
@@ -93,10 +93,9 @@ func choose(said, heard []int) (index int, ok bool) {
 	return 0, false
 }
 
-// of returns the interfaces that reach a pool, best first: the interfaces that
-// the pool names, then the parents of this node's pods, by index, since an
-// interface may have been renamed. If the named interfaces are unknown now, the
-// error is not nil, and the parents of the pods are returned alone.
+// of returns the interfaces that reach a pool, best first: the interfaces that the pool names, then
+// the parents of this node's pods, by index, since an interface may have been renamed. If a named
+// interface cannot be looked up now, of returns an error together with the parents that it found.
 func (p *Parents) of(pool *v1alpha1.IPPool) ([]int, error) {
 	named, err := Named(pool)
 	var parents []int

@@ -16,10 +16,10 @@ import (
 // interface interrupts a list.
 const listTries = 10
 
-// Named returns the names of the interfaces on which a pool is reached by its own
-// spec: its parents or, if the pool has a VLAN, the interfaces of that VLAN on
-// them. Without a VLAN the interfaces need not exist. The error is not nil if the
-// interfaces cannot be listed now: an unknown interface is not absent.
+// Named returns the names of the interfaces on which a pool is reached by its own spec: its parents
+// or, if the pool has a VLAN, the interfaces of that VLAN on them. Without a VLAN the interfaces
+// need not exist. If the interfaces cannot be listed now, Named returns an error, because they may
+// exist.
 func Named(pool *v1alpha1.IPPool) ([]string, error) { return named(pool, netlink.LinkList) }
 
 func named(pool *v1alpha1.IPPool, list func() ([]netlink.Link, error)) ([]string, error) {

@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// period is the time between two looks.
+	// period is the time between two passes.
 	period = 5 * time.Second
-	// unneeded is how long nothing must need a subinterface before it is removed: a pool may be replaced.
+	// unneeded is the time after which an unneeded subinterface is removed. Meanwhile a pool may be
+	// replaced.
 	unneeded = 5 * time.Minute
 )
 
-// ofNetworks has the failure to find the networks among those by name: no interface has this name.
+// ofNetworks is the key of a failure to find the networks. No interface can have this name.
 const ofNetworks = "/"
 
 // Node makes and removes interfaces of this node. *Kernel implements it.
@@ -39,11 +40,12 @@ type Node interface {
 
 // Options of a Keeper. All but Parents are required.
 type Options struct {
-	// Name is that of the node.
+	// Name is the name of the node.
 	Name string
 	// Parents are the interfaces on which the agent may make subinterfaces.
 	Parents []string
-	// Networks returns the networks of this node. With an error, they are not all, and nothing is removed.
+	// Networks returns the networks of this node. After an error the list is incomplete, and
+	// nothing is removed.
 	Networks func() ([]Network, error)
 	// Used reports whether an interface of a pod has this parent.
 	Used func(index int) bool
@@ -59,9 +61,9 @@ type Options struct {
 type Keeper struct {
 	Options
 	wake chan struct{}
-	// idle is since when nothing needs a subinterface, by its index.
+	// idle has the start of the time in which nothing needs a subinterface, by its index.
 	idle map[int]time.Time
-	// failures are the states of what fails, by name.
+	// failures has the state of each failure, by the name of the interface.
 	failures map[string]*backoff.Backoff
 }
 
@@ -70,7 +72,7 @@ func New(o Options) *Keeper {
 	return &Keeper{Options: o, wake: make(chan struct{}, 1), idle: map[int]time.Time{}, failures: map[string]*backoff.Backoff{}}
 }
 
-// Wake makes Run look at once. It does not block.
+// Wake makes Run start a pass at once. It does not block.
 func (k *Keeper) Wake() {
 	select {
 	case k.wake <- struct{}{}:
@@ -78,7 +80,8 @@ func (k *Keeper) Wake() {
 	}
 }
 
-// Run keeps the subinterfaces until ctx ends. If the agent may make none and has made none, it returns at once.
+// Run keeps the subinterfaces until ctx ends. If the agent may make none and has made none, it
+// returns at once.
 func (k *Keeper) Run(ctx context.Context) error {
 	ticker := k.Clock.NewTicker(period)
 	defer ticker.Stop()
@@ -95,7 +98,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Pass looks once. left reports whether a subinterface of ours may be left on the node.
+// Pass makes the changes that the networks need now. left reports whether a subinterface of ours
+// may be left on the node.
 func (k *Keeper) Pass() (left bool) {
 	links, err := k.Node.Links()
 	k.report("", err)

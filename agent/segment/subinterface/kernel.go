@@ -12,9 +12,9 @@ import (
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
-// A subinterface that Fenceline made has this group and alias. They last as long as the interface, so no
-// file is needed that a boot would make wrong. The group is set as the interface is made: an agent that
-// dies right after that finds it again. The alias is for people.
+// A subinterface that Fenceline made has this group and alias. They last as long as the interface.
+// A file would be wrong after a boot. The group is part of the request that makes the interface, so
+// an agent that dies right after it finds the interface again. The alias is for people.
 const (
 	group = 0x464c
 	alias = "made by fenceline"
@@ -29,7 +29,7 @@ type Kernel struct{}
 // Links returns the interfaces.
 func (Kernel) Links() ([]Link, error) {
 	all, err := wholelist.Of(netlink.LinkList)
-	if err != nil { // also if each list was interrupted: a missing interface would be made twice
+	if err != nil { // also if every list was interrupted: an interface that is not listed would be made twice
 		return nil, fmt.Errorf("list the interfaces of this node: %w", err)
 	}
 	above := map[int]bool{}
@@ -59,8 +59,9 @@ func (Kernel) Links() ([]Link, error) {
 }
 
 // used reports whether an interface has an address of its own, or an interface in another network
-// namespace sends by it: a macvlan that is up adds a unicast address to the filter of the interface below
-// it. An ipvlan adds none since Linux 4.17: those of Fenceline's pods are in the journal.
+// namespace sends through it: a macvlan that is up adds a unicast address to the filter of the
+// interface below it. An ipvlan adds none since Linux 4.17: those of Fenceline's pods are in the
+// journal.
 func used(l netlink.Link) (bool, error) {
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
@@ -83,7 +84,7 @@ func used(l netlink.Link) (bool, error) {
 	return false, nil
 }
 
-// Make makes a subinterface and sets it up. After an error there is none.
+// Make makes a subinterface and sets it up. After an error the subinterface does not exist.
 func (k Kernel) Make(w Wanted) error {
 	parent, err := netlink.LinkByName(w.Parent)
 	if err != nil {

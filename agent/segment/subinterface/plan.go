@@ -14,8 +14,8 @@ import (
 // mostID is the greatest VLAN ID, and mostName the greatest length of an interface's name.
 const mostID, mostName = 4094, 15
 
-// Network names parents as a pool or a network configuration does: an interface of the VLAN on each of
-// them. Without a VLAN, a name such as eth1.100 holds it.
+// Network is a network as a pool or a network configuration names it. It needs an interface of the
+// VLAN on each parent. Without VLAN, the name of a parent contains the VLAN, such as eth1.100.
 type Network struct {
 	// Of is the pool or the configuration, for people.
 	Of      string
@@ -42,7 +42,7 @@ type Link struct {
 	Up          bool
 	// Ours: Fenceline made it.
 	Ours bool
-	// Used: it has an address, or another interface sends by it.
+	// Used: it has an address, or another interface sends through it.
 	Used bool
 }
 
@@ -55,8 +55,8 @@ type Plan struct {
 	Refused map[string]error
 }
 
-// Needs returns the subinterfaces that networks need on parents on which the agent may make some. refused
-// has the reasons for names that no interface can have.
+// Needs returns the subinterfaces that networks need on parents on which the agent may make some.
+// refused has the reasons for names that no interface can have.
 func Needs(networks []Network, allowed []string) (wanted []Wanted, refused map[string]error) {
 	refused = map[string]error{}
 	for _, n := range networks {
@@ -94,8 +94,8 @@ func need(n Network, name string, allowed []string) (Wanted, bool) {
 	return Wanted{Name: name, Parent: name[:i], ID: id, Of: n.Of}, true
 }
 
-// MakePlan compares what is wanted with what is there. A parent that the node lacks is waited for. A
-// subinterface that Fenceline made and nobody wants is removed, unless it is used.
+// MakePlan compares the wanted subinterfaces with the interfaces of the node. It makes none on a
+// missing parent. It removes an unwanted subinterface that Fenceline made, unless it is used.
 func MakePlan(wanted []Wanted, links []Link) Plan {
 	p := Plan{Refused: map[string]error{}}
 	kept := map[int]bool{}
@@ -111,7 +111,7 @@ func MakePlan(wanted []Wanted, links []Link) Plan {
 			}
 		case isNamed:
 			kept[named.Index] = true
-			if exists || !named.Ours { // without its parent, ours waits: a renamed parent may come back
+			if exists || !named.Ours { // without its parent our own is no fault: a renamed parent may come back
 				p.Refused[w.Name] = fmt.Errorf("make %s for %s: an interface of this name exists and %s, not VLAN %d of %s; remove or rename it, or name another VLAN", w.Name, w.Of, what(named, links), w.ID, w.Parent)
 			}
 		case isOther:
@@ -128,7 +128,7 @@ func MakePlan(wanted []Wanted, links []Link) Plan {
 	return p
 }
 
-// what says what an interface is.
+// what describes an interface.
 func what(l Link, links []Link) string {
 	lower, ok := find(links, func(o Link) bool { return o.Index == l.Lower })
 	switch {

@@ -39,9 +39,10 @@ func openGroups(parent int) (*groups, error) {
 	return &groups{parent: parent, netns: here, members: make(map[netip.Addr]*member)}, nil
 }
 
-// Join makes the neighbour solicitations for an IPv6 address reach the parent until leave is called, as a
-// host does that probes the address (RFC 4862 section 5.4.2): a switch with MLD snooping passes them to the
-// members of their group only. It does nothing for an IPv4 address, or in a kernel without IPv6.
+// Join joins the solicited-node group of an IPv6 address until leave is called, as a host does
+// before DAD (RFC 4862 section 5.4.2). A switch with MLD snooping forwards neighbour solicitations
+// only to members of that group. Join does nothing for an IPv4 address, or in a kernel without
+// IPv6.
 func (p *Parent) Join(addr netip.Addr) (leave func(), err error) {
 	if !addr.Is6() {
 		return func() {}, nil

@@ -38,9 +38,9 @@ func setMark(c syscall.Conn, mark uint32) error {
 	return errors.Join(err, serr)
 }
 
-// joinAllNodes makes the adapter receive frames to all nodes while the socket is open. A host that
-// is probed for an IPv6 address answers to all nodes, and a parent whose own IPv6 is disabled has
-// joined no group.
+// joinAllNodes makes the adapter receive frames to all nodes while the socket is open. The owner of
+// a probed IPv6 address answers to all nodes. A parent with IPv6 disabled has not joined that
+// group.
 func joinAllNodes(c syscall.Conn, parent int) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
