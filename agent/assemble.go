@@ -202,7 +202,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			},
 			Knowledge: node.Knowledge{
 				Services: func() []netip.Prefix {
-					known, _ := a.services.Prefixes() // a check needs no more than what is known
+					known, _ := a.services.Prefixes() // a check needs only the known ones
 					return known
 				},
 				ServicesAnswered: a.services.Answered(),

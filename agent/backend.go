@@ -59,7 +59,7 @@ func findLink(links *pod.Finder) func(netns, ifname string) (node.Link, error) {
 	}
 }
 
-// findUserVF finds a VF that a program drives itself. Its PF gives it its MAC: nobody could read another one.
+// findUserVF finds a VF that a program drives itself. Only its PF tells the MAC of such a VF.
 func findUserVF(device string) (l node.Link, ok bool, err error) {
 	driver := vf.UserDriver(vf.Sysfs, device)
 	if driver == "" {

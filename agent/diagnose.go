@@ -14,8 +14,8 @@ import (
 	"github.com/fenceline/fenceline/internal/diagnosis"
 )
 
-// diagnose asks the agent that runs on this node. A person runs it in the agent's container, so the right
-// to do that decides, and the agent listens on no port for it.
+// diagnose asks the agent that runs on this node. A person runs it in the agent's container. The
+// right to do that decides, so the agent listens on no port for it.
 func diagnose() *cobra.Command {
 	socket := ""
 	c := &cobra.Command{

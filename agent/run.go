@@ -101,7 +101,7 @@ func run(ctx context.Context, s settings) error {
 	return mgr.Start(ctx)
 }
 
-// hookOf says where the programs are, and what that means.
+// hookOf describes the hook of the programs, and its consequences.
 func hookOf(kernel *bpf.Kernel) string {
 	if kernel.HasTCX() {
 		return "guards are pinned links, which no pod can remove"

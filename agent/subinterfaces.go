@@ -30,8 +30,8 @@ func (a *agent) makeSubinterfaces() *subinterface.Keeper {
 	})
 }
 
-// networks returns the parents of this node that its network configuration and the pools name. With an
-// error, they are not all.
+// networks returns the parents of this node that its network configuration and the pools name. With
+// an error, some are missing.
 func (a *agent) networks() (all []subinterface.Network, err error) {
 	masters, unknown := a.installer.Masters()
 	all = append(all, subinterface.Network{Of: "the network configuration of the chart", Parents: masters})

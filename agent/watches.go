@@ -54,7 +54,7 @@ func (a *agent) exclusive() *exclusive.Keeper {
 	})
 }
 
-// makeHazards returns the watch for what else works on the frames of the parents.
+// makeHazards returns the watch for anything else that works on the frames of the parents.
 func (a *agent) makeHazards() *hazard.Watch {
 	return hazard.New(hazard.Options{
 		Node: a.node,
@@ -87,7 +87,7 @@ func (a *agent) gone() *gone.Watch {
 			if e.Unguarded {
 				return true, nil // it never had an interface
 			}
-			if e.Device != "" { // its guard goes with a VF that somebody moves
+			if e.Device != "" { // a VF that somebody moves takes its guard along
 				return pod.HasDevice(e.NetNS, e.Device)
 			}
 			return a.Guards.Attached(e)

@@ -95,8 +95,8 @@ func (gs *guards) programsOf(slot uint32, record observerSlot) (attach.Programs,
 	return gs.loadGuardPair(slot, record)
 }
 
-// recordLink remembers a host link, so that its slot is not free while the link exists, and tells the
-// slot's programs by which interface they know it.
+// recordLink remembers a host link, so that its slot is not freed while the link exists. It also
+// writes the ifindex of the link into the slot's record, for the programs.
 func (gs *guards) recordLink(slot uint32, l hostLink) error {
 	gs.tables.mu.Lock()
 	defer gs.tables.mu.Unlock()

@@ -36,18 +36,18 @@ type Lease struct {
 	MAC net.HardwareAddr
 	// Flags change the checks.
 	Flags LeaseFlags
-	// Disproved is a token by which nobody speaks, as a renewal has proven. Claims with it do nothing,
-	// and it is no fence. 0: none.
+	// Disproved is the token of a claim without a speaker, as a renewal has proven. Such a claim
+	// fences nothing. 0: none.
 	Disproved uint64
 	// DisprovedBefore are the tokens that earlier renewals of the address disproved, the latest first.
 	DisprovedBefore [DisprovedBefore]uint64
-	// Behind is the token of another node's holder, behind which the slot waits. Such a lease is fenced
-	// from the start, and its Token is chosen by InstallLease. 0: the slot waits for nobody. Lease and
-	// Leases do not return it.
+	// Behind is the token of the holder on another node for which the slot waits. Such a lease is
+	// fenced from the start, and InstallLease chooses its Token. 0: the slot waits for nobody.
+	// Lease and Leases do not return it.
 	Behind uint64
 }
 
-// DisprovedBefore is how many tokens the kernel ignores beside the one that was disproved last.
+// DisprovedBefore is the number of tokens that the kernel ignores besides the last disproved one.
 const DisprovedBefore = len(observerLease{}.DisprovedBefore)
 
 // LeaseFlags change how the kernel treats a lease.

@@ -4,9 +4,9 @@ package bpf
 
 import "net/netip"
 
-// The record of a slot names one IPv4 and one IPv6 address that are leased to the slot, for the usual
-// packets (usual.h). An address is named only while it is leased to the slot: it is named after the
-// lease is written, and no more before the lease changes.
+// The record of a slot names one IPv4 and one IPv6 address that are leased to the slot, for the
+// usual packets (usual.h). An address is named after its lease is written, and unnamed before the
+// lease changes. So a named address is always leased to the slot.
 
 // nameLeased names an address that is leased to a slot, unless another one of the family is named. It
 // needs mu.

@@ -21,8 +21,8 @@ func localHash(mac [3]uint16) uint32 {
 	return uint32(hash^hash>>8) % uint32(len(localIndex{}))
 }
 
-// indexOf returns the index of locals. Of several locals with one hash, it has any one. The kernel finds
-// the others in the map of locals. A local without a slot needs no entry, because its frames pass.
+// indexOf returns the index of locals. It has one of several locals with the same hash; the kernel
+// finds the others in the map of locals. A local without a slot has no entry: its frames pass.
 func indexOf(locals map[observerLocalKey]uint32, strict bool) *localIndex {
 	index, rest := &localIndex{}, localNobody
 	if strict {
@@ -49,7 +49,7 @@ func localEntry(mac [3]uint16, slot uint32) uint64 {
 	return entry
 }
 
-// indexLocals writes the index of what the map of locals has. It needs mu.
+// indexLocals writes the index of the map of locals. It needs mu.
 func (t *sourceTables) indexLocals() error {
 	strict, err := t.anyStrict()
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 // everySegment is the segment of a MAC that may send tagged frames on any parent.
 const everySegment = uint32(observerLocalSegmentEVERY_SEGMENT)
 
-// SetTrusted tells the kernel the MACs of all other devices that send on a parent: those of the node,
-// and of pods without a guard. If strict is true, the observer drops the frames that leave by the
-// parent with any other MAC. A bridge port is never strict, since the bridge forwards for others.
+// SetTrusted tells the kernel the MACs of all other devices that send on a parent: those of the
+// node, and of pods without a guard. If strict is true, the observer drops the frames with any
+// other MAC that leave by the parent. A bridge port is never strict, since the bridge forwards for
+// others.
 func (o *observers) SetTrusted(parent int, macs []net.HardwareAddr, strict bool) error {
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
@@ -55,7 +56,7 @@ func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, strict bool)
 	return o.tables.tellLocals()
 }
 
-// tellLocals writes the MACs of the devices of this node, and their index. New ones come first. It needs mu.
+// tellLocals writes the MACs of this node's devices and their index, new MACs first. It needs mu.
 func (t *sourceTables) tellLocals() error {
 	wanted := t.wantedLocals()
 	for key, slot := range wanted {
@@ -79,8 +80,8 @@ func (t *sourceTables) tellLocals() error {
 	return t.indexLocals()
 }
 
-// wantedLocals returns the slot of each MAC. An allowed MAC may be that of several pods, so it has
-// no slot.
+// wantedLocals returns the slot of each MAC. An allowed MAC has no slot, because several pods may
+// share it.
 func (t *sourceTables) wantedLocals() map[observerLocalKey]uint32 {
 	wanted := map[observerLocalKey]uint32{}
 	put := func(segment uint32, mac [3]uint16, slot uint32) {
@@ -115,8 +116,8 @@ func (t *sourceTables) wantedLocals() map[observerLocalKey]uint32 {
 	return wanted
 }
 
-// ownerOf returns the slot that owns the MAC of two: a sandbox that is made again may have the MAC of its
-// predecessor, whose slot is dead until it is swept. 0 is no slot.
+// ownerOf returns the slot of two that owns their common MAC: the live one. A sandbox that is made
+// again may have the MAC of its predecessor, whose slot is dead until a sweep. 0 is no slot.
 func (t *sourceTables) ownerOf(a, b uint32) uint32 {
 	if a == 0 || b == 0 {
 		return max(a, b)

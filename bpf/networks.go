@@ -59,7 +59,7 @@ func (t *tables) SetNetworks(networks []uint64) error {
 
 // addNetwork makes the programs obey claims of a network. It needs mu.
 func (t *networkTable) addNetwork(n uint64) error {
-	// The kernel allocates for an update of a network that it knows, and may have no memory.
+	// An update of a known network would allocate memory, and could fail.
 	err := t.maps.Networks.Update(n, uint8(1), ebpf.UpdateNoExist)
 	if errors.Is(err, ebpf.ErrKeyExist) {
 		return nil

@@ -13,7 +13,7 @@ type Offence struct {
 	Observed bool
 }
 
-// Offence returns what an event of type EventSource is about.
+// Offence returns the offence of an event of type EventSource.
 func (e Event) Offence() Offence {
 	return Offence{Slot: uint32(e.Token), Result: Result(e.Mine & 0xffff), Observed: e.Mine>>16 != 0}
 }

@@ -85,9 +85,8 @@ func (t *tables) SightedWithin(key Key, d time.Duration) bool {
 	return err == nil && ok && s.LastSeen != 0 && t.Now()-s.LastSeen < d
 }
 
-// forgetOwnSighting forgets that the holder here has used its address, when its lease ends. A later
-// holder on another node may have the same MAC, and must not pass for a speaker that this segment
-// has heard.
+// forgetOwnSighting removes the sighting of the holder here when its lease ends. A later holder on
+// another node may have the same MAC, and would pass for a speaker that this segment has heard.
 func (t *tables) forgetOwnSighting(key Key) error {
 	l, ok, err := t.Lease(key)
 	if err != nil || !ok || !l.held() || l.Flags&FlagDown != 0 {

@@ -94,7 +94,7 @@ func (s Sources) bits() uint32 {
 	return bits
 }
 
-// SetSources tells the kernel what the frames of a slot may be from. It holds from the next frame
+// SetSources tells the kernel the allowed sources of a slot's frames. They hold from the next frame
 // on, and until the slot is detached. It returns ErrNoGuard if the slot has no guard.
 func (t *sourceTables) SetSources(slot uint32, s Sources) error {
 	t.mu.Lock()
@@ -122,7 +122,7 @@ func (t *sourceTables) setSources(slot uint32, s Sources) error {
 	if s.Mode == SourcesOff {
 		s = Sources{MAC: s.MAC}
 	}
-	// What is allowed from now on comes first, what is allowed no more comes last.
+	// Add the new entries before the switch, and delete the old ones after it.
 	wanted, before := s.entries(slot), t.sources[slot].entries(slot)
 	if err := t.addSources(wanted); err != nil {
 		return err
@@ -142,8 +142,8 @@ func (t *sourceTables) setSources(slot uint32, s Sources) error {
 	return t.tellLocals()
 }
 
-// SourcesOf returns what SetSources has set last for a slot, also in an earlier process. The order
-// of MACs and Prefixes may be another one.
+// SourcesOf returns the last Sources of a slot, also those of an earlier process. The order of MACs
+// and Prefixes may differ.
 func (t *sourceTables) SourcesOf(slot uint32) Sources {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -287,7 +287,7 @@ func (t *sourceTables) inheritAllowed() error {
 	return t.deleteSources(orphans)
 }
 
-// sourcePrefixOffset is the bits of a key before its address.
+// sourcePrefixOffset is the number of bits of a key before its address.
 const sourcePrefixOffset = int(observerSourcePrefixPREFIX_OF_KEY)
 
 func prefixLayout(slot uint32, p netip.Prefix) observerSourceKey {

@@ -22,8 +22,8 @@ type stagedGuard struct {
 type stages struct {
 	tables *tables
 	staged map[uint32]stagedGuard
-	// unrecorded are the slots that were in use before this process, were killed, or have lost
-	// their stage, until they are detached: there may be no other record of them.
+	// unrecorded are the slots that may have no other record: they were in use before this process,
+	// were killed, or have lost their stage. They stay here until they are detached.
 	unrecorded map[uint32]bool
 }
 

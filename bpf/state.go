@@ -63,9 +63,9 @@ func (t *leaseTables) Fenced(key Key) (bool, error) {
 	return s.Fences(l), err
 }
 
-// standBehind makes the state of an address say that a holder with a token exists, as if this kernel
-// had heard its claim. It returns an older token: a lease with it is fenced. A state that exists is
-// not changed (R9): it has heard a claim, so a token before that claim is older as well.
+// standBehind records that a holder with this token exists, as if this kernel had heard its claim.
+// It returns an older token: a lease with it is fenced. It does not change an existing state (R9):
+// that state has heard a claim, so a token before that claim is older as well.
 func (t *leaseTables) standBehind(key Key, token uint64) (older uint64, err error) {
 	if err := t.createState(key, token); err != nil {
 		return 0, err
@@ -80,8 +80,8 @@ func (t *leaseTables) standBehind(key Key, token uint64) (older uint64, err erro
 	return min(token, s.MaxToken) - 1, nil
 }
 
-// createState creates the entry of an address before the kernel has anything to record, with a greatest
-// claim. If the map is full, it deletes the entries of addresses that are no longer leased here.
+// createState creates the entry of an address with claim as its greatest token, before the kernel
+// records anything. If the map is full, it deletes the entries of addresses no longer leased here.
 func (t *leaseTables) createState(key Key, claim uint64) error {
 	first := observerState{Max: claim}
 	err := t.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)

@@ -39,11 +39,11 @@ type slotTable struct {
 	mu   *sync.Mutex
 }
 
-// sourceTables have what the frames of this node may be from, and how often one was from another.
+// sourceTables have the allowed sources of this node's frames, and the counts of other frames.
 type sourceTables struct {
 	*slotTable
 	// sources are those of the slots with a source guard. trusted are the MACs of other devices, by
-	// segment. locals is what the kernel was told of both, and index its index.
+	// segment. locals are the entries of both in the kernel, and index is their index.
 	sources map[uint32]slotSources
 	trusted map[uint32][][3]uint16
 	locals  map[observerLocalKey]uint32

@@ -106,7 +106,7 @@ func examine(ctx context.Context, c *cluster.Cluster, now time.Time) (*fault.Clu
 	return e.found, nil
 }
 
-// readServices reads the ranges of ClusterIPs. A server without such objects says nothing here.
+// readServices reads the ranges of ClusterIPs, if the server has ServiceCIDRs.
 func (e examination) readServices(ctx context.Context) error {
 	all, err := e.Kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -125,8 +125,8 @@ func (e examination) readServices(ctx context.Context) error {
 	return nil
 }
 
-// readPods finds pods with a hostPort on the chart's network, whether that network serves it, and
-// annotations that nobody reads.
+// readPods finds pods with a hostPort on the chart's network, annotations that nobody reads, and
+// whether that network serves hostPorts.
 func (e examination) readPods(ctx context.Context) error {
 	w := whyFor{c: e.Cluster}
 	config, known, err := w.configOf(ctx, "")

@@ -25,7 +25,7 @@ func main() {
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	if err := command(streams).ExecuteContext(ctx); err != nil {
 		stop()
-		if !errors.Is(err, errFaults) { // they have been told
+		if !errors.Is(err, errFaults) { // doctor has printed them
 			fmt.Fprintln(os.Stderr, "error:", err)
 		}
 		os.Exit(1)
@@ -70,8 +70,8 @@ func (s *session) open() (*cluster.Cluster, error) {
 	return cluster.Open(config, s.fenceline)
 }
 
-// answers returns the action of a command that reads the cluster, and prints what it has read: for people
-// by write.
+// answers returns the action of a command that reads the cluster and prints the answer. write
+// prints it for people.
 func answers[T any](s *session, read func(context.Context, *cluster.Cluster, []string) (T, error), write func(paper, T)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		cl, err := s.open()

@@ -100,8 +100,8 @@ func lastOf(e *eventsv1.Event) time.Time {
 	return e.DeprecatedLastTimestamp.Time
 }
 
-// auditOf returns the audit lines about an address in the logs of the controller, and of the agents
-// that had to do with it: all of them, if there is no lease.
+// auditOf returns the audit lines about an address in the logs of the controller and of the agents.
+// With a lease, it reads only the agents of its node and of its previous holder's node.
 func auditOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error) {
 	agents, controllers, err := c.Programs(ctx)
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *session) sayUnread(c *cluster.Cluster) {
 	}
 }
 
-// colour returns text in a colour of ANSI terminals, if the output is one.
+// colour returns text in a colour, if the output is an ANSI terminal.
 func (s *session) colour(code, text string) string {
 	if !s.isTerminal() || os.Getenv("NO_COLOR") != "" {
 		return text
@@ -79,8 +79,8 @@ const (
 	leastRoom = 60
 )
 
-// paper is where people read an answer. With a width, sentences are wrapped at it. Without one, as in a
-// file, each has one line.
+// paper is the output for people. With a width, sentences are wrapped. Without one, as in a file,
+// each sentence has one line.
 type paper struct {
 	io.Writer
 	width int

@@ -96,8 +96,8 @@ func probe(ctx context.Context, c *cluster.Cluster, asked, node, parent string) 
 }
 
 // placeToAsk returns a node with a Ready agent and a pod in the subnet of an address, and the pod's
-// parent. The node of the address's own holder comes last, because its kernel does not hear its own
-// frames.
+// parent. The node of the address's own holder comes last, because its kernel does not hear the
+// frames that it sends itself.
 func placeToAsk(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, ready map[string]string) (node, parent string, err error) {
 	var pools v1alpha1.IPPoolList
 	if err := c.List(ctx, &pools); err != nil {

@@ -33,7 +33,7 @@ const recent = time.Hour
 type state struct {
 	Pools  []poolLine              `json:"pools"`
 	Leases map[inventory.State]int `json:"leases"`
-	// Faults has those of nodes, programs and addresses in use, and Waits what waits for an address or a proof.
+	// Faults are about nodes, programs and addresses in use. Waits are for an address or a proof.
 	Faults []trouble `json:"faults"`
 	Waits  []trouble `json:"waits"`
 }
@@ -50,7 +50,7 @@ type poolLine struct {
 	Conditions  []string `json:"conditions,omitempty"`
 }
 
-// trouble is something that does not work, or waits, and why.
+// trouble is a fault or a wait, with its reason.
 type trouble struct {
 	Object string    `json:"object"`
 	What   string    `json:"what"`
@@ -171,8 +171,8 @@ func endedBy(reason string) string {
 	return map[string]string{"ParentMute": "ParentHeard", "StateUnusable": "StateUsable"}[reason]
 }
 
-// nodeTroubles returns the warnings of Fenceline about nodes that no later event has ended: the last one of
-// each kind.
+// nodeTroubles returns the last warning of each kind about each node, unless a later event has
+// ended it.
 func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
 	last := map[[2]string]*eventsv1.Event{}
 	for i := range events {
@@ -197,7 +197,7 @@ func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
 	return all
 }
 
-// podTroubles returns the last reason for which each pending pod has no address.
+// podTroubles returns the last reason why each pending pod has no address.
 func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
 	last := map[string]trouble{}
 	for i := range events {
@@ -221,7 +221,7 @@ func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
 // A bar has as many characters as its line has room for, within these bounds.
 const shortestBar, longestBar = 8, 24
 
-// bar draws the shares of bound, other and free addresses. Whatever is not zero is seen.
+// bar draws the shares of bound, other and free addresses. A share above zero has a character.
 func bar(p poolLine, width int) string {
 	if p.Total <= 0 {
 		return strings.Repeat("·", width)

@@ -124,7 +124,8 @@ func (w *whyFor) read(ctx context.Context) error {
 	return w.readInterfaces(ctx)
 }
 
-// readNodes finds the node of the pod, or all nodes. Without the right to read nodes, their labels are empty.
+// readNodes finds the node of the pod, or all nodes. Without the right to read them, they have no
+// labels.
 func (w *whyFor) readNodes(ctx context.Context) error {
 	name := cmp.Or(w.node, w.subject.node)
 	if name == "" {
@@ -186,8 +187,8 @@ func (w *whyFor) readInterfaces(ctx context.Context) error {
 	return nil
 }
 
-// configOf returns the network configuration of a NetworkAttachmentDefinition, or that of the chart. known is false if there is
-// none, since a file on the node may have it.
+// configOf returns the network configuration of a NetworkAttachmentDefinition, or that of the
+// chart. known is false if there is none, since a file on the node may have it.
 func (w *whyFor) configOf(ctx context.Context, definition string) (config string, known bool, err error) {
 	if namespace, name, ok := strings.Cut(definition, "/"); ok {
 		nad := &unstructured.Unstructured{}

@@ -12,11 +12,12 @@ import (
 	"github.com/fenceline/fenceline/cni/standalone"
 )
 
-// standsAlone reports whether a call of this verb is served without an agent: the configuration has ranges,
-// and no namespace of a pod is named. podman names its containers as pods, without a namespace
-// (containers/podman libpod/network/cni/run.go). GC and STATUS never name a pod, and a runtime may have lost
-// the ranges before DEL (k8snetworkplumbingwg/multus-cni issue 1449). These belong to the agent on a node
-// that has one, which the directory of its socket shows. "ipam.standalone" decides otherwise.
+// standsAlone reports whether a call of this verb is served without an agent. "ipam.standalone"
+// decides if it is set. Otherwise the configuration must have ranges, and the call no namespace of
+// a pod: podman names its containers as pods without one (containers/podman
+// libpod/network/cni/run.go). GC and STATUS never name a pod, and a runtime may have lost the
+// ranges before DEL (k8snetworkplumbingwg/multus-cni issue 1449). These go to the agent if the
+// directory of its socket exists.
 func (c *call) standsAlone(verb string) bool {
 	switch {
 	case c.conf.chained():

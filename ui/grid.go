@@ -13,7 +13,7 @@ import (
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// letter returns that of a state on the page.
+// letter returns the letter of a state on the page.
 func letter(s inventory.State) string {
 	switch s {
 	case inventory.Conflict:

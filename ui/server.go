@@ -34,11 +34,11 @@ const shutdownGrace = 3 * time.Second
 // Server serves the page. Add it to a manager. Every replica of the controller serves it, not only the
 // leader.
 type Server struct {
-	// Address has the form host:port. On a loopback address the page is served by HTTP, for port-forward.
-	// On any other address it is served by TLS, because requests have tokens.
+	// Address has the form host:port. On a loopback address the page is served by HTTP, for kubectl
+	// port-forward. On any other address it is served by TLS, because requests carry tokens.
 	Address string
-	// CertDir holds tls.crt and tls.key, which may change at any time. If it is empty, the server makes
-	// a certificate that nobody has signed.
+	// CertDir holds tls.crt and tls.key, which may change at any time. If it is empty, the server
+	// makes a self-signed certificate.
 	CertDir string
 	// Reader reads through the cache of the controller, with its index LeasesByPool.
 	Reader client.Reader

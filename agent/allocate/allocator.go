@@ -25,8 +25,7 @@ type Leases interface {
 // Need describes the address that one interface needs of one family.
 type Need struct {
 	Family ipam.Family
-	// Parent and the Retention for the pool are written into the lease, and by First also Holder.
-	// Retention may be nil.
+	// The lease gets Parent and the pool's Retention, which may be nil. First also writes Holder.
 	Parent    string
 	Holder    v1alpha1.Holder
 	Retention func(*v1alpha1.IPPool) *v1alpha1.LeaseRetention
@@ -56,7 +55,7 @@ type Allocator struct {
 	rand   func() *rand.Rand
 
 	mu sync.Mutex
-	// last has the addresses after which rotations continue that were not used since the start.
+	// last has, for each rotation not used since the start, the address after which it continues.
 	last  map[string]netip.Addr
 	pools map[string]*place
 }

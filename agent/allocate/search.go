@@ -96,7 +96,7 @@ func (c *Candidate) Lease(ctx context.Context, holder v1alpha1.Holder) (*v1alpha
 // errStopped ends a search whose caller takes no more candidates.
 var errStopped = errors.New("the caller takes no more candidates")
 
-// walk is one range over Candidates.
+// walk is one search: a range over Candidates.
 type walk struct {
 	*Allocator
 	Need
@@ -137,7 +137,7 @@ func (s *walk) none() error {
 	}
 }
 
-// fresh offers the addresses against which there is no hint.
+// fresh offers the addresses that no hint rules out.
 func (s *walk) fresh(ctx context.Context, c ipam.Candidate) error {
 	err := s.byHints(ctx, c, false)
 	if errors.Is(err, errStaleHints) {

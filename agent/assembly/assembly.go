@@ -45,7 +45,7 @@ type Metrics interface {
 
 // Options of the parts. All but CountError are required.
 type Options struct {
-	// Holders are the options of the holders. New sets those that are parts, Metrics and Clock.
+	// Holders are the options of the holders. Hold sets Metrics, Clock and the parts among them.
 	Holders node.Options
 	// Client writes leases and pods.
 	Client client.Client
@@ -92,7 +92,7 @@ type Parts struct {
 	Recovery *recovery.Worker
 }
 
-// New makes the parts that know nothing of the holders. The waits for an address end with ctx.
+// New makes the parts that do not depend on the holders. The waits for an address end with ctx.
 func New(ctx context.Context, o Options) *Parts {
 	h := o.Holders
 	p := &Parts{options: o, Calls: &node.Calls{}, Leases: lease.NewStore(lease.Options{

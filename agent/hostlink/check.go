@@ -13,13 +13,13 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 )
 
-// mode says what happens to a part that is wrong.
+// mode is the reaction to a part that is wrong.
 type mode bool
 
 const (
-	// mend: it is put right.
+	// mend repairs it.
 	mend mode = true
-	// look: it is named in an error that wraps ErrBroken.
+	// look names it in an error that wraps ErrBroken.
 	look mode = false
 )
 

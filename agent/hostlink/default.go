@@ -77,8 +77,8 @@ func (p *pod) moveDefault(link netlink.Link, behind, pods []netip.Prefix, known 
 	return p.removeDefault(link)
 }
 
-// unrouted returns the destinations to which no route of others leads but the default route. The network of
-// the interface knows better what is on its link.
+// unrouted returns the destinations to which others has only the default route. A more specific
+// route of that network leads to the right place already.
 func unrouted(destinations []netip.Prefix, others []Route) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(destinations), func(dst netip.Prefix) bool {
 		return slices.ContainsFunc(others, func(r Route) bool {
@@ -87,8 +87,8 @@ func unrouted(destinations []netip.Prefix, others []Route) []netip.Prefix {
 	})
 }
 
-// besides returns the destinations whose routes take no frame from the neighbours in a subnet: not those
-// within it.
+// besides returns the destinations outside the subnets. A route to a destination inside one would
+// take the frames to its neighbours.
 func besides(destinations, subnets []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(destinations), func(dst netip.Prefix) bool {
 		return slices.ContainsFunc(subnets, func(s netip.Prefix) bool {
@@ -97,9 +97,9 @@ func besides(destinations, subnets []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// inTable returns the routes without those to all destinations and to link-local addresses, for a table.
-// They include the routes to the subnets, which may lead by a gateway too: the neighbours of a veth pair
-// are not on the link.
+// inTable returns the routes for a table: all except default routes and those to link-local
+// addresses. The routes to the subnets may have a gateway too: the neighbours of a veth pair are
+// not on the link.
 func inTable(others []Route, table int) []Route {
 	var routes []Route
 	for _, r := range others {

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// putEnds gives the pod's end of a host link its addresses. Nothing is to choose or to announce them:
-// the scope of the IPv4 one is the host, no program sends multicast there, and without ND the IPv6 one
-// joins no group.
+// putEnds gives the pod's end of a host link its addresses. The kernel must neither choose nor
+// announce them: the IPv4 one has the scope host, no program sends multicast there, and without ND
+// the IPv6 one joins no group.
 func putEnds(links *netlink.Handle, link netlink.Link, ends []netip.Addr, m mode) error {
 	name := link.Attrs().Name
 	if link.Attrs().RawFlags&(unix.IFF_NOARP|unix.IFF_MULTICAST) != unix.IFF_NOARP {
 		if m == look {
 			return broken("%s has ARP or multicast", name)
 		}
-		// The kernel forgets the neighbours of the link with ARP.
+		// With ARP off, the kernel forgets the neighbours of the link.
 		if err := errors.Join(links.LinkSetARPOff(link), links.LinkSetMulticastOff(link)); err != nil {
 			return fmt.Errorf("set ARP and multicast off on %s: %w", name, err)
 		}

@@ -113,7 +113,7 @@ func (l *Links) Make(e *journal.Entry) error {
 		return errors.Join(err, l.clear(e))
 	}
 	if !l.due.Empty() {
-		l.Wake(e.Attachment()) // Run looks again when its addresses are tentative no more
+		l.Wake(e.Attachment()) // Run looks again once its addresses are no longer tentative
 	}
 	return nil
 }
@@ -228,8 +228,8 @@ func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known
 	}), unknown == nil, nil
 }
 
-// usable returns the addresses that an entry may use: not the fenced ones, and none of a dead slot. The
-// node must reach the new holder of such an address.
+// usable returns the addresses that an entry may use: none if its slot is dead, otherwise those
+// that are not fenced. The node must reach the new holders of the others.
 func (l *Links) usable(e *journal.Entry) ([]netip.Prefix, error) {
 	var usable []netip.Prefix
 	// A newer sandbox of the pod may have the addresses by now.
@@ -275,7 +275,7 @@ type pod struct {
 	own netlink.Link
 }
 
-// noNetNS: nothing is at the path of a namespace, or the plain file that an unmount leaves there.
+// noNetNS reports whether the path holds nothing, or the plain file that an unmount leaves.
 func noNetNS(err error) bool {
 	_, nothing := errors.AsType[ns.NSPathNotExistErr](err)
 	_, file := errors.AsType[ns.NSPathNotNSErr](err)
@@ -308,8 +308,8 @@ func openPod(e *journal.Entry) (_ *pod, err error) {
 	return p, nil
 }
 
-// tentative returns the tentative addresses of the interface. settling is true if the detection of one
-// of them is under way; it is over for an address that has failed it.
+// tentative returns the tentative addresses of the interface. settling is true if the detection of
+// one of them is under way. A detection that has failed is over.
 func (p *pod) tentative() (found []netip.Addr, settling bool, err error) {
 	addrs, err := p.links.AddrList(p.own, netlink.FAMILY_V6)
 	if err != nil {

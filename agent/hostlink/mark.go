@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markName and markHandle are those of the filter on the pod's end.
+// markName and markHandle are the name and the handle of the filter on the pod's end.
 const (
 	markName   = "fenceline-mark"
 	markHandle = 1
 )
 
-// markOffset is that of the field mark in struct __sk_buff (include/uapi/linux/bpf.h).
+// markOffset is the offset of mark in struct __sk_buff (include/uapi/linux/bpf.h).
 const markOffset = 8
 
 // putMark marks all frames that come over the host link, so that their replies can be told from
@@ -48,7 +48,7 @@ func putMark(links *netlink.Handle, link netlink.Link, mark uint32) error {
 	return nil
 }
 
-// hasMark reports whether the filter is there, and its program is the one that sets the mark.
+// hasMark reports whether the filter is there and runs the program that sets the mark.
 func hasMark(links *netlink.Handle, link netlink.Link, mark uint32) (bool, error) {
 	filters, err := links.FilterList(link, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {

@@ -32,8 +32,8 @@ func PodEnd(a agentapi.Attachment) string {
 	return podPrefix + digest(a)[:nameMax-len(podPrefix)]
 }
 
-// macs returns the MACs of both ends. They depend on the attachment only, so both ends know the MAC
-// of the other one without ARP and ND.
+// macs returns the MACs of both ends. They depend on the attachment only, so each end knows the MAC
+// of the other without ARP and ND.
 func macs(a agentapi.Attachment) (node, pod net.HardwareAddr) {
 	sum := sha256.Sum256([]byte(a.ContainerID + "/" + a.Interface))
 	// 02: locally administered, unicast (IEEE 802, clause 8.4).

@@ -27,7 +27,7 @@ var (
 	podEnd6 = netip.MustParseAddr("fe80::fe:2")
 )
 
-// Numbers in the pod's network namespace. Those of an interface are these plus its ifindex.
+// Base numbers in the pod's network namespace. An interface adds its ifindex to them.
 const (
 	// ownTables and replyTables are the first numbers of routing tables.
 	ownTables   = 1000
@@ -80,8 +80,8 @@ type Plan struct {
 	Ends []netip.Addr
 	// Mark is the mark of frames that came over the host link, 0 if there is none.
 	Mark uint32
-	// Behind are the destinations behind the host link, or behind the first interface if another
-	// network has made that.
+	// Behind are the destinations behind the host link. If another network made the first
+	// interface, they are behind that interface.
 	Behind []netip.Prefix
 	// OnNode are the addresses that the node reaches through the host link.
 	OnNode []netip.Addr
@@ -163,8 +163,8 @@ func (p *Plan) addLink(f Facts) {
 			p.Ends = append(p.Ends, end)
 		}
 		if end.Is4() {
-			// Only frames with the mark reach it, which came from the node. By the local table, all
-			// interfaces of the pod would answer for it. IPv6 binds such an address to its link.
+			// Only marked frames, those from the node, reach this address. In the local table, it
+			// would be valid on all interfaces of the pod. IPv6 binds such an address to its link.
 			p.Link = append(p.Link, Route{Dst: netip.PrefixFrom(end, end.BitLen()), Table: replyTables + f.Index, Local: true})
 		}
 	}
@@ -173,8 +173,8 @@ func (p *Plan) addLink(f Facts) {
 	}
 }
 
-// destinations returns the destinations behind the host link without those that hold an address of
-// the interface alone: the local table serves these.
+// destinations returns the destinations behind the host link, except the interface's own addresses.
+// The local table serves these.
 func (f Facts) destinations() []netip.Prefix {
 	all := slices.Concat(f.Services, f.Listed)
 	for _, a := range f.Node {

@@ -13,9 +13,9 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 )
 
-// Read returns the routing of an entry's interface as Make has left it in the pod, and nil if there is
-// none: the journal was lost. Listed has all destinations behind the host link, also those of the node
-// and the Services.
+// Read returns the routing of an entry's interface as Make has left it in the pod, or nil if there
+// is none. It is for a journal that was lost. Listed has all destinations behind the host link,
+// also those of the node and the Services.
 func (l *Links) Read(e *journal.Entry) (*journal.Routing, error) {
 	p, err := openPod(e)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/fenceline/fenceline/internal/backoff"
 )
 
-// repairPeriod is how often all host links are compared with their plans, in case that nothing has
-// told of a change.
+// repairPeriod is the time between two comparisons of all host links with their plans, for changes
+// without an event.
 const repairPeriod = time.Minute
 
 // settlePeriod is how often Run looks again at an attachment with tentative addresses, or for which a
@@ -128,9 +128,9 @@ func lives(e *journal.Entry, session string) bool {
 	return e.Phase == journal.Bound && e.Session == session && e.Routing != nil && !e.Mute
 }
 
-// repair completes the routing of one entry, or removes its host link. A call for it goes first, for
-// example of the plugin: then the repair is due again. Such a call may wait for the API server, but the
-// node's routes to the addresses that are fenced go now.
+// repair completes the routing of one entry, or removes its host link. A call under way for the
+// entry goes first, for example one of the plugin, and the repair is due again. Such a call may
+// wait for the API server, but the node's routes to fenced addresses go now.
 func (l *Links) repair(e *journal.Entry, node []netip.Addr) (busy bool, err error) {
 	unlock, ok := l.TryLock(e.Attachment())
 	if !ok {

@@ -15,13 +15,13 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// lastPriority is behind those of all rules that look at marks.
+// lastPriority runs after all rules that use marks.
 const lastPriority = nftables.ChainPriority(1000)
 
-// sockets returns the table of a pod that decides about the marks that connections inherit
-// (tcp_fwmark_accept). Sidecars with TPROXY mark the packets of clients, to route them to themselves.
-// With this mark, a reply would come back to the pod, and without that of the host link it would leave
-// by the underlay.
+// sockets returns the table of a pod that sets the marks that connections inherit
+// (tcp_fwmark_accept). Sidecars with TPROXY mark the packets of clients, to route them to
+// themselves. A reply with this mark would come back to the pod. A reply without the mark of the
+// host link would leave by the underlay.
 func sockets(a agentapi.Attachment, mark uint32) ruleset.Ruleset {
 	table := &nftables.Table{Name: "fenceline-" + a.Interface, Family: nftables.TableFamilyINet}
 	name := make([]byte, unix.IFNAMSIZ)
@@ -53,8 +53,8 @@ func marked(op expr.CmpOp, name []byte, mark uint32) []expr.Any {
 	}
 }
 
-// putSockets makes the table. A kernel without nf_tables has neither it nor TPROXY rules
-// of nftables, and the host link works without.
+// putSockets makes the table. A kernel without nf_tables can have neither this table nor TPROXY
+// rules of nftables, so the host link works without it.
 func (p *pod) putSockets(a agentapi.Attachment, mark uint32, m mode) error {
 	step := ruleset.Ruleset.Ensure
 	if m == look {

@@ -40,13 +40,13 @@ func ofNodeEnd(name string, withIPv6 bool) []setting {
 	}...)
 }
 
-// ofIPv6 returns the settings of an end that decide about IPv6. They are first: without IPv6, an interface
-// has neither routes nor neighbours of it.
+// ofIPv6 returns the IPv6 settings of an end. They come first: while IPv6 is off, the interface can
+// have no IPv6 route or neighbour.
 func ofIPv6(name string, withIPv6 bool) []setting {
 	v6 := "net/ipv6/conf/" + name + "/"
 	settings := []setting{{v6 + "addr_gen_mode", noAddress, true}}
 	if withIPv6 {
-		// Administrators switch IPv6 off for all new interfaces, and the pod has it all the same.
+		// Some administrators switch IPv6 off for all new interfaces, although the pod uses it.
 		settings = append(settings, setting{v6 + "disable_ipv6", "0", true})
 	}
 	return settings

@@ -20,8 +20,8 @@ import (
 // restart of a network service makes several.
 const quiet = 100 * time.Millisecond
 
-// addressWatch makes Run repair all after changes of the node's addresses. seen are those that it saw
-// last.
+// addressWatch makes Run repair everything after changes of the node's addresses. seen are the
+// addresses at the last look.
 type addressWatch struct {
 	*Links
 	seen []netip.Addr
@@ -36,7 +36,7 @@ func (w *addressWatch) run(ctx context.Context) {
 		err := w.subscribe(listening, changes)
 		if err == nil {
 			tries.Reset()
-			// Nothing has told of the changes before the subscription.
+			// No event reports a change from before the subscription.
 			w.look()
 			w.follow(ctx, changes)
 		} else if tries.IsNew(err) {
@@ -49,7 +49,7 @@ func (w *addressWatch) run(ctx context.Context) {
 
 // follow handles events until the subscription ends.
 func (w *addressWatch) follow(ctx context.Context, changes <-chan netlink.AddrUpdate) {
-	var calm <-chan time.Time // after the first event of some
+	var calm <-chan time.Time // set by the first event of several
 	for {
 		select {
 		case _, open := <-changes:
@@ -70,7 +70,7 @@ func (w *addressWatch) follow(ctx context.Context, changes <-chan netlink.AddrUp
 	}
 }
 
-// look makes Run repair all unless the node has the addresses that were seen. Most events tell of
+// look makes Run repair everything if the node's addresses have changed. Most events only report
 // lifetimes.
 func (w *addressWatch) look() {
 	now, err := w.nodeAddresses()

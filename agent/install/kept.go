@@ -14,9 +14,8 @@ import (
 	"github.com/fenceline/fenceline/internal/backoff"
 )
 
-// ErrDirectoryRemoved: the node's directory was removed after the container had been started with
-// it. A directory that is made again under the same name is another one, which only a new start of
-// the container mounts.
+// ErrDirectoryRemoved: the node's directory was removed after the start of the container. A new
+// directory of the same name is mounted only by a new start of the container.
 var ErrDirectoryRemoved = errors.New("the directory was removed from the node, and the agent starts again to use the directory that is there now")
 
 // kept is a file that the agent keeps on the node as the agent wrote it. One goroutine at a time may
@@ -58,8 +57,8 @@ func identify(path string) identity {
 	return identity{stat.Ino, stat.Size, stat.Mode, stat.Ctim.Sec, stat.Ctim.Nsec}
 }
 
-// wants sets the wanted content, and reports whether the content is another one than before. The
-// next installation of it puts nothing back.
+// wants sets the wanted content, and reports whether it differs from before. The next installation
+// then does not count as a restoration.
 func (k *kept) wants(content []byte) (changed bool) {
 	if k.content != nil && bytes.Equal(k.content, content) {
 		return false

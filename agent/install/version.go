@@ -18,10 +18,10 @@ const (
 	newVersion = "1.1.0"
 )
 
-// VersionFor returns the CNI version to write for a container runtime, which is given in the form of
-// a Node's status.nodeInfo.containerRuntimeVersion, such as containerd://1.7.27. A runtime that gets
-// a version that it does not know refuses every pod. With the older version it only calls neither
-// STATUS nor GC. So the older version is the answer for each runtime that is not known.
+// VersionFor returns the CNI version to write for a container runtime, given in the form of a
+// Node's status.nodeInfo.containerRuntimeVersion, such as containerd://1.7.27. A runtime refuses
+// every pod if it does not know the version. With the older version it only lacks STATUS and GC. So
+// an unknown runtime gets the older version.
 func VersionFor(runtime string) string {
 	name, text, _ := strings.Cut(runtime, "://")
 	// The first releases of each runtime whose CNI library knows the newer version.

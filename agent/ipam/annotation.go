@@ -55,9 +55,9 @@ func (e *AnnotationError) Unwrap() error { return e.Err }
 // annotation is one annotation as found on an object.
 type annotation struct{ on, key, value, expected string }
 
-// kindOf returns the annotations that decide about the same thing as the one of a name. An annotation
-// with the other prefix is a leftover if the object has one of its kind with our prefix: it is not
-// read at all, so that it neither wins nor refuses a pod.
+// kindOf returns the names of the annotations that decide the same thing as the named one. If an
+// object has an annotation of this kind with our prefix, one with the other prefix is a leftover.
+// It is not read at all, so it neither wins nor refuses a pod.
 func kindOf(name string) []string {
 	for _, kind := range append(podKinds(), namespaceKinds()...) {
 		if slices.Contains(kind, name) {

@@ -43,8 +43,8 @@ type Candidate struct {
 	Subnet netip.Prefix
 	// Set is poolset.Own without the reserved addresses.
 	Set poolset.Set
-	// Closed is the reason for which the pool hands out no new address, or nil. Such a pool is a
-	// candidate only if it has an address that is kept for the interface.
+	// Closed is the reason why the pool hands out no new address, or nil. A closed pool is a
+	// candidate only if an address of it is kept for the interface.
 	Closed *Rejection
 }
 

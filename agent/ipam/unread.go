@@ -35,7 +35,7 @@ func Unread(req Request) []string {
 		unread("namespace "+req.Pod.Namespace, req.NamespaceAnnotations, ofNamespace, ofPod, "is for pods")...)
 }
 
-// unread looks for names that are neither known here nor known on others.
+// unread returns a sentence for each annotation with our prefixes whose name is not known here.
 func unread(on string, all map[string]string, here, others []string, forOthers string) []string {
 	var found []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// ErrDirectoryRemoved means that the directory itself was removed after the container had been started
-// with it. Only a new start of the container mounts the one that is there now.
+// ErrDirectoryRemoved means that the directory itself was removed after the start of the container.
+// Only a new start of the container mounts the present directory.
 var ErrDirectoryRemoved = errors.New("the directory was removed from the node, and the agent starts again to use the one that is there now")
 
 // probeSize is a block of most file systems: a smaller file may fit into an inode of a full disk.
@@ -85,8 +85,8 @@ func (j *Journal) count(restored bool, err error) error {
 	return err
 }
 
-// lockAgain locks the directory again if the lock file is another one: the lock of a file that was
-// removed keeps no other agent away.
+// lockAgain locks the directory again if the lock file is another one. The lock of a removed file
+// keeps no other agent away.
 func (j *Journal) lockAgain() error {
 	path := filepath.Join(j.dir, lockFile)
 	is, err := os.Stat(path)

@@ -88,12 +88,12 @@ type Address struct {
 	// LeaseUID and Token are empty until the API server has answered the create.
 	LeaseUID string `json:"leaseUID,omitempty"`
 	Token    uint64 `json:"token,omitempty"`
-	// Behind is the token of the holder on another node behind which the pod stands: it is the target of
-	// a live migration, and the address is fenced here. 0: the address is the pod's.
+	// Behind is nonzero if the pod is the target of a live migration, and the address is fenced
+	// here. It is the token of the holder on another node. 0: the address is the pod's.
 	Behind uint64 `json:"behind,omitempty"`
-	// Unproven: the lease was renewed after a fence, and it is not proven yet that nobody else speaks.
+	// Unproven: the lease was renewed after a fence, and other speakers are not yet ruled out.
 	Unproven bool `json:"unproven,omitempty"`
-	// Disproved is the token of a claim by which nobody speaks, as the last renewal has proven. 0: none.
+	// Disproved is the token of a claim without a speaker, as the last renewal has proven. 0: none.
 	Disproved uint64 `json:"disproved,omitempty"`
 	// DisprovedBefore are the tokens that earlier renewals have disproved, the latest first.
 	DisprovedBefore []uint64 `json:"disprovedBefore,omitempty"`

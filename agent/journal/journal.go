@@ -31,8 +31,8 @@ type Journal struct {
 	dir     string
 	lock    *os.File
 	corrupt []*CorruptError
-	// ensuring guards lock, which Ensure may replace, and restored: the files that were written again
-	// since the last Ensure.
+	// ensuring guards lock, which Ensure may replace, and restored, the number of files that were
+	// written again since the last Ensure.
 	ensuring sync.Mutex
 	restored int
 

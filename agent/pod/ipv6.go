@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LinkLocal returns the link-local addresses of an interface that the kernel made by RFC 7217. Only the
-// kernel can flag an address so. A process in the pod can add any other address, also that of a router.
-// The error wraps one of the package's errors if one applies.
+// LinkLocal returns the link-local addresses that the kernel made for an interface by RFC 7217.
+// Only the kernel can set the flag of such an address. A process in the pod can add any other
+// address, also that of a router. The error wraps one of the package's errors if one applies.
 func (f *Finder) LinkLocal(path, name string) (all []netip.Addr, err error) {
 	err = f.change(path, name, func(links *netlink.Handle, link netlink.Link) error {
 		addrs, err := links.AddrList(link, netlink.FAMILY_V6)

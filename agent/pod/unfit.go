@@ -47,8 +47,8 @@ func layer3(link netlink.Link) error {
 	return nil
 }
 
-// Below returns a parent and the devices of this node below it, from the top down: the way of a frame to
-// the parent, backwards. With an error, the lowest are missing.
+// Below returns a parent and the devices of this node below it, from the top down. A frame to the
+// parent takes the reverse way. With an error, the lowest devices are missing.
 func Below(parent int) ([]netlink.Link, error) { return below(parent, netlink.LinkByIndex) }
 
 func below(index int, read func(int) (netlink.Link, error)) (way []netlink.Link, err error) {
@@ -60,7 +60,7 @@ func below(index int, read func(int) (netlink.Link, error)) (way []netlink.Link,
 		way = append(way, link)
 		attrs := link.Attrs()
 		if _, ok := link.(*netlink.Vlan); !ok || attrs.NetNsID >= 0 {
-			break // the index of another kind, or of another namespace, means something else
+			break // in another kind or namespace, the index has another meaning
 		}
 		index = attrs.ParentIndex
 	}

@@ -27,7 +27,7 @@ type Journal interface {
 // enough, because no pair keeps more addresses ready by itself.
 type Uses struct{ Last, Before time.Time }
 
-// recent returns the number of these pods that came within pairLife.
+// recent returns the number of these pods within pairLife.
 func (u Uses) recent(now time.Time) (pods int) {
 	for _, at := range []time.Time{u.Last, u.Before} {
 		if !at.IsZero() && now.Sub(at) < pairLife {

@@ -28,7 +28,7 @@ import (
 // time. The segment paces their frames.
 const parallelVerifications = 32
 
-// Watchers are the parts of the agent that changes wake.
+// Watchers are the parts of the agent that handle changes.
 type Watchers struct {
 	// Verifier verifies a Quarantined lease of this node.
 	Verifier reconcile.Reconciler
@@ -39,7 +39,7 @@ type Watchers struct {
 	WarmChanged func()
 	// WaitChanged handles a change that may concern the ADDs that wait for an address of a full pool.
 	WaitChanged func()
-	// SetNetworks gives the numbers of this cluster's networks to the kernel, again until it succeeds.
+	// SetNetworks gives the numbers of this cluster's networks to the kernel. A failure is retried.
 	SetNetworks func([]uint64) error
 	// PoolChanged handles a change of the spec of a pool.
 	PoolChanged func()
@@ -86,8 +86,8 @@ func warm(mgr ctrl.Manager, changed func()) error {
 	return b.Complete(call(changed))
 }
 
-// waits reports changes that may open a pool to the ADDs that wait, or close it, or say why it is not made
-// yet, and pods that end.
+// waits reports the changes that matter to waiting ADDs: pools that open or close, reasons why a
+// pool is not made yet, and pods that end.
 func waits(mgr ctrl.Manager, changed func()) error {
 	b := builder.ControllerManagedBy(mgr).Named("waits").
 		Watches(&v1alpha1.IPPool{}, one(), builder.WithPredicates(opensOrCloses())).
@@ -117,8 +117,8 @@ func opensOrCloses() predicate.Predicate {
 	})
 }
 
-// explains passes the changes of IPSubnets that an ADD may see: those of the spec, and the reasons for
-// which applications lack addresses.
+// explains passes the changes of IPSubnets that matter to a waiting ADD: the spec, and the reasons
+// why applications lack addresses.
 func explains() predicate.Predicate {
 	reasons := func(o client.Object) []v1alpha1.Unserved {
 		s, ok := o.(*v1alpha1.IPSubnet)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HasTCX reports whether the kernel has tcx (Linux 6.6, and others by a backport). A kernel that does not
-// say so has it: an attempt to attach decides then.
+// HasTCX reports whether the kernel has tcx (Linux 6.6, or a backport). It returns false only if
+// the query is refused as unknown. After any other error, the attempt to attach decides.
 func HasTCX() bool {
 	const loopback = 1
 	_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress})

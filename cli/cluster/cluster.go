@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster reads a cluster for people: with their rights, and without a cache.
+// Package cluster reads a cluster with the rights of the user, and without a cache.
 package cluster
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// AnswerLimit is how long a program or a log on a node may take.
+// AnswerLimit bounds the time for the answer of a program, or for a log, of a node.
 const AnswerLimit = 5 * time.Second
 
-// Cluster is a cluster as its reader may see it.
+// Cluster is a cluster with the rights of its reader.
 type Cluster struct {
 	client.Client
-	// Kube serves what is no object: logs of pods, and programs in their containers.
+	// Kube reads the logs of pods, and runs programs in their containers.
 	Kube kubernetes.Interface
 	// Config is the configuration of both clients.
 	Config *rest.Config
@@ -64,8 +64,8 @@ func Open(config *rest.Config, namespace string) (*Cluster, error) {
 	return c, cache.AddIndexes(context.Background(), c.indexes)
 }
 
-// MayLack returns nil instead of an error that says that a right is missing, and notes that the reader
-// may not read these objects. So the rest of an answer is still given. Safe for concurrent use.
+// MayLack replaces the error of a missing right by nil, and notes that the reader may not read
+// these objects, so that the rest of an answer is still given. Safe for concurrent use.
 func (c *Cluster) MayLack(objects string, err error) error {
 	if err == nil || !apierrors.IsForbidden(err) {
 		return err
@@ -89,15 +89,15 @@ func (c *Cluster) MayList(ctx context.Context, objects string, list client.Objec
 // Unread returns the objects that the reader may not read.
 func (c *Cluster) Unread() []string { return c.unread }
 
-// NoAnswer notes that something gave no answer in time, as on a node that is cut off. Safe for concurrent
-// use.
+// NoAnswer notes a source without an answer in time, such as a node that is cut off. Safe for
+// concurrent use.
 func (c *Cluster) NoAnswer(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.silent = append(c.silent, what)
 }
 
-// Silent returns what gave no answer in time.
+// Silent returns the sources without an answer in time.
 func (c *Cluster) Silent() []string { return c.silent }
 
 // Agents returns the pods of the agents.

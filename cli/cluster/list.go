@@ -52,7 +52,7 @@ func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...c
 	return meta.SetList(list, all)
 }
 
-// filter takes the keys of indexes out of the options, and returns the condition that stands for them.
+// filter removes the keys of indexes from the options, and returns their condition instead.
 func (c *Cluster) filter(list client.ObjectList, o *client.ListOptions) (keep func(client.Object) bool) {
 	keep = func(client.Object) bool { return true }
 	if o.FieldSelector == nil {

@@ -33,7 +33,7 @@ type Fault struct {
 	Do     string `json:"do"`
 }
 
-// found takes a fault.
+// found records a fault.
 type found func(object, what, do string)
 
 // Faults applies all checks.

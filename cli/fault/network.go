@@ -126,7 +126,7 @@ func (c *Cluster) answers(r Report, add found) {
 	}
 }
 
-// silence says who does not answer for an address.
+// silence names the host that does not answer for an address, and the remedy.
 func (c *Cluster) silence(addr netip.Addr) (what, do string) {
 	for i := range c.Pools {
 		if g := c.Pools[i].Spec.Gateway; g != nil && *g == addr.String() {

@@ -76,7 +76,7 @@ func (c *Cluster) waits(add found) {
 	}
 }
 
-// WhyQuarantined says for what a Quarantined lease waits.
+// WhyQuarantined says what a Quarantined lease waits for.
 func WhyQuarantined(l *v1alpha1.IPLease) string {
 	switch x := l.Spec.Conflict; {
 	case l.Spec.Message != "":
@@ -87,7 +87,7 @@ func WhyQuarantined(l *v1alpha1.IPLease) string {
 	return "node " + cmp.Or(l.Spec.NodeName, "unknown") + " verifies"
 }
 
-// Disputed says who uses an address beside its holder.
+// Disputed names the other host that uses an address beside its holder.
 func Disputed(l *v1alpha1.IPLease) string {
 	return strings.TrimSpace(fmt.Sprintf("MAC %s uses it too, beside its holder %s", l.Spec.Conflict.MAC, inventory.PodOf(&l.Spec)))
 }

@@ -41,7 +41,7 @@ func symbols() []symbol {
 const (
 	// rowBits is the number of bits of an address that a row of the map spans: 32 addresses.
 	rowBits = 5
-	// mostRows is the greatest number of rows that are looked at without a lease in them.
+	// mostRows bounds the rows without a lease that are looked at.
 	mostRows = 1 << 16
 )
 
@@ -55,7 +55,7 @@ type Grid struct {
 // Plain paints nothing.
 func Plain(_, letter string) string { return letter }
 
-// Write draws rows of 32 addresses. It folds rows that say nothing.
+// Write draws rows of 32 addresses. It folds rows of free addresses.
 func (g Grid) Write(w io.Writer) {
 	count := map[inventory.State]int{}
 	folded := 0

@@ -47,9 +47,9 @@ func noHosts(r allocator.Range) (found []netip.Addr) {
 	return found
 }
 
-// checkRanges refuses what host-local accepts: a gateway that the containers cannot reach, and a start behind
-// the last address. From such a start, host-local hands out addresses outside the range, and panics at
-// the last address of all.
+// checkRanges refuses two mistakes that host-local accepts: a gateway that the containers cannot
+// reach, and a start behind the last address. From such a start, host-local hands out addresses
+// outside the range, and panics at the last address of all.
 func checkRanges(conf *allocator.IPAMConfig) error {
 	for i, set := range conf.Ranges {
 		for j, r := range set {
@@ -66,7 +66,7 @@ func checkRanges(conf *allocator.IPAMConfig) error {
 	return nil
 }
 
-// rangeConf is a range as it is written.
+// rangeConf is a range as the configuration has it.
 type rangeConf struct {
 	Subnet     string `json:"subnet"`
 	RangeStart string `json:"rangeStart"`
@@ -74,8 +74,8 @@ type rangeConf struct {
 	Gateway    string `json:"gateway"`
 }
 
-// explain names the field and the value that host-local's loader has refused, which names only the
-// value.
+// explain names the field and the value that host-local's loader has refused. The loader names only
+// the value.
 func explain(stdin []byte, refusal error) error {
 	var conf struct {
 		IPAM struct {

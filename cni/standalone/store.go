@@ -33,7 +33,7 @@ const bootAttribute = "user.fenceline.boot"
 // Kubernetes demands that host names differ.
 const hostAttribute = "user.fenceline.host"
 
-// store is host-local's store, and knows which addresses other hosts use.
+// store is host-local's store, with a memory of the addresses that other hosts use.
 type store struct {
 	*disk.Store
 	dir, boot, host string
@@ -222,10 +222,10 @@ func (s *store) sweep() (swept bool, err error) {
 	return swept, err
 }
 
-// stale reports whether a file of this machine is of no living container. No container survives a boot. A
-// file without a holder was left by a power loss or by a plugin that was killed, since the lock keeps other
-// calls from writing one now. The mark of this boot comes after the holder, so a file that has only
-// lost its holder may be of a living container.
+// stale reports whether a file of this machine belongs to no living container. No container
+// survives a boot. A file without a holder was left by a power loss or by a plugin that was killed,
+// since the lock keeps other calls from writing one now. The mark of this boot comes after the
+// holder, so a marked file that has only lost its holder may belong to a living container.
 func stale(holder, written, boot string) bool {
 	return written != boot && (written != "" || holder == "")
 }

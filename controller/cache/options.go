@@ -40,8 +40,8 @@ func Options() cache.Options {
 	}
 }
 
-// transform keeps of each object what slim returns. The mark of an object that was deleted while there
-// was no watch stays as it is.
+// transform reduces each object to the result of slim. A tombstone, which stands for an object that
+// was deleted during an outage of the watch, stays as it is.
 func transform[T client.Object](slim func(T) T) cache.ByObject {
 	return cache.ByObject{Transform: func(o any) (any, error) {
 		if object, ok := o.(T); ok {

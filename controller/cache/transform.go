@@ -35,8 +35,8 @@ func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 }
 
 // slimLease keeps the whole spec, because a lease is written back from the cache. Strings that many
-// leases have in common are stored once. It returns a copy, because the lease is part of the array of
-// a list, which one lease would keep in memory.
+// leases have in common are stored once. It returns a copy: the lease is an element of a list's
+// array, and would keep the whole array in memory.
 func slimLease(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
 	slim := *lease
 	slim.ManagedFields = nil

@@ -28,7 +28,7 @@ func False(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// IsGood reports whether a record is well as far as a condition tells.
+// IsGood reports whether a condition has its good status.
 func IsGood(c metav1.Condition) bool {
 	return (c.Type == v1alpha1.ConditionReady) == (c.Status == metav1.ConditionTrue)
 }

@@ -88,7 +88,7 @@ func (m *Metrics) Reclaimed(reason v1alpha1.LeaseReason) {
 	m.reclaims.WithLabelValues(string(reason)).Inc()
 }
 
-// OwnerUnknown counts a read of an owner that told nothing.
+// OwnerUnknown counts a failed read of an owner, by a reason that lasts until a person acts.
 func (m *Metrics) OwnerUnknown(reason string) {
 	m.unknown.WithLabelValues(reason).Inc()
 }

@@ -31,7 +31,7 @@ func (p *Pod) IsFinished() bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// LastEnd returns when the container that ended last did so. It is zero if none has ended.
+// LastEnd returns the latest end of a container. It is zero if none has ended.
 func (p *Pod) LastEnd() (at time.Time) {
 	s := &p.Status
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses) {

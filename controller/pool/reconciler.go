@@ -106,8 +106,8 @@ func (r *Reconciler) release(ctx context.Context, pool *v1alpha1.IPPool) (done b
 	return true, nil
 }
 
-// publish writes the status if it has changed and may be published now. The result requests another pass
-// for the time at which the status may be published, or the next address has cooled down.
+// publish writes the status if it has changed and may be published now. The result requests the
+// next pass: when the status may be published, or the next address has cooled down.
 func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.Result, error) {
 	now := r.Clock.Now()
 	cooling, nextOver := r.notes.cooling(pool.Name, pool.Cooldown(), now)
@@ -143,8 +143,8 @@ func (r *Reconciler) publish(ctx context.Context, pool *v1alpha1.IPPool) (ctrl.R
 	return result, nil
 }
 
-// isUrgent reports whether a node or a person waits for the change: a node for the Warm leases of other
-// nodes or for addresses, or a person for the result of an edit.
+// isUrgent reports whether a node or a person waits for the change. A node waits for addresses, or
+// for the Warm leases of other nodes. A person waits for the result of an edit.
 func isUrgent(was, is v1alpha1.IPPoolStatus) bool {
 	return was.Scarce != is.Scarce || !equality.Semantic.DeepEqual(was.Withheld, is.Withheld) || was.Stock != is.Stock || was.ObservedGeneration != is.ObservedGeneration ||
 		slices.ContainsFunc(is.Conditions, func(c metav1.Condition) bool { return condition.HasChanged(was.Conditions, c) })

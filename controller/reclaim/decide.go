@@ -246,8 +246,8 @@ func decideRetained(f Facts) Action {
 	return Action{Kind: Wait, Until: end.At, Tell: true, Why: keptUntil(end)}
 }
 
-// awaitUnwatched looks again at an owner about which no event tells. The message says why an owner
-// cannot be read: the address stays until it can (R11).
+// awaitUnwatched looks again at an owner that no event reports. The message has the reason if the
+// owner cannot be read: the address stays until it can (R11).
 func awaitUnwatched(f Facts, end retention.End) Action {
 	a := Action{Kind: Wait, Until: f.Now.Add(ownerPeriod), Tell: !f.Owner.Known() || f.Owner.Unreadable != "", Why: end.Why}
 	if !end.At.IsZero() {

@@ -27,8 +27,8 @@ func belongsTo(s *v1alpha1.IPLeaseSpec, pod *podview.Pod) bool {
 	return s.NodeName == pod.Spec.NodeName && isHolder(pod, s.Holder.PodUID)
 }
 
-// isStaticUID reports whether a UID may be a static pod's. This is a hash; the API server's UIDs
-// have dashes (RFC 9562). An empty UID may be either.
+// isStaticUID reports whether a UID may be a static pod's. Such a UID is a hash, while the API
+// server's UIDs have dashes (RFC 9562). An empty UID may be either.
 func isStaticUID(uid string) bool { return !strings.Contains(uid, "-") }
 
 func isTerminating(pod *podview.Pod) bool { return pod.DeletionTimestamp != nil }

@@ -128,9 +128,9 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, n *note) (ctrl.R
 	}
 }
 
-// audit has every lease of the cache looked at once in each period, for changes that no watch event
-// reported. A new leader needs no audit at its start, because the first list of its watches contains
-// every lease.
+// audit wakes every lease of the cache once in each period, for changes that no watch event
+// reported. A new leader needs no audit at its start, because the first list of its watches
+// contains every lease.
 func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(reconcile.Request)) {
 	r.Metrics.SetReclaimEnabled(r.Defaults.Enabled)
 	if !r.Defaults.Enabled {

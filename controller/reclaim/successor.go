@@ -29,7 +29,7 @@ func isKeptForPod(s *v1alpha1.IPLeaseSpec) bool {
 	return s.State == v1alpha1.StateRetained && s.Reason == v1alpha1.ReasonSandboxEnded && s.Holder != nil
 }
 
-// succeeds reports whether the pod for which kept is kept has l instead of kept.
+// succeeds reports whether the pod for which kept is retained got l instead.
 func succeeds(l, kept *v1alpha1.IPLease) bool {
 	if l.Name == kept.Name || l.DeletionTimestamp != nil || !isSettled(&l.Spec) || kept.Spec.Holder == nil {
 		return false
@@ -64,7 +64,7 @@ func (r *Reconciler) successor(ctx context.Context, kept *v1alpha1.IPLease) (*v1
 	return nil, nil
 }
 
-// successorNow returns the successor as the API server has it, or nil if it is none any longer.
+// successorNow returns the successor from the API server, or nil if it no longer is one.
 func successorNow(ctx context.Context, live client.Reader, f Facts) (*v1alpha1.IPLease, error) {
 	now, err := read[v1alpha1.IPLease](ctx, live, "", f.Successor.Name)
 	if err != nil || now == nil || !succeeds(now, f.Lease) {

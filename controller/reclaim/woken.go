@@ -71,14 +71,14 @@ func (w woken) withoutHolder(ctx context.Context, _ client.Object) []reconcile.R
 	return w.at(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined), hadNoHolder)
 }
 
-// at returns the leases at a key of an index for which want is true, or all of them.
+// at returns the leases under a key of an index. want selects among them; nil selects all.
 func (w woken) at(ctx context.Context, index, key string, want func(*v1alpha1.IPLeaseSpec) bool) []reconcile.Request {
 	var leases v1alpha1.IPLeaseList
 	err := w.cache.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{index: key})
 	return requestsFor(ctx, leases.Items, err, want)
 }
 
-// ofHolder is at for a key of cache.LeasesOf.
+// ofHolder is like at, with a key of cache.LeasesOf.
 func (w woken) ofHolder(ctx context.Context, key string, want func(*v1alpha1.IPLeaseSpec) bool) []reconcile.Request {
 	leases, err := cache.LeasesOf(ctx, w.cache, key)
 	return requestsFor(ctx, leases, err, want)

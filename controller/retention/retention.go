@@ -22,7 +22,7 @@ type Owner struct {
 	Asked *v1alpha1.LeaseRetention
 	// Unreadable is the fault of these annotations; empty if they are valid.
 	Unreadable string
-	// Unwatched: no event tells that the owner has changed.
+	// Unwatched: no event reports changes of the owner.
 	Unwatched bool
 }
 

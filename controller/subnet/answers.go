@@ -23,8 +23,8 @@ const (
 	longestAnswer = 5 * time.Second
 )
 
-// question is about the number of pods that an owner wants. An owner whose pods have changed is another
-// question, because its scale has probably changed before.
+// question asks for the number of pods that an owner wants. A change of the owner's pods makes
+// another question, because its scale has probably changed before.
 type question struct {
 	ref owner.Ref
 	// newest is the UID of its newest pod, pods the number of its pods.
@@ -38,10 +38,10 @@ type answer struct {
 	at       time.Time
 }
 
-// answers are those of the API server about the owners of other projects. The zero value is empty.
+// answers are the API server's, about owners of other projects. The zero value is empty.
 type answers struct {
 	known map[question]answer
-	// silent are the kinds of which a question of this pass had no answer in time.
+	// silent are the kinds with a question that was not answered in time in this pass.
 	silent map[schema.GroupKind]error
 }
 
@@ -66,7 +66,7 @@ func (a *answers) ask(ctx context.Context, q question, now time.Time, get func(c
 	}
 	kind := q.ref.GroupKind()
 	if err := a.silent[kind]; err != nil {
-		a.known[q] = answer{0, err, now} // or each owner of the kind would hold up a pass of its own
+		a.known[q] = answer{0, err, now} // otherwise each owner of the kind would delay a pass
 		return 0, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, longestAnswer)

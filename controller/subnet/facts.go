@@ -21,7 +21,7 @@ type Facts struct {
 	Subnets []v1alpha1.IPSubnet
 	// Applications are all applications that ask for addresses of IPSubnets.
 	Applications []Application
-	// Unsure are applications of which it is not known whether they exist. Their pools stay.
+	// Unsure is true for an application whose existence is not known. Its pools stay.
 	Unsure map[Identity]bool
 	// Pools are all pools of the cluster.
 	Pools []v1alpha1.IPPool
@@ -50,8 +50,8 @@ type Application struct {
 	Demand  demand.Demand
 	// Problem is the reason for which the demand cannot be served, or nil.
 	Problem error
-	// Replicas is the number of pods that the application wants. Uncounted is the reason for which it
-	// is not known, or nil: the application then needs a fixed number of addresses.
+	// Replicas is the number of pods that the application wants. Uncounted is the reason why it is
+	// unknown, or nil. An Uncounted application needs a fixed number of addresses.
 	Replicas  int
 	Uncounted error
 }

@@ -20,14 +20,14 @@ type ground struct {
 	// problem is the reason for which the IPSubnet is Invalid, or nil. valid is empty then.
 	problem error
 	// valid has the addresses of the spec. offered are those that pools may have: without reserved
-	// addresses, those of older IPSubnets, and those of pools that people drew.
+	// addresses, addresses of older IPSubnets, and addresses of pools that people drew.
 	valid, offered poolset.Set
 	// taken are the addresses that pools of the network have already. free are the offered addresses
 	// that no pool has.
 	taken, free poolset.Set
 	// perNamespace is the number of addresses that pools of a namespace have.
 	perNamespace map[string]int64
-	// subnets and drawn name the older or younger IPSubnets and the drawn pools with common addresses.
+	// subnets names the other IPSubnets, and drawn the pools of people, with common addresses.
 	subnets, drawn []string
 	// carving has the addresses that are about to be written, by pool. Their writer may still live.
 	carving map[string]poolset.Set
@@ -69,7 +69,7 @@ func grounds(f Facts, taken map[string]poolset.Set) map[string]*ground {
 		g.free = g.offered.Minus(g.taken)
 		byName[g.Name] = g
 	}
-	// What is about to be written is free for its own pool only.
+	// Addresses that are about to be written are free for their own pool only.
 	for _, g := range all {
 		for _, other := range all {
 			for _, s := range other.carving {
@@ -84,7 +84,7 @@ func grounds(f Facts, taken map[string]poolset.Set) map[string]*ground {
 	return byName
 }
 
-// meet takes the addresses of the pools that people drew off the offer.
+// meet removes from the offer the addresses of the pools that people drew.
 func (g *ground) meet(pools []v1alpha1.IPPool) {
 	for i := range pools {
 		pool := &pools[i]
@@ -111,7 +111,7 @@ func (g *ground) take(pool, namespace string, n uint64) poolset.Set {
 	return got
 }
 
-// freeFor returns the addresses that are free for a pool: also those that are about to be written into it.
+// freeFor returns the addresses that are free for a pool, and those about to be written into it.
 func (g *ground) freeFor(pool string) poolset.Set {
 	own := g.carving[pool]
 	if own.Len() == 0 {

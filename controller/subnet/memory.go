@@ -14,9 +14,9 @@ import (
 
 // memory is the memory of one leader. A new leader begins anew, and so waits longer.
 type memory struct {
-	// withdrawn has the time since which a pool is seen to exclude an address.
+	// withdrawn has, for each excluded address of a pool, the time of the first look that saw it.
 	withdrawn map[string]map[netip.Addr]time.Time
-	// carving has the time since which an entry of status.carving is seen, by pool.
+	// carving has, for each pool, the time of the first look that saw its entry of status.carving.
 	carving map[string]seen
 	// published has the time of the last write of a status.
 	published map[string]time.Time
@@ -28,7 +28,7 @@ type memory struct {
 	made atomic.Pointer[map[string]bool]
 }
 
-// seen is a value with the time since which it is the same.
+// seen is a value, and the time since which it has not changed.
 type seen struct {
 	value string
 	since time.Time
@@ -79,8 +79,8 @@ func (m *memory) see(f Facts, now time.Time) {
 // maxWithdrawn bounds the addresses of a pool that are given back at a time.
 const maxWithdrawn = 4096
 
-// settled returns the addresses that were withdrawn long enough ago, and the pools whose entry in
-// status.carving is as old.
+// settled returns the addresses that were withdrawn long enough ago, and the pools with an entry in
+// status.carving that is old enough.
 func (m *memory) settled(now time.Time, after time.Duration) (map[string]poolset.Set, map[string]bool) {
 	settled, expired := map[string]poolset.Set{}, map[string]bool{}
 	for pool, addresses := range m.withdrawn {

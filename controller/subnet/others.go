@@ -79,9 +79,9 @@ func isNewer(a, b *podview.Pod) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name)) > 0
 }
 
-// replicas returns the number of pods that an owner wants. A custom resource without a scale subresource
-// answers as one that is gone, so its owner is asked for then. An owner that may not be read has pods,
-// and exists.
+// replicas returns the number of pods that an owner wants. For a custom resource without a scale
+// subresource, the API server answers as if it were gone, so replicas asks for the owner then. An
+// owner that may not be read has pods, so it exists.
 func (r *Reconciler) replicas(ctx context.Context, ref owner.Ref) (int, error) {
 	n, err := r.Owners.Replicas(ctx, ref)
 	if !errors.Is(err, owner.ErrGone) {
@@ -114,7 +114,7 @@ func (r *Reconciler) applicationOf(ctx context.Context, pod *podview.Pod, above 
 	return ref, err
 }
 
-// unsure returns the applications of pools that have no template and no pods, and may exist.
+// unsure has the applications of pools with neither a template nor pods, true if one may exist.
 func (r *Reconciler) unsure(ctx context.Context, pools []v1alpha1.IPPool, known []Application, unread map[string]bool) (map[Identity]bool, error) {
 	all, seen := map[Identity]bool{}, map[Identity]bool{}
 	for i := range known {

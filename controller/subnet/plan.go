@@ -35,7 +35,7 @@ type Plan struct {
 	Carving map[string]map[string]poolset.Set
 	// Grounds are the IPSubnets after the plan, by name.
 	Grounds map[string]*ground
-	// Plots are the existing pools.
+	// Plots are the existing pools that the controller made.
 	Plots []*plot
 	// Settling reports whether pools give withdrawn addresses back as soon as these are settled.
 	Settling bool
@@ -118,7 +118,8 @@ type planner struct {
 	plan  Plan
 }
 
-// recall takes over what an earlier pass was about to write, unless it is in its pool by now.
+// recall takes over the addresses that an earlier pass has carved and that are not in their pool
+// yet.
 func (p *planner) recall(all []*plot) {
 	has := map[string]poolset.Set{}
 	for _, pl := range all {
@@ -140,9 +141,9 @@ func (p *planner) carve(subnet, pool string, s poolset.Set) {
 	p.plan.Carving[subnet][pool] = p.plan.Carving[subnet][pool].Plus(s)
 }
 
-// rename gives a pool to the slot that asks for the same interface in another way: by its name instead
-// of its number in the annotation, or the other way round. A pool that was renamed before is known by
-// its own name, which has the interface for which it was made.
+// rename gives a pool to the slot that asks for the same interface in another way: by its name
+// instead of its number in the annotation, or the other way round. A pool that was renamed before
+// is recognized by its own name, which contains the interface for which it was made.
 func (p *planner) rename(asked []slot) {
 	isAsked := map[place]bool{}
 	for _, s := range asked {
@@ -205,7 +206,7 @@ func (p *planner) begin(s slot, deleting map[string]*plot) {
 		}
 		pool := poolName(s, name)
 		namespace := s.app.Ref.Namespace
-		// The reasons have no numbers that change with other applications: each change would be told.
+		// The reasons contain no numbers that other applications change: a new reason is an event.
 		switch {
 		case deleting[pool] != nil:
 			why = append(why, endingMessage(deleting[pool]))
@@ -328,8 +329,8 @@ func (p *planner) others(pl *plot) poolset.Set {
 	return poolset.Union(sets...)
 }
 
-// clear deletes the pools that no application asks for. Those with leases stay, and so do those that are
-// kept for the next application of their name.
+// clear deletes the pools that no application asks for. It keeps those with leases, and those that
+// are kept for the next application of their name.
 func (p *planner) clear() {
 	wanted, unsure := map[Identity]bool{}, map[Identity]bool{}
 	maps.Copy(unsure, p.facts.Unsure)
@@ -352,7 +353,7 @@ func (p *planner) clear() {
 	slices.SortFunc(p.plan.Delete, func(a, b *v1alpha1.IPPool) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// endingMessage tells what keeps a deleted pool, and so the next one of its name.
+// endingMessage names what keeps a deleted pool, and so delays the next one of its name.
 func endingMessage(pl *plot) string {
 	if pl.leased.Len() == 0 {
 		return fmt.Sprintf("pool %s was deleted, and another one is made once it is gone", pl.Name)

@@ -28,16 +28,16 @@ import (
 )
 
 const (
-	// interval is the shortest time between two passes, longest the longest one before a pass that is
-	// due. In between, passes take an eleventh of the time.
+	// interval and longest are the shortest and the longest pause after a pass. In between, the
+	// pause is share times as long as the pass.
 	interval, longest, share = 100 * time.Millisecond, time.Second, 10
 	// countsInterval is the shortest time between two writes of a status of which only counts change.
 	countsInterval = time.Second
 	// writers is the number of pools that are written at the same time.
 	writers = 8
-	// lookAgain is the time after which an application without pods, which is not watched, is looked for.
+	// lookAgain is the time after which an unwatched application without pods is looked for again.
 	lookAgain = time.Minute
-	// Settle is the time after which no ADD is under way any more that does not know of a withdrawal: the
+	// Settle is the time after which every ADD that does not know of a withdrawal has ended: the
 	// longest try of an ADD (20 s), and the delay of a watch.
 	Settle = time.Minute
 )
@@ -93,9 +93,9 @@ func (r *Reconciler) pass(ctx context.Context) (again time.Duration, err error) 
 	}
 	p := MakePlan(f)
 	if p.Gives() {
-		// Only what the API server has now decides about the addresses that are given out. The pools are
-		// read after the IPSubnets: a pool that an earlier leader made is either among the pools, or in
-		// status.carving, or its leader has yet to change the IPSubnet, which the write below finds out.
+		// Only live reads decide which addresses are given out. The pools are read after the
+		// IPSubnets. So a pool of an earlier leader is among the pools or in status.carving, or
+		// that leader has yet to change the IPSubnet. The write below detects that.
 		if err := r.readLive(ctx, &f); err != nil {
 			return 0, err
 		}
@@ -122,7 +122,7 @@ func (r *Reconciler) pass(ctx context.Context) (again time.Duration, err error) 
 
 func isMade(pool v1alpha1.IPPool) bool { return pool.Spec.IPSubnet != "" }
 
-// nextPass returns the time after which time alone changes the plan.
+// nextPass returns the time until the plan may change without an event.
 func (r *Reconciler) nextPass(f Facts, p Plan) time.Duration {
 	var again time.Duration
 	sooner := func(d time.Duration) {

@@ -13,9 +13,9 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// tell reports in events of the applications which of them lack addresses, once for each message. The
-// client of the API merges events that differ only in their note. So an event names an IPSubnet as
-// related: a new message changes the status of the IPSubnet, and so its version.
+// tell reports applications that lack addresses in their events, once for each message. The client
+// of the API merges events that differ only in their note. So an event names an IPSubnet as
+// related: a new message changes its status, and so its version.
 func (r *Reconciler) tell(p Plan) {
 	told := map[string]string{}
 	for _, u := range p.Unserved {

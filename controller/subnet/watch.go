@@ -47,8 +47,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// resized passes the changes of applications that the plan reads. The cache keeps only such fields, and
-// the identity.
+// resized passes the changes of applications that the plan reads. The cache keeps only those fields
+// and the identity.
 func resized() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.DeepCopyObject().(client.Object), e.ObjectNew.DeepCopyObject().(client.Object)

@@ -35,7 +35,7 @@ const (
 	removerSet           = "fenceline-remove"
 	rightsBinding        = "fenceline-uninstall"
 
-	// endTimeout bounds EndRights: the kubelet gives a step that is out of time 30 s.
+	// endTimeout bounds EndRights: the kubelet gives 30 s to a step that is out of time.
 	endTimeout = 10 * time.Second
 )
 
@@ -119,8 +119,8 @@ func (u Uninstall) Finish(ctx context.Context) error {
 	return u.endForce(ctx, ns)
 }
 
-// EndRights takes the rights of an uninstallation from the controller's account: Helm 3 leaves them after
-// a step that fails, and the controller goes on. The next uninstallation makes them again.
+// EndRights removes the rights of an uninstallation from the controller's account. Helm 3 leaves
+// them after a failed step, and the controller goes on. The next uninstallation makes them again.
 func (u Uninstall) EndRights(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout) // the step may have run out of time
 	defer cancel()

@@ -69,7 +69,7 @@ func (c Choice) All(ctx context.Context, lease *v1alpha1.IPLease) (iter.Seq[stri
 }
 
 // nodesInSubnet returns the nodes with leases of the pools that have the same subnet, network and
-// VLAN as a pool. They may be on its segment: they are only asked first, and prove it themselves.
+// VLAN as a pool. They may be on its segment, so they are asked first. Each proves it itself.
 func (c Choice) nodesInSubnet(ctx context.Context, name string) map[string]bool {
 	var pools v1alpha1.IPPoolList
 	pool := &v1alpha1.IPPool{}

@@ -47,7 +47,7 @@ type Judge struct {
 	tokens authenticationclient.TokenReviewInterface
 	access authorizationclient.SubjectAccessReviewInterface
 	clock  clock.PassiveClock
-	// lasts is the time for which a right that a token has counts without another question.
+	// lasts is the time for which a granted right counts without another question.
 	lasts time.Duration
 	// asking has an element for each request about which the API server is asked.
 	asking chan struct{}
@@ -69,7 +69,7 @@ var (
 	errBusy            = errors.New("the API server is asked about other requests")
 )
 
-// New returns a judge that asks the API server of a configuration, and believes a right for a time.
+// New returns a judge that asks the API server of config. A granted right counts for lasts.
 func New(config *rest.Config, http *http.Client, lasts time.Duration) (*Judge, error) {
 	tokens, err := authenticationclient.NewForConfigAndClient(config, http)
 	if err != nil {
@@ -82,7 +82,7 @@ func New(config *rest.Config, http *http.Client, lasts time.Duration) (*Judge, e
 	return Asking(tokens.TokenReviews(), access.SubjectAccessReviews(), clock.RealClock{}, lasts), nil
 }
 
-// Asking returns a judge that asks by the given clients.
+// Asking is New with the given clients and clock.
 func Asking(tokens authenticationclient.TokenReviewInterface, access authorizationclient.SubjectAccessReviewInterface, now clock.PassiveClock, lasts time.Duration) *Judge {
 	return &Judge{tokens: tokens, access: access, clock: now, lasts: lasts, allowed: map[question]time.Time{}, asking: make(chan struct{}, questionsAtOnce)}
 }

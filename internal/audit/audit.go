@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit writes the audit log: one line for each grant, free, reclaim, fence and conflict,
-// with fixed fields, because leases vanish, and an operator must be able to find the holder of an
-// address at 14:03 (R14).
+// Package audit writes the audit log: one line with fixed fields for each grant, free, reclaim,
+// fence and conflict. Leases vanish, and an operator must be able to find the holder of an address
+// at 14:03 (R14).
 package audit
 
 import (

@@ -27,8 +27,8 @@ func Probe(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 	return ask(src, dst, addr, false)
 }
 
-// Question returns the frame that asks a host whether it hears the MAC src: a probe of its address that
-// a host answers like every other one. Fenceline does not take it for a probe, whose sender wants the
+// Question returns the frame that asks a host whether it hears the MAC src. The host answers it
+// like any probe of its address. Fenceline does not take it for a probe, whose sender wants the
 // address (RFC 5227 section 2.1.1).
 func Question(src net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 	return ask(src, nil, addr, true)

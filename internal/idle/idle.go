@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idle lets a loop rest until it is time, until somebody wakes it, or until it has to end.
+// Package idle lets a loop rest for a time, until it is woken, or until it has to end.
 package idle
 
 import (
@@ -24,8 +24,8 @@ func (w Wake) Up() {
 	}
 }
 
-// For rests for d, until wake, or until ctx ends. A nil wake never comes. It reports whether wake
-// ended the rest.
+// For rests for d, until wake, or until ctx ends. A nil wake never ends the rest. It reports
+// whether wake did.
 func For(ctx context.Context, c clock.Clock, d time.Duration, wake <-chan struct{}) (woken bool) {
 	timer := c.NewTimer(d)
 	defer timer.Stop()

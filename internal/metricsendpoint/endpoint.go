@@ -22,7 +22,7 @@ import (
 // allowedFor is the time for which the answer of the API server for a token counts.
 const allowedFor = time.Minute
 
-// Endpoint is where and to whom /metrics is served.
+// Endpoint says where /metrics is served, and to whom.
 type Endpoint struct {
 	// Address has the form host:port.
 	Address string
@@ -30,11 +30,11 @@ type Endpoint struct {
 	// SubjectAccessReview). Otherwise everybody gets the metrics by HTTP.
 	Secure bool
 	// CertDir holds tls.crt and tls.key, which may change at any time. If it is empty, the program
-	// makes a certificate that nobody has signed.
+	// makes a self-signed certificate.
 	CertDir string
 }
 
-// Options returns those of the manager's server.
+// Options returns the options of the manager's metrics server.
 func (e Endpoint) Options() metricsserver.Options {
 	o := metricsserver.Options{BindAddress: e.Address}
 	if e.Secure {

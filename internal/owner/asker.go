@@ -56,9 +56,9 @@ func (a Asker) Get(ctx context.Context, r Ref) (*unstructured.Unstructured, erro
 	return o, nil
 }
 
-// Replicas returns the number of pods that an owner wants, from its scale subresource. Its error wraps
-// ErrGone, ErrNoAPI, ErrNoRight or ErrNoScale where one of them is the reason. If the owner itself may
-// be gone, call Get: without it, a kind without the subresource and an owner that is gone look alike.
+// Replicas returns the number of pods that an owner wants, from its scale subresource. Its error
+// wraps ErrGone, ErrNoAPI, ErrNoRight or ErrNoScale where one of them is the reason. A kind without
+// the subresource and an owner that is gone look alike: call Get to tell them apart.
 func (a Asker) Replicas(ctx context.Context, r Ref) (int32, error) {
 	o, err := a.object(r)
 	if err != nil {
@@ -96,7 +96,7 @@ func (a Asker) object(r Ref) (*unstructured.Unstructured, error) {
 	return o, nil
 }
 
-// why names the reason of a failed read.
+// why adds the reason to the error of a failed read.
 func why(what string, r Ref, err error) error {
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err) && !namesObject(err):

@@ -15,8 +15,8 @@ import (
 )
 
 // Look asks the API server about the owner of a holder with a lasting identity. If the kind is not
-// served, or the rights do not cover it, the view is Unknown and says so: this may last, and no other
-// try helps. Any other failure is an error.
+// served, or the rights do not cover it, the view is Unknown with this reason: a retry would not
+// help. Any other failure is an error.
 func (a Asker) Look(ctx context.Context, h *v1alpha1.Holder) (View, error) {
 	ref, ok := OfHolder(h)
 	if !ok || !KeepsName(h) {

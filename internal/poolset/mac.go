@@ -11,9 +11,9 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// SameMAC returns an address to which spec.macPolicy gives the same MAC on the same segment as to an
-// IPv6 address of a pool, and the name of its pool. ok is false if there is none. It looks at all
-// pools with the prefix, network and VLAN of the pool. An IPv4 address is the first address of its
+// SameMAC returns another address on the segment to which spec.macPolicy gives the MAC of an IPv6
+// address of a pool, and the name of its pool. ok is false if there is none. It looks at all pools
+// with the prefix, network and VLAN of the pool. An IPv4 address is the first address of its
 // interface, and no other one has its four octets, so it is always allowed.
 func SameMAC(pool *v1alpha1.IPPool, addr netip.Addr, pools []v1alpha1.IPPool) (other netip.Addr, owner string, ok bool) {
 	if addr.Is4() || pool.Spec.MACPolicy == nil {

@@ -104,10 +104,10 @@ func rank(a, b *v1alpha1.IPPool) int {
 // isSettled reports whether the status of a pool is about its present spec.
 func isSettled(pool *v1alpha1.IPPool) bool { return pool.Status.ObservedGeneration == pool.Generation }
 
-// Own returns the addresses that a pool hands out: all, which is the result of Addresses, without those
-// that another pool hands out. It follows the status if this is about the present spec, because only the
-// controller compares all pools with each other at each change. Otherwise the pool was created or edited
-// a moment ago or while there was no controller, and Own compares the pools itself.
+// Own returns the addresses that a pool hands out: all, the result of Addresses, without those that
+// another pool hands out. It follows a status about the present spec, because only the controller
+// compares all pools at each change. Otherwise the pool was created or edited a moment ago or while
+// there was no controller, and Own compares the pools itself.
 func Own(pool *v1alpha1.IPPool, all Set, pools []v1alpha1.IPPool) Set {
 	if isSettled(pool) {
 		return all.Minus(Withheld(pool.Status.Withheld))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wholelist reads lists of the kernel whole. A change of an interface interrupts a list, and on a
-// node that starts many pods, interfaces change all the time.
+// Package wholelist reads lists of the kernel completely. A change of an interface interrupts a
+// list, and interfaces change all the time on a node that starts many pods.
 package wholelist
 
 import (
@@ -13,8 +13,8 @@ import (
 // tries is how often a list is read at most.
 const tries = 10
 
-// Of calls list until it is not interrupted. The error of the last try is netlink.ErrDumpInterrupted if
-// each try was, and the result is then that of this try.
+// Of calls list until it is not interrupted, or returns the result and the
+// netlink.ErrDumpInterrupted of the last try.
 func Of[T any](list func() (T, error)) (all T, err error) {
 	for range tries {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// Longest is the time for which an ADD waits. Longer waits have no shorter delay.
+	// Longest is the longest wait of an ADD. The delay falls with the age of an ADD up to this age.
 	Longest = 90 * time.Second
 	// spreadEach is the part of the spread for each agent that may compete for an address, and
 	// spreadMost bounds the spread. The news of a lease takes a few milliseconds, so few agents try
@@ -35,10 +35,10 @@ type vacancy struct {
 	luck float64
 }
 
-// assign returns for each waiter the index of the vacancy that it gets now, or -1. The waiters are in
-// the order of their arrival. Each waiter keeps the vacancy that is ready first for itself, also if
-// that vacancy is not ready yet: a later waiter never overtakes. next is the time at which the next
-// kept vacancy is ready. It is zero if there is none.
+// assign returns for each waiter the index of the vacancy that it gets now, or -1. The waiters are
+// in the order of their arrival. Each waiter reserves the vacancy that is ready first, even if it
+// is not ready yet, so a later waiter never overtakes it. next is the time at which the next
+// reserved vacancy is ready. It is zero if there is none.
 func assign(now time.Time, waiters []waiter, vacancies []vacancy) (gets []int, next time.Time) {
 	gets = make([]int, len(waiters))
 	kept := make([]bool, len(vacancies))

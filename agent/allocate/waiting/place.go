@@ -73,8 +73,8 @@ func (q *Queue) ahead(p *Place, pool string) int {
 	return n
 }
 
-// Closed returns the reason for which this ADD gets no address of a pool other than one that is
-// offered to it: it waits for the pool already, or ADDs that arrived earlier do.
+// Closed returns the reason why this ADD gets only offered addresses of a pool: it waits for the
+// pool already, or ADDs that arrived earlier do.
 func (p *Place) Closed(pool string) (why string, closed bool) {
 	q := p.queue
 	q.mu.Lock()
@@ -94,8 +94,8 @@ func (p *Place) Closed(pool string) (why string, closed bool) {
 	return why, true
 }
 
-// Await waits for an address of the pools, until a time. It returns the zero Offer if a pool or a pod
-// has changed. The caller then chooses its pools anew. The ADD keeps its place until Leave.
+// Await waits for an address of the pools, until a time. It returns the zero Offer if a pool or a
+// pod has changed. The caller then chooses its pools again. The ADD keeps its place until Leave.
 func (p *Place) Await(ctx context.Context, pools []Pool, until time.Time) (Offer, error) {
 	q := p.queue
 	if err := p.join(pools); err != nil {
@@ -120,7 +120,7 @@ func (p *Place) Await(ctx context.Context, pools []Pool, until time.Time) (Offer
 	}
 }
 
-// result returns what a waiting ADD was woken for. Without a reason the error is ErrLate or ErrBlind.
+// result returns the offer, or the zero Offer after a change, or else ErrLate or ErrBlind.
 func (p *Place) result(late bool) (Offer, error) {
 	q := p.queue
 	q.mu.Lock()

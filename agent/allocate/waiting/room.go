@@ -17,8 +17,8 @@ import (
 const (
 	// retryFirst and retryMost bound the pause before a watch is opened again.
 	retryFirst, retryMost = 100 * time.Millisecond, 2 * time.Second
-	// lostRetry is the time after which an address is offered again whose lease could not be
-	// created, unless the watch has shown its lease by then.
+	// lostRetry is the pause before an address is offered again after its lease could not be
+	// created. A lease that the watch shows by then ends the offer.
 	lostRetry = time.Second
 )
 

@@ -135,7 +135,7 @@ func usedFamilies(entries []*journal.Entry) map[string]bool {
 	return used
 }
 
-// ensure makes the rules of a family, and reports if they were there before.
+// ensure makes the rules of a family. It reports a loss of rules that were complete before.
 func (k *Keeper) ensure(f Family) error {
 	missing := f.do(ruleset.Ruleset.Check)
 	if errors.Is(missing, ruleset.ErrIncomplete) {

@@ -19,8 +19,8 @@ import (
 const (
 	tableName = "fenceline"
 	chainName = "postrouting"
-	// priority is one less than that of kube-proxy, whose rules would leave these connections alone or
-	// masquerade them as well. The first rule that translates a connection decides.
+	// priority is one less than that of kube-proxy: its rules would skip or masquerade these
+	// connections. The first rule that translates a connection decides.
 	priority = nftables.ChainPriority(99)
 	// statusDNAT is IPS_DST_NAT: the destination of the connection was translated
 	// (include/uapi/linux/netfilter/nf_conntrack_common.h).
@@ -45,7 +45,7 @@ func families() []Family {
 	}
 }
 
-// register is the one that every rule uses.
+// register is the register of every rule.
 const register = unix.NFT_REG_1
 
 func rules(f Family) []ruleset.Rule {
@@ -86,8 +86,8 @@ func rulesetOf(f Family) ruleset.Ruleset {
 	}}
 }
 
-// forwards returns an error if the node in whose network namespace the calling thread is does not
-// forward packets of the family.
+// forwards returns an error if the node does not forward packets of the family. It reads the
+// network namespace of the calling thread.
 func (f Family) forwards() error {
 	value, err := sysctl.Sysctl(f.forwarding)
 	if err != nil {

@@ -87,7 +87,7 @@ func Parse(text string) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// parse reads a pod CIDR. One that holds all addresses would take the default routes back.
+// parse reads a pod CIDR. It refuses all addresses, which would take the default routes back.
 func parse(word string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(word)
 	addr := p.Addr()
@@ -102,8 +102,8 @@ func parse(word string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// merge returns the fewest prefixes with the same addresses, in order: the CIDRs of many nodes become few
-// routes.
+// merge returns the fewest prefixes with the same addresses, in order. So the CIDRs of many nodes
+// become few routes.
 func merge(prefixes []netip.Prefix) []netip.Prefix {
 	all := slices.Clone(prefixes)
 	for {

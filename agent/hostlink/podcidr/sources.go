@@ -18,14 +18,14 @@ import (
 // nodesAtOnce bounds the nodes that are in memory at the same time.
 const nodesAtOnce = 200
 
-// source is a place where a network says its pod CIDRs. It returns none if the network is not there.
+// source reads the pod CIDRs of one network. It returns none if the cluster lacks the network.
 type source struct {
 	name string
 	read func(context.Context, client.Reader) (texts []string, err error)
 }
 
-// sources are all places. The nodes have those of flannel, of kubeadm and of each network that gives
-// each node its part (kube-controller-manager --allocate-node-cidrs).
+// sources returns all sources. The Nodes have the CIDRs of flannel, of kubeadm and of each network
+// that gives each node its part (kube-controller-manager --allocate-node-cidrs).
 func sources() []source {
 	return []source{
 		{"spec.podCIDRs of the Nodes", ofNodes},
@@ -83,9 +83,9 @@ func ofCilium(ctx context.Context, api client.Reader) (texts []string, err error
 	return texts, nil
 }
 
-// readAll reads all sources. Those that the cluster lacks are no failure. unread names the others that could
-// not be read. passing reports whether the reason of one may end by itself: a right that is missing, or a
-// wrong CIDR, does not.
+// readAll reads all sources, and skips those that the cluster lacks. unread has an error for each
+// other source or CIDR that could not be read. passing reports whether one of them may end by
+// itself: a missing right and a wrong CIDR do not.
 func readAll(ctx context.Context, api client.Reader, all []source) (found []netip.Prefix, unread []error, passing bool) {
 	for _, s := range all {
 		texts, err := s.read(ctx, api)

@@ -5,9 +5,9 @@
 // The request of a pod to a Service goes by its host link to its node, which sends it to the backend. If
 // the node network and the underlay do not reach each other, requests to backends on other nodes hang.
 //
-// Each minute the node asks pods of other nodes, one after the other, until one of them answers. A
-// pod or a firewall may drop such questions, and a pod may have ended. So only pods that answer on the
-// segment at that moment count as silent, one silent pod says nothing, and the silence must last.
+// Each minute the node asks pods of other nodes in turn, until one answers. A pod or a firewall may
+// drop such questions, and a pod may have ended. So only a pod that answers on the segment at that
+// moment counts as silent. A fault needs more than one such pod, several times in a row.
 package reach
 
 import (
@@ -36,7 +36,7 @@ const (
 	lasting = 5
 	// many pods are asked at most in one measurement, and several silent ones end it.
 	many, several = 8, 3
-	// few is the least number of silent pods that says something.
+	// few is the least number of silent pods that counts.
 	few = 2
 	// speakers is the number of addresses among which pods of other nodes are looked for.
 	speakers = 256
@@ -115,7 +115,7 @@ func (w *Watch) measure(ctx context.Context) {
 	}
 }
 
-// note counts a measurement. Without enough silent pods it says nothing, and the count begins anew.
+// note counts a measurement. Fewer than few silent pods prove nothing: the count begins anew.
 func (w *Watch) note(v4 bool, silent []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +156,7 @@ func (w *Watch) ask(ctx context.Context, v4 bool) (silent []netip.Addr, err erro
 			alive, err := w.OnSegment(ctx, parent, pod)
 			if err != nil {
 				failed = append(failed, err)
-				break // a parent that is down says nothing about the others
+				break // a parent that is down proves nothing about the others
 			}
 			if alive {
 				silent = append(silent, pod)

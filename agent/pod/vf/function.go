@@ -17,8 +17,8 @@ import (
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
-// Sysfs is where the file system is mounted that shows the devices of the node, with the interfaces of
-// the calling process's network namespace.
+// Sysfs is the mount point of sysfs. It shows the devices of the node, and the interfaces of the
+// calling process's network namespace.
 const Sysfs = "/sys"
 
 var (
@@ -26,9 +26,9 @@ var (
 	ErrNoVF = errors.New("not a virtual function")
 	// ErrNoPF: the node has not exactly one interface of the PF.
 	ErrNoPF = errors.New("the PF has not one interface on the node")
-	// ErrNoInfo: the driver of the PF says nothing about the VF now, as while it is being reset.
+	// ErrNoInfo: the driver of the PF reports nothing about the VF now, for example during a reset.
 	ErrNoInfo = errors.New("the PF says nothing about the VF now")
-	// ErrNoVLAN: the node has no subinterface of the VLAN of the VF, so nothing can be asked there.
+	// ErrNoVLAN: the node has no subinterface in the VLAN of the VF, so it cannot probe there.
 	ErrNoVLAN = errors.New("the node has no interface in the VLAN of the VF")
 )
 
@@ -42,8 +42,8 @@ type Function struct {
 	Info netlink.VfInfo
 }
 
-// isGone reports whether the node has no such device. A VF that is being removed has lost its PF before that, while a
-// program may still drive it.
+// isGone reports whether the node has no such device. A VF that is being removed loses its PF
+// first, while a program may still drive it.
 func isGone(sysfs, device string) bool {
 	_, err := os.Stat(filepath.Join(sysfs, "bus/pci/devices", device))
 	return errors.Is(err, fs.ErrNotExist)
@@ -70,7 +70,7 @@ func Find(sysfs, device string) (Function, error) {
 			return Function{Device: device, PF: link, Info: info}, nil
 		}
 	}
-	// Without an answer, a VF in a VLAN would pass for one without.
+	// Without this error, a VF in a VLAN would pass for one without.
 	return Function{}, fmt.Errorf("%w: VF %d (%s) of PF %s", ErrNoInfo, number, device, pf)
 }
 

@@ -87,8 +87,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// switchOn switches the VFs on that an agent with this setting has switched off. Without a guard, the VF of a
-// holder that lost its address stays off until DEL.
+// switchOn switches on the VFs that an agent with walls enabled has switched off. A Bound VF
+// without a guard stays off until DEL: its holder may have lost the address.
 func (k *Keeper) switchOn() {
 	for _, e := range k.Entries() {
 		if e.Unguarded && e.Phase == journal.Bound {
@@ -194,8 +194,8 @@ func (k *Keeper) SwitchOff(e *journal.Entry) error {
 	return k.Vouch(e, true)
 }
 
-// Release switches the VF of an entry that ends on again, if it was off. Call it before the entry is
-// removed: nobody would know the VF afterwards.
+// Release switches the VF of an entry that ends on again, if it was off. Call it before the entry
+// is removed: only the entry names the VF.
 func (k *Keeper) Release(e *journal.Entry) error {
 	if e.Device == "" {
 		return nil
@@ -215,8 +215,8 @@ func (k *Keeper) Release(e *journal.Entry) error {
 	return nil
 }
 
-// apply changes settings, and remembers the walls that the driver refuses. The first refusal of a PF is
-// logged. A VF that is switched on is in a VLAN then.
+// apply changes settings, and remembers the walls that the driver refuses. It logs the first
+// refusal of a PF. vlan is the VLAN of a VF that is switched on.
 func (k *Keeper) apply(f Function, alone bool, vlan int, todo map[Wall]bool) {
 	pf := f.PF.Attrs().Name
 	for wall, on := range todo {
@@ -243,8 +243,8 @@ func set(f Function, alone bool, vlan int, wall Wall, on bool) error {
 	return switchOn(f, vlan)
 }
 
-// switchOff cuts a VF off, by its state or by its VLAN, and returns when the driver says that it is. Both are set if
-// the PF alone silences it.
+// switchOff cuts off a VF by its state, or else by its VLAN, and returns once the driver reports
+// it. With alone, it sets both.
 func switchOff(f Function, alone bool) error {
 	var errs []error
 	if err := netlink.LinkSetVfState(f.PF, f.Info.ID, nl.IFLA_VF_LINK_STATE_DISABLE); err != nil {

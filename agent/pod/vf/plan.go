@@ -13,9 +13,9 @@ import (
 // Wall is a protection that a PF gives beside the guard.
 type Wall string
 
-// The walls. Off: a fenced VF is switched off at its PF, or put into DeadVLAN. SpoofCheck: the VF sends from its own MAC only.
-// MAC: the PF has assigned the MAC, so the pod cannot change it. Distrust: the VF may not become
-// promiscuous.
+// The walls. Off: a fenced VF is switched off at its PF, or put into DeadVLAN. SpoofCheck: the VF
+// sends from its own MAC only. MAC: the PF has assigned the MAC, so the pod cannot change it.
+// Distrust: the VF may not become promiscuous.
 const (
 	Off        Wall = "off"
 	SpoofCheck Wall = "spoof_check"
@@ -26,8 +26,8 @@ const (
 // Walls returns all walls.
 func Walls() []Wall { return []Wall{Off, SpoofCheck, MAC, Distrust} }
 
-// DeadVLAN cuts a VF off whose driver cannot switch it off: the VF hears and reaches only this VLAN, which
-// IEEE 802.1Q reserves. No interface of a node is in it.
+// DeadVLAN cuts off a VF whose driver cannot switch it off. The VF hears and reaches only this
+// VLAN, which IEEE 802.1Q reserves. No interface of a node is in it.
 const DeadVLAN = 4095
 
 // isOff reports whether a PF passes no frame from and to a VF.
@@ -37,14 +37,16 @@ func isOff(present netlink.VfInfo) bool {
 
 // wanted is the state in which a VF should be at its PF.
 type wanted struct {
-	// off: its guard is dead, or all its addresses are fenced. alone: it has no guard, so its PF alone silences it.
+	// off: its guard is dead, or all its addresses are fenced. alone: it has no guard, so only its
+	// PF can silence it.
 	off, alone bool
 	// checked: it may send from its own MAC only.
 	checked bool
 }
 
-// isMet reports whether a VF that should be off is off. Its state tells a VF that its link is down. Not every card
-// stops its queues then (ice), and a program that drives the VF may go on: only the VLAN silences it.
+// isMet reports whether a VF that should be off is off. The link state only tells the VF that its
+// link is down. Some cards (ice) do not stop its queues then: only the VLAN silences a VF that a
+// program drives.
 func (w wanted) isMet(present netlink.VfInfo) bool {
 	return present.Vlan == DeadVLAN || !w.alone && isOff(present)
 }
@@ -61,8 +63,8 @@ func changes(present netlink.VfInfo, w wanted) map[Wall]bool {
 	return todo
 }
 
-// missing returns the walls that the PF does not give to a VF, after the changes. refused reports whether its driver has
-// refused one.
+// missing returns the walls that the PF does not give to a VF after the changes. refused reports
+// whether the driver has refused a wall.
 func missing(present netlink.VfInfo, w wanted, refused func(Wall) bool) []Wall {
 	var all []Wall
 	if refused(Off) || w.off && !w.isMet(present) {

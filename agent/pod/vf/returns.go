@@ -14,12 +14,12 @@ import (
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
-// again is the pause before a subscription is renewed that has ended, since changes came faster than they
-// were read.
+// again is the pause before a new subscription. A subscription ends when changes come faster than
+// they are read.
 const again = time.Second
 
-// Follow calls changed when a physical device appears in the calling thread's network namespace, or changes
-// there, until ctx ends: a VF may be back from a pod. It also calls it when it begins to listen.
+// Follow calls changed when it begins to listen, and when a physical device appears or changes in
+// the calling thread's network namespace: a VF may be back from a pod. It ends with ctx.
 func Follow(ctx context.Context, changed func(), log logr.Logger, now clock.Clock) error {
 	for ctx.Err() == nil {
 		if err := follow(ctx, changed); err != nil {
@@ -40,7 +40,7 @@ func follow(ctx context.Context, changed func()) error {
 	if err := netlink.LinkSubscribe(updates, ctx.Done()); err != nil {
 		return fmt.Errorf("subscribe to the changes of devices: %w", err)
 	}
-	changed() // nothing has told of those before
+	changed() // no event reports changes from before the subscription
 	for u := range updates {
 		if u.Link.Type() == "device" {
 			changed()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diagnosis tells a person what an agent knows of its node, and asks the wire for them.
+// Package diagnosis reports the state of a node for people, and asks its segments for addresses.
 package diagnosis
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/fenceline/fenceline/internal/version"
 )
 
-// askedAtOnce is the number of questions that the wire gets at the same time.
+// askedAtOnce bounds the questions that are on the wire at the same time.
 const askedAtOnce = 8
 
 // Node is the node of an agent.
@@ -32,7 +32,7 @@ type Node struct {
 	// HasTCX reports whether guards are in tcx.
 	HasTCX   func() bool
 	Segments *segment.Segments
-	// Hazards returns what else works on the frames of a parent, and somebody should change.
+	// Hazards describes what else works on the frames of a parent and needs a change.
 	Hazards func(parent string) []string
 	// OthersShare reports whether another node shares the segments.
 	OthersShare func() bool
@@ -58,7 +58,7 @@ func (n *Node) Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Re
 	if err := n.Ready(ctx); err != nil {
 		report.NotReady = err.Error()
 	}
-	report.Configuration, _ = n.Configuration() // without one, the report has none
+	report.Configuration, _ = n.Configuration() // empty without one
 	report.Answers = n.ask(ctx, r.Questions)    // before the parents: it opens their segments
 	report.Parents = n.parents()
 	return report, nil
@@ -89,7 +89,7 @@ func (n *Node) ask(ctx context.Context, questions []diagnosis.Question) []diagno
 			return nil
 		})
 	}
-	_ = group.Wait() // no question has an error of the group
+	_ = group.Wait() // each answer has its own error
 	return answers
 }
 
@@ -101,7 +101,7 @@ func (n *Node) askOne(ctx context.Context, q diagnosis.Question) diagnosis.Answe
 	return a
 }
 
-// answer answers a question, by the wire unless the node itself has the address.
+// answer answers a question: by the node's own addresses, or else by the wire.
 func (n *Node) answer(ctx context.Context, a *diagnosis.Answer) error {
 	i, err := net.InterfaceByName(a.Parent)
 	if err != nil {
