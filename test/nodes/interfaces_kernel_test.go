@@ -27,12 +27,12 @@ import (
 // strikeLimit is more than a strike takes on a busy machine.
 const strikeLimit = 10 * time.Second
 
-// breakage is something that breaks once, in the middle of the calls for a pod with two interfaces.
+// breakage is one fault in the middle of the calls for a pod with two interfaces.
 type breakage struct {
 	name string
-	// second: it breaks during the second call, not the first one.
+	// second: the fault strikes during the second call, not the first one.
 	second bool
-	// strike breaks it at an update of a lease; an error closes the connection to the API server.
+	// strike runs at an update of a lease. Its error closes the connection to the API server.
 	strike func(*nodes.Node) error
 	// hide: the plugin's binary is gone from the beginning.
 	hide bool
@@ -54,8 +54,8 @@ func breakages() []breakage {
 	}
 }
 
-// begin orders the breakage. each is the number of updates that one call makes. repair ends it, and
-// reports whether it came.
+// begin prepares the fault. each is the number of updates that one call makes. repair ends the
+// fault, and reports whether it has struck.
 func (b breakage) begin(c *nodes.Cluster, n *nodes.Node, each int) (repair func() error, err error) {
 	if b.hide {
 		return func() error { return c.HidePlugin(false) }, c.HidePlugin(true)
@@ -80,8 +80,8 @@ func (b breakage) begin(c *nodes.Cluster, n *nodes.Node, each int) (repair func(
 	}, nil
 }
 
-// A pod of a StatefulSet has two interfaces. It ends and starts again, each time on the other node, and
-// something breaks in the middle. Each interface has the address of its name in the end.
+// A pod of a StatefulSet has two interfaces. It ends and starts again, each time on the other node,
+// and a fault strikes in the middle. In the end, each interface has the address of its name.
 func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	t.Parallel()
 	c := nodes.New(t, 2)
