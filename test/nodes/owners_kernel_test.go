@@ -35,9 +35,9 @@ const (
 	fenceLimit = 50 * time.Millisecond
 )
 
-// The identity of a virtual machine is the machine, whatever its pods are called, and the StatefulSet
-// of another project gives its names again. The address comes back after a restart, after a stop, and
-// on another node when the first one is lost. It ends with its owner.
+// The identity of a virtual machine is the machine, not the name of its pod. The StatefulSet of
+// another project reuses its pod names. The address comes back after a restart, after a stop, and on
+// another node when the first one is lost. It ends with its owner.
 func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -74,13 +74,13 @@ func (p *projects) loseItsPower() {
 	p.end()
 	check.OK(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
 	p.isFree(func(l *v1alpha1.IPLease) error {
-		// Nothing tells the controller of the end of such an owner. An edit of the lease wakes it.
+		// No event tells the controller that such an owner has ended. An edit of the lease wakes it.
 		l.Annotations = map[string]string{"test": l.ResourceVersion}
 		return client.IgnoreNotFound(p.Update(p.ctx, l))
 	})
 }
 
-// cutItsCable: the node has no way to the API server, and its pods are zombies until it has one again. The
+// cutItsCable: the node is cut off from the API server for a time, and its pods are zombies. The
 // garbage collector deletes the pods of owners that are gone.
 func (p *projects) cutItsCable() {
 	cut := p.Nodes[0]
@@ -240,7 +240,7 @@ func (p *projects) begin(n *nodes.Node, name string, changes ...func(*corev1.Pod
 	return check.Value(n.Begin(p.ctx, pod))(p.t)
 }
 
-// ownedBy makes a pod that of an object which exists. Kubernetes deletes a pod whose owner has another UID.
+// ownedBy gives a pod an owner that exists. Kubernetes deletes a pod whose owner has another UID.
 func ownedBy(o *unstructured.Unstructured, of func(string) func(*corev1.Pod)) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		of(o.GetName())(pod)
@@ -266,8 +266,8 @@ func (p *projects) end() {
 	}
 }
 
-// isFree waits until both addresses have no lease. It calls look with a lease that is left, unless look is
-// nil.
+// isFree waits until both addresses have no lease. Meanwhile it calls look with each lease that is
+// left, unless look is nil.
 func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
 	p.t.Helper()
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
@@ -342,9 +342,9 @@ func (p *projects) zombie(s *nodes.Sandbox) *zombie {
 	return z
 }
 
-// passesTo judges that the address has passed to its next holder since then: by a claim, and an ack of the
-// zombie's node. The next holder was mute before the ack. After it, the zombie still tries to speak, and the
-// switch hears the next holder only.
+// passesTo judges that the address has passed to the next holder since then, by a claim and an ack
+// of the zombie's node. The next holder is mute until the ack. Afterwards the zombie still tries to
+// speak, and the switch hears only the next holder.
 func (z *zombie) passesTo(next *nodes.Sandbox, since time.Time) {
 	z.t.Helper()
 	old := "ul-" + z.Sandbox.Node().Name
@@ -391,7 +391,7 @@ func (z *zombie) passesTo(next *nodes.Sandbox, since time.Time) {
 	})
 }
 
-// speaksAlone judges that since then, a sandbox has spoken for the address, and nobody else has.
+// speaksAlone judges that only this sandbox has spoken for the address since then.
 func (z *zombie) speaksAlone(s *nodes.Sandbox, since time.Time) {
 	z.t.Helper()
 	var speakers []string

@@ -139,8 +139,8 @@ func (a *scalable) scale(ctx context.Context, c *nodes.Cluster, replicas int) er
 	return nil
 }
 
-// Six applications share a pool of 18 addresses, and are scaled at random up to all of it while the
-// controller is killed. The leases are those of the pods, and none is left at the end.
+// Six applications share a pool of 18 addresses. They scale at random, up to the whole pool, while
+// the controller is killed. The leases are those of the pods, and none is left at the end.
 func TestApplicationsThatScaleAtRandomShareAPool(t *testing.T) {
 	ctx, c := cluster(t, 4*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.20-10.66.0.37")

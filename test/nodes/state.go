@@ -66,7 +66,7 @@ func (n *Node) SetImmutable(is bool) error {
 	return unix.IoctlSetPointerInt(int(dir.Fd()), unix.FS_IOC_SETFLAGS, int(flags))
 }
 
-// Fill fills the disk of ReplaceDisk with one file, or its inodes with empty ones. The result removes
+// Fill fills the disk of ReplaceDisk with one file, or its inodes with empty files. undo removes
 // them.
 func (n *Node) Fill(inodes bool) (undo func() error, err error) {
 	dir := filepath.Join(n.state(), "others")
