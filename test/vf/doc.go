@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vf is the rig of SR-IOV. It works in a guest of test/guest with -sriov: two hosts have a network
-// card each (PF), whose cable leads to a switch, and virtual functions (VFs) of it. Everything of
+// Package vf is the rig of SR-IOV. It works in a guest of test/guest with -sriov. Two hosts have a
+// network card (PF) each, which is cabled to a switch, and virtual functions (VFs) of it. All of
 // test/namespaces and test/nodes works on these hosts too.
 //
 //	        sw: br0
