@@ -23,7 +23,7 @@ import (
 // API is an API server in memory. It has one count of resourceVersions, UIDs, and the preconditions
 // of writes. Only a real one has validation and admission, which agent/lease and test/records test.
 type API struct {
-	client.Client // nil: whatever is not below is not called
+	client.Client // nil: tests call only the methods below
 
 	mu      sync.Mutex
 	Version int

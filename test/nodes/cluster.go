@@ -161,13 +161,13 @@ func (c *Cluster) HidePlugin(hidden bool) error {
 	return os.Rename(from, to)
 }
 
-// Pool makes a default pool; nobody tells the agents how many they are but this.
+// Pool makes a default pool. Only its status.agents tells an agent how many agents there are.
 func (c *Cluster) Pool(name, subnet, ips string) *v1alpha1.IPPool {
 	c.t.Helper()
 	return c.pool(name, subnet, ips, true, nil)
 }
 
-// FromIPPool makes a default pool whose pods have MACs of a prefix and their address.
+// FromIPPool makes a default pool with macPolicy FromIP and a prefix.
 func (c *Cluster) FromIPPool(name, subnet, ips, prefix string) *v1alpha1.IPPool {
 	c.t.Helper()
 	return c.pool(name, subnet, ips, true, &v1alpha1.MACPolicy{Type: v1alpha1.MACFromIP, Prefix: prefix})
@@ -314,6 +314,6 @@ func (c *Cluster) check(err error) {
 	check.OK(c.t, err)
 }
 
-// allowSockets lets the plugin use the sockets and spools of nodes, which are directories of the tests.
-// Tests that run in parallel share the variable.
+// allowSockets lets the plugin use the sockets and spools of nodes, which are in directories of the
+// tests. Parallel tests share the variable.
 func allowSockets() error { return os.Setenv("FENCELINE_CNI_DIRS", "/") }

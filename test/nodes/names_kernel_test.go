@@ -140,7 +140,7 @@ func (w *name) edit(pool *v1alpha1.IPPool, change func(*v1alpha1.IPPoolSpec)) {
 	})
 }
 
-// told waits for the event AddressLeft of a pod.
+// told waits for the event AddressLeft about a pod.
 func (w *name) told(s *nodes.Sandbox, text string) {
 	w.t.Helper()
 	w.Eventually(w.t, "event "+text, func() error {

@@ -62,7 +62,7 @@ func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
 	}
 }
 
-// loseItsPower: the owners end while their pods are gone. A stopped machine keeps its address until then.
+// loseItsPower: the owners end after their pods. A stopped machine keeps its address until then.
 func (p *projects) loseItsPower() {
 	dark, light := p.Nodes[0], p.Nodes[1]
 	check.OK(p.t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
@@ -126,8 +126,8 @@ func (p *projects) cutItsCable() {
 	p.isFree(nil)
 }
 
-// R15: source and target of a live migration have one address. The target is mute until KubeVirt says
-// that the machine runs there. Then it speaks, and the source is fenced and not deleted.
+// R15: source and target of a live migration have one address. The target is mute until KubeVirt
+// reports that the machine runs there. Then it speaks, and the source is fenced, but not deleted.
 func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 	t.Parallel()
 	p := newProjects(t, 2, "Always")
@@ -182,8 +182,7 @@ type projects struct {
 	web, db *nodes.Sandbox
 }
 
-// newProjects installs both projects while the controller runs, which has no more rights than the chart
-// gives.
+// newProjects installs both projects while the controller runs with the rights of the chart.
 func newProjects(t *testing.T, count int, runStrategy string) *projects {
 	t.Helper()
 	ctx := within(t, 2*nodes.Limit)
@@ -285,7 +284,7 @@ func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
 	}
 }
 
-// boundTo returns an error unless the lease of the address is that of the sandbox, and nothing is left to
+// boundTo returns an error unless the sandbox has the lease of its address, with nothing left to
 // verify.
 func (p *projects) boundTo(s *nodes.Sandbox) error {
 	l := &v1alpha1.IPLease{}
@@ -303,8 +302,8 @@ func (p *projects) isBoundTo(s *nodes.Sandbox) {
 	check.OK(p.t, p.boundTo(s))
 }
 
-// hears waits until the host hears an address, and pings it until stop is called. Every ping must have an
-// answer.
+// hears waits until the host hears an address, and pings it until stop is called. Every ping must be
+// answered.
 func (p *projects) hears(addr netip.Addr) (stop func()) {
 	p.t.Helper()
 	check.OK(p.t, p.host.Command(p.ctx, "ping", "-q", "-c", "1", "-w", "30", addr.String()).Run())

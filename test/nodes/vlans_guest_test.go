@@ -35,9 +35,9 @@ import (
 // claimKey is the key of all clusters of this package.
 var claimKey = claim.Key([]byte("0123456789abcdef"))
 
-// The agents make the subinterfaces of two VLANs. A pod has eth0 in one and net1 in the other, both with
-// host links: it has probes, Services, DNS and NodePorts on both, and each reply leaves as its request came.
-// The VLANs stay apart: a pod of the same node has the same address in the other one.
+// The agents make the subinterfaces of two VLANs. A pod has eth0 in one and net1 in the other, both
+// with host links: probes, Services, DNS and NodePorts work on both, and replies leave where requests
+// came. The VLANs stay apart: a pod of the same node has the same address in the other one.
 func TestGuestAPodOnTwoVLANs(t *testing.T) {
 	c, lan := newInGuest(t)
 	v := vlans{T: t, Cluster: c, lan: lan}

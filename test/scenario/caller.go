@@ -27,7 +27,7 @@ const (
 type answer struct {
 	// begun is the time of the connect, at the time of its result.
 	begun, at time.Time
-	// pod is the name that the pod said. It is empty if nobody answered.
+	// pod is the name in the answer. It is empty if there was none.
 	pod string
 	err error
 }

@@ -23,8 +23,8 @@ import (
 func playUninstall(ctx context.Context, a *act) {
 	a.makePool(ctx, len(a.Nodes()), a.behindRouter)
 	node := a.victim(ctx)
-	// The uninstallation removes the only network configuration of the node. If the node is not Ready
-	// before the others, Kubernetes evicts the pods that do not tolerate that.
+	// The uninstallation removes the only network configuration of the node. If this node becomes
+	// NotReady first, Kubernetes evicts its pods without a toleration.
 	pod := a.runPod(ctx, "web", node, stays)
 	used := a.use(ctx, pod)
 	a.isRefusedToUninstall(ctx)

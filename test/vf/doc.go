@@ -10,6 +10,6 @@
 //	 ├ vf0, vf1 …       ├ vf0, vf1 …
 //	 pods               pods
 //
-// A host is a network namespace, so the kernel does not take it for the machine: new VFs, and those of a
-// pod's namespace that has ended, appear in the namespace of the test process. Collect moves them to the host.
+// A host is a network namespace, but the kernel does not know that it is a machine: new VFs, and VFs
+// of an ended namespace of a pod, appear in the namespace of the test process. Collect moves them.
 package vf

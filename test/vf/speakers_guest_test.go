@@ -125,8 +125,8 @@ func (p pods) conflicts(t *testing.T, pool string, addr netip.Addr, host *namesp
 	})
 }
 
-// A pod with CAP_NET_RAW on a VF sends what is not its own: neither the VF beside nor another host hears any
-// of it. In a pool without a source guard, both hear it.
+// A pod with CAP_NET_RAW on a VF sends foreign frames. Neither the VF beside it nor another host
+// hears them. In a pool without a source guard, both hear them.
 func TestGuestAPodOnAVFSendsOnlyAsItself(t *testing.T) {
 	c := vf.New(t, 2)
 	foreignMAC := net.HardwareAddr{2, 7, 7, 7, 7, 7}

@@ -28,8 +28,8 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// lateLimit is the time after the ack in which a frame of the zombie may still be on its way. The clocks
-// are those of one machine, but an emulated one is slow.
+// lateLimit is the time after the ack in which a frame of the zombie may still arrive. All clocks
+// are of one machine, but an emulated one is slow.
 const lateLimit = 100 * time.Millisecond
 
 // A pod on a VF runs on while its agent is dead and its node is cut off from the API server. Another
@@ -138,8 +138,8 @@ func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
 	}
 }
 
-// removeClsact removes the filters of a pod's guard, as a container with CAP_NET_ADMIN can on a kernel without
-// tcx.
+// removeClsact removes the filters of a pod's guard, as a container with CAP_NET_ADMIN can do on a
+// kernel without tcx.
 func removeClsact(s *nodes.Sandbox) error {
 	index, err := s.Index(namespaces.PodInterface)
 	if err != nil {
