@@ -7,8 +7,8 @@ import "sync"
 // Moment is an event that a bystander sees.
 type Moment string
 
-// The moments between plugin and agent, between agent and API server, and on the wire. At a "sent"
-// moment, the call has not reached the API server. At a "done" moment, the caller does not know it.
+// The moments between plugin and agent, between agent and API server, and on the wire. "Sent": the
+// API server has not got the call yet. "Done": the caller does not know yet that it took effect.
 const (
 	AddCalled   Moment = "ADD is called"
 	AddAnswered Moment = "ADD is answered"
