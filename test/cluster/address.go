@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Hosts on the management network. Nodes have the same numbers on the underlay if that is their only
-// network.
+// Numbers of hosts on the management network. A node has the same number on the underlay if that is
+// its only network.
 const (
 	machineHost      = 1
 	controlPlaneHost = 10 // nodes follow
@@ -32,13 +32,13 @@ func documentedGateways() []netip.Prefix {
 	return gateways
 }
 
-// outsideNetworks are those behind the router, with the router's addresses. RFC 5737 and RFC 3849 keep
-// them for examples.
+// outsideNetworks are the networks behind the router, with the router's addresses. RFC 5737 and RFC
+// 3849 reserve them for examples.
 func (o Options) outsideNetworks() []netip.Prefix {
 	return o.ofFamilies(netip.MustParsePrefix("198.51.100.1/24"), netip.MustParsePrefix("2001:db8::1/64"))
 }
 
-// outsideHost is the number of the outside host there.
+// outsideHost is the number of the outside host in each outside network.
 const outsideHost = 10
 
 // management returns the networks between the API server and the nodes.

@@ -35,7 +35,7 @@ type Cluster struct {
 	nodes        []*Node
 }
 
-// Open returns the cluster with that prefix that another process has started.
+// Open returns the cluster with that prefix, which another process has started.
 func Open(prefix string) (*Cluster, error) {
 	c, err := load(prefix)
 	if err == nil {
@@ -87,7 +87,7 @@ func (c *Cluster) Import(ctx context.Context, tarball string) error {
 	return c.onEachNode(func(n *Node) error { return n.Import(ctx, tarball) })
 }
 
-// onEachNode does the same on all nodes at the same time.
+// onEachNode calls do for all nodes at the same time.
 func (c *Cluster) onEachNode(do func(*Node) error) error {
 	var group errgroup.Group
 	for _, n := range c.nodes {
@@ -96,7 +96,7 @@ func (c *Cluster) onEachNode(do func(*Node) error) error {
 	return group.Wait()
 }
 
-// thirdParty returns the directory of a component, which it builds if it is missing.
+// thirdParty returns the directory of a component. It builds the component if it is missing.
 func (c *Cluster) thirdParty(ctx context.Context, component string) (string, error) {
 	progress := c.Options.Progress
 	if progress == nil {

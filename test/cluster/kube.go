@@ -58,7 +58,7 @@ func (c *Cluster) Tools() []string {
 // commandDir is the directory of `kubectl fenceline` after InstallFenceline.
 func (c *Cluster) commandDir() string { return filepath.Join(c.dir, "bin") }
 
-// environment is that of a person who uses the cluster.
+// environment returns the environment of a person who uses the cluster.
 func (c *Cluster) environment() []string {
 	path := strings.Join(append(c.Tools(), os.Getenv("PATH")), ":")
 	return append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "PATH="+path)
@@ -78,9 +78,8 @@ func (c *Cluster) run(ctx context.Context, input, program string, args ...string
 // WaitReady returns when every node is Ready.
 func (c *Cluster) WaitReady(ctx context.Context) error { return c.waitUsable(ctx, true) }
 
-// waitUsable returns when every node is registered, and Ready if that is asked
-// for, and pods can be made: before its ServiceAccount exists, a bare pod is
-// refused.
+// waitUsable returns when every node is registered, and Ready if ready is set, and bare pods can be
+// made: without a ServiceAccount they are refused.
 func (c *Cluster) waitUsable(ctx context.Context, ready bool) error {
 	config, err := c.RESTConfig()
 	if err != nil {

@@ -32,8 +32,8 @@ const (
 	multusAccount  = "multus"
 	multusResource = "network-attachment-definitions.k8s.cni.cncf.io"
 
-	// Paths in a node. The configuration of Multus is the first of all by name, so that the runtime
-	// takes it. The configuration of the routed network is the second one, so that the daemon takes it.
+	// Paths in a node. The configuration of Multus is the first by name, so the runtime takes it. The
+	// routed network's is the second, so the daemon takes it.
 	pluginDir     = "/opt/cni/bin"
 	multusAccess  = "/etc/cni/net.d/multus.d/multus.kubeconfig"
 	multusConfig  = "/etc/cni/net.d/00-multus.conflist"
@@ -42,23 +42,22 @@ const (
 	routedFile    = "/etc/cni/net.d/10-routed.conf"
 	fencelineFile = "/etc/cni/net.d/90-fenceline.conflist" // as the chart calls it
 
-	// statusLimit is more than the five seconds between two questions of kubelet
-	// for the state of the network.
+	// statusLimit is longer than the five seconds between two STATUS requests of the kubelet.
 	statusLimit = 2 * time.Minute
 )
 
-// Multus says how to install Multus. The zero value is the thin plugin, with Fenceline as the network
-// of every pod's eth0.
+// Multus selects how Multus is installed. The zero value is the thin plugin, with Fenceline as the
+// network of every pod's eth0.
 type Multus struct {
-	// Thick: a daemon on each node does the work for a plugin that only calls it.
+	// Thick: the plugin only calls a daemon on its node, which does the work.
 	Thick bool
 	// Routed: eth0 belongs to the routed network, not to Fenceline.
 	Routed bool
 }
 
 // InstallMultus puts Multus before the network of every pod's eth0; the annotation
-// k8s.v1.cni.cncf.io/networks adds more interfaces. There must be no pod with an interface of its own
-// yet, of which Multus would not know what to delete.
+// k8s.v1.cni.cncf.io/networks adds more interfaces. No pod may have an interface of its own yet,
+// since Multus could not delete it.
 func (c *Cluster) InstallMultus(ctx context.Context, m Multus) error {
 	err := c.applyMultus(ctx)
 	if err == nil && m.Routed {
@@ -115,9 +114,10 @@ func (c *Cluster) installThin(ctx context.Context, m Multus) error {
 	})
 }
 
-// installThick returns when the daemon of each node has written the configuration of the runtime, which
-// notices that at once. The first network by the name of its file becomes that of eth0. The version of
-// the configuration is the default one, 0.3.1: a runtime with 1.1.0 asks for STATUS, which fails (4.2.3).
+// installThick returns when the daemon of each node has written the runtime's configuration, which
+// the runtime notices at once. The network whose file is the first by name serves eth0. The
+// configuration has the default version, 0.3.1: with 1.1.0, the runtime asks for STATUS, which fails
+// (4.2.3).
 func (c *Cluster) installThick(ctx context.Context) error {
 	binaries, err := c.thirdParty(ctx, thirdparty.Multus)
 	if err != nil {
@@ -142,8 +142,8 @@ func (c *Cluster) installThick(ctx context.Context) error {
 
 func thickObjects() string { return fmt.Sprintf(thickManifest, images.MultusDaemonImage, multusLog) }
 
-// RemoveMultus undoes InstallMultus, as far as that has come, and returns when the daemons have ended.
-// Pods must have no interfaces of Multus any more.
+// RemoveMultus undoes InstallMultus, even if that has failed halfway, and returns when the daemons
+// have ended. No pod may have an interface of Multus any more.
 func (c *Cluster) RemoveMultus(ctx context.Context) error {
 	errs := []error{
 		c.kubectlWith(ctx, thickObjects(), "delete", "--filename=-", "--ignore-not-found", "--cascade=foreground"),
@@ -160,8 +160,7 @@ func (c *Cluster) RemoveMultus(ctx context.Context) error {
 	return nil
 }
 
-// multusKubeconfig is how the plugin, a program of the host, reaches the API
-// server.
+// multusKubeconfig returns the access of the plugin, a program of the host, to the API server.
 func (c *Cluster) multusKubeconfig(ctx context.Context) ([]byte, error) {
 	token, err := c.Kubectl(ctx, "create", "token", multusAccount, "--namespace=kube-system", "--duration=24h")
 	if err != nil {
@@ -181,8 +180,8 @@ func (c *Cluster) multusKubeconfig(ctx context.Context) ([]byte, error) {
 	})
 }
 
-// SetClusterNetwork makes a network the one of every new pod's eth0 on a node, in place of
-// Fenceline's file. network is a NetworkAttachmentDefinition of namespace kube-system.
+// SetClusterNetwork makes a network serve eth0 of every new pod of a node, in place of Fenceline's
+// file. network is a NetworkAttachmentDefinition of namespace kube-system.
 func (c *Cluster) SetClusterNetwork(ctx context.Context, n *Node, network string) error {
 	config, err := multusConflist(network)
 	if err != nil {
@@ -229,7 +228,7 @@ func (n *Node) waitForMultus(ctx context.Context, line string) error {
 	})
 }
 
-// write makes a file in the node, with its directory, all at once.
+// write makes a file in the node atomically, and its directory.
 func (n *Node) write(ctx context.Context, file string, content []byte) error {
 	const script = `umask 077; mkdir -p "$(dirname "$1")" && cat > "$1.new" && mv "$1.new" "$1"`
 	cmd := n.Command(ctx, "sh", "-c", script, "sh", file)

@@ -23,12 +23,11 @@ type Node struct {
 // Name returns the name of the Node object.
 func (n *Node) Name() string { return NodeName(n.number) }
 
-// Namespace returns the node's network namespace, the one that agents on the
-// host network live in.
+// Namespace returns the node's network namespace, in which agents with hostNetwork run.
 func (n *Node) Namespace() *network.Namespace { return n.ns }
 
-// CutManagement pulls the node's cable out of the management switch. A node with a single interface has
-// no such cable: the router passes nothing on between the node and the management network.
+// CutManagement pulls the node's cable out of the management switch. A node with a single interface
+// has no such cable, so the router drops the packets between the node and the management network.
 func (n *Node) CutManagement() error {
 	if n.cluster.Options.SingleNIC {
 		return n.betweenManagement(n.cluster.wires.router.Refuse)
@@ -44,7 +43,7 @@ func (n *Node) HealManagement() error {
 	return n.setPort(managementPort(n.Name()), true)
 }
 
-// betweenManagement changes what the router does with the packets between the node and the management
+// betweenManagement changes the router's treatment of packets between the node and the management
 // network, in both directions.
 func (n *Node) betweenManagement(change func(src, dst netip.Prefix) error) error {
 	management := n.cluster.Options.management()
@@ -57,8 +56,7 @@ func (n *Node) betweenManagement(change func(src, dst netip.Prefix) error) error
 	return nil
 }
 
-// CutUnderlay pulls the node's cable out of the underlay switch. The node sees
-// the carrier go.
+// CutUnderlay pulls the node's cable out of the underlay switch. The node loses its carrier.
 func (n *Node) CutUnderlay() error { return n.setPort(underlayPort(n.Name()), false) }
 
 // HealUnderlay plugs it in again.
@@ -66,8 +64,8 @@ func (n *Node) HealUnderlay() error { return n.setPort(underlayPort(n.Name()), t
 
 func (n *Node) setPort(port string, up bool) error { return n.cluster.wires.sw.SetUp(port, up) }
 
-// Kill kills every process of the node whose program has that name and returns
-// when they are gone. It is an error if there is none.
+// Kill kills every process of the node whose program has that name and returns when they are gone.
+// If there is none, it returns an error.
 func (n *Node) Kill(ctx context.Context, name string) error {
 	procs, err := n.Processes(name)
 	if err != nil {

@@ -65,7 +65,7 @@ type Options struct {
 	// DualStack adds IPv6 to the management network, the nodes and the range of
 	// cluster IPs.
 	DualStack bool
-	// IPv6Only takes IPv4 from the cluster. Management only tells it from other clusters then.
+	// IPv6Only takes IPv4 from the cluster. Management then only tells it from others.
 	IPv6Only bool
 	// Snooping makes the switch of the underlay snoop MLD and IGMP, with a querier.
 	Snooping bool

@@ -15,7 +15,7 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// Furnish gives a cluster with Fenceline what docs/start.md takes for granted: CoreDNS, whose pods wait
+// Furnish gives a cluster with Fenceline all that docs/start.md requires: CoreDNS, whose pods wait
 // for a pool, and the image of the examples.
 func (c *Cluster) Furnish(ctx context.Context) error {
 	tarball, err := images.SaveBusybox(ctx, filepath.Join(c.dir, "images"))
@@ -52,7 +52,7 @@ func FirstSteps() []string {
 	}
 }
 
-// Guide says what the cluster has, and what a person can try.
+// Guide prints what the cluster has, and what a person can try.
 func (c *Cluster) Guide(w io.Writer) error {
 	_, outside, err := c.Outside()
 	if err != nil {

@@ -64,9 +64,9 @@ func (w *wires) addOutside(o Options) (err error) {
 	return nil
 }
 
-// routeByRouter gives a host of the management network the routes to the underlay and to the outside,
-// and the default route of IPv6. Without one, the host has no way to a cluster IP: kube-proxy changes
-// the destination after the choice of the route.
+// routeByRouter gives a host of the management network the routes to the underlay and to the
+// outside, and the default route of IPv6. A cluster IP needs a default route: kube-proxy changes the
+// destination only after the kernel has chosen a route.
 func routeByRouter(o Options, ns *network.Namespace) error {
 	far := o.subnets(slices.Concat(o.Gateways, o.MoreGateways))
 	for _, n := range o.outsideNetworks() {
@@ -91,7 +91,7 @@ func routeByRouter(o Options, ns *network.Namespace) error {
 	return nil
 }
 
-// addressUnderlay makes the underlay the only network of a node.
+// addressUnderlay gives a node its addresses on the underlay, its only network.
 func (w *wires) addressUnderlay(o Options, n int) error {
 	ns := w.nodes[n-1]
 	for _, a := range o.nodeAddresses(n) {
@@ -134,10 +134,10 @@ func RoutedPods() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd44::/48")}
 }
 
-// routedConfig returns the configuration of the routed network on a node. It has nothing to do with
-// Fenceline: a veth pair for each pod, ranges of host-local for each node, and routes between the nodes,
-// as kind has it. A bridge would need br_netfilter for Services of the same node. It is no list, because
-// Multus loses the ranges of a list before DEL (k8snetworkplumbingwg/multus-cni issue 1449).
+// routedConfig returns the configuration of the routed network on a node, without Fenceline: a veth
+// pair for each pod, host-local with ranges for each node, and routes between the nodes, as in kind.
+// A bridge would need br_netfilter for Services of the same node. It is no list, because Multus
+// loses the ranges of a list before DEL (k8snetworkplumbingwg/multus-cni issue 1449).
 func routedConfig(n int) ([]byte, error) {
 	var ranges [][]map[string]string
 	var routes []map[string]string

@@ -115,19 +115,19 @@ func (s *Session) Ask(lines ...string) ([]string, error) {
 	return answers, nil
 }
 
-// failed ends the command, and tells what it wrote about the cause.
+// failed ends the command, and adds its standard error to err.
 func (s *Session) failed(err error) error {
 	s.Close()
 	return fmt.Errorf("command in pod %s: %w: %s", s.pod, err, &s.stderr)
 }
 
-// Close ends the input, and waits for the end of the command. Its exit status says nothing: a
-// connection that nobody uses may break, and all answers have been read.
+// Close ends the input, and waits for the end of the command. It ignores the exit status: an idle
+// connection may break, and all answers have been read.
 func (s *Session) Close() {
 	_, _ = s.input.Close(), s.cmd.Wait()
 }
 
-// kubectl returns a command of the administrator that is not finished at once.
+// kubectl returns a kubectl command with the administrator's access, which is not started yet.
 func (c *Cluster) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.binary(thirdparty.Kubernetes, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())

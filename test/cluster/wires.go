@@ -88,13 +88,12 @@ func (w *wires) plugNode(o Options, n int) error {
 			return err
 		}
 	}
-	// The default route leads to the underlay, so plugins without a configured parent choose it. There
-	// is no router by this way.
+	// The default route leads to the underlay, so plugins without a configured parent choose it. It
+	// has no gateway.
 	return ns.AddDefaultRoute(UnderlayInterface)
 }
 
-// unplugNode removes the node's interfaces, and with them every macvlan on
-// them, in whichever namespace it is.
+// unplugNode removes the node's interfaces and their macvlans, in any namespace.
 func (w *wires) unplugNode(n int) error {
 	return errors.Join(
 		w.sw.DeleteLink(underlayPort(NodeName(n))),
@@ -188,11 +187,12 @@ func cutWires(o Options) error {
 	return errors.Join(errs...)
 }
 
-// filterTable is the table of packet filters in the switch's namespace that break the underlay.
+// filterTable is the table of the switch's namespace whose rules break the underlay.
 const filterTable = "bridge underlay"
 
-// SplitOff stops all frames to and from a node on the underlay, those of foreign hosts included. The
-// node keeps its carrier, and the capture still sees all frames that it sends. JoinUnderlay undoes it.
+// SplitOff stops all frames to and from a node on the underlay, also between it and foreign hosts.
+// The node keeps its carrier, and the capture still sees all frames that it sends. JoinUnderlay
+// undoes it.
 func (c *Cluster) SplitOff(ctx context.Context, n *Node) error {
 	port := underlayPort(n.Name())
 	return c.filter(ctx, fmt.Sprintf("iifname %q drop", port), fmt.Sprintf("oifname %q drop", port))
@@ -217,7 +217,7 @@ func (c *Cluster) LoseFrames(ctx context.Context, percent map[*Node]int) error {
 // ports of the underlay.
 func (c *Cluster) filter(ctx context.Context, rules ...string) error {
 	var script strings.Builder
-	// A table is deleted only where it exists, so it is made first.
+	// The first line makes the table if it is missing, so that it can be deleted.
 	fmt.Fprintf(&script, "table %s\ndelete table %s\n", filterTable, filterTable)
 	if len(rules) > 0 {
 		fmt.Fprintf(&script, "table %s {\nchain forward {\ntype filter hook forward priority 0\n", filterTable)

@@ -20,21 +20,20 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// API is an API server in memory: one count of versions, uids, and the
-// preconditions of writes. What a real one adds (validation, admission) is
-// tested in agent/lease and test/records.
+// API is an API server in memory. It has one count of resourceVersions, UIDs, and the preconditions
+// of writes. Only a real one has validation and admission, which agent/lease and test/records test.
 type API struct {
-	client.Client // nil: whatever is not below is not called
+	client.Client // nil: tests call only the methods below
 
 	mu      sync.Mutex
 	Version int
 	Objects map[string]client.Object
 	Away    bool
-	// before sees each call on a lease; its error is the answer.
+	// Before sees each call on a lease. Its error is the answer.
 	Before func(verb, name string) error
-	// after sees each update of a lease that was written; its error is the answer.
+	// After sees each update of a lease that was written. Its error is the answer.
 	After func(name string) error
-	// freed sees each lease that is deleted or retained, as it was before.
+	// Freed sees each lease that is deleted or retained, as it was before.
 	Freed func(*v1alpha1.IPLease)
 	Calls map[string]int
 	// follows are the watches of the leases of pools.
@@ -45,7 +44,7 @@ func NewAPI() *API {
 	return &API{Version: 100, Objects: map[string]client.Object{}, Calls: map[string]int{}, follows: map[*follow]bool{}}
 }
 
-// Breaks breaks the connection of each call with a verb.
+// Breaks breaks the connection of each call on a lease with this verb.
 func (m *API) Breaks(verb string) {
 	m.Before = func(called, _ string) error {
 		if called == verb {
@@ -83,7 +82,7 @@ func (m *API) Get(_ context.Context, name types.NamespacedName, into client.Obje
 	return m.find(name, into)
 }
 
-// find needs mu.
+// find requires mu.
 func (m *API) find(name types.NamespacedName, into client.Object) error {
 	found, ok := m.Objects[KeyFor(into, name)]
 	if !ok {
@@ -106,7 +105,7 @@ func (m *API) find(name types.NamespacedName, into client.Object) error {
 	return nil
 }
 
-// cache is an agent's cache. It shows pods also while the API server is away.
+// cache is an agent's cache. It returns pods even while the API server is away.
 type cache struct {
 	client.Reader
 	api *API
@@ -191,7 +190,7 @@ func (m *API) Create(_ context.Context, o client.Object, _ ...client.CreateOptio
 	return nil
 }
 
-// Store gives an object the next version, and a uid if it has none.
+// Store stores an object with the next resourceVersion and a UID. It requires mu.
 func (m *API) Store(key string, o client.Object) {
 	m.Version++
 	o.SetResourceVersion(strconv.Itoa(m.Version))
@@ -252,14 +251,14 @@ func (m *API) Delete(_ context.Context, o client.Object, opts ...client.DeleteOp
 	return nil
 }
 
-// Put stores an object as somebody else does.
+// Put stores an object as another client of the API does.
 func (m *API) Put(o client.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.Store(KeyFor(o, client.ObjectKeyFromObject(o)), o)
 }
 
-// Drop deletes an object as somebody else does.
+// Drop deletes an object as another client of the API does.
 func (m *API) Drop(o client.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -292,7 +291,7 @@ func (m *API) SetAway(away bool) {
 	}
 }
 
-// ChangePod changes a pod of the namespace shop as somebody else does, if it exists.
+// ChangePod changes a pod of the namespace shop, if it exists, as another client of the API does.
 func (m *API) ChangePod(name string, change func(*corev1.Pod)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

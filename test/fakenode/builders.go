@@ -30,13 +30,13 @@ func PodOf(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 }
 
-// Replace puts a lease in place of another.
+// Replace replaces the lease of the same name.
 func (r *Node) Replace(l *v1alpha1.IPLease) {
 	r.API.Drop(l)
 	r.API.Put(l.DeepCopy())
 }
 
-// HoldsWhatTheJournalSays compares API, journal and kernel for one attachment.
+// HoldsWhatTheJournalSays judges that API and kernel hold what the journal says of one attachment.
 func (r *Node) HoldsWhatTheJournalSays(request agentapi.AddRequest) {
 	r.T.Helper()
 	e, ok := r.Journal.Get(request.ContainerID, request.Interface)
@@ -59,7 +59,7 @@ func Annotated(key, value string) func(*corev1.Pod) {
 	}
 }
 
-// Told are the events so far.
+// Told returns the events since its last call.
 func (r *Node) Told() []string {
 	var all []string
 	for {

@@ -16,19 +16,19 @@ import (
 
 var errDead = errors.New("the agent is dead")
 
-// Death ends an agent before its n-th effect, or before the first of a name:
-// from then on nothing that it does has any.
+// Death ends an agent before its n-th effect, or before the first effect of a name. A dead agent has
+// no more effects.
 type Death struct {
 	mu sync.Mutex
-	// left counts down to the end; negative: never.
+	// Left is the number of effects that are left; negative means no limit.
 	Left int
-	// before is the effect that the agent does not live to see.
+	// Before is the name of the effect before which the agent dies.
 	Before string
-	// did is what had an effect, in order.
+	// Did are the effects so far, in order.
 	Did []string
 }
 
-// do does an effect, if the agent still lives.
+// do runs an effect if the agent is still alive.
 func (d *Death) do(what string, effect func() error) error {
 	if err := d.step(what); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (d *Death) step(what string) error {
 	return nil
 }
 
-// mortal wraps what an agent acts upon.
+// The mortal types give the effects of an agent to its Death.
 type (
 	mortalJournal struct {
 		*journal.Journal

@@ -21,7 +21,7 @@ func (r *Node) Lease(name string, state v1alpha1.LeaseState) *v1alpha1.IPLease {
 	return l
 }
 
-// Names are the leases that exist, with their states.
+// Names returns the leases that exist, with their states.
 func (r *Node) Names() []string {
 	names := []string{}
 	for _, l := range r.API.Leases() {
@@ -37,19 +37,19 @@ func (r *Node) Want(names ...string) {
 	check.Must(r.T, slices.Equal(got, append([]string{}, names...)), "leases %v, want %v", got, names)
 }
 
-// Gets calls ADD, and reports it if the addresses are others than these.
+// Gets calls ADD, and fails the test unless it returns these addresses.
 func (r *Node) Gets(request agentapi.AddRequest, want ...string) {
 	r.T.Helper()
 	check.List(r.T, r.MustAdd(request), want, "pod %s got", request.Pod.Name)
 }
 
-// SlotOf is the slot of an ADD in the journal.
+// SlotOf returns the slot of an attachment in the journal.
 func (r *Node) SlotOf(request agentapi.AddRequest) uint32 {
 	e, _ := r.Journal.Get(request.ContainerID, request.Interface)
 	return e.Slot
 }
 
-// Speaks tells whether frames of an interface for an address pass.
+// Speaks reports whether the kernel passes frames of an attachment from an address.
 func (r *Node) Speaks(request agentapi.AddRequest, addr string) bool {
 	return slices.Contains(r.Kernel.Speakers(Key(addr)), r.SlotOf(request))
 }

@@ -25,7 +25,7 @@ type change struct {
 	leased bool
 }
 
-// Follow reports the leases of a pool, as waiting.Leases does at a real API server.
+// Follow reports the leases of a pool, as waiting.Leases does with a real API server.
 func (m *API) Follow(ctx context.Context, pool string, n waiting.News) error {
 	f := &follow{pool, make(chan change, 1000)}
 	m.mu.Lock()
@@ -58,14 +58,14 @@ func (m *API) Follow(ctx context.Context, pool string, n waiting.News) error {
 	}
 }
 
-// Follows is the number of watches that are open.
+// Follows returns the number of open watches.
 func (m *API) Follows() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.follows)
 }
 
-// tell reports a change to the watches. The caller holds the lock.
+// tell reports a change to the watches. It requires mu.
 func (m *API) tell(o client.Object, leased bool) {
 	l, ok := o.(*v1alpha1.IPLease)
 	if !ok {
@@ -87,5 +87,5 @@ type Waits struct {
 // Waiting implements waiting.Metrics. Tests have one full pool.
 func (w *Waits) Waiting(_ string, adds int) { w.now.Store(int64(adds)) }
 
-// Now is the number of ADDs that wait now.
+// Now returns the number of ADDs that wait now.
 func (w *Waits) Now() int { return int(w.now.Load()) }

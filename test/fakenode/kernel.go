@@ -10,23 +10,23 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Kernel keeps the rules of package bpf in memory, where they are tested
-// against the real one. It outlives the agent, as pins do.
+// Kernel keeps the rules of package bpf in memory; package bpf tests them on the real kernel. It
+// outlives the agent, as pins do.
 type Kernel struct {
 	mu       sync.Mutex
 	Enforced map[bpf.Key]bpf.Lease
 	Claims   map[bpf.Key]uint64
-	// Known is the newest revision of the store that the kernel was told.
+	// Known is the newest revision of the store that the agent has told the kernel.
 	Known uint64
 	dead  map[uint32]bool
-	// guards are the devices that the slots sit on; gone are devices that do
-	// not exist any more. lost are guards of which nothing tells the device.
+	// Guards are the devices of the slots, gone the devices that no longer exist, and Lost the guards
+	// whose device is unknown.
 	Guards map[uint32]string
 	gone   map[string]bool
 	// Links are the slots on the node's ends of host links, by the name of the interface.
 	Links map[string]uint32
 	Lost  map[uint32]bool
-	// pinned are the slots whose guards were made to last.
+	// Pinned are the slots whose guards are pinned.
 	Pinned   map[uint32]bool
 	PinFails error
 }
@@ -43,7 +43,7 @@ func (k *Kernel) PrepareGuard(bpf.Guard) error { return nil }
 
 func (k *Kernel) DropGuard(uint32) {}
 
-// PinGuard remembers that it was called; a staged guard judges as well.
+// PinGuard records the call. A guard that is only staged judges frames as well.
 func (k *Kernel) PinGuard(g bpf.Guard) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,14 +103,14 @@ func (k *Kernel) LinkGuarded(slot uint32, ifname string) (bool, error) {
 	return guarded && on == slot, nil
 }
 
-// UnplugLink lets a host link vanish.
+// UnplugLink removes a host link.
 func (k *Kernel) UnplugLink(ifname string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.Links, ifname)
 }
 
-// linked reports whether the slot guards a host link. It needs mu.
+// linked reports whether the slot guards a host link. It requires mu.
 func (k *Kernel) linked(slot uint32) bool {
 	return slices.Contains(slices.Collect(maps.Values(k.Links)), slot)
 }
@@ -215,17 +215,17 @@ func (k *Kernel) State(key bpf.Key) (bpf.State, bool, error) {
 	return k.state(key), ok, nil
 }
 
-// state needs mu.
+// state requires mu.
 func (k *Kernel) state(key bpf.Key) bpf.State { return bpf.State{MaxToken: k.Claims[key]} }
 
-// Revision returns the newest revision of the store that the kernel was told.
+// Revision returns Known.
 func (k *Kernel) Revision() (uint64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.Known, nil
 }
 
-// Claimed is a valid claim of another node.
+// Claimed records a valid claim of another node.
 func (k *Kernel) Claimed(key bpf.Key, token uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -239,7 +239,7 @@ func (k *Kernel) Claimed(key bpf.Key, token uint64) {
 	k.Claims[key] = max(k.Claims[key], token)
 }
 
-// Speakers are the slots whose frames for an address would pass.
+// Speakers returns the slots whose frames from an address would pass.
 func (k *Kernel) Speakers(key bpf.Key) (slots []uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -251,7 +251,7 @@ func (k *Kernel) Speakers(key bpf.Key) (slots []uint32) {
 	return slots
 }
 
-// muted tells whether a guard with a dead slot is on a device, beside others or not.
+// muted reports whether one of the guards on a device has a dead slot. It requires mu.
 func (k *Kernel) muted(device string) bool {
 	for slot, on := range k.Guards {
 		if on == device && k.dead[slot] {
@@ -261,14 +261,14 @@ func (k *Kernel) muted(device string) bool {
 	return false
 }
 
-// IsDead tells whether a slot was killed.
+// IsDead reports whether a slot was killed.
 func (k *Kernel) IsDead(slot uint32) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.dead[slot]
 }
 
-// Unplug lets a device vanish.
+// Unplug removes a device.
 func (k *Kernel) Unplug(netns, ifname string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

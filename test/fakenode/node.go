@@ -43,13 +43,13 @@ const (
 const (
 	// disputed is longer than recovery waits for the end of a dispute.
 	disputed = 3 * time.Second
-	// refusedWithin is the deadline of an ADD that is to be refused: it leaves time
-	// to look twice for an address that is kept.
+	// refusedWithin is the deadline of an ADD that must be refused. It leaves time for two attempts to
+	// get a kept address.
 	refusedWithin = 3250 * time.Millisecond
 )
 
-// Node is node n1 with pods to bind, on an API server, a kernel and a segment in
-// memory. The agent can die and be started again over them and its journal.
+// Node is node n1, with an API server, a kernel and a segment in memory. The agent can die and start
+// again with them and its journal.
 type Node struct {
 	*holder.Holders
 	Guards   *guards.Guards
@@ -61,19 +61,19 @@ type Node struct {
 	Kernel   *Kernel
 	// OwnAddr is an address of the node itself.
 	OwnAddr netip.Addr
-	// ServicesAnswered is closed once ServiceCIDRs is known, which is at the start by default.
-	// ServiceCIDRs and NodeSubnets are what routes must leave alone.
+	// ServicesAnswered is closed once ServiceCIDRs is known; by default from the start. Routes must
+	// leave ServiceCIDRs and NodeSubnets alone.
 	ServicesAnswered          chan struct{}
 	ServiceCIDRs, NodeSubnets []netip.Prefix
 	Wire                      *Wire
 	Warm                      *Warm
 	Death                     *Death
 	Book                      *journal.Journal
-	// session is the node's present life.
+	// Life is the session of the node.
 	Life     string
 	Recorder *events.FakeRecorder
 	Waits    *Waits
-	// Restored is the error of the last restart's restoration.
+	// Restored is the error of Restore at the last start.
 	Restored error
 	machine  func(*Node) Machine
 	alive    Machine // of the agent that runs
@@ -87,28 +87,28 @@ type Node struct {
 	PassesPorts bool
 	// Lowered are the network namespaces whose interfaces the agent has set down.
 	Lowered []string
-	// set are the MACs that plugins or pods have set, by network namespace. removed are the namespaces
-	// that the runtime has removed.
+	// set has the MACs that plugins or pods have set, removed the namespaces that the runtime has
+	// removed, both by network namespace.
 	macs    sync.Mutex
 	set     map[string]net.HardwareAddr
 	removed map[string]bool
 }
 
-// Machine is what an agent acts upon. By default it is in memory.
+// Machine is what an agent acts on. By default it is in memory.
 type Machine struct {
 	Kernel       assembly.Kernel
 	ParentExists func(parent int) bool
 	OpenSegment  func(parent int) (node.Segment, error)
 	FindLink     func(netns, ifname string) (node.Link, error)
 	Sighted      func(parent int, addr netip.Addr) bool
-	// Do calls fn where the agent runs. If nil, the caller's place is right.
+	// Do runs fn where the agent runs. If it is nil, fn runs in place.
 	Do func(fn func() error) error
 	// Run runs beside the agent until ctx ends, and Close releases the machine after it. Both may be nil.
 	Run   func(ctx context.Context) error
 	Close func()
 }
 
-// New starts an agent over a machine in memory.
+// New starts an agent on a machine in memory.
 func New(t *testing.T, pools ...*v1alpha1.IPPool) *Node {
 	t.Helper()
 	return NewOn(t, (*Node).inMemory, pools...)
@@ -123,7 +123,7 @@ func WithPod(t *testing.T, pools ...*v1alpha1.IPPool) (*Node, agentapi.AddReques
 	return r, web
 }
 
-// NewOn starts an agent. Each agent of the node, also after a restart, opens the machine again.
+// NewOn starts an agent. At each start of the agent, machine is called again.
 func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool) *Node {
 	t.Helper()
 	k := NewKernel()
@@ -137,7 +137,7 @@ func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool)
 	for _, p := range pools {
 		r.API.Put(p)
 	}
-	// R1 and R6, watched at each write: whatever becomes free has no speaker here.
+	// This judges R1 and R6 at each write: an address that becomes free has no speaker here.
 	r.API.Freed = func(l *v1alpha1.IPLease) {
 		key := bpf.Key{Segment: ParentIndex, Addr: netip.MustParseAddr(l.Spec.Address)}
 		if slots := k.Speakers(key); len(slots) > 0 {
@@ -155,7 +155,7 @@ func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool)
 	return r
 }
 
-// inMemory is the machine of kernel and segment that are fakes.
+// inMemory returns a machine with fakes of kernel and segment.
 func (r *Node) inMemory() Machine {
 	return Machine{
 		Kernel:       r.Kernel,
@@ -206,7 +206,7 @@ func (r *Node) start() {
 		Client: api, Kernel: mortalKernel{m.Kernel, r.Death}, ParentExists: m.ParentExists,
 		Places:   func() ([]pod.Place, error) { return r.Places, nil },
 		Follower: r.API, Rand: func() float64 { return 0 },
-		// The rotation begins at .2, so that tests know who gets what.
+		// The rotation begins at .2, so that tests can predict addresses.
 		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},
 		LeaseClock: clock.RealClock{},
 		Metrics:    r.Waits, Clock: r.clock,
@@ -228,7 +228,7 @@ func (r *Node) start() {
 	}
 }
 
-// do calls fn where the agent runs.
+// do runs fn where the agent runs.
 func (r *Node) do(fn func() error) error {
 	if r.alive.Do == nil {
 		return fn()
@@ -236,7 +236,7 @@ func (r *Node) do(fn func() error) error {
 	return r.alive.Do(fn)
 }
 
-// end ends the agent on a machine that has to be closed.
+// end ends the agent if its machine has to be closed.
 func (r *Node) end() {
 	if r.alive.Close == nil {
 		return
@@ -255,7 +255,7 @@ func (NoHostLinks) Check(*journal.Entry) error  { return nil }
 func (NoHostLinks) Remove(*journal.Entry) error { return nil }
 func (NoHostLinks) Wake(agentapi.Attachment)    {}
 
-// Add is an ADD whose answer reaches the plugin.
+// Add calls ADD. Its answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	var answer *agentapi.AddResponse
 	r.setRemoved(request.NetNS, false)
@@ -279,7 +279,7 @@ func (r *Node) Restart() {
 	r.start()
 }
 
-// Settle resumes the whole journal until nothing is left to do.
+// Settle resumes all journal entries until nothing is left to do.
 func (r *Node) Settle() {
 	r.T.Helper()
 	for range 20 {
@@ -303,10 +303,10 @@ func (r *Node) resume() (left int, err error) {
 	return left, err
 }
 
-// Skip lets time pass for the agent. It does not wake what waits already.
+// Skip sets the agent's clock ahead. Running timers do not notice.
 func (r *Node) Skip(d time.Duration) { r.clock.ahead.Add(int64(d)) }
 
-// fastClock is a clock that tests set ahead. Its timers are real.
+// fastClock is a clock that a test can set ahead. Its timers are real.
 type fastClock struct {
 	clock.RealClock
 	ahead atomic.Int64
@@ -350,7 +350,7 @@ func (r *Node) SetMAC(netns string, mac net.HardwareAddr) {
 	r.set[netns] = mac
 }
 
-// links changes the interfaces of a node's pods.
+// links sets MAC and state of the interfaces of a node's pods.
 type links struct{ *Node }
 
 func (l links) SetMAC(netns, _ string, mac net.HardwareAddr) error {
@@ -388,7 +388,7 @@ func MacOf(netns string) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(len(netns)), netns[len(netns)-1]}
 }
 
-// Pool returns a pool of some addresses that pods get by default.
+// Pool returns a default pool with these addresses.
 func Pool(name, subnet string, mode v1alpha1.ConflictMode, ips ...string) *v1alpha1.IPPool {
 	yes := true
 	return &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{
@@ -401,7 +401,7 @@ func V4(ips ...string) *v1alpha1.IPPool {
 	return Pool("v4", "10.0.0.0/24", v1alpha1.ModeEnforce, ips...)
 }
 
-// Pod makes a pod and returns the ADD for its sandbox c.
+// Pod makes a pod and returns the ADD of its sandbox, which is called c- and the uid.
 func (r *Node) Pod(name, uid string, change ...func(*corev1.Pod)) agentapi.AddRequest {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(uid)}}
 	for _, c := range change {
@@ -411,13 +411,13 @@ func (r *Node) Pod(name, uid string, change ...func(*corev1.Pod)) agentapi.AddRe
 	return Sandbox(p, "c-"+uid)
 }
 
-// OfStatefulSet makes a pod keep its name.
+// OfStatefulSet makes a StatefulSet own the pod, so that it keeps its name.
 func OfStatefulSet(p *corev1.Pod) {
 	yes := true
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "StatefulSet", Name: "web", UID: "s", Controller: &yes}}
 }
 
-// Sandbox is the ADD of a container for a pod.
+// Sandbox returns the ADD of a container of a pod.
 func Sandbox(p *corev1.Pod, container string) agentapi.AddRequest {
 	return agentapi.AddRequest{
 		Attachment: agentapi.Attachment{ContainerID: container, Interface: "eth0"}, NetNS: "/netns/" + container,
@@ -441,7 +441,7 @@ func (r *Node) MustAdd(request agentapi.AddRequest) []string {
 	return got
 }
 
-// Refused expects an ADD to fail with a code, and returns what it says.
+// Refused expects an ADD to fail with a code, and returns its message.
 func (r *Node) Refused(code uint, request agentapi.AddRequest) string {
 	r.T.Helper()
 	ctx, cancel := context.WithTimeout(r.T.Context(), refusedWithin)
@@ -453,7 +453,7 @@ func (r *Node) Refused(code uint, request agentapi.AddRequest) string {
 	return refusal.Answer(err).Msg
 }
 
-// MustDel is the DEL of a pod that is being deleted.
+// MustDel makes a pod Terminating and sends its DEL.
 func (r *Node) MustDel(request agentapi.AddRequest) {
 	r.T.Helper()
 	r.Terminate(request)
@@ -465,14 +465,14 @@ func (r *Node) Terminate(request agentapi.AddRequest) {
 	r.API.ChangePod(request.Pod.Name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 }
 
-// SandboxDies is a DEL after the network namespace has gone, whatever its pod does.
+// SandboxDies sends DEL after the network namespace has gone. The state of the pod does not matter.
 func (r *Node) SandboxDies(request agentapi.AddRequest) {
 	r.T.Helper()
 	r.setRemoved(request.NetNS, true)
 	check.OK(r.T, r.do(func() error { return r.Del(r.T.Context(), Del(request)) }))
 }
 
-// End is the runtime's end of a sandbox: its devices go.
+// End removes the device of a sandbox, as the runtime does, and sweeps its guard.
 func (r *Node) End(request agentapi.AddRequest) {
 	r.T.Helper()
 	r.Kernel.Unplug(request.NetNS, request.Interface)
@@ -483,7 +483,7 @@ func Key(addr string) bpf.Key {
 	return bpf.Key{Segment: ParentIndex, Addr: netip.MustParseAddr(addr)}
 }
 
-// Held is a lease of another node's pod, or one that the test changes.
+// Held returns a lease of a pod of another node, after the changes.
 func Held(addr string, change ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
 	l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", netip.MustParseAddr(addr))}, Spec: v1alpha1.IPLeaseSpec{
 		Address: addr, Pool: "v4", State: v1alpha1.StateBound, NodeName: "n2", Session: "node-2/boot-1",
@@ -495,7 +495,7 @@ func Held(addr string, change ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease 
 	return l
 }
 
-// LastToken is the token of the holder of a lease that is Quarantined.
+// LastToken is the token of the last holder of a Quarantined lease.
 const LastToken = 7
 
 func Quarantined(reason v1alpha1.LeaseReason) func(*v1alpha1.IPLeaseSpec) {

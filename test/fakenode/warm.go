@@ -13,15 +13,15 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Warm is a stock in memory: what is proven and watched is the test's to say.
+// Warm is a stock in memory. The test decides which addresses are proven and which have doubts.
 type Warm struct {
 	mu     sync.Mutex
 	leases []warm.Stocked
-	// taken and ended by name, and the pairs that were used.
+	// taken and Gone are names of leases, Pairs the pools and parents that were used.
 	taken map[string]bool
 	Gone  []string
 	Pairs []string
-	// doubts have come up since the leases were taken, by name.
+	// Doubts are the doubts since the leases were taken, by name.
 	Doubts map[string]segment.Doubt
 }
 
@@ -53,7 +53,7 @@ func (w *Warm) Doubt(l warm.Stocked) (segment.Doubt, segment.Answer) {
 	return w.Doubts[l.Name], answer
 }
 
-// Hear raises a doubt about a lease.
+// Hear raises a doubt about a lease. It replaces all earlier doubts.
 func (w *Warm) Hear(name string, d segment.Doubt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *Warm) Used(pool, parent string) {
 	w.Pairs = append(w.Pairs, pool+" on "+parent)
 }
 
-// InStock tells whether the next ADD may take a lease.
+// InStock reports whether the next ADD may take a lease.
 func (w *Warm) InStock(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

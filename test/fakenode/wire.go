@@ -21,23 +21,23 @@ type Wire struct {
 	kernel *Kernel
 
 	mu sync.Mutex
-	// answers are foreign speakers by address.
+	// Answers are the MACs of foreign speakers, by address.
 	Answers  map[netip.Addr]net.HardwareAddr
 	Verdicts map[netip.Addr]segment.Verdict
-	// onClaim runs between a claim and its confirmation.
+	// OnClaim runs between a claim and its confirmation.
 	OnClaim func(segment.Claim)
 	// OnVerify runs before the verdict of a verification.
 	OnVerify func(segment.Verification)
-	// did is what was sent, in order: "probe 10.0.0.2".
+	// Did are the frames and actions, in order, such as "probe 10.0.0.2".
 	Did          []string
 	Verification segment.Verification
-	// probers is how many verifications meet another one, which only asks.
+	// Probers is the number of verifications that meet another verifier, which only sends probes.
 	Probers int
 	// Silent are gateways that do not answer.
 	Silent map[netip.Addr]bool
 	// NoKey: there is no claim key.
 	NoKey bool
-	// observe is why the observer cannot be put back.
+	// ObserveFails is the error of Observe.
 	ObserveFails error
 }
 
@@ -62,7 +62,7 @@ func (w *Wire) Probe(ctx context.Context, addr netip.Addr, p segment.ProbeParams
 	return segment.Answer{Conflict: answered, MAC: mac, Source: segment.SourceProbe}, ctx.Err()
 }
 
-// Ask hears every host that is not Silent.
+// Ask gets an answer from every host that is not Silent.
 func (w *Wire) Ask(ctx context.Context, addr netip.Addr) (segment.Reply, error) {
 	w.note("ask", addr)
 	w.mu.Lock()
@@ -140,7 +140,7 @@ func (w *Wire) Times(what string) (n int) {
 
 var Stranger = net.HardwareAddr{2, 0xbd, 0, 0, 0, 1}
 
-// NetError is a connection that broke after the request was sent.
+// NetError is the error of a connection that broke after the request was sent.
 type NetError struct{}
 
 func (*NetError) Error() string { return "read: connection reset by peer" }

@@ -23,13 +23,13 @@ import (
 	"github.com/fenceline/fenceline/test/network"
 )
 
-// leasesPath is where leases are written.
+// leasesPath is the path of all leases in the API.
 const leasesPath = "/apis/fenceline.io/v1alpha1/ipleases"
 
-// errShut closes a connection whose other side is away.
+// errShut closes a connection while the API server is out of reach.
 var errShut = errors.New("the API server is out of reach")
 
-// apiDoor is what a node reaches the API server through.
+// apiDoor is the proxy through which a node reaches the API server.
 type apiDoor struct {
 	server *http.Server
 	url    string
@@ -37,8 +37,7 @@ type apiDoor struct {
 	see    func(Moment) error
 }
 
-// openAPIDoor listens in the node's namespace. Whoever calls there is the
-// administrator.
+// openAPIDoor starts the proxy in the node's namespace. All its calls have the rights of admin.
 func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) error) (*apiDoor, error) {
 	d := &apiDoor{see: see}
 	var l net.Listener
@@ -83,7 +82,7 @@ func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) err
 	return d, nil
 }
 
-// sent sees what is on its way to the API server.
+// sent reports a call to see before the API server gets it.
 func (d *apiDoor) sent(r *http.Request) error {
 	switch method := ofLease(r); {
 	case method == http.MethodGet && r.URL.Path != leasesPath:
@@ -98,7 +97,7 @@ func (d *apiDoor) sent(r *http.Request) error {
 	return nil
 }
 
-// answered sees what the API server has done.
+// answered reports a write to see after the API server has done it.
 func (d *apiDoor) answered(r *http.Response) error {
 	if d.shut.Load() {
 		return errShut
@@ -117,7 +116,7 @@ func (d *apiDoor) answered(r *http.Response) error {
 	return nil
 }
 
-// ofLease returns the method of a call that is about a lease.
+// ofLease returns the method of a call about a lease, and "" for other calls.
 func ofLease(r *http.Request) string {
 	if !strings.HasPrefix(r.URL.Path, leasesPath) {
 		return ""
@@ -125,7 +124,7 @@ func ofLease(r *http.Request) string {
 	return r.Method
 }
 
-// writeKubeconfig writes how the door is reached.
+// writeKubeconfig writes a kubeconfig that leads to the proxy.
 func (d *apiDoor) writeKubeconfig(path string) error {
 	config := clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: d.url}},

@@ -17,10 +17,10 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// atOnce is how many calls of the plugin run at a time.
+// atOnce is the number of calls of the plugin that run at the same time.
 const atOnce = 8
 
-// crowd makes pods that have no sandbox yet, in turns on the nodes.
+// crowd makes pods without sandboxes. The nodes take turns.
 func crowd(t *testing.T, c *nodes.Cluster, name string, size int) []*corev1.Pod {
 	t.Helper()
 	pods := make([]*corev1.Pod, size)
@@ -48,7 +48,7 @@ func begin(ctx context.Context, t *testing.T, c *nodes.Cluster, pods []*corev1.P
 	return sandboxes
 }
 
-// each does something with all sandboxes, some at a time.
+// each calls do for all sandboxes, at most atOnce at the same time.
 func each(t *testing.T, sandboxes []*nodes.Sandbox, do func(*nodes.Sandbox) error) {
 	t.Helper()
 	var g errgroup.Group
@@ -59,8 +59,8 @@ func each(t *testing.T, sandboxes []*nodes.Sandbox, do func(*nodes.Sandbox) erro
 	check.OK(t, g.Wait())
 }
 
-// Pods end while the API server is away: no DEL fails, and with its return every
-// lease ends, whatever became of the agent meanwhile.
+// Pods end while the API server is away. No DEL fails. Once the server is back, every lease ends,
+// whether the agent was restarted meanwhile or not.
 func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 	const size = 50
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 	n := c.Nodes[0]
 	for _, v := range []struct {
 		name string
-		// half happens when half of the pods have ended, all when all have.
+		// half runs after half of the pods have ended, all after all of them.
 		half, all func() error
 	}{
 		{"the agent lives on", func() error { return nil }, func() error { return nil }},
@@ -94,7 +94,7 @@ func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 			each(t, sandboxes[size/2:], end)
 			check.OK(t, v.all())
 			t.Logf("%d DELs were answered within %s", size, time.Since(away).Round(time.Millisecond))
-			// Each is on disk: with the agent or with the plugin.
+			// Each DEL is on disk: in the agent's journal or in the plugin's spool.
 			check.That(t, n.Leftovers(nil) != nil, "nobody remembers the DELs")
 			check.OK(t, c.Server.StartAPIServer(ctx))
 			back := time.Now()

@@ -4,12 +4,11 @@ package nodes
 
 import "sync"
 
-// Moment is something that a bystander sees happen.
+// Moment is an event that a bystander sees.
 type Moment string
 
-// The moments between plugin and agent, between agent and API server, and on the
-// wire. What is sent has not arrived yet, and of what is done the sender does not
-// know yet.
+// The moments between plugin and agent, between agent and API server, and on the wire. "Sent": the
+// API server has not got the call yet. "Done": the caller does not know yet that it took effect.
 const (
 	AddCalled   Moment = "ADD is called"
 	AddAnswered Moment = "ADD is answered"
@@ -35,7 +34,7 @@ type bystander struct {
 	watch *watch
 }
 
-// watch is what happens at the n-th moment of a kind.
+// watch is the action at the n-th moment of a kind.
 type watch struct {
 	moment Moment
 	nth    int
@@ -43,10 +42,9 @@ type watch struct {
 	met    chan struct{}
 }
 
-// At has act run at the n-th such moment from now on, in place of an earlier
-// order. Between plugin, agent and API server nothing goes on before act has
-// returned; an error of it closes the connection on which the moment was seen.
-// met is closed after act.
+// At runs act at the n-th such moment from now on. It replaces an earlier watch. A call between
+// plugin, agent and API server waits until act has returned; an error of act closes the connection
+// of that call. met is closed after act.
 func (b *bystander) At(m Moment, nth int, act func() error) (met <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,7 +52,7 @@ func (b *bystander) At(m Moment, nth int, act func() error) (met <-chan struct{}
 	return b.watch.met
 }
 
-// see tells that a moment has come.
+// see reports that a moment has come, and runs act if it is the watched one.
 func (b *bystander) see(m Moment) error {
 	b.mu.Lock()
 	w := b.watch

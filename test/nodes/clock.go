@@ -14,8 +14,8 @@ import (
 // execLimit is how long a program may take to begin.
 const execLimit = 20 * time.Second
 
-// SetClock sets the clock of the node's agent, now and after each start, ahead of
-// this machine's, or behind. The API server has the machine's.
+// SetClock sets the agent's clock ahead of this machine's, or behind if ahead is negative. It holds
+// for later starts too. The API server keeps the machine's clock.
 func (n *Node) SetClock(ahead time.Duration) error {
 	n.starting.Lock()
 	defer n.starting.Unlock()
@@ -23,17 +23,17 @@ func (n *Node) SetClock(ahead time.Duration) error {
 	return n.agent.ShiftClock(context.Background(), ahead)
 }
 
-// Clock is by how much the agent's clock is ahead of this machine's.
+// Clock returns the lead of the agent's clock over this machine's.
 func (n *Node) Clock() time.Duration { return n.clock }
 
-// SetControllerClock does the same with the controller that runs.
+// SetControllerClock sets the clock of the running controller in the same way.
 func (c *Cluster) SetControllerClock(ahead time.Duration) error {
 	c.controllerClock = ahead
 	return c.controller.ShiftClock(context.Background(), ahead)
 }
 
-// setClock sets the clock of a process once it is that program: what starts it
-// in its namespace becomes it.
+// setClock sets the clock of a process once it runs the program: the process starts as another
+// program, which enters the namespace and then executes this one.
 func setClock(p process.Process, program string, ahead time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), execLimit)
 	defer cancel()

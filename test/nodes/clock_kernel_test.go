@@ -24,18 +24,17 @@ import (
 )
 
 const (
-	// kept is how long a kept address outlives its pod. Records have whole seconds,
-	// and a server whose clock is off by less than three counts as right.
+	// kept is the retention of an address after its pod. It may end after keptAtLeast: records have
+	// whole seconds, and a clock that is less than three seconds off counts as right.
 	kept, keptAtLeast = 8 * time.Second, 4 * time.Second
-	// extraGrace is that of the rig's controller, mildness that of a pod's deletion.
+	// extraGrace is the option of the rig's controller, mildness the grace of a pod's deletion.
 	extraGrace, mildness = time.Second, 2 * time.Second
 	// agreement is how far the times of records may be off.
 	agreement = time.Minute
 )
 
-// The clock of one node is an hour ahead, that of another an hour behind, and so
-// is the controller's. Addresses are given, taken and freed as ever: nothing
-// before its time, nothing long after it.
+// The clock of one node is an hour ahead, and the clock of another node is an hour behind. The
+// controller's is first ahead and then behind. Addresses are still given, taken and freed in time.
 func TestClocksThatAreAnHourOff(t *testing.T) {
 	t.Parallel()
 	c := nodes.New(t, 3)
@@ -59,7 +58,7 @@ func TestClocksThatAreAnHourOff(t *testing.T) {
 	check.OK(t, c.SpeakersAreHolders())
 }
 
-// off is a cluster whose clocks are.
+// off is a cluster whose clocks are off.
 type off struct {
 	*nodes.Cluster
 	t    *testing.T
@@ -83,19 +82,19 @@ func (o *off) play(t *testing.T, lost *nodes.Node) {
 	o.Eventually(t, "all is given back", func() error { return o.LeasesAreLiving(ctx, v1alpha1.StateWarm) })
 }
 
-// due is an address that somebody loses.
+// due is an address that its holder is about to lose.
 type due struct {
 	why  string
 	s    *nodes.Sandbox
 	name string // of the lease
 	uid  string
-	// early is the moment before which it is too early.
+	// early is the earliest time at which the address may be taken.
 	early time.Time
-	// until is the state that ends.
+	// until is the state that the lease leaves then.
 	until v1alpha1.LeaseState
 }
 
-// begin has a pod live on a node, and looks at the time on its lease.
+// begin starts a pod on a node, and judges the time on its lease.
 func (o *off) begin(n *nodes.Node, change func(*corev1.Pod)) (*nodes.Sandbox, *v1alpha1.IPLease) {
 	o.t.Helper()
 	o.pods++
@@ -115,7 +114,7 @@ func (o *off) begin(n *nodes.Node, change func(*corev1.Pod)) (*nodes.Sandbox, *v
 	return s, l
 }
 
-// keep ends a pod whose address outlives it for a time.
+// keep ends a pod whose address is retained.
 func (o *off) keep(n *nodes.Node) due {
 	o.t.Helper()
 	s, l := o.begin(n, func(pod *corev1.Pod) {
@@ -145,8 +144,8 @@ func (o *off) terminate(n *nodes.Node) due {
 	return due{"the address of a pod that does not end", s, l.Name, string(l.UID), s.Pod.DeletionTimestamp.Add(extraGrace), v1alpha1.StateBound}
 }
 
-// finish has a pod end by itself, at a time by its node's clock. How much too
-// early a clock that is behind makes it nobody knows: the pod is silent.
+// finish lets a pod end by itself, at a time by its node's clock. If this clock is behind,
+// the address is taken early, by an unknown time. That is harmless: the pod is silent.
 func (o *off) finish(n *nodes.Node) due {
 	o.t.Helper()
 	s, l := o.begin(n, nil)
@@ -176,14 +175,14 @@ func (o *off) await(d due) {
 	}
 }
 
-// end does what a kubelet does with a pod, in the end.
+// end removes the pod and its sandbox, as a kubelet does in the end.
 func (o *off) end(s *nodes.Sandbox) {
 	o.t.Helper()
 	check.OK(o.t, s.Finish(o.ctx))
 }
 
-// lose has a node fall silent with a pod that lives on, whose address goes to
-// another node, and come back.
+// lose makes a node silent while its pod lives on. The address goes to another node, and the node
+// comes back.
 func (o *off) lose(n *nodes.Node) {
 	o.t.Helper()
 	zombie, l := o.begin(n, nil)
@@ -207,12 +206,12 @@ func (o *off) lose(n *nodes.Node) {
 	o.end(again)
 }
 
-// answers tells whether a host of the segment reaches an address.
+// answers reports whether a host of the segment reaches an address.
 func (o *off) answers(addr netip.Addr) bool {
 	return o.host.Command(o.ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-W", "1", addr.String()).Run() == nil
 }
 
-// report says of a node what the control plane does.
+// report sets the readiness of a node, as the control plane does.
 func (o *off) report(n *nodes.Node, status corev1.ConditionStatus) {
 	o.t.Helper()
 	check.OK(o.t, n.Report(o.ctx, status))

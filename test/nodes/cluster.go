@@ -36,8 +36,8 @@ const (
 	// System is Fenceline's namespace, Shop that of the pods.
 	System = "fenceline-system"
 	Shop   = "shop"
-	// Limit is for anything that should come to pass. Watches are made anew up to
-	// a minute after the last of several outages.
+	// Limit is the time for anything that must happen. After several outages, an informer opens its
+	// watch again up to a minute after the last one.
 	Limit = 3 * time.Minute
 )
 
@@ -46,9 +46,9 @@ type Cluster struct {
 	client.Client
 	Server *controlplane.Server
 	Nodes  []*Node
-	// ControllerMetrics is where the controller tells its metrics; empty: nowhere.
+	// ControllerMetrics is the address of the controller's metrics. Empty means none.
 	ControllerMetrics string
-	// Frames are what has entered the switch.
+	// Frames are the frames that have entered the switch.
 	Frames *capture.Capture
 
 	t   testing.TB
@@ -108,11 +108,11 @@ func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 	return c
 }
 
-// removeObjects removes what the next test would take for its own.
+// removeObjects removes the objects that would disturb the next test.
 func (c *Cluster) removeObjects() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Limit)
 	defer cancel()
-	// The controller that would take its finalizer from a pool has ended.
+	// The controller has ended, so nothing else removes the finalizer of a pool.
 	pools := &v1alpha1.IPPoolList{}
 	errs := []error{c.List(ctx, pools)}
 	for i := range pools.Items {
@@ -152,7 +152,7 @@ func (c *Cluster) register(n *Node) {
 	c.check(c.Status().Update(ctx, agent))
 }
 
-// HidePlugin takes the plugin's binary away from all nodes, or gives it back.
+// HidePlugin takes the plugin's binary from all nodes, or puts it back.
 func (c *Cluster) HidePlugin(hidden bool) error {
 	from, to := filepath.Join(c.bin, "fenceline"), filepath.Join(c.bin, "hidden")
 	if !hidden {
@@ -161,13 +161,13 @@ func (c *Cluster) HidePlugin(hidden bool) error {
 	return os.Rename(from, to)
 }
 
-// Pool makes a default pool; nobody tells the agents how many they are but this.
+// Pool makes a default pool. Only its status.agents tells an agent how many agents there are.
 func (c *Cluster) Pool(name, subnet, ips string) *v1alpha1.IPPool {
 	c.t.Helper()
 	return c.pool(name, subnet, ips, true, nil)
 }
 
-// FromIPPool makes a default pool whose pods have MACs of a prefix and their address.
+// FromIPPool makes a default pool with macPolicy FromIP and a prefix.
 func (c *Cluster) FromIPPool(name, subnet, ips, prefix string) *v1alpha1.IPPool {
 	c.t.Helper()
 	return c.pool(name, subnet, ips, true, &v1alpha1.MACPolicy{Type: v1alpha1.MACFromIP, Prefix: prefix})
@@ -210,7 +210,7 @@ func (c *Cluster) Host(addr netip.Prefix) *namespaces.Host { return c.rig.Host(a
 // Isolate stops all frames between nodes, or undoes that.
 func (c *Cluster) Isolate(isolated bool) error { return c.rig.Isolate(isolated) }
 
-// watchWire tells the nodes' bystanders what the switch receives from them.
+// watchWire reports the frames that the switch receives to the bystander of their node.
 func (c *Cluster) watchWire() {
 	for seen := 0; ; {
 		frames := c.Frames.Frames()
@@ -250,8 +250,8 @@ func (c *Cluster) Living() []*Sandbox {
 	return all
 }
 
-// LeasesAreLiving compares the leases with the living sandboxes, and what the
-// nodes keep. Leases in one of the states given belong to nobody.
+// LeasesAreLiving returns an error unless each living sandbox has its lease, no other lease exists
+// except in the states besides, and the nodes keep nothing of other sandboxes.
 func (c *Cluster) LeasesAreLiving(ctx context.Context, besides ...v1alpha1.LeaseState) error {
 	return c.areLiving(ctx, c.Nodes, nil, besides)
 }
@@ -295,14 +295,14 @@ func (c *Cluster) areLiving(ctx context.Context, nodes []*Node, which client.Mat
 	return errors.Join(errs...)
 }
 
-// Eventually waits until nothing is wrong any more.
+// Eventually waits until wrong returns no error.
 func (c *Cluster) Eventually(t testing.TB, what string, wrong func() error) {
 	t.Helper()
 	check.OK(t, await.Until(context.Background(), Limit, 20*time.Millisecond, what, func(context.Context) error { return wrong() }))
 }
 
-// Settles waits until the leases are those of the living, and judges that nobody else has spoken for their
-// addresses.
+// Settles waits until the leases are those of the living. It judges that only the holders have
+// spoken for their addresses.
 func (c *Cluster) Settles(ctx context.Context, t testing.TB) {
 	t.Helper()
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
@@ -314,6 +314,6 @@ func (c *Cluster) check(err error) {
 	check.OK(c.t, err)
 }
 
-// allowSockets lets the plugin use the sockets and spools of nodes, which are directories of the tests.
-// Tests that run in parallel share the variable.
+// allowSockets lets the plugin use the sockets and spools of nodes, which are in directories of the
+// tests. Parallel tests share the variable.
 func allowSockets() error { return os.Setenv("FENCELINE_CNI_DIRS", "/") }

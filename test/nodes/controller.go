@@ -15,8 +15,8 @@ import (
 	"github.com/fenceline/fenceline/test/process"
 )
 
-// StartController runs the controller until the test ends. It is impatient: what
-// is left to a node's own DEL it takes after a second.
+// StartController runs the controller until the test ends. Its extra grace is 1 s: after that time
+// it takes an address, and no longer waits for the node's own DEL.
 func (c *Cluster) StartController() {
 	c.t.Helper()
 	c.check(c.startController())
@@ -26,7 +26,7 @@ func (c *Cluster) StartController() {
 	})
 }
 
-// StartChartsController does the same with no more rights than the chart gives.
+// StartChartsController is StartController with the rights that the chart gives.
 func (c *Cluster) StartChartsController() {
 	c.t.Helper()
 	c.controllerRights = check.Value(c.Server.ControllerRights(c.t.Context(), System))(c.t)
@@ -77,7 +77,7 @@ func (n *Node) supervise(ctx context.Context) error {
 // KillController ends the controller as kill -9 does.
 func (c *Cluster) KillController() error { return c.controller.Kill(context.Background()) }
 
-// Revive starts what has ended by itself, as kubelets do.
+// Revive starts the agents and the controller that have ended, as kubelets do.
 func (c *Cluster) Revive() error {
 	for _, n := range c.Nodes {
 		if err := n.ReviveAgent(); err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/fenceline/fenceline/test/controlplane"
 )
 
-// Copy restores a backup beside the cluster, as in a rehearsal of a disaster: another API server with
-// the same data, and the last node as its only machine, on the same switch. The node must have no
-// sandbox. It leaves the cluster, and the copy knows no other node.
+// Copy restores a backup beside the cluster, as in a rehearsal of a disaster. The copy has another
+// API server with the same data, and the same switch. The last node leaves the cluster and is the
+// only node of the copy. It must have no sandbox.
 func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Cluster {
 	c.t.Helper()
 	n := c.Nodes[len(c.Nodes)-1]
@@ -46,7 +46,7 @@ func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Clust
 	return copied
 }
 
-// forgetNode deletes a node and its agent, as for a machine that does not exist.
+// forgetNode deletes the objects of a node and its agent, as if the machine did not exist.
 func (c *Cluster) forgetNode(ctx context.Context, n *Node) {
 	c.t.Helper()
 	agent := podOn(n.Name, "agent-"+n.Name)

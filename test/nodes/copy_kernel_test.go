@@ -23,9 +23,9 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// A copy of the cluster is restored from a backup on the same VLAN, for example to rehearse a disaster. It
-// has the same networks and the same claim key, and for it the machines of the original are gone. So it
-// claims all their addresses.
+// A copy of the cluster is restored from a backup on the same VLAN, for example to rehearse a
+// disaster. It has the same networks and the same claim key. To the copy, the machines of the
+// original look lost, so it claims all their addresses.
 func TestACopyOfTheClusterDoesNotTouchTheOriginal(t *testing.T) {
 	for name, c := range map[string]struct {
 		bump   string
@@ -120,7 +120,7 @@ func reach(ctx context.Context, t *testing.T, host *namespaces.Host, pods []*nod
 	})
 }
 
-// tellsOf reports the sandboxes of whose pods no event with the reason tells.
+// tellsOf returns an error that names the sandboxes whose pods have no event with the reason.
 func tellsOf(ctx context.Context, c *nodes.Cluster, reason string, of []*nodes.Sandbox) error {
 	var errs []error
 	for _, s := range of {

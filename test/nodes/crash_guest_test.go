@@ -19,8 +19,8 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// As TestNothingIsLostWhereverADDAndDELBreakOff, with one VF for all pods, and an agent that is killed at
-// each step: the VF serves the next pod at once, and no guard is left.
+// Like TestNothingIsLostWhereverADDAndDELBreakOff, with one VF for all pods. The agent is killed at
+// each step. The VF serves the next pod at once, and no guard is left.
 func TestGuestNothingIsLostWhereverAVFBreaksOff(t *testing.T) {
 	c := vf.New(t, 1)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")

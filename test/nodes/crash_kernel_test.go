@@ -26,9 +26,8 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// Whatever breaks at whatever step of ADD and DEL: once a kubelet has gone on as
-// kubelets do, the leases are those of the living pods, nothing is left over, and
-// nobody else speaks for their addresses.
+// One fault breaks one step of ADD or DEL, and the kubelet repeats its calls. Then the leases are
+// those of the living pods, nothing is left over, and only the pods speak for their addresses.
 func TestNothingIsLostWhereverADDAndDELBreakOff(t *testing.T) {
 	t.Parallel()
 	c := nodes.New(t, 1)
@@ -51,14 +50,14 @@ func TestNothingIsLostWhereverADDAndDELBreakOff(t *testing.T) {
 	t.Run("then every address of the pool can be had, and every guard goes", func(t *testing.T) { w.in(t).exhaust(pool) })
 }
 
-// walk is the way along all crash points of one node.
+// walk visits all crash points of one node.
 type walk struct {
 	*nodes.Cluster
 	t    *testing.T
 	n    *nodes.Node
 	host *namespaces.Host
 	pods int
-	// once: the plugin of the pods, like host-device, fails a DEL that is repeated after a success.
+	// once: the plugin of the pods, like host-device, fails when a DEL is repeated after its success.
 	once, deleted bool
 }
 
@@ -67,13 +66,13 @@ func (w *walk) in(t *testing.T) *walk {
 	return w
 }
 
-// play has one thing break at one step, and goes on as a kubelet does.
+// play runs one fault at one step, and then acts as a kubelet does.
 func (w *walk) play(v verb, s step, f fault) {
 	t := w.t
 	ctx := within(t, nodes.Limit)
 	pod := w.pod(ctx, v.kept)
 	if v.kept && !v.isDel {
-		// The address is kept since an earlier life of the name.
+		// An earlier pod of the name leaves the address Retained.
 		earlier := check.Value(w.n.Begin(ctx, pod))(t)
 		check.OK(t, earlier.Finish(ctx))
 		pod = w.again(ctx, pod)
@@ -108,7 +107,7 @@ func (w *walk) play(v verb, s step, f fault) {
 	check.OK(t, w.DeleteAllOf(ctx, &v1alpha1.IPLease{}))
 }
 
-// broken makes the call, during which something breaks.
+// broken makes the call in which the fault strikes.
 func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.Pod) *nodes.Sandbox {
 	t := w.t
 	var sandbox *nodes.Sandbox
@@ -125,7 +124,7 @@ func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.
 		check.Is(t, w.stands(ctx, s, sandbox), nil, "at this step")
 		err := f.strike(w.n)
 		if f.undone == byTheAgent && isSent(s.at) {
-			// What the agent gives up does not arrive after all; agent/recovery tests that it may.
+			// A call that the agent gives up does not arrive; agent/recovery tests that it may.
 			err = errors.Join(err, errCut)
 		}
 		return err
@@ -141,7 +140,7 @@ func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.
 	return sandbox
 }
 
-// stands compares the step with what the node keeps.
+// stands returns an error unless the node keeps what the step says.
 func (w *walk) stands(ctx context.Context, s step, sandbox *nodes.Sandbox) error {
 	for s.guarded {
 		guarded, err := sandbox.Guarded()
@@ -165,7 +164,7 @@ func (w *walk) stands(ctx context.Context, s step, sandbox *nodes.Sandbox) error
 	return nil
 }
 
-// speaksAlone asks for a living pod's address, and judges who answers.
+// speaksAlone connects to a living pod's address, and judges that only the pod answers.
 func (w *walk) speaksAlone(ctx context.Context, s *nodes.Sandbox) {
 	w.t.Helper()
 	asked := time.Now()
@@ -189,7 +188,7 @@ func (w *walk) speaksAlone(ctx context.Context, s *nodes.Sandbox) {
 	}
 }
 
-// rotate gives each pod the address after that of the pod before.
+// rotate judges that each pod gets the address after its predecessor's.
 func (w *walk) rotate() {
 	t := w.t
 	ctx := within(t, nodes.Limit)
@@ -206,7 +205,7 @@ func (w *walk) rotate() {
 	}
 }
 
-// exhaust takes every address of the pool, so that none is lost, and gives it back.
+// exhaust takes every address of the pool, which shows that none was lost, and gives them back.
 func (w *walk) exhaust(pool *v1alpha1.IPPool) {
 	t := w.t
 	ctx := within(t, 2*nodes.Limit)

@@ -11,15 +11,15 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// step is a point of a verb at which something may break.
+// step is a point of a verb at which a fault may strike.
 type step struct {
 	name string
-	// at is the moment, the nth of its kind, at which a bystander knows that the verb is there.
+	// The nth moment of this kind shows a bystander that the verb has reached the step.
 	at  nodes.Moment
 	nth int
-	// journal is what the journal holds of the sandbox by then.
+	// journal is the phase of the sandbox in the journal by then.
 	journal journal.Phase
-	// guarded: the guard enforces by then; it is waited for where it is on its way beside.
+	// guarded: the guard enforces by then. At the first write, the test waits for it.
 	guarded bool
 }
 
@@ -34,12 +34,12 @@ type verb struct {
 
 const none journal.Phase = ""
 
-// isFirstWrite tells whether the guard may be on its way beside.
+// isFirstWrite reports whether the agent may still be attaching the guard at this step.
 func (s step) isFirstWrite() bool {
 	return s.nth == 1 && (s.at == nodes.CreateSent || s.at == nodes.UpdateSent)
 }
 
-// verbs are the crash points.
+// verbs returns the crash points of each verb.
 func verbs() []verb {
 	return []verb{
 		{name: "ADD", steps: []step{
@@ -82,15 +82,15 @@ func verbs() []verb {
 // fault is something that breaks at a step.
 type fault struct {
 	name string
-	// strike breaks it; an error closes the connection on which the step was seen.
+	// strike causes the fault. Its error closes the connection on which the step was seen.
 	strike func(*nodes.Node) error
-	// at tells where it can happen.
+	// at reports whether the fault can strike there.
 	at func(verb, step) bool
-	// undone tells who undoes an ADD before its DEL.
+	// undone is the undoer of an ADD before its DEL.
 	undone undoer
 }
 
-// undoer is who undoes an ADD whose answer nobody hears.
+// undoer undoes an ADD whose answer reached nobody.
 type undoer int
 
 const (
@@ -99,9 +99,9 @@ const (
 	byTheNext
 )
 
-// answered tells whether the agent may believe that its answer is heard: a
-// plugin's end takes a moment to be noticed, and nothing is waited for after the
-// confirmation of a take-over. A Warm address is claimed after the answer.
+// answered reports whether the agent may believe that the plugin got its answer: the end of a plugin
+// is noticed a moment later, and the agent does not wait after the confirmation of a take-over. A
+// Warm address is claimed after the answer.
 func answered(v verb, s step) bool {
 	return s.at == nodes.AddAnswered || s.at == nodes.Announced || s.at == nodes.UpdateDone && s.nth == 2 || v.warm && s.at == nodes.Claimed
 }

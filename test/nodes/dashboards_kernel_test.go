@@ -31,9 +31,9 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// A real Prometheus scrapes agents and a controller. Pods come, a foreign host has the only address of a
-// pool, so that a pod waits for it, and another pod sends from an address that is not its own. Each query
-// of each panel then returns a series.
+// A real Prometheus scrapes agents and a controller. A foreign host has the only address of a pool,
+// so a pod waits for it. Another pod sends from a foreign address. Then each query of each panel
+// returns a series.
 func TestEachPanelOfTheDashboardsShowsSomething(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 2*nodes.Limit)

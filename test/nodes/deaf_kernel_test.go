@@ -25,10 +25,10 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// Each node is alone on the underlay, and one of them is cut off from the API server. The others can neither
-// fence the zombie there nor hear it. They have not heard any other node for a while either, so they know
-// that silence proves nothing (R2), although the gateway answers them. When the underlay is whole again,
-// the zombie is fenced.
+// Each node is alone on the underlay, and one of them is cut off from the API server. The others can
+// neither fence the zombie there nor hear it. They have heard no other node for a while, so they
+// know that silence proves nothing (R2), although the gateway answers them. When the underlay is
+// whole again, the zombie is fenced.
 func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	ctx, c := cluster(t, segment.HearingWindow+3*nodes.Limit, 3)
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.4") // as many as pods

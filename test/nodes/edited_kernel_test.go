@@ -31,8 +31,8 @@ import (
 )
 
 // A pod has an address of the first of two pools. The pool is disabled, gets other addresses, and is
-// deleted; in between, the agent is killed. The pod keeps its lease and loses no ping, and new pods get
-// an address of the pool that serves them then.
+// deleted. In between, the agent is killed. The pod keeps its lease and loses no ping. New pods get
+// an address of the pool that serves them at that time.
 func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))
@@ -104,8 +104,8 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 	})
 }
 
-// pinged has a host ping an address until the test ends. answered returns the numbers of the pings, from
-// 1 on, that have been answered.
+// pinged pings an address from a host until the test ends. answered returns the numbers of the
+// answered pings, from 1 on.
 func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip.Addr) (answered func() []int) {
 	t.Helper()
 	file := check.Value(os.Create(filepath.Join(t.TempDir(), "ping")))(t)

@@ -22,7 +22,7 @@ import (
 // restarted makes a pod whose kubelet starts another sandbox when one dies.
 func restarted(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyAlways }
 
-// saySandbox is what a kubelet says about the sandbox of a pod.
+// saySandbox reports the state of a pod's sandbox, as a kubelet does.
 func saySandbox(ctx context.Context, t *testing.T, c *nodes.Cluster, pod *corev1.Pod, ready corev1.ConditionStatus) {
 	t.Helper()
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: ready}}
@@ -91,8 +91,8 @@ func eventOf(ctx context.Context, c *nodes.Cluster, kind, name, reason, text str
 	return err
 }
 
-// The parent of a running pod is made again. The pod has lost its interface, which events report, and
-// keeps its address until it ends. New pods get the other addresses.
+// The parent of a running pod is deleted and made again. The pod loses its interface, which events
+// report, and keeps its address until it ends. New pods get the other addresses.
 func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 2)
 	n := c.Nodes[0]

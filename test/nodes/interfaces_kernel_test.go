@@ -27,12 +27,12 @@ import (
 // strikeLimit is more than a strike takes on a busy machine.
 const strikeLimit = 10 * time.Second
 
-// breakage is something that breaks once, in the middle of the calls for a pod with two interfaces.
+// breakage is one fault in the middle of the calls for a pod with two interfaces.
 type breakage struct {
 	name string
-	// second: it breaks during the second call, not the first one.
+	// second: the fault strikes during the second call, not the first one.
 	second bool
-	// strike breaks it at an update of a lease; an error closes the connection to the API server.
+	// strike runs at an update of a lease. Its error closes the connection to the API server.
 	strike func(*nodes.Node) error
 	// hide: the plugin's binary is gone from the beginning.
 	hide bool
@@ -54,8 +54,8 @@ func breakages() []breakage {
 	}
 }
 
-// begin orders the breakage. each is the number of updates that one call makes. repair ends it, and
-// reports whether it came.
+// begin prepares the fault. each is the number of updates that one call makes. repair ends the
+// fault, and reports whether it has struck.
 func (b breakage) begin(c *nodes.Cluster, n *nodes.Node, each int) (repair func() error, err error) {
 	if b.hide {
 		return func() error { return c.HidePlugin(false) }, c.HidePlugin(true)
@@ -80,8 +80,8 @@ func (b breakage) begin(c *nodes.Cluster, n *nodes.Node, each int) (repair func(
 	}, nil
 }
 
-// A pod of a StatefulSet has two interfaces. It ends and starts again, each time on the other node, and
-// something breaks in the middle. Each interface has the address of its name in the end.
+// A pod of a StatefulSet has two interfaces. It ends and starts again, each time on the other node,
+// and a fault strikes in the middle. In the end, each interface has the address of its name.
 func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	t.Parallel()
 	c := nodes.New(t, 2)
@@ -125,8 +125,8 @@ type twoInterfaces struct {
 
 func (p *twoInterfaces) addresses() [2]netip.Addr { return [2]netip.Addr{p.all[0].Addr, p.all[1].Addr} }
 
-// start makes the pod on its node and does what a kubelet does: if one interface fails, both are given
-// back, and a new sandbox follows. repair is called after the first try.
+// start makes the pod on its node and acts as a kubelet does: if one interface fails, it gives both
+// back, and tries again with a new sandbox. repair is called after the first try.
 func (p *twoInterfaces) start(ctx context.Context, repair func() error) error {
 	var err error
 	p.pod, err = p.on.NewPod(ctx, "web-0", func(pod *corev1.Pod) {
@@ -166,8 +166,8 @@ func (p *twoInterfaces) try(ctx context.Context) error {
 	return nil
 }
 
-// stop ends both interfaces, the second one first, and then the pod. A DEL that fails is repeated
-// after repair.
+// stop ends both interfaces, the second one first, and then the pod. It calls repair after the first
+// try, and then repeats a DEL that failed.
 func (p *twoInterfaces) stop(ctx context.Context, repair func() error) error {
 	first := errors.Join(p.all[1].Del(ctx), p.all[0].Del(ctx))
 	if err := repair(); err != nil {
@@ -198,10 +198,9 @@ func (p *twoInterfaces) end(ctx context.Context) error {
 	return p.all[0].End(ctx)
 }
 
-// A foreign host has one of two IPv6 addresses. The whole chain takes part: the reference macvlan plugin
-// with the kernel's own duplicate address detection, the agent and the API server. The pod gets the
-// other address. A second pod is refused for the foreign host, and gets its address once the host has
-// left.
+// A foreign host has one of two IPv6 addresses. The whole chain takes part: the reference macvlan
+// plugin with the kernel's duplicate address detection, the agent and the API server. The pod gets
+// the other address. A second pod is refused, and gets its address once the foreign host has left.
 func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	// An ADD waits 90 s for an address, and the address is probed again 80 s after the last time.
 	ctx, c := cluster(t, 2*nodes.Limit, 1)

@@ -22,9 +22,9 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// All pods of a node have the MAC of the parent. A pod has what a macvlan pod has, and when its address is
-// taken while its agent is dead, the claim asks for this holder by its token: the pod beside it, with the same
-// MAC, speaks on.
+// All pods of a node have the MAC of the parent. A pod has all that a macvlan pod has. Its address
+// is taken while its agent is dead. The claim asks for this holder by its token, so the pod beside
+// it, with the same MAC, still speaks.
 func TestGuestPodsOnIPVLAN(t *testing.T) {
 	c, lan := newInGuest(t)
 	c.StartController()
@@ -89,7 +89,7 @@ func TestGuestPodsOnIPVLAN(t *testing.T) {
 	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(t.Context()) })
 }
 
-// mute fails the test unless a pod's kernel refuses all announcements of an address by the pod.
+// mute fails the test unless a pod's kernel refuses each announcement of an address from the pod.
 func mute(t *testing.T, s *nodes.Sandbox, addr netip.Addr) {
 	t.Helper()
 	var sent, refused atomic.Int64

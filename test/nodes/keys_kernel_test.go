@@ -22,11 +22,11 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// rotations are the replacements of the claim key one after the other.
+// rotations is the number of replacements of the claim key, one after the other.
 const rotations = 10
 
-// The claim key is replaced while pods come and go. Each take-over by force is acknowledged by the
-// kernel of a node whose agent is dead: with the key from before the rotation, in it, and after it.
+// The claim key is replaced while pods come and go. The agent of the old holder is dead at each
+// forced take-over, and its kernel acknowledges: before, during and after a rotation.
 func TestTheClaimKeyIsReplacedWithoutAGap(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
@@ -60,15 +60,15 @@ func (k *keys) begin(n *nodes.Node) *nodes.Sandbox { return k.name.begin(n) }
 
 func (k *keys) end(s *nodes.Sandbox) { k.name.end(s) }
 
-// begins writes the next key beside the current one, as docs/operations.md tells, and waits for it as
-// ends does.
+// begins makes next the current key and keeps the old one beside it, as docs/operations.md says. It
+// returns when the live agents use both.
 func (k *keys) begins(next string) {
 	k.t.Helper()
 	k.patch(map[string][]byte{"previous": []byte(k.current), "current": []byte(next)})
 	k.current = next
 }
 
-// ends removes the key from before.
+// ends removes the old key, and returns when the agents no longer use it.
 func (k *keys) ends() {
 	k.t.Helper()
 	k.patch(map[string][]byte{"previous": nil})
@@ -93,8 +93,8 @@ func (k *keys) patch(data map[string][]byte) {
 	}
 }
 
-// takeOver has the next pod of the name take the address on another node, by force. between happens
-// after the death of the agent. The agent starts again in the end.
+// takeOver lets the next pod of the name take the address on another node, by force. between runs
+// after the agent was killed. In the end, the agent starts again.
 func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *nodes.Sandbox {
 	k.t.Helper()
 	at := zombie.Node()
@@ -115,7 +115,7 @@ func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *
 	return next
 }
 
-// acks counts those for the address of a sandbox.
+// acks counts the acks for the address of a sandbox.
 func (k *keys) acks(s *nodes.Sandbox) (n int) {
 	for _, f := range capture.Of(k.Frames.Frames(), "ack") {
 		if f.Target == s.Addr {

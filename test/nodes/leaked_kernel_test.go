@@ -27,16 +27,15 @@ import (
 )
 
 const (
-	// leakedAtOnce are the leases whose pods have ended without a DEL, leakers how
-	// many are written at a time.
+	// leakedAtOnce is the number of leases whose pods have ended without a DEL, leakers the number of
+	// leases that are written at the same time.
 	leakedAtOnce, leakers = 2000, 32
-	// alive pods keep their addresses, zombies run on and lose theirs, and late ones
-	// find a pool that is full.
+	// alive pods keep their addresses. zombies run on and lose theirs. late pods find the pool full.
 	alive, zombies, late = 8, 8, 16
 )
 
-// 2 000 leases are due at once and fill their pool. All are given back, those of
-// pods that still speak too; the living keep theirs, and who waited gets one.
+// 2 000 leases are due at once and fill their pool. All are freed, even those of pods that still
+// speak. The living pods keep theirs, and each waiting pod gets one.
 func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
 	ctx, c := cluster(t, 4*nodes.Limit, 2)
 	first, last := netip.MustParseAddr("10.64.0.2"), netip.MustParseAddr("10.64.7.225")
@@ -74,15 +73,15 @@ func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
 	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
 }
 
-// leak is a pool full of leases that nobody ends.
+// leak is a pool full of leases that no DEL ends.
 type leak struct {
 	*nodes.Cluster
 	host    *namespaces.Host
 	zombies []*nodes.Sandbox
 }
 
-// fill writes the lease of a pod that never was for each address without one, as
-// the nodes would have left it: every other one in an earlier boot.
+// fill writes a lease for each address without one. Its pod has never existed. The lease looks as a
+// node would have left it, every second one in an earlier boot.
 func (l *leak) fill(ctx context.Context, first, last netip.Addr) error {
 	there := &v1alpha1.IPLeaseList{}
 	if err := l.List(ctx, there); err != nil {
@@ -124,7 +123,7 @@ func leaked(like *v1alpha1.IPLease, addr netip.Addr, number int) *v1alpha1.IPLea
 	return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", addr)}, Spec: *spec}
 }
 
-// speak has all zombies insist on their addresses until hush is called.
+// speak makes all zombies ping from their addresses until hush is called.
 func (l *leak) speak(ctx context.Context, t *testing.T) (hush func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -155,8 +154,8 @@ func (l *leak) onlyLiving(ctx context.Context) error {
 	return fmt.Errorf("%d leases or more for %d living pods; %s is %s %s: %s", len(leases.Items), want, odd.Address, odd.State, odd.Reason, odd.Message)
 }
 
-// areMute has the zombies try once more: nothing of them may be seen since their
-// addresses are free.
+// areMute lets the zombies try once more, and judges that no frame of theirs came after their
+// addresses were free.
 func (l *leak) areMute(ctx context.Context, t *testing.T, free time.Time) {
 	t.Helper()
 	each(t, l.zombies, func(z *nodes.Sandbox) error {

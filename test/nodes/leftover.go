@@ -20,7 +20,7 @@ import (
 // Entries reads the agent's journal from outside, by container and interface.
 func (n *Node) Entries() (map[string]journal.Entry, error) {
 	entries := map[string]journal.Entry{}
-	// A file gets its name in time: who looks in this order misses none.
+	// A file gets its final name late. In this order, a rename in between hides no file.
 	for _, pattern := range []string{".entry-*.new", "*.json"} {
 		files, err := filepath.Glob(filepath.Join(n.state(), "journal", pattern))
 		if err != nil {
@@ -72,8 +72,8 @@ func (n *Node) Guards() ([]string, error) {
 	return names, err
 }
 
-// Visits tells which network namespaces other than the node's the agent's threads
-// are in: each is kept alive, with the links of a pod that has ended.
+// Visits returns the network namespaces of the agent's threads, except the node's own. A thread
+// keeps its namespace alive, with the links of a pod that has ended.
 func (n *Node) Visits() ([]string, error) {
 	var home string
 	err := n.Do(func() (err error) {
@@ -87,8 +87,8 @@ func (n *Node) Visits() ([]string, error) {
 	return slices.DeleteFunc(visited, func(name string) bool { return name == home }), err
 }
 
-// Leftovers tells what the node keeps of sandboxes that do not live: entries of
-// the journal and calls in the spool.
+// Leftovers returns an error if the node keeps journal entries or spooled calls of sandboxes that do
+// not live.
 func (n *Node) Leftovers(living []*Sandbox) error {
 	entries, err := n.Entries()
 	if err != nil {
@@ -122,7 +122,7 @@ func (n *Node) Leftovers(living []*Sandbox) error {
 	return nil
 }
 
-// RemovePins ends what outlives the agent.
+// RemovePins removes the pins, which outlive the agent.
 func (n *Node) RemovePins() error {
 	return n.Do(func() error {
 		k, err := bpf.Open(bpf.Options{Dir: n.pins()})

@@ -30,8 +30,8 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// The MAC moves with the address of a StatefulSet's pod: first to another node, then by force away from
-// a zombie. A host that never learns another neighbour entry reaches the pod each time. The kernel of
+// The MAC moves with the address of a StatefulSet's pod: first to another node, then by force away
+// from a zombie. A host that never updates its neighbour entry still reaches the pod. The kernel of
 // the zombie, which has the same MAC, acknowledges the claim.
 func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
@@ -107,7 +107,7 @@ func fromAddress(addr netip.Addr) net.HardwareAddr {
 	return append(net.HardwareAddr{0x0a, 0x58}, addr.AsSlice()...)
 }
 
-// refused sends frames of a sandbox to its segment, and fails the test unless the kernel refuses each.
+// refused sends frames from a sandbox, and fails the test unless the kernel refuses each of them.
 func refused(t *testing.T, s *nodes.Sandbox) {
 	t.Helper()
 	out := check.Value(wire.OpenPort(s.Path(), namespaces.PodInterface))(t)
@@ -121,8 +121,9 @@ func refused(t *testing.T, s *nodes.Sandbox) {
 	check.OK(t, out.Close())
 }
 
-// saidFenced returns an error until an event says that the last holder of a sandbox's address was fenced:
-// by the ADD that took the address over, or by a verification before it. The ack is its proof.
+// saidFenced returns an error until an event reports that the last holder of a sandbox's address was
+// fenced, with the ack as proof. The ADD that took the address reports it, or an earlier
+// verification.
 func saidFenced(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) error {
 	all := &eventsv1.EventList{}
 	if err := c.List(ctx, all); err != nil {

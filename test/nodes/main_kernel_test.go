@@ -48,7 +48,7 @@ func within(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-// cluster starts a cluster of so many nodes for a test that runs beside others.
+// cluster starts a cluster of count nodes for a parallel test.
 func cluster(t *testing.T, limit time.Duration, count int) (context.Context, *nodes.Cluster) {
 	t.Helper()
 	t.Parallel()

@@ -27,9 +27,9 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// Each rack has a pool. A StatefulSet's pod keeps its address while the rack is the same, whichever
-// pools others than the pod itself name. On the other rack it gets an address of that rack's pool. The
-// old address is free once its last holder is proven silent, and not before.
+// Each rack has a pool. A StatefulSet's pod keeps its address while it stays on its rack, even if
+// the default pool changes, unless the pod itself names another pool. On the other rack it gets an
+// address of that rack's pool. The old address is not free before its last holder is proven silent.
 func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	racks := []*v1alpha1.IPPool{
@@ -87,7 +87,7 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	c.Settles(ctx, t)
 }
 
-// name is the one pod of StatefulSet web, one after the other.
+// name starts the pods of StatefulSet web, one after the other.
 type name struct {
 	*nodes.Cluster
 	t   *testing.T
@@ -115,7 +115,7 @@ func (w *name) begin(n *nodes.Node, change ...func(*corev1.Pod)) *nodes.Sandbox 
 	})
 }
 
-// webOf makes a pod one of the StatefulSet web with this UID.
+// webOf makes a pod belong to the StatefulSet web with this UID.
 func webOf(uid types.UID) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: uid, Controller: ptr.To(true)}}
@@ -140,7 +140,7 @@ func (w *name) edit(pool *v1alpha1.IPPool, change func(*v1alpha1.IPPoolSpec)) {
 	})
 }
 
-// told waits for the event AddressLeft of a pod.
+// told waits for the event AddressLeft about a pod.
 func (w *name) told(s *nodes.Sandbox, text string) {
 	w.t.Helper()
 	w.Eventually(w.t, "event "+text, func() error {
@@ -171,9 +171,10 @@ func (w *name) isFree(s *nodes.Sandbox) error {
 	return client.IgnoreNotFound(err)
 }
 
-// The sandboxes of two pods die while the pods live: one has a MAC of its plugin, the other a MAC of its
-// address. The kubelet sends the DEL of the dead sandbox before or after the ADD of the next one, or the
-// agent is replaced in between. Each pod has its address again each time. Its lease ends with the pod.
+// The sandboxes of two pods die while the pods live. One has a MAC from its plugin, the other a MAC
+// from its address. The kubelet sends the DEL of the dead sandbox before or after the ADD of the
+// next one, or the agent is replaced in between. Each pod gets its address back. Its lease ends with
+// it.
 func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	c.Pool("plugin", "10.66.0.0/24", "10.66.0.2-10.66.0.9")

@@ -28,7 +28,7 @@ import (
 	"github.com/fenceline/fenceline/test/process"
 )
 
-// logTail is how much of an agent's log is shown, in bytes.
+// logTail is the number of bytes of an agent's log that are shown.
 const logTail = 16 << 10
 
 // Node is a machine with an agent.
@@ -141,14 +141,14 @@ func (n *Node) StopAgent() error {
 	return n.agent.Stop(context.Background(), Limit)
 }
 
-// AwaitAgent returns once ADD is served. An agent that has ended is started
-// again, as by a kubelet: one that was killed may hold its lock for a moment longer.
+// AwaitAgent returns once ADD is served. It starts an ended agent again, as a kubelet does: a killed
+// agent may hold its lock a moment longer, so that the next one ends too.
 func (n *Node) AwaitAgent(ctx context.Context) error {
 	agent := agentapi.NewClient(n.agentSocket())
 	err := errors.New("not asked")
 	for tick := time.NewTicker(10 * time.Millisecond); err != nil; <-tick.C {
 		if ctx.Err() != nil {
-			// Its log will say what it does instead.
+			// SIGQUIT writes the stacks of the agent to its log.
 			return errors.Join(fmt.Errorf("wait for the agent of %s: %w", n.Name, err), n.agent.Signal(syscall.SIGQUIT))
 		}
 		if err := n.ReviveAgent(); err != nil {
@@ -159,7 +159,7 @@ func (n *Node) AwaitAgent(ctx context.Context) error {
 	return nil
 }
 
-// Report says of the node what the control plane does: whether it is Ready.
+// Report sets the readiness of the node, as the control plane does.
 func (n *Node) Report(ctx context.Context, status corev1.ConditionStatus) error {
 	if err := n.cluster.Get(ctx, client.ObjectKeyFromObject(n.Object), n.Object); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (n *Node) Report(ctx context.Context, status corev1.ConditionStatus) error 
 	return n.cluster.Status().Update(ctx, n.Object)
 }
 
-// Serves asks the agent whether ADD is served, as a runtime does.
+// Serves returns an error unless the agent serves ADD. It asks as a runtime does.
 func (n *Node) Serves(ctx context.Context) error {
 	return agentapi.NewClient(n.agentSocket()).Status(ctx)
 }
@@ -185,7 +185,7 @@ func (n *Node) CloseConnections() { n.calls.closeAll() }
 // KillPlugins kills every plugin that waits for an answer, as kill -9 does.
 func (n *Node) KillPlugins() error { return n.calls.killPlugins() }
 
-// ShutAPI puts the API server out of the agent's reach, and back.
+// ShutAPI cuts the agent off from the API server, or undoes that.
 func (n *Node) ShutAPI(shut bool) { n.api.shut.Store(shut) }
 
 // Said reports whether a line of the agent's log has all the words.
@@ -202,8 +202,8 @@ func (n *Node) Said(words ...string) (bool, error) {
 	return false, nil
 }
 
-// closeLog looks at the log of a program that has ended: it must not have
-// panicked, and if the test has failed, its end is shown.
+// closeLog fails the test if the log of an ended program holds a panic. If the test has failed, it
+// shows the end of the log.
 func (c *Cluster) closeLog(program, file string) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -35,9 +35,9 @@ const (
 	fenceLimit = 50 * time.Millisecond
 )
 
-// The identity of a virtual machine is the machine, whatever its pods are called, and the StatefulSet
-// of another project gives its names again. The address comes back after a restart, after a stop, and
-// on another node when the first one is lost. It ends with its owner.
+// The identity of a virtual machine is the machine, not the name of its pod. The StatefulSet of
+// another project reuses its pod names. The address comes back after a restart, after a stop, and on
+// another node when the first one is lost. It ends with its owner.
 func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -62,7 +62,7 @@ func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
 	}
 }
 
-// loseItsPower: the owners end while their pods are gone. A stopped machine keeps its address until then.
+// loseItsPower: the owners end after their pods. A stopped machine keeps its address until then.
 func (p *projects) loseItsPower() {
 	dark, light := p.Nodes[0], p.Nodes[1]
 	check.OK(p.t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
@@ -74,13 +74,13 @@ func (p *projects) loseItsPower() {
 	p.end()
 	check.OK(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
 	p.isFree(func(l *v1alpha1.IPLease) error {
-		// Nothing tells the controller of the end of such an owner. An edit of the lease wakes it.
+		// No event tells the controller that such an owner has ended. An edit of the lease wakes it.
 		l.Annotations = map[string]string{"test": l.ResourceVersion}
 		return client.IgnoreNotFound(p.Update(p.ctx, l))
 	})
 }
 
-// cutItsCable: the node has no way to the API server, and its pods are zombies until it has one again. The
+// cutItsCable: the node is cut off from the API server for a time, and its pods are zombies. The
 // garbage collector deletes the pods of owners that are gone.
 func (p *projects) cutItsCable() {
 	cut := p.Nodes[0]
@@ -126,8 +126,8 @@ func (p *projects) cutItsCable() {
 	p.isFree(nil)
 }
 
-// R15: source and target of a live migration have one address. The target is mute until KubeVirt says
-// that the machine runs there. Then it speaks, and the source is fenced and not deleted.
+// R15: source and target of a live migration have one address. The target is mute until KubeVirt
+// reports that the machine runs there. Then it speaks, and the source is fenced, but not deleted.
 func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 	t.Parallel()
 	p := newProjects(t, 2, "Always")
@@ -182,8 +182,7 @@ type projects struct {
 	web, db *nodes.Sandbox
 }
 
-// newProjects installs both projects while the controller runs, which has no more rights than the chart
-// gives.
+// newProjects installs both projects while the controller runs with the rights of the chart.
 func newProjects(t *testing.T, count int, runStrategy string) *projects {
 	t.Helper()
 	ctx := within(t, 2*nodes.Limit)
@@ -240,7 +239,7 @@ func (p *projects) begin(n *nodes.Node, name string, changes ...func(*corev1.Pod
 	return check.Value(n.Begin(p.ctx, pod))(p.t)
 }
 
-// ownedBy makes a pod that of an object which exists. Kubernetes deletes a pod whose owner has another UID.
+// ownedBy gives a pod an owner that exists. Kubernetes deletes a pod whose owner has another UID.
 func ownedBy(o *unstructured.Unstructured, of func(string) func(*corev1.Pod)) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		of(o.GetName())(pod)
@@ -266,8 +265,8 @@ func (p *projects) end() {
 	}
 }
 
-// isFree waits until both addresses have no lease. It calls look with a lease that is left, unless look is
-// nil.
+// isFree waits until both addresses have no lease. Meanwhile it calls look with each lease that is
+// left, unless look is nil.
 func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
 	p.t.Helper()
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
@@ -285,7 +284,7 @@ func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
 	}
 }
 
-// boundTo returns an error unless the lease of the address is that of the sandbox, and nothing is left to
+// boundTo returns an error unless the sandbox has the lease of its address, with nothing left to
 // verify.
 func (p *projects) boundTo(s *nodes.Sandbox) error {
 	l := &v1alpha1.IPLease{}
@@ -303,8 +302,8 @@ func (p *projects) isBoundTo(s *nodes.Sandbox) {
 	check.OK(p.t, p.boundTo(s))
 }
 
-// hears waits until the host hears an address, and pings it until stop is called. Every ping must have an
-// answer.
+// hears waits until the host hears an address, and pings it until stop is called. Every ping must be
+// answered.
 func (p *projects) hears(addr netip.Addr) (stop func()) {
 	p.t.Helper()
 	check.OK(p.t, p.host.Command(p.ctx, "ping", "-q", "-c", "1", "-w", "30", addr.String()).Run())
@@ -342,9 +341,9 @@ func (p *projects) zombie(s *nodes.Sandbox) *zombie {
 	return z
 }
 
-// passesTo judges that the address has passed to its next holder since then: by a claim, and an ack of the
-// zombie's node. The next holder was mute before the ack. After it, the zombie still tries to speak, and the
-// switch hears the next holder only.
+// passesTo judges that the address has passed to the next holder since then, by a claim and an ack
+// of the zombie's node. The next holder is mute until the ack. Afterwards the zombie still tries to
+// speak, and the switch hears only the next holder.
 func (z *zombie) passesTo(next *nodes.Sandbox, since time.Time) {
 	z.t.Helper()
 	old := "ul-" + z.Sandbox.Node().Name
@@ -391,7 +390,7 @@ func (z *zombie) passesTo(next *nodes.Sandbox, since time.Time) {
 	})
 }
 
-// speaksAlone judges that since then, a sandbox has spoken for the address, and nobody else has.
+// speaksAlone judges that only this sandbox has spoken for the address since then.
 func (z *zombie) speaksAlone(s *nodes.Sandbox, since time.Time) {
 	z.t.Helper()
 	var speakers []string

@@ -24,12 +24,12 @@ import (
 type parentRow struct {
 	name string
 	mode string // of the macvlan, bridge if it is empty
-	// build makes the parent out of a cable that is plugged in by the port of a role. The client's interface is
-	// made likewise if tagged says so.
+	// build makes the parent from a cable that is plugged into the port of the role. If tagged is set,
+	// it also makes the client's interface.
 	build  func(t *testing.T, l network.LAN, host *network.Namespace, role, cable string) (parent string)
 	tagged bool
-	// happens is done to the parent of the first node while a client talks to the pod, which loses its
-	// interface if lost says so. It returns the parent's name.
+	// happens changes the parent of the first node while a client talks to the pod, and returns the
+	// parent's name. If lost is set, the pod loses its interface.
 	happens func(t *testing.T, l network.LAN, host *network.Namespace, role, parent string) string
 	lost    bool
 }
@@ -50,8 +50,9 @@ func parentRows() []parentRow {
 	}
 }
 
-// A pod on a parent of each kind talks to a host, and sends only as itself. Its address is taken while the agent
-// of its node is dead: it is fenced, and the next pod has the address on the other node.
+// A pod on a parent of each kind talks to a host, and sends only as itself. Its address is taken
+// while the agent of its node is dead. The pod is fenced, and the next pod on the other node has the
+// address.
 func TestGuestPodsOnEachKindOfParent(t *testing.T) {
 	c, lan := newInGuest(t)
 	c.StartController()
@@ -97,7 +98,7 @@ func TestGuestPodsOnEachKindOfParent(t *testing.T) {
 	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(t.Context()) })
 }
 
-// onParent are parents of a row, a pod on the one of the first node, and a client on their segment.
+// onParent is a row on its two parents, with a pod on the first node and a client on their segment.
 type onParent struct {
 	parentRow
 	*nodes.Cluster
@@ -157,8 +158,8 @@ func (p *onParent) talk(t *testing.T, s *nodes.Sandbox) {
 	knows(t, "the client", p.host, netip.Addr{}, "tcp", p.at(s), p.client)
 }
 
-// survive has something happen to the parent while a connection is open, which lives on if the pod keeps its
-// interface. Then another pod takes the place of the pod.
+// survive changes the parent while a connection is open. The connection stays open if the pod keeps
+// its interface. Then another pod takes its place.
 func (p *onParent) survive(t *testing.T) {
 	t.Helper()
 	c := check.Value(open(p.host, netip.Addr{}, "tcp", p.at(p.pod)))(t)
@@ -224,7 +225,7 @@ func bridged(t *testing.T, _ network.LAN, host *network.Namespace, _, cable stri
 	return "br" + cable
 }
 
-// failOver pulls the cable by which a bond sends.
+// failOver pulls the active cable of a bond.
 func failOver(t *testing.T, l network.LAN, _ *network.Namespace, role, parent string) string {
 	t.Helper()
 	check.OK(t, l.Switch.SetUp(network.Port(role), false))

@@ -22,14 +22,14 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// servedLimit is how long an address may be out of service once its lost pod is due. It is less than
-// anybody needs to help.
+// servedLimit is the longest time without service once the address of a lost pod is due. It is too
+// short for help by a person.
 const servedLimit = 15 * time.Second
 
-// A node with three pods loses its power: web-0 of a StatefulSet, and two pods with a pool of one address
-// each. Pods of another pool use the same parent on the other nodes. No spec.parents says so, but these
-// nodes have heard the lost pods there, whichever pods were first. The next pods have the addresses,
-// proven by silence, and keep them when the node is back.
+// A node with three pods loses its power: web-0 of a StatefulSet, and two pods with a pool of one
+// address each. Pods of another pool use the same parent on the other nodes. The pools have no
+// spec.parents, but these nodes have heard the lost pods there, in whichever order pods started. The
+// next pods get the addresses, proven by silence, and keep them when the node is back.
 func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
@@ -85,7 +85,7 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 	check.OK(t, c.SpeakersAreHolders())
 }
 
-// powerless is a pod whose node has lost its power, and the pod that is served next.
+// powerless is a pod whose node has lost its power, and the next pod with its address.
 type powerless struct {
 	was, is    string
 	change     func(*corev1.Pod)
@@ -99,8 +99,8 @@ func started(ctx context.Context, t *testing.T, n *nodes.Node, name string, chan
 	return check.Value(n.Begin(ctx, pod))(t)
 }
 
-// Two switches that are not connected, and a parent of the same name on both. Nodes that have never
-// heard the holder of an address cannot prove that it is silent, although they hear each other in the
+// Two switches are not connected, and both have a parent of the same name. Nodes that have never
+// heard the holder of an address cannot prove that it is silent, even if they hear each other in the
 // same subnet.
 func TestSilenceOnAnotherSegmentOfTheSameNameProvesNothing(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)

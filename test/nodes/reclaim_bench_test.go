@@ -29,21 +29,19 @@ import (
 )
 
 const (
-	// probeWindow is what a verification of a holder that is silent takes: three
-	// rounds of 50 ms.
+	// probeWindow is the time to verify a silent holder: three rounds of 50 ms.
 	probeWindow = 150 * time.Millisecond
-	// onlyAddress is all that the pool of the reclaims has.
+	// onlyAddress is the one address of the pool.
 	onlyAddress = "10.90.0.2"
 )
 
-// TestTimeOfAReclaim prints how long an address is out of use that is taken by
-// force: from the moment it is due until it is free, and until the pod that
-// waited for it has its answer. Controller, agents and plugin are processes;
-// the pool has one address.
+// TestTimeOfAReclaim prints how long an address is out of use when it is taken by force: from its
+// due time until it is free, and until the waiting pod has its answer. Controller, agents and plugin
+// are processes. The pool has one address.
 func TestTimeOfAReclaim(t *testing.T) {
 	c := New(t, 3)
 	startController(t, c)
-	// Whoever verifies hears others only by what they claim.
+	// A verifier hears other nodes only by their claims.
 	c.Pool("others", "10.91.0.0/24", "10.91.0.2-10.91.0.9")
 	for _, n := range c.Nodes {
 		pod, err := n.NewPod(t.Context(), "other-"+n.Name, nil)
@@ -61,7 +59,7 @@ func TestTimeOfAReclaim(t *testing.T) {
 	c.check(err)
 	r := &reclaims{Cluster: c, watcher: watcher}
 	live := r.measure(t, "a live node, whose DEL never came", figure.Size(100, 1), reclaim{})
-	// The agents are dead as well, whose return takes less time than a lost watch's.
+	// The agents are killed, since they return sooner than a watch that was lost.
 	cutRounds := figure.Size(20, 1)
 	cut := r.measure(t, "a cut node, whose kernel acknowledges", cutRounds, reclaim{fall: (*Node).KillAgent, rise: (*Node).StartAgent})
 	off := r.measure(t, "a node without power", cutRounds, reclaim{
@@ -92,7 +90,7 @@ func startController(t *testing.T, c *Cluster) {
 	t.Cleanup(func() { c.check(controller.Kill(context.Background())) })
 }
 
-// reclaim is what happens to the node of the holder; nil: nothing.
+// reclaim makes the holder's node fail and come back. A nil function does nothing.
 type reclaim struct {
 	fall, rise func(*Node) error
 }
@@ -112,7 +110,7 @@ func (s span) String() string {
 	return fmt.Sprintf("p50 %s, p99 %s", at(50), at(99))
 }
 
-// spans are those of all rounds.
+// spans are the durations of all parts.
 type spans struct{ quarantine, free, served, freeAfter, servedAfter span }
 
 func (r *reclaims) measure(t *testing.T, name string, rounds int, how reclaim) (s spans) {
@@ -145,8 +143,8 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Limit)
 	defer cancel()
-	// The lease's name chooses n2 to verify. Successors there would be its
-	// installed predecessors, which it could not hear answer until they are swept.
+	// The lease's name makes n2 the verifier. A successor on n2 would be the installed holder of the
+	// next round, and n2 could not hear its answer until its guard is swept.
 	victim, successors := r.Nodes[0], r.Nodes[2]
 	old, err := victim.Begin(ctx, r.pod(t, victim))
 	r.check(err)
@@ -198,7 +196,7 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	return m
 }
 
-// ready says of a node what its heartbeats would.
+// ready sets the readiness of a node, as its heartbeats would.
 func (r *reclaims) ready(t *testing.T, n *Node, status corev1.ConditionStatus) {
 	t.Helper()
 	r.check(r.Get(t.Context(), client.ObjectKeyFromObject(n.Object), n.Object))

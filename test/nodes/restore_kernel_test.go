@@ -28,18 +28,18 @@ import (
 )
 
 const (
-	// allocated are the addresses that are handed out after the backup.
+	// allocated is the number of addresses that are allocated after the backup.
 	allocated = 100
-	// settled are those of before; some of them end after it.
+	// settled is the number of addresses from before it, ended the number of those that end after it.
 	settled, ended = 10, 4
-	// strangers ask for addresses while leases are missing.
+	// strangers is the number of pods that ask for addresses while leases are missing.
 	strangers = 6
 )
 
-// etcd is restored from a backup taken before 100 allocations. No living pod
-// loses its address, nobody else gets it, also while its lease is missing, and
-// what ended after the backup is freed. Where the operator has left out the
-// flags of the restore, everybody says so, until it is made good.
+// etcd is restored from a backup taken before 100 allocations. Every living pod keeps its address,
+// and nobody else gets it, even while its lease is missing. The addresses of pods that ended after
+// the backup are freed. If the flags of the restore were left out, leases, pool and events say so
+// until it is repaired.
 func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 	t.Parallel()
 	c := nodes.New(t, 2)
@@ -59,13 +59,13 @@ func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 	}
 	t.Run("without", func(t *testing.T) {
 		r.begin(t)
-		// As if the backup were from very many writes ago.
+		// The bump makes the backup look as if very many writes came after it.
 		file := r.backup()
 		check.OK(t, c.Server.Restore(r.ctx, file, "--bump-revision", "500000000", "--mark-compacted"))
 		r.wellAgain("the leases are those of the living")
 		r.play(file)
 		r.tells(true)
-		// A holder that was bound before the backup can be fenced, another cannot.
+		// A holder that was bound before the backup can be fenced. A later one cannot.
 		behind := r.later[0]
 		check.OK(t, c.ForgetPod(r.ctx, behind.Pod))
 		r.force(r.earlier[0])
@@ -80,7 +80,7 @@ func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 	})
 }
 
-// restore is what is restored.
+// restore plays the life of a cluster around a restored backup.
 type restore struct {
 	*nodes.Cluster
 	t              *testing.T
@@ -92,7 +92,7 @@ type restore struct {
 	earlier, later []*nodes.Sandbox
 }
 
-// begin has pods that hold addresses already.
+// begin starts pods, which have addresses before the backup.
 func (r *restore) begin(t *testing.T) {
 	ctx := within(t, 6*nodes.Limit)
 	r.t, r.ctx = t, ctx
@@ -106,7 +106,7 @@ func (r *restore) backup() string {
 	return check.Value(r.Server.Backup(r.ctx))(r.t)
 }
 
-// play lets life go on after a backup, and restores it.
+// play goes on for a time after the backup, and then restores it.
 func (r *restore) play(file string, flags ...string) {
 	t, ctx := r.t, r.ctx
 	r.later = begin(ctx, t, r.Cluster, r.pods)
@@ -115,7 +115,7 @@ func (r *restore) play(file string, flags ...string) {
 	r.earlier = r.earlier[ended:]
 	check.OK(t, r.LeasesAreLiving(ctx, v1alpha1.StateWarm))
 
-	// The leases of this node's pods stay missing for as long as its agent is away.
+	// The leases of this node's pods are missing until its agent is back.
 	silent, other := r.Nodes[0], r.Nodes[1]
 	check.OK(t, silent.KillAgent())
 	check.OK(t, r.Server.Restore(ctx, file, flags...))
@@ -152,7 +152,7 @@ func (r *restore) missing(n *nodes.Node) int {
 	return missing
 }
 
-// judge looks for a second speaker among all frames since a pod lives.
+// judge judges that only the pod has spoken for each living pod's address.
 func (r *restore) judge() {
 	r.t.Helper()
 	frames := r.Frames.Frames()
@@ -163,7 +163,7 @@ func (r *restore) judge() {
 	}
 }
 
-// wellAgain waits until the leases are those of the living; what ends by itself starts again.
+// wellAgain waits until the leases are those of the living, and starts ended programs again.
 func (r *restore) wellAgain(what string) {
 	r.t.Helper()
 	since := time.Now()
@@ -171,14 +171,14 @@ func (r *restore) wellAgain(what string) {
 	r.t.Logf("%s: %s", what, time.Since(since).Round(time.Millisecond))
 }
 
-// force deletes a pod whose node does not notice.
+// force deletes a pod by force. Its node does not notice.
 func (r *restore) force(s *nodes.Sandbox) {
 	r.t.Helper()
 	check.OK(r.t, r.ForgetPod(r.ctx, s.Pod))
 	s.Abandon()
 }
 
-// tells compares what everybody says of the store.
+// tells waits until leases, pool and events agree whether the store went back.
 func (r *restore) tells(wentBack bool) {
 	r.t.Helper()
 	r.Eventually(r.t, fmt.Sprintf("the store went back: %v", wentBack), func() error {
@@ -207,7 +207,7 @@ func (r *restore) tells(wentBack bool) {
 	})
 }
 
-// isLater tells whether a lease is of an address that was handed out after the backup.
+// isLater reports whether a lease is for an address that was allocated after the backup.
 func (r *restore) isLater(lease string) bool {
 	return slices.ContainsFunc(r.later[:allocated], func(s *nodes.Sandbox) bool { return s.Addr.String() == lease })
 }
@@ -251,7 +251,7 @@ func TestEtcdIsKilledWhilePodsComeAndGo(t *testing.T) {
 	goesOn := func() {
 		t.Helper()
 		before := lives.Load()
-		// All that were under way have ended, and all have begun again.
+		// Each pod that was under way has ended, and each loader has begun another one.
 		c.Eventually(t, "pods come and go", func() error {
 			if done := lives.Load() - before; done < 2*loaders {
 				return fmt.Errorf("%d pods have come and gone", done)

@@ -20,8 +20,8 @@ import (
 	"github.com/fenceline/fenceline/test/programs"
 )
 
-// patience is how long an answer that must come may take in an emulated machine, and tryLimit is for one
-// of the requests.
+// patience is the time in which an expected answer must come in an emulated machine, tryLimit the
+// time for one request.
 const patience, tryLimit = 30 * time.Second, 3 * time.Second
 
 // newInGuest makes two nodes of a guest, with the addresses 192.0.2.1 and .2 on their parents, which
@@ -40,7 +40,7 @@ func newInGuest(t *testing.T) (*nodes.Cluster, network.LAN) {
 
 func nodeAddress(number int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(number)}) }
 
-// attached makes a pod by a plugin of the reference with some fields, on which Fenceline is chained.
+// attached makes a pod by a reference plugin with some fields. Fenceline is chained to it.
 func attached(t *testing.T, n *nodes.Node, name, plugin string, change ...func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
 	n.Make = func(pod *corev1.Pod) (*nodes.Sandbox, error) { return n.NewSandboxOf(pod, chainOf(n, plugin), nil) }
@@ -98,7 +98,7 @@ func serve(t *testing.T, at *network.Namespace, protocol string, addr netip.Addr
 	}()
 }
 
-// open connects a host, by one of its addresses or by the kernel's choice, with a server.
+// open connects a host with a server from the address by; the kernel chooses one if by is invalid.
 func open(from *network.Namespace, by netip.Addr, protocol string, to netip.AddrPort) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: tryLimit}
 	if by.IsValid() {

@@ -54,19 +54,19 @@ func podOn(node, name string) *corev1.Pod {
 	}}
 }
 
-// ForgetPod deletes a pod as a kubelet does at its end, or somebody by force.
+// ForgetPod deletes a pod at once, as a kubelet does at its end, or a person by force.
 func (c *Cluster) ForgetPod(ctx context.Context, pod *corev1.Pod) error {
 	err := c.Delete(ctx, pod.DeepCopy(), client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 	return client.IgnoreNotFound(err)
 }
 
-// Sandbox is a network namespace that is a pod's on a node.
+// Sandbox is the network namespace of a pod on a node.
 type Sandbox struct {
 	*network.Namespace
 	ContainerID string
 	Pod         *corev1.Pod
-	// Addr and MAC are those of the ADD that succeeded. The address is the
-	// sandbox's from Since until it is given up, or may be taken.
+	// Addr and MAC are the result of the successful ADD. The address is the sandbox's from Since until
+	// it is given up or may be taken.
 	Addr         netip.Addr
 	MAC          net.HardwareAddr
 	Since, Until time.Time
@@ -102,8 +102,8 @@ func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	return n.NewSandboxOf(pod, n.networkConfig(), nil)
 }
 
-// NewSandboxOf makes an empty sandbox for a pod of a network, with what the runtime passes to plugins that have
-// these capabilities. If the configuration is not a list, libcni calls its plugin alone.
+// NewSandboxOf makes an empty sandbox for a pod of a network. Plugins with these capabilities get
+// their values from the runtime. If the configuration is no list, libcni calls its plugin alone.
 func (n *Node) NewSandboxOf(pod *corev1.Pod, list []byte, capabilities map[string]any) (*Sandbox, error) {
 	c := n.cluster
 	c.mu.Lock()
@@ -198,8 +198,7 @@ func (s *Sandbox) Add(ctx context.Context) error {
 	return nil
 }
 
-// Abandon tells that the sandbox has no right to its address any more, although
-// it runs on.
+// Abandon records that the sandbox has lost the right to its address, although it may run on.
 func (s *Sandbox) Abandon() {
 	c := s.node.cluster
 	c.mu.Lock()
@@ -225,7 +224,7 @@ func (s *Sandbox) Del(ctx context.Context) error {
 	return nil
 }
 
-// Lives tells whether an ADD has succeeded and no DEL has begun.
+// Lives reports whether an ADD has succeeded and no DEL has begun.
 func (s *Sandbox) Lives() bool {
 	c := s.node.cluster
 	c.mu.Lock()
@@ -233,8 +232,8 @@ func (s *Sandbox) Lives() bool {
 	return c.living[s]
 }
 
-// Guarded tells whether a guard enforces on the sandbox's interface: its first
-// filters, or its pinned links.
+// Guarded reports whether a guard enforces on the sandbox's interface, by its first filters or its
+// pinned links.
 func (s *Sandbox) Guarded() (bool, error) {
 	links := s.Links()
 	link, err := links.LinkByName(s.args.IfName)
@@ -253,8 +252,8 @@ func (s *Sandbox) Guarded() (bool, error) {
 	return slices.Contains(guards, strconv.Itoa(int(entries[s.Attachment()].Slot))), err
 }
 
-// End is what a kubelet does with a sandbox: DEL until it succeeds, then the
-// network namespace goes.
+// End ends a sandbox as a kubelet does: it sends DEL until that succeeds, and then removes the
+// network namespace.
 func (s *Sandbox) End(ctx context.Context) error {
 	for {
 		err := s.Del(ctx)
@@ -267,7 +266,7 @@ func (s *Sandbox) End(ctx context.Context) error {
 	}
 }
 
-// Finish is the end of a sandbox and of its pod.
+// Finish ends a sandbox and its pod.
 func (s *Sandbox) Finish(ctx context.Context) error {
 	return errors.Join(s.End(ctx), s.node.cluster.ForgetPod(ctx, s.Pod))
 }
@@ -282,8 +281,8 @@ func (s *Sandbox) Remove() error {
 	return s.Namespace.Delete()
 }
 
-// Begin is what a kubelet does with a pod: a new sandbox and ADD, and another
-// one if that fails, until ctx ends.
+// Begin starts a pod as a kubelet does: it makes a sandbox and sends ADD. If that fails, it tries
+// again with a new sandbox until ctx ends.
 func (n *Node) Begin(ctx context.Context, pod *corev1.Pod) (*Sandbox, error) {
 	for {
 		s, err := n.NewSandbox(pod)
@@ -299,8 +298,8 @@ func (n *Node) Begin(ctx context.Context, pod *corev1.Pod) (*Sandbox, error) {
 	}
 }
 
-// pause is what a kubelet waits before it tries again, in short. It tells
-// whether there is time for another try.
+// pause waits as a kubelet does before it tries again, but shorter. It reports whether there is time
+// for another try.
 func pause(ctx context.Context) bool {
 	t := time.NewTimer(50 * time.Millisecond)
 	defer t.Stop()

@@ -25,8 +25,8 @@ import (
 	"github.com/fenceline/fenceline/test/owners"
 )
 
-// Two StatefulSets of one name in two namespaces share a pool and a node. The pod of one is deleted by
-// force while its sandbox lives on: its address is taken, and the other pod loses no ping.
+// Two StatefulSets of one name in two namespaces share a pool and a node. A pod of one is deleted by
+// force while its sandbox lives on. Its address is taken, and the other pod loses no ping.
 func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 2)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.20-10.66.0.29")
@@ -61,8 +61,8 @@ func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 	c.Settles(ctx, t)
 }
 
-// The entries of ippools have no names, so they count by the order of the interfaces. Then one entry
-// changes: that interface gets an address of the other pool, and the other one keeps its address.
+// The entries of ippools have no names, so they belong to the interfaces by order. One entry changes:
+// its interface gets an address of the other pool, and the other interface keeps its address.
 func TestAnEntryWithoutANameChangesForItsInterfaceOnly(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 2)
 	for i, name := range []string{"first", "second", "third"} {
@@ -139,8 +139,8 @@ func (a *scalable) scale(ctx context.Context, c *nodes.Cluster, replicas int) er
 	return nil
 }
 
-// Six applications share a pool of 18 addresses, and are scaled at random up to all of it while the
-// controller is killed. The leases are those of the pods, and none is left at the end.
+// Six applications share a pool of 18 addresses. They scale at random, up to the whole pool, while
+// the controller is killed. The leases are those of the pods, and none is left at the end.
 func TestApplicationsThatScaleAtRandomShareAPool(t *testing.T) {
 	ctx, c := cluster(t, 4*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.20-10.66.0.37")

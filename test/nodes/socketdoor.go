@@ -17,7 +17,7 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// socketDoor is what the plugin calls the agent through.
+// socketDoor is the proxy through which the plugin calls the agent.
 type socketDoor struct {
 	listener *net.UnixListener
 	agent    string // the agent's own socket
@@ -58,7 +58,7 @@ func (d *socketDoor) serve() {
 	}
 }
 
-// pass carries one call and its answer. The end of either side is the end of both.
+// pass carries one call and its answer. If one side closes, the other side is closed too.
 func (d *socketDoor) pass(p *passage) {
 	d.mu.Lock()
 	d.open[p] = true
@@ -97,7 +97,7 @@ func (d *socketDoor) pass(p *passage) {
 	}
 }
 
-// momentsOf tells by its first line what a call is.
+// momentsOf returns the moments of a call, which its first line tells.
 func momentsOf(request []byte) (called, answered Moment) {
 	for path, moments := range map[string][2]Moment{
 		agentapi.PathAdd: {AddCalled, AddAnswered}, agentapi.PathDel: {DelCalled, DelAnswered},

@@ -9,8 +9,8 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 )
 
-// SpeakersAreHolders tells by all frames so far who spoke for an address while it
-// was somebody else's.
+// SpeakersAreHolders returns an error if a frame so far spoke for an address that belonged to
+// another sandbox at that time.
 func (c *Cluster) SpeakersAreHolders() error {
 	frames := c.Frames.Frames()
 	c.mu.Lock()

@@ -23,8 +23,7 @@ func (n *Node) EmptyState() error {
 	return err
 }
 
-// ReplaceDisk mounts an empty file system over the state directory. Its size and the number of its files
-// are small.
+// ReplaceDisk mounts an empty file system over the state directory. It has few bytes and few inodes.
 func (n *Node) ReplaceDisk() error {
 	if err := unix.Mount("tmpfs", n.state(), "tmpfs", 0, "size=128k,nr_inodes=64"); err != nil {
 		return fmt.Errorf("mount a file system over %s: %w", n.state(), err)
@@ -51,8 +50,8 @@ func (n *Node) SetReadOnly(is bool) error {
 	return unix.Mount("tmpfs", journal, "tmpfs", unix.MS_RDONLY, "")
 }
 
-// SetImmutable sets the attribute i of the directory of the journal, which forbids files in it even to
-// root, or removes it.
+// SetImmutable sets the attribute i of the journal directory, which forbids new files even to root,
+// or removes it.
 func (n *Node) SetImmutable(is bool) error {
 	dir, err := os.Open(filepath.Join(n.state(), "journal"))
 	if err != nil {
@@ -66,7 +65,7 @@ func (n *Node) SetImmutable(is bool) error {
 	return unix.IoctlSetPointerInt(int(dir.Fd()), unix.FS_IOC_SETFLAGS, int(flags))
 }
 
-// Fill fills the disk of ReplaceDisk with one file, or its inodes with empty ones. The result removes
+// Fill fills the disk of ReplaceDisk with one file, or its inodes with empty files. undo removes
 // them.
 func (n *Node) Fill(inodes bool) (undo func() error, err error) {
 	dir := filepath.Join(n.state(), "others")

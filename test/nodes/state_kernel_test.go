@@ -17,7 +17,7 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// noticed is more than an agent and a kubelet need to notice the state of a disk.
+// noticed is more than enough time for agent and kubelet to notice the state of a disk.
 const noticed = 20 * time.Second
 
 // refuses returns an error unless the agent serves no ADD and says why.
@@ -30,8 +30,8 @@ func refuses(ctx context.Context, n *nodes.Node, why string) error {
 	return errors.New("the agent serves")
 }
 
-// An agent starts on a read-only disk. It frees the address of a pod that ends, says what is wrong, and
-// serves as soon as the disk can be written.
+// An agent starts on a read-only disk. It frees the address of a pod that ends, reports the fault,
+// and serves once the disk is writable.
 func TestAnAgentStartsOnAReadOnlyDisk(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n := c.Nodes[0]
@@ -75,7 +75,7 @@ func TestAStateDirectoryThatIsEmptiedIsMadeAgain(t *testing.T) {
 		c.Eventually(t, "the journal has the living pods", func() error { return n.Leftovers(all) })
 	}
 	check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, "Node", n.Name, "StateRestored", "somebody removed files") })
-	// Nobody has the records any more.
+	// All records are lost.
 	check.OK(t, n.KillAgent())
 	check.OK(t, n.EmptyState())
 	check.OK(t, n.AwaitAgent(ctx))

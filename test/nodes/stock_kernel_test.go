@@ -26,9 +26,9 @@ import (
 // comers is the number of pods that come to the pool, one after the other.
 const comers = 10
 
-// A pool that says nothing about Warm addresses has them from the second pod of a node on, and a pool
-// with few addresses never has any. Pods of a pool with warm: 0 take turns, so that the figures stand
-// whatever the machine.
+// A pool without spec.warm has Warm addresses from the second pod of a node on. A small pool never
+// has any. Pods of a pool with warm: 0 take turns with them, so that the figures can be compared on
+// any machine.
 func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 	ctx, c := cluster(t, nodes.Limit, 1)
 	c.StartController()
@@ -68,7 +68,7 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 	}
 	c.Eventually(t, "the leases are those of the living, and Warm ones", func() error { return c.LeasesAreLiving(ctx, v1alpha1.StateWarm) })
 
-	// Nothing but the pods keeps the pool.
+	// Only its pods keep a pool. Without them, it can be deleted.
 	for _, s := range c.Living() {
 		check.OK(t, s.Finish(ctx))
 	}
@@ -84,13 +84,13 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 	}
 }
 
-// A pool has no free address but the Warm ones of three nodes. Pods that come to one node at once get
-// them all, and none is told that the pool is exhausted.
+// The only free addresses of a pool are the Warm ones of three nodes. Pods come to one node at once
+// and get them all. No pod is told that the pool is exhausted.
 func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.StartController()
 	const each = 2
-	// Agents leave others as much as all of them together keep ready.
+	// Each agent leaves as many addresses free as all nodes together keep ready.
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.30")
 	pool.Spec.Warm = ptr.To[int64](each)
 	change(ctx, t, c, pool)

@@ -28,8 +28,9 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// An IPSubnet of three addresses grows to eight under an application of five pods, which run in their first
-// sandboxes then. An address in use is taken out of it, and its pod keeps it.
+// An IPSubnet of three addresses grows to eight while an application of five pods waits. The pods
+// then run in their first sandboxes. An address in use is removed from the IPSubnet, and its pod
+// keeps it.
 func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))
@@ -91,8 +92,8 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 	c.Settles(ctx, t)
 }
 
-// Gateway and routes of a pool, or of the IPSubnet that it is of, change while it has pods, and the agent
-// is killed then. New pods have the new ones, and old pods the old ones.
+// The gateway and routes of a pool, or of its IPSubnet, change while it has pods. Then the agent is
+// killed. New pods have the new routes, and old pods the old ones.
 func TestOldPodsKeepTheRoutesOfTheirPool(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n := c.Nodes[0]
@@ -152,7 +153,7 @@ func TestOldPodsKeepTheRoutesOfTheirPool(t *testing.T) {
 	}
 }
 
-// routed starts a pod whose network has Fenceline behind the plugin as well.
+// routed starts a pod in whose network Fenceline is also chained behind the plugin.
 func routed(ctx context.Context, t *testing.T, n *nodes.Node, name string, change func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
 	pod := check.Value(n.NewPod(ctx, name, change))(t)
@@ -180,7 +181,7 @@ func routesOf(t *testing.T, s *nodes.Sandbox) (all []string) {
 	return all
 }
 
-// deployed makes a Deployment whose pods have annotations, and makes pods its.
+// deployed makes a Deployment whose pods have annotations. The result makes a pod belong to it.
 func deployed(ctx context.Context, t *testing.T, c *nodes.Cluster, name string, replicas int32, annotations map[string]string) func(*corev1.Pod) {
 	t.Helper()
 	labels := map[string]string{"app": name}
@@ -210,7 +211,7 @@ func edit(ctx context.Context, t *testing.T, c *nodes.Cluster, o client.Object, 
 	check.OK(t, c.Patch(ctx, o, client.MergeFrom(before)))
 }
 
-// loses judges that the next 20 pings are answered, and that none was lost.
+// loses fails the test if a ping was lost so far or among the next 20.
 func loses(t *testing.T, c *nodes.Cluster, answered func() []int) {
 	t.Helper()
 	before := len(answered())

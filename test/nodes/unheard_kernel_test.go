@@ -13,8 +13,7 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// A pod misspells an annotation, and has a hostPort on a network whose configuration on the node has no
-// portmap.
+// A pod has a misspelt annotation, and a hostPort on a network without portmap.
 func TestEventsReportTheWishesOfAPodThatHaveNoEffect(t *testing.T) {
 	ctx, c := cluster(t, nodes.Limit, 1)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")

@@ -32,12 +32,12 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// claimKey is that of all clusters of this package.
+// claimKey is the key of all clusters of this package.
 var claimKey = claim.Key([]byte("0123456789abcdef"))
 
-// The agents make the subinterfaces of two VLANs. A pod has eth0 in one and net1 in the other, both with
-// host links: it has probes, Services, DNS and NodePorts on both, and each reply leaves as its request came.
-// The VLANs stay apart: a pod of the same node has the same address in the other one.
+// The agents make the subinterfaces of two VLANs. A pod has eth0 in one and net1 in the other, both
+// with host links: probes, Services, DNS and NodePorts work on both, and replies leave where requests
+// came. The VLANs stay apart: a pod of the same node has the same address in the other one.
 func TestGuestAPodOnTwoVLANs(t *testing.T) {
 	c, lan := newInGuest(t)
 	v := vlans{T: t, Cluster: c, lan: lan}
@@ -110,7 +110,7 @@ type vlans struct {
 	lan network.LAN
 }
 
-// vlan is one of them, with its router, behind which a client is.
+// vlan is one of them, with its router and a client behind it.
 type vlan struct {
 	id     int
 	router *network.Namespace
@@ -186,8 +186,8 @@ func (v vlans) translate(n *nodes.Node, protocol string, to, backend netip.AddrP
 	}))
 }
 
-// stayApart sends an announcement and a claim for the address of a pod, first in another VLAN, and then in its
-// own: only the second ones are heard.
+// stayApart sends an announcement and a claim for the address of a pod, first in another VLAN and
+// then in its own. Only the frames in its own VLAN are heard.
 func (v vlans) stayApart(other, own vlan, s *nodes.Sandbox) {
 	v.Helper()
 	system := &corev1.Namespace{}

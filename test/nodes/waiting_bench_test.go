@@ -29,9 +29,9 @@ const (
 	servedHalf, servedMost = time.Second, 3 * time.Second
 )
 
-// TestTimeOfAReleaseToAWaitingPod prints how long it takes from the moment an address of a full pool is
-// free until one of the pods that wait for it on ten nodes has its answer, and how many leases the
-// agents tried to create for each.
+// TestTimeOfAReleaseToAWaitingPod frees addresses of a full pool, for which pods wait on ten nodes.
+// It prints the time from each release until a waiting pod has its answer, and the number of leases
+// that the agents tried to create for each address.
 func TestTimeOfAReleaseToAWaitingPod(t *testing.T) {
 	agents, releases, holding := figure.Size(10, 2), figure.Size(60, 2), figure.Size(10, 2)
 	const each = 5

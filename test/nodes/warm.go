@@ -18,7 +18,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// metricsAddress is where the agent tells its metrics, in the node's namespace.
+// metricsAddress is the address of the agent's metrics in the node's namespace.
 const metricsAddress = "127.0.0.1:9474"
 
 // Stock returns the Warm leases of a pool that this node alone serves.
@@ -113,7 +113,7 @@ func (n *Node) MetricsProxy() http.Handler {
 	}
 }
 
-// dial connects to what listens in the node's namespace.
+// dial connects to a server in the node's namespace.
 func (n *Node) dial(ctx context.Context, network, address string) (c net.Conn, err error) {
 	err = n.Do(func() error {
 		c, err = (&net.Dialer{}).DialContext(ctx, network, address)

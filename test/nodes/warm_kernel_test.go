@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// beside is how many nodes walk at a time: to prove a Warm address takes seconds.
+	// beside is the number of nodes that walk at the same time: proof of a Warm address takes seconds.
 	beside = 4
-	// warmSize is so small that an address which is lost is soon missed: one is kept
-	// ready, one is a pod's, and one may be that of its sandbox before.
+	// warmSize is so small that a lost address is soon missed. One is kept ready, one is a pod's, and
+	// one may belong to the pod's earlier sandbox.
 	warmSize = 3
-	// podsEach is more than one node's walk has pods: their names are its own.
+	// podsEach is more than the pods of one node's walk, so that no two nodes use the same pod name.
 	podsEach = 1000
 )
 
@@ -47,7 +47,7 @@ func bindsWarm() verb {
 type stocking struct {
 	name string
 	at   nodes.Moment
-	// scarce: the pool asks for its Warm leases.
+	// scarce: the pool asks for its Warm leases back.
 	scarce bool
 }
 
@@ -61,7 +61,7 @@ func stockings() []stocking {
 	}
 }
 
-// row is one thing that breaks at one step.
+// row is one fault at one step.
 type row struct {
 	name string
 	play func(*lane)
@@ -90,7 +90,7 @@ func warmRows() []row {
 	return rows
 }
 
-// neverSent has a call that is about to be sent never arrive.
+// neverSent drops a call that is about to be sent when the fault strikes.
 func neverSent(s step, f fault) fault {
 	if !isSent(s.at) {
 		return f
@@ -138,7 +138,7 @@ func warmPool(t *testing.T, c *nodes.Cluster, n *nodes.Node, number int) *v1alph
 	return pool
 }
 
-// lane is the way of one node.
+// lane is the walk of one node.
 type lane struct {
 	*walk
 	pool *v1alpha1.IPPool
@@ -149,7 +149,7 @@ func (l *lane) in(t *testing.T) *lane {
 	return l
 }
 
-// bind has one thing break while a pod is given what is ready.
+// bind runs one fault while a pod gets the Warm lease.
 func (l *lane) bind(v verb, s step, f fault) {
 	t := l.t
 	ctx := within(t, nodes.Limit)
@@ -159,7 +159,7 @@ func (l *lane) bind(v verb, s step, f fault) {
 	if f.undone == byTheNext {
 		check.OK(t, l.n.AwaitAgent(ctx))
 	}
-	// Nothing is waited for between the binding and the answer.
+	// The agent waits for nothing between the binding and the answer.
 	answers := answered(v, s) || s.at == nodes.UpdateDone && f.name == pluginKilled
 	if f.undone != byNobody && !answers {
 		l.given(ctx, "the ADD is undone without a DEL")
@@ -179,7 +179,7 @@ func (l *lane) bind(v verb, s step, f fault) {
 	l.given(ctx, "all is given back")
 }
 
-// stock has one thing break while a Warm lease is made or given up.
+// stock runs one fault while a Warm lease is made or given up.
 func (l *lane) stock(s stocking, f fault) {
 	t := l.t
 	ctx := within(t, nodes.Limit)
@@ -201,13 +201,13 @@ func (l *lane) stock(s stocking, f fault) {
 	l.given(ctx, "all is given back")
 }
 
-// given waits until the leases are those of the living, and Warm ones.
+// given waits until all leases are Warm or those of the living.
 func (l *lane) given(ctx context.Context, what string) {
 	l.t.Helper()
 	l.Eventually(l.t, what, func() error { return l.n.LeasesAreLiving(ctx, l.pool.Name, v1alpha1.StateWarm) })
 }
 
-// settle asks for Warm leases or lets them be, and waits until it is so.
+// settle makes the pool scarce or not, and waits until the stock has followed.
 func (l *lane) settle(ctx context.Context, scarce bool) {
 	l.t.Helper()
 	l.ask(ctx, scarce)
@@ -218,7 +218,7 @@ func (l *lane) settle(ctx context.Context, scarce bool) {
 	l.Eventually(l.t, "every Warm lease is given up", func() error { return l.n.LeasesAreLiving(ctx, l.pool.Name) })
 }
 
-// ask says whether the pool asks for its Warm leases.
+// ask sets whether the pool asks for its Warm leases back.
 func (l *lane) ask(ctx context.Context, scarce bool) {
 	l.t.Helper()
 	check.OK(l.t, l.Get(ctx, client.ObjectKeyFromObject(l.pool), l.pool))

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// statusLimit is how long a kubelet may take to ask its runtime twice, and to
-	// tell the API server. It asks every five seconds.
+	// statusLimit is the time for two STATUS requests to the runtime and a report to the API server.
+	// The kubelet asks every five seconds.
 	statusLimit = 60 * time.Second
-	// statusFile is where the plugin keeps since when the agent is away.
+	// statusFile is where the plugin records the time since which the agent is away.
 	statusFile = "/run/fenceline/agent.sock.status"
-	// conflistFile is what the agent writes anew at its start.
+	// conflistFile is written by the agent at each start.
 	conflistFile = "/etc/cni/net.d/90-fenceline.conflist"
-	// noGrace makes it a network whose STATUS tells of an absent agent at once.
+	// noGrace edits the network so that its STATUS reports an absent agent at once.
 	noGrace = `s/"type": "fenceline"/"type": "fenceline", "status_grace": "0s"/`
 )
 
-// playAbsent: the agent puts back what somebody removes of its files. A node whose agent is away for
-// less than ipam.status_grace stays Ready. Afterwards it is not Ready and says what is missing,
-// until the agent is back. Its pods notice neither.
+// playAbsent: the agent puts its files back after somebody has removed them. A node whose agent is
+// away for less than ipam.status_grace stays Ready. Afterwards it is not Ready and reports what is
+// missing, until the agent is back. Its pods notice none of this.
 func playAbsent(ctx context.Context, a *act) {
 	a.makePool(ctx, 2, nil)
 	node := a.victim(ctx)
@@ -47,8 +47,7 @@ func playAbsent(ctx context.Context, a *act) {
 	a.story.Say("Pod %s answered all %d pings.", pod.Name, len(w.pings.all()))
 }
 
-// outlastsAbsence: the runtime asks for STATUS without an agent, twice, and all the
-// while the node is Ready.
+// outlastsAbsence: the runtime asks for STATUS twice without an agent, and the node stays Ready.
 func (r *readiness) outlastsAbsence(ctx context.Context) {
 	gone := time.Now()
 	eventually(ctx, statusLimit, "a STATUS without an agent", func(ctx context.Context) {
@@ -60,7 +59,7 @@ func (r *readiness) outlastsAbsence(ctx context.Context) {
 	r.story.Say("The runtime has called STATUS twice since, and each change of the Node says Ready.")
 }
 
-// isAskedAgain waits for one more STATUS: the plugin reads its memory each time.
+// isAskedAgain waits for one more STATUS, at which the plugin reads statusFile.
 func (r *readiness) isAskedAgain(ctx context.Context) {
 	const unread = "0"
 	value(r.node.Exec(ctx, "touch", "-a", "-d", "@"+unread, statusFile)) // forgets when the plugin read last
@@ -70,8 +69,8 @@ func (r *readiness) isAskedAgain(ctx context.Context) {
 	})
 }
 
-// tellsOfAbsence: without a grace the node is not Ready and says why, and is
-// Ready with the agent's return, which brings the grace back.
+// tellsOfAbsence: without a grace the node is not Ready and reports why. When the agent is back, the
+// node is Ready and the grace is in the network again.
 func (r *readiness) tellsOfAbsence(ctx context.Context, back func(context.Context)) {
 	value(r.node.Exec(ctx, "sed", "-i", noGrace, conflistFile))
 	n := r.until(ctx, statusLimit, "NotReady", func(n *corev1.Node) bool { return isNodeReady(n) != nil })
@@ -85,8 +84,8 @@ func (r *readiness) tellsOfAbsence(ctx context.Context, back func(context.Contex
 	r.story.Say("The agent is back, and the node is Ready.")
 }
 
-// keepAgentAway ends the agent of a node, and returns what brings it back. The
-// template of the other agents is then what it was, so they stay.
+// keepAgentAway ends the agent of a node. back starts it again, and restores the template of the
+// DaemonSet, so that the other agents keep running.
 func (a *act) keepAgentAway(ctx context.Context, node *cluster.Node) (back func(context.Context)) {
 	var strategy appsv1.DaemonSetUpdateStrategy
 	a.changeAgents(ctx, func(spec *appsv1.DaemonSetSpec) {
@@ -110,7 +109,7 @@ func (a *act) keepAgentAway(ctx context.Context, node *cluster.Node) (back func(
 	return back
 }
 
-// changeAgents changes how agents are run.
+// changeAgents changes the DaemonSet of the agents.
 func (a *act) changeAgents(ctx context.Context, change func(*appsv1.DaemonSetSpec)) {
 	set := &appsv1.DaemonSet{}
 	did(a.api.Get(ctx, client.ObjectKey{Namespace: cluster.FencelineNamespace, Name: "fenceline-agent"}, set), "change how agents are run")

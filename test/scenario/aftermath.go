@@ -13,8 +13,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// aftermathLimit is how long leases and pods may take to agree once whatever was
-// wrong is right again.
+// aftermathLimit is the time in which leases and pods must agree after all faults have ended.
 const aftermathLimit = 90 * time.Second
 
 // badDay adds the aftermath to a scenario.

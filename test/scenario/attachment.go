@@ -18,14 +18,14 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// Annotations of the Network Plumbing Working Group's standard: what a pod asks
-// for, and what Multus answers.
+// Annotations of the Network Plumbing Working Group's standard: the request of a pod, and the answer
+// of Multus.
 const (
 	annotationNetworks      = "k8s.v1.cni.cncf.io/networks"
 	annotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// attach asks for more interfaces: net1, net2 and so on.
+// attach requests more interfaces: net1, net2 and so on.
 func attach(definitions ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Annotations = map[string]string{annotationNetworks: strings.Join(definitions, ",")}
@@ -38,10 +38,9 @@ func (a *act) installMultus(ctx context.Context, multus cluster.Multus) {
 	check(a.InstallMultus(ctx, multus))
 }
 
-// define makes a NetworkAttachmentDefinition: macvlan with an address from the
-// pools, or from those that offer themselves if none is named. Several interfaces
-// of a pod are on one subnet here: sbr lets each answer by itself. The capabilities
-// are what its pods may ask for.
+// define makes a NetworkAttachmentDefinition: macvlan with an address from the pools, or from the
+// default pools if none is named. Several interfaces of a pod are on one subnet here: the plugin sbr
+// lets each answer by itself. The capabilities are those that its pods may use.
 func (a *act) define(ctx context.Context, namespace, name string, capabilities map[string]any, pools ...string) {
 	ipam := map[string]any{"type": "fenceline"}
 	if len(pools) > 0 {
@@ -75,7 +74,7 @@ type networkInterface struct {
 	addrs []netip.Addr
 }
 
-// interfaces returns what Multus says that a pod has got.
+// interfaces returns the interfaces of a pod that Multus reports.
 func (a *act) interfaces(ctx context.Context, pod *cluster.Pod) []networkInterface {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))

@@ -11,14 +11,14 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 )
 
-// party is somebody on the underlay.
+// party is a host or pod on the underlay.
 type party struct {
 	name      string
 	mac       net.HardwareAddr
 	four, six netip.Addr
 }
 
-// Reasons of frames that the source guard drops, as its metric has them.
+// Reasons for which the source guard drops frames, as its metric names them.
 const (
 	whyEther      = "ether"
 	whySender     = "sender-mac"
@@ -38,13 +38,13 @@ const (
 // attack is a kind of frames that a pod must not send.
 type attack struct {
 	kind string
-	// why is the reason under which they are counted. pretends: they name the victim's address as the
-	// pod's own, so they count as slot if the victim is a pod of the same node.
+	// why is the reason under which the frames are counted. pretends: they name the victim's address
+	// as the pod's own, so they count as slot if the victim is a pod of the same node.
 	why      string
 	pretends bool
 	// forged: the Ethernet source is the victim's.
 	forged bool
-	// frame makes one of them. It holds the mark, by which it is known wherever it arrives.
+	// frame returns one frame. It holds the mark, by which it is recognized wherever it arrives.
 	frame func(own, victim party, mark []byte) []byte
 }
 
@@ -134,7 +134,7 @@ func neighbourAttacks() []attack {
 	}
 }
 
-// advertisement is a neighbour advertisement that replaces what its readers know.
+// advertisement is a neighbour advertisement with the Override flag (RFC 4861).
 func advertisement(target netip.Addr, mac net.HardwareAddr, mark []byte) []byte {
 	const override = 0x20
 	m := message6(neighbourAdvertisement, target.AsSlice(), option(optionTarget, mac), option(optionNonce, mark))
@@ -173,7 +173,7 @@ func packetAttacks() []attack {
 	}
 }
 
-// roleAttacks are frames of devices that a pod is not. They go to the victim alone.
+// roleAttacks are frames of a router or a server, which a pod is not. They go to the victim alone.
 func roleAttacks() []attack {
 	four := func(o, v party, proto byte, body ...[]byte) []byte {
 		return ethernet(v.mac, o.mac, unix.ETH_P_IP, packet4(o.four, v.four, proto, 0, body...))

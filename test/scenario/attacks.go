@@ -18,16 +18,16 @@ import (
 // strikes is how often each frame of an attack is sent.
 const strikes = 3
 
-// way is how frames leave the pod.
+// way is a path of frames out of the pod.
 type way struct {
 	name    string
 	session *cluster.Session
-	// past the guard of the interface. The frames are judged by their MAC later.
+	// past is set if frames bypass the guard of the interface. They are judged by their MAC later.
 	past bool
 }
 
-// playAttacks: whatever a pod with NET_RAW pretends to be, nobody hears it, and each frame is counted
-// under its reason.
+// playAttacks: no frame of a pod with NET_RAW that pretends to be another host arrives, and each is
+// counted under its reason.
 func playAttacks(ctx context.Context, a *act) {
 	s := a.stageSiege(ctx)
 	s.story.Say("Pod attacker has %s and %s, and no capability but NET_RAW. Each frame is sent %d times.", s.own.four, s.own.six, strikes)
@@ -42,7 +42,7 @@ func playAttacks(ctx context.Context, a *act) {
 	s.noneArrived()
 }
 
-// open starts the program in the pod that sends the frames of a way.
+// open starts the program in the pod that sends frames this way.
 func (s *siege) open(ctx context.Context, w *way) {
 	command := []string{"/app", "frames", cluster.PodInterface}
 	if w.past {
@@ -52,7 +52,7 @@ func (s *siege) open(ctx context.Context, w *way) {
 	s.after("end the frames "+w.name, func(context.Context) { w.session.Close() })
 }
 
-// attackBy sends all attacks on one way, and the pod's own frames before and after them.
+// attackBy sends all attacks this way, and the pod's own frames before and after them.
 func (s *siege) attackBy(ctx context.Context, w *way) {
 	s.isItself(ctx, w)
 	var table bytes.Buffer
@@ -100,7 +100,7 @@ func (s *siege) strike(ctx context.Context, w *way, k attack, victim party, befo
 	return after
 }
 
-// isItself sends the pod's own frames, and judges that each of them arrives on the underlay and at the
+// isItself sends the pod's own frames. It judges that each arrives on the underlay and at the
 // sibling, and that none is counted.
 func (s *siege) isItself(ctx context.Context, w *way) {
 	before := counted(ctx, s.attacker)

@@ -18,22 +18,22 @@ import (
 const (
 	// callEvery is the interval of the TCP connections of a client.
 	callEvery = 25 * time.Millisecond
-	// callLimit is longer than a busy machine takes, and as long as TCP waits
-	// before it sends a SYN again.
+	// callLimit is longer than a connection takes on a busy machine, and equals the time after which
+	// TCP repeats a SYN.
 	callLimit = time.Second
 )
 
-// answer is how one TCP connection went.
+// answer is the result of one TCP connection.
 type answer struct {
-	// begun is when the client connected, at when it knew.
+	// begun is the time of the connect, at the time of its result.
 	begun, at time.Time
-	// pod said its name; it is empty if nobody answered.
+	// pod is the name in the answer. It is empty if there was none.
 	pod string
 	err error
 }
 
-// caller connects to an address again and again, each time by a new
-// connection, and notes who answers.
+// caller connects to an address again and again, each time by a new connection, and records who
+// answers.
 type caller struct {
 	host *cluster.Host
 	addr netip.Addr
@@ -84,7 +84,7 @@ func (c *caller) heard() []answer {
 	return slices.Clone(c.answers)
 }
 
-// waitFor waits until the pod has answered so many times since then.
+// waitFor waits until the pod has answered count times since then.
 func (c *caller) waitFor(ctx context.Context, pod string, count int, since time.Time) {
 	eventually(ctx, clientLimit, fmt.Sprintf("%d answers of pod %s for %s", count, pod, c.addr), func(context.Context) {
 		got := 0

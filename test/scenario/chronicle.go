@@ -77,8 +77,8 @@ func (c *chronicle) add(e entry) {
 	c.added = make(chan struct{})
 }
 
-// of returns what was written of an address up to now, and a channel that is
-// closed when there is more.
+// of returns the writes to the lease of an address up to now, and a channel that is closed at the
+// next write.
 func (c *chronicle) of(addr netip.Addr) ([]entry, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +91,7 @@ func (c *chronicle) of(addr netip.Addr) ([]entry, <-chan struct{}) {
 	return found, c.added
 }
 
-// all returns what was written up to now, and a channel that is closed when there
-// is more.
+// all returns all writes up to now, and a channel that is closed at the next write.
 func (c *chronicle) all() ([]entry, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +130,7 @@ func isDeleted(e entry) bool { return e.gone }
 
 func isQuarantined(e entry) bool { return !e.gone && e.Spec.State == v1alpha1.StateQuarantined }
 
-// leftHolder tells that a lease is not any more the holder's with that UID.
+// leftHolder matches if the lease no longer belongs to the holder with that UID.
 func leftHolder(uid string) func(entry) bool {
 	return func(e entry) bool { return e.gone || isBoundToOther(e, uid) }
 }

@@ -97,8 +97,8 @@ func (a *act) poolEnds(ctx context.Context, c *chronicle, host *cluster.Host, po
 	a.story.Say("The pool is gone after %s.", round(time.Since(deleted)))
 }
 
-// answersForAll gives the foreign host all addresses of another pool. People learn from kubelet's event
-// which host answers for so many.
+// answersForAll gives the foreign host all addresses of another pool. The kubelet's event must name
+// the host that answers for so many.
 func (a *act) answersForAll(ctx context.Context, host *cluster.Host) {
 	first, count := 140, foreignhost.MaxConflicts+2
 	for i := range count {

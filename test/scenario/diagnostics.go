@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// logLimit is how long a node may take to hand out logs: one that is cut off
-	// never does.
+	// logLimit is the time for a node to return its logs. A node that is cut off never does.
 	logLimit = 5 * time.Second
 	// dumpLimit is how long each question of a dump may take.
 	dumpLimit = 10 * time.Second
@@ -47,8 +46,8 @@ func (s *Stage) ours(ctx context.Context, component string, among ...client.List
 	return pods.Items
 }
 
-// Dump writes down, in files of a directory, what helps to find out why a
-// scenario failed. What cannot be had is left out, and told in the error.
+// Dump writes files into a directory, from which the cause of a failure can be found. Its error
+// names what is missing.
 func (s *Stage) Dump(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("dump diagnostics: %w", err)

@@ -23,13 +23,13 @@ type door struct {
 	pod        *cluster.Pod
 	inside, at place // the pod and its node
 	management *capture.Capture
-	// ear hears the datagrams that arrive at the node. An answer would prove less: the node sends it to
-	// the new holder of the address.
+	// ear receives the datagrams that arrive at the node. An answer would prove less: the node would
+	// send it to the new holder of the address.
 	ear net.PacketConn
 }
 
 const (
-	// early and late are what the pod says to its node before and after its address was taken.
+	// early and late are texts of the pod to its node before and after its address was taken.
 	early, late = "early", "late"
 	// hearing is how long the node listens for a datagram of its own pod.
 	hearing = 100 * time.Millisecond
@@ -43,7 +43,7 @@ func (a *act) behindRouter(s *v1alpha1.IPPoolSpec) {
 	}
 }
 
-// openDoor checks that node and pod reach each other, so that their silence means something later.
+// openDoor checks that node and pod reach each other, so that silence later is evidence.
 func (a *act) openDoor(ctx context.Context, pod *cluster.Pod) *door {
 	d := &door{act: a, pod: pod, at: placeOfNode(pod.Node)}
 	d.inside = a.placeOf(pod)

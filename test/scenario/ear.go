@@ -12,8 +12,8 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// ear hears what comes through the guard of a pod's interface. It has a socket for each protocol: a
-// socket of all protocols hears a frame before the guard has judged it.
+// ear receives the frames that pass the guard of a pod's interface. It has a socket for each
+// protocol, since a socket of all protocols receives a frame before the guard has judged it.
 type ear struct {
 	pod     *cluster.Pod
 	sockets []int

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// eventLimit is how long a report may be under way.
+// eventLimit is the time in which a report must arrive.
 const eventLimit = 20 * time.Second
 
 // event waits for an event about a pod whose message has the text.
@@ -20,8 +20,8 @@ func (a *act) event(ctx context.Context, pod, reason, text string) *corev1.Event
 	return a.eventOf(ctx, "Pod", pod, reason, text)
 }
 
-// eventOf waits for an event about an object whose message has the text. It waits
-// as long as for a pod that starts, since some events end a start that has failed.
+// eventOf waits for an event about an object whose message has the text. It waits as long as for the
+// start of a pod, because some events end a failed start.
 func (a *act) eventOf(ctx context.Context, kind, name, reason, text string) *corev1.Event {
 	var found *corev1.Event
 	what := fmt.Sprintf("event %s of %s %s with %q", reason, kind, name, text)
@@ -42,7 +42,7 @@ func (a *act) eventOf(ctx context.Context, kind, name, reason, text string) *cor
 	return found
 }
 
-// eventTime is when an event happened last, whichever API wrote it.
+// eventTime is the last time of an event, whichever API wrote it.
 func eventTime(e *corev1.Event) time.Time {
 	switch {
 	case e.Series != nil:

@@ -22,8 +22,8 @@ const (
 	tooMany  = 2
 )
 
-// playExhausted: pods that find a pool full are told so, and get the addresses
-// that others give back, as soon as these are free.
+// playExhausted: pods that find a pool full are told, and get addresses as soon as other pods have
+// freed them.
 func playExhausted(ctx context.Context, a *act) {
 	a.makePool(ctx, fullPool, nil)
 	chronicle := a.keepChronicle(ctx, a.namespace)
@@ -61,15 +61,15 @@ func playExhausted(ctx context.Context, a *act) {
 	a.nothingIsLeft(ctx, a.namespace)
 }
 
-// passing is an address that is given back, and when it was free.
+// passing is an address that is given back, with the time at which it was free.
 type passing struct {
 	change
 	pod  *cluster.Pod
 	free time.Time
 }
 
-// isFull: the pods that wait are told which pool is full, and so is whoever looks
-// at the pool. It returns their names.
+// isFull: an event tells each waiting pod which pool is full, and a condition of the pool says so.
+// It returns the names of the waiting pods.
 func (a *act) isFull(ctx context.Context) []string {
 	waiting := a.waiting(ctx, tooMany)
 	why := fmt.Sprintf("pool %s: it is exhausted, %d of its %d addresses have a lease", a.namespace, fullPool, fullPool)
@@ -82,8 +82,8 @@ func (a *act) isFull(ctx context.Context) []string {
 	return waiting
 }
 
-// passed: the pods that waited have the addresses that were given back, and on the
-// wire each address has had one speaker at a time.
+// passed: the waiting pods have the addresses that were given back. On the wire, each address has
+// had one speaker at a time.
 func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, successors []*cluster.Pod) {
 	a.distinctAndLeased(ctx, append(slices.Clone(stayed), successors...))
 	for _, p := range old {
@@ -106,8 +106,7 @@ func exhausted(ctx context.Context, a *act) float64 {
 	return agents(ctx, a.Nodes(), "fenceline_cni_duration_seconds", map[string]string{"verb": "ADD", "result": "exhausted"})
 }
 
-// waiting returns the names of the pods that are not Ready, of which there must
-// be so many.
+// waiting returns the names of the pods that are not Ready. It fails unless they are count.
 func (a *act) waiting(ctx context.Context, count int) []string {
 	pods := a.pods(ctx)
 	var waiting []string

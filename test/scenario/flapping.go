@@ -27,17 +27,16 @@ type flapping struct {
 	*witness
 	node      *cluster.Node
 	chronicle *chronicle
-	// patient are the pods of a Deployment that Kubernetes leaves on the node, and
-	// leases those of their addresses; loyal is the pod of a StatefulSet there that
-	// Kubernetes gives up.
+	// patient are the pods of a Deployment that Kubernetes leaves on the node, with the leases of
+	// their addresses. loyal is a StatefulSet's pod there, which Kubernetes gives up.
 	patient []*cluster.Pod
 	leases  map[netip.Addr]types.UID
 	loyal   *cluster.Pod
 }
 
-// playFlapping: the management cable of a node is out until the address of a pod that Kubernetes gives up
-// is taken, and then loose. Pods that stay keep their addresses and do not notice; the one that is given up
-// is fenced and comes back with its address.
+// playFlapping: the management cable of a node is out until the address of one pod, which Kubernetes
+// gives up, is taken. Then the cable is loose. The other pods keep their addresses and notice
+// nothing. The first one is fenced, and its successor has its address.
 func playFlapping(ctx context.Context, a *act) {
 	f := a.stageFlapping(ctx)
 	began := time.Now()
@@ -58,8 +57,7 @@ func playFlapping(ctx context.Context, a *act) {
 	f.noticedNothing(ctx, began)
 }
 
-// stageFlapping makes the pods, two of the Deployment on each node, and a client
-// that uses each of these.
+// stageFlapping makes the pods, two of the Deployment on each node, and a client of these pods.
 func (a *act) stageFlapping(ctx context.Context) *flapping {
 	size := 2 * len(a.Nodes())
 	a.makePool(ctx, 2*size, nil)
@@ -85,7 +83,7 @@ func (a *act) stageFlapping(ctx context.Context) *flapping {
 	return f
 }
 
-// lasts is how long a fault lasts, or is away.
+// lasts waits for the length of a fault, or of the time between two faults.
 func (a *act) lasts(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -94,8 +92,7 @@ func (a *act) lasts(ctx context.Context, d time.Duration) {
 	}
 }
 
-// comesBackItself: the pod that was given up lost its address, and its successor
-// of the same name has it.
+// comesBackItself: the successor has the name and the address of the pod that was given up.
 func (f *flapping) comesBackItself(ctx context.Context) {
 	addr := addressOf(f.loyal)
 	successor := f.running(ctx, 1, func(p *corev1.Pod) bool { return p.Name == f.loyal.Name && string(p.UID) != f.loyal.UID })[0]
@@ -103,8 +100,8 @@ func (f *flapping) comesBackItself(ctx context.Context) {
 	f.story.Say("Kubernetes deleted pod %s, its old container was fenced, and the new one has %s.", f.loyal.Name, addr)
 }
 
-// noticedNothing: the pods that stayed have the leases that they had, no ping to
-// them was lost, and every address had one speaker at a time.
+// noticedNothing: the other pods have the same leases as before and lost no ping, and every address
+// had one speaker at a time.
 func (f *flapping) noticedNothing(ctx context.Context, began time.Time) {
 	f.running(ctx, len(f.patient)+1, everyPod)
 	for _, p := range f.patient {

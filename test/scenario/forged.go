@@ -14,8 +14,8 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 )
 
-// remains sends past the guard what can be known only by its MAC, which is forged. SECURITY.md tells
-// what is promised.
+// remains sends frames with a forged MAC past the guard, where only the MAC shows their sender.
+// SECURITY.md lists the promises.
 func (s *siege) remains(ctx context.Context, w *way) {
 	chronicle := s.keepChronicle(ctx, s.namespace)
 	remote, sibling := s.victims[0], s.victims[1]
@@ -25,8 +25,8 @@ func (s *siege) remains(ctx context.Context, w *way) {
 	s.isTakenForSibling(ctx, w, sibling)
 }
 
-// isNoticed announces a pod's address with a MAC of nobody. If that comes to the underlay, the lease
-// of the address must name the MAC.
+// isNoticed announces a pod's address with a MAC of nobody. If the frame comes to the underlay, the
+// lease of the address must name the MAC.
 func (s *siege) isNoticed(ctx context.Context, w *way, c *chronicle, v party) {
 	strange, sent := strangeMAC(), time.Now()
 	passed := s.passes(ctx, w, allowed+"gratuitous ARP with a MAC of nobody for the "+v.name, func(mark []byte) []byte {
@@ -42,8 +42,8 @@ func (s *siege) isNoticed(ctx context.Context, w *way, c *chronicle, v party) {
 	s.story.Say("Past the queue, with a MAC of nobody: gratuitous ARP for %s of pod %s. %s", v.four, v.name, noticed)
 }
 
-// isTakenForSibling sends with the MAC of the sibling. Such a frame is judged as the sibling's: it may
-// not have the attacker's address.
+// isTakenForSibling sends with the MAC of the sibling. The frame is judged as the sibling's, so it
+// must not carry the attacker's address.
 func (s *siege) isTakenForSibling(ctx context.Context, w *way, sibling party) {
 	before := counted(ctx, s.sibling)
 	udp := func(source netip.Addr) func([]byte) []byte {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Frames are made by hand, since an attacker can send what no stack makes. ICMPv6 has its checksum
-// where it follows the IPv6 header directly, so hosts believe it. UDP has none, and ICMPv6 behind other
-// headers a wrong one: a host ignores such a packet, and a capture shows it nevertheless.
+// Frames are made by hand, because an attacker can send frames that no stack makes. ICMPv6 directly
+// behind the IPv6 header has a correct checksum, so hosts accept it. UDP has no checksum, and ICMPv6
+// behind other headers has a wrong one. Hosts ignore such packets, but a capture shows them.
 
 var (
 	broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -54,12 +54,12 @@ func ethernet(to, from net.HardwareAddr, proto uint16, body ...[]byte) []byte {
 
 func be16(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
 
-// tagged puts a VLAN tag of a type behind the MACs.
+// tagged inserts a VLAN tag of a type after the MACs.
 func tagged(proto, vid uint16, frame []byte) []byte {
 	return slices.Concat(frame[:12], be16(proto), be16(vid), frame[12:])
 }
 
-// arp is the message of a sender and for a target, each with MAC and address.
+// arp is an ARP message with MAC and address of sender and target.
 func arp(operation uint16, sha net.HardwareAddr, spa netip.Addr, tha net.HardwareAddr, tpa netip.Addr) []byte {
 	return slices.Concat(be16(unix.ARPHRD_ETHER), be16(unix.ETH_P_IP), []byte{6, 4}, be16(operation),
 		sha, spa.AsSlice(), tha, tpa.AsSlice())
@@ -74,7 +74,7 @@ func packet4(src, dst netip.Addr, proto byte, fragment uint16, body ...[]byte) [
 	return append(h, payload...)
 }
 
-// checksum is that of the Internet (RFC 1071).
+// checksum is the Internet checksum (RFC 1071).
 func checksum(b []byte) uint16 {
 	if len(b)%2 == 1 {
 		b = append(slices.Clone(b), 0)
@@ -89,7 +89,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// packet6 is an IPv6 packet of the hop limit that neighbour discovery needs.
+// packet6 is an IPv6 packet with hop limit 255, which neighbour discovery requires.
 func packet6(src, dst netip.Addr, next byte, body ...[]byte) []byte {
 	payload := slices.Concat(body...)
 	if next == unix.IPPROTO_ICMPV6 {
@@ -105,12 +105,12 @@ func datagram(from, to uint16, payload []byte) []byte {
 	return slices.Concat(be16(from), be16(to), be16(uint16(8+len(payload))), be16(0), payload)
 }
 
-// message6 is a message of ICMPv6 with four bytes that are reserved.
+// message6 is an ICMPv6 message with four reserved bytes.
 func message6(kind byte, body ...[]byte) []byte {
 	return slices.Concat([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, slices.Concat(body...))
 }
 
-// option is an option of neighbour discovery with six bytes.
+// option is a neighbour discovery option with a value of six bytes.
 func option(kind byte, value []byte) []byte { return append([]byte{kind, 1}, value...) }
 
 // extension is a header of hop-by-hop or destination options.

@@ -36,7 +36,7 @@ func (a *act) runControllers(ctx context.Context, count int) {
 	a.controllersAreOut(ctx)
 }
 
-// leader returns who leads the controllers.
+// leader returns the name of the leading controller.
 func (a *act) leader(ctx context.Context) string {
 	lease := &coordinationv1.Lease{}
 	check(a.api.Get(ctx, client.ObjectKeyFromObject(controllers()), lease))

@@ -121,7 +121,7 @@ func onlyAnswersOf(pod string, answers []answer, end time.Time) error {
 	return nil
 }
 
-// speaksAlone: only the pod was ever heard to use its addresses.
+// speaksAlone returns an error unless only the pod has used each of its addresses.
 func speaksAlone(frames []capture.Frame, pod *cluster.Pod) error {
 	mac, err := pod.MAC()
 	if err != nil {

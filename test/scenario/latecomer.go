@@ -17,7 +17,7 @@ const (
 	// defenceLimit is how long an agent may take to answer a second speaker on a
 	// busy machine.
 	defenceLimit = 250 * time.Millisecond
-	// firstReprobe is when a conflicting address is probed again.
+	// firstReprobe is the time until a conflicting address is probed again.
 	firstReprobe = 10 * time.Second
 )
 
@@ -31,8 +31,8 @@ type latecomer struct {
 	host      *cluster.Host
 }
 
-// playLatecomer: the pod defends its address; once it has gone, the address is
-// nobody's until the foreign host has left.
+// playLatecomer: the pod defends its address. After the pod has ended, nobody gets the address until
+// the foreign host has left.
 func playLatecomer(ctx context.Context, a *act) {
 	l := a.stageLatecomer(ctx)
 	l.defends(ctx)
@@ -60,14 +60,13 @@ func (a *act) stageLatecomer(ctx context.Context) *latecomer {
 	return l
 }
 
-// defends: the foreign host is on record with its first frame, and is answered
-// with a claim and the pod's announcement.
+// defends: the first frame of the foreign host is recorded, and the node answers it with a claim and
+// an announcement of the pod's address.
 func (l *latecomer) defends(ctx context.Context) {
 	before := l.conflicts(ctx)
 	l.host = l.foreignHost("printer", netip.PrefixFrom(l.addr, underlay.Bits()))
 	spoke := time.Now()
-	// More than once, as its port of the switch may forward a moment later than it
-	// is plugged in.
+	// It announces three times, because its switch port may forward a moment after it was plugged in.
 	value(l.host.Exec(ctx, "arping", "-q", "-U", "-c", "3", "-I", "eth0", l.addr.String()))
 	recorded := l.chronicle.wait(ctx, eventLimit, l.addr, spoke, "Bound with a conflict", func(e entry) bool { return e.Spec.Conflict != nil })
 	if c := recorded.Spec.Conflict; recorded.Spec.State != v1alpha1.StateBound || c.MAC != l.host.MAC.String() || c.Count != 1 || c.FirstSeen.IsZero() {
@@ -95,13 +94,12 @@ func (l *latecomer) answered(since time.Time) {
 	must(took <= defenceLimit, "%s was defended %s after the foreign host spoke", l.addr, took)
 }
 
-// conflicts counts those that the agent of the pod's node has seen.
+// conflicts returns the number of conflicts that the agent of the pod's node has seen.
 func (l *latecomer) conflicts(ctx context.Context) float64 {
 	return agents(ctx, []*cluster.Node{l.old.Node}, "fenceline_conflicts_total", map[string]string{"pool": l.namespace})
 }
 
-// goes ends the pod while the foreign host stays: the next one is not given the
-// address.
+// goes ends the pod while the foreign host stays. The next pod does not get the address.
 func (l *latecomer) goes(ctx context.Context) {
 	deleted := time.Now()
 	l.deletePod(ctx, l.old, false)
@@ -111,8 +109,7 @@ func (l *latecomer) goes(ctx context.Context) {
 	l.story.Say("Pod old is deleted, and the printer stays. Pod next waits. Its event: %q", event.Message)
 }
 
-// probedAgain: the record tells of each sight, and between two probes there is the
-// back-off.
+// probedAgain: the lease records each sighting, and the back-off lies between two probes.
 func (l *latecomer) probedAgain(ctx context.Context) {
 	again := l.chronicle.wait(ctx, eventLimit, l.addr, time.Time{}, "seen again", func(e entry) bool {
 		c := e.Spec.Conflict
@@ -127,8 +124,7 @@ func (l *latecomer) probedAgain(ctx context.Context) {
 		firstReprobe, c.MAC, c.FirstSeen.Format(time.TimeOnly), c.LastSeen.Format(time.TimeOnly), c.Count)
 }
 
-// nobodyElse: since the pod's lease was gone, the foreign host alone has used the
-// address.
+// nobodyElse: since the end of the pod's lease, only the foreign host has used the address.
 func (l *latecomer) nobodyElse() {
 	entries, _ := l.chronicle.of(l.addr)
 	i := slices.IndexFunc(entries, isDeleted)

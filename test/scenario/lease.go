@@ -29,7 +29,7 @@ func (a *act) lease(ctx context.Context, addr netip.Addr) *v1alpha1.IPLease {
 	return l
 }
 
-// forceDelete deletes a lease in the way that a person has to.
+// forceDelete deletes a lease as a person must do it.
 func (a *act) forceDelete(ctx context.Context, l *v1alpha1.IPLease) {
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"scenario"}}}`, v1alpha1.AnnotationForceDelete))
 	err := a.api.Patch(ctx, l, patch)

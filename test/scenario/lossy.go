@@ -10,11 +10,11 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// losses are how many of each hundred frames the cables of the zombies lose.
+// losses are the percentages of frames that the cables of the zombies lose.
 var losses = []int{20, 1}
 
-// playLossy: two nodes are cut off whose cables to the underlay lose frames. Claims,
-// acks and probes are among them.
+// playLossy: two nodes are cut off, and their cables to the underlay lose frames, such as claims,
+// acks and probes.
 func playLossy(ctx context.Context, a *act) {
 	zombies := a.stageLossy(ctx)
 	a.cutOffAll(ctx, zombies)
@@ -46,8 +46,8 @@ func (a *act) joinLater() {
 	a.after("join the underlay", func(ctx context.Context) { check(a.JoinUnderlay(ctx)) })
 }
 
-// stageLossy makes a full pool with a pod on each node. Those that are not on the
-// controller's become zombies; all insist on their addresses.
+// stageLossy makes a full pool with a pod on each node. Pods that are not on the controller's node
+// become zombies, and announce their addresses all the time.
 func (a *act) stageLossy(ctx context.Context) []*zombie {
 	size := len(a.Nodes())
 	a.makePool(ctx, size, nil)
@@ -67,8 +67,8 @@ func (a *act) stageLossy(ctx context.Context) []*zombie {
 	return zombies
 }
 
-// cutOffAll pulls the management cables of the zombies' nodes, and waits until
-// Kubernetes has given these up.
+// cutOffAll pulls the management cables of the zombies' nodes, and waits until Kubernetes has given
+// up the nodes.
 func (a *act) cutOffAll(ctx context.Context, zombies []*zombie) {
 	cut := time.Now()
 	for _, z := range zombies {
@@ -84,8 +84,8 @@ func (a *act) cutOffAll(ctx context.Context, zombies []*zombie) {
 	}
 }
 
-// takenWithLoss: the address passes to a new pod, which insists on it as its zombie
-// does, and the zombie's kernel has fenced it before.
+// takenWithLoss: the zombie's kernel has fenced it, and then the address has passed to a new pod.
+// Both announce the address all the time.
 func (z *zombie) takenWithLoss(ctx context.Context) {
 	successor := z.successor(ctx)
 	spoke := time.Now()

@@ -19,9 +19,8 @@ const (
 	laterPods  = 15 // with the living ones
 )
 
-// playLost: somebody deletes all leases by force while new pods start. The
-// living pods do not notice, nobody gets an address twice, and the leases come
-// back.
+// playLost: all leases are deleted by force while new pods start. The living pods notice nothing,
+// nobody gets an address twice, and the leases come back.
 func playLost(ctx context.Context, a *act) {
 	a.makePool(ctx, 2*laterPods, nil)
 	a.deploy(ctx, livingPods)
@@ -44,9 +43,8 @@ func playLost(ctx context.Context, a *act) {
 	a.undisturbed(w, living, pods, began)
 }
 
-// loseLeases deletes every lease there is, again and again until new pods have
-// come between, so that addresses become free under living pods while others
-// look for one.
+// loseLeases deletes all leases, and repeats that until new pods have got some. So addresses become
+// free under living pods while others look for one.
 func (a *act) loseLeases(ctx context.Context, living []*cluster.Pod) int {
 	deleted := 0
 	eventually(ctx, podLimit, "a new pod to get an address while leases are deleted", func(ctx context.Context) {
@@ -71,8 +69,7 @@ func isHolder(pods []*cluster.Pod, l *v1alpha1.IPLease) bool {
 	return slices.ContainsFunc(pods, func(p *cluster.Pod) bool { return l.Spec.Holder != nil && l.Spec.Holder.PodUID == p.UID })
 }
 
-// undisturbed: no ping of a living pod was lost, and every address had one
-// speaker.
+// undisturbed: no ping of a living pod was lost, and every address had one speaker.
 func (a *act) undisturbed(w *witness, living, all []*cluster.Pod, began time.Time) {
 	w.pings.noneLost(began)
 	frames := capture.After(w.capture.Frames(), began)

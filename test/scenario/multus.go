@@ -11,8 +11,8 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// playMultus: every interface of a pod has an address of its own, also where two
-// are on one pool, and a pool serves the attachments it is meant for.
+// playMultus: every interface of a pod has an address of its own, even if two use one pool. A pool
+// with multusName serves only the listed attachments.
 func playMultus(ctx context.Context, a *act) {
 	restricted, requested, first := a.namespace+"-storage", a.namespace+"-requested", a.namespace+"-first"
 	a.stageAttachments(ctx, restricted)
@@ -40,10 +40,9 @@ func playMultus(ctx context.Context, a *act) {
 	a.story.Say("The pods are deleted, and no lease is left.")
 }
 
-// stageAttachments installs Multus for the length of the scenario, since its thin
-// plugin fails the ADD of any pod whose object it cannot read within 250 ms. It
-// makes two definitions without a pool, and two that name a
-// pool which is meant for one of them.
+// stageAttachments installs Multus only for this scenario, since its thin plugin fails the ADD of
+// any pod whose object it cannot read within 250 ms. It makes two definitions without a pool, and
+// two that name a pool. The pool serves only one of these two.
 func (a *act) stageAttachments(ctx context.Context, restricted string) {
 	a.installMultus(ctx, cluster.Multus{})
 	a.story.Say("Multus is installed. Fenceline remains the network of eth0.")
@@ -58,8 +57,8 @@ func (a *act) stageAttachments(ctx context.Context, restricted string) {
 		a.namespace, restricted)
 }
 
-// addressEach: all addresses are distinct, each interface has the lease of its
-// own, and the attachment that a pool is meant for has one of that pool.
+// addressEach: all addresses are distinct, each interface has its own lease, and the attachment
+// storage has an address of the restricted pool.
 func (a *act) addressEach(ctx context.Context, pod *cluster.Pod, interfaces []networkInterface, restricted string) {
 	want := []networkInterface{
 		{name: "eth0", network: "fenceline"},

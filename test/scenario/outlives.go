@@ -123,7 +123,7 @@ func (w *whole) boots(ctx context.Context) {
 	w.isSilenced(ctx, "behind a cut cable", w.second.CutUnderlay)
 	check(w.second.HealUnderlay())
 	eventually(ctx, pathLimit, "pod b behind the healed cable", func(ctx context.Context) { check(w.outside.ping(ctx, addressOf(w.b))) })
-	// No process has a say when the power goes, not even a frozen one.
+	// A frozen pod does nothing at its end, as when the power fails.
 	off := func() error { return errors.Join(w.b.Freeze(ctx), w.second.PowerOff(ctx)) }
 	w.isSilenced(ctx, "on a node without power", off)
 	old := w.b.UID

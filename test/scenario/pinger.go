@@ -77,7 +77,7 @@ func (p *pinger) send(ctx context.Context) {
 	}
 }
 
-// sendOne notes the ping even if it could not be sent: then nobody answers it.
+// sendOne records the ping even if it could not be sent: then it counts as lost.
 func (p *pinger) sendOne(addr netip.Addr) {
 	p.mu.Lock()
 	seq := len(p.pings)

@@ -152,8 +152,8 @@ func addressOf(pod *cluster.Pod) netip.Addr { return pod.IPs[0] }
 
 func macOf(pod *cluster.Pod) net.HardwareAddr { return value(pod.MAC()) }
 
-// stays lets a pod stay where its node is unreachable, or not ready as without its agent or network, for
-// as long as Kubernetes does by itself. Here that is two seconds.
+// stays lets a pod stay on its node while that is unreachable, or not ready as without its agent or
+// network. By default, Kubernetes deletes it after two seconds here.
 func stays(pod *corev1.Pod) { staying(&pod.Spec) }
 
 func staying(pod *corev1.PodSpec) {

@@ -20,8 +20,8 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// underlay is the subnet of all scenarios, so that everybody on the wire
-// reaches everybody. Scenario n has 10.78.n.0/24 of it.
+// underlay is the subnet of all scenarios, so that all hosts on the wire reach each other. Scenario
+// n has 10.78.n.0/24 of it.
 var underlay = netip.MustParsePrefix("10.78.0.0/16")
 
 // address returns an address of the scenario.
@@ -42,12 +42,12 @@ func (a *act) address6(host int) netip.Addr {
 	return netip.AddrFrom16(addr)
 }
 
-// ips is a range of so many addresses of the scenario.
+// ips is a range of count addresses of the scenario.
 func (a *act) ips(first, count int) []string {
 	return []string{fmt.Sprintf("%s-%s", a.address(first), a.address(first+count-1))}
 }
 
-// ips6 is a range of so many IPv6 addresses of the scenario, from firstHost on.
+// ips6 is a range of count IPv6 addresses of the scenario, from firstHost on.
 func (a *act) ips6(count int) []string {
 	return []string{fmt.Sprintf("%s-%s", a.address6(firstHost), a.address6(firstHost+count-1))}
 }
@@ -134,8 +134,7 @@ func (a *act) podsEnd(ctx context.Context, limit time.Duration) {
 	})
 }
 
-// removePool removes a pool with whatever leases are left in it, once its pods
-// are gone.
+// removePool removes a pool after its pods are gone, with the leases that are left in it.
 func (a *act) removePool(ctx context.Context, name string) {
 	a.removeNamespace(ctx)
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}

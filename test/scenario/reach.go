@@ -64,8 +64,8 @@ func reachEachOther(ctx context.Context, pods []*cluster.Pod) {
 	}
 }
 
-// ask connects from a pod to an address by HTTP and returns the name that the
-// pod there says, which may listen a moment later than it runs.
+// ask connects from a pod to an address by HTTP and returns the name that the other pod says. A pod
+// may listen a moment later than it runs.
 func ask(ctx context.Context, from *cluster.Pod, addr netip.Addr) string {
 	said := value(from.Exec(ctx, "curl", "--silent", "--show-error", "--max-time", "10", "--connect-timeout", "3",
 		"--retry", "9", "--retry-delay", "1", "--retry-connrefused", "http://"+netip.AddrPortFrom(addr, httpPort).String()))
@@ -78,7 +78,7 @@ func granted(ctx context.Context, a *act) float64 {
 	return agents(ctx, a.Nodes(), "fenceline_cni_duration_seconds", map[string]string{"verb": "ADD", "result": "ok"})
 }
 
-// metricsAgree compares what is scraped over HTTP with the leases.
+// metricsAgree compares the metrics, scraped over HTTP, with the leases.
 func (a *act) metricsAgree(ctx context.Context, before float64) {
 	controller := a.controllerNode(ctx)
 	eventually(ctx, eventLimit, "metrics that agree with the leases", func(ctx context.Context) {

@@ -19,7 +19,7 @@ const grpcPort = 7001
 
 func port(number int) intstr.IntOrString { return intstr.FromInt(number) }
 
-// reaches walks all ways between pods, nodes, Services and the outside, in each family.
+// reaches walks all paths between pods, nodes, Services and the outside, in each family.
 func (w *whole) reaches(ctx context.Context) {
 	ways := &paths{}
 	for family := range w.Options.Gateways {

@@ -17,8 +17,7 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// markOfReader is an annotation of a Node by which a reader of its changes knows
-// how far it has read.
+// markOfReader is an annotation of a Node that marks a position in its changes for the reader.
 const markOfReader = "scenario/mark"
 
 // readiness reads every change of a node from one resourceVersion on, without a
@@ -29,8 +28,8 @@ type readiness struct {
 	changes watch.Interface
 }
 
-// readinessOf begins to read once the node is Ready. A kubelet that met the removal of a file says so
-// with its next question.
+// readinessOf begins to read once the node is Ready. If the kubelet has noticed a removed file, its
+// next STATUS request reports that.
 func (a *act) readinessOf(ctx context.Context, node *cluster.Node) *readiness {
 	object := &corev1.Node{}
 	eventually(ctx, statusLimit, "Ready", func(ctx context.Context) {
@@ -46,8 +45,7 @@ func (a *act) readinessOf(ctx context.Context, node *cluster.Node) *readiness {
 	return r
 }
 
-// stayed fails if the node was not Ready at some time since the last
-// that was read.
+// stayed fails if the node was not Ready in a change since the last one that was read.
 func (r *readiness) stayed(ctx context.Context) {
 	text := time.Now().Format(time.RFC3339Nano)
 	r.mark(ctx, &text)

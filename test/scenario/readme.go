@@ -36,7 +36,7 @@ type user struct {
 	templates int
 }
 
-// playReadme: all that docs/start.md says from its first pool on is true on a cluster of `make cluster-up`.
+// playReadme: docs/start.md is true from its first pool on, on a cluster of `make cluster-up`.
 func playReadme(ctx context.Context, a *act) {
 	u := &user{act: a}
 	for _, pool := range []string{"underlay", "underlay-backup", "underlay-v6"} {

@@ -13,13 +13,13 @@ import (
 
 const (
 	pluginFile = "/opt/cni/bin/fenceline"
-	// newPluginDir replaces the directory of the plugins by another one, without our plugin, as a
-	// package does that is removed and installed.
+	// newPluginDir replaces the plugin directory by a new one without our plugin, as the removal and
+	// installation of a package does.
 	newPluginDir = `cp -a /opt/cni/bin /opt/cni/new && rm /opt/cni/new/fenceline && mv /opt/cni/bin /opt/cni/old && mv -T /opt/cni/new /opt/cni/bin && rm -r /opt/cni/old`
 )
 
-// filesComeBack: an agent puts the plugin and the network configuration back, also if somebody
-// replaces their directory, and an event of the node reports it.
+// filesComeBack: an agent puts the plugin and the network configuration back, even if their
+// directory was replaced. An event of the node reports it.
 func (a *act) filesComeBack(ctx context.Context, node *cluster.Node) {
 	for _, row := range []struct{ file, reason string }{
 		{pluginFile, "PluginRestored"}, {conflistFile, "NetworkRestored"},

@@ -13,15 +13,14 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// attachAt asks for one more interface with a certain address.
+// attachAt requests one more interface with this address.
 func attachAt(definition string, addr netip.Addr) func(*corev1.Pod) {
 	text := value(json.Marshal([]any{map[string]any{"name": definition, "ips": []netip.Addr{addr}}}))
 	return attach(string(text))
 }
 
-// requests: an attachment that asks for a certain address by the capability ips
-// gets it, and is told why it cannot have one that is taken, or outside of its
-// pool.
+// requests: an attachment that requests an address by the capability ips gets it. An event says why
+// it cannot have an address that is taken or outside its pool.
 func (a *act) requests(ctx context.Context, pool string) {
 	first, count := 120, 2
 	a.addPool(ctx, pool, v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count)})
@@ -45,8 +44,8 @@ func (a *act) requests(ctx context.Context, pool string) {
 	}
 }
 
-// isRefused: the agent reports why a pod cannot have an address, and then the
-// kubelet does, when Multus has undone the other interfaces.
+// isRefused: the agent reports why a pod cannot have an address. The kubelet reports it too, after
+// Multus has removed the other interfaces.
 func (a *act) isRefused(ctx context.Context, pod, why string) {
 	event := a.event(ctx, pod, "AddressRefused", why)
 	a.event(ctx, pod, "FailedCreatePodSandBox", why)

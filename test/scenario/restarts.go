@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// rollingPods are replaced all the time.
+	// rollingPods is the number of pods that are replaced all the time.
 	rollingPods = 6
 	// controllerProgram is the name of the controller's binary in its image.
 	controllerProgram = "controller"
 )
 
-// playRestarts: each part of the cluster is ended without a word and starts again
-// while pods come and go on every node.
+// playRestarts: each part of the cluster is killed and starts again while pods come and go on every
+// node.
 func playRestarts(ctx context.Context, a *act) {
 	a.makePool(ctx, 4*rollingPods, nil)
 	node := a.victim(ctx)
@@ -41,15 +41,15 @@ func playRestarts(ctx context.Context, a *act) {
 	a.passedAround(ctx, w, began)
 }
 
-// part is what can be restarted.
+// part is a part of the cluster that can be restarted.
 type part struct {
 	name string
-	// ours: without it the node is Ready all the same.
+	// ours: the node stays Ready without it.
 	ours    bool
 	restart func(context.Context)
 }
 
-// outlive restarts a part and waits until the load has gone on.
+// outlive restarts a part and waits until the load continues.
 func (a *act) outlive(ctx context.Context, p part, node *cluster.Node, load *churn) {
 	var ready *readiness
 	if p.ours {
@@ -74,15 +74,15 @@ func (a *act) parts(node *cluster.Node) []part {
 	}
 }
 
-// daemon is a part that systemd would start again.
+// daemon returns a part that systemd would start again.
 func daemon(node *cluster.Node, name string) part {
 	return part{name + " of " + node.Name(), false, func(ctx context.Context) {
 		check(errors.Join(node.Kill(ctx, name), node.StartDaemon(ctx, name)))
 	}}
 }
 
-// passedAround: pod old did not notice, and each address has had one speaker at a
-// time, though many have had it.
+// passedAround: pod old noticed nothing. Addresses have passed from pod to pod, and each has had one
+// speaker at a time.
 func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) {
 	w.pings.waitFor(ctx, 20)
 	pings := w.pings.all()

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// rolledPods get new pods in a rolling update, with one spare address in the pool.
+	// rolledPods is the number of pods of the rolling update. The pool has one spare address.
 	rolledPods = 20
 	// servedHalf and servedMost bound the time from the release of an address until a pod that waited
 	// has it, for half of the releases and for 99 of 100.
@@ -42,7 +42,7 @@ func (a *act) rollsOn(ctx context.Context, c *chronicle) {
 		"addresses came free and were leased by waiting pods only after %s (half) and %s (99 of 100)", half, most)
 }
 
-// waitsSince returns the time at which each pod was told first that it waits.
+// waitsSince returns the time of the first event that tells each pod that it waits.
 func (a *act) waitsSince(ctx context.Context) map[string]time.Time {
 	events := &corev1.EventList{}
 	did(a.api.List(ctx, events, client.InNamespace(a.namespace)), "list events")
@@ -63,8 +63,8 @@ func (a *act) waitsSince(ctx context.Context) map[string]time.Time {
 	return first
 }
 
-// handedOn returns, in ascending order, the times from the end of a lease until a pod that waited
-// already has a lease of the address.
+// handedOn returns the times from the end of a lease until a pod that already waited has a lease of
+// the address, in ascending order.
 func handedOn(entries []entry, waits map[string]time.Time, since time.Time) []time.Duration {
 	var took []time.Duration
 	free := map[string]time.Time{}
@@ -87,8 +87,8 @@ func handedOn(entries []entry, waits map[string]time.Time, since time.Time) []ti
 	return took
 }
 
-// rollLimit is how long a Deployment may take to replace its pods while something
-// of the cluster starts again.
+// rollLimit is the time in which a Deployment must replace its pods while a part of the cluster
+// restarts.
 const rollLimit = 2 * time.Minute
 
 // churn replaces all pods of the Deployment, again and again.
@@ -109,10 +109,10 @@ func (a *act) roll() *churn {
 	return c
 }
 
-// end returns when the last roll has ended or was given up.
+// end stops the churn and waits until its last roll has ended or was given up.
 func (c *churn) end() { c.stop(); <-c.done }
 
-// run goes on where it failed: the API server is away now and then.
+// run continues after a failed roll, because the API server is away now and then.
 func (c *churn) run(ctx context.Context) {
 	defer close(c.done)
 	for n := 1; ctx.Err() == nil; n++ {
@@ -126,8 +126,7 @@ func (c *churn) run(ctx context.Context) {
 	}
 }
 
-// goesOn waits until all pods have been replaced from the beginning to the end
-// since now.
+// goesOn waits until a roll that began after this call has replaced all pods.
 func (c *churn) goesOn(ctx context.Context) {
 	before := c.rolls.Load()
 	eventually(ctx, rollLimit, "all pods to be replaced", func(ctx context.Context) {

@@ -78,14 +78,14 @@ func check(err error) {
 	}
 }
 
-// did is check for an error that does not say what was attempted.
+// did is check for an error that does not name the attempt.
 func did(err error, format string, args ...any) {
 	if err != nil {
 		fail("%s: %w", fmt.Sprintf(format, args...), err)
 	}
 }
 
-// during does a step, and says during what it failed.
+// during runs a step, and adds the text to its error.
 func during(step func(), format string, args ...any) { did(attempt(step), format, args...) }
 
 // value returns v, and ends the scenario if the step has failed: host := value(a.ForeignHost(...)).

@@ -22,7 +22,7 @@ const (
 	controllerMetrics = 9475
 )
 
-// metrics are what one process told when it was scraped.
+// metrics are the metrics of one process at the time of a scrape.
 type metrics map[string]*dto.MetricFamily
 
 // scrape reads metrics over HTTP, as Prometheus would.

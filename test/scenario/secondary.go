@@ -31,12 +31,12 @@ type secondary struct {
 	underlay, management *capture.Capture
 }
 
-// playThin: the same promises with the underlay as a second network, and the thin plugin of Multus.
+// playThin: the promises hold with the underlay as a second network, and the thin plugin of Multus.
 func playThin(ctx context.Context, a *act) {
 	a.playSecondary(ctx, cluster.Multus{Routed: true})
 }
 
-// playThick is the same with the thick plugin of Multus.
+// playThick is playThin with the thick plugin of Multus.
 func playThick(ctx context.Context, a *act) {
 	a.playSecondary(ctx, cluster.Multus{Routed: true, Thick: true})
 }
@@ -93,8 +93,8 @@ func (s *secondary) readUnderlays(ctx context.Context) {
 	}
 }
 
-// staysOnItsWay judges that each address was used on its own network only: on the underlay by the
-// interface that has it, and not on the management network by any node.
+// staysOnItsWay judges that each address was used on its own network only: on the underlay by its
+// own interface, and on the management network by no node.
 func (s *secondary) staysOnItsWay() {
 	frames := value(s.underlay.Stop())
 	other := value(s.management.Stop())

@@ -67,7 +67,7 @@ func onlyNetRaw(p *corev1.Pod) {
 	}
 }
 
-// chooseVictims finds out who is on the underlay.
+// chooseVictims collects the parties on the underlay.
 func (s *siege) chooseVictims(ctx context.Context) {
 	const hostNumber, freeNumber = 250, 99
 	s.host = s.foreignHost("printer", netip.PrefixFrom(s.address(hostNumber), underlay.Bits()))
@@ -81,7 +81,7 @@ func (s *siege) chooseVictims(ctx context.Context) {
 	}
 }
 
-// strangeMAC is a MAC that nobody has.
+// strangeMAC is a MAC that no host has.
 func strangeMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0xf, 0xe, 0xe} }
 
 func partyOf(pod *cluster.Pod) party {
@@ -99,13 +99,13 @@ func (s *siege) neighbour(ctx context.Context, addr netip.Addr) net.HardwareAddr
 	return known[i].HardwareAddr
 }
 
-// mark returns the next mark, for frames that are described so.
+// mark returns the next mark, for frames with this description.
 func (s *siege) mark(what string) []byte {
 	s.sent = append(s.sent, what)
 	return binary.BigEndian.AppendUint16([]byte("mark"), uint16(len(s.sent)-1))
 }
 
-// marked returns what a frame was sent as, or "" if it is none of the attacker's.
+// marked returns the description of a frame of the attacker, or "" for any other frame.
 func (s *siege) marked(frame []byte) string {
 	_, behind, found := bytes.Cut(frame, []byte("mark"))
 	if !found || len(behind) < 2 || int(binary.BigEndian.Uint16(behind)) >= len(s.sent) {
@@ -114,7 +114,7 @@ func (s *siege) marked(frame []byte) string {
 	return s.sent[binary.BigEndian.Uint16(behind)]
 }
 
-// shoot sends frames and returns which of them the kernel said to have dropped.
+// shoot sends frames and returns the number of those that the kernel reports as dropped.
 func (s *siege) shoot(session *cluster.Session, frames ...[]byte) (dropped int) {
 	var lines []string
 	for _, f := range frames {
@@ -149,7 +149,7 @@ func counted(ctx context.Context, pod *cluster.Pod) counts {
 	return all
 }
 
-// since returns what has grown.
+// since returns the counts that have grown, with their growth.
 func (c counts) since(before counts) counts {
 	grown := maps.Clone(c)
 	for reason, n := range before {

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// loudLimit is how long two owners may hear each other if one speaks.
+	// loudLimit is how long two owners may reach each other if one of them speaks.
 	loudLimit = 100 * time.Millisecond
-	// quietLimit is how long they may be there if both are quiet: the longest time
-	// between two claims of a holder, and a second until it is looked at.
+	// quietLimit is the same for two quiet owners: the longest time between two claims of a holder,
+	// and one second for their evaluation.
 	quietLimit = 75*time.Second + time.Second
 )
 
-// playSplit: two owners of an address that could not hear each other come
-// together, and the newer token wins.
+// playSplit: an address has two owners in two parts of the underlay. The parts are joined, and the
+// newer token wins.
 //
-// The zombie's node is alone on its part of the underlay. The others hear each
-// other, so that the silence of the zombie counts, and its addresses are given to
-// new pods while it lives. One pair of owners is loud, one is quiet.
+// The zombie's node is alone on its part of the underlay. The other nodes hear each other, so the
+// silence of the zombie counts, and its addresses are given to new pods while it lives. One pair of
+// owners is loud, one is quiet.
 func playSplit(ctx context.Context, a *act) {
 	loud, quiet := a.stageTwo(ctx)
 	loud.cutOff(ctx)
@@ -44,9 +44,9 @@ func playSplit(ctx context.Context, a *act) {
 	loud.comesHome(ctx, loudNew)
 }
 
-// stageTwo makes a full pool with two pods on each node. Of those on the node that
-// will be cut the first is loud: it insists on its address, and a client uses it.
-// Nobody speaks for or to the other one.
+// stageTwo makes a full pool with two pods on each node. On the node that will be cut off, the first
+// pod is loud: it announces its address all the time, and a client uses it. The other pod is quiet,
+// and has no client.
 func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie) {
 	size := 2 * len(a.Nodes())
 	a.makePool(ctx, size, nil)
@@ -62,8 +62,8 @@ func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie) {
 	return loud, quiet
 }
 
-// twoOwners makes sure that there are two: the switch takes frames of both for the
-// same address, and no claim has been acknowledged.
+// twoOwners judges that there are two: the switch receives frames of both for the same address, and
+// no claim was acknowledged.
 func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *zombie) {
 	since := time.Now()
 	z.hearsOnly(ctx, successor, since)
@@ -78,10 +78,9 @@ func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *z
 	z.story.Say("Verdict Silent, because the other nodes hear each other. Each of the two addresses now has two owners that cannot hear each other.")
 }
 
-// newerWins: from the first frame of the old owner that crosses, two owners are
-// there for loudLimit at most. joined is when everything crossed for sure; asked
-// is before anything did. The claim of a defence asks no holder for an ack, so the
-// silence of the old owner is judged.
+// newerWins: after the first frame of the old owner has crossed, two owners exist for at most
+// loudLimit. Nothing crosses before asked, everything after joined. The claim of a defence asks no
+// holder for an ack, so the silence of the old owner is judged.
 func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, joined time.Time) {
 	change := z.changeTo(successor)
 	z.hearsOnly(ctx, successor, joined.Add(loudLimit))
@@ -96,11 +95,11 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, j
 	z.story.Say("%s after the first frame of the older owner crossed, a claim from %s fenced it.", round(claim.Time.Sub(crossed[0].Time)), claim.Port)
 }
 
-// newerWinsQuietly: where both owners are quiet, a claim that one of them repeats
-// brings the matter up within the claim period (R3). An older claim is answered by
-// the newer one, which asks its sender for an ack and gets none from the zombie's
-// kernel; so the zombie's silence is judged. Quiet owners say nothing that the other's node hears. They
-// may answer their router, which asks for them when a node asks whether it reaches pods of others.
+// newerWinsQuietly: both owners are quiet, and one repeats its claim within the claim period (R3),
+// which decides. The newer owner answers an older claim. Its claim asks for an ack of that sender,
+// which the zombie's kernel does not give, so its silence is judged. Quiet owners send nothing that
+// the other's node hears. They may answer their router, which sends ARP requests when a node checks
+// its way to pods of other nodes.
 func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, asked time.Time) {
 	limited, cancel := context.WithDeadline(ctx, asked.Add(quietLimit))
 	defer cancel()
@@ -121,8 +120,8 @@ func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, a
 	z.story.Say("The quiet pair: after %s, a claim was repeated, and the newer token won. Only pod %s answers.", round(claim.Time.Sub(asked)), successor.Name)
 }
 
-// announcedAll waits until a new holder has said all that it says unasked: its
-// kernel and its agent announce it twice each, two seconds apart (RFC 5227).
+// announcedAll waits until a new holder has sent its last announcement: its kernel and its agent
+// send two each, two seconds apart (RFC 5227).
 func (z *zombie) announcedAll(ctx context.Context, successor *cluster.Pod) {
 	const silence = 2500 * time.Millisecond
 	mac := macOf(successor)

@@ -16,9 +16,9 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// ailment is a cause for which a pod survives its deletion on a node that works.
+// ailment is a cause by which a pod survives its deletion on a working node.
 type ailment struct {
-	// name is the name of the pod, and what a clause about it.
+	// name is the name of the pod, what a clause about it in the story.
 	name, what string
 	// force is set if the pod is deleted by force.
 	force        bool
@@ -26,8 +26,8 @@ type ailment struct {
 	befall, heal func(context.Context, *cluster.Pod) error
 }
 
-// ailments: kubelet would still send SIGKILL to the stubborn pod, after two seconds and whatever the
-// pod's grace. So the shim that would carry it out hangs.
+// ailments: the kubelet would send SIGKILL to the stubborn pod after two seconds, whatever its
+// grace. So the shim, which would deliver it, is stopped.
 func ailments() []ailment {
 	stop := func(_ context.Context, p *cluster.Pod) error { return p.StopShim() }
 	proceed := func(_ context.Context, p *cluster.Pod) error { return p.ContinueShim() }
@@ -56,9 +56,9 @@ type stuck struct {
 	next *cluster.Pod
 }
 
-// playStuck: of the four pods of a node, which fill their pool, three survive their deletion. The address
-// of each is taken after its time, fenced at once, and serves somebody else. The fourth pod is deleted in
-// the ordinary way: it is silent before its lease is gone. Meanwhile both controllers are replaced.
+// playStuck: four pods of a node fill their pool, and three of them survive their deletion. Each of
+// their addresses is taken in time, fenced at once, and given to another pod. The fourth pod is
+// deleted normally, and is silent before its lease is gone. Meanwhile both controllers are replaced.
 func playStuck(ctx context.Context, a *act) {
 	all, ended := a.stageStuck(ctx)
 	a.addController(ctx)
@@ -119,7 +119,7 @@ func (a *act) stageStuck(ctx context.Context) (all []*stuck, ended *zombie) {
 	return all, ended
 }
 
-// isReleased deletes the pod in the ordinary way, and judges that no frame of it comes after the end of its
+// isReleased deletes the pod normally. It judges that no frame of the pod follows the end of its
 // lease, although the macvlan plugin removes its link only afterwards.
 func (z *zombie) isReleased(ctx context.Context) {
 	z.pings.waitFor(ctx, 20)
@@ -127,7 +127,7 @@ func (z *zombie) isReleased(ctx context.Context) {
 	deleted := time.Now()
 	z.deletePod(ctx, z.pod, false)
 	free := z.chronicle.wait(ctx, podLimit, z.addr, deleted, "deleted", isDeleted)
-	// What comes late would come while the pod is taken apart.
+	// A late frame would come while the pod is taken apart.
 	eventually(ctx, podLimit, "the end of pod "+z.pod.Name, func(ctx context.Context) {
 		z.isGone(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: z.namespace, Name: z.pod.Name}}, "its containers")
 	})
@@ -140,7 +140,7 @@ func (z *zombie) isReleased(ctx context.Context) {
 	z.story.Say("Its last frame came %s before its lease was deleted.", round(free.at.Sub(last.Time)))
 }
 
-// takenAfter returns the moment before which the address must not be taken.
+// takenAfter returns the earliest time at which the address may be taken.
 func (s *stuck) takenAfter(ctx context.Context) time.Time {
 	if s.force {
 		return s.cut.Add(v1alpha1.DefaultExtraGrace)
@@ -151,8 +151,8 @@ func (s *stuck) takenAfter(ctx context.Context) time.Time {
 	return pod.DeletionTimestamp.Add(v1alpha1.DefaultExtraGrace)
 }
 
-// passesAtHome sees the address go from the stuck pod to another pod. The node of the stuck pod is its own
-// verifier: the slot is killed, and nobody needs to be asked.
+// passesAtHome judges that the address goes from the stuck pod to another pod. The stuck pod's own
+// node verifies it: it has killed the slot, and needs to ask nobody.
 func (s *stuck) passesAtHome(ctx context.Context, due time.Time) {
 	quarantined := s.chronicle.wait(ctx, reclaimLimit, s.addr, s.cut, "Quarantined", isQuarantined)
 	// The API server's times are whole seconds.
@@ -173,7 +173,7 @@ func (s *stuck) passesAtHome(ctx context.Context, due time.Time) {
 	s.isMute()
 }
 
-// end heals the pod. Once it can end, it does, and its successor stays.
+// end heals the pod, so that it ends. Its successor stays.
 func (s *stuck) end(ctx context.Context) {
 	check(s.heal(ctx, s.pod))
 	s.ends(ctx)

@@ -23,7 +23,7 @@ import (
 // application is an application whose template names the IPSubnet.
 type application struct {
 	client.Object
-	// pods is the number of pods that the application shall have, addresses that of its pool.
+	// pods is the wanted number of pods of the application, addresses the size of its pool.
 	pods, addresses int
 }
 
@@ -31,7 +31,7 @@ type application struct {
 type subnets struct {
 	*act
 	applications map[string]application
-	// pools has the addresses of each pool, by its name.
+	// pools has the addresses of each pool by its name.
 	pools map[string][]string
 }
 
@@ -112,8 +112,8 @@ func (s *subnets) end(ctx context.Context) {
 	s.removeSubnet(ctx)
 }
 
-// areServed waits until each application has its pods and one pool for them, no other pool is there, and
-// also does not fail.
+// areServed waits until each application has its pods and one pool for them, there is no other pool,
+// and also succeeds.
 func (s *subnets) areServed(ctx context.Context, what string, also func(context.Context)) {
 	eventually(ctx, podLimit, what, func(ctx context.Context) {
 		pools := &v1alpha1.IPPoolList{}
@@ -135,8 +135,8 @@ func (s *subnets) areServed(ctx context.Context, what string, also func(context.
 	})
 }
 
-// serves fails unless a pool is that of an application, with its addresses, which never change,
-// and its pods.
+// serves fails unless the pool belongs to an application, has the addresses that it had first, and
+// serves the application's pods.
 func (s *subnets) serves(ctx context.Context, pool *v1alpha1.IPPool, pods []corev1.Pod) {
 	kind := pool.Spec.Application.Kind
 	leases := s.leases(ctx, pool.Name)

@@ -46,8 +46,8 @@ func (z *zombie) stageSet(ctx context.Context) *zombie {
 	return z.beside(pod, 249)
 }
 
-// playDeadAgent shows the same while only the kernel runs on the zombie's node: kubelet and agent are
-// dead.
+// playDeadAgent is playZombie with kubelet and agent dead: only the kernel of the zombie's node
+// runs.
 func playDeadAgent(ctx context.Context, a *act) {
 	z := a.stageDeployment(ctx, a.behindRouter)
 	z.door = a.openDoor(ctx, z.pod)
@@ -64,7 +64,7 @@ func (z *zombie) passes(ctx context.Context) *cluster.Pod {
 	z.story.Say("%s is Quarantined (%s) until its last holder is proven fenced or silent.", z.addr, quarantined.Spec.Reason)
 	successor := z.successor(ctx)
 	if z.door != nil {
-		// Before the frames are judged: what the zombie tries by its door may come out of the underlay.
+		// This comes before the frames are judged: the zombie's frames may leave by the underlay.
 		z.door.isShut(ctx, quarantined.at)
 	}
 	z.fencedFor(ctx, successor, z.cut)
@@ -105,8 +105,8 @@ func (z *zombie) restoreHead(ctx context.Context) {
 	}
 }
 
-// playObserve shows that the same events in a pool of mode Observe lead to two speakers. So the other
-// scenarios would have seen a second speaker.
+// playObserve plays the same events in a pool of mode Observe, which leads to two speakers. So the
+// other scenarios would have seen a second speaker.
 func playObserve(ctx context.Context, a *act) {
 	z := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
 		s.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}

@@ -9,12 +9,11 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 )
 
-// addresses holds all addresses of the scenario, those of foreign hosts too.
+// addresses contains all addresses of the scenario and its foreign hosts.
 func (a *act) addresses() netip.Prefix { return netip.PrefixFrom(a.address(0), 24) }
 
-// takeTurns returns an error unless each address had one speaker at a time: once
-// a MAC has spoken for an address, those that spoke for it earlier never do again.
-// frames are in the order of their arrival.
+// takeTurns returns an error unless each address had one speaker at a time: after a MAC has first
+// spoken for an address, no earlier speaker may do so again. frames must be in order of arrival.
 func takeTurns(frames []capture.Frame, among netip.Prefix) error {
 	turns := map[netip.Addr][]capture.Frame{} // the first frame of each speaker
 	for _, f := range frames {
@@ -31,8 +30,7 @@ func takeTurns(frames []capture.Frame, among netip.Prefix) error {
 	return nil
 }
 
-// takeTurn lets a frame follow those with which the speakers for one address
-// began, and returns these.
+// takeTurn adds a frame to the first frames of the speakers for its address, if its speaker is new.
 func takeTurn(began []capture.Frame, f capture.Frame) ([]capture.Frame, error) {
 	for i, first := range began {
 		if first.Source.String() != f.Source.String() {

@@ -17,18 +17,18 @@ import (
 	"github.com/fenceline/fenceline/test/images"
 )
 
-// playUninstall: helm uninstall says why it does nothing while a pod has an
-// address. By force it takes Fenceline off every node, and the pod runs on.
-// Afterwards Fenceline is installed again. The pod's connections and pings notice nothing.
+// playUninstall: helm uninstall does nothing while a pod has an address, and says why. If it is
+// forced, it removes Fenceline from every node, and the pod runs on. Then Fenceline is installed
+// again. The pod's connections and pings notice nothing.
 func playUninstall(ctx context.Context, a *act) {
 	a.makePool(ctx, len(a.Nodes()), a.behindRouter)
 	node := a.victim(ctx)
-	// The uninstallation removes the only network configuration of the node. If the node is not Ready
-	// before the others, Kubernetes evicts the pods that do not tolerate that.
+	// The uninstallation removes the only network configuration of the node. If this node becomes
+	// NotReady first, Kubernetes evicts its pods without a toleration.
 	pod := a.runPod(ctx, "web", node, stays)
 	used := a.use(ctx, pod)
 	a.isRefusedToUninstall(ctx)
-	// It ends before the pool and the pod, which need it.
+	// The clean-up installs Fenceline before it removes pod and pool, which need it.
 	installed := false
 	a.after("install Fenceline again", func(ctx context.Context) {
 		if !installed {
@@ -58,7 +58,7 @@ func (a *act) installAgain(ctx context.Context) {
 	check(errors.Join(a.InstallChart(ctx, images.DefaultVersion), a.WaitReady(ctx)))
 }
 
-// use is the use of a pod by its node, over the host link, and by the outside host, over the underlay.
+// use is traffic to a pod from its node (host link) and from the outside host (underlay).
 type use struct {
 	pod   *cluster.Pod
 	load  *steady
@@ -80,8 +80,8 @@ func (a *act) use(ctx context.Context, pod *cluster.Pod) *use {
 	return u
 }
 
-// noticesNothing fails if a connection is broken, if a ping was lost, or if the node does not
-// use the host link any more: frames find another way through the router.
+// noticesNothing fails if a connection is broken, if a ping was lost, or if the node no longer uses
+// the host link: then its frames go by the router.
 func (u *use) noticesNothing(ctx context.Context) {
 	u.load.unbroken(ctx)
 	route := value(u.pod.Node.Exec(ctx, "ip", "route", "get", addressOf(u.pod).String()))
@@ -92,7 +92,7 @@ func (u *use) noticesNothing(ctx context.Context) {
 	}
 }
 
-// isRefusedToUninstall expects that helm does nothing, and says why.
+// isRefusedToUninstall judges that helm does nothing, and says why.
 func (a *act) isRefusedToUninstall(ctx context.Context) {
 	output, err := a.Helm(ctx, "uninstall", "fenceline", "--namespace", cluster.FencelineNamespace)
 	must(err != nil, "helm uninstalled Fenceline while a lease existed: %s", output)
@@ -111,8 +111,8 @@ func (a *act) uninstallByForce(ctx context.Context) {
 	a.story.Show("helm uninstall fenceline", output)
 }
 
-// isWithoutFenceline looks for what agents put on a node. The plugin stays, for
-// the DEL of pods.
+// isWithoutFenceline judges that nothing of the agent is left on a node, except the plugin for the
+// DEL of pods.
 func isWithoutFenceline(ctx context.Context, n *cluster.Node) {
 	for _, test := range []string{
 		"! -e /sys/fs/bpf/fenceline", "! -e /etc/cni/net.d/90-fenceline.conflist", "! -e /var/lib/fenceline/journal", "-e /opt/cni/bin/fenceline",

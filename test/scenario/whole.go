@@ -16,7 +16,7 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// wholeAddresses is the size of each pool: the scenario's pods and CoreDNS, each once more.
+// wholeAddresses is the size of each pool: twice the scenario's pods and CoreDNS.
 const wholeAddresses = 20
 
 // whole is a cluster with pods behind Services. Fenceline is their only network, or their second one.
@@ -37,7 +37,7 @@ type whole struct {
 	services           map[string]service
 }
 
-// playWhole: a pod has everything that Kubernetes promises a pod.
+// playWhole: a pod has all that Kubernetes promises a pod.
 func playWhole(ctx context.Context, a *act) {
 	w := a.openWhole(ctx)
 	a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide")
@@ -45,7 +45,7 @@ func playWhole(ctx context.Context, a *act) {
 	w.isServed(ctx)
 }
 
-// playSteady: what a pod has stays while parts of its node end.
+// playSteady: a pod keeps all that while parts of its node end.
 func playSteady(ctx context.Context, a *act) {
 	w := a.openWhole(ctx)
 	w.outlives(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// clientLimit is how long clients may wait for their answers.
+// clientLimit is the time in which clients must get their answers.
 const clientLimit = 60 * time.Second
 
 // witness is a host on the underlay that uses an address all the time, with a capture of every frame.
@@ -38,7 +38,7 @@ func (a *act) recorded(c *capture.Capture, err error) *capture.Capture {
 	return c
 }
 
-// watchBy does so from a host with that name and number, with a capture that runs.
+// watchBy is watch from a host with that name and number, with a capture that already runs.
 func (a *act) watchBy(name string, number int, running *capture.Capture, addrs ...netip.Addr) *witness {
 	host := a.foreignHost(name, netip.PrefixFrom(a.address(number), underlay.Bits()))
 	return &witness{host: host, capture: running, calls: a.call(host, addrs[0]), pings: a.ping(host, addrs...)}

@@ -27,8 +27,7 @@ func selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": workload}}
 }
 
-// deploy makes a Deployment whose pods are on as many nodes as there are live
-// ones.
+// deploy makes a Deployment that spreads its pods over all live nodes.
 func (a *act) deploy(ctx context.Context, replicas int, changes ...func(*corev1.PodSpec)) {
 	template := a.template(selector().MatchLabels)
 	for _, change := range changes {
@@ -45,8 +44,8 @@ func (a *act) deploy(ctx context.Context, replicas int, changes ...func(*corev1.
 	did(a.api.Create(ctx, deployment), "make a Deployment")
 }
 
-// deploySet makes a StatefulSet of one pod that is on the node as long as it
-// can be. The label does not match the Deployment, which spreads its own pods.
+// deploySet makes a StatefulSet of one pod, which prefers the node. The label does not match the
+// Deployment, which spreads only its own pods.
 func (a *act) deploySet(ctx context.Context, node *cluster.Node) {
 	labels := map[string]string{"app": setLabel}
 	template := a.template(labels)

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// awayLimit is how long Kubernetes may take to mark a silent node as unreachable.
+	// awayLimit is the time in which Kubernetes must mark a silent node as unreachable.
 	awayLimit = 60 * time.Second
-	// reclaimLimit is how long an address may then take to change hands: the
-	// pod's grace, extraGrace, verification, and retries of kubelet.
+	// reclaimLimit is the time in which an address must then change hands: the pod's grace,
+	// extraGrace, verification, and retries of the kubelet.
 	reclaimLimit = 90 * time.Second
-	// homeLimit is how long a node may take to clean up when it is back.
+	// homeLimit is the time for a node to clean up after its return.
 	homeLimit = 2 * time.Minute
 )
 
@@ -133,8 +133,8 @@ func (z *zombie) successor(ctx context.Context) *cluster.Pod {
 	return next
 }
 
-// isMute fails unless the zombie still runs, and its kernel has refused frames: otherwise its silence proves
-// nothing.
+// isMute fails unless the zombie still runs and its kernel has refused frames. Otherwise its silence
+// proves nothing.
 func (z *zombie) isMute() {
 	must(z.pod.Alive(), "the zombie %s has died, so its silence proves nothing", z.pod.Name)
 	must(z.crier.refused.Load() > 0, "the kernel refused no frame of the zombie %s", z.pod.Name)
@@ -163,14 +163,14 @@ func (z *zombie) changeTo(pod *cluster.Pod) change {
 	return change{addr: z.addr, old: z.mac, new: macOf(pod), oldPort: "ul-" + z.pod.Node.Name()}
 }
 
-// tell prints what the capture has shown.
+// tell prints the evidence of the capture.
 func (z *zombie) tell(p passage, pod *cluster.Pod) {
 	z.story.Say("On the underlay: a claim from %s, and an ack from %s %s later. The last frame of the zombie came %s. Its kernel dropped %d more.",
 		p.claim.Port, p.ack.Port, round(p.ack.Time.Sub(p.claim.Time)), p.lastFrame(), z.crier.refused.Load())
 	z.story.Say("Now only pod %[2]s on %[3]s answers for %[1]s. The client saw no MAC flip and no wrong answer.", z.addr, pod.Name, pod.Node.Name())
 }
 
-// auditedFence looks for the verdict in the audit log of the live agents.
+// auditedFence waits for the verdict in the audit log of a live agent.
 func (z *zombie) auditedFence(ctx context.Context) {
 	eventually(ctx, eventLimit, "an audit line of the fence", func(ctx context.Context) {
 		for _, n := range z.others(z.pod.Node) {

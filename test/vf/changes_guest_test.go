@@ -37,8 +37,8 @@ func (p pods) gauge(t *testing.T, n *nodes.Node, name string, labels map[string]
 	})
 }
 
-// stillGuards has a foreign host speak for the address of a pod: the node finds it, so the guard, or the
-// observer of the PF, hears the segment.
+// stillGuards lets a foreign host speak for the address of a pod. The node must report it, which
+// shows that the guard, or the observer of the PF, hears the segment.
 func (p pods) stillGuards(t *testing.T, s *nodes.Sandbox) {
 	t.Helper()
 	if !check.Value(s.Guarded())(t) {
@@ -49,10 +49,10 @@ func (p pods) stillGuards(t *testing.T, s *nodes.Sandbox) {
 	check.OK(t, thief.Unplug())
 }
 
-// Somebody moves the VF of a running pod to another network namespace, where it goes on with the pod's
-// address. The loss is reported, no second speaker comes, and the VF serves the next pod. A tcx link moves
-// with the VF, so the VF is mute from DEL on. A filter stays behind: then nobody gets the address until the VF
-// has stopped.
+// The VF of a running pod is moved by hand to another network namespace, where it still has the
+// pod's address. The loss is reported, no second speaker comes, and the VF serves the next pod. A
+// tcx link moves with the VF, so the VF is mute from DEL on. A filter does not move: then the
+// address is not free until the VF has stopped.
 func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 	c := vf.New(t, 2)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.4")
@@ -110,9 +110,10 @@ func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 	p.remove(t, near)
 }
 
-// A PF goes down and up under its pods, and then gets another name, which needs the same. While it is down,
-// the node says that it hears nothing. Then its pods speak again, a pod can begin, a zombie is fenced, and the
-// guards hear. The sriov plugin cannot end a pod whose PF has another name, but frees its address.
+// A PF goes down and up under its pods. Then it is renamed, for which it goes down as well. While it
+// is down, the node reports that it hears nothing. Afterwards its pods speak again, a pod can begin,
+// a zombie is fenced, and the guards hear. The sriov plugin cannot end a pod whose PF was renamed,
+// but its DEL frees the address.
 func TestGuestAPFThatChangesUnderItsPods(t *testing.T) {
 	c := vf.New(t, 3)
 	c.StartController()

@@ -19,8 +19,8 @@ type Cluster struct {
 	LAN LAN
 }
 
-// New starts agents on the hosts of a LAN. The programs and reference plugins are those that are shared by
-// test/programs. The API server is that of the guest, so only one Cluster at a time lives.
+// New starts agents on the hosts of a LAN. test/programs shares the programs and reference plugins.
+// The API server is that of the guest, so only one Cluster may exist at a time.
 func New(t testing.TB, vfs int) *Cluster {
 	t.Helper()
 	c := &Cluster{LAN: NewLAN(t, vfs)}
@@ -34,25 +34,25 @@ type Form string
 
 // Forms.
 const (
-	// Delegated: the VF stands in the plugin's own configuration, Fenceline is its IPAM.
+	// Delegated: the plugin's own configuration names the VF, and Fenceline is its IPAM.
 	Delegated Form = "IPAM"
-	// Chained: Fenceline also stands behind the plugin.
+	// Chained: as Delegated, and Fenceline is also chained behind the plugin.
 	Chained Form = "IPAM and chained"
-	// Multus: as Multus 4 calls the plugin for a network with a resourceName: with the VF in the fields deviceID and
-	// pciBusID, and in the runtime configuration.
+	// Multus: as Multus 4 calls the plugin for a network with a resourceName. The fields deviceID and
+	// pciBusID and the runtime configuration name the VF.
 	Multus Form = "as Multus delegates"
-	// DRA: as dra-driver-sriov calls the plugin in its mode STANDALONE: libcni's AddNetwork with the configuration of a
-	// network attachment, into which the driver has written the VF. There is no list, and no capability.
+	// DRA: as dra-driver-sriov calls the plugin in its mode STANDALONE, by libcni's AddNetwork. The
+	// driver has written the VF into the network attachment. There is no list, and no capability.
 	DRA Form = "as the DRA driver calls"
 )
 
-// Plugins that move a VF. Each has the newest version of the CNI specification that it knows.
+// Plugins that move a VF. Each uses the newest version of the CNI specification that it knows.
 const (
 	HostDevice = "host-device"
 	SRIOV      = "sriov"
 )
 
-// NewSandbox makes an empty sandbox for a pod on the node with that number, from 1. Its ADD moves a VF by a plugin.
+// NewSandbox makes an empty sandbox for a pod on a node, numbered from 1. Its ADD moves the VF.
 func (c *Cluster) NewSandbox(number int, pod *corev1.Pod, v VF, plugin string, form Form) (*nodes.Sandbox, error) {
 	n := c.Nodes[number-1]
 	version, device := "1.0.0", fmt.Sprintf(`"pciBusID":%q`, v.PCI)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vf is the rig of SR-IOV. It works in a guest of test/guest with -sriov: two hosts have a network
-// card each (PF), whose cable leads to a switch, and virtual functions (VFs) of it. Everything of
+// Package vf is the rig of SR-IOV. It works in a guest of test/guest with -sriov. Two hosts have a
+// network card (PF) each, which is cabled to a switch, and virtual functions (VFs) of it. All of
 // test/namespaces and test/nodes works on these hosts too.
 //
 //	        sw: br0
@@ -10,6 +10,6 @@
 //	 ├ vf0, vf1 …       ├ vf0, vf1 …
 //	 pods               pods
 //
-// A host is a network namespace, so the kernel does not take it for the machine: new VFs, and those of a
-// pod's namespace that has ended, appear in the namespace of the test process. Collect moves them to the host.
+// A host is a network namespace, but the kernel does not know that it is a machine: new VFs, and VFs
+// of an ended namespace of a pod, appear in the namespace of the test process. Collect moves them.
 package vf

@@ -23,9 +23,10 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// A pod drives its VF by itself, as with DPDK: there is no interface at its ADD, and no guard ever. (The driver
-// of the kernel takes the place of its program later.) Its node is cut off from the API server, and another host
-// claims its address. The agent has the PF switch the VF off, and only then there is an ack.
+// A pod drives its VF itself, as with DPDK: ADD finds no interface, and there is never a guard. (The
+// kernel's driver takes the place of this program later.) Its node is cut off from the API server,
+// and another host claims its address. The agent tells the PF to switch the VF off, and acks only
+// then.
 func TestGuestAVFWithoutAnInterface(t *testing.T) {
 	c := vf.New(t, 2)
 	c.StartController()

@@ -24,7 +24,7 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// facts are rows of a table. A fact that the product relies on has a value that it must have.
+// facts are rows of a table. A fact that the product relies on must have the wanted value.
 type facts struct {
 	t    *testing.T
 	rows []string
@@ -38,7 +38,7 @@ func newFacts(t *testing.T) *facts {
 	return f
 }
 
-// saw adds a row. Want may be empty.
+// saw adds a row. An empty want allows any value.
 func (f *facts) saw(what, got, want string) {
 	f.t.Helper()
 	f.rows = append(f.rows, "| "+what+" | "+got+" |")
@@ -86,7 +86,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// again moves the VF from the pod to its host and back. Meanwhile, fn finds it there.
+// again moves the VF from the pod to its host, calls fn with its name there, and moves it back.
 func (s *scene) again(t *testing.T, fn func(name string)) {
 	t.Helper()
 	v := check.Value(s.host.VFs())(t)[0]
@@ -165,7 +165,7 @@ func drop(t *testing.T) *ebpf.Program {
 	return p
 }
 
-// dropByClsact has an interface send nothing, by a filter.
+// dropByClsact makes an interface send nothing, by a filter.
 func dropByClsact(t *testing.T, ns *network.Namespace, iface string) {
 	t.Helper()
 	index := check.Value(ns.Index(iface))(t)
@@ -221,7 +221,7 @@ func (s *scene) vlan(t *testing.T, id int) *spot {
 	return newSpot(t, fmt.Sprintf("its PF in VLAN %d", id), s.host.Namespace, name)
 }
 
-// The unbinding comes last: the VF does not come back to its pod.
+// theWallAtThePF unbinds the VF last, because the VF does not come back to its pod.
 func (s *scene) theWallAtThePF(t *testing.T) {
 	links, parent := s.host.Links(), pf(t, s.host)
 	foreign := net.HardwareAddr{2, 7, 7, 7, 7, 7}

@@ -30,14 +30,14 @@ func (v VF) Name() string { return "vf" + strconv.Itoa(v.Index) }
 // network.Namespace.MountSysfs.
 const devices = "/sys/bus/pci/devices"
 
-// poll is the time between two looks at what a driver makes, and driverLimit is how long it may take.
+// poll is the time between two looks at the work of a driver, driverLimit the time for this work.
 const (
 	poll        = 10 * time.Millisecond
 	driverLimit = 30 * time.Second
 )
 
-// SetVFs makes a number of VFs in place of those that the PF has, and collects their interfaces. Interfaces of
-// earlier ones disappear, wherever they are.
+// SetVFs replaces the VFs of the PF by a number of new ones, and collects their interfaces. The
+// interfaces of the earlier VFs disappear, in any namespace.
 func (h *Host) SetVFs(number int) error {
 	file := filepath.Join(devices, h.PCI, "sriov_numvfs")
 	for _, n := range []int{0, number} { // the kernel changes a number only from or to none
@@ -82,8 +82,8 @@ func (h *Host) VFs() ([]VF, error) {
 	}
 }
 
-// Collect moves the interfaces of VFs that are neither the host's nor a pod's to the host. It waits until each VF
-// has an interface in one of the namespaces.
+// Collect moves to the host all interfaces of VFs that are neither the host's nor a pod's. It waits
+// until each VF has an interface in one of the namespaces.
 func (h *Host) Collect(pods ...*network.Namespace) error {
 	vfs, err := h.VFs()
 	if err != nil {
@@ -117,8 +117,8 @@ func (h *Host) collect(v VF, owners []*network.Namespace) error {
 	}
 }
 
-// interfaceOf returns the name of a device's interface in the namespace whose sysfs the calling thread sees, if it
-// has one there.
+// interfaceOf returns the name of a device's interface in the namespace of the calling thread's
+// sysfs, or "" if it has none there.
 func interfaceOf(pci string) string {
 	entries, err := os.ReadDir(filepath.Join(devices, pci, "net"))
 	if err != nil || len(entries) == 0 {

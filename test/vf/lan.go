@@ -70,7 +70,7 @@ func (l LAN) setVFs(number int) error {
 	return cards.Wait()
 }
 
-// byMAC finds an interface of the guest. A driver may make it a moment after its module has been loaded.
+// byMAC finds an interface of the guest. A driver may make it later than its module is loaded.
 func byMAC(mac net.HardwareAddr) (netlink.Link, error) {
 	for deadline := time.Now().Add(carrierLimit); ; time.Sleep(poll) {
 		links, err := netlink.LinkList()

@@ -75,7 +75,7 @@ type pods struct {
 	*vf.Cluster
 	plugin string
 	form   vf.Form
-	// parent is the PF if it is empty; network is that of their pool.
+	// parent is empty for the PF. network is the network of the pods' pool.
 	parent, network string
 	begun           map[*nodes.Sandbox]bool // whose VF is not back
 }
@@ -84,7 +84,7 @@ func podsOf(c *vf.Cluster, plugin string, form vf.Form) pods {
 	return pods{Cluster: c, plugin: plugin, form: form, begun: map[*nodes.Sandbox]bool{}}
 }
 
-// add makes a pod on a VF of a node, numbered from 1. All leases are those of the living then.
+// add makes a pod on a VF of a node, numbered from 1, and judges all leases.
 func (p pods) add(t *testing.T, node, index int, change ...func(*corev1.Pod)) *nodes.Sandbox {
 	t.Helper()
 	s := p.begin(t, node, index, change...)
@@ -131,7 +131,7 @@ func (p pods) begin(t *testing.T, node, index int, change ...func(*corev1.Pod)) 
 	return s
 }
 
-// remove ends a pod; its lease and its guard end with it, and its VF is the host's.
+// remove ends a pod with its lease and its guard, and returns the VF to the host.
 func (p pods) remove(t *testing.T, s *nodes.Sandbox) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
@@ -156,7 +156,7 @@ func (p pods) abandon(t *testing.T, s *nodes.Sandbox) {
 	check.OK(t, p.takeBack(s))
 }
 
-// takeBack ends the namespace of a pod, and brings what is left in it home.
+// takeBack removes the namespace of a pod, and returns the VFs in it to the host.
 func (p pods) takeBack(s *nodes.Sandbox) error {
 	delete(p.begun, s)
 	if err := s.Remove(); err != nil {

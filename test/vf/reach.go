@@ -14,7 +14,7 @@ import (
 // dialLimit is for one try of Reach.
 const dialLimit = 2 * time.Second
 
-// Reach connects by TCP from one namespace to an address of another, which listens meanwhile.
+// Reach connects by TCP to an address of another namespace, which listens meanwhile.
 func Reach(from, to *network.Namespace, addr netip.Addr) (err error) {
 	var listener net.Listener
 	err = to.Do(func() (err error) {

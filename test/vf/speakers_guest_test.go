@@ -60,7 +60,7 @@ func (f family) pool(c *vf.Cluster, first, last byte) string {
 	return name
 }
 
-// A foreign host is found while an ADD asks for its address, and when it begins to speak for that of a pod.
+// A foreign host is found when an ADD probes its address, and when it speaks for a pod's address.
 func TestGuestAForeignHostIsFound(t *testing.T) {
 	c := vf.New(t, 2)
 	for _, f := range families() {
@@ -94,8 +94,8 @@ func TestGuestAForeignHostIsFound(t *testing.T) {
 	}
 }
 
-// conflicts waits until the lease of an address, the metric and an event tell about a foreign host. Meanwhile the
-// host announces the address of a pod.
+// conflicts waits until lease, metric and event report the conflict with a foreign host. If the
+// lease is Bound, the host announces the address meanwhile.
 func (p pods) conflicts(t *testing.T, pool string, addr netip.Addr, host *namespaces.Host, state v1alpha1.LeaseState, source string) {
 	t.Helper()
 	labels := map[string]string{"pool": pool}
@@ -125,8 +125,8 @@ func (p pods) conflicts(t *testing.T, pool string, addr netip.Addr, host *namesp
 	})
 }
 
-// A pod with CAP_NET_RAW on a VF sends what is not its own: neither the VF beside nor another host hears any
-// of it. In a pool without a source guard, both hear it.
+// A pod with CAP_NET_RAW on a VF sends foreign frames. Neither the VF beside it nor another host
+// hears them. In a pool without a source guard, both hear them.
 func TestGuestAPodOnAVFSendsOnlyAsItself(t *testing.T) {
 	c := vf.New(t, 2)
 	foreignMAC := net.HardwareAddr{2, 7, 7, 7, 7, 7}
@@ -298,7 +298,7 @@ func (tp *tap) heard(frame []byte) (n int) {
 	return n
 }
 
-// lacks names a frame that was not heard, other than those that go elsewhere.
+// lacks returns an error that names the frames that were not heard, except those for elsewhere.
 func (tp *tap) lacks(all map[string][]byte, elsewhere string) error {
 	for what, frame := range all {
 		if tp.heard(frame) == 0 && !bytes.HasSuffix([]byte(what), []byte(elsewhere)) {

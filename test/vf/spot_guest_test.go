@@ -24,7 +24,7 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// limit is for a frame on the segment, once all interfaces have a carrier.
+// limit is the time for a frame on the segment, once all interfaces have a carrier.
 const limit = 20 * time.Second
 
 // etherType is one for experiments (IEEE 802).
@@ -65,7 +65,7 @@ func (s *spot) send(dst, src net.HardwareAddr, text string) error {
 	return os.NewSyscallError("send "+text, err)
 }
 
-// hears reads until it hears one of the texts, and returns which one. It returns the empty string if none comes.
+// hears reads until it hears one of the texts, and returns it. If none comes, it returns "".
 func (s *spot) hears(texts ...string) string {
 	frame := make([]byte, 2048)
 	for {
@@ -88,8 +88,8 @@ type stage struct {
 
 func broadcast() net.HardwareAddr { return bytes.Repeat([]byte{0xff}, 6) }
 
-// whoHears returns the spots, other than the sender, that hear a frame. Last broadcasts afterwards, so that a spot
-// that hears it has not heard the frame.
+// whoHears returns the spots, except the sender, that hear a frame. Afterwards last sends a
+// broadcast: a spot that hears only the broadcast has not heard the frame.
 func (g *stage) whoHears(t *testing.T, from *spot, dst, src net.HardwareAddr, last *spot) string {
 	t.Helper()
 	g.made++
@@ -132,8 +132,8 @@ func give(t *testing.T, h *vf.Host, v vf.VF, pod *network.Namespace) {
 	check.OK(t, pod.SetUp(namespaces.PodInterface, true))
 }
 
-// asPod runs fn in a pod as its container does: with no capabilities but those to set up the network and to send raw
-// frames.
+// asPod runs fn in a pod, with the capabilities of a container that may only set up the network and
+// send raw frames.
 func asPod(pod *network.Namespace, fn func() error) error {
 	return pod.Do(func() error {
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -28,13 +28,13 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// lateLimit is the time after the ack in which a frame of the zombie may still be on its way. The clocks
-// are those of one machine, but an emulated one is slow.
+// lateLimit is the time after the ack in which a frame of the zombie may still arrive. All clocks
+// are of one machine, but an emulated one is slow.
 const lateLimit = 100 * time.Millisecond
 
-// A pod on a VF runs on, although its agent is dead and its node is cut off from the API server. Another
-// host takes its address: the guard in the pod verifies the claim, acks, and nothing follows, not even
-// unicast to the VF beside.
+// A pod on a VF runs on while its agent is dead and its node is cut off from the API server. Another
+// host takes its address. The guard in the pod verifies the claim and acks. No frame of the pod
+// follows, not even unicast to the VF beside it.
 func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 	c := vf.New(t, 2)
 	c.StartController()
@@ -86,9 +86,9 @@ func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 	}
 }
 
-// The agent of a zombie on a VF lives, cut off from the API server. When another host has taken the address,
-// the PF cuts the VF off as well: nothing reaches the VF beside, although all programs of the node are gone.
-// The VF serves the next pod at once.
+// The agent of a zombie on a VF lives, cut off from the API server. After another host has taken the
+// address, the PF cuts off the VF too: nothing reaches the VF beside it, although all programs of
+// the node are gone. The VF serves the next pod at once.
 func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
 	c := vf.New(t, 2)
 	c.StartController()
@@ -138,8 +138,8 @@ func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
 	}
 }
 
-// removeClsact removes the filters of a pod's guard, as a container with CAP_NET_ADMIN can on a kernel without
-// tcx.
+// removeClsact removes the filters of a pod's guard, as a container with CAP_NET_ADMIN can do on a
+// kernel without tcx.
 func removeClsact(s *nodes.Sandbox) error {
 	index, err := s.Index(namespaces.PodInterface)
 	if err != nil {
@@ -152,8 +152,8 @@ func removeClsact(s *nodes.Sandbox) error {
 	return err
 }
 
-// shout sends from the address of a pod again and again: announcements to everybody and to one neighbour, and
-// packets to the neighbour.
+// shout sends from the address of a pod again and again: announcements to all hosts and to one
+// neighbour, and packets to the neighbour.
 type shout struct {
 	sent atomic.Int64
 	stop func()
@@ -200,7 +200,7 @@ func (s *shout) more(t *testing.T, rounds int64) {
 	})
 }
 
-// ear hears when a pod's interface receives frames from the MAC of another pod.
+// ear records when a pod's interface last received a frame from the MAC of another pod.
 type ear struct{ at atomic.Int64 }
 
 func listen(t *testing.T, ns *network.Namespace, of *nodes.Sandbox) *ear {
