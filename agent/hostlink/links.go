@@ -124,6 +124,9 @@ func (l *Links) clear(e *journal.Entry) error {
 	if err == nil {
 		return nil
 	}
+	if !isMissing(err) {
+		return fmt.Errorf("look up the host link of pod %s/%s: %w", e.PodNamespace, e.PodName, err)
+	}
 	p, err := openPod(e)
 	if errors.Is(err, ErrGone) {
 		return nil

@@ -235,8 +235,11 @@ func HasDevice(path, device string) (has bool, err error) {
 	err = attach.InNetNS(path, func() error {
 		links, err := wholelist.Of(netlink.LinkList)
 		for _, l := range links {
-			bus, _ := busOf(l.Attrs().Name) // others have no bus
+			bus, fault := busOf(l.Attrs().Name)
 			has = has || bus == device
+			if !errors.Is(fault, unix.EOPNOTSUPP) && !errors.Is(fault, unix.ENODEV) { // no bus, or just gone
+				err = errors.Join(err, fault)
+			}
 		}
 		return err
 	})

@@ -58,10 +58,20 @@ func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
 		e.SharedMAC = e.SharedMAC || held.Flags&bpf.FlagSharedMAC != 0
 		e.Addresses = append(e.Addresses, journal.Address{
 			Addr: addr, Pool: l.Spec.Pool, Network: network, LeaseName: l.Name, LeaseUID: string(l.UID), Token: held.Token,
-			Unproven: held.Flags&bpf.FlagUnproven != 0, Disproved: held.Disproved, Static: lease.IsStatic(&l.Spec),
+			Unproven: held.Flags&bpf.FlagUnproven != 0, Disproved: held.Disproved, DisprovedBefore: tokens(held.DisprovedBefore[:]), Static: lease.IsStatic(&l.Spec),
 		})
 	}
 	return e, nil
+}
+
+// tokens returns the tokens of a list of the kernel, which ends with zeros.
+func tokens(all []uint64) (some []uint64) {
+	for _, t := range all {
+		if t != 0 {
+			some = append(some, t)
+		}
+	}
+	return some
 }
 
 // held returns the kernel's lease of an address for a slot; 0 is any slot. ok is false if there is

@@ -66,6 +66,11 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			r, web := fakenode.WithPod(t, fakenode.V4(v4), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, v6))
 			r.Wait()
 			want, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			held, _, err := r.Kernel.Lease(fakenode.Key(v4))
+			check.OK(t, err)
+			held.Disproved, held.DisprovedBefore[0] = 7, 5
+			check.OK(t, r.Kernel.InstallLease(fakenode.Key(v4), held))
+			want.Addresses[0].Disproved, want.Addresses[0].DisprovedBefore = 7, []uint64{5}
 			at := placeOf(web, v4, v6)
 			row.change(r, web, &at)
 			r.Places = append(r.Places, at)

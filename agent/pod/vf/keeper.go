@@ -202,6 +202,9 @@ func (k *Keeper) Release(e *journal.Entry) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.hasPassedOn(e) {
+		return nil
+	}
 	f, err := Find(Sysfs, e.Device)
 	if errors.Is(err, ErrNoVF) || errors.Is(err, ErrNoPF) {
 		return nil // the VF is gone
