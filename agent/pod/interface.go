@@ -243,7 +243,7 @@ func HasDevice(path, device string) (has bool, err error) {
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil && !has {
 		return false, fmt.Errorf("look for device %s in %s: %w", device, path, err)
 	}
 	return has, nil
