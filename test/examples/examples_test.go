@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,6 +59,7 @@ var interfaces = map[string]map[string]string{
 	"virtual-machine.yaml": {"eth0": "machines"},
 	"openkruise.yaml":      {"eth0": "ledger-0-v4-1b0978f5ae24"},
 	"statefulset.yaml":     {"eth0": "databases"},
+	"fixed-address.yaml":   {"eth0": "broker-0"},
 	"multus.yaml":          {"net1": "storage"},
 	"sriov.yaml":           {"net1": "trading"},
 	"router.yaml":          {"eth0": "routers"},
@@ -239,7 +241,7 @@ func (r *rig) testPools(t *testing.T, name, file string) {
 		}
 		for iface, want := range interfaces[name] {
 			choice, err := ipam.ChoosePools(ipam.Request{
-				Pod:      ipam.Pod{Namespace: d.GetNamespace(), Name: d.GetName(), Labels: template.Labels, Annotations: template.Annotations},
+				Pod:      ipam.Pod{Namespace: d.GetNamespace(), Name: d.GetName(), Labels: firstLabels(d, template), Annotations: template.Annotations},
 				NodeName: "n1", Interface: iface, ConfigPools: fromConfig,
 				Application: v1alpha1.Application{APIGroup: d.GroupVersionKind().Group, Kind: d.GetKind(), Namespace: metav1.NamespaceDefault, Name: d.GetName()},
 			}, pools.Items, reserved)
@@ -259,6 +261,16 @@ func (r *rig) testPools(t *testing.T, name, file string) {
 	if want := len(interfaces[name]); pods != want {
 		t.Errorf("%d documents make pods, want %d", pods, want)
 	}
+}
+
+// firstLabels returns the labels of the first pod of a document. A StatefulSet's controller labels each
+// pod with its name.
+func firstLabels(d *unstructured.Unstructured, template *metav1.ObjectMeta) map[string]string {
+	labels := maps.Clone(template.Labels)
+	if d.GetKind() == "StatefulSet" {
+		labels[appsv1.StatefulSetPodNameLabel] = d.GetName() + "-0"
+	}
+	return labels
 }
 
 // podOf returns the pod that a document makes, or nil.
