@@ -15,12 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/await"
@@ -75,6 +77,7 @@ func New(t testing.TB, count int) *Cluster {
 func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 	t.Helper()
 	check.OK(t, allowSockets())
+	log.SetLogger(logr.Discard()) // otherwise controller-runtime prints a stack
 	c := &Cluster{t: t, rig: rig, Server: controlplane.New(t), bin: t.TempDir(), living: map[*Sandbox]bool{}}
 	scheme := runtime.NewScheme()
 	c.check(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
