@@ -38,7 +38,7 @@ type Cluster struct {
 	indexes indexes
 
 	mu             sync.Mutex
-	unread, silent []string
+	unread, missed []string
 }
 
 // Open returns a cluster. It asks the API server nothing.
@@ -89,16 +89,18 @@ func (c *Cluster) MayList(ctx context.Context, objects string, list client.Objec
 // Unread returns the objects that the reader may not read.
 func (c *Cluster) Unread() []string { return c.unread }
 
-// NoAnswer notes a source without an answer in time, such as a node that is cut off. Safe for
-// concurrent use.
-func (c *Cluster) NoAnswer(what string) {
+// Miss notes a source that could not be read to its end, such as the log of a node that is cut off.
+// Safe for concurrent use.
+func (c *Cluster) Miss(what string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.silent = append(c.silent, what)
+	if missed := fmt.Sprintf("%s: %v", what, err); !slices.Contains(c.missed, missed) {
+		c.missed = append(c.missed, missed)
+	}
 }
 
-// Silent returns the sources without an answer in time.
-func (c *Cluster) Silent() []string { return c.silent }
+// Missed returns the sources that could not be read to their end, and why.
+func (c *Cluster) Missed() []string { return c.missed }
 
 // Agents returns the pods of the agents.
 func (c *Cluster) Agents(ctx context.Context) ([]podview.Pod, error) {
