@@ -31,15 +31,16 @@ type story struct {
 	End   *end              `json:"end,omitempty"`
 	Free  string            `json:"free,omitempty"`
 	Past  []moment          `json:"history"`
+	Logs  *reach            `json:"logs,omitempty"`
 }
 
 func (s *session) explain() *cobra.Command {
-	history := true
+	history, allNodes := true, false
 	c := &cobra.Command{
 		Use: "explain ADDRESS", Short: "Tell who has an address, why, and what will end it", Args: cobra.ExactArgs(1),
 		Example: "  kubectl fenceline explain 10.0.0.7\n  kubectl fenceline explain storage.10.0.0.7   # on the network storage",
 		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) ([]story, error) {
-			return explain(ctx, c, args[0], history)
+			return explain(ctx, c, args[0], history, allNodes)
 		}, func(w paper, stories []story) {
 			for i, st := range stories {
 				if i > 0 {
@@ -50,11 +51,12 @@ func (s *session) explain() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&history, "history", true, "read events and the audit lines in the logs of Fenceline's pods")
+	c.Flags().BoolVar(&allNodes, "all-nodes", false, "read the logs of the agents of all nodes, not only of those that the lease names")
 	return c
 }
 
 // explain returns the stories of an address, or of a lease's name: one for each network that has it.
-func explain(ctx context.Context, c *cluster.Cluster, asked string, history bool) ([]story, error) {
+func explain(ctx context.Context, c *cluster.Cluster, asked string, history, allNodes bool) ([]story, error) {
 	network, addr, err := parseAsked(asked)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func explain(ctx context.Context, c *cluster.Cluster, asked string, history bool
 			return nil, err
 		}
 		if history {
-			if st.Past, err = pastOf(ctx, c, st); err != nil {
+			if err := st.readPast(ctx, c, allNodes); err != nil {
 				return nil, err
 			}
 		}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/audit"
@@ -32,10 +33,12 @@ import (
 const (
 	// tailLines is the number of lines that are read of each log.
 	tailLines = 20000
-	// mostLogs is the greatest number of agents whose logs are read.
+	// mostLogs is the greatest number of agents whose logs are read unasked.
 	mostLogs = 50
 	// readers is the number of logs that are read at the same time.
 	readers = 8
+	// mostNames is the greatest number of nodes that a sentence names.
+	mostNames = 10
 )
 
 // moment is an event or an audit line about an address.
@@ -46,8 +49,16 @@ type moment struct {
 	Text   string    `json:"text"`
 }
 
-// pastOf returns events and audit lines about an address, the oldest first.
-func pastOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error) {
+// reach has the nodes whose agents' logs were read to their end, and the others.
+type reach struct {
+	Read   []string `json:"read"`
+	Unread []string `json:"unread"`
+	// isAll tells that all logs were asked for.
+	isAll bool
+}
+
+// readPast adds events and audit lines about the address, the oldest first.
+func (st *story) readPast(ctx context.Context, c *cluster.Cluster, allNodes bool) error {
 	isAbout := func(e *eventsv1.Event) bool {
 		return e.Regarding.Kind == "IPLease" || strings.Contains(e.Note, st.Address)
 	}
@@ -57,22 +68,59 @@ func pastOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error)
 	}
 	past, err := eventsOf(ctx, c, corev1.NamespaceDefault, name, isAbout)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if st.Lease != nil && st.Lease.Spec.Holder != nil && st.Lease.Spec.Holder.Pod != "" {
 		ofPod, err := eventsOf(ctx, c, st.Lease.Spec.Holder.Namespace, st.Lease.Spec.Holder.Pod, isAbout)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		past = append(past, ofPod...)
 	}
-	lines, err := auditOf(ctx, c, st)
+	agents, controllers, err := c.Programs(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	past = append(past, lines...)
-	slices.SortStableFunc(past, func(a, b moment) int { return a.Time.Compare(b.Time) })
-	return past, nil
+	asked := agents
+	if !allNodes {
+		asked = likely(agents, st.Lease)
+	}
+	lines, read, err := auditOf(ctx, c, slices.Concat(controllers, asked), st.Address)
+	if err != nil {
+		return err
+	}
+	st.Logs = reachOf(agents, read)
+	st.Logs.isAll = allNodes
+	st.Past = append(past, lines...)
+	slices.SortStableFunc(st.Past, func(a, b moment) int { return a.Time.Compare(b.Time) })
+	return nil
+}
+
+// likely returns the agents of a lease's node and of its previous holder's node, or some without a lease.
+func likely(agents []podview.Pod, lease *v1alpha1.IPLease) []podview.Pod {
+	if lease == nil {
+		return agents[:min(len(agents), mostLogs)]
+	}
+	nodes := []string{lease.Spec.NodeName}
+	if p := lease.Spec.Previous; p != nil {
+		nodes = append(nodes, p.Node)
+	}
+	return slices.DeleteFunc(slices.Clone(agents), func(p podview.Pod) bool { return !slices.Contains(nodes, p.Spec.NodeName) })
+}
+
+// reachOf divides the nodes of agents by the names of the pods whose logs were read.
+func reachOf(agents []podview.Pod, read []string) *reach {
+	r := &reach{Read: []string{}, Unread: []string{}}
+	for _, a := range agents {
+		if slices.Contains(read, a.Name) {
+			r.Read = append(r.Read, a.Spec.NodeName)
+		} else {
+			r.Unread = append(r.Unread, a.Spec.NodeName)
+		}
+	}
+	slices.Sort(r.Read)
+	slices.Sort(r.Unread)
+	return r
 }
 
 // eventsOf returns the events about the objects of a name that are wanted.
@@ -100,50 +148,48 @@ func lastOf(e *eventsv1.Event) time.Time {
 	return e.DeprecatedLastTimestamp.Time
 }
 
-// auditOf returns the audit lines about an address in the logs of the controller and of the agents.
-// With a lease, it reads only the agents of its node and of its previous holder's node.
-func auditOf(ctx context.Context, c *cluster.Cluster, st story) ([]moment, error) {
-	agents, controllers, err := c.Programs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if st.Lease != nil {
-		nodes := []string{st.Lease.Spec.NodeName}
-		if p := st.Lease.Spec.Previous; p != nil {
-			nodes = append(nodes, p.Node)
-		}
-		agents = slices.DeleteFunc(agents, func(p podview.Pod) bool { return !slices.Contains(nodes, p.Spec.NodeName) })
-	}
-	agents = agents[:min(len(agents), mostLogs)]
-	var all []moment
+// auditOf returns the audit lines about an address in the logs of pods, and the names of the pods
+// whose logs it has read to their end. It notes the others.
+func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, address string) (all []moment, read []string, err error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
-	for _, pod := range slices.Concat(controllers, agents) {
+	for _, pod := range pods {
 		group.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, cluster.AnswerLimit)
-			defer cancel()
-			defer func() {
-				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					c.NoAnswer("log of " + sourceOf(pod))
-				}
-			}()
-			log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
+			lines, err := auditOfPod(ctx, c, pod, address)
 			if apierrors.IsForbidden(err) {
 				return c.MayLack("logs of namespace "+c.Namespace, err)
 			}
-			if err != nil {
-				return nil // a pod that has not started has no log
-			}
-			defer log.Close()
-			lines := auditLines(log, sourceOf(pod), st.Address)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, lines...)
+			if err == nil {
+				read = append(read, pod.Name)
+				return nil
+			}
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("it did not come within %v", cluster.AnswerLimit)
+			}
+			c.Miss("the log of "+sourceOf(pod)+", or its end", err)
 			return nil
 		})
 	}
-	return all, group.Wait()
+	return all, read, group.Wait()
+}
+
+// auditOfPod is auditOf for one pod. It returns what it has read also with an error.
+func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, address string) ([]moment, error) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.AnswerLimit)
+	defer cancel()
+	log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
+	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
+		return nil, nil // a pod that has not started, or is gone, has no log
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	return auditLines(log, sourceOf(pod), address)
 }
 
 // sourceOf names a pod of Fenceline.
@@ -154,8 +200,8 @@ func sourceOf(pod podview.Pod) string {
 	return "agent " + pod.Spec.NodeName
 }
 
-// auditLines returns the audit lines about an address in a log.
-func auditLines(log io.Reader, source, address string) []moment {
+// auditLines returns the audit lines about an address in a log, also of one that breaks off.
+func auditLines(log io.Reader, source, address string) ([]moment, error) {
 	var found []moment
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
@@ -191,17 +237,42 @@ func auditLines(log io.Reader, source, address string) []moment {
 		}
 		found = append(found, moment{l.Time, source, l.Msg, text})
 	}
-	return found
+	return found, lines.Err()
 }
 
 func (st story) writePast(w paper) {
-	if len(st.Past) == 0 {
-		return
+	if len(st.Past) > 0 {
+		fmt.Fprintln(w, "\nHistory (events, and audit lines of the logs that are still there):")
+		var rows [][]string
+		for _, m := range st.Past {
+			rows = append(rows, []string{"  " + m.Time.UTC().Format(time.RFC3339), m.Kind, m.Source, m.Text})
+		}
+		w.table([]string{"  TIME", "WHAT", "BY", "DETAILS"}, rows)
 	}
-	fmt.Fprintln(w, "\nHistory (events, and audit lines of the logs that are still there):")
-	var rows [][]string
-	for _, m := range st.Past {
-		rows = append(rows, []string{"  " + m.Time.UTC().Format(time.RFC3339), m.Kind, m.Source, m.Text})
+	if st.Logs != nil && len(st.Logs.Read)+len(st.Logs.Unread) > 0 {
+		w.say("\n", 0, st.Logs.sentence())
 	}
-	w.table([]string{"  TIME", "WHAT", "BY", "DETAILS"}, rows)
+}
+
+// sentence says which logs of agents were read.
+func (r reach) sentence() string {
+	said := "Logs of agents read: " + named(r.Read) + "."
+	if len(r.Unread) > 0 {
+		said += " Not read: " + named(r.Unread) + "."
+		if !r.isAll {
+			said += fmt.Sprintf(" --all-nodes reads all %d.", len(r.Read)+len(r.Unread))
+		}
+	}
+	return said
+}
+
+// named names nodes, or counts them if they are many.
+func named(nodes []string) string {
+	switch {
+	case len(nodes) == 0:
+		return "none"
+	case len(nodes) > mostNames:
+		return fmt.Sprintf("those of %d nodes", len(nodes))
+	}
+	return strings.Join(nodes, ", ")
 }

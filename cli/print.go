@@ -46,13 +46,13 @@ func (s *session) print(answer any, text func(paper)) error {
 	return fmt.Errorf("--output is %q, want json, yaml or wide", s.output)
 }
 
-// sayUnread tells which objects the reader may not read, and what did not answer.
+// sayUnread tells which objects the reader may not read, and which logs broke off.
 func (s *session) sayUnread(c *cluster.Cluster) {
 	for _, objects := range c.Unread() {
 		fmt.Fprintf(s.ErrOut, "You have no right to read %s: the answer lacks them.\n", objects)
 	}
-	for _, what := range c.Silent() {
-		fmt.Fprintf(s.ErrOut, "There was no answer from the %s: the history lacks it.\n", what)
+	for _, what := range c.Missed() {
+		fmt.Fprintf(s.ErrOut, "The history lacks %s.\n", what)
 	}
 }
 

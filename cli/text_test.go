@@ -4,10 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/diagnosis"
@@ -104,42 +98,6 @@ func TestAMapFoldsRowsWithoutALease(t *testing.T) {
 func TestAMapOfALargeIPv6PoolHasTheRowsWithLeases(t *testing.T) {
 	got := drawn(t, "2001:db8::/64", "2001:db8::ffff:7")
 	check.That(t, strings.Contains(got, "2001:db8::ffff:0  .......B") && strings.Count(got, "\n") <= 6, "got\n%s", got)
-}
-
-func TestAuditLinesAreReadFromALog(t *testing.T) {
-	log := `{"time":"2026-11-25T10:00:00Z","level":"INFO","msg":"grant","logger":"audit","address":"10.0.0.7","pool":"p","namespace":"shop","pod":"web-0","node":"n1","mac":"02:00:00:00:00:01","token":5,"reason":""}
-no JSON with 10.0.0.7
-{"time":"2026-11-25T10:00:01Z","msg":"grant","logger":"audit","address":"10.0.0.70","pool":"p"}
-{"time":"2026-11-25T10:00:02Z","msg":"something else","address":"10.0.0.7"}`
-	got := auditLines(strings.NewReader(log), "agent-x", "10.0.0.7")
-	if len(got) != 1 || got[0].Kind != "grant" || got[0].Text != "pod shop/web-0 on node n1, MAC 02:00:00:00:00:01, token 5" {
-		t.Errorf("got %+v", got)
-	}
-}
-
-// TestALogThatDoesNotComeIsNamed: the node of an agent is cut off, so the API server waits for its kubelet.
-func TestALogThatDoesNotComeIsNamed(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/log"):
-			<-r.Context().Done()
-		case r.URL.Path == "/api/v1":
-			fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","kind":"Pod","namespaced":true}]}`)
-		case strings.Contains(r.URL.RawQuery, "agent"):
-			fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","labels":{"app.kubernetes.io/component":"agent"}},"spec":{"nodeName":"n3"}}]}`)
-		default:
-			fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","items":[]}`)
-		}
-	}))
-	defer server.Close()
-	c := check.Value(cluster.Open(&rest.Config{Host: server.URL}, "fenceline-system"))(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*cluster.AnswerLimit)
-	defer cancel()
-	check.Value(auditOf(ctx, c, story{Address: "10.0.0.7"}))(t)
-	check.List(t, c.Silent(), []string{"log of agent n3"}, "silent:")
-	check.OK(t, ctx.Err())
 }
 
 func eventOn(kind, name, reason, severity string, at time.Time) eventsv1.Event {

@@ -92,7 +92,7 @@ func published(w world) {
 		return s.Used == 2 && s.Bound == 2 && slices.Equal(marks(s.InUse), []uint64{2, 9})
 	})
 	w.waitMetric("fenceline_pool_leases pool=published state=Bound", func(v float64) bool { return v == 2 })
-	w.waitMetric("fenceline_pool_addresses pool=published", func(v float64) bool { return v == 254 })
+	w.waitMetric("fenceline_pool_addresses pool=published subnet=", func(v float64) bool { return v == 254 })
 
 	deleted := time.Now()
 	check.OK(w, w.client.Delete(w.ctx, freed))

@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
@@ -38,7 +40,7 @@ type Cluster struct {
 	indexes indexes
 
 	mu             sync.Mutex
-	unread, silent []string
+	unread, missed []string
 }
 
 // Open returns a cluster. It asks the API server nothing.
@@ -64,11 +66,32 @@ func Open(config *rest.Config, namespace string) (*Cluster, error) {
 	return c, cache.AddIndexes(context.Background(), c.indexes)
 }
 
+// Get reads an object. It implements client.Reader.
+func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	return advised(c.Client.Get(ctx, key, o, options...))
+}
+
+// errUnbound is the likely reason why a person who may read a namespace may read no record.
+var errUnbound = errors.New("records of Fenceline belong to no namespace: " +
+	"a ClusterRoleBinding of view or fenceline-view gives this right, a RoleBinding does not")
+
+// advised adds the binding that gives the right to read a record of Fenceline.
+func advised(err error) error {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || !apierrors.IsForbidden(err) || status.ErrStatus.Details == nil || status.ErrStatus.Details.Group != v1alpha1.GroupName {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, errUnbound)
+}
+
 // MayLack replaces the error of a missing right by nil, and notes that the reader may not read
 // these objects, so that the rest of an answer is still given. Safe for concurrent use.
 func (c *Cluster) MayLack(objects string, err error) error {
 	if err == nil || !apierrors.IsForbidden(err) {
 		return err
+	}
+	if errors.Is(err, errUnbound) {
+		objects += fmt.Sprintf(" (%v)", errUnbound)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,16 +112,18 @@ func (c *Cluster) MayList(ctx context.Context, objects string, list client.Objec
 // Unread returns the objects that the reader may not read.
 func (c *Cluster) Unread() []string { return c.unread }
 
-// NoAnswer notes a source without an answer in time, such as a node that is cut off. Safe for
-// concurrent use.
-func (c *Cluster) NoAnswer(what string) {
+// Miss notes a source that could not be read to its end, such as the log of a node that is cut off.
+// Safe for concurrent use.
+func (c *Cluster) Miss(what string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.silent = append(c.silent, what)
+	if missed := fmt.Sprintf("%s: %v", what, err); !slices.Contains(c.missed, missed) {
+		c.missed = append(c.missed, missed)
+	}
 }
 
-// Silent returns the sources without an answer in time.
-func (c *Cluster) Silent() []string { return c.silent }
+// Missed returns the sources that could not be read to their end, and why.
+func (c *Cluster) Missed() []string { return c.missed }
 
 // Agents returns the pods of the agents.
 func (c *Cluster) Agents(ctx context.Context) ([]podview.Pod, error) {

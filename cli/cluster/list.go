@@ -47,7 +47,7 @@ func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...c
 		return nil
 	})
 	if err != nil {
-		return err
+		return advised(err)
 	}
 	return meta.SetList(list, all)
 }

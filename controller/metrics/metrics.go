@@ -44,7 +44,7 @@ func New(registry prometheus.Registerer) *Metrics {
 		withheld:    counter("fenceline_reclaims_withheld_total", "Leases that were due and not taken because reclaim is switched off, by reason.", "reason"),
 		enabled:     gauge("fenceline_reclaim_enabled", "1 while reclaim is switched on, 0 while it is switched off. Only the leader reports this."),
 		quarantined: gauge("fenceline_quarantined_addresses", "Addresses that are Quarantined until their previous holder is fenced, gone or proven silent.", "pool", "reason"),
-		addresses:   gauge("fenceline_pool_addresses", "Addresses that a pool can hand out.", "pool"),
+		addresses:   gauge("fenceline_pool_addresses", "Addresses that a pool can hand out, and the IPSubnet that it is of.", "pool", "subnet"),
 		free:        gauge("fenceline_pool_free_addresses", "Addresses of a pool without a lease, or with a Warm one.", "pool"),
 		reserved:    gauge("fenceline_pool_reserved_addresses", "Addresses of a pool that a ReservedIP keeps back.", "pool"),
 		outside:     gauge("fenceline_pool_outside_leases", "Leases of addresses that their pool no longer hands out.", "pool"),
@@ -111,6 +111,8 @@ func (m *Metrics) SetReclaimEnabled(enabled bool) {
 // Pool holds the values of a pool's gauges.
 type Pool struct {
 	Status v1alpha1.IPPoolStatus
+	// Subnet is the IPSubnet that the pool is of, if any.
+	Subnet string
 	// Quarantined counts the Quarantined leases by reason.
 	Quarantined map[v1alpha1.LeaseReason]int64
 	// Outside counts the leases of addresses that the pool no longer hands out.
@@ -123,7 +125,7 @@ type Pool struct {
 
 // SetPool sets the gauges of a pool.
 func (m *Metrics) SetPool(pool string, p Pool) {
-	m.addresses.WithLabelValues(pool).Set(float64(p.Status.Total))
+	m.addresses.WithLabelValues(pool, p.Subnet).Set(float64(p.Status.Total))
 	m.free.WithLabelValues(pool).Set(float64(p.Free))
 	m.reserved.WithLabelValues(pool).Set(float64(p.Status.Reserved))
 	m.outside.WithLabelValues(pool).Set(float64(p.Outside))

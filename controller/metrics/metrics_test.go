@@ -20,14 +20,14 @@ func TestPoolGaugesEndWithThePool(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := metrics.New(registry)
 	m.SetPool("blue", metrics.Pool{
-		Status:      v1alpha1.IPPoolStatus{Total: 10, Bound: 3, Quarantined: 1},
+		Status: v1alpha1.IPPoolStatus{Total: 10, Bound: 3, Quarantined: 1}, Subnet: "floor",
 		Quarantined: map[v1alpha1.LeaseReason]int64{v1alpha1.ReasonPodGone: 1},
 	})
-	m.SetPool("blue", metrics.Pool{Status: v1alpha1.IPPoolStatus{Total: 10, Bound: 2, Reserved: 4}, Outside: 1, Free: 9, HostsOfMany: 1})
+	m.SetPool("blue", metrics.Pool{Status: v1alpha1.IPPoolStatus{Total: 10, Bound: 2, Reserved: 4}, Subnet: "floor", Outside: 1, Free: 9, HostsOfMany: 1})
 
 	got := series(t, registry)
 	for name, want := range map[string]float64{
-		"fenceline_pool_addresses pool=blue":                          10,
+		"fenceline_pool_addresses pool=blue subnet=floor":             10,
 		"fenceline_pool_free_addresses pool=blue":                     9,
 		"fenceline_pool_reserved_addresses pool=blue":                 4,
 		"fenceline_pool_outside_leases pool=blue":                     1,

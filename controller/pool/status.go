@@ -44,7 +44,7 @@ func NewReport(f Facts) metrics.Pool {
 	t := tally(f.Leases, set, problem == nil)
 	t.hostsOfMany = hostsOfMany(f.Pool, f.Leases)
 
-	r := metrics.Pool{Quarantined: t.quarantined, Outside: int64(len(t.outside)), HostsOfMany: len(t.hostsOfMany)}
+	r := metrics.Pool{Subnet: f.Pool.Spec.IPSubnet, Quarantined: t.quarantined, Outside: int64(len(t.outside)), HostsOfMany: len(t.hostsOfMany)}
 	r.Status = v1alpha1.IPPoolStatus{
 		ObservedGeneration: f.Pool.Generation,
 		Total:              clamp(set.Len()),

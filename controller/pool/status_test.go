@@ -46,7 +46,7 @@ func lease(address string, state v1alpha1.LeaseState) v1alpha1.IPLease {
 
 func TestStatusCountsAndMarks(t *testing.T) {
 	pool := subnetPool("blue", "10.6.0.0/24", 0)
-	pool.Spec.Gateway = ptr.To("10.6.0.1")
+	pool.Spec.Gateway, pool.Spec.IPSubnet = ptr.To("10.6.0.1"), "floor"
 	r := NewReport(Facts{
 		Pool: &pool,
 		Leases: []v1alpha1.IPLease{
@@ -72,6 +72,7 @@ func TestStatusCountsAndMarks(t *testing.T) {
 	got.InUse, got.Conditions = "", nil
 	check.That(t, fmt.Sprint(got) == fmt.Sprint(want), "status\n%+v, want\n%+v", got, want)
 	check.That(t, r.Quarantined[v1alpha1.ReasonPodGone] == 1, "quarantined by reason: %v", r.Quarantined)
+	check.Equal(t, r.Subnet, "floor", "IPSubnet of the pool:")
 	if r.Free != 249 || r.Outside != 1 {
 		t.Errorf("%d free, %d outside, want all but the 4 that are bound, quarantined or retained, and 10.9.9.9", r.Free, r.Outside)
 	}

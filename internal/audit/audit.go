@@ -55,9 +55,14 @@ func Of(lease *v1alpha1.IPLease, node, reason string) Record {
 	return r
 }
 
-// Log writes one audit line. Safe for concurrent use.
+// Log writes one audit line, whatever the level of the log is. Safe for concurrent use.
 func Log(l logr.Logger, kind Kind, r Record) {
-	l.WithName("audit").Info(string(kind),
+	sink := l.WithName("audit").GetSink()
+	if sink == nil { // the logger writes nothing
+		return
+	}
+	// Only the logger asks for the level. Its sink does not.
+	sink.Info(0, string(kind),
 		"address", r.Address.String(),
 		"pool", r.Pool,
 		"namespace", r.Namespace,

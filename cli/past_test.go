@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/test/check"
+)
+
+const grantLine = `{"time":"2026-11-25T10:00:00Z","level":"INFO","msg":"grant","logger":"audit","address":"10.0.0.7","pool":"p","namespace":"shop","pod":"web-0","node":"n1","mac":"02:00:00:00:00:01","token":5,"reason":""}
+`
+
+func TestAuditLinesAreReadFromALog(t *testing.T) {
+	log := grantLine + `no JSON with 10.0.0.7
+{"time":"2026-11-25T10:00:01Z","msg":"grant","logger":"audit","address":"10.0.0.70","pool":"p"}
+{"time":"2026-11-25T10:00:02Z","msg":"something else","address":"10.0.0.7"}`
+	got := check.Value(auditLines(strings.NewReader(log), "agent-x", "10.0.0.7"))(t)
+	if len(got) != 1 || got[0].Kind != "grant" || got[0].Text != "pod shop/web-0 on node n1, MAC 02:00:00:00:00:01, token 5" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// logServer is an API server without events. The pods of its agents have the names of their nodes.
+func logServer(t *testing.T, controllers, nodes []string, log func(pod string, w http.ResponseWriter, r *http.Request)) *cluster.Cluster {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		list := func(component string, names []string) {
+			var pods []string
+			for _, n := range names {
+				pods = append(pods, fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"app.kubernetes.io/component":%q}},"spec":{"nodeName":%[1]q}}`, n, component))
+			}
+			fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","items":[%s]}`, strings.Join(pods, ","))
+		}
+		if pod, isLog := strings.CutSuffix(r.URL.Path, "/log"); isLog {
+			log(pod[strings.LastIndex(pod, "/")+1:], w, r)
+			return
+		}
+		switch {
+		case r.URL.Path == "/api/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","kind":"Pod","namespaced":true}]}`)
+		case r.URL.Path == "/apis/events.k8s.io/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"events.k8s.io/v1","resources":[{"name":"events","kind":"Event","namespaced":true}]}`)
+		case strings.HasSuffix(r.URL.Path, "/events"):
+			fmt.Fprint(w, `{"kind":"EventList","apiVersion":"events.k8s.io/v1","items":[]}`)
+		case strings.Contains(r.URL.RawQuery, "agent"):
+			list("agent", nodes)
+		default:
+			list("controller", controllers)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return check.Value(cluster.Open(&rest.Config{Host: server.URL}, "fenceline-system"))(t)
+}
+
+func TestAHistorySaysWhichLogsWereRead(t *testing.T) {
+	grants := func(_ string, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, grantLine) }
+	many := make([]string, mostLogs+20)
+	for i := range many {
+		many[i] = fmt.Sprintf("n%02d", i)
+	}
+	lease := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{NodeName: "n3", Previous: &v1alpha1.PreviousHolder{Node: "n1"}}}
+	for _, c := range []struct {
+		name  string
+		nodes []string
+		lease *v1alpha1.IPLease
+		all   bool
+		lines int
+		want  string
+	}{
+		{"a lease names two nodes", []string{"n1", "n2", "n3"}, lease, false, 4, "Logs of agents read: n1, n3. Not read: n2. --all-nodes reads all 3."},
+		{"all nodes are asked for", []string{"n1", "n2", "n3"}, lease, true, 5, "Logs of agents read: n1, n2, n3.\n"},
+		{"a lease names nodes without an agent", []string{"n2"}, lease, false, 2, "Logs of agents read: none. Not read: n2. --all-nodes reads all 1."},
+		{"no lease names a node", many, nil, false, mostLogs + 2, "read: those of 50 nodes. Not read: those of 20 nodes. --all-nodes reads all 70."},
+		{"no lease, all nodes", many, nil, true, len(many) + 2, "Logs of agents read: those of 70 nodes.\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cl := logServer(t, []string{"leader", "other"}, c.nodes, grants)
+			st := story{Address: "10.0.0.7", Lease: c.lease}
+			check.OK(t, st.readPast(t.Context(), cl, c.all))
+			check.Equal(t, len(st.Past), c.lines, "lines of two controllers and of agents:")
+			check.None(t, cl.Missed(), "missed:")
+			var out bytes.Buffer
+			st.writePast(paper{Writer: &out})
+			check.Says(t, out.String(), c.want)
+		})
+	}
+}
+
+// A node that is cut off lets the API server wait for its kubelet, or get an error.
+func TestALogThatBreaksOffIsNamed(t *testing.T) {
+	t.Parallel()
+	cl := logServer(t, nil, []string{"whole", "starting", "late", "broken", "failed"}, func(pod string, w http.ResponseWriter, r *http.Request) {
+		switch pod {
+		case "starting":
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400}`)
+		case "late":
+			<-r.Context().Done()
+		case "failed":
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"dial kubelet: no route to host","code":500}`)
+		default:
+			fmt.Fprint(w, grantLine)
+			w.(http.Flusher).Flush()
+			if pod == "broken" {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	})
+	st := story{Address: "10.0.0.7"}
+	check.OK(t, st.readPast(t.Context(), cl, true))
+	check.Equal(t, len(st.Past), 2, "lines of the whole and of the broken log:")
+	check.Equal(t, st.Logs.sentence(), "Logs of agents read: starting, whole. Not read: broken, failed, late.", "with --all-nodes:")
+	missed := strings.Join(cl.Missed(), "\n")
+	check.Equal(t, len(cl.Missed()), 3, "%s:", missed)
+	check.Says(t, missed, "the log of agent late, or its end: it did not come within 5s",
+		"the log of agent broken, or its end: unexpected EOF", "the log of agent failed, or its end: dial kubelet: no route to host")
+}
