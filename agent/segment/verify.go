@@ -119,7 +119,7 @@ func (p *probing) verify(ctx context.Context, v Verification) error {
 // claimRound sends the claims and the first probe round. The claim comes first: a holder that hears
 // both is fenced before it can answer.
 func (p *probing) claimRound(ctx context.Context, c Claim) error {
-	end := p.now() + p.gap()
+	var end time.Duration
 	for i := range claimCount {
 		if p.token != 0 {
 			if err := p.seg.claimOnce(ctx, c, c.PreviousMAC); err != nil {
@@ -130,6 +130,7 @@ func (p *probing) claimRound(ctx context.Context, c Claim) error {
 			if err := p.send(ctx, nil); err != nil {
 				return err
 			}
+			end = p.now() + p.gap() // the frames may have waited for their turn
 		}
 		if err := p.listen(ctx, claimGap); err != nil || p.over() {
 			return err

@@ -86,6 +86,22 @@ func TestVerifyWaitsForAHolderWithoutAGuard(t *testing.T) {
 	})
 }
 
+func TestVerifyListensForAWholeRoundOnABusySegment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := 2 // frames wait: the first claim, by broadcast and by unicast
+		a, _, _, _ := verifyAir(t, verification(), func(a *air) {
+			a.onClaim = func(claim.Frame, net.HardwareAddr) {
+				if busy--; busy >= 0 {
+					time.Sleep(40 * time.Millisecond)
+				}
+			}
+		})
+		probes := a.list(func(s sent) bool { return isProbe(s) && broadcast(s.dst) })
+		gap := probes[1].after - probes[0].after
+		check.That(t, gap >= 50*time.Millisecond, "the first round took %s", gap)
+	})
+}
+
 func TestVerifyFindsALostAckInTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, verdict, _, _ := verifyAir(t, verification(), func(a *air) {
