@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// repeatInterval is the mean time between two claims of a holder (R3). Even with the jitter of
-	// a quarter, one claim within HearingWindow may be lost.
-	repeatInterval = time.Minute
+	// repeatMin and repeatMax bound the time between two claims of a holder (R3). Twice the longest
+	// one is shorter than HearingWindow, so that one claim may be lost.
+	repeatMin, repeatMax = 45 * time.Second, 57 * time.Second
 	// repeatTick is how often repeat checks the schedule.
 	repeatTick = time.Second
 )
@@ -70,10 +70,10 @@ func (s schedule) next(now time.Time, held []Holding, jitter func() float64) []H
 		at, known := s[key]
 		switch {
 		case !known:
-			s[key] = now.Add(pace.Scale(repeatInterval, jitter()))
+			s[key] = now.Add(pace.Between(0, repeatMax, jitter()))
 		case !at.After(now):
 			due = append(due, h)
-			s[key] = now.Add(pace.Scale(repeatInterval, 0.75+jitter()/2))
+			s[key] = now.Add(pace.Between(repeatMin, repeatMax, jitter()))
 		}
 	}
 	for key := range s {

@@ -50,8 +50,5 @@ func TimingFor(addr netip.Addr) Timing {
 
 // Between returns the time between least and most at jitter, which is 0 to 1.
 func Between(least, most time.Duration, jitter float64) time.Duration {
-	return least + Scale(most-least, jitter)
+	return least + time.Duration(float64(most-least)*jitter)
 }
-
-// Scale returns f times d.
-func Scale(d time.Duration, f float64) time.Duration { return time.Duration(float64(d) * f) }
