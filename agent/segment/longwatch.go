@@ -102,6 +102,11 @@ func (w *LongWatch) Prove(ctx context.Context, t pace.Timing) (Doubt, Answer, er
 	if doubt != DoubtNone {
 		return doubt, Answer{}, nil
 	}
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.proving = false
+	}()
 	err = w.probe(ctx, t)
 	if err != nil && !errors.Is(err, errDoubtful) {
 		return DoubtUnproven, Answer{}, w.wrap(err)
@@ -109,11 +114,7 @@ func (w *LongWatch) Prove(ctx context.Context, t pace.Timing) (Doubt, Answer, er
 	w.mu.Lock()
 	w.proven = true
 	w.mu.Unlock()
-	doubt, answer, err := w.Doubt()
-	w.mu.Lock()
-	w.proving = false
-	w.mu.Unlock()
-	return doubt, answer, err
+	return w.Doubt()
 }
 
 // errDoubtful ends probing early.

@@ -119,6 +119,18 @@ func TestASpeakerDuringTheProofEndsIt(t *testing.T) {
 	})
 }
 
+func TestASpeakerAfterAProofThatFailedDidNotAnswerAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, w := quiet(t, ProbeParams{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err := w.Prove(ctx, pace.TimingFor(w.addr))
+		check.Is(t, err, context.DeadlineExceeded, "got")
+		a.kernel.speak(key(addr4), hostMAC, bpf.KindARP)
+		equal(t, "source", w.doubt(t, DoubtSpoken).Source, SourceObserver)
+	})
+}
+
 // The host hears the probes that follow, and answers them or gives way.
 func TestASolicitationAfterTheLastProbeIsNoProof(t *testing.T) {
 	for at, want := range map[time.Duration]Doubt{1500 * time.Millisecond: DoubtNone, 2500 * time.Millisecond: DoubtAsked} {
