@@ -107,16 +107,17 @@ func Judge(e Evidence) Verdict {
 		return Unknown
 	case e.Unguarded && !e.Asserted:
 		return Unknown
-	case e.Asserted, !e.OthersShare, e.needsCanary() && e.Canary.IsValid():
+	case e.Asserted, !e.OthersShare, !e.Guessed && e.hearing() && e.Canary.IsValid():
 		return Silent
 	}
 	return Unknown
 }
 
-// needsCanary reports whether the silence is a proof only if a canary answers.
+// needsCanary reports whether a canary that answers makes the verdict Silent.
 func (e Evidence) needsCanary() bool {
-	return e.Carrier && e.Observed && !e.HeldHere && !e.Answer.Conflict && !e.Acked && !e.SlotDead && e.Unanswered >= MinRounds &&
-		!e.Asserted && !e.Unguarded && e.OthersShare && !e.Guessed && e.hearing()
+	without := Judge(e)
+	e.Canary = netip.IPv6Unspecified()
+	return without == Unknown && Judge(e) == Silent
 }
 
 // hearing reports whether the parent is known to hear other nodes.
