@@ -80,11 +80,11 @@ func after(slot uint32) uint32 {
 	return slot + 1
 }
 
-// PutBack takes back a slot from Take, if no guard with this slot was attached.
-func (s *Slots) PutBack(parent int, slot uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ready[parent] = append(s.ready[parent], slot)
+// PutBack takes back a slot from Take, if no guard with this slot was attached. It does not know
+// whether one is loaded.
+func (s *Slots) PutBack(slot uint32) {
+	s.drop(slot)
+	s.free(slot)
 }
 
 // Keep marks a slot that was found after a restart as used. The next new slot comes after it.
@@ -137,9 +137,16 @@ func (s *Slots) fill(ctx context.Context, parent int) error {
 			s.free(slot)
 			return fmt.Errorf("load guards ahead: %w", err)
 		}
-		s.PutBack(parent, slot)
+		s.loaded(parent, slot)
 	}
 	return nil
+}
+
+// loaded adds a slot to the stock of a parent.
+func (s *Slots) loaded(parent int, slot uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready[parent] = append(s.ready[parent], slot)
 }
 
 // missing returns an unused slot for the stock of a parent, 0 if the stock is full.
@@ -156,8 +163,7 @@ func (s *Slots) missing(parent int) (uint32, error) {
 // created again has another index.
 func (s *Slots) sweepStock(exists func(parent int) bool) {
 	for _, slot := range s.withdraw(exists) {
-		s.drop(slot)
-		s.free(slot)
+		s.PutBack(slot)
 	}
 }
 

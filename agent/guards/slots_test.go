@@ -53,7 +53,7 @@ func newStock() (*Slots, *[]bpf.Guard) {
 	return newSlots(func(g bpf.Guard) error {
 		*loaded = append(*loaded, g)
 		return nil
-	}, nil), loaded
+	}, func(uint32) {}), loaded
 }
 
 func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
@@ -81,6 +81,15 @@ func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
 	if err := s.fill(t.Context(), 1); err != nil || len(*loaded) != 3*stockSize {
 		t.Errorf("loaded %d, %v", len(*loaded), err)
 	}
+}
+
+func TestASlotThatIsPutBackIsNotInTheStock(t *testing.T) {
+	s, loaded := newStock()
+	slot := check.Value(s.Take(1))(t)
+	s.PutBack(slot)
+	check.OK(t, s.fill(t.Context(), 1))
+	check.Equal(t, len(*loaded), stockSize, "loaded guards:")
+	check.Equal(t, len(s.used), stockSize, "slots in use:")
 }
 
 func TestTheStockOfAParentThatIsGoneIsGivenBack(t *testing.T) {

@@ -327,7 +327,7 @@ func (r *Node) FreeSlots() map[uint32]bool {
 		free[slot] = true
 	}
 	for slot := range free {
-		r.Guards.PutBack(ParentIndex, slot)
+		r.Guards.PutBack(slot)
 	}
 	return free
 }

@@ -55,7 +55,7 @@ func (a *Interface) journal() error {
 // be lost, because no sweep would ever see that its device is gone.
 func (a *Interface) returnSlot() {
 	if a.staging == nil && !a.guarded {
-		a.h.Guards.PutBack(a.Link.ParentIndex, a.Slot)
+		a.h.Guards.PutBack(a.Slot)
 		a.Slot = 0
 	}
 }
