@@ -11,6 +11,10 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/claim"
 )
 
+// switchOffWait is how long claims are repeated to a holder without a guard. Cards take up to some
+// hundred milliseconds to switch a VF off.
+const switchOffWait = time.Second
+
 // Verify checks whether an address that was taken from a holder may be handed out again. It claims
 // the address, waits for an ack and probes, and returns the verdict of Judge with the evidence.
 //
@@ -98,11 +102,13 @@ func (p *probing) verify(ctx context.Context, v Verification) error {
 	if err := p.claimRound(ctx, v.Claim); err != nil {
 		return err
 	}
-	if v.Unguarded && !p.over() && !v.SlotDead {
-		// The first claims make the holder's agent switch the VF off. The ack comes only after
-		// that.
-		if err := p.claimRound(ctx, v.Claim); err != nil {
-			return err
+	if v.Unguarded && p.asked && !v.SlotDead {
+		// The first claims make the holder's agent switch the VF off. Its kernel acknowledges only
+		// claims that come after that.
+		for end := p.now() + switchOffWait; p.now() < end && !p.over(); {
+			if err := p.claimRound(ctx, v.Claim); err != nil {
+				return err
+			}
 		}
 	}
 	if !p.over() && !v.SlotDead {

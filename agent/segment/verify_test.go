@@ -63,13 +63,13 @@ func TestVerifyGuardedZombieIsFencedByItsAck(t *testing.T) {
 	})
 }
 
-// Its agent needs a moment to switch its VF off.
+// Its agent needs a moment to switch its VF off; an emulated card takes 175 ms.
 func TestVerifyWaitsForAHolderWithoutAGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := verification()
 		v.Unguarded = true
 		begun := time.Now()
-		off := func() bool { return time.Since(begun) >= 40*time.Millisecond }
+		off := func() bool { return time.Since(begun) >= 900*time.Millisecond }
 		_, verdict, _, _ := verifyAir(t, v, func(a *air) {
 			a.onClaim = func(f claim.Frame, _ net.HardwareAddr) {
 				if off() {
