@@ -67,7 +67,7 @@ func changes(present netlink.VfInfo, w wanted) map[Wall]bool {
 // whether the driver has refused a wall.
 func missing(present netlink.VfInfo, w wanted, refused func(Wall) bool) []Wall {
 	var all []Wall
-	if refused(Off) || w.off && !w.isMet(present) {
+	if w.off && !w.isMet(present) || !w.off && refused(Off) {
 		all = append(all, Off)
 	}
 	if w.checked && !present.Spoofchk && refused(SpoofCheck) {

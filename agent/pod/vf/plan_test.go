@@ -24,17 +24,19 @@ func TestWhatAPFIsToldAndLacks(t *testing.T) {
 		changes map[Wall]bool
 		missing []Wall
 	}{
-		"all walls stand":                         {netlink.VfInfo{Mac: mac, Spoofchk: true, LinkState: auto}, wanted{checked: true}, nil, nil, nil},
-		"a fenced VF is switched off":             {netlink.VfInfo{Mac: mac, Spoofchk: true}, wanted{off: true, checked: true}, nil, map[Wall]bool{Off: true}, []Wall{Off}},
-		"a proven one is switched on":             {netlink.VfInfo{Mac: mac, Spoofchk: true, LinkState: disabled}, wanted{checked: true}, nil, map[Wall]bool{Off: false}, nil},
-		"a VF in the dead VLAN is off":            {netlink.VfInfo{Mac: mac, Spoofchk: true, Vlan: DeadVLAN}, wanted{off: true, checked: true}, nil, nil, nil},
-		"and comes out of it":                     {netlink.VfInfo{Mac: mac, Spoofchk: true, Vlan: DeadVLAN}, wanted{checked: true}, nil, map[Wall]bool{Off: false}, nil},
-		"without a guard its state is not enough": {netlink.VfInfo{Mac: mac, LinkState: disabled}, wanted{off: true, alone: true}, nil, map[Wall]bool{Off: true}, []Wall{Off}},
-		"but the dead VLAN is":                    {netlink.VfInfo{Mac: mac, LinkState: disabled, Vlan: DeadVLAN}, wanted{off: true, alone: true}, nil, nil, nil},
-		"the check is switched on":                {netlink.VfInfo{Mac: mac}, wanted{checked: true}, nil, map[Wall]bool{SpoofCheck: true}, nil},
-		"several MACs need no check":              {netlink.VfInfo{Mac: mac}, wanted{}, nil, nil, nil},
-		"a PF that has no MAC and trusts":         {netlink.VfInfo{Mac: make(net.HardwareAddr, 6), Spoofchk: true, Trust: 1}, wanted{checked: true}, nil, nil, []Wall{MAC, Distrust}},
-		"a driver that knows neither setting":     {netlink.VfInfo{Mac: mac}, wanted{off: true, checked: true}, refusesAll, map[Wall]bool{Off: true, SpoofCheck: true}, []Wall{Off, SpoofCheck}},
+		"all walls stand":                                    {netlink.VfInfo{Mac: mac, Spoofchk: true, LinkState: auto}, wanted{checked: true}, nil, nil, nil},
+		"a fenced VF is switched off":                        {netlink.VfInfo{Mac: mac, Spoofchk: true}, wanted{off: true, checked: true}, nil, map[Wall]bool{Off: true}, []Wall{Off}},
+		"a proven one is switched on":                        {netlink.VfInfo{Mac: mac, Spoofchk: true, LinkState: disabled}, wanted{checked: true}, nil, map[Wall]bool{Off: false}, nil},
+		"a VF in the dead VLAN is off":                       {netlink.VfInfo{Mac: mac, Spoofchk: true, Vlan: DeadVLAN}, wanted{off: true, checked: true}, nil, nil, nil},
+		"and comes out of it":                                {netlink.VfInfo{Mac: mac, Spoofchk: true, Vlan: DeadVLAN}, wanted{checked: true}, nil, map[Wall]bool{Off: false}, nil},
+		"without a guard its state is not enough":            {netlink.VfInfo{Mac: mac, LinkState: disabled}, wanted{off: true, alone: true}, nil, map[Wall]bool{Off: true}, []Wall{Off}},
+		"but the dead VLAN is":                               {netlink.VfInfo{Mac: mac, LinkState: disabled, Vlan: DeadVLAN}, wanted{off: true, alone: true}, nil, nil, nil},
+		"the check is switched on":                           {netlink.VfInfo{Mac: mac}, wanted{checked: true}, nil, map[Wall]bool{SpoofCheck: true}, nil},
+		"several MACs need no check":                         {netlink.VfInfo{Mac: mac}, wanted{}, nil, nil, nil},
+		"a PF that has no MAC and trusts":                    {netlink.VfInfo{Mac: make(net.HardwareAddr, 6), Spoofchk: true, Trust: 1}, wanted{checked: true}, nil, nil, []Wall{MAC, Distrust}},
+		"a VF that is off, on a PF that has refused another": {netlink.VfInfo{Mac: mac, LinkState: disabled}, wanted{off: true}, map[Wall]bool{Off: true}, nil, nil},
+		"a VF that is on there, and would stay on":           {netlink.VfInfo{Mac: mac}, wanted{}, map[Wall]bool{Off: true}, nil, []Wall{Off}},
+		"a driver that knows neither setting":                {netlink.VfInfo{Mac: mac}, wanted{off: true, checked: true}, refusesAll, map[Wall]bool{Off: true, SpoofCheck: true}, []Wall{Off, SpoofCheck}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := changes(row.present, row.wanted)
