@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -117,7 +116,7 @@ func (p *play) settle() {
 		switch {
 		case p.life.killed.Load():
 			p.begin(&life{})
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
+		case isStale(err):
 		case err != nil:
 			p.Fatal(err)
 		case again == 0 && p.life.writes.Load() == before:

@@ -3,6 +3,7 @@
 package subnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,8 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	again, err := r.pass(ctx)
 	r.next = r.Clock.Now().Add(min(max(interval, share*r.Clock.Since(begin)), longest))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
-		// An object has changed since it was read.
+	if isStale(err) {
 		return ctrl.Result{RequeueAfter: interval}, nil
 	}
 	return ctrl.Result{RequeueAfter: again}, err
@@ -221,16 +221,27 @@ func (r *Reconciler) write(ctx context.Context, p Plan) error {
 		do(func() error { return r.remove(ctx, pool) })
 	}
 	_ = group.Wait() // the errors are in errs
+	return failureOf(errs)
+}
+
+// failureOf returns the failures of writes. A stale object counts only if nothing else failed, so
+// that it does not hide another failure.
+func failureOf(errs []error) error {
+	var stale error
+	var others []error
 	for _, err := range errs {
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
-			return errors.Join(errs...)
+		if isStale(err) {
+			stale = err
+		} else {
+			others = append(others, err)
 		}
 	}
-	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-	if i < 0 {
-		return nil
-	}
-	return errs[i]
+	return cmp.Or(errors.Join(others...), stale)
+}
+
+// isStale reports whether an object has changed since it was read.
+func isStale(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
 }
 
 func (r *Reconciler) make(ctx context.Context, m Make) error {
