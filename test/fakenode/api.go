@@ -46,6 +46,8 @@ func NewAPI() *API {
 
 // Breaks breaks the connection of each call on a lease with this verb.
 func (m *API) Breaks(verb string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.Before = func(called, _ string) error {
 		if called == verb {
 			return &NetError{}

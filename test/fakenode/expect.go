@@ -56,6 +56,8 @@ func (r *Node) Speaks(request agentapi.AddRequest, addr string) bool {
 
 // HasPod reports whether the API server has a pod of namespace shop.
 func (r *Node) HasPod(name string) bool {
+	r.API.mu.Lock()
+	defer r.API.mu.Unlock()
 	_, exists := r.API.Objects[KeyFor(PodOf(name), ClientObjectKey(name))]
 	return exists
 }

@@ -95,10 +95,12 @@ func (w *Wire) ClaimAndConfirm(ctx context.Context, c segment.Claim) error {
 
 func (w *Wire) Verify(_ context.Context, v segment.Verification) (segment.Verdict, segment.Evidence, error) {
 	w.note("verify", v.Claim.Addr)
-	w.Verification = v
 	if w.OnVerify != nil {
 		w.OnVerify(v)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Verification = v
 	e := segment.Evidence{Carrier: true, Observed: true, SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: true, Unanswered: segment.MinRounds}
 	if w.Probers > 0 {
 		w.Probers--
