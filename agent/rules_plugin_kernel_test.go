@@ -22,7 +22,6 @@ import (
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,36 +79,15 @@ func (m *machine) routes(t *testing.T) {
 		p.Spec.Routes = []v1alpha1.Route{{Dst: "172.20.0.0/16"}}
 	})
 	m.pool(t, "routed-6", 0, v6("fd70:80::/64"), gateway("fd70:80::1"))
-	pools := func(first string) string {
-		return `[{"interface":"eth0","ipv4":["routed"],"ipv6":["routed-6"]` + first + `},{"interface":"net1","ipv4":["routed-too"]}]`
-	}
-	nothing := func(*corev1.Pod) {}
-	const ofPools = "10.8.0.0/16 10.70.80.254 eth0, 10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1"
-	for _, c := range []struct {
-		rule    string
-		ippools string
-		asks    func(*corev1.Pod)
-		want    string
-	}{
-		{"of the pools, and one default route of a family", pools(""), nothing,
-			"0.0.0.0/0 10.70.80.1 eth0, " + ofPools + ", ::/0 fd70:80::1 eth0"},
-		{"cleangateway", pools(`,"cleangateway":true`), nothing,
-			"0.0.0.0/0 10.70.81.1 net1, " + ofPools},
-		{"default-route-nic", pools(""), saying("ipam.fenceline.io/default-route-nic", "net1"),
-			"0.0.0.0/0 10.70.81.1 net1, " + ofPools},
-		{"of the pod, in place of the pool's and through the interface with the gateway", pools(""),
-			saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"10.70.80.7"},{"dst":"10.10.0.0/16","gw":"10.70.81.7"}]`),
-			"0.0.0.0/0 10.70.80.1 eth0, 10.10.0.0/16 10.70.81.7 net1, 10.8.0.0/16 10.70.80.7 eth0, 10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1, ::/0 fd70:80::1 eth0"},
-	} {
-		m.part(t, c.rule, func(t *testing.T) {
-			pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", c.ippools), saying("k8s.v1.cni.cncf.io/networks", "lan"),
-				c.asks)
-			macvlan.add(t, pod, "eth0", m.parent)
-			macvlan.add(t, pod, "net1", m.parent)
-			got := gateways(t, ns)
-			check.That(t, got == c.want, "got  %s\nwant %s", got, c.want)
-		})
-	}
+	m.part(t, "of the pools, of the pod in place of the pool's, and one default route of a family", func(t *testing.T) {
+		pod, ns := m.unplugged(saying("k8s.v1.cni.cncf.io/networks", "lan"),
+			saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["routed"],"ipv6":["routed-6"]},{"interface":"net1","ipv4":["routed-too"]}]`),
+			saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"10.70.80.7"},{"dst":"10.10.0.0/16","gw":"10.70.81.7"}]`))
+		macvlan.add(t, pod, "eth0", m.parent)
+		macvlan.add(t, pod, "net1", m.parent)
+		check.Equal(t, gateways(t, ns), "0.0.0.0/0 10.70.80.1 eth0, 10.10.0.0/16 10.70.81.7 net1, 10.8.0.0/16 10.70.80.7 eth0, "+
+			"10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1, ::/0 fd70:80::1 eth0", "got")
+	})
 
 	m.part(t, "of a configuration of another IPAM, and an event names its fields without effect", func(t *testing.T) {
 		pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["routed"]}]`))
