@@ -5,16 +5,12 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
@@ -26,26 +22,14 @@ import (
 	"github.com/fenceline/fenceline/test/network"
 )
 
-// linked makes an interface with macvlan and Fenceline chained, and takes it away at the end. fields are
-// those of the chained plugin.
-func (p plugins) linked(t *testing.T, pod agentapi.AddRequest, iface, fields string) error {
+// linked makes an interface with macvlan and Fenceline chained. fields are those of the chained plugin.
+func (m *machine) linked(t *testing.T, pod agentapi.AddRequest, iface, fields string) error {
 	t.Helper()
-	spool := filepath.Join(filepath.Dir(p.socket), "spool")
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[
-		{"type":"macvlan","master":%[4]q,"mode":"bridge","ipam":{"type":"fenceline","socket":%[1]q,"spool":%[2]q}},
-		{"type":"fenceline",%[3]s"ipam":{"socket":%[1]q,"spool":%[2]q}}]}`, p.socket, spool, fields, p.parent))
-	check.OK(t, err)
-	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
-	}}
-	_, err = p.cni.AddNetworkList(t.Context(), list, attachment)
-	t.Cleanup(func() { check.OK(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
-	return err
+	return check.Err(m.chain(t, pod, iface, m.macvlan(m.parent, "")+`,{"type":"fenceline",`+fields+`"ipam":{`+m.paths()+`}}`))
 }
 
 // modes shows what the configuration and the pod decide about host links and tables.
 func (m *machine) modes(t *testing.T) {
-	macvlan := m.plugins(t)
 	m.pool(t, "linked", 90)
 	m.pool(t, "linked-too", 91)
 	pools := saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["linked"]},{"interface":"net1","ipv4":["linked-too"]}]`)
@@ -67,7 +51,7 @@ func (m *machine) modes(t *testing.T) {
 		m.part(t, c.rule, func(t *testing.T) {
 			pod, ns := m.unplugged(pools, two, c.asks)
 			for _, iface := range []string{"eth0", "net1"} {
-				check.OK(t, macvlan.linked(t, pod, iface, c.fields))
+				check.OK(t, m.linked(t, pod, iface, c.fields))
 			}
 			check.Equal(t, routingOf(t, ns), c.want, "the pod has")
 		})
@@ -79,7 +63,7 @@ func (m *machine) modes(t *testing.T) {
 		pod, ns := m.unplugged(from("served"))
 		before := hostLinks(t)
 		t.Run("ADD", func(t *testing.T) {
-			err := macvlan.linked(t, pod, "eth0", "")
+			err := m.linked(t, pod, "eth0", "")
 			e, ok := errors.AsType[*types.Error](err)
 			words := []string{"service CIDR 10.96.0.0/16", "subnet 10.96.7.0/24"}
 			check.That(t, ok && e.Code == agentapi.CodeInvalidNetworkConfig && contains(e.Msg, words), "got %v, want code 7 with %q", err, words)
@@ -92,14 +76,8 @@ func (m *machine) modes(t *testing.T) {
 // nothingLeft expects neither a lease of a pod nor other host links of the node than before.
 func (m *machine) nothingLeft(t *testing.T, pod agentapi.AddRequest, before []string) {
 	t.Helper()
-	after := hostLinks(t)
-	check.That(t, slices.Equal(before, after), "the node has %q, and had %q", after, before)
-	leases := &v1alpha1.IPLeaseList{}
-	check.OK(t, m.List(t.Context(), leases))
-	for _, l := range leases.Items {
-		h := l.Spec.Holder
-		check.That(t, h == nil || h.ContainerID != pod.ContainerID, "lease %s is %s", l.Name, l.Spec.State)
-	}
+	check.List(t, hostLinks(t), before, "the node has")
+	m.noLease(t, pod)
 }
 
 // routingOf lists the host links of a pod, and its interfaces with a table of their own.

@@ -79,7 +79,6 @@ func (m *machine) gatewayChecks(t *testing.T) {
 	elsewhere := *m
 	elsewhere.parent = m.parent + "g"
 	ns := routerAt(t, elsewhere.parent, router)
-	macvlan := elsewhere.plugins(t)
 	for _, c := range []struct {
 		answers, silent string
 	}{
@@ -89,7 +88,7 @@ func (m *machine) gatewayChecks(t *testing.T) {
 		check.OK(t, ns.AddAddr(router, netip.MustParsePrefix(c.answers)))
 		pod, inside := m.unplugged(pools)
 		before := hostLinks(t)
-		err := macvlan.linked(t, pod, "eth0", "")
+		err := elsewhere.linked(t, pod, "eth0", "")
 		if c.silent == "" {
 			check.OK(t, err)
 			got := routingOf(t, inside)
