@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +43,7 @@ type machine struct {
 	t      *testing.T
 	server *controlplane.Server
 	agent  *agentapi.Client
+	cni    *libcni.CNIConfig // for the parts with plugins
 	socket string
 	parent string
 	node   *corev1.Node
@@ -202,6 +204,7 @@ func (m *machine) part(t *testing.T, name string, part func(*testing.T)) {
 // do not need each other; only the last one stops the API server for a while.
 func TestTheAgent(t *testing.T) {
 	m := start(t)
+	m.cni = plugins(t)
 	m.asker = m.sandbox() // serves all parts
 	ctx := t.Context()
 

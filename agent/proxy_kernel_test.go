@@ -108,7 +108,7 @@ func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr 
 				continue
 			}
 			// An error shows as an ADD that succeeds.
-			_, _ = conn.WriteTo(answers[0], &packet.Addr{HardwareAddr: net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}})
+			_ = broadcast(conn, answers[0])
 		}
 	}()
 	t.Cleanup(func() {

@@ -22,9 +22,6 @@ import (
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -35,41 +32,55 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// plugins are the reference macvlan plugin, which calls the plugin, which calls
-// the agent.
-type plugins struct {
-	*machine
-	cni *libcni.CNIConfig
-}
-
-func (m *machine) plugins(t *testing.T) plugins {
+// plugins are the reference plugins, with macvlan and tuning, and the plugin, which calls the agent.
+func plugins(t *testing.T) *libcni.CNIConfig {
 	t.Helper()
 	builder := check.Value(thirdparty.NewBuilder(t.Output()))(t)
-	reference := check.Value(builder.Dir(t.Context(), thirdparty.CNIPlugins))(t)
-	dir := t.TempDir()
-	check.OK(t, programs.Build(t.Context(), "cni", filepath.Join(dir, "fenceline")))
-	return plugins{m, libcni.NewCNIConfigWithCacheDir([]string{dir, reference}, t.TempDir(), nil)}
+	dirs := []string{t.TempDir()}
+	check.OK(t, programs.Build(t.Context(), "cni", filepath.Join(dirs[0], "fenceline")))
+	for _, c := range []string{thirdparty.CNIPlugins, thirdparty.CNITuning} {
+		dirs = append(dirs, check.Value(builder.Dir(t.Context(), c))(t))
+	}
+	return libcni.NewCNIConfigWithCacheDir(dirs, t.TempDir(), nil)
 }
 
-// add makes an interface of a pod on a parent, and takes it away at the end. fields are more fields of
-// "ipam".
-func (p plugins) add(t *testing.T, pod agentapi.AddRequest, iface, parent string, fields ...string) *types100.Result {
+// paths are the fields of "ipam" that say where the agent is.
+func (m *machine) paths() string {
+	return fmt.Sprintf(`"socket":%q,"spool":%q`, m.socket, filepath.Join(filepath.Dir(m.socket), "spool"))
+}
+
+// macvlan is a configuration of macvlan on a parent, with more fields, and with more fields of "ipam".
+func (m *machine) macvlan(parent, fields string, ipam ...string) string {
+	return fmt.Sprintf(`{"type":"macvlan","master":%q,"mode":"bridge",%s"ipam":{"type":"fenceline",%s}}`, parent, fields,
+		strings.Join(append(ipam, m.paths()), ","))
+}
+
+// chain makes an interface of a pod by a list of plugins, and takes it away at the end. args are more
+// CNI_ARGS.
+func (m *machine) chain(t *testing.T, pod agentapi.AddRequest, iface, configs string, args ...[2]string) (*types100.Result, error) {
 	t.Helper()
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[
-		{"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q%s}}]}`,
-		parent, p.socket, filepath.Join(filepath.Dir(p.socket), "spool"), strings.Join(append([]string{""}, fields...), ",")))
-	check.OK(t, err)
-	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: [][2]string{
+	list := check.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"underlay","plugins":[%s]}`, configs)))(t)
+	attachment := &libcni.RuntimeConf{ContainerID: pod.ContainerID, NetNS: pod.NetNS, IfName: iface, Args: append([][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Pod.Namespace}, {"K8S_POD_NAME", pod.Pod.Name}, {"K8S_POD_UID", pod.Pod.UID},
-	}}
-	answer := check.Value(p.cni.AddNetworkList(t.Context(), list, attachment))(t)
-	t.Cleanup(func() { check.OK(t, p.cni.DelNetworkList(context.Background(), list, attachment)) })
-	return check.Value(types100.NewResultFromResult(answer))(t)
+	}, args...)}
+	answer, err := m.cni.AddNetworkList(t.Context(), list, attachment)
+	t.Cleanup(func() { check.OK(t, m.cni.DelNetworkList(context.Background(), list, attachment)) })
+	if err != nil {
+		return nil, err
+	}
+	return types100.NewResultFromResult(answer)
+}
+
+// plug makes an interface of a pod on a parent by macvlan alone.
+func (m *machine) plug(t *testing.T, pod agentapi.AddRequest, iface, parent string, ipam ...string) netip.Addr {
+	t.Helper()
+	result := check.Value(m.chain(t, pod, iface, m.macvlan(parent, "", ipam...)))(t)
+	addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
+	return addr.Unmap()
 }
 
 // routes looks at the pod's own table, after the plugins that write it.
 func (m *machine) routes(t *testing.T) {
-	macvlan := m.plugins(t)
 	gateway := func(addr string) func(*v1alpha1.IPPool) {
 		return func(p *v1alpha1.IPPool) { p.Spec.Gateway = &addr }
 	}
@@ -80,50 +91,23 @@ func (m *machine) routes(t *testing.T) {
 		p.Spec.Routes = []v1alpha1.Route{{Dst: "172.20.0.0/16"}}
 	})
 	m.pool(t, "routed-6", 0, v6("fd70:80::/64"), gateway("fd70:80::1"))
-	pools := func(first string) string {
-		return `[{"interface":"eth0","ipv4":["routed"],"ipv6":["routed-6"]` + first + `},{"interface":"net1","ipv4":["routed-too"]}]`
-	}
-	nothing := func(*corev1.Pod) {}
-	const ofPools = "10.8.0.0/16 10.70.80.254 eth0, 10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1"
-	for _, c := range []struct {
-		rule    string
-		ippools string
-		asks    func(*corev1.Pod)
-		want    string
-	}{
-		{"of the pools, and one default route of a family", pools(""), nothing,
-			"0.0.0.0/0 10.70.80.1 eth0, " + ofPools + ", ::/0 fd70:80::1 eth0"},
-		{"cleangateway", pools(`,"cleangateway":true`), nothing,
-			"0.0.0.0/0 10.70.81.1 net1, " + ofPools},
-		{"default-route-nic", pools(""), saying("ipam.fenceline.io/default-route-nic", "net1"),
-			"0.0.0.0/0 10.70.81.1 net1, " + ofPools},
-		{"of the pod, in place of the pool's and through the interface with the gateway", pools(""),
-			saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"10.70.80.7"},{"dst":"10.10.0.0/16","gw":"10.70.81.7"}]`),
-			"0.0.0.0/0 10.70.80.1 eth0, 10.10.0.0/16 10.70.81.7 net1, 10.8.0.0/16 10.70.80.7 eth0, 10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1, ::/0 fd70:80::1 eth0"},
-	} {
-		m.part(t, c.rule, func(t *testing.T) {
-			pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", c.ippools), saying("k8s.v1.cni.cncf.io/networks", "lan"),
-				c.asks)
-			macvlan.add(t, pod, "eth0", m.parent)
-			macvlan.add(t, pod, "net1", m.parent)
-			got := gateways(t, ns)
-			check.That(t, got == c.want, "got  %s\nwant %s", got, c.want)
-		})
-	}
+	m.part(t, "of the pools, of the pod in place of the pool's, and one default route of a family", func(t *testing.T) {
+		pod, ns := m.unplugged(saying("k8s.v1.cni.cncf.io/networks", "lan"),
+			saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["routed"],"ipv6":["routed-6"]},{"interface":"net1","ipv4":["routed-too"]}]`),
+			saying("ipam.fenceline.io/routes", `[{"dst":"10.8.0.0/16","gw":"10.70.80.7"},{"dst":"10.10.0.0/16","gw":"10.70.81.7"}]`))
+		m.plug(t, pod, "eth0", m.parent)
+		m.plug(t, pod, "net1", m.parent)
+		check.Equal(t, gateways(t, ns), "0.0.0.0/0 10.70.80.1 eth0, 10.10.0.0/16 10.70.81.7 net1, 10.8.0.0/16 10.70.80.7 eth0, "+
+			"10.9.0.0/16 10.70.80.1 eth0, 172.20.0.0/16 10.70.81.1 net1, ::/0 fd70:80::1 eth0", "got")
+	})
 
 	m.part(t, "of a configuration of another IPAM, and an event names its fields without effect", func(t *testing.T) {
 		pod, ns := m.unplugged(saying("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["routed"]}]`))
-		macvlan.add(t, pod, "eth0", m.parent, `"clean_gateway":true`, `"rangeStart":"10.70.80.9"`,
+		m.plug(t, pod, "eth0", m.parent, `"clean_gateway":true`, `"rangeStart":"10.70.80.9"`,
 			`"routes":[{"dst":"0.0.0.0/0"},{"dst":"10.11.0.0/16","gw":"10.70.80.9"}]`)
 		const want = "10.11.0.0/16 10.70.80.9 eth0, 10.8.0.0/16 10.70.80.254 eth0, 10.9.0.0/16 10.70.80.1 eth0"
 		check.Equal(t, gateways(t, ns), want, "got")
-		m.eventually("an event of "+pod.Pod.Name, seen, func() bool {
-			list := &eventsv1.EventList{}
-			check.OK(t, m.List(t.Context(), list, client.InNamespace(pod.Pod.Namespace)))
-			return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
-				return e.Regarding.Name == pod.Pod.Name && e.Reason == "ConfigurationIgnored" && strings.Contains(e.Note, "ipam.rangeStart (use ips of a pool)")
-			})
-		})
+		m.told(pod, "ConfigurationIgnored", "ipam.rangeStart (use ips of a pool)")
 	})
 }
 
@@ -149,7 +133,6 @@ func gateways(t *testing.T, ns *network.Namespace) string {
 // on, untagged by us, whatever spec.vlan says. The second parent stands for a
 // VLAN's interface, which tags by itself.
 func (m *machine) vlans(t *testing.T) {
-	macvlan := m.plugins(t)
 	other := m.parent + "v"
 	cable(t, other)
 	five := int64(5)
@@ -157,7 +140,7 @@ func (m *machine) vlans(t *testing.T) {
 	for _, parents := range [][2]string{{m.parent, other}, {other, m.parent}} {
 		here, elsewhere := listen(t, parents[0]+"p"), listen(t, parents[1]+"p")
 		pod, _ := m.unplugged(from("vlan"))
-		addr, _ := netip.AddrFromSlice(macvlan.add(t, pod, "eth0", parents[0]).IPs[0].Address.IP.To4())
+		addr := m.plug(t, pod, "eth0", parents[0])
 		check.That(t, probed(t, here, addr, seen), "%s was not probed, untagged, on the parent", addr)
 		check.That(t, !probedBefore(t, elsewhere, parents[1], addr), "%s was probed on another parent", addr)
 	}

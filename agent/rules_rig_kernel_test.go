@@ -116,20 +116,32 @@ func (m *machine) refuses(t *testing.T, r agentapi.AddRequest, code uint, words 
 		e, typed := errors.AsType[*agentapi.Error](last)
 		return typed && e.Code == code && contains(e.Msg, words)
 	})
-	m.eventually(fmt.Sprintf("event of %s with %q", r.Pod.Name, words), seen, func() bool {
+	m.told(r, "AddressRefused", words...)
+	m.noLease(t, r)
+	wantCode(t, agentapi.CodeNotHeld, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: r.Attachment}))
+}
+
+// told waits for an event of a pod.
+func (m *machine) told(r agentapi.AddRequest, reason string, words ...string) {
+	m.t.Helper()
+	m.eventually(fmt.Sprintf("event %s of %s with %q", reason, r.Pod.Name, words), seen, func() bool {
 		list := &eventsv1.EventList{}
-		check.OK(t, m.List(t.Context(), list, client.InNamespace(r.Pod.Namespace)))
+		check.OK(m.t, m.List(m.t.Context(), list, client.InNamespace(r.Pod.Namespace)))
 		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
-			return e.Regarding.Name == r.Pod.Name && e.Reason == "AddressRefused" && contains(e.Note, words)
+			return e.Regarding.Name == r.Pod.Name && e.Reason == reason && contains(e.Note, words)
 		})
 	})
+}
+
+// noLease expects that a refused ADD has left no lease.
+func (m *machine) noLease(t *testing.T, r agentapi.AddRequest) {
+	t.Helper()
 	leases := &v1alpha1.IPLeaseList{}
 	check.OK(t, m.List(t.Context(), leases))
 	for _, l := range leases.Items {
 		h := l.Spec.Holder
-		check.That(t, h == nil || h.ContainerID != r.ContainerID || h.Interface != r.Interface, "a refused ADD has left %s", l.Name)
+		check.That(t, h == nil || h.ContainerID != r.ContainerID, "lease %s is %s", l.Name, l.Spec.State)
 	}
-	wantCode(t, agentapi.CodeNotHeld, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: r.Attachment}))
 }
 
 func contains(text string, words []string) bool {

@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/mdlayher/arp"
-	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/packet"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +16,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -108,17 +107,9 @@ func (m *machine) speak(addr netip.Addr) net.HardwareAddr {
 	t := m.t
 	t.Helper()
 	host := check.Value(net.InterfaceByName(m.parent + "p"))(t)
-	announcement := check.Value(arp.NewPacket(arp.OperationRequest, host.HardwareAddr, addr, make(net.HardwareAddr, 6), addr))(t)
-	payload := check.Value(announcement.MarshalBinary())(t)
-	frame, err := (&ethernet.Frame{
-		Destination: ethernet.Broadcast, Source: host.HardwareAddr, EtherType: ethernet.EtherTypeARP, Payload: payload,
-	}).MarshalBinary()
-	check.OK(t, err)
-	conn, err := packet.Listen(host, packet.Raw, 0, nil)
-	check.OK(t, err)
+	conn := check.Value(packet.Listen(host, packet.Raw, 0, nil))(t)
 	defer conn.Close()
-	_, err = conn.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
-	check.OK(t, err)
+	check.OK(t, broadcast(conn, check.Value(frames.Announce(host.HardwareAddr, addr))(t)[0]))
 	return host.HardwareAddr
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build api || bench
+//go:build api
 
 package allocate
 
@@ -29,29 +29,20 @@ import (
 type node struct {
 	*Allocator
 	store          *lease.Store
-	client         client.Client
 	share          ipam.Share
 	creates, lists atomic.Int64
-	// failed are calls that the API server did not answer.
-	failed atomic.Int64
-	raw    atomic.Int64
 }
 
 func newNode(t testing.TB, config *rest.Config, share ipam.Share) *node {
 	t.Helper()
-	n := &node{client: connect(t, config), share: share}
+	n, c := &node{share: share}, connect(t, config)
 	name := fmt.Sprintf("n%d", share.Index)
 	n.store = lease.NewStore(lease.Options{
-		Client: n.client, Reader: n.client, Node: name, Session: name + "/boot", Clock: clock.RealClock{},
-		CountError: func(string, error) { n.failed.Add(1) },
+		Client: c, Reader: c, Node: name, Session: name + "/boot", Clock: clock.RealClock{},
+		CountError: func(string, error) {},
 	})
-	n.restart()
-	return n
-}
-
-// restart forgets what the allocator has learnt.
-func (n *node) restart() {
 	n.Allocator = New(Options{Leases: counting{n}, Clock: clock.RealClock{}})
+	return n
 }
 
 func connect(t testing.TB, config *rest.Config) client.Client {

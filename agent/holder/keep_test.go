@@ -181,24 +181,45 @@ func TestAKeptAddressStaysWhicheverPoolsAreNamedNow(t *testing.T) {
 func TestAPodWhoseKeptAddressCannotLiveOnTheNodeGetsAnother(t *testing.T) {
 	elsewhere := fakenode.V4("10.0.0.2")
 	elsewhere.Spec.NodeName = []string{"n2"}
+	getsAnother(t, elsewhere, "pool v4 does not serve the pod on node n1: its nodeName [n2] does not list node n1")
+}
+
+// An annotation of the pod's template that names other pools asks for another address.
+func TestAPodWhoseAnnotationHasLeftAPoolGetsAnAddressOfAnother(t *testing.T) {
+	getsAnother(t, fakenode.V4("10.0.0.2"), "pool v4 is no longer one of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0",
+		func(p *corev1.Pod) { p.Annotations = namingPools("other") })
+}
+
+func namingPools(names ...string) map[string]string {
+	return map[string]string{"ipam.fenceline.io/ippool": `{"ipv4":["` + strings.Join(names, `","`) + `"]}`}
+}
+
+// getsAnother expects that a name leaves its address of pool v4 for one of another pool, whatever the
+// state of the lease, and why.
+func getsAnother(t *testing.T, v4 *v1alpha1.IPPool, why string, change ...func(*corev1.Pod)) {
+	t.Helper()
 	other := fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
+	change = append(change, fakenode.OfStatefulSet)
 	for _, row := range []struct {
 		name  string
 		lease *v1alpha1.IPLease
 		kept  string // with the new address
 	}{
 		{"retained", fakenode.Held("10.0.0.2", fakenode.Retained), "10.0.0.2 Retained"},
+		{"quarantined", fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)), "10.0.0.2 Quarantined"},
 		{"quarantined, since its node is dead", fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonNodeUnreachable)), "10.0.0.2 Quarantined"},
 		{"bound to the pod before, on a node that is cut off", fakenode.Held("10.0.0.2"), "10.0.0.2 Bound"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := fakenode.New(t, elsewhere, other)
+			r := fakenode.New(t, v4, other)
 			r.API.Put(row.lease)
-			r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet), "10.1.0.2")
+			web := r.Pod("web-0", "u1", change...)
+			r.Gets(web, "10.1.0.2")
 			r.Want(row.kept, "10.1.0.2 Bound") // its end is the verifier's and the controller's
-			const says = "Normal AddressLeft 10.1.0.2 replaces 10.0.0.2: pool v4 does not serve the pod on node n1: its nodeName [n2] does not list node n1"
-			told := r.Told()
+			told, says := r.Told(), "Normal AddressLeft 10.1.0.2 replaces 10.0.0.2: "+why
 			check.That(t, slices.Contains(told, says), "events %q, want %q", told, says)
+			r.MustDel(web)
+			r.Gets(r.Pod("web-0", "u2", change...), "10.1.0.2")
 		})
 	}
 }
@@ -264,37 +285,6 @@ func TestAPodThatKeepsNothingIsTreatedLikeOthers(t *testing.T) {
 			r.End(first)
 			got := r.MustAdd(r.Pod("web-0", "u2", fakenode.OfStatefulSet, row.pod))
 			check.That(t, got[0] != "10.0.0.2", "the next pod got %v again", got)
-		})
-	}
-}
-
-func namingPools(names ...string) map[string]string {
-	return map[string]string{"ipam.fenceline.io/ippool": `{"ipv4":["` + strings.Join(names, `","`) + `"]}`}
-}
-
-// An annotation of the pod's template that names other pools asks for another address.
-func TestAPodWhoseAnnotationHasLeftAPoolGetsAnAddressOfAnother(t *testing.T) {
-	other := fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
-	for _, row := range []struct {
-		name  string
-		lease *v1alpha1.IPLease
-		kept  string // with the new address
-	}{
-		{"retained", fakenode.Held("10.0.0.2", fakenode.Retained), "10.0.0.2 Retained"},
-		{"quarantined", fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)), "10.0.0.2 Quarantined"},
-		{"bound to the pod before, on a node that is cut off", fakenode.Held("10.0.0.2"), "10.0.0.2 Bound"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4("10.0.0.2"), other)
-			r.API.Put(row.lease)
-			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet, func(p *corev1.Pod) { p.Annotations = namingPools("other") })
-			r.Gets(web, "10.1.0.2")
-			r.Want(row.kept, "10.1.0.2 Bound") // its end is the controller's
-			const says = "Normal AddressLeft 10.1.0.2 replaces 10.0.0.2: pool v4 is no longer one of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0"
-			told := r.Told()
-			check.That(t, slices.Contains(told, says), "events %q, want %q", told, says)
-			r.MustDel(web)
-			r.Gets(r.Pod("web-0", "u2", fakenode.OfStatefulSet, func(p *corev1.Pod) { p.Annotations = namingPools("other") }), "10.1.0.2")
 		})
 	}
 }

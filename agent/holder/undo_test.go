@@ -54,37 +54,30 @@ func TestAnAddressThatIsUndoneBeforeItsProofIsNotKeptForAName(t *testing.T) {
 	}
 }
 
-// The pod's record is lost, and no other address is left: an ADD gets its lease,
-// meets the pod, and cannot write that down.
-func TestTheUndoOfAnADDEndsNoPodWhoseRecordWasLost(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	old := r.Pod("old", "u1")
-	r.MustAdd(old)
-	r.API.Drop(fakenode.Held("10.0.0.2"))
-	r.API.Breaks("update")
-	r.Refused(agentapi.CodeTryAgainLater, r.Pod("new", "u2"))
-	r.API.Before = nil
-	r.Settle()
-	r.Want("10.0.0.2 Bound")
-	check.That(t, r.Speaks(old, "10.0.0.2"), "the living pod is mute")
-	r.HoldsWhatTheJournalSays(old)
-}
-
-// The other interface's record is lost, and this one's ADD asked for its address.
-func TestTheUndoOfAnADDEndsNoOtherInterfaceOfThePod(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	eth0 := r.Pod("web", "u1")
-	r.MustAdd(eth0)
-	r.API.Drop(fakenode.Held("10.0.0.2"))
-	r.API.Breaks("update")
-	eth1 := eth0
-	eth1.Interface = "eth1"
-	r.Refused(agentapi.CodeTryAgainLater, eth1)
-	r.API.Before = nil
-	r.Settle()
-	r.Want("10.0.0.2 Bound")
-	check.That(t, r.Speaks(eth0, "10.0.0.2"), "the living interface is mute")
-	r.HoldsWhatTheJournalSays(eth0)
+// The holder's record is lost, and no other address is left: an ADD gets its lease, meets the holder,
+// and cannot write that down.
+func TestTheUndoOfAnADDEndsNobodyWhoseRecordWasLost(t *testing.T) {
+	for name, next := range map[string]func(*fakenode.Node, agentapi.AddRequest) agentapi.AddRequest{
+		"another pod": func(r *fakenode.Node, _ agentapi.AddRequest) agentapi.AddRequest { return r.Pod("new", "u2") },
+		"another interface of the pod": func(_ *fakenode.Node, old agentapi.AddRequest) agentapi.AddRequest {
+			old.Interface = "eth1"
+			return old
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			old := r.Pod("old", "u1")
+			r.MustAdd(old)
+			r.API.Drop(fakenode.Held("10.0.0.2"))
+			r.API.Breaks("update")
+			r.Refused(agentapi.CodeTryAgainLater, next(r, old))
+			r.API.Before = nil
+			r.Settle()
+			r.Want("10.0.0.2 Bound")
+			check.That(t, r.Speaks(old, "10.0.0.2"), "the living interface is mute")
+			r.HoldsWhatTheJournalSays(old)
+		})
+	}
 }
 
 // The take-over by a newer sandbox is undone, which frees the address, and the next

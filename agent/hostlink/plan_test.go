@@ -4,8 +4,10 @@ package hostlink
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -149,20 +151,21 @@ func TestOverlap(t *testing.T) {
 		rule             string
 		subnets          []netip.Prefix
 		services, listed []netip.Prefix
-		link, refused    bool
+		link             bool
+		says             string // "": it is not refused
 	}{
-		{"apart", prefixes("10.0.0.7/24"), prefixes("10.96.0.0/16"), prefixes("192.0.2.0/24"), true, false},
-		{"a service CIDR inside the subnet", prefixes("10.96.0.7/8"), prefixes("10.96.0.0/16"), nil, true, true},
-		{"the subnet inside a service CIDR", prefixes("10.96.3.7/24"), prefixes("10.96.0.0/16"), nil, true, true},
-		{"of the other family", prefixes("fd00::7/64"), prefixes("10.96.0.0/16"), nil, true, false},
-		{"without a host link", prefixes("10.96.0.7/8"), prefixes("10.96.0.0/16"), nil, false, false},
-		{"a listed destination around the subnet", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.0/8"), true, false},
-		{"the subnet itself", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.0/24"), true, true},
-		{"a part of the subnet", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.128/25"), true, true},
+		{"apart", prefixes("10.0.0.7/24"), prefixes("10.96.0.0/16"), prefixes("192.0.2.0/24"), true, ""},
+		{"a service CIDR inside the subnet", prefixes("10.96.0.7/8"), prefixes("10.96.0.0/16"), nil, true, "service CIDR 10.96.0.0/16 and subnet 10.0.0.0/8 overlap"},
+		{"the subnet inside a service CIDR", prefixes("10.96.3.7/24"), prefixes("10.96.0.0/16"), nil, true, "service CIDR 10.96.0.0/16 and subnet 10.96.3.0/24 overlap"},
+		{"of the other family", prefixes("fd00::7/64"), prefixes("10.96.0.0/16"), nil, true, ""},
+		{"without a host link", prefixes("10.96.0.7/8"), prefixes("10.96.0.0/16"), nil, false, ""},
+		{"a listed destination around the subnet", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.0/8"), true, ""},
+		{"the subnet itself", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.0/24"), true, `"hostLinkCIDRs" has 10.0.0.0/24, and the subnet is 10.0.0.0/24`},
+		{"a part of the subnet", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.128/25"), true, `"hostLinkCIDRs" has 10.0.0.128/25, and the subnet is 10.0.0.0/24`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			err := overlap(&journal.Routing{HostLink: c.link, Subnets: c.subnets, Listed: c.listed}, c.services)
-			check.That(t, errors.Is(err, ErrOverlap) == c.refused, "%v, refused %v", err, c.refused)
+			check.That(t, errors.Is(err, ErrOverlap) == (c.says != "") && strings.Contains(fmt.Sprint(err), c.says), "got %v, want %q", err, c.says)
 		})
 	}
 }

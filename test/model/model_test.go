@@ -59,11 +59,7 @@ func TestTheProtocolIsSafe(t *testing.T) {
 // Each rule is needed: without it the checker finds a way to break a property.
 func TestEveryRuleIsNeeded(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		defines  []string
-		violated string
-	}{
+	areNeeded(t, []rule{
 		{"R2: a deaf listener's silence is Unknown", []string{"VERSIONS=4", "LINKS=1", "WITHOUT_R2"}, proven},
 		{"R2: a canary answers, or the evidence of hearing is too old", []string{"VERSIONS=4", "LINKS=1", "WITHOUT_CANARY"}, proven},
 		{"R2: a canary that is only heard does not show that it hears", []string{"VERSIONS=4", "LINKS=1", "MUTES=1", "CANARY_SPEAKS"}, proven},
@@ -88,29 +84,32 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"a restored store gives no version again", []string{"VERSIONS=4", "LINKS=1", "RESTORES=1", "WITHOUT_BUMP"}, ackedIsFenced},
 		{"a verifier ends its own node's ADD that has not installed", []string{"VERSIONS=4", "SPARES_INTENT"}, ackedIsFenced},
 		{"created again, an address is asked for claims once more before the install", []string{"VERSIONS=6", "LINKS=1", "DELETIONS=2", "ONE_LOOK"}, ackedIsFenced},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			expect(t, test.defines, test.violated)
-		})
-	}
+	})
 }
 
 // Where the code is weaker than the protocol that is proved above. A row goes
 // from here to the rules when the code follows.
 func TestOpenFindings(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		defines  []string
-		violated string
-	}{
+	areNeeded(t, []rule{
 		{"a verifier claims for a predecessor that has never probed", []string{"VERSIONS=5", "DELETIONS=1", "CLAIMED_UNPROBED"}, livingPod},
 		{"an ADD from free that stalls is answered when its lease is gone", []string{"VERSIONS=4", "STALLED_ADD"}, proven},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	})
+}
+
+// rule is what violates an assertion if it is left out.
+type rule struct {
+	name     string
+	defines  []string // leave it out
+	violated string
+}
+
+func areNeeded(t *testing.T, rules []rule) {
+	t.Helper()
+	for _, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			expect(t, test.defines, test.violated)
+			expect(t, r.defines, r.violated)
 		})
 	}
 }

@@ -26,34 +26,46 @@ import (
 // testMetrics serves metrics with the rights of the agents' and the controller's accounts.
 func (e *env) testMetrics(t *testing.T) {
 	e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "metrics.secure=true")
-	allowed, other := e.token(t, "scraper"), e.token(t, "other")
-	e.create(t, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "fenceline-metrics"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "scraper"}},
-	})
+	allowed, other := e.reader(t, "scraper", "fenceline-metrics"), e.token(t, "other")
 	for _, account := range []string{"fenceline-agent", "fenceline-controller"} {
 		config := check.Value(e.server.ServiceAccount(t.Context(), namespace, account, nil))(t)
 		url := serveMetrics(t, config)
-		for _, row := range []struct {
-			name, token string
-			want        int
-		}{
-			{"nobody", "", http.StatusUnauthorized},
-			{"an unknown token", "abc", http.StatusUnauthorized},
-			{"a token without the right", other, http.StatusForbidden},
-			{"a token with the right", allowed, http.StatusOK},
-		} {
-			e.eventually(t, account+" answers "+row.name, func() error { // RBAC takes a moment
-				if got := get(t, url, row.token); got != row.want {
-					return errors.New(http.StatusText(got))
-				}
-				return nil
-			})
-		}
+		e.answers(t, account, url, allowed, other)
 		got := get(t, strings.Replace(url, "https:", "http:", 1), allowed)
 		check.That(t, got == http.StatusBadRequest, "%s answers %d to HTTP without TLS", account, got)
 	}
+}
+
+// answers expects a server to answer only a token with the right.
+func (e *env) answers(t *testing.T, server, url, allowed, other string) {
+	t.Helper()
+	for _, row := range []struct {
+		name, token string
+		want        int
+	}{
+		{"nobody", "", http.StatusUnauthorized},
+		{"an unknown token", "abc", http.StatusUnauthorized},
+		{"a token without the right", other, http.StatusForbidden},
+		{"a token with the right", allowed, http.StatusOK},
+	} {
+		e.eventually(t, server+" answers "+row.name, func() error { // RBAC takes a moment
+			if got := get(t, url, row.token); got != row.want {
+				return errors.New(http.StatusText(got))
+			}
+			return nil
+		})
+	}
+}
+
+// reader returns the token of a new service account with a role of the chart.
+func (e *env) reader(t *testing.T, account, role string) string {
+	t.Helper()
+	e.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: account}},
+	})
+	return e.token(t, account)
 }
 
 // token returns one of a new service account.

@@ -7,7 +7,6 @@ package records
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -16,8 +15,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
@@ -30,29 +27,9 @@ import (
 // testPage serves the page with the rights of the controller's account.
 func (e *env) testPage(t *testing.T) {
 	e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "ui.enabled=true")
-	viewer, other := e.token(t, "page-viewer"), e.token(t, "page-other")
-	e.create(t, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "page-viewer"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "fenceline-view"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "page-viewer"}},
-	})
+	viewer, other := e.reader(t, "page-viewer", "fenceline-view"), e.token(t, "page-other")
 	url := e.servePage(t)
-	for _, row := range []struct {
-		name, token string
-		want        int
-	}{
-		{"nobody", "", http.StatusUnauthorized},
-		{"an unknown token", "abc", http.StatusUnauthorized},
-		{"a token without the rights", other, http.StatusForbidden},
-		{"a token with the rights", viewer, http.StatusOK},
-	} {
-		e.eventually(t, "the page answers "+row.name, func() error { // RBAC takes a moment
-			if got := get(t, url+"/api/pools", row.token); got != row.want {
-				return errors.New(http.StatusText(got))
-			}
-			return nil
-		})
-	}
+	e.answers(t, "the page", url+"/api/pools", viewer, other)
 
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api/events", nil))(t)
 	request.Header.Set("Authorization", "Bearer "+viewer)
