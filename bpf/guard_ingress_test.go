@@ -43,6 +43,7 @@ func TestGuardIngressDropsFramesForOurFencedAddress(t *testing.T) {
 	b.t = t
 	b.expect(WhereGuardIngress, udpTo(far4, remoteMAC, far4), pass)
 	b.expect(WhereGuardIngress, tagged(100, udpTo(addr4, remoteMAC, far4)), pass)
+	b.expect(WhereGuardIngress, tagged(0, tagged(0, tagged(0, udpTo(addr4, remoteMAC, far4)))), drop, ResultDropMalformed)
 }
 
 func TestGuardIngressTellsAZombieSiblingFromTheNewHolder(t *testing.T) {

@@ -261,6 +261,9 @@ func TestObserverEgressCatchesWhatGetsAroundTheGuard(t *testing.T) {
 	t.Run("unreadable is dropped", func(t *testing.T) {
 		b.t = t
 		b.expect(WhereObserverEgress, tagged(0, udpFrom(addr4)[:33]), drop, ResultDropMalformed)
+		b.expect(WhereObserverEgress, tagged(0, tagged(0, tagged(0, udpFrom(addr4)))), drop, ResultDropMalformed)
+		b.expect(WhereObserverEgress, tagged(0, tagged(0, tagged(5, udpFrom(addr4)))), drop, ResultDropMalformed)
+		b.expect(WhereObserverEgress, tagged(7, tagged(0, tagged(0, udpFrom(addr4)))), pass)
 	})
 	t.Run("a pretender for a living pod's address", func(t *testing.T) {
 		b.t = t

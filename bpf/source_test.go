@@ -393,6 +393,16 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 	}
 }
 
+// The kernel of a receiver takes off any number of tags of VLAN 0. A frame of which the guard reads no address is dropped,
+// on the interface and behind it.
+func TestTagsDoNotHideAForeignAddress(t *testing.T) {
+	b := newGuardedBench(t, Sources{Mode: SourcesEnforce, MAC: podMAC, Allow: AllowTagged})
+	for _, where := range []Where{WhereGuardEgress, WhereObserverEgress} {
+		b.expect(where, tagged(0, tagged(0, udpFrom(far4))), drop, ResultDropUnleased)
+		b.expect(where, tagged(0, tagged(0, tagged(0, udpFrom(far4)))), drop, ResultDropMalformed)
+	}
+}
+
 func (b *bench) allOffences() map[Offence]uint64 {
 	b.t.Helper()
 	return check.Value(b.Offences())(b.t)

@@ -410,6 +410,8 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 					 who.strict ? WHERE_STRICT : 0, l3);
 		else if (who.strict) /* a host link carries nothing but IP */
 			then = DROP_UNLEASED;
+		else if (frame_is_vlan(proto)) /* too many tags */
+			then = DROP_MALFORMED;
 		why = source_worse(why, then);
 	}
 	if (why == ALLOWED)

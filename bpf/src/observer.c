@@ -176,6 +176,8 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 		clarity = ipv6_parse(skb, f, &s, false);
 	else if (f->proto == bpf_htons(ETH_P_IP) && open)
 		clarity = ipv4_parse(skb, f, &s);
+	else if (frame_is_vlan(f->proto))
+		clarity = UNCLEAR;
 	else
 		return PASS;
 	if (clarity == UNCLEAR && open)
