@@ -30,6 +30,7 @@ const struct btf {
 	enum slot_flag slot_flag;
 	enum slot_limit slot_limit;
 	enum slot_status slot_status;
+	enum source_family source_family;
 	enum source_flag source_flag;
 	enum source_prefix source_prefix;
 	enum where where;
