@@ -95,6 +95,27 @@ func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 	r.acks(200)
 }
 
+// A plain ingress qdisc is in the place of clsact, and takes the filters of both directions for those of frames that come in.
+func TestWithoutTCXAnIngressQdiscIsRefused(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	r.unobserve(r.parent)
+	r.node.do(func() error {
+		attrs := netlink.QdiscAttrs{LinkIndex: r.parent, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+		if err := netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: attrs}); err != nil {
+			return err
+		}
+		return netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: attrs})
+	})
+	var err error
+	r.node.do(func() error {
+		err = r.AttachObserver(r.parent)
+		return nil
+	})
+	check.Says(t, err, "ingress qdisc", "add clsact")
+	attached, _ := r.observed()
+	equal(t, "attached", attached, false)
+}
+
 func TestWithoutTCXAnUpgradeReplacesTheObserversPrograms(t *testing.T) {
 	r := newRigWith(t, Options{NoTCX: true})
 	_, before := r.observed()

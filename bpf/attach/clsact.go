@@ -54,8 +54,26 @@ func (d *Device) AddClsact() error {
 	err := d.links.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: d.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}})
-	if err != nil && !errors.Is(err, unix.EEXIST) {
+	if errors.Is(err, unix.EEXIST) {
+		return d.checkClsact()
+	}
+	if err != nil {
 		return NoDevice(fmt.Errorf("add clsact: %w", err))
+	}
+	return nil
+}
+
+// checkClsact returns an error if the device has an ingress qdisc in the place of clsact. That qdisc
+// takes filters of both directions for those of frames that come in.
+func (d *Device) checkClsact() error {
+	qdiscs, err := d.links.QdiscList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: d.Index}})
+	if err != nil {
+		return NoDevice(fmt.Errorf("list qdiscs: %w", err))
+	}
+	for _, q := range qdiscs {
+		if q.Attrs().Parent == netlink.HANDLE_CLSACT && q.Type() != "clsact" {
+			return fmt.Errorf("the device has an %s qdisc, which has no filters for frames that leave; remove it (tc qdisc del dev … ingress), add clsact, and put its filters there, with the parent ffff:fff2", q.Type())
+		}
 	}
 	return nil
 }
