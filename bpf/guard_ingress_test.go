@@ -141,6 +141,15 @@ func TestGuardOfAVFVerifiesClaimsItself(t *testing.T) {
 	b.expect(WhereGuardIngress, arpProbe(remoteMAC, far4), drop, ResultDropDead)
 }
 
+// A broadcast comes to all VFs of the node. Only the VF of the holder may send from its MAC.
+func TestGuardOfAVFAcksForItsOwnHolderOnly(t *testing.T) {
+	b := newBench(t, setup{verify: true}, addr4)
+	b.bind(other4, 2)
+	b.expect(WhereGuardIngress, remoteClaim(t, other4, 200), drop, ResultFenced)
+	equal(t, "fenced", b.fenced(other4), true)
+	b.expect(WhereGuardIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
+}
+
 // The card carries the node's own probes to a VF, and those of others also to the PF. Two probes are a conflict.
 func TestGuardOfAVFLeavesProbesToTheObserver(t *testing.T) {
 	b := newBench(t, setup{verify: true}, addr4)

@@ -135,7 +135,7 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE)) {
 		if (!verify)
 			return DROP;
-		verdict = ingress_claim(skb, f, GUARD_INGRESS);
+		verdict = ingress_claim(skb, f, GUARD_INGRESS, slot);
 		return verdict == PASS ? DROP : verdict;
 	}
 

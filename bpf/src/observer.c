@@ -68,7 +68,7 @@ int observer_ingress(struct __sk_buff *skb)
 	if (!frame_open(skb, &f) || f.tagged)
 		return PASS; /* each VLAN has an observer of its own */
 	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
-		return ingress_claim(skb, &f, OBSERVER_INGRESS);
+		return ingress_claim(skb, &f, OBSERVER_INGRESS, 0);
 	if (skb->mark == PROBE_MARK) {
 		skb->mark = 0; /* our own probe, reflected to the children */
 		return PASS;
