@@ -145,11 +145,22 @@ static __always_inline bool egress_is_pretender(const struct speech *s)
 	return !parent || !mac_equal(&parent->mac, &s->mac);
 }
 
-/* A macvlan parent's own frames do not reach its children otherwise. */
-static __always_inline int egress_reflect(struct __sk_buff *skb)
+/*
+ * Reports whether a frame with the mark is a probe of the agent. A pod may set
+ * the mark too, past its guard.
+ */
+static __always_inline bool egress_is_probe(const struct speech *s,
+					    const struct parent *parent,
+					    const struct mac *from)
 {
-	const struct parent *parent = parent_own();
+	return speech_is_tentative(s) &&
+	       (!parent || mac_equal(&parent->mac, from));
+}
 
+/* A macvlan parent's own frames do not reach its children otherwise. */
+static __always_inline int egress_reflect(struct __sk_buff *skb,
+					  const struct parent *parent)
+{
 	/* A bridge port has no such children, and its bridge would loop. */
 	if (!parent || parent->flags & PARENT_BRIDGE_PORT)
 		return PASS;
@@ -185,8 +196,12 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 		return drop(OBSERVER_EGRESS, DROP_MALFORMED);
 	if (clarity != CLEAR)
 		return PASS;
-	if (skb->mark == PROBE_MARK && speech_is_tentative(&s))
-		return egress_reflect(skb);
+	if (skb->mark == PROBE_MARK) {
+		const struct parent *parent = parent_own();
+
+		if (egress_is_probe(&s, parent, from))
+			return egress_reflect(skb, parent);
+	}
 
 	if (open) {
 		objection = egress_objection(&s.sender);
