@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/test/check"
@@ -112,8 +113,35 @@ func TestWithoutTCXAnIngressQdiscIsRefused(t *testing.T) {
 		return nil
 	})
 	check.Says(t, err, "ingress qdisc", "add clsact")
+	r.node.do(func() error { check.Says(t, r.Blocked(r.parent), "ingress qdisc"); return nil })
 	attached, _ := r.observed()
 	equal(t, "attached", attached, false)
+}
+
+// The kernel has filters of one kind and protocol only at each priority.
+func TestWithoutTCXAFilterInTheObserversPlaceIsNamed(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	r.node.do(func() error { check.That(t, r.Blocked(r.parent) == nil, "blocked by its own filters"); return nil })
+	programs := check.Value(r.loadObserverPair(uint32(r.parent)))(t)
+	defer programs.Close()
+	r.unobserve(r.parent)
+	var err, blocked error
+	r.node.do(func() error {
+		dev, err := attach.OpenParent(r.parent)
+		if err != nil {
+			return err
+		}
+		defer dev.Close()
+		other := dev.Filter(attach.Directions[1], "somebody's", 7, programs["ingress"].FD())
+		other.Protocol = unix.ETH_P_IP
+		return netlink.FilterAdd(other)
+	})
+	r.node.do(func() error {
+		err, blocked = r.AttachObserver(r.parent), r.Blocked(r.parent)
+		return nil
+	})
+	check.Says(t, err, "priority 1", "greater number")
+	check.Says(t, blocked, "priority 1", "greater number")
 }
 
 func TestWithoutTCXAnUpgradeReplacesTheObserversPrograms(t *testing.T) {

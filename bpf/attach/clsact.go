@@ -78,10 +78,34 @@ func (d *Device) checkClsact() error {
 	return nil
 }
 
+// Blocked returns why the device cannot have our filters, and what to do; nil if it can.
+func (d *Device) Blocked() error {
+	if err := d.checkClsact(); err != nil {
+		return err
+	}
+	for _, dir := range Directions {
+		filters, err := d.Filters(dir)
+		if err != nil {
+			return err
+		}
+		for _, f := range filters {
+			a := f.Attrs()
+			if a.Priority == filterPriority && (f.Type() != "bpf" || a.Protocol != unix.ETH_P_ALL) {
+				return fmt.Errorf("an %s filter of kind %s and protocol %#04x has priority %d, which the kernel lets no filter of another kind or protocol have; give it a priority of a greater number", dir.Name, f.Type(), a.Protocol, a.Priority)
+			}
+		}
+	}
+	return nil
+}
+
 // PutFilter replaces the filter of this handle in place, or adds it before all others of its
 // priority.
 func (d *Device) PutFilter(f *netlink.BpfFilter) error {
-	if err := d.links.FilterReplace(f); err != nil {
+	err := d.links.FilterReplace(f)
+	if errors.Is(err, unix.EINVAL) {
+		err = errors.Join(d.Blocked(), err)
+	}
+	if err != nil {
 		return NoDevice(fmt.Errorf("put filter %s: %w", f.Name, err))
 	}
 	return nil
