@@ -140,9 +140,10 @@ func (d *Device) RemoveFilters(slot uint32) error {
 	return nil
 }
 
-// RemoveFilter removes one filter of ours.
+// RemoveFilter removes one filter of ours. The pod may have removed it first.
 func (d *Device) RemoveFilter(dir Direction, name filterName, handle uint32) error {
-	if err := d.links.FilterDel(d.Filter(dir, name, handle, -1)); err != nil {
+	err := d.links.FilterDel(d.Filter(dir, name, handle, -1))
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return NoDevice(fmt.Errorf("remove %s filter: %w", dir.Name, err))
 	}
 	return nil
