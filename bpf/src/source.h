@@ -196,7 +196,7 @@ static __always_inline bool source_is_soft(enum result why)
 	       why == DROP_UNLEASED;
 }
 
-/* The first soft objection stays, and every other one replaces it. */
+/* A hard objection replaces any other, and a soft one replaces none. */
 static __always_inline enum result source_worse(enum result first,
 						enum result then)
 {
