@@ -59,13 +59,13 @@ func (a *agent) makeHazards() *hazard.Watch {
 	return hazard.New(hazard.Options{
 		Node: a.node,
 		Parents: func() (all []hazard.Parent) {
-			for _, s := range a.segments.All() {
-				all = append(all, hazard.Parent{Index: s.Parent(), Name: s.Name()})
+			for index, name := range a.parents.Names() { // also one whose observer cannot be attached
+				all = append(all, hazard.Parent{Index: index, Name: name})
 			}
 			return all
 		},
 		Look: func(parent int) (hazard.Facts, error) {
-			return hazard.Look(parent, a.kernel.Others, pod.Below, pod.Rewrites)
+			return hazard.Look(parent, a.kernel.Others, a.kernel.Blocked, pod.Below, pod.Rewrites)
 		},
 		Present: func(parent string, kind hazard.Kind, present bool) {
 			a.counters.ParentHazard(parent, string(kind), present)

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/test/check"
@@ -93,6 +94,54 @@ func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 	equal(t, "egress stays", after[0], before[0])
 	check.That(t, after[1] != before[1], "ingress, which was hidden, has the same number")
 	r.acks(200)
+}
+
+// A plain ingress qdisc is in the place of clsact, and takes the filters of both directions for those of frames that come in.
+func TestWithoutTCXAnIngressQdiscIsRefused(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	r.unobserve(r.parent)
+	r.node.do(func() error {
+		attrs := netlink.QdiscAttrs{LinkIndex: r.parent, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+		if err := netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: attrs}); err != nil {
+			return err
+		}
+		return netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: attrs})
+	})
+	var err error
+	r.node.do(func() error {
+		err = r.AttachObserver(r.parent)
+		return nil
+	})
+	check.Says(t, err, "ingress qdisc", "add clsact")
+	r.node.do(func() error { check.Says(t, r.Blocked(r.parent), "ingress qdisc"); return nil })
+	attached, _ := r.observed()
+	equal(t, "attached", attached, false)
+}
+
+// The kernel has filters of one kind and protocol only at each priority.
+func TestWithoutTCXAFilterInTheObserversPlaceIsNamed(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	r.node.do(func() error { check.That(t, r.Blocked(r.parent) == nil, "blocked by its own filters"); return nil })
+	programs := check.Value(r.loadObserverPair(uint32(r.parent)))(t)
+	defer programs.Close()
+	r.unobserve(r.parent)
+	var err, blocked error
+	r.node.do(func() error {
+		dev, err := attach.OpenParent(r.parent)
+		if err != nil {
+			return err
+		}
+		defer dev.Close()
+		other := dev.Filter(attach.Directions[1], "somebody's", 7, programs["ingress"].FD())
+		other.Protocol = unix.ETH_P_IP
+		return netlink.FilterAdd(other)
+	})
+	r.node.do(func() error {
+		err, blocked = r.AttachObserver(r.parent), r.Blocked(r.parent)
+		return nil
+	})
+	check.Says(t, err, "priority 1", "greater number")
+	check.Says(t, blocked, "priority 1", "greater number")
 }
 
 func TestWithoutTCXAnUpgradeReplacesTheObserversPrograms(t *testing.T) {

@@ -79,6 +79,7 @@ func TestGuardEgressDropsAFencedAddress(t *testing.T) {
 		"NA behind eight headers":           {ndFrom(local6, nextDest, deep...), ResultDropMalformed},
 		"NA in a first fragment":            {ndFrom(local6, nextFragment, fragment(nextICMPv6, 0, true), na(addr6, podMAC)), ResultDropMalformed},
 		"NA in an atomic fragment":          {ndFrom(local6, nextFragment, fragment(nextICMPv6, 0, false), na(addr6, podMAC)), ResultDropMalformed},
+		"IPv4 tagged three times":           {tagged(0, tagged(0, tagged(0, udpFrom(addr4)))), ResultDropMalformed},
 		"fragment from it":                  {ndFrom(addr6, nextFragment, fragment(nextUDP, 64, false), udp()), ResultDropFenced},
 	} {
 		t.Run(name, func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, tc.frame, drop, tc.why) })

@@ -43,6 +43,7 @@ func TestGuardIngressDropsFramesForOurFencedAddress(t *testing.T) {
 	b.t = t
 	b.expect(WhereGuardIngress, udpTo(far4, remoteMAC, far4), pass)
 	b.expect(WhereGuardIngress, tagged(100, udpTo(addr4, remoteMAC, far4)), pass)
+	b.expect(WhereGuardIngress, tagged(0, tagged(0, tagged(0, udpTo(addr4, remoteMAC, far4)))), drop, ResultDropMalformed)
 }
 
 func TestGuardIngressTellsAZombieSiblingFromTheNewHolder(t *testing.T) {
@@ -138,6 +139,15 @@ func TestGuardOfAVFVerifiesClaimsItself(t *testing.T) {
 	b.expect(WhereGuardEgress, ack, drop, ResultFromPod)
 
 	b.expect(WhereGuardIngress, arpProbe(remoteMAC, far4), drop, ResultDropDead)
+}
+
+// A broadcast comes to all VFs of the node. Only the VF of the holder may send from its MAC.
+func TestGuardOfAVFAcksForItsOwnHolderOnly(t *testing.T) {
+	b := newBench(t, setup{verify: true}, addr4)
+	b.bind(other4, 2)
+	b.expect(WhereGuardIngress, remoteClaim(t, other4, 200), drop, ResultFenced)
+	equal(t, "fenced", b.fenced(other4), true)
+	b.expect(WhereGuardIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 }
 
 // The card carries the node's own probes to a VF, and those of others also to the PF. Two probes are a conflict.

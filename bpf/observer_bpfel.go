@@ -240,6 +240,13 @@ const (
 	observerSlotStatusSLOT_DEAD  observerSlotStatus = 2
 )
 
+type observerSourceFamily uint32
+
+const (
+	observerSourceFamilySOURCE_ANY  observerSourceFamily = 1
+	observerSourceFamilySOURCE_IPV6 observerSourceFamily = 2
+)
+
 type observerSourceFlag uint32
 
 const (

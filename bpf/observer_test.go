@@ -212,6 +212,11 @@ func TestOwnProbesAreReflectedAndNobodys(t *testing.T) {
 		check.OK(t, err)
 		equal(t, "seen", seen, false)
 	}
+	t.Run("a mark on a probe of another MAC means nothing", func(t *testing.T) {
+		moved := b.counted(func() { b.runMarked(WhereObserverEgress, arpProbe(podMAC, far4), ProbeMark) })
+		equal(t, "reflected", moved[Counter{WhereObserverEgress, ResultReflected}], 0)
+		equal(t, "probes", b.state(far4).Probes, 1)
+	})
 	t.Run("a mark on an announcement means nothing", func(t *testing.T) {
 		moved := b.counted(func() { b.runMarked(WhereObserverEgress, arpFrame(remoteMAC, far4, far4), ProbeMark) })
 		equal(t, "reflected", moved[Counter{WhereObserverEgress, ResultReflected}], 0)
@@ -254,6 +259,12 @@ func TestObserverEgressCatchesWhatGetsAroundTheGuard(t *testing.T) {
 		b.expect(WhereObserverEgress, eth(remoteMAC, otherMAC, etherIPv4, ipv4(other4, far4)), pass)
 		b.expect(WhereObserverEgress, tagged(100, udpFrom(addr4)), pass)
 	})
+	t.Run("a probe of a pod passes for no probe of ours", func(t *testing.T) {
+		for _, frame := range [][]byte{arpProbe(podMAC, addr4), arpProbe(remoteMAC, addr4), dadFrame(podMAC, addr6)} {
+			verdict, _, _ := b.runMarked(WhereObserverEgress, frame, ProbeMark)
+			equal(t, "verdict", verdict, drop)
+		}
+	})
 	t.Run("our own probe for it passes", func(t *testing.T) {
 		verdict, _, _ := b.runMarked(WhereObserverEgress, arpProbe(parentMAC, addr4), ProbeMark)
 		equal(t, "verdict", verdict, pass)
@@ -261,6 +272,9 @@ func TestObserverEgressCatchesWhatGetsAroundTheGuard(t *testing.T) {
 	t.Run("unreadable is dropped", func(t *testing.T) {
 		b.t = t
 		b.expect(WhereObserverEgress, tagged(0, udpFrom(addr4)[:33]), drop, ResultDropMalformed)
+		b.expect(WhereObserverEgress, tagged(0, tagged(0, tagged(0, udpFrom(addr4)))), drop, ResultDropMalformed)
+		b.expect(WhereObserverEgress, tagged(0, tagged(0, tagged(5, udpFrom(addr4)))), drop, ResultDropMalformed)
+		b.expect(WhereObserverEgress, tagged(7, tagged(0, tagged(0, udpFrom(addr4)))), pass)
 	})
 	t.Run("a pretender for a living pod's address", func(t *testing.T) {
 		b.t = t

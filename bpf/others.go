@@ -36,3 +36,20 @@ func (o *observers) Others(parent int) (all []string, err error) {
 	}
 	return all, nil
 }
+
+// Blocked returns why something else is in the place of a parent's observer, and what to do; nil if
+// nothing is. With tcx there is no such place. A missing parent has nothing.
+func (o *observers) Blocked(parent int) error {
+	if !o.noTCX.Load() {
+		return nil
+	}
+	dev, err := attach.OpenParent(parent)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	if err := dev.Blocked(); !attach.IsGone(err) {
+		return err
+	}
+	return nil
+}

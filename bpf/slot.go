@@ -80,8 +80,9 @@ func (t *slotTable) slot(slot uint32) (s observerSlot, err error) {
 	return s, nil
 }
 
-// changeSlot is putSlot for callers that do not hold mu. It keeps the named addresses and the host
-// link: they may have changed since the caller has read the record.
+// changeSlot is putSlot for callers that do not hold mu. It keeps what others write: the named
+// addresses, the host link and the sources. A killed slot stays dead until it is detached: after a
+// crash its guard is attached again, but its pod stays silenced.
 func (t *slotTable) changeSlot(slot uint32, s observerSlot) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,6 +91,10 @@ func (t *slotTable) changeSlot(slot uint32, s observerSlot) error {
 		return err
 	}
 	s.Leased4, s.Leased6, s.HostLink = present.Leased4, present.Leased6, present.HostLink
+	s.Sources, s.Mac = present.Sources, present.Mac
+	if present.Status == slotDead {
+		s.Status = slotDead
+	}
 	return t.putSlot(slot, s)
 }
 

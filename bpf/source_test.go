@@ -393,6 +393,42 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 	}
 }
 
+// The kernel has IPv4 addresses as IPv4-mapped ones, which are IPv6 prefixes of 96 bits.
+func TestAnIPv6PrefixAllowsNoIPv4Address(t *testing.T) {
+	b := newGuardedBench(t, Sources{})
+	for _, prefix := range []string{"::/0", "::/80", "::fffe:0:0/95"} {
+		s := Sources{Mode: SourcesEnforce, MAC: podMAC, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
+		check.OK(t, b.SetSources(1, s))
+		b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
+		b.expect(WhereGuardEgress, arpFrame(podMAC, far4, far4), drop, ResultDropUnleased)
+	}
+	s := Sources{Mode: SourcesEnforce, MAC: podMAC, Prefixes: []netip.Prefix{netip.MustParsePrefix("::/0")}}
+	check.OK(t, b.SetSources(1, s))
+	b.expect(WhereGuardEgress, udpFrom(far6), pass)
+	s.Prefixes = append(s.Prefixes, netip.MustParsePrefix("10.9.0.0/24"))
+	check.OK(t, b.SetSources(1, s))
+	b.expect(WhereGuardEgress, udpFrom(far4), pass)
+	t.Run("set by an earlier version", func(t *testing.T) {
+		b.t = t
+		s.Prefixes = s.Prefixes[:1]
+		check.OK(t, b.SetSources(1, s))
+		check.OK(t, b.maps.Sources.Put(prefixLayout(1, s.Prefixes[0]), uint8(1)))
+		b.expect(WhereGuardEgress, udpFrom(far4), pass)
+		check.OK(t, assemble(b.dir, b.code, b.maps).inherit())
+		b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
+	})
+}
+
+// The kernel of a receiver takes off any number of tags of VLAN 0. A frame of which the guard reads no address is dropped,
+// on the interface and behind it.
+func TestTagsDoNotHideAForeignAddress(t *testing.T) {
+	b := newGuardedBench(t, Sources{Mode: SourcesEnforce, MAC: podMAC, Allow: AllowTagged})
+	for _, where := range []Where{WhereGuardEgress, WhereObserverEgress} {
+		b.expect(where, tagged(0, tagged(0, udpFrom(far4))), drop, ResultDropUnleased)
+		b.expect(where, tagged(0, tagged(0, tagged(0, udpFrom(far4)))), drop, ResultDropMalformed)
+	}
+}
+
 func (b *bench) allOffences() map[Offence]uint64 {
 	b.t.Helper()
 	return check.Value(b.Offences())(b.t)

@@ -198,6 +198,31 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 	})
 }
 
+// A broadcast of a pod comes by its guard, the observer and the guards of the pods beside.
+func TestAnObservedFrameIsCountedOnce(t *testing.T) {
+	r := newWireRig(t)
+	own := r.pod.mac("eth0")
+	check.OK(t, r.SetSources(1, Sources{Mode: SourcesObserve, MAC: own}))
+	beside := r.sibling.socket("eth0", unix.ETH_P_ARP)
+	counted := func() (n uint64) {
+		for o, frames := range check.Value(r.Offences())(t) {
+			equal(t, "offence", o, Offence{Slot: 1, Result: ResultDropUnleased, Observed: true})
+			n += frames
+		}
+		return n
+	}
+	send := func(from *socket, of netip.Addr) {
+		frame := arpFrame(own, of, addr4)
+		from.send(frame)
+		r.heard.expect("the frame on the wire", like(frame))
+		beside.expect("the frame beside", like(frame))
+	}
+	send(r.pod.socket("eth0", unix.ETH_P_LOOP), far4)
+	equal(t, "counted", counted(), 1)
+	send(r.bypass(r.pod, "eth0"), nobody4)
+	check.That(t, counted() > 1, "not counted past the guard")
+}
+
 // With macPolicy, a holder on another node may have the MAC of a pod. The siblings must hear it while the pod is fenced, and
 // only then.
 func TestAMACThatAnotherNodeMayHaveIsJudgedBySiblings(t *testing.T) {

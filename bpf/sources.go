@@ -190,7 +190,7 @@ func (e sourceEntries) without(o sourceEntries) (rest sourceEntries) {
 
 func (t *sourceTables) addSources(e sourceEntries) error {
 	for _, p := range e.prefixes {
-		if err := t.maps.Sources.Put(p, uint8(1)); err != nil {
+		if err := t.maps.Sources.Put(p, p.family()); err != nil {
 			return fmt.Errorf("allow an address: %w", err)
 		}
 	}
@@ -284,6 +284,11 @@ func (t *sourceTables) inheritAllowed() error {
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("list allowed MACs: %w", err)
 	}
+	for slot, s := range t.sources { // an earlier version wrote SOURCE_ANY for all
+		if err := t.addSources(s.entries(slot)); err != nil {
+			return err
+		}
+	}
 	return t.deleteSources(orphans)
 }
 
@@ -298,6 +303,15 @@ func prefixLayout(slot uint32, p netip.Prefix) observerSourceKey {
 	k := observerSourceKey{Prefix: uint32(sourcePrefixOffset + bits), Slot: slot}
 	k.Addr.Word = Key{Addr: p.Masked().Addr()}.layout().Addr.Word
 	return k
+}
+
+// family returns the value of an entry. The kernel has IPv4 addresses as IPv4-mapped ones, which a
+// short IPv6 prefix may cover.
+func (k observerSourceKey) family() uint8 {
+	if int(k.Prefix) < sourcePrefixOffset+96 {
+		return uint8(observerSourceFamilySOURCE_IPV6)
+	}
+	return uint8(observerSourceFamilySOURCE_ANY)
 }
 
 func (k observerSourceKey) prefix() netip.Prefix {

@@ -66,15 +66,8 @@ func (gs *guards) stageGuard(g Guard) (err error) {
 	if err := gs.leaveStage(g.Slot, dev); err != nil {
 		return err
 	}
-	// The slot must be alive before its first frame. A failure restores the old record. A killed
-	// slot stays dead until it is detached: after a crash its guard is attached again, but its pod
-	// stays silenced.
-	record := g.record(dev.NetNS)
-	if before.Status == slotDead {
-		record.Status = slotDead
-	}
-	record.Sources, record.Mac = before.Sources, before.Mac // until the next SetSources
-	if err := gs.tables.changeSlot(g.Slot, record); err != nil {
+	// The slot must be alive before its first frame. A failure restores the old record.
+	if err := gs.tables.changeSlot(g.Slot, g.record(dev.NetNS)); err != nil {
 		return err
 	}
 	if err := gs.putPrograms(g.Slot, dev, programs, present); err != nil {

@@ -257,6 +257,23 @@ func TestAGuardThatIsStagedAgainKeepsItsSlotDead(t *testing.T) {
 	equal(t, "dead after it was detached", dead, false)
 }
 
+// A slot is killed, or gets other sources, while its guard is staged.
+func TestAStageKeepsWhatChangedMeanwhile(t *testing.T) {
+	k := newKernel(t)
+	g := Guard{Slot: 1, Segment: testSegment}
+	check.OK(t, k.putSlot(1, g.record(0)))
+	before := check.Value(k.slot(1))(t)
+	check.OK(t, k.SetSources(1, guarded(SourcesEnforce)))
+	check.OK(t, k.KillSlot(1))
+	for name, record := range map[string]observerSlot{"staged": g.record(7), "rolled back": before, "rolled back to a free slot": {}} {
+		check.OK(t, k.changeSlot(1, record))
+		after := check.Value(k.slot(1))(t)
+		equal(t, name+": dead", after.Status, slotDead)
+		equal(t, name+": sources", after.Sources, guarded(SourcesEnforce).bits())
+		equal(t, name+": MAC", after.Mac.Part, macLayout(podMAC))
+	}
+}
+
 // An ADD that is repeated has two slots on one interface for a moment: the dead one goes, the new one stays.
 func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
 	r := stagedRig(t, Options{})
@@ -310,6 +327,7 @@ func TestOthersFiltersStay(t *testing.T) {
 	check.OK(t, attach.InNetNS(r.pod.path, func() error { return netlink.FilterAdd(other) }))
 	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("moved", nil, both)
+	check.OK(t, dev.RemoveFilter(attach.Directions[0], attach.GuardFilter, 1)) // the pod was faster
 	left := check.Value(dev.Filters(attach.Directions[0]))(t)
 	equal(t, "filters left", len(left), 1)
 }

@@ -54,8 +54,46 @@ func (d *Device) AddClsact() error {
 	err := d.links.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: d.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}})
-	if err != nil && !errors.Is(err, unix.EEXIST) {
+	if errors.Is(err, unix.EEXIST) {
+		return d.checkClsact()
+	}
+	if err != nil {
 		return NoDevice(fmt.Errorf("add clsact: %w", err))
+	}
+	return nil
+}
+
+// checkClsact returns an error if the device has an ingress qdisc in the place of clsact. That qdisc
+// takes filters of both directions for those of frames that come in.
+func (d *Device) checkClsact() error {
+	qdiscs, err := d.links.QdiscList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: d.Index}})
+	if err != nil {
+		return NoDevice(fmt.Errorf("list qdiscs: %w", err))
+	}
+	for _, q := range qdiscs {
+		if q.Attrs().Parent == netlink.HANDLE_CLSACT && q.Type() != "clsact" {
+			return fmt.Errorf("the device has an %s qdisc, which has no filters for frames that leave; remove it (tc qdisc del dev … ingress), add clsact, and put its filters there, with the parent ffff:fff2", q.Type())
+		}
+	}
+	return nil
+}
+
+// Blocked returns why the device cannot have our filters, and what to do; nil if it can.
+func (d *Device) Blocked() error {
+	if err := d.checkClsact(); err != nil {
+		return err
+	}
+	for _, dir := range Directions {
+		filters, err := d.Filters(dir)
+		if err != nil {
+			return err
+		}
+		for _, f := range filters {
+			a := f.Attrs()
+			if a.Priority == filterPriority && (f.Type() != "bpf" || a.Protocol != unix.ETH_P_ALL) {
+				return fmt.Errorf("an %s filter of kind %s and protocol %#04x has priority %d, which the kernel lets no filter of another kind or protocol have; give it a priority of a greater number", dir.Name, f.Type(), a.Protocol, a.Priority)
+			}
+		}
 	}
 	return nil
 }
@@ -63,7 +101,11 @@ func (d *Device) AddClsact() error {
 // PutFilter replaces the filter of this handle in place, or adds it before all others of its
 // priority.
 func (d *Device) PutFilter(f *netlink.BpfFilter) error {
-	if err := d.links.FilterReplace(f); err != nil {
+	err := d.links.FilterReplace(f)
+	if errors.Is(err, unix.EINVAL) {
+		err = errors.Join(d.Blocked(), err)
+	}
+	if err != nil {
 		return NoDevice(fmt.Errorf("put filter %s: %w", f.Name, err))
 	}
 	return nil
@@ -98,9 +140,10 @@ func (d *Device) RemoveFilters(slot uint32) error {
 	return nil
 }
 
-// RemoveFilter removes one filter of ours.
+// RemoveFilter removes one filter of ours. The pod may have removed it first.
 func (d *Device) RemoveFilter(dir Direction, name filterName, handle uint32) error {
-	if err := d.links.FilterDel(d.Filter(dir, name, handle, -1)); err != nil {
+	err := d.links.FilterDel(d.Filter(dir, name, handle, -1))
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return NoDevice(fmt.Errorf("remove %s filter: %w", dir.Name, err))
 	}
 	return nil

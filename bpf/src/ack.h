@@ -15,10 +15,10 @@ static __always_inline bool ack_store(struct __sk_buff *skb, __u32 l3,
 }
 
 /*
- * Turns the claim into its ack and sends it back out. The source MAC is own,
- * never the zombie's, which switches must forget. key is the key of the claim:
- * during a rotation the sender may not know the other one. On verdict PASS a
- * clone goes out, and the frame becomes the claim again.
+ * Turns the claim into its ack and sends it back out, from own: the parent's
+ * MAC, as switches must forget the zombie's, or that of a VF. key is that of
+ * the claim: in a rotation the sender may not know the other one. On verdict
+ * PASS a clone goes out, and the frame becomes the claim again.
  */
 static __always_inline int ack_send(struct __sk_buff *skb,
 				    const struct claimed *c, int key,

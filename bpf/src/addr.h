@@ -35,7 +35,7 @@ static __always_inline bool addr_is_link_local(const struct addr *a)
 	return (a->word[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
-/* Addresses that are never leased. Every pod may send from them. */
+/* Addresses that are never leased, so the rules of leases let them pass. */
 static __always_inline bool addr_is_exempt(const struct addr *a)
 {
 	return addr_is_unspecified(a) || addr_is_link_local(a);

@@ -137,7 +137,7 @@ static __always_inline bool claim_sign(struct claim *c, __u32 index)
 {
 	const struct claim_key *key = bpf_map_lookup_elem(&keys, &index);
 
-	if (!key)
+	if (!key || !key->present) /* it may have gone since the claim fitted */
 		return false;
 	c->tag = claim_tag(c, &key->siphash);
 	return true;

@@ -90,7 +90,9 @@ static __always_inline struct frame_macs frame_macs_of(struct __sk_buff *skb)
 /*
  * Skips VLAN tags and reads the ethertype. It comes from the frame itself: a
  * raw socket may set skb->protocol to any value. VLAN ID 0 is a priority tag
- * (IEEE 802.1Q, 9.6): such a frame counts as untagged.
+ * (IEEE 802.1Q, 9.6): such a frame counts as untagged. Linux takes off any
+ * number of them. A frame with more than VLAN_TAGS_MAX keeps the ethertype of a
+ * tag, and nothing behind it was read.
  */
 static __always_inline bool frame_open(struct __sk_buff *skb, struct frame *f)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The gate: while it is shut, data passes without any lookup of a lease. */
+/* The gate of the checks: while it is shut, data passes without a lookup. */
 #ifndef FENCELINE_GATE_H
 #define FENCELINE_GATE_H
 

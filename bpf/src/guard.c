@@ -135,7 +135,7 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE)) {
 		if (!verify)
 			return DROP;
-		verdict = ingress_claim(skb, f, GUARD_INGRESS);
+		verdict = ingress_claim(skb, f, GUARD_INGRESS, slot);
 		return verdict == PASS ? DROP : verdict;
 	}
 
@@ -148,7 +148,9 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	else if (f->proto == bpf_htons(ETH_P_IP) && open)
 		clarity = ipv4_parse(skb, f, &s);
 	else
-		return PASS;
+		return frame_is_vlan(f->proto)
+			       ? drop(GUARD_INGRESS, DROP_MALFORMED)
+			       : PASS;
 	if (clarity != CLEAR)
 		return PASS; /* the pod's own stack drops broken frames */
 

@@ -31,10 +31,11 @@ static __always_inline void ingress_old(const struct claimed *c,
 /*
  * Cheapest checks first: most claims on a segment concern other nodes and end
  * at the lookup of the lease. A VF sends the ack from its own MAC, not a
- * parent's.
+ * parent's, and for its own slot only; vf is 0 on a parent.
  */
-static __always_inline int
-ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
+static __always_inline int ingress_claim(struct __sk_buff *skb,
+					 const struct frame *f,
+					 enum where where, __u32 vf)
 {
 	const struct parent *parent = parent_own();
 	enum verdict verdict = DROP;
@@ -68,7 +69,7 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	}
 	dead = slot_is_dead(l->slot);
 	key = fence_raise(&c, l, where);
-	own = where == GUARD_INGRESS || !parent ? &l->mac : &parent->mac;
+	own = vf || !parent ? &l->mac : &parent->mac;
 	if (key == CLAIM_NO_KEY || hearing_is_echo(&c.macs.from, parent))
 		return verdict;
 	hearing_note(&c.macs.from, parent);
@@ -79,7 +80,7 @@ ingress_claim(struct __sk_buff *skb, const struct frame *f, enum where where)
 	 * the holder named in the claim, also with that holder's MAC. A holder
 	 * without a guard may speak on, until its VF is off.
 	 */
-	if (dead || l->flags & LEASE_UNGUARDED ||
+	if (dead || l->flags & LEASE_UNGUARDED || (vf && l->slot != vf) ||
 	    !claim_asks(&c.claim, l->token))
 		return verdict;
 	return ack_send(skb, &c, key, own, where, verdict);

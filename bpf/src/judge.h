@@ -34,8 +34,19 @@ enum icmpv6_type {
 #define ND_RS_LENGTH   8
 #define ARP_SENDER     14
 
-/* A flag beside where: the frame passes. */
+/*
+ * A flag beside where: the frame passes. One number has where in bits 0 to 7,
+ * WHERE_STRICT in bit 8, this flag in bit 9, and the result from bit 16 on:
+ * functions that are verified once take few arguments.
+ */
 #define JUDGE_OBSERVED (1 << 9)
+
+/*
+ * In the control block of an observed frame, which the observer and the guards
+ * of the pods beside see again: it was recorded. cb[4] lies behind what macvlan
+ * and ipvlan keep there.
+ */
+#define JUDGE_RECORDED 0x464c4f31
 
 /* The MACs of the devices of a segment, to which bridges do not forward. */
 static __always_inline bool judge_is_to_bridge(const struct mac *to)
@@ -410,17 +421,21 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 					 who.strict ? WHERE_STRICT : 0, l3);
 		else if (who.strict) /* a host link carries nothing but IP */
 			then = DROP_UNLEASED;
+		else if (frame_is_vlan(proto)) /* too many tags */
+			then = DROP_MALFORMED;
 		why = source_worse(why, then);
 	}
 	if (why == ALLOWED)
 		return PASS;
 	observed = source_is_soft(why) && !who.strict &&
 		   !(who.sources & SOURCES_ENFORCE);
-	if (who.sources)
+	if (who.sources && !(observed && skb->cb[4] == JUDGE_RECORDED))
 		judge_record(skb, slot,
 			     (__u32)why << 16 |
 				     (observed ? JUDGE_OBSERVED : 0) | where,
 			     l3, proto);
+	if (observed)
+		skb->cb[4] = JUDGE_RECORDED;
 	count(where, observed ? OBSERVED : why);
 	return observed ? PASS : DROP;
 }

@@ -7,13 +7,11 @@
 #include "speech.h"
 #include "upper.h"
 
-#define ND_FIRST	     133 /* router solicitation */
 #define ND_RS		     133
 #define ND_RA		     134
 #define ND_NS		     135
 #define ND_NA		     136
 #define ND_REDIRECT	     137
-#define ND_LAST		     137
 
 #define ND_OPTION_SOURCE_MAC 1
 #define ND_OPTION_TARGET_MAC 2
@@ -32,7 +30,7 @@ struct nd_option {
 
 static __always_inline bool nd_is_type(__u8 type)
 {
-	return type >= ND_FIRST && type <= ND_LAST;
+	return type >= ND_RS && type <= ND_REDIRECT;
 }
 
 /* Next headers that may precede ND. */

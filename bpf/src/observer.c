@@ -30,6 +30,7 @@ const struct btf {
 	enum slot_flag slot_flag;
 	enum slot_limit slot_limit;
 	enum slot_status slot_status;
+	enum source_family source_family;
 	enum source_flag source_flag;
 	enum source_prefix source_prefix;
 	enum where where;
@@ -67,7 +68,7 @@ int observer_ingress(struct __sk_buff *skb)
 	if (!frame_open(skb, &f) || f.tagged)
 		return PASS; /* each VLAN has an observer of its own */
 	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
-		return ingress_claim(skb, &f, OBSERVER_INGRESS);
+		return ingress_claim(skb, &f, OBSERVER_INGRESS, 0);
 	if (skb->mark == PROBE_MARK) {
 		skb->mark = 0; /* our own probe, reflected to the children */
 		return PASS;
@@ -144,11 +145,22 @@ static __always_inline bool egress_is_pretender(const struct speech *s)
 	return !parent || !mac_equal(&parent->mac, &s->mac);
 }
 
-/* A macvlan parent's own frames do not reach its children otherwise. */
-static __always_inline int egress_reflect(struct __sk_buff *skb)
+/*
+ * Reports whether a frame with the mark is a probe of the agent. A pod may set
+ * the mark too, past its guard.
+ */
+static __always_inline bool egress_is_probe(const struct speech *s,
+					    const struct parent *parent,
+					    const struct mac *from)
 {
-	const struct parent *parent = parent_own();
+	return speech_is_tentative(s) &&
+	       (!parent || mac_equal(&parent->mac, from));
+}
 
+/* A macvlan parent's own frames do not reach its children otherwise. */
+static __always_inline int egress_reflect(struct __sk_buff *skb,
+					  const struct parent *parent)
+{
 	/* A bridge port has no such children, and its bridge would loop. */
 	if (!parent || parent->flags & PARENT_BRIDGE_PORT)
 		return PASS;
@@ -176,14 +188,20 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 		clarity = ipv6_parse(skb, f, &s, false);
 	else if (f->proto == bpf_htons(ETH_P_IP) && open)
 		clarity = ipv4_parse(skb, f, &s);
+	else if (frame_is_vlan(f->proto))
+		clarity = UNCLEAR;
 	else
 		return PASS;
 	if (clarity == UNCLEAR && open)
 		return drop(OBSERVER_EGRESS, DROP_MALFORMED);
 	if (clarity != CLEAR)
 		return PASS;
-	if (skb->mark == PROBE_MARK && speech_is_tentative(&s))
-		return egress_reflect(skb);
+	if (skb->mark == PROBE_MARK) {
+		const struct parent *parent = parent_own();
+
+		if (egress_is_probe(&s, parent, from))
+			return egress_reflect(skb, parent);
+	}
 
 	if (open) {
 		objection = egress_objection(&s.sender);

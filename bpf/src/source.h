@@ -16,6 +16,16 @@ enum source_prefix {
 	PREFIX_OF_KEY = 32, /* the bits of the slot in a source_key */
 };
 
+/*
+ * The value of an entry. An IPv6 prefix of fewer than 96 bits may cover the
+ * IPv4-mapped addresses, and allows none of them. Longer ones of IPv4 are found
+ * first.
+ */
+enum source_family {
+	SOURCE_ANY = 1,
+	SOURCE_IPV6 = 2,
+};
+
 /* Addresses without a lease that a slot may use: of the pool, link-local. */
 struct source_key {
 	__u32 prefix; /* in bits, with PREFIX_OF_KEY */
@@ -150,10 +160,14 @@ static __always_inline enum result source_unleased(const struct suspect *who,
 	struct source_key key = { .prefix = PREFIX_OF_KEY + 128,
 				  .slot = who->slot,
 				  .addr = *a };
+	const __u8 *family;
 
 	if (who->strict)
 		return DROP_UNLEASED;
-	if (!who->sources || bpf_map_lookup_elem(&sources, &key))
+	if (!who->sources)
+		return ALLOWED;
+	family = bpf_map_lookup_elem(&sources, &key);
+	if (family && (*family != SOURCE_IPV6 || !addr_is_mapped(a)))
 		return ALLOWED;
 	if (addr_is_link_local(a))
 		return DROP_LINK_LOCAL;
@@ -182,7 +196,7 @@ static __always_inline bool source_is_soft(enum result why)
 	       why == DROP_UNLEASED;
 }
 
-/* The first soft objection stays, and every other one replaces it. */
+/* A hard objection replaces any other, and a soft one replaces none. */
 static __always_inline enum result source_worse(enum result first,
 						enum result then)
 {

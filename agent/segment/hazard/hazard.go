@@ -18,12 +18,14 @@ const (
 	XDP     Kind = "xdp"
 	Offload Kind = "l2-fwd-offload"
 	Bond    Kind = "balance-alb"
+	// Filters: without tcx, something is in the place of the observer.
+	Filters Kind = "filters"
 	// Programs of others are no fault: the agent keeps its own before them.
 	Programs Kind = "programs"
 )
 
 // Kinds returns all kinds.
-func Kinds() []Kind { return []Kind{XDP, Offload, Bond, Programs} }
+func Kinds() []Kind { return []Kind{XDP, Offload, Bond, Filters, Programs} }
 
 // Facts are the facts about a parent.
 type Facts struct {
@@ -35,6 +37,8 @@ type Facts struct {
 	Offload bool
 	// Rewrites is not nil if a device below the parent changes MACs.
 	Rewrites error
+	// Blocked is not nil if something is in the place of the observer.
+	Blocked error
 	// Unread are the kinds that could not be read.
 	Unread []Kind
 }
@@ -60,6 +64,9 @@ func Of(f Facts) (all []Hazard) {
 	}
 	if f.Rewrites != nil {
 		all = append(all, Hazard{Bond, fmt.Sprintf("%s, so ADDs on it are refused; set another mode of the bond, such as active-backup or 802.3ad", f.Rewrites)})
+	}
+	if f.Blocked != nil {
+		return append(all, Hazard{Filters, fmt.Sprintf("the observer cannot be attached: %s", f.Blocked)})
 	}
 	if len(f.Others) > 0 {
 		all = append(all, Hazard{Programs, fmt.Sprintf("programs of others see its frames too: %s; the agent keeps its own before them", strings.Join(f.Others, ", "))})

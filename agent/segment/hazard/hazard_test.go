@@ -29,6 +29,7 @@ func TestHazardsOfAParentSayWhatTheyDoAndWhatToDo(t *testing.T) {
 		"one on the device too":    {Facts{XDP: []string{"8 on eth1.5", "7 on eth1"}}, []Kind{XDP}, "8 on eth1.5, 7 on eth1", true},
 		"an offload":               {Facts{Offload: true}, []Kind{Offload}, "ethtool -K", true},
 		"a bond that changes MACs": {Facts{Rewrites: alb}, []Kind{Bond}, "bond0", true},
+		"in the observer's place":  {Facts{Others: []string{"x"}, Blocked: errors.New("an ingress qdisc; remove it")}, []Kind{Filters}, "an ingress qdisc", true},
 		"programs of others":       {Facts{Others: []string{"ingress cil (ID 3)"}}, []Kind{Programs}, "ingress cil (ID 3)", false},
 		"all":                      {Facts{XDP: []string{"7 on eth1"}, Others: []string{"x"}, Offload: true, Rewrites: alb}, []Kind{XDP, Offload, Bond, Programs}, "7 on eth1", true},
 	} {

@@ -13,9 +13,10 @@ import (
 )
 
 // Look reads the facts about a parent of the calling network namespace. others returns the programs
-// of others on the parent. below returns the parent and the devices below it. rewrites returns an
-// error if one of these devices changes MACs.
-func Look(parent int, others func(int) ([]string, error), below func(int) ([]netlink.Link, error), rewrites func([]netlink.Link) error) (f Facts, err error) {
+// of others on the parent, and blocked why something is in the place of the observer. below returns
+// the parent and the devices below it. rewrites returns an error if one of these devices changes
+// MACs.
+func Look(parent int, others func(int) ([]string, error), blocked func(int) error, below func(int) ([]netlink.Link, error), rewrites func([]netlink.Link) error) (f Facts, err error) {
 	way, err := below(parent)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing && len(way) == 0 {
 		return Facts{}, nil // it is reported elsewhere
@@ -28,7 +29,7 @@ func Look(parent int, others func(int) ([]string, error), below func(int) ([]net
 			f.XDP = append(f.XDP, fmt.Sprintf("%d on %s", xdp.ProgId, link.Attrs().Name))
 		}
 	}
-	f.Rewrites = rewrites(way)
+	f.Rewrites, f.Blocked = rewrites(way), blocked(parent)
 	var unread, silent error
 	if f.Others, unread = others(parent); unread != nil {
 		f.Unread = append(f.Unread, Programs)

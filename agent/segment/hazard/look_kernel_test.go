@@ -26,11 +26,12 @@ func TestAnXDPProgramOfTheParentOrBelowItIsSeen(t *testing.T) {
 	check.OK(t, ns.AddBridge("p0.100"))
 	device, vlan := check.Value(ns.Index("p0"))(t), check.Value(ns.Index("p0.100"))(t)
 	others := func(int) ([]string, error) { return []string{"x"}, nil }
+	free := func(int) error { return nil }
 	rewrites := func([]netlink.Link) error { return nil }
 	look := func(way ...int) (f Facts) {
 		t.Helper()
 		check.OK(t, ns.Do(func() (err error) {
-			f, err = Look(way[0], others, read(way), rewrites)
+			f, err = Look(way[0], others, free, read(way), rewrites)
 			return err
 		}))
 		return f
@@ -54,7 +55,7 @@ func TestAnXDPProgramOfTheParentOrBelowItIsSeen(t *testing.T) {
 	check.OK(t, ns.DeleteLink("p0"))
 	check.Same(t, look(device), Facts{}, "a parent that is gone")
 	check.OK(t, ns.Do(func() error {
-		f, err := Look(vlan, others, read([]int{vlan, device}), rewrites)
+		f, err := Look(vlan, others, free, read([]int{vlan, device}), rewrites)
 		check.Same(t, f.Unread, Kinds(), "a device below the parent cannot be read: unread")
 		check.That(t, err != nil, "a device below the parent cannot be read: no error")
 		return nil

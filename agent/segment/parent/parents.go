@@ -128,6 +128,24 @@ func (p *Parents) Run(ctx context.Context) error {
 // opens the configured parents before the first pod: a node can verify only
 // addresses whose holders it has heard.
 func (p *Parents) attach() {
+	for parent, name := range p.Names() {
+		_, err := p.Segments.Open(parent)
+		if errors.Is(err, bpf.ErrNoDevice) {
+			if _, open := p.Segments.Get(parent); !open {
+				continue // logged when it was removed; its pods' interfaces are gone with it
+			}
+			p.Log.Info("the parent was removed from the node", "parent", name)
+			err = p.Segments.Forget(parent)
+		}
+		if err != nil {
+			p.Log.Info("the observer could not be attached again", "parent", name, "why", err.Error())
+		}
+	}
+}
+
+// Names returns the names of the parents that should have an observer, by ifindex: those that the
+// network configuration names, those of pods, and those that are open.
+func (p *Parents) Names() map[int]string {
 	names := map[int]string{}
 	for _, name := range p.Configured {
 		index, exists, err := master(name)
@@ -144,17 +162,5 @@ func (p *Parents) attach() {
 	for _, s := range p.Segments.All() {
 		names[s.Parent()] = s.Name()
 	}
-	for parent, name := range names {
-		_, err := p.Segments.Open(parent)
-		if errors.Is(err, bpf.ErrNoDevice) {
-			if _, open := p.Segments.Get(parent); !open {
-				continue // logged when it was removed; its pods' interfaces are gone with it
-			}
-			p.Log.Info("the parent was removed from the node", "parent", name)
-			err = p.Segments.Forget(parent)
-		}
-		if err != nil {
-			p.Log.Info("the observer could not be attached again", "parent", name, "why", err.Error())
-		}
-	}
+	return names
 }

@@ -72,7 +72,7 @@ func New(r prometheus.Registerer) *Agent {
 		vfWalls:        gauge("vf_walls_missing", "Virtual functions of pods that their PF does not restrict beside the guard, by wall: off, spoof_check, mac or distrust.", "wall"),
 		impostors:      counter("impostors_removed_total", "Pod interfaces of this node that were removed because they got frames of others, by reason: mac or source.", "reason"),
 		interfacesGone: gauge("interfaces_gone", "Interfaces that running pods of this node have lost, by parent.", "parent"),
-		parentHazards:  gauge("parent_hazard", "1: something else works on the frames of the parent, by kind: xdp, l2-fwd-offload, balance-alb or programs.", "parent", "kind"),
+		parentHazards:  gauge("parent_hazard", "1: something else works on the frames of the parent, by kind: xdp, l2-fwd-offload, balance-alb, filters or programs.", "parent", "kind"),
 		subinterfaces:  gauge("subinterface_faults", "VLAN subinterfaces that networks name and that the agent cannot make, set up or remove.").WithLabelValues(),
 		podCIDRs:       gauge("pod_cidrs_unknown", "1: pods whose default routes are on the underlay lack routes to pods of other networks, because pod CIDRs are unknown.").WithLabelValues(),
 	}
