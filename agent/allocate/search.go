@@ -197,7 +197,7 @@ func (s *walk) byHints(ctx context.Context, c ipam.Candidate, cooling bool) erro
 func (s *walk) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*listing, error) {
 	pool := s.in(c.Pool.Name)
 	for {
-		seen, err := pool.list(ctx)
+		seen, err := s.lists.Get(ctx, c.Pool.Name)
 		if err != nil {
 			return nil, err
 		}
