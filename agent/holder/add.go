@@ -104,7 +104,7 @@ func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
 		return nil, err
 	}
 	a := &adding{Holders: h, queued: q, Try: &win.Try{
-		Interface: win.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer, Sources: h.sources,
+		Interface: win.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer,
 	}}
 	a.Replaced = q.replaced
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
