@@ -26,14 +26,14 @@ type Leases interface {
 // Need describes the address that one interface needs of one family.
 type Need struct {
 	Family ipam.Family
-	// The lease gets Parent and the pool's Retention, which may be nil. First also writes Holder.
+	// Parent and Retention are written into the lease. Retention may be nil.
 	Parent    string
-	Holder    v1alpha1.Holder
 	Retention func(*v1alpha1.IPPool) *v1alpha1.LeaseRetention
-	Share     ipam.Share
-	// Only is an address of the family's only pool that has just come free. If it is valid, no other
-	// address is a candidate.
-	Only netip.Addr
+	// Holder is written by First. The callers of Candidates name the holder themselves.
+	Holder v1alpha1.Holder
+	Share  ipam.Share
+	// Only are addresses of the family's only pool. If there are any, no other address is a candidate.
+	Only []netip.Addr
 	// Sighted and Taken are hints, as in ipam.View; nil is allowed.
 	Sighted, Taken func(*v1alpha1.IPPool, netip.Addr) bool
 }
