@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // claimTimeout bounds a claim after the answer. It takes tens of milliseconds, and
@@ -61,7 +62,7 @@ func (h *After) Answered(of agentapi.Attachment) {
 		h.announce(i, b)
 	}
 	h.Tasks.Go(func() {
-		node.Pause(h.Background, h.Clock, node.PinDelay)
+		idle.For(h.Background, h.Clock, node.PinDelay, nil)
 		// Wait before the turn of this pin, so that many pins wait at the same time.
 		h.GiveWay(h.Background, h.Clock)
 		h.Guards.Pin(h.Background, i.Entry(journal.Bound))
