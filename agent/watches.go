@@ -99,7 +99,7 @@ func (a *agent) gone() *gone.Watch {
 
 // watchImpostors looks for interfaces by which pods get frames of others, until ctx ends.
 func (a *agent) watchImpostors(ctx context.Context) error {
-	changed, err := impostor.Changes(ctx)
+	changed, err := impostor.Changes(ctx, a.log)
 	if err != nil {
 		a.log.Error(err, "interfaces that get frames of other pods are found late")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/freshread"
 )
 
 // Leases is the part of lease.Store that allocation needs.
@@ -25,14 +26,14 @@ type Leases interface {
 // Need describes the address that one interface needs of one family.
 type Need struct {
 	Family ipam.Family
-	// The lease gets Parent and the pool's Retention, which may be nil. First also writes Holder.
+	// Parent and Retention are written into the lease. Retention may be nil.
 	Parent    string
-	Holder    v1alpha1.Holder
 	Retention func(*v1alpha1.IPPool) *v1alpha1.LeaseRetention
-	Share     ipam.Share
-	// Only is an address of the family's only pool that has just come free. If it is valid, no other
-	// address is a candidate.
-	Only netip.Addr
+	// Holder is written by First. The callers of Candidates name the holder themselves.
+	Holder v1alpha1.Holder
+	Share  ipam.Share
+	// Only are addresses of the family's only pool. If there are any, no other address is a candidate.
+	Only []netip.Addr
 	// Sighted and Taken are hints, as in ipam.View; nil is allowed.
 	Sighted, Taken func(*v1alpha1.IPPool, netip.Addr) bool
 }
@@ -57,21 +58,23 @@ type Allocator struct {
 	mu sync.Mutex
 	// last has, for each rotation not used since the start, the address after which it continues.
 	last  map[string]netip.Addr
-	pools map[string]*place
-}
+	pools map[string]*ipam.Rotation
 
-// place is the state of this node in one pool.
-type place struct {
-	*ipam.Rotation
-	*lister
+	// lists lists the leases of a pool. A list costs the API server about as much as ten creates, so
+	// the calls of this node share a list.
+	lists *freshread.Reads[*listing]
 }
 
 // New returns an Allocator.
 func New(o Options) *Allocator {
-	a := &Allocator{leases: o.Leases, clock: o.Clock, rand: o.Rand, last: o.Last, pools: map[string]*place{}}
+	a := &Allocator{leases: o.Leases, clock: o.Clock, rand: o.Rand, last: o.Last, pools: map[string]*ipam.Rotation{}}
 	if a.rand == nil {
 		a.rand = func() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
 	}
+	a.lists = freshread.New("the leases of pool", listTimeout, func(ctx context.Context, pool string) (*listing, error) {
+		taken, err := a.leases.TakenIn(ctx, pool)
+		return &listing{taken: taken}, err
+	})
 	return a
 }
 
@@ -93,12 +96,12 @@ func (a *Allocator) Last() map[string]netip.Addr {
 	return last
 }
 
-func (a *Allocator) in(pool string) *place {
+func (a *Allocator) in(pool string) *ipam.Rotation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p, ok := a.pools[pool]
 	if !ok {
-		p = &place{ipam.NewRotation(a.last[pool], a.rand(), a.clock), newLister(a.leases, pool)}
+		p = ipam.NewRotation(a.last[pool], a.rand(), a.clock)
 		a.pools[pool] = p
 	}
 	return p

@@ -81,35 +81,6 @@ func (l *lateLists) TakenIn(ctx context.Context, pool string) (map[netip.Addr]st
 	return taken, err
 }
 
-func TestACallerThatLeavesDoesNotEndTheListOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMemory("a", "10.0.0.1")
-		gate := make(chan struct{})
-		m.onList = func() { <-gate }
-		a := agent(m, nil)
-		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
-		var wg sync.WaitGroup
-		ask := func(ctx context.Context, as func(error) bool) {
-			wg.Go(func() {
-				if _, _, err := onDemand(ctx, a, w); !as(err) {
-					t.Errorf("got %v", err)
-				}
-			})
-			synctest.Wait()
-		}
-		ctx, leave := context.WithCancel(t.Context())
-		ask(t.Context(), isExhausted)
-		// The list of who leaves is the next one, which another call waits for as well.
-		ask(ctx, func(err error) bool { return errors.Is(err, context.Canceled) })
-		ask(t.Context(), isExhausted)
-		leave()
-		synctest.Wait()
-		close(gate)
-		wg.Wait()
-		check.That(t, m.lists == 2, "%d lists", m.lists)
-	})
-}
-
 func TestWhatAnOverlappingPoolHeldIsAskedForAgain(t *testing.T) {
 	m := newMemory("a")
 	m.lease("overlapping", "10.0.0.1")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"strings"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -114,7 +115,7 @@ func (s *walk) run(ctx context.Context) error {
 	if s.Family.Requested.IsValid() {
 		return s.requested(ctx)
 	}
-	if s.Only.IsValid() {
+	if len(s.Only) > 0 {
 		return s.only(ctx)
 	}
 	// First search all pools by their hints, then all pools with the addresses that cool down. So a
@@ -197,7 +198,7 @@ func (s *walk) byHints(ctx context.Context, c ipam.Candidate, cooling bool) erro
 func (s *walk) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*listing, error) {
 	pool := s.in(c.Pool.Name)
 	for {
-		seen, err := pool.list(ctx)
+		seen, err := s.lists.Get(ctx, c.Pool.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -233,14 +234,18 @@ func (s *walk) requested(ctx context.Context) error {
 	return &ipam.RequestedError{Addr: addr, Interface: s.Family.Interface, Problem: "another host answers for it"}
 }
 
-// only offers the one address that is a candidate.
+// only offers the addresses that alone are candidates.
 func (s *walk) only(ctx context.Context) error {
 	pool := s.Family.Pools[0].Pool
-	if _, err := s.offer(ctx, pool, s.Only, nil); err != nil {
-		return err
+	var names []string
+	for _, addr := range s.Only {
+		if _, err := s.offer(ctx, pool, addr, nil); err != nil {
+			return err
+		}
+		names = append(names, addr.String())
 	}
 	s.exhausted = append(s.exhausted, ipam.Rejection{Pool: pool.Name, Reason: ipam.Exhausted,
-		Detail: fmt.Sprintf("it is exhausted, %s came free and is in use again", s.Only)})
+		Detail: "it is exhausted, others have " + strings.Join(names, ", ")})
 	return s.none()
 }
 

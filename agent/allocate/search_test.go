@@ -187,6 +187,16 @@ func TestARequestedAddress(t *testing.T) {
 	check.That(t, got == want, "got  %s\nwant %s", got, want)
 }
 
+func TestOnlyTheNamedAddressesAreCandidates(t *testing.T) {
+	m := newMemory("a", "10.0.0.3")
+	a, w := agent(m, nil), wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.9"))
+	w.Only = []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.5")}
+	check.Equal(t, get(t, a, w), "10.0.0.5", "got")
+	_, _, err := onDemand(t.Context(), a, w)
+	check.That(t, isExhausted(err), "got %v", err)
+	check.Says(t, err.Error(), "pool a: it is exhausted, others have 10.0.0.3, 10.0.0.5")
+}
+
 func TestErrorsEndTheSearch(t *testing.T) {
 	broken := errors.New("broken")
 	c := candidate(t, "a", nil, "10.0.0.1-10.0.0.9")

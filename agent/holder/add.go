@@ -75,7 +75,8 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 		a.refused(err)
 		return nil, nil, err
 	}
-	if err := a.bind(ctx, choice, d); err != nil {
+	response, err := a.bind(ctx, choice, d)
+	if err != nil {
 		h.away.Store(lease.IsUnavailable(err))
 		a.undo()
 		if refusal.IsExhausted(err) {
@@ -85,8 +86,7 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 		return nil, nil, err
 	}
 	h.Put(a.Interface)
-	response, err := answer(choice, a.Won, q.request.Network)
-	return a, response, err
+	return a, response, nil
 }
 
 // adding is one try of an ADD.
@@ -104,7 +104,7 @@ func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
 		return nil, err
 	}
 	a := &adding{Holders: h, queued: q, Try: &win.Try{
-		Interface: win.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer, Sources: h.sources,
+		Interface: win.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer,
 	}}
 	a.Replaced = q.replaced
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
@@ -160,33 +160,39 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decisio
 	return of.Choose(s.request, s.pools, s.reserved)
 }
 
-// bind binds one address of each family, and attaches the guard meanwhile.
-func (a *adding) bind(ctx context.Context, choice ipam.Choice, d kept.Decision) error {
+// bind binds one address of each family, and attaches the guard meanwhile. It returns
+// the answer of the ADD.
+func (a *adding) bind(ctx context.Context, choice ipam.Choice, d kept.Decision) (*agentapi.AddResponse, error) {
 	if err := a.MayFind(choice, d); err != nil {
-		return err
+		return nil, err
 	}
 	for _, family := range choice.Families {
 		b, err := a.Family(ctx, family, d)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		a.Won, a.Trying = append(a.Won, b), nil
 	}
 	if err := a.Guard(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.AwaitGateways(); err != nil {
-		return err
+		return nil, err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
 	}
 	if a.Overtaken.Has(a.Request.Attachment) {
-		return refusal.New(refusal.TryAgain,
+		return nil, refusal.New(refusal.TryAgain,
 			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
 			a.Who.Namespace, a.Who.Pod)
 	}
-	return a.record()
+	// An error after record would leave an interface that is bound without an answer.
+	response, err := answer(choice, a.Won, a.Request.Network)
+	if err != nil {
+		return nil, err
+	}
+	return response, a.record()
 }
 
 // undo is a DEL of the steps done so far. A release that fails is journalled and

@@ -4,6 +4,7 @@ package holder_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,6 +102,31 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	}
 	r.MustDel(pod)
 	r.Want("10.0.0.2 Retained")
+}
+
+// In mode Observe no host was asked, so the event must not claim a proof.
+func TestTheEventOfAHandOverNamesItsProof(t *testing.T) {
+	for mode, want := range map[v1alpha1.ConflictMode]segment.Verdict{
+		v1alpha1.ModeEnforce: segment.Fenced, v1alpha1.ModeObserve: segment.Unverified,
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			r := fakenode.New(t, fakenode.Pool("v4", "10.0.0.0/24", mode, "10.0.0.2"))
+			r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+			pod := r.Pod("virt-launcher-db-b", "b", target)
+			r.MustAdd(pod)
+			chained(r, pod)
+			r.Told()
+			changeLease(r, func(s *v1alpha1.IPLeaseSpec) {
+				s.Previous = &v1alpha1.PreviousHolder{Node: "n2", Session: s.Session, PodUID: "u0", MAC: s.Holder.MAC, Token: 1, Reason: v1alpha1.ReasonMigrated}
+				s.State, s.Reason, s.NodeName, s.Session = v1alpha1.StateQuarantined, v1alpha1.ReasonMigrated, fakenode.ThisNode, ""
+			})
+			r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+			r.Recovery.LookAgain()
+			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+			told := strings.Join(r.Told(), "\n")
+			check.That(t, strings.Contains(told, "AddressTakenOver") && strings.HasSuffix(told, ": "+string(want)), "told %q, want %s", told, want)
+		})
+	}
 }
 
 // The source of a migration is lost in the middle of the hand-over of two families. Each family becomes

@@ -62,21 +62,6 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 	}
 }
 
-// The lease of an address that a rule speaks against must not stay when another source is asked.
-func TestASourceThatDoesNotRefuseLeavesNoLeaseBehind(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.41"))
-	proxied(r, "10.0.0.14")
-	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
-	before := r.Names()
-	r.MakeOptional("free") // it tries .13, and the next source .14
-	web := r.Pod("web", "u2")
-	got := r.MustAdd(web)
-	after := r.Names()
-	check.That(t, len(after) == len(before)+1 && quarantined(r) == v1alpha1.ManyAddresses, "got %v; leases %v, before %v", got, after, before)
-	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
-	check.That(t, len(e.Addresses) == 1 && r.Speaks(web, got[0]), "the journal holds %v", e.Addresses)
-}
-
 // A router with many addresses in the range of the pool must not keep pods from the others.
 func TestAHostOfManyAddressesDoesNotKeepAPodFromTheOthers(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.21"))

@@ -9,7 +9,6 @@ import (
 	"github.com/fenceline/fenceline/agent/holder/answered"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/release"
-	"github.com/fenceline/fenceline/agent/holder/win"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -21,8 +20,6 @@ type Holders struct {
 	*answered.After
 
 	ignored ignored
-	// sources in the order in which an ADD asks them.
-	sources []win.Source
 	// away: the last ADD could not reach the API server.
 	away atomic.Bool
 }
@@ -31,7 +28,7 @@ type Holders struct {
 // after an answer end with ctx.
 func New(ctx context.Context, o node.Options) *Holders {
 	b := node.New(ctx, o)
-	return &Holders{Base: b, Releaser: &release.Releaser{Base: b}, After: answered.New(b), sources: win.Sources()}
+	return &Holders{Base: b, Releaser: &release.Releaser{Base: b}, After: answered.New(b)}
 }
 
 // Fenced handles a newer claim for an address held here: recovery reads the lease.

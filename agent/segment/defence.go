@@ -39,9 +39,8 @@ func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 	}
 	s.conflicts.Note(ev.Key, now)
 	seg, open := s.Get(h.Parent)
-	defend := open && claims(h.Mode)
-	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At, Defended: defend})
-	if defend {
+	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At})
+	if open && claims(h.Mode) {
 		s.background(func(ctx context.Context) { seg.defend(ctx, h, ev) })
 	}
 }

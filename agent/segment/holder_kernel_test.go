@@ -99,7 +99,6 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 		equal(t, "reports", len(met), 1)
 		equal(t, "MAC", met[0].MAC.String(), h.mac.String())
 		equal(t, "source", met[0].Source, SourceObserver)
-		equal(t, "defended", met[0].Defended, true)
 		isClaim := func(f frame) bool {
 			c, err := claim.Unmarshal(f.data[14:], testKey)
 			return err == nil && c.Addr == addr && c.Token == 100

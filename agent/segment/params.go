@@ -158,8 +158,6 @@ type Conflict struct {
 	// Kind of the frame, 0 for an older claim of another node.
 	Kind bpf.Kind
 	At   time.Duration // boot time
-	// Defended: this node answers with its claim and an announcement.
-	Defended bool
 }
 
 // claims reports whether a pool of mode m sends claims and defends its holders.

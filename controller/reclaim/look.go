@@ -109,7 +109,7 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		if p := f.Lease.Spec.Previous; f.Lease.Spec.State == v1alpha1.StateQuarantined && p != nil {
 			name = p.Node
 		}
-		if f.Node, err = lookAtNode(ctx, r.nodes.get, name, f, n); err != nil {
+		if f.Node, err = lookAtNode(ctx, r.nodes.Get, name, f, n); err != nil {
 			return f, err
 		}
 	}
@@ -129,7 +129,7 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		}
 	}
 	if f.Givers.Known {
-		s, err := r.supply.get(ctx, "pools and reservations")
+		s, err := r.supply.Get(ctx, "pools and reservations")
 		if err != nil {
 			return f, err
 		}

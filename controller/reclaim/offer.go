@@ -71,7 +71,7 @@ func mayBeOffered(f Facts) bool {
 // lookAtOffer reads from the API server whether a Service offers the lease's address.
 func (r *Reconciler) lookAtOffer(ctx context.Context, f Facts, n *note) (Offer, error) {
 	holder := f.Lease.Spec.Holder
-	offers, err := r.offers.get(ctx, holder.Namespace)
+	offers, err := r.offers.Get(ctx, holder.Namespace)
 	if err != nil {
 		return Offer{}, err
 	}

@@ -19,11 +19,16 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/internal/freshread"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // disagreement is the pause for the cache to catch up with a live read that contradicts it.
 const disagreement = time.Second
+
+// liveTimeout bounds a live read that decisions share. The EndpointSlices of a large namespace take
+// seconds.
+const liveTimeout = 30 * time.Second
 
 // Reconciler decides about one lease at a time and carries out the decision.
 type Reconciler struct {
@@ -48,21 +53,21 @@ type Reconciler struct {
 	// share.
 	// When a node fails, many of its leases are due at once. Of 2000 leases due at once, 490 were
 	// reclaimed per second without shared reads, and 550 with them.
-	nodes  *shared[*corev1.Node]
-	offers *shared[map[endpoint]string]
-	supply *shared[supply]
+	nodes  *freshread.Reads[*corev1.Node]
+	offers *freshread.Reads[map[endpoint]string]
+	supply *freshread.Reads[supply]
 }
 
 // begin sets up the reconciler's own state.
 func (r *Reconciler) begin() {
 	r.memory = newMemory()
-	r.nodes = shareReads(func(ctx context.Context, name string) (*corev1.Node, error) {
+	r.nodes = freshread.New("node", liveTimeout, func(ctx context.Context, name string) (*corev1.Node, error) {
 		return read[corev1.Node](ctx, r.Live, "", name)
 	})
-	r.offers = shareReads(func(ctx context.Context, namespace string) (map[endpoint]string, error) {
+	r.offers = freshread.New("the offers of namespace", liveTimeout, func(ctx context.Context, namespace string) (map[endpoint]string, error) {
 		return offersIn(ctx, r.Live, namespace)
 	})
-	r.supply = shareReads(func(ctx context.Context, _ string) (supply, error) { return readSupply(ctx, r.Live) })
+	r.supply = freshread.New("all", liveTimeout, func(ctx context.Context, _ string) (supply, error) { return readSupply(ctx, r.Live) })
 }
 
 // Reconcile decides about a lease from the cache. If the action takes or frees an address, or

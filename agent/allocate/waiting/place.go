@@ -49,17 +49,8 @@ func (p *Place) Look() {
 	p.looked, p.seen = true, p.queue.changes
 }
 
-// Waits reports whether Await was called.
-func (p *Place) Waits() bool { return !p.began.IsZero() }
-
-// Ahead returns the number of ADDs of this node that wait for a pool and arrived earlier.
-func (p *Place) Ahead(pool string) int {
-	q := p.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.ahead(p, pool)
-}
-
+// ahead returns the number of ADDs of this node that wait for a pool and arrived earlier. The caller
+// holds the lock.
 func (q *Queue) ahead(p *Place, pool string) int {
 	n := 0
 	for _, other := range q.places {

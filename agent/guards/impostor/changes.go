@@ -5,9 +5,11 @@ package impostor
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,9 +20,10 @@ const poll = time.Second
 const changesAhead = 256
 
 // Changes reports the network namespaces in which an interface has changed, by the number that the
-// calling namespace gives them (Links.ID), until ctx ends. One socket serves all of them. A socket
-// in each of them would keep the namespace of a dead sandbox alive.
-func Changes(ctx context.Context) (<-chan int, error) {
+// calling namespace gives them (Links.ID), until ctx ends or the
+// socket fails. One socket serves all of them. A socket in each of them would keep the namespace of a
+// dead sandbox alive.
+func Changes(ctx context.Context, log logr.Logger) (<-chan int, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
@@ -41,21 +44,37 @@ func Changes(ctx context.Context) (<-chan int, error) {
 		defer close(changed)
 		defer unix.Close(fd)
 		data, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
-		for ctx.Err() == nil {
+		err := report(ctx, changed, func() ([]byte, error) {
 			// The content of the messages is not read, because it may be outdated.
 			_, n, _, _, err := unix.Recvmsg(fd, data, control, 0)
-			if err != nil {
-				continue // a timeout, or messages that were lost
-			}
-			if id, ok := namespaceOf(control[:n]); ok {
-				select {
-				case changed <- id:
-				default:
-				}
-			}
+			return control[:n], err
+		})
+		if err != nil {
+			log.Error(err, "interfaces that get frames of other pods are found late from now on")
 		}
 	}()
 	return changed, nil
+}
+
+// report sends the namespaces of the messages that receive returns, until ctx ends. An error that
+// would come again at once ends it.
+func report(ctx context.Context, changed chan<- int, receive func() (control []byte, err error)) error {
+	for ctx.Err() == nil {
+		control, err := receive()
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS):
+			continue // a timeout, or messages that were lost
+		case err != nil:
+			return fmt.Errorf("read the changes of interfaces: %w", err)
+		}
+		if id, ok := namespaceOf(control); ok {
+			select {
+			case changed <- id:
+			default:
+			}
+		}
+	}
+	return nil
 }
 
 // namespaceOf reads the number of the namespace that a message comes from. Messages of the calling

@@ -57,7 +57,7 @@ func newNode(t *testing.T) *node {
 				return err
 			}
 			defer finder.Close()
-			changed, err := Changes(ctx)
+			changed, err := Changes(ctx, testr.New(t))
 			if err != nil {
 				return err
 			}

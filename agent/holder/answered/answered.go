@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // claimTimeout bounds a claim after the answer. It takes tens of milliseconds, and
@@ -22,7 +23,9 @@ const claimTimeout = 2 * time.Second
 // After does the steps that follow the answers of ADDs. Its methods may be called concurrently.
 type After struct {
 	*node.Base
-	unanswered unanswered
+	// unanswered has the ADDs that have succeeded and whose answer is being sent, each by its
+	// attachment as a *win.Interface.
+	unanswered sync.Map
 	// following is derived from Background. Its end stops the readings of the MACs of new
 	// interfaces.
 	following    context.Context
@@ -44,24 +47,25 @@ func (h *After) Wait() {
 }
 
 // Put notes an ADD whose answer is to be sent.
-func (h *After) Put(i *win.Interface) { h.unanswered.put(i) }
+func (h *After) Put(i *win.Interface) { h.unanswered.Store(i.Request.Attachment, i) }
 
 // Forget drops an ADD whose attachment is released.
-func (h *After) Forget(of agentapi.Attachment) { h.unanswered.remove(of) }
+func (h *After) Forget(of agentapi.Attachment) { h.unanswered.Delete(of) }
 
 // Answered begins the steps that an ADD leaves for the time after its answer: the claim of an
 // address that was Warm, the announcement, and the pin of the guard. If the agent ends first, the
 // next agent does them.
 func (h *After) Answered(of agentapi.Attachment) {
-	i := h.unanswered.remove(of)
-	if i == nil {
+	add, is := h.unanswered.LoadAndDelete(of)
+	if !is {
 		return
 	}
+	i := add.(*win.Interface)
 	for _, b := range i.Won {
 		h.announce(i, b)
 	}
 	h.Tasks.Go(func() {
-		node.Pause(h.Background, h.Clock, node.PinDelay)
+		idle.For(h.Background, h.Clock, node.PinDelay, nil)
 		// Wait before the turn of this pin, so that many pins wait at the same time.
 		h.GiveWay(h.Background, h.Clock)
 		h.Guards.Pin(h.Background, i.Entry(journal.Bound))
@@ -106,29 +110,4 @@ func (h *After) claimLate(i *win.Interface, b win.Bound) {
 		// The claim is repeated within a minute (R3), and the pod announces itself.
 		h.Log.Info("an address is in use, but not claimed yet", "address", b.Address.Addr, "why", err.Error())
 	}
-}
-
-// unanswered are the ADDs that have succeeded and whose answer is being sent.
-// Safe for concurrent use.
-type unanswered struct {
-	mu  sync.Mutex
-	all map[agentapi.Attachment]*win.Interface
-}
-
-func (u *unanswered) put(i *win.Interface) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.all == nil {
-		u.all = map[agentapi.Attachment]*win.Interface{}
-	}
-	u.all[i.Request.Attachment] = i
-}
-
-// remove returns an ADD once, or nil.
-func (u *unanswered) remove(a agentapi.Attachment) *win.Interface {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	i := u.all[a]
-	delete(u.all, a)
-	return i
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // followMost is the longest pause between two readings of the MAC of a new interface. The pauses
@@ -30,7 +31,7 @@ const followMost = 4 * time.Second
 // containers of the pod start: a change by the pod itself must not be followed.
 func (h *After) follow(of agentapi.Attachment) {
 	for wait := node.PinDelay; wait <= followMost; wait *= 2 {
-		if h.followOnce(of) || !node.Pause(h.following, h.Clock, wait) {
+		if h.followOnce(of) || !idle.Again(h.following, h.Clock, wait, nil) {
 			return
 		}
 	}

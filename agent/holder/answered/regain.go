@@ -72,7 +72,7 @@ func (h *After) TakeTurn(ctx context.Context, e journal.Entry, address journal.A
 		return err
 	}
 	c := h.ClaimOf(r.pool, r.address, old)
-	verdict := segment.Silent
+	verdict := segment.Unverified // no host is asked if the pool does not enforce, or if the lease was proven before
 	if l.Spec.Previous != nil && c.Mode == v1alpha1.ModeEnforce {
 		var evidence segment.Evidence
 		verdict, evidence, err = h.Verify(r.ctx, r.seg, r.pool, c, old)

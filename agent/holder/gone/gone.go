@@ -25,10 +25,11 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
-	// period is the time between two passes. An interface is lost if two passes miss it: the end of a
+	// period is the pause between two passes. An interface is lost if two passes miss it: the end of a
 	// sandbox takes the interface a moment before its network namespace.
 	period = 5 * time.Second
 	// tellInterval is the time after which a loss that lasts is reported again.
@@ -73,16 +74,10 @@ func New(o Options) *Watch { return &Watch{Options: o, missed: map[agentapi.Atta
 
 // Run makes a pass every 5 s until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	ticker := w.Clock.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-			w.Pass(ctx)
-		}
+	for idle.Again(ctx, w.Clock, period, nil) {
+		w.Pass(ctx)
 	}
+	return nil
 }
 
 // loss has the pods of one parent whose loss is to be reported.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // Calls are the calls under way. Safe for concurrent use. The zero value is ready for use.
@@ -43,6 +44,6 @@ func (c *Calls) BeginADD() (end func()) {
 // none, for at most a second, or until ctx ends.
 func (c *Calls) GiveWay(ctx context.Context, now clock.Clock) {
 	for end := now.Now().Add(giveWayLatest); c.adds.Load() > 0 && ctx.Err() == nil && now.Now().Before(end); {
-		Pause(ctx, now, PinDelay)
+		idle.For(ctx, now, PinDelay, nil)
 	}
 }

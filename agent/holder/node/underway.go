@@ -7,30 +7,20 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // giveWayLatest bounds the time for which other work waits for the ADDs under way. An ADD that waits
 // for a full pool is not under way.
 const giveWayLatest = time.Second
 
-// Pause waits d, and reports whether it has passed before ctx ended.
-func Pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	t := c.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C():
-		return true
-	}
-}
-
 // WaitFor waits d. It returns false at once if the call's deadline is too close.
 func WaitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(c.Now()) < d+AnswerMargin {
 		return false
 	}
-	return Pause(ctx, c, d)
+	return idle.Again(ctx, c, d, nil)
 }
 
 // AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server.

@@ -7,19 +7,20 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // Set is a set of attachments that wait for a worker. Safe for concurrent use.
 type Set struct {
 	mu      sync.Mutex
 	waiting map[agentapi.Attachment]bool
-	// wake is full when something was added since the worker looked.
-	wake chan struct{}
+	// wake is up when something was added since the worker looked.
+	wake idle.Wake
 }
 
 // New returns an empty set.
 func New() *Set {
-	return &Set{waiting: map[agentapi.Attachment]bool{}, wake: make(chan struct{}, 1)}
+	return &Set{waiting: map[agentapi.Attachment]bool{}, wake: idle.NewWake()}
 }
 
 // Wake returns the channel that receives after each Add.
@@ -31,10 +32,7 @@ func (s *Set) Add(all ...agentapi.Attachment) {
 		return
 	}
 	s.PutBack(all...)
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Up()
 }
 
 // PutBack adds attachments for the worker's next look, without waking it.

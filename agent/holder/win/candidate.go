@@ -25,14 +25,12 @@ type Source struct {
 	// obeys are the rules that rule pools out.
 	obeys rules
 	proof proof
-	// alone: if the source has candidates, no other source is asked.
+	// alone: if the source is used up, the ADD ends. Otherwise the next source is asked.
 	alone bool
 	// skipsSighted: an address that another host was heard to use a moment ago is no candidate.
 	skipsSighted bool
 	// learns: the address counts as a use of its pool on its parent. Such pairs get Warm addresses.
 	learns bool
-	// Refuses: a rule that rejects a candidate ends the ADD. Otherwise the next source is asked.
-	Refuses bool
 }
 
 // concern reports whether the source may have an address for a search.
@@ -142,11 +140,9 @@ const (
 	won result = iota
 	// notAddress: not this address. Another host or another pod has it.
 	notAddress
-	// notPool: not this pool. A rule rejects it, and the reason names the rule.
-	notPool
 	// usedUp: the source has no address, since its pools are full.
 	usedUp
-	// endOfADD: nothing else can succeed now.
+	// endOfADD: nothing else can succeed now, or a rule rejects the pool: the reason names the rule.
 	endOfADD
 )
 

@@ -26,8 +26,6 @@ type Try struct {
 	// to it.
 	Place *waiting.Place
 	Offer waiting.Offer
-	// Sources in the order in which they are asked.
-	Sources []Source
 	// Full are the pools of the family for which there was no address.
 	Full []ipam.Candidate
 
@@ -41,8 +39,7 @@ func (a *Try) MayFind(choice ipam.Choice, d kept.Decision) error {
 	for _, f := range choice.Families {
 		l, _ := d.Of(f.IPv6)
 		s := &search{Try: a, family: f, kept: l}
-		first := slices.IndexFunc(a.Sources, func(of Source) bool { return of.concern(s) })
-		if a.Sources[first].obeys < turns {
+		if slices.ContainsFunc(Sources(), func(of Source) bool { return of.obeys < turns && of.concern(s) }) {
 			continue
 		}
 		if _, err := a.inTurn(f); err != nil {
@@ -88,7 +85,7 @@ func (a *Try) Family(ctx context.Context, f ipam.Family, d kept.Decision) (Bound
 	s := &search{Try: a, family: f, kept: l}
 	a.Full = nil
 	why := errNoSource
-	for _, s.Source = range a.Sources {
+	for _, s.Source = range Sources() {
 		if !s.concern(s) {
 			continue
 		}
@@ -124,13 +121,10 @@ func (s *search) ask(ctx context.Context) (Bound, outcome) {
 			return Bound{}, ends(err)
 		}
 		b, o := s.win(ctx, c)
-		then := after(o, s.Source)
-		if then == nextCandidate || then == nextSource {
-			s.Trying = nil
-		}
-		if then != nextCandidate {
+		if after(o, s.Source) != nextCandidate {
 			return b, o
 		}
+		s.Trying = nil
 	}
 	return Bound{}, outcome{result: notAddress}
 }

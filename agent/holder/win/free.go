@@ -27,11 +27,11 @@ func offered(ctx context.Context, s *search) iter.Seq2[candidate, error] {
 
 // free yields addresses without a lease.
 func free(ctx context.Context, s *search) iter.Seq2[candidate, error] {
-	return s.freeOf(ctx, s.family, netip.Addr{})
+	return s.freeOf(ctx, s.family)
 }
 
-// freeOf yields addresses without a lease, or only one.
-func (s *search) freeOf(ctx context.Context, f ipam.Family, only netip.Addr) iter.Seq2[candidate, error] {
+// freeOf yields addresses without a lease. If only names some, it yields no other.
+func (s *search) freeOf(ctx context.Context, f ipam.Family, only ...netip.Addr) iter.Seq2[candidate, error] {
 	need := allocate.Need{
 		Family: f, Only: only, Parent: s.Link.Parent, Retention: s.retention, Share: s.h.Share(), Taken: s.heldHere(),
 	}

@@ -39,8 +39,8 @@ func (s *search) confirmLimit(ctx context.Context, pool *v1alpha1.IPPool, l *v1a
 	if err != nil || olderThan(l, leases) < *limit {
 		return ends(err)
 	}
-	return outcome{notPool, refusal.New(refusal.NoPool, "no address of pool %s for pod %s/%s: %s",
-		pool.Name, s.Who.Namespace, s.Who.Pod, limitText(s.Who.Namespace, *limit))}
+	return ends(refusal.New(refusal.NoPool, "no address of pool %s for pod %s/%s: %s",
+		pool.Name, s.Who.Namespace, s.Who.Pod, limitText(s.Who.Namespace, *limit)))
 }
 
 // olderThan counts the leases that a holder got before the holder of a Bound lease got this one. The

@@ -91,10 +91,10 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 		return a.passOver(ctx, mac, heard.Source)
 	}
 	a.countConflict(mac, heard.Source)
-	return outcome{notPool, refusal.New(refusal.TryAgain,
+	return ends(refusal.New(refusal.TryAgain,
 		"%s answers for more than %d addresses on parent %s, so no other address of pool %s is tried for now; "+
 			"if this host is a proxy, add it to spec.conflictDetection.ignoreMACs of the pool; if it owns the addresses, exclude them by spec.excludeIPs",
-		mac, foreignhost.MaxConflicts, a.Link.Parent, a.pool.Name)}
+		mac, foreignhost.MaxConflicts, a.Link.Parent, a.pool.Name))
 }
 
 // passOver frees an address that is used by a host for which enough addresses are quarantined.

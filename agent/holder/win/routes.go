@@ -43,9 +43,9 @@ func (a *Try) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPP
 	if !hijacked {
 		return outcome{}
 	}
-	return outcome{notPool, refusal.New(refusal.InvalidPod,
+	return ends(refusal.New(refusal.InvalidPod,
 		"%s of pod %s/%s: %s, and it comes from %s; remove or change the route, or set spec.routeCheck of pool %s to false",
-		a.Who.Interface, a.Who.Namespace, a.Who.Pod, h, originOf(h.Route, f, pool, a.Request.Network), pool.Name)}
+		a.Who.Interface, a.Who.Namespace, a.Who.Pod, h, originOf(h.Route, f, pool, a.Request.Network), pool.Name))
 }
 
 // originOf names the place that configures a route.

@@ -2,25 +2,23 @@
 
 package win
 
-import (
-	"context"
-)
+import "context"
 
 // Sources returns all sources in the order in which an ADD asks them. Each obeys the rules of those
 // before it.
 func Sources() []Source {
 	return []Source{
-		{Name: "behind", concerns: standsBehind, find: behind, proof: byTurn, Refuses: true},
-		{Name: "kept", concerns: hasKept, find: keptFor, proof: byLastHolder, Refuses: true},
-		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, alone: true, learns: true, Refuses: true},
-		{Name: "requested Warm", concerns: isRequested, find: requestedWarm, obeys: limits, proof: byWatch, Refuses: true},
-		{Name: "requested", concerns: isRequested, find: free, obeys: limits, proof: byProbe, Refuses: true},
-		{Name: "Warm", find: ready, obeys: turns, proof: byWatch, learns: true, Refuses: true},
-		{Name: "free", find: free, obeys: turns, proof: byProbe, skipsSighted: true, learns: true, Refuses: true},
+		{Name: "behind", concerns: standsBehind, find: behind, proof: byTurn},
+		{Name: "kept", concerns: hasKept, find: keptFor, proof: byLastHolder},
+		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, alone: true, learns: true},
+		{Name: "requested Warm", concerns: isRequested, find: requestedWarm, obeys: limits, proof: byWatch},
+		{Name: "requested", concerns: isRequested, find: free, obeys: limits, proof: byProbe},
+		{Name: "Warm", find: ready, obeys: turns, proof: byWatch, learns: true},
+		{Name: "free", find: free, obeys: turns, proof: byProbe, skipsSighted: true, learns: true},
 		// The speakers of sighted addresses may be gone by now: the probe decides.
-		{Name: "sighted", find: free, obeys: turns, proof: byProbe, learns: true, Refuses: true},
+		{Name: "sighted", find: free, obeys: turns, proof: byProbe, learns: true},
 		// The pods of this node matter more than its stock.
-		{Name: "unready Warm", find: anyWarm, obeys: turns, proof: byWatch, learns: true, Refuses: true},
+		{Name: "unready Warm", find: anyWarm, obeys: turns, proof: byWatch, learns: true},
 	}
 }
 
@@ -62,7 +60,7 @@ func after(o outcome, s Source) next {
 		return answerWith
 	case o.result == notAddress:
 		return nextCandidate
-	case o.result == usedUp && !s.alone, o.result == notPool && !s.Refuses:
+	case o.result == usedUp && !s.alone:
 		return nextSource
 	}
 	return giveUp

@@ -17,15 +17,15 @@ import (
 // proof, R15 that a target stays fenced.
 func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 	want := []string{
-		"behind: by turn, any pool, may refuse",
-		"kept: by last holder, any pool, may refuse",
-		"offered: by probe, limits, alone, learns, may refuse",
-		"requested Warm: by watch, limits, may refuse",
-		"requested: by probe, limits, may refuse",
-		"Warm: by watch, limits and turns, learns, may refuse",
-		"free: by probe, limits and turns, skips sighted, learns, may refuse",
-		"sighted: by probe, limits and turns, learns, may refuse",
-		"unready Warm: by watch, limits and turns, learns, may refuse",
+		"behind: by turn, any pool",
+		"kept: by last holder, any pool",
+		"offered: by probe, limits, alone, learns",
+		"requested Warm: by watch, limits",
+		"requested: by probe, limits",
+		"Warm: by watch, limits and turns, learns",
+		"free: by probe, limits and turns, skips sighted, learns",
+		"sighted: by probe, limits and turns, learns",
+		"unready Warm: by watch, limits and turns, learns",
 	}
 	var got []string
 	for _, s := range Sources() {
@@ -36,7 +36,7 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 		for _, trait := range []struct {
 			has  bool
 			name string
-		}{{s.alone, "alone"}, {s.skipsSighted, "skips sighted"}, {s.learns, "learns"}, {s.Refuses, "may refuse"}} {
+		}{{s.alone, "alone"}, {s.skipsSighted, "skips sighted"}, {s.learns, "learns"}} {
 			if trait.has {
 				traits = append(traits, trait.name)
 			}
@@ -57,11 +57,9 @@ func TestWhatFollowsATry(t *testing.T) {
 		want   next
 	}{
 		{won, Source{}, answerWith},
-		{notAddress, Source{Refuses: true, alone: true}, nextCandidate},
-		{usedUp, Source{Refuses: true}, nextSource},
+		{notAddress, Source{alone: true}, nextCandidate},
+		{usedUp, Source{}, nextSource},
 		{usedUp, Source{alone: true}, giveUp},
-		{notPool, Source{}, nextSource},
-		{notPool, Source{Refuses: true}, giveUp},
 		{endOfADD, Source{}, giveUp},
 	} {
 		if got := after(outcome{result: row.result}, row.source); got != row.want {

@@ -38,14 +38,7 @@ func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
 		a.claimed,   // other speakers are fenced, and no newer claim exists (R10)
 		a.confirmed, // the lease says that the last holder is silent
 	} {
-		o := step(ctx)
-		if o.result == notPool && !a.Refuses && a.lease != nil {
-			// The ADD goes on with another source. Otherwise its undo frees the lease.
-			if err := a.release(ctx); err != nil {
-				return Bound{}, ends(err)
-			}
-		}
-		if o.result != won {
+		if o := step(ctx); o.result != won {
 			return Bound{}, o
 		}
 	}

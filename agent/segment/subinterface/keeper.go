@@ -16,14 +16,15 @@ import (
 
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
-	// period is the time between two passes.
+	// period is the pause between two passes.
 	period = 5 * time.Second
-	// unneeded is the time after which an unneeded subinterface is removed. Meanwhile a pool may be
+	// unneededFor is the time after which an unneeded subinterface is removed. Meanwhile a pool may be
 	// replaced.
-	unneeded = 5 * time.Minute
+	unneededFor = 5 * time.Minute
 )
 
 // ofNetworks is the key of a failure to find the networks. No interface can have this name.
@@ -60,42 +61,32 @@ type Options struct {
 // Keeper keeps the subinterfaces of the node.
 type Keeper struct {
 	Options
-	wake chan struct{}
-	// idle has the start of the time in which nothing needs a subinterface, by its index.
-	idle map[int]time.Time
+	wake idle.Wake
+	// unneeded has the start of the time in which nothing needs a subinterface, by its index.
+	unneeded map[int]time.Time
 	// failures has the state of each failure, by the name of the interface.
 	failures map[string]*backoff.Backoff
 }
 
 // New returns a Keeper.
 func New(o Options) *Keeper {
-	return &Keeper{Options: o, wake: make(chan struct{}, 1), idle: map[int]time.Time{}, failures: map[string]*backoff.Backoff{}}
+	return &Keeper{Options: o, wake: idle.NewWake(), unneeded: map[int]time.Time{}, failures: map[string]*backoff.Backoff{}}
 }
 
 // Wake makes Run start a pass at once. It does not block.
 func (k *Keeper) Wake() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.wake.Up()
 }
 
 // Run keeps the subinterfaces until ctx ends. If the agent may make none and has made none, it
 // returns at once.
 func (k *Keeper) Run(ctx context.Context) error {
-	ticker := k.Clock.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		if left := k.Pass(); !left && len(k.Parents) == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-k.wake:
-		case <-ticker.C():
+	for left := k.Pass(); left || len(k.Parents) > 0; left = k.Pass() {
+		if !idle.Again(ctx, k.Clock, period, k.wake) {
+			break
 		}
 	}
+	return nil
 }
 
 // Pass makes the changes that the networks need now. left reports whether a subinterface of ours
@@ -149,25 +140,25 @@ func (k *Keeper) Pass() (left bool) {
 
 // remove removes the subinterfaces that nothing has needed for a while.
 func (k *Keeper) remove(candidates []Link, failed map[string]error) {
-	now, idle := k.Clock.Now(), map[int]time.Time{}
+	now, still := k.Clock.Now(), map[int]time.Time{}
 	for _, l := range candidates {
-		since, known := k.idle[l.Index]
+		since, known := k.unneeded[l.Index]
 		if !known {
 			since = now
 		}
-		idle[l.Index] = since
-		if now.Sub(since) < unneeded {
+		still[l.Index] = since
+		if now.Sub(since) < unneededFor {
 			continue
 		}
 		if err := k.Node.Remove(l); err != nil {
 			failed[l.Name] = fmt.Errorf("remove %s, which nothing needs: %w", l.Name, err)
 			continue
 		}
-		delete(idle, l.Index)
+		delete(still, l.Index)
 		k.Log.Info("the agent removed a VLAN subinterface that it had made", "interface", l.Name)
 		k.event(corev1.EventTypeNormal, "SubinterfaceRemoved", fmt.Sprintf("%s: no network names it, and no pod uses it", l.Name))
 	}
-	k.idle = idle
+	k.unneeded = still
 }
 
 // report reports a failure once, and again after a change.

@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // Port sends frames from a pod's interface. Its sockets stay in the pod's network namespace,
@@ -27,7 +27,7 @@ type Port struct {
 // thread's.
 func OpenPort(netNS, iface string) (*Port, error) {
 	p := &Port{links: make(chan netlink.LinkUpdate), done: make(chan struct{})}
-	err := inNetNS(netNS, func() error { return p.open(iface) })
+	err := attach.InNetNS(netNS, func() error { return p.open(iface) })
 	if err != nil {
 		return nil, fmt.Errorf("open %s in %q: %w", iface, netNS, err)
 	}
@@ -91,28 +91,4 @@ func (p *Port) Close() error {
 		}
 	}()
 	return p.conn.Close()
-}
-
-// inNetNS calls fn in the network namespace at path, on a thread of its own. The thread ends with
-// the call: no other goroutine may run on a thread in a foreign namespace.
-func inNetNS(path string, fn func() error) error {
-	if path == "" {
-		return fn()
-	}
-	errs := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		errs <- func() error {
-			ns, err := netns.GetFromPath(path)
-			if err != nil {
-				return fmt.Errorf("open network namespace: %w", err)
-			}
-			defer ns.Close()
-			if err := netns.Set(ns); err != nil {
-				return fmt.Errorf("enter network namespace: %w", err)
-			}
-			return fn()
-		}()
-	}()
-	return <-errs
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package reclaim
+package freshread
 
 import (
 	"context"
@@ -8,13 +8,16 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// slowReads are shared reads whose result is the number of the read. Each read ends at a call of finish.
+const timeout = 10 * time.Second
+
+// slowReads are reads whose result is the number of the read. Each read ends at a call of finish.
 type slowReads struct {
-	*shared[int]
+	*Reads[int]
 	end chan error
 	// begun are the keys of the reads that have begun.
 	begun []string
@@ -22,26 +25,31 @@ type slowReads struct {
 
 func newSlowReads() *slowReads {
 	s := &slowReads{end: make(chan error)}
-	s.shared = shareReads(func(_ context.Context, key string) (int, error) {
+	s.Reads = New("node", timeout, func(ctx context.Context, key string) (int, error) {
 		s.begun = append(s.begun, key)
 		n := len(s.begun)
-		return n, <-s.end
+		select {
+		case err := <-s.end:
+			return n, err
+		case <-ctx.Done():
+			return n, ctx.Err()
+		}
 	})
 	return s
 }
 
-// call is one call of get.
+// call is one call of Get.
 type call struct {
 	read int
 	err  error
 	done bool
 }
 
-// ask calls get, and returns when all callers wait.
+// ask calls Get, and returns when all callers wait.
 func (s *slowReads) ask(ctx context.Context, key string) *call {
 	c := &call{}
 	go func() {
-		c.read, c.err = s.get(ctx, key)
+		c.read, c.err = s.Get(ctx, key)
 		c.done = true
 	}()
 	synctest.Wait()
@@ -124,22 +132,10 @@ func TestAFailedReadFailsForItsOwnCallersOnly(t *testing.T) {
 func TestAReadThatPanicsFailsForItsCallersAndBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := make(chan func() int)
-		s := shareReads(func(context.Context, string) (int, error) { return (<-reads)(), nil })
-		ask := func() *call {
-			c := &call{}
-			go func() {
-				defer func() {
-					_ = recover() // as a reconcile does
-					c.done = true
-				}()
-				c.read, c.err = s.get(t.Context(), "n1")
-			}()
-			synctest.Wait()
-			return c
-		}
+		s := &slowReads{Reads: New("node", timeout, func(context.Context, string) (int, error) { return (<-reads)(), nil })}
+		ask := func() *call { return s.ask(t.Context(), "n1") }
 		before := ask()
-		ask()
-		waiting := ask()
+		waiting := []*call{ask(), ask()}
 		reads <- func() int { return 1 }
 		synctest.Wait()
 		reads <- func() int { panic("a bug") }
@@ -147,8 +143,10 @@ func TestAReadThatPanicsFailsForItsCallersAndBlocksNoOther(t *testing.T) {
 		if !before.done || before.read != 1 {
 			t.Errorf("the caller of read 1 got %+v", *before)
 		}
-		if !waiting.done || waiting.err == nil {
-			t.Fatalf("the other caller of the read that panicked got %+v", *waiting)
+		for _, c := range waiting {
+			if !c.done || c.err == nil {
+				t.Fatalf("a caller of the read that panicked got %+v", *c)
+			}
 		}
 		after := ask()
 		reads <- func() int { return 3 }
@@ -156,5 +154,42 @@ func TestAReadThatPanicsFailsForItsCallersAndBlocksNoOther(t *testing.T) {
 		if !after.done || after.read != 3 || after.err != nil {
 			t.Errorf("a later call got %+v", *after)
 		}
+	})
+}
+
+// An API server that never answers one read must not hold its callers, nor those that come later.
+func TestAReadThatNeverEndsFailsAtItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowReads()
+		first, later := s.ask(t.Context(), "n1"), s.ask(t.Context(), "n1")
+		time.Sleep(timeout)
+		synctest.Wait()
+		if !first.done || !errors.Is(first.err, context.DeadlineExceeded) {
+			t.Errorf("the caller of the read that never ended got %+v", *first)
+		}
+		s.finish(nil)
+		if !later.done || later.err != nil || later.read != 2 {
+			t.Errorf("a later call got %+v", *later)
+		}
+		s.wantIdle(t)
+	})
+}
+
+func TestACallerThatLeavesDoesNotEndTheReadOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowReads()
+		ctx, leave := context.WithCancel(t.Context())
+		first, other := s.ask(ctx, "n1"), s.ask(t.Context(), "n1")
+		leave()
+		synctest.Wait()
+		if !first.done || !errors.Is(first.err, context.Canceled) {
+			t.Errorf("the caller that left got %+v", *first)
+		}
+		s.finish(nil)
+		s.finish(nil)
+		if !other.done || other.err != nil || other.read != 2 {
+			t.Errorf("the other caller got %+v", *other)
+		}
+		s.wantIdle(t)
 	})
 }
