@@ -91,7 +91,7 @@ func (st *story) readPast(ctx context.Context, c *cluster.Cluster, allNodes bool
 	}
 	st.Logs = reachOf(agents, read)
 	st.Logs.isAll = allNodes
-	st.Past = append(past, lines...)
+	st.Past = slices.Concat(past, lines)
 	slices.SortStableFunc(st.Past, func(a, b moment) int { return a.Time.Compare(b.Time) })
 	return nil
 }

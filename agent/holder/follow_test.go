@@ -9,6 +9,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -170,24 +171,26 @@ func TestWhatIsLeftAfterAnAnswerIsDoneOnce(t *testing.T) {
 }
 
 func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2", "10.0.0.3"))
-	web := r.Pod("web", "u1")
-	check.Value(r.Holders.Add(t.Context(), web))(t)
-	late := lateGuard{r.Guards.Kernel, make(chan struct{})}
-	r.Guards.Kernel = late
-	answered := make(chan error, 1)
-	go func() {
-		_, err := r.Holders.Add(t.Context(), r.Pod("api", "u2"))
-		answered <- err
-	}()
-	r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
-	r.Answered(web.Attachment)
-	r.GiveWay(r.Background, r.Clock)
-	check.That(t, !r.Kernel.IsPinned(r.SlotOf(web)), "a guard is pinned while an ADD is under way")
-	close(late.enforce)
-	check.OK(t, <-answered)
-	r.Wait()
-	check.That(t, r.Kernel.IsPinned(r.SlotOf(web)), "the guard is not pinned when no ADD is under way any more")
+	synctest.Test(t, func(t *testing.T) {
+		r := fakenode.New(t, fakenode.V4("10.0.0.2", "10.0.0.3"))
+		web := r.Pod("web", "u1")
+		check.Value(r.Holders.Add(t.Context(), web))(t)
+		late := lateGuard{r.Guards.Kernel, make(chan struct{})}
+		r.Guards.Kernel = late
+		answered := make(chan error, 1)
+		go func() {
+			_, err := r.Holders.Add(t.Context(), r.Pod("api", "u2"))
+			answered <- err
+		}()
+		r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
+		r.Answered(web.Attachment)
+		r.GiveWay(r.Background, r.Clock)
+		check.That(t, !r.Kernel.IsPinned(r.SlotOf(web)), "a guard is pinned while an ADD is under way")
+		close(late.enforce)
+		check.OK(t, <-answered)
+		r.Wait()
+		check.That(t, r.Kernel.IsPinned(r.SlotOf(web)), "the guard is not pinned when no ADD is under way any more")
+	})
 }
 
 // The server answers what it has begun after the agent was told to end.

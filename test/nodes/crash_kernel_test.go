@@ -139,14 +139,13 @@ func (w *walk) struck(ctx context.Context, v verb, s step, f fault, pod *corev1.
 	}
 	check.OK(t, err)
 	var stands error
-	met := w.n.At(s.at, s.nth, func() error {
-		if stands = w.stands(ctx, s, sandbox); stands != nil {
-			return nil
-		}
-		err := f.strike(w.n)
-		if f.undone == byTheAgent && isSent(s.at) {
-			// A call that the agent gives up does not arrive; agent/recovery tests that it may.
-			err = errors.Join(err, errCut)
+	met := w.n.At(s.at, s.nth, func() (err error) {
+		if stands = w.stands(ctx, s, sandbox); stands == nil {
+			err = f.strike(w.n)
+			if f.undone == byTheAgent && isSent(s.at) {
+				// A call that the agent gives up does not arrive; agent/recovery tests that it may.
+				err = errors.Join(err, errCut)
+			}
 		}
 		return err
 	})
