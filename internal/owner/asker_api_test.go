@@ -55,16 +55,6 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	want(asker, machine, owner.Unknown, owner.LackAPI)
 	check.OK(t, owners.Install(ctx, server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
 
-	for _, h := range []*v1alpha1.Holder{set, machine} { // the server lists a kind a moment after it serves it
-		check.Eventually(t, time.Minute, "the API of "+h.OwnerKind, func() error {
-			v, err := asker.Look(ctx, h)
-			if v.Lack == owner.LackAPI {
-				err = errors.Join(err, errors.New(v.Need(h.Pod).Why))
-			}
-			return err
-		})
-	}
-
 	// OpenKruise: the scale, the start and the reserved ordinals.
 	want(asker, set, owner.Gone, "")
 	web := owners.StatefulSet("default", "web", 2)

@@ -6,7 +6,9 @@ package owners
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -68,7 +71,8 @@ func Machines() []*apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// Install installs custom resources and returns when they are served.
+// Install installs custom resources and returns when they are served and listed. A client that asks
+// for a kind before the server lists it takes the kind for unknown.
 func Install(ctx context.Context, config *rest.Config, all ...*apiextensionsv1.CustomResourceDefinition) error {
 	client, err := apiextensions.NewForConfig(config)
 	if err != nil {
@@ -85,8 +89,10 @@ func Install(ctx context.Context, config *rest.Config, all ...*apiextensionsv1.C
 		for _, version := range crd.Spec.Versions {
 			path := fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, version.Name, crd.Spec.Names.Plural)
 			err := await.Until(ctx, servedLimit, 20*time.Millisecond, path, func(ctx context.Context) error {
-				_, err := client.ApiextensionsV1().RESTClient().Get().AbsPath(path).Param("limit", "1").DoRaw(ctx)
-				return err
+				if _, err := client.ApiextensionsV1().RESTClient().Get().AbsPath(path).Param("limit", "1").DoRaw(ctx); err != nil {
+					return err
+				}
+				return listed(client.Discovery(), crd.Spec.Group+"/"+version.Name, crd.Spec.Names.Kind)
 			})
 			if err != nil {
 				return err
@@ -94,6 +100,18 @@ func Install(ctx context.Context, config *rest.Config, all ...*apiextensionsv1.C
 		}
 	}
 	return nil
+}
+
+// listed returns an error unless the server lists a kind.
+func listed(server discovery.DiscoveryInterface, version, kind string) error {
+	_, lists, err := server.ServerGroupsAndResources()
+	for _, list := range lists {
+		isKind := func(r metav1.APIResource) bool { return r.Kind == kind }
+		if list.GroupVersion == version && slices.ContainsFunc(list.APIResources, isKind) {
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("%s of %s is not listed", kind, version), err)
 }
 
 func object(version, kind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
