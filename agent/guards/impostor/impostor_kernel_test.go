@@ -8,14 +8,17 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -158,4 +161,30 @@ func loop(t *testing.T, pod *network.Namespace) error {
 	}
 	t.Error("the pod could go on")
 	return nil
+}
+
+// The agent's container has no capability but those of the chart.
+func TestTheCapabilitiesOfTheChartSufficeForChanges(t *testing.T) {
+	numbers := map[string]uint{
+		"BPF": unix.CAP_BPF, "PERFMON": unix.CAP_PERFMON, "NET_ADMIN": unix.CAP_NET_ADMIN, "NET_BROADCAST": unix.CAP_NET_BROADCAST,
+		"NET_RAW": unix.CAP_NET_RAW, "SYS_ADMIN": unix.CAP_SYS_ADMIN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE,
+	}
+	var values struct {
+		Agent struct{ Capabilities []string }
+	}
+	check.OK(t, yaml.Unmarshal(check.Value(os.ReadFile("../../../charts/fenceline/values.yaml"))(t), &values))
+	var data [2]unix.CapUserData
+	for _, name := range values.Agent.Capabilities {
+		n, known := numbers[name]
+		check.That(t, known, "capability %s has no number here", name)
+		data[n/32].Effective |= 1 << (n % 32)
+		data[n/32].Permitted |= 1 << (n % 32)
+	}
+	check.OK(t, network.New(t, "n").Do(func() error {
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+			return err
+		}
+		_, err := Changes(t.Context(), testr.New(t))
+		return err
+	}))
 }
