@@ -160,8 +160,8 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decisio
 	return of.Choose(s.request, s.pools, s.reserved)
 }
 
-// bind binds one address of each family, and attaches the guard meanwhile. It returns
-// the answer of the ADD.
+// bind binds one address of each family, and attaches the guard meanwhile. It returns the answer of
+// the ADD.
 func (a *adding) bind(ctx context.Context, choice ipam.Choice, d kept.Decision) (*agentapi.AddResponse, error) {
 	if err := a.MayFind(choice, d); err != nil {
 		return nil, err

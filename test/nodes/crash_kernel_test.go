@@ -109,7 +109,8 @@ func (w *walk) play(v verb, s step, f fault) {
 }
 
 // broken makes the call in which the fault strikes. A frame does not wait for the test, so on a busy
-// machine a call may have gone on when the test sees its probe or claim. Then the pod gets another sandbox.
+// machine a call may have gone on when the test sees its probe or claim. Then the pod gets another
+// sandbox.
 func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.Pod) *nodes.Sandbox {
 	const tries = 5
 	for range tries {

@@ -20,9 +20,8 @@ const poll = time.Second
 const changesAhead = 256
 
 // Changes reports the network namespaces in which an interface has changed, by the number that the
-// calling namespace gives them (Links.ID), until ctx ends or the
-// socket fails. One socket serves all of them. A socket in each of them would keep the namespace of a
-// dead sandbox alive.
+// calling namespace gives them (Links.ID), until ctx ends or the socket fails. One socket serves all
+// of them. A socket in each of them would keep the namespace of a dead sandbox alive.
 func Changes(ctx context.Context, log logr.Logger) (<-chan int, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
