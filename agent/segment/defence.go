@@ -17,9 +17,9 @@ import (
 // fences its holder.
 const defendInterval = 10 * time.Second
 
-// meetConflict reports a second speaker for an address held here. If the pool enforces, it answers
-// with the holder's own claim and an announcement: at once the first time, then at most once per
-// defendInterval. It checks that limit first, so that a flood costs little.
+// meetConflict answers a second speaker for an address held here with the holder's own claim and an
+// announcement, if the pool enforces: at once the first time, then at most once per defendInterval.
+// Then it reports the conflict. It checks that limit first, so that a flood costs little.
 func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 	now := s.clock.Now()
 	if ev.Kind.Tentative() || !s.conflicts.Ready(ev.Key, now) {
@@ -39,10 +39,11 @@ func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 	}
 	s.conflicts.Note(ev.Key, now)
 	seg, open := s.Get(h.Parent)
-	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At})
+	// The claim comes first: a report writes to the log, which may be slow.
 	if open && claims(h.Mode) {
 		s.background(func(ctx context.Context) { seg.defend(ctx, h, ev) })
 	}
+	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At})
 }
 
 // defend claims once, by broadcast and by unicast to the second speaker, and announces. It asks no

@@ -16,7 +16,7 @@ import (
 
 const (
 	// rolledPods is the number of pods of the rolling update. The pool has one spare address.
-	rolledPods = 20
+	rolledPods = 10
 	// servedHalf and servedMost bound the time from the release of an address until a pod that waited
 	// has it, for half of the releases and for 99 of 100.
 	servedHalf, servedMost = time.Second, 3 * time.Second
