@@ -53,6 +53,7 @@ import (
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/obey"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
 	"github.com/fenceline/fenceline/internal/event"
@@ -318,7 +319,7 @@ func (a *agent) watchLong(parent int, addr netip.Addr, p segment.ProbeParams) (w
 // setNetworks gives the networks of the pools to the kernel, and reports whether they all fit.
 func (a *agent) setNetworks(networks []uint64) error {
 	err := a.kernel.SetNetworks(networks)
-	if full := errors.Is(err, bpf.ErrNetworksFull); full || err == nil {
+	if full := errors.Is(err, obey.ErrNetworksFull); full || err == nil {
 		a.counters.NetworksFull(full)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -21,8 +22,8 @@ func (r *rig) attached() bool {
 
 func TestASlotGuardsOneLivingDevice(t *testing.T) {
 	r := newRig(t)
-	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
-	check.Is(t, attachGuard(r.Kernel, elsewhere), ErrPinned, "got")
+	elsewhere := enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
+	check.Is(t, attachGuard(r.Kernel, elsewhere), enforce.ErrPinned, "got")
 	equal(t, "first one attached", r.attached(), true)
 	r.pod.deleteLink("eth0")
 	equal(t, "attached to a device gone", r.attached(), false)
@@ -36,13 +37,13 @@ func TestEqualIfindexesOfTwoPodsAreToldApart(t *testing.T) {
 	netns := newNetNS(t, "twin")
 	twin, pod := netns.index("lo"), r.pod.index("lo")
 	check.Must(t, twin == pod, "lo has ifindex %d and %d", twin, pod)
-	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
-	check.Is(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"}), ErrPinned, "got")
+	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
+	check.Is(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"}), enforce.ErrPinned, "got")
 }
 
 func TestAttachingToNoDevice(t *testing.T) {
 	r := newRig(t)
-	check.Is(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"}), ErrNoDevice, "guard: got")
+	check.Is(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"}), ErrNoDevice, "guard: got")
 	s := check.Value(r.slot(2))(t)
 	equal(t, "slot", s, observerSlot{})
 	r.node.do(func() error {
@@ -64,7 +65,7 @@ func TestDetachingAGuardWorksTwice(t *testing.T) {
 
 func TestSweepFreesTheSlotsOfGoneDevices(t *testing.T) {
 	r := newRig(t)
-	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	check.OK(t, r.KillSlot(1))
 	swept, err := r.SweepGuards()
 	check.OK(t, err)
@@ -74,7 +75,7 @@ func TestSweepFreesTheSlotsOfGoneDevices(t *testing.T) {
 	check.OK(t, err)
 	equal(t, "swept", len(swept), 1)
 	equal(t, "slot", swept[0], 1)
-	guarded := check.Value(r.guarded())(t)
+	guarded := check.Value(r.Guarded())(t)
 	equal(t, "guarded", len(guarded), 1)
 	dead := check.Value(r.SlotDead(1))(t)
 	equal(t, "dead", dead, false)
@@ -107,7 +108,7 @@ func TestObserverOfAParentThatIsGone(t *testing.T) {
 func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
 	r := newRig(t)
 	const gone = 1 << 20 // no ifindex here is so great
-	for i := range r.code.observer.Maps[observerMapParents].MaxEntries - 1 {
+	for i := range r.maps.Parents.MaxEntries() - 1 {
 		check.OK(t, r.maps.Parents.Put(gone+i, observerParent{}))
 		check.OK(t, r.maps.Hearing.Put(gone+i, uint64(1)))
 	}

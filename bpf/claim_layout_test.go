@@ -99,9 +99,3 @@ func observerTypes(t *testing.T) *btf.Spec {
 	spec := check.Value(loadObserver())(t)
 	return spec.Types
 }
-
-func TestTheIndexOfNetworksHasOneOfEachRemainder(t *testing.T) {
-	index := networkIndexOf(map[uint64]bool{5: true, 5 + 1024: true, 1023: true})
-	want := networkIndex{5: 5 + 1024, 1023: 1023}
-	check.Equal(t, *index, want, "the index has")
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/dchest/siphash"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/bpf/obey"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -168,9 +169,9 @@ func TestThousandsOfNetworks(t *testing.T) {
 		most[i] = otherNetwork + uint64(i)
 	}
 	err := b.SetNetworks(most)
-	check.Is(t, err, ErrNetworksFull, "one network too many, with that of the lease:")
+	check.Is(t, err, obey.ErrNetworksFull, "one network too many, with that of the lease:")
 	err = b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC})
-	check.Is(t, err, ErrNetworksFull, "a lease of a network that does not fit:")
+	check.Is(t, err, obey.ErrNetworksFull, "a lease of a network that does not fit:")
 	check.OK(t, b.InstallLease(key(other4), Lease{})) // a watch
 	check.OK(t, b.SetNetworks([]uint64{network + 77}))
 	check.OK(t, b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}))
@@ -349,7 +350,7 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 	t.Cleanup(func() { check.OK(t, k.Remove()) })
 	check.OK(t, k.SetKeys(&keyA, nil))
 	check.OK(t, k.SetNetworks([]uint64{network}))
-	observer := check.Value(k.loadObserverPair(testSegment))(t)
+	observer := check.Value(k.parents.Load(testSegment))(t)
 	t.Cleanup(observer.Close)
 	b.Kernel, b.observer = k, observer
 	for range n {

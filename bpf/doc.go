@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bpf loads, attaches and pins Fenceline's kernel programs and gives Go access to their
-// maps.
+// Package bpf opens Fenceline's kernel programs with the pins of earlier processes and gives Go
+// access to their maps. Its subpackages put the programs on devices.
 //
 // A guard runs on a pod's interface, an observer on a segment's parent. Their pins on the host's
 // bpffs keep them enforcing after the process that loaded them has ended. All times are

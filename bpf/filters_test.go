@@ -122,7 +122,7 @@ func TestWithoutTCXAnIngressQdiscIsRefused(t *testing.T) {
 func TestWithoutTCXAFilterInTheObserversPlaceIsNamed(t *testing.T) {
 	r := newRigWith(t, Options{NoTCX: true})
 	r.node.do(func() error { check.That(t, r.Blocked(r.parent) == nil, "blocked by its own filters"); return nil })
-	programs := check.Value(r.loadObserverPair(uint32(r.parent)))(t)
+	programs := check.Value(r.parents.Load(uint32(r.parent)))(t)
 	defer programs.Close()
 	r.unobserve(r.parent)
 	var err, blocked error

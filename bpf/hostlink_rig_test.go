@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -52,7 +53,7 @@ func (r *linkRig) plugLink() {
 
 func (r *linkRig) guardLink(slot uint32) {
 	r.t.Helper()
-	r.node.do(func() error { return r.GuardLink(Guard{Slot: slot}, nodeEnd) })
+	r.node.do(func() error { return r.GuardLink(enforce.Guard{Slot: slot}, nodeEnd) })
 }
 
 func (r *linkRig) linkGuarded(slot uint32) (guarded bool) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -141,7 +142,7 @@ func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 	want("first again", 1, true, own, "rude")
 
 	// An ADD that is repeated has another slot.
-	check.OK(t, r.StageGuard(Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(t, r.StageGuard(enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	r.guardLink(2)
 	want("taken over", 2, true, own, "rude")
 	equal(t, "guarded by the former slot", r.linkGuarded(1), false)
@@ -155,9 +156,9 @@ func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 func TestGuardingNoHostLink(t *testing.T) {
 	r := newLinkRig(t, Options{})
 	r.node.do(func() error {
-		check.Is(t, r.GuardLink(Guard{Slot: 1}, "flh7"), ErrNoDevice, "no interface: got")
-		check.Is(t, r.GuardLink(Guard{Slot: 9}, nodeEnd), ErrNoGuard, "no guard: got")
-		check.Is(t, r.GuardLink(Guard{}, nodeEnd), ErrSlot, "no slot: got")
+		check.Is(t, r.GuardLink(enforce.Guard{Slot: 1}, "flh7"), ErrNoDevice, "no interface: got")
+		check.Is(t, r.GuardLink(enforce.Guard{Slot: 9}, nodeEnd), enforce.ErrNoGuard, "no guard: got")
+		check.Is(t, r.GuardLink(enforce.Guard{}, nodeEnd), ErrSlot, "no slot: got")
 		guarded, err := r.LinkGuarded(1, "flh7")
 		equal(t, "no interface is guarded", guarded, false)
 		return err

@@ -68,9 +68,8 @@ func TestStateGoesWithItsLeaseUnlessAClaimWasHeard(t *testing.T) {
 
 func TestMemoryOfClaimsGivesWayToNewLeases(t *testing.T) {
 	b := newBench(t, setup{})
-	spec := b.code.observer.Maps[observerMapStates]
 	addr := netip.MustParseAddr("10.99.0.0")
-	for range spec.MaxEntries { // nobody leases these any more
+	for range b.maps.States.MaxEntries() { // nobody leases these any more
 		addr = addr.Next()
 		check.OK(t, b.maps.States.Put(key(addr).layout(), observerState{Max: 1}))
 	}

@@ -5,15 +5,16 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/enforce"
+	"github.com/fenceline/fenceline/bpf/observe"
+	"github.com/fenceline/fenceline/bpf/pins"
 )
 
 // ProbeMark is the SO_MARK of this node's own probes. The observer reflects them to the parent's
@@ -33,14 +34,13 @@ type Options struct {
 // Kernel is the open set of maps and attached programs of this node. Its methods may be called
 // concurrently. Only one process at a time may have a directory open.
 type Kernel struct {
-	dir   pinDir
-	code  *code
+	dir   pins.Dir
 	noTCX atomic.Bool
 
 	reading sync.Mutex // the ring buffer has one reader
 
 	*tables
-	*guards
+	*enforce.Guards
 	*observers
 }
 
@@ -48,8 +48,8 @@ type Kernel struct {
 // programs of every attached link by this version's, with no frame unguarded in between. It looks
 // for observers and host links in the calling thread's network namespace.
 //
-// It returns ErrNotBPFFS if the directory is not on a bpffs, ErrLayout if a map was made by a version
-// with another layout.
+// It returns pins.ErrNotBPFFS if the directory is not on a bpffs, pins.ErrLayout if a map was made
+// by a version with another layout.
 func Open(o Options) (*Kernel, error) {
 	c, err := loadCode()
 	if err != nil {
@@ -65,121 +65,78 @@ func Open(o Options) (*Kernel, error) {
 // HasTCX reports whether guards and observers are in tcx.
 func (k *Kernel) HasTCX() bool { return !k.noTCX.Load() }
 
-func open(o Options, c *code) (_ *Kernel, err error) {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, err
-	}
-	if err := checkBPFFS(o.Dir); err != nil {
+func open(o Options, c *code) (*Kernel, error) {
+	dir, err := pins.Open(o.Dir)
+	if err != nil {
 		return nil, err
 	}
 	// Kernels before 5.11 count maps against RLIMIT_MEMLOCK.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
-	pinned, err := openMaps(pinDir(o.Dir).maps(), c.maps())
+	shared, err := dir.OpenMaps(c.maps())
 	if err != nil {
 		return nil, err
 	}
-	k := assemble(pinDir(o.Dir), c, typed(pinned))
-	k.noTCX.Store(o.NoTCX || !attach.HasTCX())
-	defer func() {
-		if err != nil {
-			k.maps.Close()
+	k, err := assemble(dir, c, shared, o.NoTCX || !attach.HasTCX())
+	if err != nil {
+		for _, m := range shared {
+			m.Close()
 		}
-	}()
-	if err := k.inherit(); err != nil {
-		return nil, err
-	}
-	if err := k.reload(); err != nil {
-		return nil, err
-	}
-	if err := k.tellMACs(); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
-func assemble(dir pinDir, c *code, m *observerMaps) *Kernel {
-	k := &Kernel{dir: dir, code: c, tables: newTables(m)}
-	k.guards = &guards{
-		dir: dir, code: c, noTCX: &k.noTCX, tables: k.tables,
-		stages: &stages{tables: k.tables, staged: map[uint32]stagedGuard{}, unrecorded: map[uint32]bool{}},
-		stock:  map[uint32]preparedGuard{}, links: map[uint32]hostLink{},
+// assemble takes up what an earlier process has left in the maps and the pins.
+func assemble(dir pins.Dir, c *code, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, error) {
+	t, err := newTables(shared)
+	if err != nil {
+		return nil, err
 	}
-	k.observers = &observers{dir: dir, code: c, noTCX: &k.noTCX, tables: k.tables}
-	k.tables.guardedSlots = k.guards.guarded
-	return k
+	k := &Kernel{dir: dir, tables: t}
+	k.noTCX.Store(noTCX)
+	load := func(parent uint32) (attach.Programs, error) { return c.loadObserver(parent, shared) }
+	k.observers = &observers{parents: &observe.Parents{Pins: dir, NoTCX: &k.noTCX, Load: load}, tables: t}
+	used, err := t.usedSlots()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.inheritSources(used); err != nil {
+		return nil, err
+	}
+	if k.Guards, err = enforce.Open(dir, &k.noTCX, records{t, c}, used); err != nil {
+		return nil, err
+	}
+	t.guardedSlots = k.Guarded
+	if err := k.parents.Reload(); err != nil {
+		return nil, err
+	}
+	return k, k.tellMACs()
 }
 
 // Close closes all file descriptors. Pins stay and programs go on enforcing.
 func (k *Kernel) Close() error {
+	k.Guards.Close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.closePrograms()
 	return k.maps.Close()
-}
-
-// closePrograms closes the programs that were loaded ahead or are staged. Filters hold their
-// programs. It needs mu.
-func (gs *guards) closePrograms() {
-	for slot, p := range gs.stock {
-		p.programs.Close()
-		delete(gs.stock, slot)
-	}
-	for slot, s := range gs.stages.staged {
-		s.programs.Close()
-		delete(gs.stages.staged, slot)
-	}
-	gs.closed = true
 }
 
 // Remove detaches every guard and observer, removes all maps and closes k, for an uninstall.
 func (k *Kernel) Remove() error {
-	staged := k.stages.removeAll()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	errs := []error{staged, k.removeHostLinks(), k.removePins(), k.maps.Close()}
-	k.closePrograms()
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(k.Guards.RemoveFilters(), k.removePins(), k.Close())
+	if err != nil {
 		return fmt.Errorf("remove pins under %s: %w", k.dir, err)
 	}
 	return nil
 }
 
 func (k *Kernel) removePins() error {
-	pairs, err := k.dir.pairs()
-	if err != nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.parents.RemoveFilters(); err != nil {
 		return err
 	}
-	parents, err := k.dir.observers()
-	if err != nil {
-		return err
-	}
-	for _, parent := range parents {
-		if err := k.removeObserverFilters(int(parent)); err != nil {
-			return err
-		}
-	}
-	for _, pins := range pairs {
-		if err := pins.Remove(); err != nil {
-			return err
-		}
-	}
-	for _, kind := range []string{guardsDir, observersDir, mapsDir} {
-		if err := os.RemoveAll(filepath.Join(string(k.dir), kind)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkBPFFS(dir string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return fmt.Errorf("statfs: %w", err)
-	}
-	if uint32(fs.Type) != unix.BPF_FS_MAGIC {
-		return ErrNotBPFFS
-	}
-	return nil
+	return k.dir.Remove()
 }

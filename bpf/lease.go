@@ -98,7 +98,7 @@ func (l Lease) succeeds(present Lease) error {
 // first and never resets it: an earlier claim keeps the address fenced unless l is newer.
 //
 // If l may not replace the present lease, it returns ErrOlderToken or ErrHeld and changes nothing. If
-// the kernel cannot obey claims of its network, it returns ErrNetworksFull.
+// the kernel cannot obey claims of its network, it returns obey.ErrNetworksFull.
 func (t *tables) InstallLease(key Key, l Lease) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +134,7 @@ func (t *tables) installLease(key Key, l Lease) error {
 	}
 	// A lease whose network is unknown could not be fenced. A watch has no network.
 	if l.held() {
-		if err := t.addNetwork(l.Network); err != nil {
+		if err := t.networks.Add(l.Network); err != nil {
 			return err
 		}
 	}
@@ -189,8 +189,7 @@ func (t *tables) removeLease(key Key) error {
 	if err := t.unnameLeased(key, present.Slot); err != nil {
 		return err
 	}
-	err = t.maps.Leases.Delete(key.layout())
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := deleteEntry(t.maps.Leases, key.layout()); err != nil {
 		return fmt.Errorf("remove lease of %s: %w", key, err)
 	}
 	if err := t.forgetState(key, present.Disproved); err != nil {
@@ -231,4 +230,12 @@ func lookup(m *ebpf.Map, key, value any) (ok bool, err error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// deleteEntry deletes one entry. A missing one is no error.
+func deleteEntry(m *ebpf.Map, key any) error {
+	if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ func (r *rig) programs() map[string]ebpf.ProgramID {
 	r.t.Helper()
 	ids := map[string]ebpf.ProgramID{}
 	for _, d := range attach.Directions {
-		l := check.Value(link.LoadPinnedLink(r.Kernel.dir.guard(1).Path(d), nil))(r.t)
+		l := check.Value(link.LoadPinnedLink(r.Kernel.dir.Guard(1).Path(d), nil))(r.t)
 		info := check.Value(l.Info())(r.t)
 		check.OK(r.t, l.Close())
 		ids[d.Name] = info.Program
@@ -50,7 +50,7 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 
 func TestATornPairIsCompleted(t *testing.T) {
 	r := newRig(t)
-	check.OK(t, os.Remove(r.Kernel.dir.guard(1).Path(attach.Directions[1])))
+	check.OK(t, os.Remove(r.Kernel.dir.Guard(1).Path(attach.Directions[1])))
 	equal(t, "attached", r.attached(), false)
 	check.OK(t, attachGuard(r.Kernel, r.guard()))
 	equal(t, "attached", r.attached(), true)

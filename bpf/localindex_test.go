@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -50,7 +51,7 @@ func TestTheIndexAgreesWithTheLocals(t *testing.T) {
 		case 1:
 			check.OK(t, b.DetachGuard(slot))
 		default:
-			check.OK(t, b.putSlot(slot, Guard{Slot: slot, Segment: testSegment + random.IntN(2)}.record(0)))
+			check.OK(t, b.putSlot(slot, slotOf(enforce.Guard{Slot: slot, Segment: testSegment + random.IntN(2)})))
 			check.OK(t, b.SetSources(slot, Sources{Mode: SourcesEnforce, MAC: pick(), MACs: []net.HardwareAddr{pick()}}))
 		}
 		got := b.verdicts(macs)
@@ -89,7 +90,7 @@ func TestTheIndexAloneNamesTheSlotOfAMAC(t *testing.T) {
 func TestAnOpenedKernelWritesTheWholeIndex(t *testing.T) {
 	dir := bpffs(t)
 	k := openKernel(t, dir)
-	check.OK(t, k.putSlot(1, Guard{Slot: 1, Segment: testSegment}.record(0)))
+	check.OK(t, k.putSlot(1, slotOf(enforce.Guard{Slot: 1, Segment: testSegment})))
 	check.OK(t, k.SetSources(1, guarded(SourcesEnforce)))
 	want := *k.index
 	check.OK(t, k.maps.LocalIndex.Put(localHash(macLayout(podMAC)), localNobody))
@@ -108,7 +109,7 @@ func TestAMACIsThatOfTheLivingSlot(t *testing.T) {
 	for _, dead := range []uint32{1, 2, 3} {
 		b := newBench(t, setup{})
 		for slot := range uint32(3) {
-			check.OK(t, b.putSlot(slot+1, Guard{Slot: slot + 1, Segment: testSegment}.record(0)))
+			check.OK(t, b.putSlot(slot+1, slotOf(enforce.Guard{Slot: slot + 1, Segment: testSegment})))
 			if slot+1 != dead%3+1 {
 				check.OK(t, b.SetSources(slot+1, Sources{Mode: SourcesEnforce, MAC: podMAC}))
 			}

@@ -3,11 +3,8 @@
 package bpf
 
 import (
-	"errors"
 	"fmt"
 	"net"
-
-	"github.com/cilium/ebpf"
 )
 
 // everySegment is the segment of a MAC that may send tagged frames on any parent.
@@ -176,5 +173,3 @@ func (t *sourceTables) allowsMAC(key observerLocalKey) bool {
 	}
 	return false
 }
-
-func isMissing(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }

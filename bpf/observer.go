@@ -5,14 +5,13 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/observe"
 )
 
 // The flags of the parents map.
@@ -23,10 +22,8 @@ const (
 
 // observers are the programs on the parents of this node.
 type observers struct {
-	dir    pinDir
-	code   *code
-	noTCX  *atomic.Bool
-	tables *tables
+	parents *observe.Parents
+	tables  *tables
 }
 
 // AttachObserver attaches the observer to the parent with this ifindex in the calling thread's
@@ -46,48 +43,7 @@ func (o *observers) attachObserver(parent int) error {
 	if err := o.describeParent(parent); err != nil {
 		return err
 	}
-	if o.noTCX.Load() {
-		return o.observeByFilters(parent)
-	}
-	err := o.observeByLinks(parent)
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		o.noTCX.Store(true)
-		return o.observeByFilters(parent)
-	}
-	return err
-}
-
-func (o *observers) observeByLinks(parent int) error {
-	pins := o.dir.observer(parent)
-	gone, err := pins.Gone()
-	if err != nil {
-		return err
-	}
-	if gone { // the kernel reuses ifindexes
-		if err := pins.Remove(); err != nil {
-			return err
-		}
-	}
-	var programs attach.Programs
-	for _, d := range attach.Directions {
-		first, err := pins.First(d, parent)
-		if err != nil {
-			return err
-		}
-		if first {
-			continue
-		}
-		if programs == nil {
-			if programs, err = o.loadObserverPair(uint32(parent)); err != nil {
-				return err
-			}
-			defer programs.Close()
-		}
-		if err := pins.Attach(d, parent, programs[d.Name]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return o.parents.Attach(parent)
 }
 
 // describeParent writes the parent's MAC and whether it is a bridge port for the programs, before
@@ -99,7 +55,7 @@ func (o *observers) describeParent(parent int) error {
 	}
 	var p observerParent
 	p.Mac.Part = macLayout(dev.Attrs().HardwareAddr)
-	bridged, err := isBridgePort(dev)
+	bridged, err := observe.IsBridgePort(dev)
 	if err != nil {
 		return err
 	}
@@ -134,60 +90,33 @@ func (o *observers) describeParent(parent int) error {
 	return nil
 }
 
-func isBridgePort(dev netlink.Link) (bool, error) {
-	index := dev.Attrs().MasterIndex
-	if index == 0 {
-		return false, nil
-	}
-	master, err := netlink.LinkByIndex(index)
-	if err != nil {
-		return false, fmt.Errorf("look up master %d: %w", index, err)
-	}
-	return master.Type() == "bridge" || master.Type() == "openvswitch", nil
-}
-
 // detachObserver takes the observer off a parent and forgets the parent. A missing observer is no
 // error. It needs mu.
 func (o *observers) detachObserver(parent int) error {
-	err := errors.Join(o.removeObserverFilters(parent), o.dir.observer(parent).Remove())
 	delete(o.tables.trusted, uint32(parent))
-	for _, m := range []*ebpf.Map{o.tables.maps.Parents, o.tables.maps.Hearing} {
-		if e := m.Delete(uint32(parent)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
+	return errors.Join(o.parents.Detach(parent),
+		deleteEntry(o.tables.maps.Parents, uint32(parent)), deleteEntry(o.tables.maps.Hearing, uint32(parent)))
 }
 
 // ObserversAttached returns the parents to which an observer was attached, and whether both of its
 // programs are still at the head of an existing device's chains. It looks for parents in the
 // calling thread's network namespace.
-func (o *observers) ObserversAttached() (map[int]bool, error) {
-	parents, err := o.dir.observers()
-	if err != nil {
-		return nil, err
-	}
-	attached := map[int]bool{}
-	for _, parent := range parents {
-		// A parent that cannot be queried, for instance because it was moved, counts as not
-		// observed.
-		attached[int(parent)] = o.observes(int(parent))
-	}
-	return attached, nil
+func (o *observers) ObserversAttached() (map[int]bool, error) { return o.parents.Attached() }
+
+// ObserverLinks returns the kernel's IDs of the two attachments of a parent's observer, 0 for a
+// missing one. If two calls return the same IDs, the observer saw every frame in between: after the
+// observer was removed, or another program hid frames from it, AttachObserver makes a new
+// attachment.
+func (o *observers) ObserverLinks(parent int) ([2]uint32, error) { return o.parents.Links(parent) }
+
+// Others returns the programs of others that see the frames of a parent where its observer does. A
+// missing parent has none.
+func (o *observers) Others(parent int) ([]string, error) {
+	o.tables.mu.Lock()
+	defer o.tables.mu.Unlock()
+	return o.parents.Others(parent)
 }
 
-// observes reports whether both of the observer's programs are the first to see the parent's
-// frames.
-func (o *observers) observes(parent int) bool {
-	if o.noTCX.Load() {
-		ids, err := attach.FirstFilters(parent)
-		return err == nil && !slices.Contains(ids[:], 0)
-	}
-	for _, d := range attach.Directions {
-		first, err := o.dir.observer(parent).First(d, parent)
-		if err != nil || !first {
-			return false
-		}
-	}
-	return true
-}
+// Blocked returns why something else is in the place of a parent's observer, and what to do; nil if
+// nothing is.
+func (o *observers) Blocked(parent int) error { return o.parents.Blocked(parent) }

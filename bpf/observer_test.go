@@ -333,7 +333,7 @@ func TestWhatOneSegmentHearsIsNoEvidenceForAnother(t *testing.T) {
 	_, heard, err := b.Heard(other)
 	check.OK(t, err)
 	equal(t, "heard on the other segment", heard, false)
-	observer, err := b.loadObserverPair(other)
+	observer, err := b.parents.Load(other)
 	check.OK(t, err)
 	t.Cleanup(observer.Close)
 	b.run(WhereObserverIngress, frame)

@@ -2,18 +2,10 @@
 
 package bpf
 
-import (
-	"errors"
-	"fmt"
+import "fmt"
 
-	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
-
-	"github.com/fenceline/fenceline/bpf/attach"
-)
-
-// parents returns the descriptions of parents in the map, by ifindex. It needs mu.
-func (o *observers) parents() (map[int]observerParent, error) {
+// described returns the descriptions of parents in the map, by ifindex. It needs mu.
+func (o *observers) described() (map[int]observerParent, error) {
 	all := map[int]observerParent{}
 	var parent uint32
 	var p observerParent
@@ -30,12 +22,12 @@ func (o *observers) parents() (map[int]observerParent, error) {
 // forgetParents removes the descriptions of deleted parents from the map. Otherwise they would fill
 // the map, since each new device gets another ifindex.
 func (o *observers) forgetParents() error {
-	all, err := o.parents()
+	all, err := o.described()
 	if err != nil {
 		return err
 	}
 	for parent := range all {
-		gone, err := o.parentGone(parent)
+		gone, err := o.parents.Gone(parent)
 		if err == nil && gone {
 			err = o.detachObserver(parent)
 		}
@@ -46,24 +38,10 @@ func (o *observers) forgetParents() error {
 	return nil
 }
 
-// parentGone reports whether a parent was deleted. A parent that was moved to another namespace
-// keeps its links and its pods.
-func (o *observers) parentGone(parent int) (bool, error) {
-	gone, err := o.dir.observer(parent).Gone()
-	if err != nil || !gone {
-		return false, err
-	}
-	_, err = netlink.LinkByIndex(parent)
-	if err = attach.NoDevice(err); errors.Is(err, ErrNoDevice) {
-		return true, nil
-	}
-	return false, err
-}
-
 // tellMACs writes the MACs of this node's parents into a map for the programs. Two parents on one
 // segment hear each other, which proves nothing about other nodes (R2).
 func (o *observers) tellMACs() error {
-	parents, err := o.parents()
+	parents, err := o.described()
 	if err != nil {
 		return err
 	}
@@ -84,7 +62,7 @@ func (o *observers) tellMACs() error {
 		return fmt.Errorf("list MACs of parents: %w", err)
 	}
 	for _, mac := range stale {
-		if err := o.tables.maps.OwnMacs.Delete(mac); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := deleteEntry(o.tables.maps.OwnMacs, mac); err != nil {
 			return fmt.Errorf("remove a parent's MAC: %w", err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -72,8 +73,21 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 	check.That(t, got == want, "%s: got %v, want %v", what, got, want)
 }
 
+// slotOf is the record of a slot whose guard was staged.
+func slotOf(g enforce.Guard) (s observerSlot) {
+	s.describe(enforce.Record{Used: true, Segment: uint32(g.Segment), Verify: g.Verify})
+	return s
+}
+
+// guardOf loads the guard of slot 1.
+func guardOf(t testing.TB, k *Kernel, g enforce.Guard) attach.Programs {
+	t.Helper()
+	c := &code{guard: check.Value(loadGuard())(t)}
+	return check.Value(c.loadGuard(1, enforce.Record{Segment: uint32(g.Segment), Verify: g.Verify}, k.shared))(t)
+}
+
 // attachGuard puts a guard on its interface to stay.
-func attachGuard(k *Kernel, g Guard) error {
+func attachGuard(k *Kernel, g enforce.Guard) error {
 	if err := k.StageGuard(g); err != nil {
 		return err
 	}
@@ -105,11 +119,11 @@ func newBench(t testing.TB, s setup, addrs ...netip.Addr) *bench {
 	}
 	check.OK(t, k.maps.Parents.Put(uint32(testSegment), p))
 	check.OK(t, k.maps.Hearing.Put(uint32(testSegment), uint64(0)))
-	g := Guard{Slot: 1, Segment: testSegment, Verify: s.verify}
-	check.OK(t, k.putSlot(1, g.record(0)))
+	g := enforce.Guard{Slot: 1, Segment: testSegment, Verify: s.verify}
+	check.OK(t, k.putSlot(1, slotOf(g)))
 	check.OK(t, k.SetSources(1, s.sources))
-	guard := check.Value(k.loadGuardPair(1, g.record(0)))(t)
-	observer := check.Value(k.loadObserverPair(testSegment))(t)
+	guard := guardOf(t, k, g)
+	observer := check.Value(k.parents.Load(testSegment))(t)
 	t.Cleanup(func() { guard.Close(); observer.Close() })
 	b := &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
 	for _, addr := range addrs {

@@ -96,7 +96,7 @@ func (t *tables) forgetOwnSighting(key Key) error {
 	if err != nil || !ok || !bytes.Equal(s.MAC, l.MAC) {
 		return err
 	}
-	if err := t.maps.Sightings.Delete(key.layout()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := deleteEntry(t.maps.Sightings, key.layout()); err != nil {
 		return fmt.Errorf("forget the sighting of %s: %w", key, err)
 	}
 	return nil

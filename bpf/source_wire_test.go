@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -44,7 +45,7 @@ func (r *rig) guards() {
 	r.t.Helper()
 	check.OK(r.t, r.InstallLease(Key{r.key.Segment, addr6}, r.lease(100)))
 	check.OK(r.t, r.SetSources(1, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("eth0")}))
-	check.OK(r.t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(r.t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	check.OK(r.t, r.InstallLease(Key{r.key.Segment, other4}, Lease{Token: 1, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
 	check.OK(r.t, r.SetSources(2, Sources{Mode: SourcesEnforce, MAC: r.sibling.mac("eth0")}))
 }

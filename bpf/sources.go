@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/cilium/ebpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 // SourceMode is the reaction of a source guard.
@@ -95,7 +95,7 @@ func (s Sources) bits() uint32 {
 }
 
 // SetSources tells the kernel the allowed sources of a slot's frames. They hold from the next frame
-// on, and until the slot is detached. It returns ErrNoGuard if the slot has no guard.
+// on, and until the slot is detached. It returns enforce.ErrNoGuard if the slot has no guard.
 func (t *sourceTables) SetSources(slot uint32, s Sources) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +117,7 @@ func (t *sourceTables) setSources(slot uint32, s Sources) error {
 		return err
 	}
 	if record.Status == slotFree {
-		return ErrNoGuard
+		return enforce.ErrNoGuard
 	}
 	if s.Mode == SourcesOff {
 		s = Sources{MAC: s.MAC}
@@ -322,12 +322,4 @@ func (k observerSourceKey) prefix() netip.Prefix {
 		bits -= 96
 	}
 	return netip.PrefixFrom(addr, bits)
-}
-
-func deleteEntry(m *ebpf.Map, key any) error {
-	err := m.Delete(key)
-	if err != nil && !isMissing(err) {
-		return err
-	}
-	return nil
 }

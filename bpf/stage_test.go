@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -145,7 +146,7 @@ func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
 	for range moves {
 		check.OK(t, r.PinGuard(r.guard()))
 		// Back to the filters, which are there before the links go.
-		programs := check.Value(r.loadGuardPair(1, r.guard().record(0)))(t)
+		programs := guardOf(t, r.Kernel, r.guard())
 		dev := r.on()
 		check.OK(t, dev.AddFilters(1, programs))
 		check.OK(t, r.pins(1).Remove())
@@ -198,12 +199,12 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 // restage puts the filters back on a pinned guard's device.
 func (r *rig) restage() {
 	r.t.Helper()
-	programs := check.Value(r.loadGuardPair(1, r.guard().record(0)))(r.t)
+	programs := guardOf(r.t, r.Kernel, r.guard())
 	defer programs.Close()
 	check.OK(r.t, r.on().AddFilters(1, programs))
 }
 
-func (r *rig) pins(slot uint32) attach.Pins { return r.Kernel.dir.guard(slot) }
+func (r *rig) pins(slot uint32) attach.Pins { return r.Kernel.dir.Guard(slot) }
 
 func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 	for name, tc := range map[string]func(r *rig){
@@ -217,7 +218,7 @@ func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 			check.OK(t, r.PinGuard(r.guard()))
 			equal(t, "attached", r.attached(), false)
 			check.List(t, r.sweepsIn(10*time.Second), []uint32{1}, "swept")
-			check.OK(t, r.StageGuard(Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+			check.OK(t, r.StageGuard(enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 			equal(t, "attached to another device", r.attached(), true)
 		})
 	}
@@ -227,8 +228,8 @@ func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {
 	r := stagedRig(t, Options{})
 	swept := check.Value(r.SweepGuards())(t)
 	equal(t, "swept", len(swept), 0)
-	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
-	check.Is(t, r.StageGuard(elsewhere), ErrPinned, "got")
+	elsewhere := enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
+	check.Is(t, r.StageGuard(elsewhere), enforce.ErrPinned, "got")
 	r.sits("refused elsewhere", both, nil)
 }
 
@@ -260,13 +261,15 @@ func TestAGuardThatIsStagedAgainKeepsItsSlotDead(t *testing.T) {
 // A slot is killed, or gets other sources, while its guard is staged.
 func TestAStageKeepsWhatChangedMeanwhile(t *testing.T) {
 	k := newKernel(t)
-	g := Guard{Slot: 1, Segment: testSegment}
-	check.OK(t, k.putSlot(1, g.record(0)))
-	before := check.Value(k.slot(1))(t)
+	slots := records{tables: k.tables}
+	g := enforce.Guard{Slot: 1, Segment: testSegment}
+	check.OK(t, k.putSlot(1, slotOf(g)))
+	before := check.Value(slots.Record(1))(t)
 	check.OK(t, k.SetSources(1, guarded(SourcesEnforce)))
 	check.OK(t, k.KillSlot(1))
-	for name, record := range map[string]observerSlot{"staged": g.record(7), "rolled back": before, "rolled back to a free slot": {}} {
-		check.OK(t, k.changeSlot(1, record))
+	staged := enforce.Record{Used: true, Segment: testSegment, NetNS: 7}
+	for name, record := range map[string]enforce.Record{"staged": staged, "rolled back": before, "rolled back to a free slot": {}} {
+		check.OK(t, slots.Change(1, record))
 		after := check.Value(k.slot(1))(t)
 		equal(t, name+": dead", after.Status, slotDead)
 		equal(t, name+": sources", after.Sources, guarded(SourcesEnforce).bits())
@@ -320,7 +323,7 @@ func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 func TestOthersFiltersStay(t *testing.T) {
 	r := stagedRig(t, Options{})
 	dev := r.on()
-	programs := check.Value(r.loadGuardPair(1, r.guard().record(0)))(t)
+	programs := guardOf(t, r.Kernel, r.guard())
 	defer programs.Close()
 	other := dev.Filter(attach.Directions[0], attach.GuardFilter, 7, programs[attach.Directions[0].Name].FD())
 	other.Name = "somebody's"

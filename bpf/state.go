@@ -103,15 +103,7 @@ func (t *leaseTables) forgetState(key Key, disproved uint64) error {
 	if err != nil || !ok || s.MaxToken != 0 && s.MaxToken != disproved {
 		return err
 	}
-	return t.deleteState(key)
-}
-
-func (t *leaseTables) deleteState(key Key) error {
-	err := t.maps.States.Delete(key.layout())
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return err
-	}
-	return nil
+	return deleteEntry(t.maps.States, key.layout())
 }
 
 func (t *leaseTables) pruneStates() error {
@@ -132,7 +124,7 @@ func (t *leaseTables) pruneStates() error {
 		return fmt.Errorf("list states: %w", err)
 	}
 	for _, key := range orphans {
-		if err := t.deleteState(key); err != nil {
+		if err := deleteEntry(t.maps.States, key.layout()); err != nil {
 			return fmt.Errorf("prune state of %s: %w", key, err)
 		}
 	}

@@ -16,13 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestAGuardThatCannotBeSweptKeepsNoOther(t *testing.T) {
 	r := newRig(t)
-	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
-	foreign := r.Kernel.dir.guard(1).Path(attach.Directions[0])
+	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	foreign := r.Kernel.dir.Guard(1).Path(attach.Directions[0])
 	check.OK(t, os.Remove(foreign))
 	m := check.Value(ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}))(t)
 	t.Cleanup(func() { check.OK(t, errors.Join(os.Remove(foreign), m.Close())) })
@@ -72,7 +73,7 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 			r.pod.deleteLink("eth0")
 			swept = r.sweepsIn(10 * time.Second)
 			check.That(t, slices.Equal(swept, []uint32{1}), "swept %v once the device is gone", swept)
-			left, err := r.Kernel.dir.guards()
+			left, err := r.Kernel.dir.Guards()
 			check.OK(t, err)
 			check.That(t, len(left) == 0, "pins of slots %v are left", left)
 			dead, err = r.SlotDead(1)

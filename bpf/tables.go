@@ -3,35 +3,36 @@
 package bpf
 
 import (
+	"maps"
 	"sync"
-	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fenceline/fenceline/bpf/obey"
 )
 
 // tables are the maps that the programs and this process share: leases, states, slots, the gate,
 // keys, networks, sightings.
 type tables struct {
 	*leaseTables
-	*networkTable
 	*slotTable
 	*sourceTables
+	*obey.Ceiling
 
-	maps *observerMaps
+	// shared are the maps by name, for loading programs.
+	shared   map[string]*ebpf.Map
+	maps     *observerMaps
+	networks *obey.Networks
 
 	// mu guards the writes to the maps that only user space writes, the pins of observers, and the
-	// fields of guards and stages. The tables of slots and of sources have it too.
+	// fields of Guards. The tables of slots and of sources have it too.
 	mu *sync.Mutex
 	// guardedSlots returns the slots that guard a device, for the gate. It needs mu.
 	guardedSlots func() ([]uint32, error)
-
-	// known is the newest revision that KnowRevision has told the kernel.
-	known atomic.Uint64
 }
 
 // leaseTables have the leases, and what was heard of their addresses.
 type leaseTables struct{ maps *observerMaps }
-
-// networkTable has the networks whose claims the kernel obeys, and their index.
-type networkTable struct{ maps *observerMaps }
 
 // slotTable has the records of the slots.
 type slotTable struct {
@@ -50,15 +51,20 @@ type sourceTables struct {
 	index   *localIndex
 }
 
-func newTables(m *observerMaps) *tables {
+func newTables(shared map[string]*ebpf.Map) (*tables, error) {
+	m := &observerMaps{}
+	if err := (&ebpf.Collection{Maps: maps.Clone(shared)}).Assign(m); err != nil {
+		return nil, err
+	}
 	mu := &sync.Mutex{}
 	slots := &slotTable{maps: m, mu: mu}
 	return &tables{
-		leaseTables: &leaseTables{maps: m}, networkTable: &networkTable{maps: m}, slotTable: slots,
+		leaseTables: &leaseTables{maps: m}, slotTable: slots,
 		sourceTables: &sourceTables{
 			slotTable: slots,
 			sources:   map[uint32]slotSources{}, trusted: map[uint32][][3]uint16{}, locals: map[observerLocalKey]uint32{},
 		},
-		maps: m, mu: mu,
-	}
+		Ceiling: obey.NewCeiling(m.Ceiling), networks: obey.NewNetworks(m.Networks, m.NetworkIndex),
+		shared: shared, maps: m, mu: mu,
+	}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -189,7 +190,7 @@ func TestTheRecordOfASlotNamesWhatIsLeasedToIt(t *testing.T) {
 	b.bind(addr6, 1)
 	b.bind(other6, 1)
 	names("two of a family", addr4, addr6)
-	check.OK(t, b.changeSlot(1, Guard{Slot: 1, Segment: testSegment}.record(7)))
+	check.OK(t, records{b.tables, nil}.Change(1, enforce.Record{Used: true, Segment: testSegment, NetNS: 7}))
 	names("attached again", addr4, addr6)
 	check.OK(t, b.InstallLease(key(far4), Lease{}))
 	names("a watch", addr4, addr6)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 	lan "github.com/fenceline/fenceline/test/network"
 )
@@ -76,8 +77,8 @@ func (r *rig) unobserve(parent int) {
 	})
 }
 
-func (r *rig) guard() Guard {
-	return Guard{Slot: 1, Segment: r.parent, NetNS: r.pod.path, Interface: "eth0"}
+func (r *rig) guard() enforce.Guard {
+	return enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.pod.path, Interface: "eth0"}
 }
 
 func (r *rig) lease(token uint64) Lease {

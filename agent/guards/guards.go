@@ -13,18 +13,19 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
 // Kernel is the part of *bpf.Kernel that guards need.
 type Kernel interface {
-	PrepareGuard(bpf.Guard) error
+	PrepareGuard(enforce.Guard) error
 	DropGuard(slot uint32)
-	StageGuard(bpf.Guard) error
-	PinGuard(bpf.Guard) error
+	StageGuard(enforce.Guard) error
+	PinGuard(enforce.Guard) error
 	DetachGuard(slot uint32) error
 	GuardAttached(slot uint32) (bool, error)
-	GuardLink(g bpf.Guard, ifname string) error
+	GuardLink(g enforce.Guard, ifname string) error
 	LinkGuarded(slot uint32, ifname string) (bool, error)
 	SweepGuards() ([]uint32, error)
 	KillSlot(slot uint32) error
@@ -94,8 +95,8 @@ func New(o Options) *Guards {
 }
 
 // Of describes the guard of an entry's interface.
-func Of(e *journal.Entry) bpf.Guard {
-	return bpf.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Verify: e.Device != ""}
+func Of(e *journal.Entry) enforce.Guard {
+	return enforce.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Verify: e.Device != ""}
 }
 
 // Prepare loads guards for the next interfaces on a parent, until ctx ends.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
@@ -52,7 +52,7 @@ func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
 		t.Errorf("another one is guarded %v, %v", guarded, err)
 	}
 	e.Slot++
-	check.Is(t, r.Guards.GuardLink(&e, "flh1"), bpf.ErrNoGuard, "got")
+	check.Is(t, r.Guards.GuardLink(&e, "flh1"), enforce.ErrNoGuard, "got")
 }
 
 // A pod that lost only its own interface could use the addresses of the next holder of its slot.

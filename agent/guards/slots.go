@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 // FirstSlot is the lowest number of a slot; 0 means none.
@@ -27,7 +28,7 @@ var errNoSlot = errors.New("every slot is in use")
 // are loaded ahead: the kernel's verifier takes tens of milliseconds for each. Safe for concurrent
 // use.
 type Slots struct {
-	prepare func(bpf.Guard) error
+	prepare func(enforce.Guard) error
 	drop    func(slot uint32)
 
 	// filling is held while guards are loaded, so that one is loaded after the other.
@@ -41,7 +42,7 @@ type Slots struct {
 	ready map[int][]uint32
 }
 
-func newSlots(prepare func(bpf.Guard) error, drop func(slot uint32)) *Slots {
+func newSlots(prepare func(enforce.Guard) error, drop func(slot uint32)) *Slots {
 	return &Slots{
 		prepare: prepare, drop: drop, next: FirstSlot,
 		used: map[uint32]bool{}, left: map[uint32]bool{}, ready: map[int][]uint32{},
@@ -133,7 +134,7 @@ func (s *Slots) fill(ctx context.Context, parent int) error {
 		if err != nil || slot == 0 {
 			return err
 		}
-		if err := s.prepare(bpf.Guard{Slot: slot, Segment: parent}); err != nil {
+		if err := s.prepare(enforce.Guard{Slot: slot, Segment: parent}); err != nil {
 			s.free(slot)
 			return fmt.Errorf("load guards ahead: %w", err)
 		}

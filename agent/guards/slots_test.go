@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -48,9 +49,9 @@ func TestASlotFoundAfterARestartIsNotGivenAway(t *testing.T) {
 }
 
 // newStock returns slots that note what they load.
-func newStock() (*Slots, *[]bpf.Guard) {
-	loaded := &[]bpf.Guard{}
-	return newSlots(func(g bpf.Guard) error {
+func newStock() (*Slots, *[]enforce.Guard) {
+	loaded := &[]enforce.Guard{}
+	return newSlots(func(g enforce.Guard) error {
 		*loaded = append(*loaded, g)
 		return nil
 	}, func(uint32) {}), loaded
@@ -72,7 +73,7 @@ func TestASlotIsTakenWhoseGuardIsLoaded(t *testing.T) {
 	check.Must(t, len(*loaded) == 2*stockSize, "loaded %d guards for two parents, want %d each", len(*loaded), stockSize)
 	for _, parent := range []int{2, 1} {
 		for range stockSize {
-			if slot := take(parent); !slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: parent}) {
+			if slot := take(parent); !slices.Contains(*loaded, enforce.Guard{Slot: slot, Segment: parent}) {
 				t.Errorf("slot %d on parent %d, loaded %v", slot, parent, *loaded)
 			}
 		}
@@ -113,13 +114,13 @@ func TestTheStockOfAParentThatIsGoneIsGivenBack(t *testing.T) {
 	}
 	check.That(t, len(s.used) == stockSize, "%d slots are in use, want %d", len(s.used), stockSize)
 	slot, err := s.Take(2)
-	check.That(t, err == nil && slices.Contains(*loaded, bpf.Guard{Slot: slot, Segment: 2}), "slot %d, %v", slot, err)
+	check.That(t, err == nil && slices.Contains(*loaded, enforce.Guard{Slot: slot, Segment: 2}), "slot %d, %v", slot, err)
 }
 
 func TestASlotWhoseGuardCannotBeLoadedIsNotLost(t *testing.T) {
 	s, _ := newStock()
 	fails := errors.New("no memory")
-	s.prepare = func(bpf.Guard) error { return fails }
+	s.prepare = func(enforce.Guard) error { return fails }
 	check.Is(t, s.fill(t.Context(), 1), fails, "got")
 	check.That(t, len(s.used) == 0, "used %v", s.used)
 }
@@ -127,7 +128,7 @@ func TestASlotWhoseGuardCannotBeLoadedIsNotLost(t *testing.T) {
 func TestAStockIsFilledByOneAtATimeAndUntilTheEnd(t *testing.T) {
 	s, loaded := newStock()
 	ctx, end := context.WithCancel(t.Context())
-	s.prepare = func(g bpf.Guard) error {
+	s.prepare = func(g enforce.Guard) error {
 		check.Is(t, s.fill(t.Context(), 1), nil, "got")
 		end()
 		*loaded = append(*loaded, g)

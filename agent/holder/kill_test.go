@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
@@ -164,7 +165,7 @@ type lateGuard struct {
 	enforce chan struct{}
 }
 
-func (k lateGuard) StageGuard(g bpf.Guard) error {
+func (k lateGuard) StageGuard(g enforce.Guard) error {
 	<-k.enforce
 	return k.Kernel.StageGuard(g)
 }

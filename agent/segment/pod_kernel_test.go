@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -51,7 +52,7 @@ func (n *node) addPodWithMAC(name string, addr netip.Addr, token uint64, mac net
 func (p *pod) start(token uint64) {
 	t := p.node.rig.t
 	t.Helper()
-	guard := bpf.Guard{Slot: p.slot, Segment: p.node.parent, NetNS: p.ns.Path(), Interface: "eth0"}
+	guard := enforce.Guard{Slot: p.slot, Segment: p.node.parent, NetNS: p.ns.Path(), Interface: "eth0"}
 	check.OK(t, p.node.kernel.StageGuard(guard))
 	check.OK(t, p.node.kernel.PinGuard(guard))
 	p.lease(token)

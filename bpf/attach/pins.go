@@ -172,6 +172,36 @@ func (p Pins) Replace(d Direction, prog *ebpf.Program) error {
 	return nil
 }
 
+// Reload puts other programs into the links that are on an existing device. If a crash has left
+// only one half of a pair, the other half is missing until the next attach.
+func (p Pins) Reload(load func() (Programs, error)) error {
+	gone, err := p.Gone()
+	if err != nil || gone {
+		return err
+	}
+	programs, err := load()
+	if err != nil {
+		return err
+	}
+	defer programs.Close()
+	for _, d := range Directions {
+		ifindex, ok, err := p.On(d)
+		if err != nil {
+			return err
+		}
+		if !ok || ifindex == 0 {
+			continue
+		}
+		if err := p.Replace(d, programs[d.Name]); err != nil {
+			if gone, e := p.Gone(); e == nil && gone {
+				return nil // the device was deleted meanwhile
+			}
+			return err
+		}
+	}
+	return nil
+}
+
 // Programs returns the programs of both links, nil unless both are on an existing device. The caller
 // closes them.
 func (p Pins) Programs() (Programs, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 var errDead = errors.New("the agent is dead")
@@ -74,7 +75,7 @@ func (m mortalJournal) Remove(containerID, ifname string) error {
 	return m.do("journal Remove", func() error { return m.Journal.Remove(containerID, ifname) })
 }
 
-func (m mortalKernel) StageGuard(g bpf.Guard) error {
+func (m mortalKernel) StageGuard(g enforce.Guard) error {
 	return m.do("guard", func() error { return m.Kernel.StageGuard(g) })
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 // Kernel keeps the rules of package bpf in memory; package bpf tests them on the real kernel. It
@@ -39,12 +40,12 @@ func NewKernel() *Kernel {
 	}
 }
 
-func (k *Kernel) PrepareGuard(bpf.Guard) error { return nil }
+func (k *Kernel) PrepareGuard(enforce.Guard) error { return nil }
 
 func (k *Kernel) DropGuard(uint32) {}
 
 // PinGuard records the call. A guard that is only staged judges frames as well.
-func (k *Kernel) PinGuard(g bpf.Guard) error {
+func (k *Kernel) PinGuard(g enforce.Guard) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.PinFails != nil {
@@ -60,7 +61,7 @@ func (k *Kernel) IsPinned(slot uint32) bool {
 	return k.Pinned[slot]
 }
 
-func (k *Kernel) StageGuard(g bpf.Guard) error {
+func (k *Kernel) StageGuard(g enforce.Guard) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	device := g.NetNS + " " + g.Interface
@@ -68,7 +69,7 @@ func (k *Kernel) StageGuard(g bpf.Guard) error {
 	case k.gone[device]:
 		return bpf.ErrNoDevice
 	case pinned && on != device && !k.gone[on]:
-		return bpf.ErrPinned
+		return enforce.ErrPinned
 	}
 	// A slot that was killed stays dead until it is detached.
 	k.Guards[g.Slot] = device
@@ -86,11 +87,11 @@ func (k *Kernel) DetachGuard(slot uint32) error {
 	return nil
 }
 
-func (k *Kernel) GuardLink(g bpf.Guard, ifname string) error {
+func (k *Kernel) GuardLink(g enforce.Guard, ifname string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, guarded := k.Guards[g.Slot]; !guarded && !k.dead[g.Slot] {
-		return bpf.ErrNoGuard
+		return enforce.ErrNoGuard
 	}
 	k.Links[ifname] = g.Slot
 	return nil

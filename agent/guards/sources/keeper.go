@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/idle"
 )
@@ -145,7 +146,7 @@ func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 	}
 	if !s.Equal(k.Kernel.SourcesOf(e.Slot)) {
 		err := k.Kernel.SetSources(e.Slot, s)
-		if errors.Is(err, bpf.ErrNoGuard) {
+		if errors.Is(err, enforce.ErrNoGuard) {
 			return nil
 		}
 		if err != nil {

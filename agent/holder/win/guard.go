@@ -9,7 +9,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 // intend journals that the ADD is about to lease an address of a pool, and gives the interface its MAC.
@@ -72,7 +72,7 @@ func (a *Interface) Guard() error {
 		}
 	}
 	err := a.AwaitGuard()
-	for errors.Is(err, bpf.ErrPinned) {
+	for errors.Is(err, enforce.ErrPinned) {
 		// The guard has outlived its entry in the journal. The sweep frees the slot.
 		a.h.Guards.Leave(a.Slot)
 		a.Slot = 0

@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/pins"
 )
 
 // Options are the places where an agent of this node keeps its files.
@@ -40,7 +41,7 @@ func Node(o Options) error {
 			return err
 		}
 	}
-	if err := pins(o.BPFDir); err != nil {
+	if err := programs(o.BPFDir); err != nil {
 		return err
 	}
 	if err := masquerade.Remove(); err != nil {
@@ -49,13 +50,13 @@ func Node(o Options) error {
 	return book.Erase()
 }
 
-// pins detaches every program. Without a BPF file system there are no pins.
-func pins(dir string) error {
+// programs detaches every program. Without a BPF file system there are no pins.
+func programs(dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	kernel, err := bpf.Open(bpf.Options{Dir: dir})
-	if errors.Is(err, bpf.ErrNotBPFFS) {
+	if errors.Is(err, pins.ErrNotBPFFS) {
 		return nil
 	}
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bpf
+package observe
 
 import (
 	"os"
@@ -15,15 +15,15 @@ import (
 // as long as the parent, and outlive the agent without a pin. The parent's empty pin directory
 // records that it has an observer.
 
-// observeByFilters puts the observer before all other filters, in each direction in which it is not
+// putFilters puts the observer before all other filters, in each direction in which it is not
 // there already.
-func (o *observers) observeByFilters(parent int) error {
+func (p *Parents) putFilters(parent int) error {
 	dev, err := attach.OpenParent(parent)
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	if err := os.MkdirAll(string(o.dir.observer(parent)), 0o700); err != nil {
+	if err := os.MkdirAll(string(p.Pins.Observer(parent)), 0o700); err != nil {
 		return err
 	}
 	if err := dev.AddClsact(); err != nil {
@@ -40,7 +40,7 @@ func (o *observers) observeByFilters(parent int) error {
 			continue
 		}
 		if programs == nil {
-			if programs, err = o.loadObserverPair(uint32(parent)); err != nil {
+			if programs, err = p.Load(uint32(parent)); err != nil {
 				return err
 			}
 		}
@@ -56,17 +56,17 @@ func (o *observers) observeByFilters(parent int) error {
 	return nil
 }
 
-// removeObserverFilters removes the observer's filters from a parent. A missing parent or filter is
+// removeFilters removes the observer's filters from a parent. A missing parent or filter is
 // no error.
-func (o *observers) removeObserverFilters(parent int) error {
+func (p *Parents) removeFilters(parent int) error {
 	return attach.OnParent(parent, func(dev *attach.Device, d attach.Direction, filters []netlink.Filter) error {
 		return dev.RemoveObserverFilters(d, filters)
 	})
 }
 
-// reloadObserverFilters replaces the programs of the observer's filters by this version's, in
+// reloadFilters replaces the programs of the observer's filters by this version's, in
 // place.
-func (o *observers) reloadObserverFilters(parent int) error {
+func (p *Parents) reloadFilters(parent int) error {
 	var programs attach.Programs
 	defer func() { programs.Close() }()
 	return attach.OnParent(parent, func(dev *attach.Device, d attach.Direction, filters []netlink.Filter) (err error) {
@@ -75,7 +75,7 @@ func (o *observers) reloadObserverFilters(parent int) error {
 				continue
 			}
 			if programs == nil {
-				if programs, err = o.loadObserverPair(uint32(parent)); err != nil {
+				if programs, err = p.Load(uint32(parent)); err != nil {
 					return err
 				}
 			}

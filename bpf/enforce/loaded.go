@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bpf
+package enforce
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 )
@@ -19,55 +21,18 @@ import (
 // is attached or after it was swept. If no pin and no process records a slot, ask the kernel
 // whether its program is still loaded: an attached program stays loaded.
 
-// inherit marks the slots that an earlier process has left in use as unrecorded, and reads their
-// sources.
-func (gs *guards) inherit() error {
-	gs.tables.mu.Lock()
-	defer gs.tables.mu.Unlock()
-	var used []uint32
-	for slot := uint32(1); slot < gs.tables.maps.Slots.MaxEntries(); slot++ {
-		s, err := gs.tables.slot(slot)
-		if err != nil {
-			return err
-		}
-		if s.Status != slotFree {
-			gs.stages.unrecorded[slot] = true
-			used = append(used, slot)
-		}
-	}
-	return gs.tables.inheritSources(used)
-}
+// guardPrefix begins the names of guards in the kernel.
+const guardPrefix = "guard_"
 
-// findStage returns the stage that an earlier process has left, with programs if links are missing.
-func (gs *guards) findStage(g Guard, record observerSlot) (stagedGuard, error) {
-	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
-	if err != nil {
-		return stagedGuard{}, err
-	}
-	defer dev.Close()
-	if dev.NetNS != record.Netns {
-		return stagedGuard{}, fmt.Errorf("%w: %s is not the guard's network namespace any more", ErrNoDevice, g.NetNS)
-	}
-	s := stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}
-	attached, err := gs.dir.guard(g.Slot).Attached()
-	if err == nil && !attached && !gs.noTCX.Load() {
-		s.programs, err = gs.loadGuardPair(g.Slot, record)
-	}
-	return s, err
-}
+// ProgramName is the name of both programs of a slot's guard in the kernel, at most 15 bytes.
+func ProgramName(slot uint32) string { return guardPrefix + strconv.FormatUint(uint64(slot), 10) }
 
-// The names of programs in the kernel, at most 15 bytes. Both programs of a guard have the same
-// name, with the slot.
-const (
-	guardPrefix  = "guard_"
-	observerName = "observer"
-)
+// loaded asks the kernel for the guards that are loaded, by this process or another.
+type loaded struct{ slots Slots }
 
-func guardName(slot uint32) string { return guardPrefix + strconv.FormatUint(uint64(slot), 10) }
-
-// loadedGuards returns the slots whose programs are loaded, by this process or another.
-func (gs *guards) loadedGuards() (map[uint32]bool, error) {
-	shared, err := gs.sharedIDs()
+// all returns the slots whose programs are loaded.
+func (l loaded) all() (map[uint32]bool, error) {
+	shared, err := l.sharedIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -90,11 +55,40 @@ func (gs *guards) loadedGuards() (map[uint32]bool, error) {
 	}
 }
 
+// on returns the slots whose guards have tcx links on a device in the calling thread's network
+// namespace.
+func (l loaded) on(index int) (map[uint32]bool, error) {
+	shared, err := l.sharedIDs()
+	if err != nil {
+		return nil, err
+	}
+	slots := map[uint32]bool{}
+	for _, d := range attach.Directions {
+		chain, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: d.Hook})
+		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
+			return nil, nil // no tcx, or no such device any more
+		}
+		if err != nil {
+			return nil, fmt.Errorf("query %s chain of ifindex %d: %w", d.Name, index, err)
+		}
+		for _, p := range chain.Programs {
+			slot, ours, err := guardOf(p.ID, shared)
+			if err != nil {
+				return nil, fmt.Errorf("query program %d: %w", p.ID, err)
+			}
+			if ours {
+				slots[slot] = true
+			}
+		}
+	}
+	return slots, nil
+}
+
 // sharedIDs returns the IDs of the maps that all programs share. After a change of layouts, older
 // programs still share the unchanged maps.
-func (gs *guards) sharedIDs() (map[ebpf.MapID]bool, error) {
+func (l loaded) sharedIDs() (map[ebpf.MapID]bool, error) {
 	ids := map[ebpf.MapID]bool{}
-	for name, m := range gs.tables.maps.shared() {
+	for name, m := range l.slots.Shared() {
 		info, err := m.Info()
 		if err != nil {
 			return nil, fmt.Errorf("query map %s: %w", name, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bpf
+package observe
 
 import (
 	"fmt"
@@ -8,12 +8,12 @@ import (
 	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// ObserverLinks returns the kernel's IDs of the two attachments of a parent's observer, 0 for a
-// missing one. The kernel never reuses an ID. If two calls return the same IDs, the observer saw
-// every frame in between: after the observer was removed, or another program hid frames from it,
-// AttachObserver makes a new attachment.
-func (o *observers) ObserverLinks(parent int) ([2]uint32, error) {
-	if o.noTCX.Load() {
+// Links returns the kernel's IDs of the two attachments of a parent's observer, 0 for a missing
+// one. The kernel never reuses an ID. If two calls return the same IDs, the observer saw every
+// frame in between: after the observer was removed, or another program hid frames from it, Attach
+// makes a new attachment.
+func (p *Parents) Links(parent int) ([2]uint32, error) {
+	if p.NoTCX.Load() {
 		ids, err := attach.FirstFilters(parent)
 		if err != nil {
 			return ids, fmt.Errorf("read the attachments of the observer of ifindex %d: %w", parent, err)
@@ -22,7 +22,7 @@ func (o *observers) ObserverLinks(parent int) ([2]uint32, error) {
 	}
 	var ids [2]uint32
 	for i, d := range attach.Directions {
-		id, err := o.dir.observer(parent).LinkID(d)
+		id, err := p.Pins.Observer(parent).LinkID(d)
 		if err != nil {
 			return [2]uint32{}, fmt.Errorf("read the attachments of the observer of ifindex %d: %w", parent, err)
 		}

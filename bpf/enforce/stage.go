@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bpf
+package enforce
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ import (
 //
 // It returns ErrPinned if the slot guards another existing device, ErrNoDevice if the interface
 // does not exist.
-func (gs *guards) StageGuard(g Guard) error {
+func (gs *Guards) StageGuard(g Guard) error {
 	err := gs.stageGuard(g)
 	if err == nil && g.Verify {
 		// The new guard enforces already. No lock of a slot is held: two slots may share one.
@@ -35,11 +35,11 @@ func (gs *guards) StageGuard(g Guard) error {
 	return nil
 }
 
-func (gs *guards) stageGuard(g Guard) (err error) {
-	if err := checkSlot(g.Slot); err != nil {
+func (gs *Guards) stageGuard(g Guard) (err error) {
+	if err := gs.slots.Check(g.Slot); err != nil {
 		return err
 	}
-	programs, err := gs.takePrepared(g)
+	programs, err := gs.stock.take(g)
 	if err != nil {
 		return err
 	}
@@ -55,11 +55,11 @@ func (gs *guards) stageGuard(g Guard) (err error) {
 		return err
 	}
 	defer dev.Close()
-	before, err := gs.tables.slot(g.Slot)
+	before, err := gs.slots.Record(g.Slot)
 	if err != nil {
 		return err
 	}
-	present, err := guarding(gs.dir.guard(g.Slot), dev.Index, before.Netns == dev.NetNS)
+	present, err := guarding(gs.dir.Guard(g.Slot), dev.Index, before.NetNS == dev.NetNS)
 	if err != nil {
 		return err
 	}
@@ -67,24 +67,30 @@ func (gs *guards) stageGuard(g Guard) (err error) {
 		return err
 	}
 	// The slot must be alive before its first frame. A failure restores the old record.
-	if err := gs.tables.changeSlot(g.Slot, g.record(dev.NetNS)); err != nil {
+	if err := gs.change(g.Slot, g.record(dev.NetNS)); err != nil {
 		return err
 	}
 	if err := gs.putPrograms(g.Slot, dev, programs, present); err != nil {
-		return errors.Join(err, gs.tables.changeSlot(g.Slot, before))
+		return errors.Join(err, gs.change(g.Slot, before))
 	}
-	gs.tables.mu.Lock()
-	defer gs.tables.mu.Unlock()
-	if len(present) < len(attach.Directions) && !gs.closed {
+	gs.slots.Lock()
+	defer gs.slots.Unlock()
+	if len(present) < len(attach.Directions) && !gs.stages.closed {
 		gs.stages.staged[g.Slot] = stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index, programs: programs}
 		keep = true
 	}
-	return gs.tables.settle()
+	return gs.slots.Settle()
+}
+
+func (gs *Guards) change(slot uint32, r Record) error {
+	gs.slots.Lock()
+	defer gs.slots.Unlock()
+	return gs.slots.Change(slot, r)
 }
 
 // putPrograms puts the programs into the device's pinned links, and into filters unless the device
 // has both links.
-func (gs *guards) putPrograms(slot uint32, dev *attach.Device, programs attach.Programs, present map[string]bool) error {
+func (gs *Guards) putPrograms(slot uint32, dev *attach.Device, programs attach.Programs, present map[string]bool) error {
 	if len(present) < len(attach.Directions) {
 		if err := dev.AddFilters(slot, programs); err != nil {
 			return errors.Join(err, dev.RemoveFilters(slot))
@@ -94,7 +100,7 @@ func (gs *guards) putPrograms(slot uint32, dev *attach.Device, programs attach.P
 		if !present[d.Name] {
 			continue
 		}
-		if err := gs.dir.guard(slot).Replace(d, programs[d.Name]); err != nil {
+		if err := gs.dir.Guard(slot).Replace(d, programs[d.Name]); err != nil {
 			return err
 		}
 	}
@@ -102,7 +108,7 @@ func (gs *guards) putPrograms(slot uint32, dev *attach.Device, programs attach.P
 }
 
 // leaveStage forgets the slot's stage. It returns ErrPinned if that is on another existing device.
-func (gs *guards) leaveStage(slot uint32, dev *attach.Device) error {
+func (gs *Guards) leaveStage(slot uint32, dev *attach.Device) error {
 	s, ok := gs.stages.of(slot)
 	if !ok {
 		return nil
@@ -124,7 +130,7 @@ func (gs *guards) leaveStage(slot uint32, dev *attach.Device) error {
 // staged it. The slot stays dead or alive. It takes tens of milliseconds and may be called again. A
 // freed slot and a missing device are no error. On a kernel without tcx the guard stays staged,
 // which is no error either.
-func (gs *guards) PinGuard(g Guard) error {
+func (gs *Guards) PinGuard(g Guard) error {
 	err := gs.pinGuard(g)
 	if err != nil && !attach.IsGone(err) {
 		return fmt.Errorf("pin guard of slot %d on %s: %w", g.Slot, g.Interface, err)
@@ -132,13 +138,13 @@ func (gs *guards) PinGuard(g Guard) error {
 	return nil
 }
 
-func (gs *guards) pinGuard(g Guard) error {
-	if err := checkSlot(g.Slot); err != nil {
+func (gs *Guards) pinGuard(g Guard) error {
+	if err := gs.slots.Check(g.Slot); err != nil {
 		return err
 	}
 	defer gs.locks.lock(g.Slot)()
-	record, err := gs.tables.slot(g.Slot)
-	if err != nil || record.Status == slotFree {
+	record, err := gs.slots.Record(g.Slot)
+	if err != nil || !record.Used {
 		return err
 	}
 	s, ok := gs.stages.of(g.Slot)
@@ -161,7 +167,7 @@ func (gs *guards) pinGuard(g Guard) error {
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		gs.stages.takeUp(s)
-		return gs.dir.guard(g.Slot).Remove()
+		return gs.dir.Guard(g.Slot).Remove()
 	}
 	if err != nil {
 		return err
@@ -173,9 +179,27 @@ func (gs *guards) pinGuard(g Guard) error {
 	return nil
 }
 
+// findStage returns the stage that an earlier process has left, with programs if links are missing.
+func (gs *Guards) findStage(g Guard, record Record) (stagedGuard, error) {
+	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
+	if err != nil {
+		return stagedGuard{}, err
+	}
+	defer dev.Close()
+	if dev.NetNS != record.NetNS {
+		return stagedGuard{}, fmt.Errorf("%w: %s is not the guard's network namespace any more", attach.ErrNoDevice, g.NetNS)
+	}
+	s := stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}
+	attached, err := gs.dir.Guard(g.Slot).Attached()
+	if err == nil && !attached && !gs.noTCX.Load() {
+		s.programs, err = gs.slots.Load(g.Slot, record)
+	}
+	return s, err
+}
+
 // attachLinks runs in the pod's network namespace.
-func (gs *guards) attachLinks(s stagedGuard) error {
-	pins := gs.dir.guard(s.Slot)
+func (gs *Guards) attachLinks(s stagedGuard) error {
+	pins := gs.dir.Guard(s.Slot)
 	present, err := guarding(pins, s.index, true)
 	if err != nil {
 		return err
@@ -189,4 +213,31 @@ func (gs *guards) attachLinks(s stagedGuard) error {
 		}
 	}
 	return nil
+}
+
+// guarding returns the directions in which pinned links already guard the device. It unpins the
+// links of a device that does not exist any more.
+func guarding(pins attach.Pins, ifindex int, sameNetNS bool) (map[string]bool, error) {
+	gone, err := pins.Gone()
+	if err != nil {
+		return nil, err
+	}
+	if gone {
+		return nil, pins.Remove()
+	}
+	present := map[string]bool{}
+	for _, d := range attach.Directions {
+		on, ok, err := pins.On(d)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		if on != uint32(ifindex) || !sameNetNS {
+			return nil, fmt.Errorf("pinned on ifindex %d: %w", on, ErrPinned)
+		}
+		present[d.Name] = true
+	}
+	return present, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bpf
+package enforce
 
 import (
 	"errors"
@@ -20,18 +20,37 @@ type stagedGuard struct {
 
 // stages are the staged guards of this process, and the slots without a record.
 type stages struct {
-	tables *tables
+	slots  Slots
 	staged map[uint32]stagedGuard
 	// unrecorded are the slots that may have no other record: they were in use before this process,
 	// were killed, or have lost their stage. They stay here until they are detached.
 	unrecorded map[uint32]bool
+	closed     bool
+}
+
+// close closes the programs. Filters hold theirs. It needs the lock.
+func (st *stages) close() {
+	for slot, s := range st.staged {
+		s.programs.Close()
+		delete(st.staged, slot)
+	}
+	st.closed = true
+}
+
+// kill kills a slot. It needs the lock.
+func (st *stages) kill(slot uint32) error {
+	if err := st.slots.Check(slot); err != nil {
+		return err
+	}
+	st.unrecorded[slot] = true // until a sweep finds that no guard of it is loaded
+	return st.slots.Kill(slot)
 }
 
 // takeUp records a guard that an earlier process has staged and that stays staged, so that
 // DetachGuard removes its filters.
 func (st *stages) takeUp(s stagedGuard) {
-	st.tables.mu.Lock()
-	defer st.tables.mu.Unlock()
+	st.slots.Lock()
+	defer st.slots.Unlock()
 	if _, known := st.staged[s.Slot]; !known {
 		s.programs = nil // the filters hold them
 		st.staged[s.Slot] = s
@@ -40,15 +59,15 @@ func (st *stages) takeUp(s stagedGuard) {
 
 // of returns the stage of a slot; ok is false if this process knows of none.
 func (st *stages) of(slot uint32) (stagedGuard, bool) {
-	st.tables.mu.Lock()
-	defer st.tables.mu.Unlock()
+	st.slots.Lock()
+	defer st.slots.Unlock()
 	s, ok := st.staged[slot]
 	return s, ok
 }
 
 func (st *stages) forget(slot uint32) {
-	st.tables.mu.Lock()
-	defer st.tables.mu.Unlock()
+	st.slots.Lock()
+	defer st.slots.Unlock()
 	st.staged[slot].programs.Close()
 	delete(st.staged, slot)
 }
@@ -74,15 +93,15 @@ func (st *stages) remove(slot uint32) error {
 // removeAll removes the filters of all staged guards.
 func (st *stages) removeAll() error {
 	var errs []error
-	for _, slot := range st.slots() {
+	for _, slot := range st.all() {
 		errs = append(errs, st.remove(slot))
 	}
 	return errors.Join(errs...)
 }
 
-func (st *stages) slots() []uint32 {
-	st.tables.mu.Lock()
-	defer st.tables.mu.Unlock()
+func (st *stages) all() []uint32 {
+	st.slots.Lock()
+	defer st.slots.Unlock()
 	return slices.Collect(maps.Keys(st.staged))
 }
 
@@ -99,8 +118,8 @@ func (st *stages) gone(slot uint32) (bool, error) {
 		return false, err
 	}
 	st.forget(slot)
-	st.tables.mu.Lock()
-	defer st.tables.mu.Unlock()
+	st.slots.Lock()
+	defer st.slots.Unlock()
 	st.unrecorded[slot] = true
 	return true, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bpf
+package observe
 
 import (
 	"fmt"
@@ -11,9 +11,10 @@ import (
 )
 
 // Others returns the programs of others that see the frames of a parent where its observer does: in
-// tcx, or without it among the filters of clsact. A missing parent has none.
-func (o *observers) Others(parent int) (all []string, err error) {
-	if o.noTCX.Load() {
+// tcx, or without it among the filters of clsact. A missing parent has none. Attach must not run
+// meanwhile: an observer that moves has two links for a moment, and one of them has no pin.
+func (p *Parents) Others(parent int) (all []string, err error) {
+	if p.NoTCX.Load() {
 		err = attach.OnParent(parent, func(_ *attach.Device, d attach.Direction, filters []netlink.Filter) error {
 			for _, f := range filters {
 				if !attach.IsNamed(f, attach.ObserverFilter) {
@@ -24,11 +25,8 @@ func (o *observers) Others(parent int) (all []string, err error) {
 		})
 		return all, err
 	}
-	// An observer that moves has two links for a moment, and one of them has no pin.
-	o.tables.mu.Lock()
-	defer o.tables.mu.Unlock()
 	for _, d := range attach.Directions {
-		names, err := o.dir.observer(parent).Others(d, parent)
+		names, err := p.Pins.Observer(parent).Others(d, parent)
 		if err != nil && !attach.IsGone(err) {
 			return nil, err
 		}
@@ -39,8 +37,8 @@ func (o *observers) Others(parent int) (all []string, err error) {
 
 // Blocked returns why something else is in the place of a parent's observer, and what to do; nil if
 // nothing is. With tcx there is no such place. A missing parent has nothing.
-func (o *observers) Blocked(parent int) error {
-	if !o.noTCX.Load() {
+func (p *Parents) Blocked(parent int) error {
+	if !p.NoTCX.Load() {
 		return nil
 	}
 	dev, err := attach.OpenParent(parent)

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bpf
+package enforce
 
 import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/internal/wholelist"
@@ -20,7 +17,7 @@ import (
 // the move.
 
 // evict removes the guards of all other slots from the device of g. Their slots are killed first.
-func (gs *guards) evict(g Guard) error {
+func (gs *Guards) evict(g Guard) error {
 	return attach.InNetNS(g.NetNS, func() error {
 		l, err := netlink.LinkByName(g.Interface)
 		if err != nil {
@@ -32,14 +29,14 @@ func (gs *guards) evict(g Guard) error {
 
 // sweepReturned removes the guards from the VFs that are back in the node's network namespace, which is
 // the calling thread's. No pod has them there.
-func (gs *guards) sweepReturned(slots []uint32) error {
+func (gs *Guards) sweepReturned(slots []uint32) error {
 	verifies := false
 	for _, slot := range slots {
-		s, err := gs.tables.slot(slot)
+		s, err := gs.slots.Record(slot)
 		if err != nil {
 			return err
 		}
-		verifies = verifies || s.Flags&slotVerify != 0
+		verifies = verifies || s.Verify
 	}
 	if !verifies {
 		return nil
@@ -59,8 +56,11 @@ func (gs *guards) sweepReturned(slots []uint32) error {
 
 // clear removes the guards of all slots but one from a device in the calling thread's network
 // namespace.
-func (gs *guards) clear(index int, except uint32) error {
-	slots, err := gs.slotsOn(index)
+func (gs *Guards) clear(index int, except uint32) error {
+	if gs.noTCX.Load() {
+		return nil
+	}
+	slots, err := gs.loaded.on(index)
 	if err != nil {
 		return err
 	}
@@ -80,39 +80,7 @@ func (gs *guards) clear(index int, except uint32) error {
 	return errors.Join(errs...)
 }
 
-func (gs *guards) unpin(slot uint32) error {
+func (gs *Guards) unpin(slot uint32) error {
 	defer gs.locks.lock(slot)()
-	return gs.dir.guard(slot).Remove()
-}
-
-// slotsOn returns the slots whose guards have tcx links on a device in the calling thread's network
-// namespace.
-func (gs *guards) slotsOn(index int) (map[uint32]bool, error) {
-	if gs.noTCX.Load() {
-		return nil, nil
-	}
-	shared, err := gs.sharedIDs()
-	if err != nil {
-		return nil, err
-	}
-	slots := map[uint32]bool{}
-	for _, d := range attach.Directions {
-		chain, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: d.Hook})
-		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
-			return nil, nil // no tcx, or no such device any more
-		}
-		if err != nil {
-			return nil, fmt.Errorf("query %s chain of ifindex %d: %w", d.Name, index, err)
-		}
-		for _, p := range chain.Programs {
-			slot, ours, err := guardOf(p.ID, shared)
-			if err != nil {
-				return nil, fmt.Errorf("query program %d: %w", p.ID, err)
-			}
-			if ours {
-				slots[slot] = true
-			}
-		}
-	}
-	return slots, nil
+	return gs.dir.Guard(slot).Remove()
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fenceline/fenceline/bpf/attach"
+)
+
+// Slots are the slots in the kernel's maps. Their lock also guards the fields of Guards.
+type Slots interface {
+	sync.Locker
+	// Check returns an error if there is no slot with this number.
+	Check(slot uint32) error
+	Record(slot uint32) (Record, error)
+	// Load loads the guard of a slot, for the segment and the checks of the record. Both programs are
+	// called ProgramName in the kernel.
+	Load(slot uint32, r Record) (attach.Programs, error)
+	// Shared returns the maps that all programs share.
+	Shared() map[string]*ebpf.Map
+
+	// These need the lock. Change keeps what a Record does not have. A killed slot stays dead until
+	// Free.
+	Change(slot uint32, r Record) error
+	// SetHostLink tells the programs the ifindex of the slot's host link.
+	SetHostLink(slot, ifindex uint32) error
+	// Kill makes the programs drop every frame of a slot.
+	Kill(slot uint32) error
+	// Free ends the record of a slot and its sources.
+	Free(slot uint32) error
+	// Settle lets the programs skip the look for fenced addresses and dead slots if there are none.
+	Settle() error
+}
+
+// Record is what the programs know of a slot's guard. A slot without a guard has the zero Record,
+// unless it was killed.
+type Record struct {
+	Used    bool
+	Segment uint32
+	NetNS   uint32 // the inode of the namespace
+	Verify  bool
+}
+
+// slotLocks has a lock for each slot. Two slots may share one, since it is held for tens of
+// milliseconds at most.
+type slotLocks [256]sync.Mutex
+
+// lock locks a slot and returns the function that unlocks it.
+func (l *slotLocks) lock(slot uint32) (unlock func()) {
+	one := &l[slot%uint32(len(l))]
+	one.Lock()
+	return one.Unlock
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package obey
+
+import (
+	"testing"
+
+	"github.com/fenceline/fenceline/test/check"
+)
+
+func TestTheIndexOfNetworksHasOneOfEachRemainder(t *testing.T) {
+	want := make([]uint64, 1024)
+	want[5], want[1023] = 5+1024, 1023
+	check.List(t, indexOf(map[uint64]bool{5: true, 5 + 1024: true, 1023: true}, 1024), want, "the index has")
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pins
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf/attach"
+)
+
+// ErrNotBPFFS is returned by Open if the directory is not on a BPF file system.
+var ErrNotBPFFS = errors.New("not on a bpffs")
+
+// Dir is the directory of the pins: maps/<name>, guards/<slot>/<direction>,
+// observers/<ifindex>/<direction>.
+type Dir string
+
+const (
+	mapsDir      = "maps"
+	guardsDir    = "guards"
+	observersDir = "observers"
+)
+
+// Open returns the directory at a path, and creates it if it is missing.
+func Open(path string) (Dir, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return "", err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return "", fmt.Errorf("statfs: %w", err)
+	}
+	if uint32(fs.Type) != unix.BPF_FS_MAGIC {
+		return "", ErrNotBPFFS
+	}
+	return Dir(path), nil
+}
+
+// Guard returns the pins of a slot's guard.
+func (d Dir) Guard(slot uint32) attach.Pins {
+	return attach.Pins(filepath.Join(string(d), guardsDir, strconv.FormatUint(uint64(slot), 10)))
+}
+
+// Observer returns the pins of a parent's observer.
+func (d Dir) Observer(parent int) attach.Pins {
+	return attach.Pins(filepath.Join(string(d), observersDir, strconv.Itoa(parent)))
+}
+
+// Guards returns the slots whose guard has pins.
+func (d Dir) Guards() ([]uint32, error) { return d.numbers(guardsDir) }
+
+// Observers returns the parents whose observer has pins.
+func (d Dir) Observers() ([]uint32, error) { return d.numbers(observersDir) }
+
+// numbers returns the numbers of the pairs below kind. A missing directory has none.
+func (d Dir) numbers(kind string) ([]uint32, error) {
+	entries, err := os.ReadDir(filepath.Join(string(d), kind))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list pinned %s: %w", kind, err)
+	}
+	var numbers []uint32
+	for _, e := range entries {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("unknown entry %q among the pinned %s: remove it", e.Name(), kind)
+		}
+		numbers = append(numbers, uint32(n))
+	}
+	return numbers, nil
+}
+
+// Remove detaches all pinned links, and removes them and the maps.
+func (d Dir) Remove() error {
+	slots, err := d.Guards()
+	if err != nil {
+		return err
+	}
+	parents, err := d.Observers()
+	if err != nil {
+		return err
+	}
+	var pairs []attach.Pins
+	for _, slot := range slots {
+		pairs = append(pairs, d.Guard(slot))
+	}
+	for _, parent := range parents {
+		pairs = append(pairs, d.Observer(int(parent)))
+	}
+	for _, pair := range pairs {
+		if err := pair.Remove(); err != nil {
+			return err
+		}
+	}
+	for _, kind := range []string{guardsDir, observersDir, mapsDir} {
+		if err := os.RemoveAll(filepath.Join(string(d), kind)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
