@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,12 +21,18 @@ const (
 	canaryInterval = 50 * time.Millisecond
 )
 
-// canaries returns the hosts whose answer shows that others hear this parent (R2): the gateway of
-// the pool, and the hosts that were last heard on the segment. The address that is verified is not
-// among them.
-func (s *Segment) canaries(v Verification) ([]netip.Addr, error) {
+// canaries are the hosts of a segment whose answer shows that others hear this parent (R2).
+type canaries struct {
+	seg *Segment
+	// mute: none answered when the last one was asked.
+	mute atomic.Bool
+}
+
+// choose returns the gateway of the pool and the hosts that were last heard on the segment. The
+// address that is verified is not among them.
+func (c *canaries) choose(v Verification) ([]netip.Addr, error) {
 	addr := v.Claim.Addr
-	speakers, err := s.set.kernel.Speakers(uint32(s.parent), addr.Is4(), canaryMax+2)
+	speakers, err := c.seg.set.kernel.Speakers(uint32(c.seg.parent), addr.Is4(), canaryMax+2)
 	if err != nil {
 		return nil, fmt.Errorf("choose a canary: %w", err)
 	}
@@ -43,35 +50,35 @@ func chooseCanaries(addr, gateway netip.Addr, speakers []netip.Addr) []netip.Add
 	return chosen
 }
 
-// anyAnswers asks canaries one after the other, and returns the first that answers, or an invalid
-// address. ignore lists proxies, which answer for others.
-func (s *Segment) anyAnswers(ctx context.Context, canaries []netip.Addr, ignore []net.HardwareAddr) (netip.Addr, error) {
-	for _, c := range canaries {
-		answers, err := s.canaryAnswers(ctx, c, ignore)
+// ask asks some one after the other, and returns the first that answers, or an invalid address.
+// ignore lists proxies, which answer for others.
+func (c *canaries) ask(ctx context.Context, some []netip.Addr, ignore []net.HardwareAddr) (netip.Addr, error) {
+	for _, addr := range some {
+		answers, err := c.answers(ctx, addr, ignore)
 		if err != nil {
-			return netip.Addr{}, fmt.Errorf("ask canary %s: %w", c, err)
+			return netip.Addr{}, fmt.Errorf("ask canary %s: %w", addr, err)
 		}
 		if answers {
-			s.asked(true)
-			return c, nil
+			c.note(true)
+			return addr, nil
 		}
 	}
-	if len(canaries) > 0 {
-		s.asked(false)
+	if len(some) > 0 {
+		c.note(false)
 	}
 	return netip.Addr{}, nil
 }
 
-// asked notes whether a canary has answered.
-func (s *Segment) asked(answered bool) {
-	s.mute.Store(!answered)
-	s.set.onAsked(s.name, answered)
+// note notes whether one has answered.
+func (c *canaries) note(answered bool) {
+	c.mute.Store(!answered)
+	c.seg.set.onAsked(c.seg.name, answered)
 }
 
-// canaryAnswers asks a canary. Only a reply to the question counts. Other frames do not show that
-// the host hears this parent.
-func (s *Segment) canaryAnswers(ctx context.Context, canary netip.Addr, ignore []net.HardwareAddr) (_ bool, err error) {
-	p, err := s.newProbing(canary, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval, Ignore: ignore})
+// answers asks one. Only a reply to the question counts. Other frames do not show that the host
+// hears this parent.
+func (c *canaries) answers(ctx context.Context, addr netip.Addr, ignore []net.HardwareAddr) (_ bool, err error) {
+	p, err := c.seg.newProbing(addr, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval, Ignore: ignore})
 	if err != nil {
 		return false, err
 	}

@@ -5,7 +5,6 @@ package segment
 import (
 	"fmt"
 	"net/netip"
-	"sync/atomic"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/agent/segment/pace"
@@ -15,13 +14,12 @@ import (
 // Segment is one L2 segment as this node reaches it through a parent. Safe for
 // concurrent use.
 type Segment struct {
-	set    *Segments
-	parent int
-	name   string
-	wire   parentWire
-	pacer  *pace.Pacer
-	// mute: no canary answered when the last one was asked.
-	mute atomic.Bool
+	set      *Segments
+	parent   int
+	name     string
+	wire     parentWire
+	pacer    *pace.Pacer
+	canaries canaries
 }
 
 // Parent returns the ifindex of the parent, which is the segment of kernel keys.
@@ -65,7 +63,7 @@ func (s *Segment) Hearing() (Hearing, error) {
 	if err != nil {
 		return Hearing{}, err
 	}
-	return Hearing{Carrier: carrier, Observed: observed, Others: heard && ago <= HearingWindow, Mute: s.mute.Load()}, nil
+	return Hearing{Carrier: carrier, Observed: observed, Others: heard && ago <= HearingWindow, Mute: s.canaries.mute.Load()}, nil
 }
 
 // Deaf reports whether silence on the segment proves nothing. othersShare: another node shares the

@@ -99,6 +99,7 @@ func (s *Segments) Open(parent int) (*Segment, error) {
 		return nil, errors.Join(fmt.Errorf("open segment of parent %d: %w", parent, err), w.Close())
 	}
 	seg := &Segment{set: s, parent: parent, name: l.Name, wire: w, pacer: pace.NewPacer(s.clock)}
+	seg.canaries.seg = seg
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[parent] = seg

@@ -66,12 +66,12 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	if e.HeardAgo, e.Heard, err = s.heardAgo(); err != nil || !e.needsCanary() {
 		return e, err
 	}
-	canaries, err := s.canaries(v)
+	canaries, err := s.canaries.choose(v)
 	if err != nil {
 		return e, err
 	}
 	e.Asked = len(canaries)
-	e.Canary, err = s.anyAnswers(ctx, canaries, v.Probe.Ignore)
+	e.Canary, err = s.canaries.ask(ctx, canaries, v.Probe.Ignore)
 	return e, err
 }
 
