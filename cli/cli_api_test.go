@@ -199,6 +199,21 @@ func TestCommands(t *testing.T) {
 	w.kubeconfig = admin
 	w.says("free --force --yes 10.0.0.2", "The lease of 10.0.0.2 is deleted. If its pod runs, the agent records it again.")
 	w.says("explain 10.0.0.2", "10.0.0.2 has no lease")
+
+	// One address on two networks, and in two pools of a network.
+	onLab := func(p *v1alpha1.IPPool) { p.Spec.Network = "lab" }
+	bench := lease("10.2.0.7", old, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "bench" })
+	bench.Name = "lab.10.2.0.7"
+	w.make(
+		pool("shop", "10.2.0.0/24", func(p *v1alpha1.IPPool) {
+			p.Status.Withheld = []v1alpha1.Withheld{{Pool: "stock", IPs: []string{"10.2.0.8"}}}
+		}), pool("stock", "10.2.0.0/24", asIs),
+		pool("bench", "10.2.0.0/24", onLab), bench, lease("10.2.0.7", web, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "shop" }),
+	)
+	w.says("explain 10.2.0.7", "10.2.0.7 of pool shop is bound", "pod default/web-0", "10.2.0.7 on network lab is bound", "pod default/old-0")
+	w.says("explain 10.2.0.8", "10.2.0.8 of pool stock has no lease", "status.withheld of pool shop", "Pool stock may hand it out",
+		"10.2.0.8 on network lab has no lease", "Pool bench may hand it out")
+	w.says("explain lab.10.2.0.8", "Pool bench may hand it out")
 }
 
 const deployment = `

@@ -81,8 +81,11 @@ func policyOf(ctx context.Context, c *cluster.Cluster) (reclaim.Policy, error) {
 // write tells the story in sentences.
 func (st story) write(w paper, now time.Time) {
 	head := st.Address
-	if st.Network != "" {
+	switch {
+	case st.Network != "":
 		head += " on network " + st.Network
+	case st.isOneOf: // this network has no name
+		head += " of pool " + st.Pool
 	}
 	if st.Lease == nil {
 		w.say("", 2, head+" has no lease. "+st.Free)

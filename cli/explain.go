@@ -32,6 +32,8 @@ type story struct {
 	Free  string            `json:"free,omitempty"`
 	Past  []moment          `json:"history"`
 	Logs  *reach            `json:"logs,omitempty"`
+	// isOneOf tells that other networks have the address too.
+	isOneOf bool
 }
 
 func (s *session) explain() *cobra.Command {
@@ -66,13 +68,15 @@ func explain(ctx context.Context, c *cluster.Cluster, asked string, history, all
 		return nil, fmt.Errorf("list pools: %w", err)
 	}
 	var stories []story
-	for _, n := range networksOf(pools.Items, addr, network) {
+	networks := networksOf(pools.Items, addr, network)
+	for _, n := range networks {
 		st, err := tell(ctx, c, pools.Items, n, addr)
 		if err != nil {
 			return nil, err
 		}
+		st.isOneOf = len(networks) > 1
 		if history {
-			if err := st.readPast(ctx, c, allNodes); err != nil {
+			if err := st.readPast(ctx, c, pools.Items, allNodes); err != nil {
 				return nil, err
 			}
 		}
@@ -121,13 +125,14 @@ func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, netw
 	return st, err
 }
 
-// unleased tells why an address has no lease.
+// unleased tells why an address has no lease. Pools of a network may share the address.
 func (st *story) unleased(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, addr netip.Addr) error {
 	var reservations v1alpha1.ReservedIPList
 	if err := c.MayList(ctx, "ReservedIPs", &reservations); err != nil {
 		return err
 	}
 	st.State, st.Free = inventory.Outside, "No pool of this network has it in its subnet."
+	var states []inventory.State // that are told of
 	for i := range pools {
 		if pools[i].Spec.Network != st.Network {
 			continue
@@ -139,10 +144,20 @@ func (st *story) unleased(ctx context.Context, c *cluster.Cluster, pools []v1alp
 		if err != nil {
 			return fmt.Errorf("pool %s: %w", pools[i].Name, err)
 		}
-		if st.Pool == "" || st.State == inventory.Outside {
-			st.Pool, st.State = pools[i].Name, p.State(addr)
-			st.Free = sentence(st.State, pools[i].Name, reservedBy(reservations.Items, addr))
+		state := p.State(addr)
+		said := sentence(state, pools[i].Name, reservedBy(reservations.Items, addr))
+		switch {
+		case len(states) == 0 || st.State == inventory.Outside:
+			st.Pool, st.State, st.Free = pools[i].Name, state, said
+		case state == inventory.Outside || slices.Contains(states, state):
+			continue // many pools may share the gateway
+		default:
+			st.Free += " " + said
+			if st.State == inventory.Withheld {
+				st.Pool, st.State = pools[i].Name, state
+			}
 		}
+		states = append(states, state)
 	}
 	return nil
 }

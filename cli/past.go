@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -57,15 +58,12 @@ type reach struct {
 	isAll bool
 }
 
-// readPast adds events and audit lines about the address, the oldest first.
-func (st *story) readPast(ctx context.Context, c *cluster.Cluster, allNodes bool) error {
+// readPast adds events and audit lines about the address on its network, the oldest first.
+func (st *story) readPast(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, allNodes bool) error {
 	isAbout := func(e *eventsv1.Event) bool {
 		return e.Regarding.Kind == "IPLease" || strings.Contains(e.Note, st.Address)
 	}
-	name := st.Address
-	if st.Lease != nil {
-		name = st.Lease.Name
-	}
+	name := v1alpha1.LeaseName(st.Network, netip.MustParseAddr(st.Address))
 	past, err := eventsOf(ctx, c, corev1.NamespaceDefault, name, isAbout)
 	if err != nil {
 		return err
@@ -85,7 +83,13 @@ func (st *story) readPast(ctx context.Context, c *cluster.Cluster, allNodes bool
 	if !allNodes {
 		asked = likely(agents, st.Lease)
 	}
-	lines, read, err := auditOf(ctx, c, slices.Concat(controllers, asked), st.Address)
+	var foreign []string // a line names no network, and a pool that is gone may have been of this one
+	for i := range pools {
+		if pools[i].Spec.Network != st.Network {
+			foreign = append(foreign, pools[i].Name)
+		}
+	}
+	lines, read, err := auditOf(ctx, c, slices.Concat(controllers, asked), st.Address, foreign)
 	if err != nil {
 		return err
 	}
@@ -150,13 +154,13 @@ func lastOf(e *eventsv1.Event) time.Time {
 
 // auditOf returns the audit lines about an address in the logs of pods, and the names of the pods
 // whose logs it has read to their end. It notes the others.
-func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, address string) (all []moment, read []string, err error) {
+func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, address string, foreign []string) (all []moment, read []string, err error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	for _, pod := range pods {
 		group.Go(func() error {
-			lines, err := auditOfPod(ctx, c, pod, address)
+			lines, err := auditOfPod(ctx, c, pod, address, foreign)
 			if apierrors.IsForbidden(err) {
 				return c.MayLack("logs of namespace "+c.Namespace, err)
 			}
@@ -178,7 +182,7 @@ func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, addres
 }
 
 // auditOfPod is auditOf for one pod. It returns what it has read also with an error.
-func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, address string) ([]moment, error) {
+func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, address string, foreign []string) ([]moment, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.AnswerLimit)
 	defer cancel()
 	log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
@@ -189,7 +193,7 @@ func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, addres
 		return nil, err
 	}
 	defer log.Close()
-	return auditLines(log, sourceOf(pod), address)
+	return auditLines(log, sourceOf(pod), address, foreign)
 }
 
 // sourceOf names a pod of Fenceline.
@@ -200,8 +204,9 @@ func sourceOf(pod podview.Pod) string {
 	return "agent " + pod.Spec.NodeName
 }
 
-// auditLines returns the audit lines about an address in a log, also of one that breaks off.
-func auditLines(log io.Reader, source, address string) ([]moment, error) {
+// auditLines returns the audit lines about an address in a log, also of one that breaks off, without
+// those of foreign pools.
+func auditLines(log io.Reader, source, address string, foreign []string) ([]moment, error) {
 	var found []moment
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
@@ -214,6 +219,7 @@ func auditLines(log io.Reader, source, address string) ([]moment, error) {
 			Logger    string
 			Msg       string
 			Address   string
+			Pool      string
 			Namespace string
 			Pod       string
 			Node      string
@@ -221,7 +227,7 @@ func auditLines(log io.Reader, source, address string) ([]moment, error) {
 			Token     uint64
 			Reason    string
 		}
-		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Address != address || !slices.Contains(audit.Kinds(), audit.Kind(l.Msg)) {
+		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Address != address || !slices.Contains(audit.Kinds(), audit.Kind(l.Msg)) || slices.Contains(foreign, l.Pool) {
 			continue
 		}
 		pod := "pod " + l.Namespace + "/" + l.Pod

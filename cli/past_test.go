@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -24,13 +25,13 @@ func TestAuditLinesAreReadFromALog(t *testing.T) {
 	log := grantLine + `no JSON with 10.0.0.7
 {"time":"2026-11-25T10:00:01Z","msg":"grant","logger":"audit","address":"10.0.0.70","pool":"p"}
 {"time":"2026-11-25T10:00:02Z","msg":"something else","address":"10.0.0.7"}`
-	got := check.Value(auditLines(strings.NewReader(log), "agent-x", "10.0.0.7"))(t)
+	got := check.Value(auditLines(strings.NewReader(log), "agent-x", "10.0.0.7", nil))(t)
 	if len(got) != 1 || got[0].Kind != "grant" || got[0].Text != "pod shop/web-0 on node n1, MAC 02:00:00:00:00:01, token 5" {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// logServer is an API server without events. The pods of its agents have the names of their nodes.
+// logServer is an API server with an event of each lease of the network lab. The pods of its agents have the names of their nodes.
 func logServer(t *testing.T, controllers, nodes []string, log func(pod string, w http.ResponseWriter, r *http.Request)) *cluster.Cluster {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +53,11 @@ func logServer(t *testing.T, controllers, nodes []string, log func(pod string, w
 		case r.URL.Path == "/apis/events.k8s.io/v1":
 			fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"events.k8s.io/v1","resources":[{"name":"events","kind":"Event","namespaced":true}]}`)
 		case strings.HasSuffix(r.URL.Path, "/events"):
-			fmt.Fprint(w, `{"kind":"EventList","apiVersion":"events.k8s.io/v1","items":[]}`)
+			items := ""
+			if strings.Contains(r.URL.RawQuery, "lab.") {
+				items = `{"regarding":{"kind":"IPLease"},"reason":"Freed"}`
+			}
+			fmt.Fprintf(w, `{"kind":"EventList","apiVersion":"events.k8s.io/v1","items":[%s]}`, items)
 		case strings.Contains(r.URL.RawQuery, "agent"):
 			list("agent", nodes)
 		default:
@@ -87,13 +92,36 @@ func TestAHistorySaysWhichLogsWereRead(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cl := logServer(t, []string{"leader", "other"}, c.nodes, grants)
 			st := story{Address: "10.0.0.7", Lease: c.lease}
-			check.OK(t, st.readPast(t.Context(), cl, c.all))
+			check.OK(t, st.readPast(t.Context(), cl, nil, c.all))
 			check.Equal(t, len(st.Past), c.lines, "lines of two controllers and of agents:")
 			check.None(t, cl.Missed(), "missed:")
 			var out bytes.Buffer
 			st.writePast(paper{Writer: &out})
 			check.Says(t, out.String(), c.want)
 		})
+	}
+}
+
+// The audit log and the events know no network, but pools and the names of leases do.
+func TestAHistoryIsOfOneNetwork(t *testing.T) {
+	inLab := v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.IPPoolSpec{Network: "lab"}}
+	cl := logServer(t, []string{"leader"}, nil, func(_ string, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, grantLine) })
+	for _, c := range []struct {
+		network string
+		pools   []v1alpha1.IPPool
+		want    []string
+	}{
+		{"lab", []v1alpha1.IPPool{inLab}, []string{"Freed", "grant"}},
+		{"", []v1alpha1.IPPool{inLab}, nil},
+		{"", nil, []string{"grant"}}, // its pool is gone
+	} {
+		st := story{Address: "10.0.0.7", Network: c.network}
+		check.OK(t, st.readPast(t.Context(), cl, c.pools, true))
+		var got []string
+		for _, m := range st.Past {
+			got = append(got, m.Kind)
+		}
+		check.List(t, got, c.want, "on network %q with %d pools: history", c.network, len(c.pools))
 	}
 }
 
@@ -119,7 +147,7 @@ func TestALogThatBreaksOffIsNamed(t *testing.T) {
 		}
 	})
 	st := story{Address: "10.0.0.7"}
-	check.OK(t, st.readPast(t.Context(), cl, true))
+	check.OK(t, st.readPast(t.Context(), cl, nil, true))
 	check.Equal(t, len(st.Past), 2, "lines of the whole and of the broken log:")
 	check.Equal(t, st.Logs.sentence(), "Logs of agents read: starting, whole. Not read: broken, failed, late.", "with --all-nodes:")
 	missed := strings.Join(cl.Missed(), "\n")

@@ -98,6 +98,36 @@ func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
 	}
 }
 
+func TestAHazardIsToldOfAgainIfItsParentWasGone(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Unix(0, 0))
+	recorder := events.NewFakeRecorder(20)
+	here := []Parent{{2, "eth1.7"}}
+	parents := here
+	w := New(Options{
+		Node: "n1", Parents: func() []Parent { return parents }, Look: func(int) (Facts, error) { return Facts{Offload: true}, nil },
+		Present: func(string, Kind, bool) {}, Forget: func(string) {}, Events: recorder, Log: testr.New(t), Clock: now,
+	})
+	for _, step := range []struct {
+		name    string
+		parents []Parent
+		after   time.Duration
+		told    int
+	}{
+		{"it is there", here, 0, 1},
+		{"the parent goes", nil, 1, 1},
+		{"it is made again at once", here, 1, 1},
+		{"it is still there later", here, tellInterval, 2},
+		{"it stays", here, tellInterval, 2},
+		{"the parent goes again", nil, 1, 2},
+		{"it is made again later", here, tellInterval, 3},
+	} {
+		parents = step.parents
+		now.Step(step.after)
+		w.Pass()
+		check.Equal(t, len(recorder.Events), step.told, "%s: events:", step.name)
+	}
+}
+
 func TestAHazardThatCannotBeReadIsStillThere(t *testing.T) {
 	var facts Facts
 	var failure error

@@ -113,6 +113,10 @@ func (w *Watch) Pass() {
 	for parent := range w.found {
 		if _, lasts := found[parent]; !lasts {
 			w.Forget(parent)
+			delete(w.unread, parent)
+			for _, k := range Kinds() {
+				w.ended(subject{parent, k})
+			}
 		}
 	}
 	w.found = found
