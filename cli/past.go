@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -60,10 +61,10 @@ type reach struct {
 
 // readPast adds events and audit lines about the address on its network, the oldest first.
 func (st *story) readPast(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, allNodes bool) error {
-	isAbout := func(e *eventsv1.Event) bool {
-		return e.Regarding.Kind == "IPLease" || strings.Contains(e.Note, st.Address)
-	}
 	name := v1alpha1.LeaseName(st.Network, netip.MustParseAddr(st.Address))
+	isAbout := func(e *eventsv1.Event) bool {
+		return e.Regarding.Kind == "IPLease" || isNamed(e.Note, st.Address) || isNamed(e.Note, name)
+	}
 	past, err := eventsOf(ctx, c, corev1.NamespaceDefault, name, isAbout)
 	if err != nil {
 		return err
@@ -139,6 +140,19 @@ func eventsOf(ctx context.Context, c *cluster.Cluster, namespace, name string, w
 		}
 	}
 	return said, err
+}
+
+// isNamed tells whether a note has an address, or the name of a lease, as a whole word.
+func isNamed(note, name string) bool {
+	isEdge := func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".:-", r)
+	}
+	for word := range strings.FieldsFuncSeq(note, isEdge) {
+		if mark, ok := strings.CutPrefix(word, name); ok && strings.Trim(mark, ".:-") == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // lastOf returns the time at which an event was last seen.

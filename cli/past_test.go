@@ -31,6 +31,28 @@ func TestAuditLinesAreReadFromALog(t *testing.T) {
 	}
 }
 
+func TestANoteNamesAWholeAddress(t *testing.T) {
+	for _, c := range []struct {
+		note, name string
+		want       bool
+	}{
+		{"10.0.0.2 is kept for the pod", "10.0.0.2", true},
+		{"02:00:00:00:00:07 also uses 10.0.0.2.", "10.0.0.2", true},
+		{"lost (10.0.0.2/24)", "10.0.0.2", true},
+		{"10.0.0.25 is kept for the pod", "10.0.0.2", false},
+		{"210.0.0.2 is kept for the pod", "10.0.0.2", false},
+		{"lease lab-1.10.0.0.2 is gone", "10.0.0.2", false},
+		{"lease lab-1.10.0.0.2 is gone", "lab-1.10.0.0.2", true},
+		{"fd00::1: no answer", "fd00::1", true},
+		{"fd00::12 is kept for the pod", "fd00::1", false},
+		{"fd00::1:2 is kept for the pod", "fd00::1", false},
+		{"fd00::1 is kept for the pod", "fd00::", false},
+		{"no answer from fd00::: timeout", "fd00::", true},
+	} {
+		check.Equal(t, isNamed(c.note, c.name), c.want, "%q names %s:", c.note, c.name)
+	}
+}
+
 // logServer is an API server with an event of each lease of the network lab. The pods of its agents have the names of their nodes.
 func logServer(t *testing.T, controllers, nodes []string, log func(pod string, w http.ResponseWriter, r *http.Request)) *cluster.Cluster {
 	t.Helper()
