@@ -193,7 +193,7 @@ func TestCommands(t *testing.T) {
 	check.OK(t, controlplane.WriteKubeconfig(reader, w.kubeconfig))
 	w.says("status", "address 10.0.0.9", "MAC 00:11:22:33:44:66 uses it too, beside its holder pod default/web-0")
 	w.says("status", "floor", "2 Bound", "You have no right to read events")
-	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "You have no right to read")
+	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "You have no right to read", `End:       unknown, because you may not read what decides it: pods "web-0" is forbidden`)
 	w.says("map floor", "B Bound 2")
 
 	w.kubeconfig = admin

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,6 +27,9 @@ import (
 	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/internal/owner"
 )
+
+// unknown is the decision for a reader who may not read what it depends on.
+const unknown reclaim.Kind = "Unknown"
 
 // end is the controller's decision about a lease.
 type end struct {
@@ -45,7 +50,10 @@ func endOf(ctx context.Context, c *cluster.Cluster, lease *v1alpha1.IPLease) (*e
 		Owners: owner.Asker{Live: c, Scales: c, Mapper: c.RESTMapper()},
 	}
 	a, err := rules.Explain(ctx, lease)
-	if err := c.MayLack("what decides about the end of lease "+lease.Name, err); err != nil {
+	if lack, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsForbidden(lack) {
+		return &end{Decision: unknown, Why: lack.Error()}, c.MayLack("what decides about the end of lease "+lease.Name, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	e := &end{Decision: a.Kind, Why: a.Why}
@@ -140,6 +148,8 @@ func (st story) write(w paper, now time.Time) {
 func (e end) sentence(now time.Time) string {
 	why := strings.TrimSuffix(e.Why, ".")
 	switch e.Decision {
+	case unknown:
+		return "unknown, because you may not read what decides it: " + why
 	case reclaim.Wait:
 		return fmt.Sprintf("the controller decides at %s, in %s: %s", e.At.UTC().Format(time.RFC3339), age(*e.At, now), why)
 	case reclaim.None:
