@@ -111,18 +111,30 @@ func networksOf(pools []v1alpha1.IPPool, addr netip.Addr, asked string) []string
 
 func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr) (story, error) {
 	st := story{Address: addr.String(), Network: network}
-	lease := &v1alpha1.IPLease{}
-	err := c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease)
-	switch {
-	case apierrors.IsNotFound(err):
+	lease, err := leaseOn(ctx, c, network, addr)
+	if err != nil {
+		return st, err
+	}
+	if lease == nil {
 		return st, st.unleased(ctx, c, pools, addr)
-	case err != nil:
-		return st, fmt.Errorf("read the lease of %s: %w", addr, err)
 	}
 	lease.ManagedFields = nil
 	st.Lease, st.Pool, st.State = lease, lease.Spec.Pool, inventory.OfLease(lease)
 	st.End, err = endOf(ctx, c, lease)
 	return st, err
+}
+
+// leaseOn returns the lease of an address on a network, or nil.
+func leaseOn(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr) (*v1alpha1.IPLease, error) {
+	name, lease := v1alpha1.LeaseName(network, addr), &v1alpha1.IPLease{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, lease)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read lease %s: %w", name, err)
+	}
+	return lease, nil
 }
 
 // unleased tells why an address has no lease. Pools of a network may share the address.

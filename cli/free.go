@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,27 +31,20 @@ func (s *session) free() *cobra.Command {
 A Retained address has no holder, so its lease is deleted. A lease in another state may have a living
 holder: no claim would silence it, and its address may get a second speaker. Such a lease needs --force,
 and the right to delete pods in the namespace of its holder.`,
-		Example: "  kubectl fenceline free 10.0.0.7",
+		Example: "  kubectl fenceline free 10.0.0.7\n  kubectl fenceline free storage.10.0.0.7   # on the network storage",
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := s.open()
 			if err != nil {
 				return err
 			}
-			network, addr, err := parseAsked(args[0])
+			lease, err := leaseOf(c.Context(), cl, args[0])
 			if err != nil {
 				return err
-			}
-			lease := &v1alpha1.IPLease{}
-			if err := cl.Get(c.Context(), client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease); err != nil {
-				if apierrors.IsNotFound(err) {
-					return fmt.Errorf("%s has no lease: there is nothing to free", args[0])
-				}
-				return fmt.Errorf("read the lease of %s: %w", args[0], err)
 			}
 			forced := lease.Spec.State != v1alpha1.StateRetained
 			if forced && !force {
 				return fmt.Errorf("%s is %s%s: it ends by itself as `kubectl fenceline explain %s` says; --force deletes its lease without a fence",
-					lease.Spec.Address, lease.Spec.State, ofHolder(lease), args[0])
+					addressOf(lease), lease.Spec.State, ofHolder(lease), args[0])
 			}
 			if !yes {
 				if err := s.confirm(lease); err != nil {
@@ -66,13 +58,54 @@ and the right to delete pods in the namespace of its holder.`,
 			if forced {
 				answer = "The lease of %s is deleted. If its pod runs, the agent records it again.\n"
 			}
-			fmt.Fprintf(s.Out, answer, lease.Spec.Address)
+			fmt.Fprintf(s.Out, answer, addressOf(lease))
 			return nil
 		},
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&force, "force", false, "delete the lease of an address that may be in use, without a fence")
 	return c
+}
+
+// leaseOf returns the lease of the name that was asked for, or else the only one of this address.
+func leaseOf(ctx context.Context, c *cluster.Cluster, asked string) (*v1alpha1.IPLease, error) {
+	network, addr, err := parseAsked(asked)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := leaseOn(ctx, c, network, addr)
+	if lease != nil || err != nil {
+		return lease, err
+	}
+	var pools v1alpha1.IPPoolList
+	if err := c.List(ctx, &pools); err != nil {
+		return nil, fmt.Errorf("list pools: %w", err)
+	}
+	var names []string
+	for _, n := range networksOf(pools.Items, addr, network) {
+		other, err := leaseOn(ctx, c, n, addr)
+		if err != nil {
+			return nil, err
+		}
+		if other != nil {
+			lease, names = other, append(names, other.Name)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return nil, fmt.Errorf("%s has no lease: there is nothing to free", asked)
+	case 1:
+		return lease, nil
+	}
+	return nil, fmt.Errorf("%s has several leases: name one of %s", asked, strings.Join(names, ", "))
+}
+
+// addressOf returns the address of a lease with its network.
+func addressOf(l *v1alpha1.IPLease) string {
+	if network, _, _ := v1alpha1.ParseLeaseName(l.Name); network != "" {
+		return l.Spec.Address + " on network " + network
+	}
+	return l.Spec.Address
 }
 
 func ofHolder(l *v1alpha1.IPLease) string {
@@ -83,7 +116,7 @@ func ofHolder(l *v1alpha1.IPLease) string {
 }
 
 func (s *session) confirm(l *v1alpha1.IPLease) error {
-	fmt.Fprintf(s.Out, "Delete the lease of %s (%s%s)? [y/N] ", l.Spec.Address, l.Spec.State, ofHolder(l))
+	fmt.Fprintf(s.Out, "Delete the lease of %s (%s%s)? [y/N] ", addressOf(l), l.Spec.State, ofHolder(l))
 	answer, err := bufio.NewReader(s.In).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
