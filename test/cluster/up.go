@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,19 +88,19 @@ func (c *Cluster) up(ctx context.Context) error {
 	return c.waitUsable(ctx, c.Options.CNIConfig != nil)
 }
 
-// containerd returns the component that the variable FENCELINE_TEST_CONTAINERD chooses: "oldest" for
-// containerd 1.7, otherwise the newest.
-func containerd() string {
-	if os.Getenv("FENCELINE_TEST_CONTAINERD") == "oldest" {
-		return thirdparty.ContainerdOldest
-	}
-	return thirdparty.Containerd
-}
+// runtime returns the component that is the container runtime of the nodes: the variable
+// FENCELINE_TEST_RUNTIME chooses containerd, containerd-oldest or crio.
+func runtime() string { return cmp.Or(os.Getenv("FENCELINE_TEST_RUNTIME"), thirdparty.Containerd) }
 
 // prepare builds all binaries and images of the cluster.
 func (c *Cluster) prepare(ctx context.Context) error {
 	var err error
-	for _, name := range []string{thirdparty.Kubernetes, thirdparty.Etcd, containerd(), thirdparty.CNIPlugins, thirdparty.Helm} {
+	if runtime() == thirdparty.CRIO {
+		if err := thirdparty.InstallPackages(ctx, os.Stderr, "conmon", "skopeo"); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{thirdparty.Kubernetes, thirdparty.Etcd, runtime(), thirdparty.CNIPlugins, thirdparty.Helm} {
 		if c.state.Binaries[name], err = c.thirdParty(ctx, name); err != nil {
 			return err
 		}
@@ -147,13 +148,17 @@ func (c *Cluster) nodeConfig(n int, keys *controlplane.Keys) (machine.Config, er
 	}
 	config := machine.Config{
 		Name: name, Dir: c.nodeDir(n), Cgroup: c.Options.nodeName(n), Addresses: addresses,
-		Path:       []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[containerd()]},
+		Path:       []string{c.state.Binaries[thirdparty.Kubernetes], c.state.Binaries[runtime()]},
+		Runtime:    machine.Containerd,
 		CNIPlugins: c.state.Binaries[thirdparty.CNIPlugins],
 		PauseImage: images.PauseImage, Images: c.state.Options.Images,
 		Kubelet: kubelet, Authority: keys.Authority(), ServingCert: serving.Cert, ServingKey: serving.Key,
 		// kubelet renews after a quarter of this: twice the grace must pass in silence.
 		LeaseDuration: nodeMonitorGrace,
 		ProxyMode:     c.Options.KubeProxy, ClusterDNS: c.Options.nameServers(),
+	}
+	if runtime() == thirdparty.CRIO {
+		config.Runtime = machine.CRIO
 	}
 	if c.Options.CNIConfig != nil {
 		config.CNIConfig = c.Options.CNIConfig(n)

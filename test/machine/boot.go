@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -38,7 +37,7 @@ func Boot(c Config) error {
 		{"mount file systems", c.mountAll},
 		{"write configuration", c.writeFiles},
 		{"list daemons", c.writeDaemons},
-		{"start containerd", func() error { return StartDaemon(Containerd) }},
+		{"start the container runtime", func() error { return StartDaemon(c.Runtime) }},
 		{"import images", func() error { return c.importImages(ctx) }},
 		{"start kubelet", func() error { return StartDaemon(Kubelet) }},
 		{"start kube-proxy", c.startProxy},
@@ -63,18 +62,6 @@ func (c Config) startProxy() error {
 	return StartDaemon(KubeProxy)
 }
 
-func (c Config) ctr(ctx context.Context, args ...string) error {
-	path, err := lookPath("ctr", []string{"PATH=" + c.searchPath()})
-	if err != nil {
-		return err
-	}
-	args = append([]string{"--address=" + containerdSock, "--namespace=k8s.io"}, args...)
-	if output, err := exec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("ctr %v: %w: %s", args, err, output)
-	}
-	return nil
-}
-
 // importImages imports the tarballs that this node's disk does not know yet.
 func (c Config) importImages(ctx context.Context) error {
 	for _, tarball := range c.Images {
@@ -86,8 +73,12 @@ func (c Config) importImages(ctx context.Context) error {
 		if _, err := os.Stat(mark); err == nil {
 			continue
 		}
-		if err := c.ctr(ctx, "images", "import", tarball); err != nil {
-			return err
+		commands, err := c.runtime().imports(tarball)
+		if err == nil {
+			err = c.run(ctx, commands)
+		}
+		if err != nil {
+			return fmt.Errorf("import %s: %w", tarball, err)
 		}
 		if err := os.WriteFile(mark, []byte(tarball), 0o644); err != nil {
 			return err

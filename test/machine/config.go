@@ -3,7 +3,7 @@
 // Package machine runs a Kubernetes node as a set of namespaces of this
 // machine: network, mount, PID, UTS and IPC. The node has a writable /etc, /opt,
 // /var and /run of its own, its own BPF file system and its own cgroups, and runs
-// containerd, kubelet and, if wanted, kube-proxy.
+// a container runtime, kubelet and, if wanted, kube-proxy.
 //
 // Boot and StartDaemon run inside the node; everything else runs outside.
 package machine
@@ -25,6 +25,8 @@ type Config struct {
 	// Addresses are the node's, at most one of each family. At the first one, the API server reaches
 	// kubelet.
 	Addresses []netip.Addr
+	// Runtime is the container runtime: Containerd or CRIO.
+	Runtime string
 	// Path lists the directories of third-party binaries.
 	Path []string
 	// CNIPlugins is a directory whose files are copied to /opt/cni/bin.
@@ -51,18 +53,16 @@ type Config struct {
 	LeaseDuration time.Duration
 }
 
-// Names of the daemons of a node.
+// Names of the daemons of a node, beside its container runtime.
 const (
-	Containerd = "containerd"
-	Kubelet    = "kubelet"
-	KubeProxy  = "kube-proxy"
+	Kubelet   = "kubelet"
+	KubeProxy = "kube-proxy"
 )
 
 // Paths inside a node.
 const (
-	cniConfigDir   = "/etc/cni/net.d"
-	cniPluginDir   = "/opt/cni/bin"
-	kubernetesDir  = "/etc/kubernetes"
-	containerdSock = "/run/containerd/containerd.sock"
-	daemonsFile    = "/run/machine/daemons.json"
+	cniConfigDir  = "/etc/cni/net.d"
+	cniPluginDir  = "/opt/cni/bin"
+	kubernetesDir = "/etc/kubernetes"
+	daemonsFile   = "/run/machine/daemons.json"
 )

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,9 +28,10 @@ type daemon struct {
 }
 
 func (c Config) daemons() map[string]daemon {
-	env := append(os.Environ(), "PATH="+c.searchPath())
+	// A program reads the first PATH that it gets.
+	env := append([]string{"PATH=" + c.searchPath()}, os.Environ()...)
 	all := map[string]daemon{
-		Containerd: {Args: []string{"containerd", "--config=/etc/containerd/config.toml"}, Socket: containerdSock},
+		c.Runtime: {Args: c.runtime().args, Socket: c.runtime().socket},
 		Kubelet: {Args: []string{
 			"kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubeconfig",
 			"--hostname-override=" + c.Name, "--node-ip=" + join(c.Addresses), "--v=2",
@@ -129,13 +131,11 @@ func (d daemon) awaitSocket() error {
 	})
 }
 
-// lookPath finds the program in the PATH of env, of which the last entry counts.
+// lookPath finds the program in the first PATH of env.
 func lookPath(name string, env []string) (string, error) {
 	var search string
-	for _, entry := range env {
-		if value, ok := strings.CutPrefix(entry, "PATH="); ok {
-			search = value
-		}
+	if i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }); i >= 0 {
+		search = strings.TrimPrefix(env[i], "PATH=")
 	}
 	for _, dir := range filepath.SplitList(search) {
 		path := filepath.Join(dir, name)

@@ -11,39 +11,6 @@ import (
 	"text/template"
 )
 
-// containerdConfig is read by containerd 1.7 and 2. The process may lack CAP_SYS_RESOURCE, so OOM scores
-// are never lowered; snapshotters and plugins that need more of the machine are off.
-const containerdConfig = `version = 2
-root = "/var/lib/containerd"
-state = "/run/containerd"
-disabled_plugins = [
-  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs",
-  "io.containerd.nri.v1.nri", "io.containerd.tracing.processor.v1.otlp",
-]
-
-[grpc]
-  address = "/run/containerd/containerd.sock"
-
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{{.PauseImage}}"
-  restrict_oom_score_adj = true
-
-[plugins."io.containerd.grpc.v1.cri".cni]
-  bin_dir = "/opt/cni/bin"
-  conf_dir = "/etc/cni/net.d"
-
-[plugins."io.containerd.grpc.v1.cri".containerd]
-  default_runtime_name = "runc"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-  BinaryName = "runc"
-  SystemdCgroup = false
-`
-
 // kubeletConfig: nothing is evicted or collected because this machine's disk happens to be nearly
 // full ("0%" turns a threshold off), and a node's state is reported within two seconds.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -57,7 +24,7 @@ authorization: {mode: Webhook}
 tlsCertFile: /etc/kubernetes/kubelet.crt
 tlsPrivateKeyFile: /etc/kubernetes/kubelet.key
 healthzBindAddress: 127.0.0.1
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+containerRuntimeEndpoint: unix://{{.RuntimeSocket}}
 cgroupDriver: cgroupfs
 cgroupRoot: /{{.Cgroup}}
 failCgroupV1: false
@@ -80,6 +47,9 @@ const nameServer = "192.0.2.53"
 // LeaseSeconds is for the template.
 func (c Config) LeaseSeconds() int { return int(c.LeaseDuration.Seconds()) }
 
+// RuntimeSocket is for the template.
+func (c Config) RuntimeSocket() string { return c.runtime().socket }
+
 // NameServers is for the template.
 func (c Config) NameServers() string {
 	return `"` + strings.ReplaceAll(join(c.ClusterDNS), ",", `", "`) + `"`
@@ -87,16 +57,11 @@ func (c Config) NameServers() string {
 
 // writeFiles writes the configuration of the node's daemons, inside the node.
 func (c Config) writeFiles() error {
-	containerd, err := render(containerdConfig, c)
-	if err != nil {
-		return err
-	}
 	kubelet, err := render(kubeletConfig, c)
 	if err != nil {
 		return err
 	}
 	files := map[string][]byte{
-		"/etc/containerd/config.toml":                   containerd,
 		filepath.Join(kubernetesDir, "kubelet.yaml"):    kubelet,
 		filepath.Join(kubernetesDir, "resolv.conf"):     []byte("nameserver " + nameServer + "\n"),
 		filepath.Join(kubernetesDir, "ca.crt"):          c.Authority,
@@ -105,6 +70,11 @@ func (c Config) writeFiles() error {
 		filepath.Join(kubernetesDir, "kubeconfig"):      c.Kubelet,
 		filepath.Join(kubernetesDir, "kube-proxy.conf"): c.Proxy,
 	}
+	for path, text := range c.runtime().files {
+		if files[path], err = render(text, c); err != nil {
+			return err
+		}
+	}
 	if c.CNIConfig != "" {
 		files[filepath.Join(cniConfigDir, "10-test.conflist")] = []byte(c.CNIConfig)
 	}
@@ -112,7 +82,7 @@ func (c Config) writeFiles() error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
+		if err := os.WriteFile(path, data, 0o700); err != nil {
 			return err
 		}
 	}

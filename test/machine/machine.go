@@ -119,20 +119,27 @@ func (m *Machine) StartDaemon(ctx context.Context, name string) error {
 	return err
 }
 
-// Import imports an image tarball of this machine into the node's containerd.
+// Import imports an image tarball of this machine into the node's container runtime.
 func (m *Machine) Import(ctx context.Context, tarball string) error {
-	return m.images(ctx, "import", tarball)
+	commands, err := m.Config.runtime().imports(tarball)
+	if err != nil {
+		return err
+	}
+	return m.run(ctx, commands)
 }
 
-// Tag gives an image of the node's containerd another name, without a registry in both names.
+// Tag gives an image of the node's container runtime another name, without a registry in both names.
 func (m *Machine) Tag(ctx context.Context, name, another string) error {
-	const registry = "docker.io/" // kubelet adds it to a name without one
-	return m.images(ctx, "tag", "--force", registry+name, registry+another)
+	return m.run(ctx, m.Config.runtime().tag(name, another))
 }
 
-func (m *Machine) images(ctx context.Context, args ...string) error {
-	_, err := m.Exec(ctx, append([]string{"ctr", "--address=" + containerdSock, "--namespace=k8s.io", "images"}, args...)...)
-	return err
+func (m *Machine) run(ctx context.Context, commands [][]string) error {
+	for _, args := range commands {
+		if _, err := m.Exec(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Processes returns the node's processes whose program has that name, in

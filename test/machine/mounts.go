@@ -102,7 +102,7 @@ func (c Config) mountSysctls() error {
 
 // makeVar lays out an empty /var.
 func makeVar(dir string) error {
-	for _, name := range []string{"lib/kubelet", "lib/containerd", "lib/cni", "log/pods", "log/containers", "cache", "tmp"} {
+	for _, name := range []string{"lib/kubelet", "lib/containerd", "lib/containers", "lib/cni", "log/pods", "log/containers", "cache", "tmp"} {
 		if err := makeDirs(filepath.Join(dir, name)); err != nil {
 			return err
 		}

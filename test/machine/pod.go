@@ -40,6 +40,9 @@ func (p Pod) PIDs() ([]int, error) {
 	}
 	var pids []int
 	for _, d := range dirs {
+		if strings.HasPrefix(filepath.Base(d), "crio-conmon-") {
+			continue // the monitor of a container
+		}
 		data, err := os.ReadFile(filepath.Join(d, "cgroup.procs"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a container that has just ended

@@ -56,7 +56,7 @@ func (w *whole) outlives(ctx context.Context) {
 }
 
 func (w *whole) killed() []part {
-	return []part{{"the agents of all nodes", true, w.restartAgents}, daemon(w.first, machine.Kubelet), daemon(w.first, machine.Containerd)}
+	return []part{{"the agents of all nodes", true, w.restartAgents}, daemon(w.first, machine.Kubelet), daemon(w.first, w.first.Config.Runtime)}
 }
 
 // replaced upgrades Fenceline and rolls it back, as a person does.

@@ -67,7 +67,7 @@ func (a *act) parts(node *cluster.Node) []part {
 		{"the agent of " + node.Name(), true, func(ctx context.Context) { check(node.Kill(ctx, agentProgram)) }},
 		{"the controller", true, func(ctx context.Context) { check(a.controllerNode(ctx).Kill(ctx, controllerProgram)) }},
 		daemon(node, machine.Kubelet),
-		daemon(node, machine.Containerd),
+		daemon(node, node.Config.Runtime),
 		{"the API server", false, func(ctx context.Context) {
 			check(errors.Join(a.StopAPIServer(ctx), a.StartAPIServer(ctx)))
 		}},

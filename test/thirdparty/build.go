@@ -92,10 +92,13 @@ type buildPlan struct {
 	binary  string // name of the only binary; "" for all tools
 	tests   string // argument of go test; "" for none
 	ldflags string
+	tags    string
+	// c is the folder of a program in C below the directory of the module.
+	c, module string
 }
 
 func (b *Builder) plan(c Component) (buildPlan, error) {
-	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary, tests: c.TestPackage}
+	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary, tests: c.TestPackage, tags: c.tags, c: c.CProgram, module: c.Module}
 	gomod, err := os.ReadFile(filepath.Join(p.source, "go.mod"))
 	if err != nil {
 		return p, err
@@ -117,8 +120,10 @@ func (b *Builder) plan(c Component) (buildPlan, error) {
 	p.dir = filepath.Join(b.Cache, c.Name+"-"+p.version+"-"+runtime.Version())
 	sum := sha256.New()
 	parts := []string{string(gomod), string(gosum), p.target, p.binary, p.ldflags}
-	if p.tests != "" {
-		parts = append(parts, p.tests)
+	for _, more := range []string{p.tests, p.tags, p.c} {
+		if more != "" {
+			parts = append(parts, more)
+		}
 	}
 	if p.target == "." {
 		program, err := os.ReadFile(filepath.Join(p.source, "main.go"))
@@ -162,6 +167,11 @@ func (p buildPlan) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if p.c != "" {
+		if err := p.compileC(ctx, filepath.Join(work, p.c)); err != nil {
+			return err
+		}
+	}
 	if err := os.WriteFile(filepath.Join(work, builtMark), []byte(p.digest), 0o644); err != nil {
 		return err
 	}
@@ -176,14 +186,35 @@ func (p buildPlan) run(ctx context.Context) (err error) {
 
 // compile runs one command of go for a target.
 func (p buildPlan) compile(ctx context.Context, target string, command ...string) error {
-	args := slices.Concat(command, []string{"-trimpath", "-ldflags", p.ldflags, target})
-	cmd := exec.CommandContext(ctx, "go", args...)
+	args := slices.Concat(command, []string{"-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, target})
+	_, err := p.command(ctx, "go", args...)
+	return err
+}
+
+// compileC builds the program in C of the module.
+func (p buildPlan) compileC(ctx context.Context, out string) error {
+	dir, err := p.command(ctx, "go", "list", "-m", "-f", "{{.Dir}}", p.module)
+	if err != nil {
+		return err
+	}
+	sources, err := filepath.Glob(filepath.Join(strings.TrimSpace(dir), p.c, "src", "*.c"))
+	if err != nil {
+		return err
+	}
+	_, err = p.command(ctx, "gcc", append([]string{"-std=c99", "-O2", "-static", "-o", out}, sources...)...)
+	return err
+}
+
+// command runs a command in the tool module and returns what it printed.
+func (p buildPlan) command(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = p.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go %s %s in %s: %w\n%s", command[0], target, p.source, err, lastLines(string(output), 30))
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s in %s: %w\n%s", name, strings.Join(args, " "), p.source, err, lastLines(string(output), 30))
 	}
-	return nil
+	return string(output), nil
 }
 
 // lock takes an advisory lock on the file and returns the function that releases it.

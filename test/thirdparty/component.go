@@ -20,6 +20,10 @@ type Component struct {
 	Package, Binary string
 	// TestPackage is a package whose test binary is built as well, as <last element>.test.
 	TestPackage string
+	// CProgram is a folder of the module, whose src folder holds a program in C of this name.
+	CProgram string
+	// tags are build tags, with commas.
+	tags string
 	// linkFlags returns the linker flags of the project's own release build. Without a version,
 	// kubelet and kube-apiserver refuse each other.
 	linkFlags func(version string) string
@@ -34,6 +38,7 @@ const (
 	EtcdTools        = "etcdtools" // etcdctl and etcdutl
 	Containerd       = "containerd"
 	ContainerdOldest = "containerd-oldest"
+	CRIO             = "crio"
 	CNIPlugins       = "cniplugins"
 	CNITuning        = "tuning"   // the reference plugin that changes the MAC of an interface
 	SRIOVCNI         = "sriovcni" // the plugin that moves virtual functions
@@ -56,6 +61,7 @@ func components() map[string]Component {
 			linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
 		{Name: ContainerdOldest, Module: "github.com/containerd/containerd",
 			linkFlags: variable("github.com/containerd/containerd/version.Version")},
+		{Name: CRIO, Module: "github.com/cri-o/cri-o", CProgram: "pinns", tags: "containers_image_openpgp,exclude_graphdriver_btrfs,btrfs_noversion"},
 		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},
 		{Name: CNITuning, Module: "github.com/containernetworking/plugins"},
 		{Name: SRIOVCNI, Module: "github.com/intel/sriov-cni"},
