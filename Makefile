@@ -93,8 +93,8 @@ test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
 	@$(MAKE) --no-print-directory test-unit || true
 	@$(MAKE) --no-print-directory test-browser || true
-	@$(call side-by-side,kernel,api)
-	@$(call side-by-side,cluster,fuzz bench model)
+	@$(call side-by-side,kernel,api bench)
+	@$(call side-by-side,cluster,fuzz model)
 	@$(MAKE) --no-print-directory test-guest-ci || true
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-ci)
 

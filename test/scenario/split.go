@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -39,7 +40,7 @@ func playSplit(ctx context.Context, a *act) {
 	asked := time.Now()
 	check(a.JoinUnderlay(ctx))
 	a.story.Say("The underlay is one segment again.")
-	loud.newerWins(ctx, loudNew, asked)
+	loud.newerWins(ctx, loudNew, asked, time.Now())
 	quiet.newerWinsQuietly(ctx, quietNew, asked)
 	loud.comesHome(ctx, loudNew)
 }
@@ -78,10 +79,11 @@ func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *z
 	z.story.Say("Verdict Silent, because the other nodes hear each other. Each of the two addresses now has two owners that cannot hear each other.")
 }
 
-// newerWins: two owners exist for at most loudLimit after the first frame of the old owner has
-// crossed. Nothing crosses before asked. The claim of a defence asks no holder for an ack, so the
-// silence of the old owner is judged.
-func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked time.Time) {
+// newerWins: two owners exist for at most loudLimit after the parts are joined. Nothing crosses before
+// asked, everything after joined. The claim of a defence asks no holder for an ack, so the silence of
+// the old owner is judged. Clients and pings are judged from the announcement on that follows the
+// claim: until then, the old owner had their frames.
+func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, joined time.Time) {
 	change := z.changeTo(successor)
 	limited, cancel := context.WithTimeout(ctx, eventLimit)
 	defer cancel()
@@ -89,15 +91,18 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked ti
 		return f.Time.After(asked) && f.Kind == "claim" && f.Target == z.addr && f.Port != change.oldPort
 	})
 	did(err, "nobody claimed %s from its older owner", z.addr)
+	took := claim.Time.Sub(joined)
+	must(took <= loudLimit, "the older owner of %s was fenced %s after the underlay was whole", z.addr, took)
+	announced, err := z.capture.Wait(limited, func(f capture.Frame) bool {
+		return f.Time.After(claim.Time) && bytes.Equal(f.Source, change.new) && slices.Contains(f.Speaks, z.addr)
+	})
+	did(err, "nobody announced %s after the claim", z.addr)
+	z.hearsOnly(ctx, successor, announced.Time)
+	check(change.onlyNewAfter(z.capture.Frames(), claim.Time.Add(fenceLimit)))
 	crossed := capture.From(capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr), z.mac)
 	must(len(crossed) != 0, "the older owner of %s was quiet, so its silence proves nothing", z.addr)
-	took := claim.Time.Sub(crossed[0].Time)
-	must(took <= loudLimit, "the older owner of %s was claimed from only %s after its first frame had crossed", z.addr, took)
-	fenced := claim.Time.Add(fenceLimit)
-	z.hearsOnly(ctx, successor, fenced)
-	check(change.onlyNewAfter(z.capture.Frames(), fenced))
 	z.isMute()
-	z.story.Say("%s after the first frame of the older owner crossed, a claim from %s fenced it.", round(took), claim.Port)
+	z.story.Say("%s after the underlay was whole, a claim from %s fenced it.", max(0, round(took)), claim.Port)
 }
 
 // newerWinsQuietly: both owners are quiet, and one repeats its claim within the claim period (R3),
