@@ -19,15 +19,15 @@ const (
 	CRIO       = "crio"
 )
 
-// runtime is the way of one container runtime.
+// runtime describes how a node starts a container runtime and gives it images.
 type runtime struct {
 	socket string
 	// args start its daemon.
 	args []string
 	// files are its configuration: templates over Config, by path.
 	files map[string]string
-	// imports returns the commands that import an image tarball, tag those that give an image of
-	// the node another name.
+	// imports returns the commands that import an image tarball. tag returns the commands that give
+	// an image of the node another name.
 	imports func(tarball string) ([][]string, error)
 	tag     func(name, another string) [][]string
 }
