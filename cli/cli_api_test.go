@@ -213,7 +213,9 @@ func TestCommands(t *testing.T) {
 	w.says("explain 10.2.0.7", "10.2.0.7 of pool shop is bound", "pod default/web-0", "10.2.0.7 on network lab is bound", "pod default/old-0")
 	w.says("explain 10.2.0.8", "10.2.0.8 of pool stock has no lease", "status.withheld of pool shop", "Pool stock may hand it out",
 		"10.2.0.8 on network lab has no lease", "Pool bench may hand it out")
-	w.says("explain lab.10.2.0.8", "Pool bench may hand it out")
+	w.says("explain --network=lab 10.2.0.8", "Pool bench may hand it out")
+	_, err = w.run("", "probe", "10.2.0.7")
+	check.Says(w, err, `10.2.0.7 is on several networks: choose one of ["" "lab"] with --network`)
 }
 
 const deployment = `

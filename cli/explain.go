@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
@@ -37,12 +35,16 @@ type story struct {
 }
 
 func (s *session) explain() *cobra.Command {
-	history, allNodes := true, false
+	history, allNodes, network := true, false, ""
 	c := &cobra.Command{
 		Use: "explain ADDRESS", Short: "Tell who has an address, why, and what will end it", Args: cobra.ExactArgs(1),
-		Example: "  kubectl fenceline explain 10.0.0.7\n  kubectl fenceline explain storage.10.0.0.7   # on the network storage",
+		Example: "  kubectl fenceline explain 10.0.0.7\n  kubectl fenceline explain 10.0.0.7 --network storage",
 		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) ([]story, error) {
-			return explain(ctx, c, args[0], history, allNodes)
+			q, err := parseQuery(args[0], network)
+			if err != nil {
+				return nil, err
+			}
+			return explain(ctx, c, q, history, allNodes)
 		}, func(w paper, stories []story) {
 			for i, st := range stories {
 				if i > 0 {
@@ -52,61 +54,34 @@ func (s *session) explain() *cobra.Command {
 			}
 		}),
 	}
+	networkFlag(c, &network)
 	c.Flags().BoolVar(&history, "history", true, "read events and the audit lines in the logs of Fenceline's pods")
 	c.Flags().BoolVar(&allNodes, "all-nodes", false, "read the logs of the agents of all nodes, not only of those that the lease names")
 	return c
 }
 
-// explain returns the stories of an address, or of a lease's name: one for each network that has it.
-func explain(ctx context.Context, c *cluster.Cluster, asked string, history, allNodes bool) ([]story, error) {
-	network, addr, err := parseAsked(asked)
-	if err != nil {
-		return nil, err
-	}
+// explain returns the stories of an address: one for each network that has it.
+func explain(ctx context.Context, c *cluster.Cluster, q query, history, allNodes bool) ([]story, error) {
 	var pools v1alpha1.IPPoolList
 	if err := c.List(ctx, &pools); err != nil {
 		return nil, fmt.Errorf("list pools: %w", err)
 	}
 	var stories []story
-	networks := networksOf(pools.Items, addr, network)
+	networks := q.networks(pools.Items)
 	for _, n := range networks {
-		st, err := tell(ctx, c, pools.Items, n, addr)
+		st, err := tell(ctx, c, pools.Items, n, q.addr)
 		if err != nil {
 			return nil, err
 		}
 		st.isOneOf = len(networks) > 1
 		if history {
-			if err := st.readPast(ctx, c, pools.Items, allNodes); err != nil {
+			if err := st.readPast(ctx, c, allNodes); err != nil {
 				return nil, err
 			}
 		}
 		stories = append(stories, st)
 	}
 	return stories, nil
-}
-
-// parseAsked reads an address, or the name of a lease.
-func parseAsked(asked string) (network string, addr netip.Addr, err error) {
-	if network, addr, err = v1alpha1.ParseLeaseName(asked); err == nil {
-		return network, addr, nil
-	}
-	if addr, err = netip.ParseAddr(asked); err != nil {
-		return "", addr, fmt.Errorf("%q is neither an address nor the name of a lease", asked)
-	}
-	return "", addr, nil
-}
-
-// networksOf returns the network that was asked for, or else all networks with the address in a subnet.
-func networksOf(pools []v1alpha1.IPPool, addr netip.Addr, asked string) []string {
-	var networks []string
-	for _, p := range poolsWith(pools, addr) {
-		networks = append(networks, p.Spec.Network)
-	}
-	if asked != "" || len(networks) == 0 {
-		return []string{asked}
-	}
-	slices.Sort(networks)
-	return slices.Compact(networks)
 }
 
 func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr) (story, error) {
@@ -122,19 +97,6 @@ func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, netw
 	st.Lease, st.Pool, st.State = lease, lease.Spec.Pool, inventory.OfLease(lease)
 	st.End, err = endOf(ctx, c, lease)
 	return st, err
-}
-
-// leaseOn returns the lease of an address on a network, or nil.
-func leaseOn(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr) (*v1alpha1.IPLease, error) {
-	name, lease := v1alpha1.LeaseName(network, addr), &v1alpha1.IPLease{}
-	err := c.Get(ctx, client.ObjectKey{Name: name}, lease)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read lease %s: %w", name, err)
-	}
-	return lease, nil
 }
 
 // unleased tells why an address has no lease. Pools of a network may share the address.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,7 @@ import (
 var errUnconfirmed = errors.New("nothing was changed")
 
 func (s *session) free() *cobra.Command {
-	yes, force := false, false
+	yes, force, network := false, false, ""
 	c := &cobra.Command{
 		Use: "free ADDRESS", Short: "Free the address of a lease by hand, after a question", Args: cobra.ExactArgs(1),
 		Long: `Free the address of a lease by hand, after a question.
@@ -31,20 +32,24 @@ func (s *session) free() *cobra.Command {
 A Retained address has no holder, so its lease is deleted. A lease in another state may have a living
 holder: no claim would silence it, and its address may get a second speaker. Such a lease needs --force,
 and the right to delete pods in the namespace of its holder.`,
-		Example: "  kubectl fenceline free 10.0.0.7\n  kubectl fenceline free storage.10.0.0.7   # on the network storage",
+		Example: "  kubectl fenceline free 10.0.0.7\n  kubectl fenceline free 10.0.0.7 --network storage",
 		RunE: func(c *cobra.Command, args []string) error {
+			q, err := parseQuery(args[0], network)
+			if err != nil {
+				return err
+			}
 			cl, err := s.open()
 			if err != nil {
 				return err
 			}
-			lease, err := leaseOf(c.Context(), cl, args[0])
+			lease, err := leaseOf(c.Context(), cl, q)
 			if err != nil {
 				return err
 			}
 			forced := lease.Spec.State != v1alpha1.StateRetained
 			if forced && !force {
 				return fmt.Errorf("%s is %s%s: it ends by itself as `kubectl fenceline explain %s` says; --force deletes its lease without a fence",
-					addressOf(lease), lease.Spec.State, ofHolder(lease), args[0])
+					queryOf(lease), lease.Spec.State, ofHolder(lease), lease.Name)
 			}
 			if !yes {
 				if err := s.confirm(lease); err != nil {
@@ -58,54 +63,43 @@ and the right to delete pods in the namespace of its holder.`,
 			if forced {
 				answer = "The lease of %s is deleted. If its pod runs, the agent records it again.\n"
 			}
-			fmt.Fprintf(s.Out, answer, addressOf(lease))
+			fmt.Fprintf(s.Out, answer, queryOf(lease))
 			return nil
 		},
 	}
+	networkFlag(c, &network)
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&force, "force", false, "delete the lease of an address that may be in use, without a fence")
 	return c
 }
 
-// leaseOf returns the lease of the name that was asked for, or else the only one of this address.
-func leaseOf(ctx context.Context, c *cluster.Cluster, asked string) (*v1alpha1.IPLease, error) {
-	network, addr, err := parseAsked(asked)
-	if err != nil {
-		return nil, err
-	}
-	lease, err := leaseOn(ctx, c, network, addr)
-	if lease != nil || err != nil {
-		return lease, err
-	}
+// leaseOf returns the only lease of an address.
+func leaseOf(ctx context.Context, c *cluster.Cluster, q query) (lease *v1alpha1.IPLease, err error) {
 	var pools v1alpha1.IPPoolList
 	if err := c.List(ctx, &pools); err != nil {
 		return nil, fmt.Errorf("list pools: %w", err)
 	}
-	var names []string
-	for _, n := range networksOf(pools.Items, addr, network) {
-		other, err := leaseOn(ctx, c, n, addr)
+	networks := q.networks(pools.Items)
+	if q.network == anyNetwork && !slices.Contains(networks, "") {
+		networks = append(networks, "") // its pool may be gone
+	}
+	var having []string
+	for _, network := range networks {
+		l, err := leaseOn(ctx, c, network, q.addr)
 		if err != nil {
 			return nil, err
 		}
-		if other != nil {
-			lease, names = other, append(names, other.Name)
+		if l != nil {
+			lease, having = l, append(having, network)
 		}
 	}
-	switch len(names) {
+	switch len(having) {
 	case 0:
-		return nil, fmt.Errorf("%s has no lease: there is nothing to free", asked)
+		return nil, fmt.Errorf("%s has no lease: there is nothing to free", q)
 	case 1:
 		return lease, nil
 	}
-	return nil, fmt.Errorf("%s has several leases: name one of %s", asked, strings.Join(names, ", "))
-}
-
-// addressOf returns the address of a lease with its network.
-func addressOf(l *v1alpha1.IPLease) string {
-	if network, _, _ := v1alpha1.ParseLeaseName(l.Name); network != "" {
-		return l.Spec.Address + " on network " + network
-	}
-	return l.Spec.Address
+	return nil, fmt.Errorf("%s has leases on several networks: choose one of %q with --network", q.addr, having)
 }
 
 func ofHolder(l *v1alpha1.IPLease) string {
@@ -116,7 +110,7 @@ func ofHolder(l *v1alpha1.IPLease) string {
 }
 
 func (s *session) confirm(l *v1alpha1.IPLease) error {
-	fmt.Fprintf(s.Out, "Delete the lease of %s (%s%s)? [y/N] ", addressOf(l), l.Spec.State, ofHolder(l))
+	fmt.Fprintf(s.Out, "Delete the lease of %s (%s%s)? [y/N] ", queryOf(l), l.Spec.State, ofHolder(l))
 	answer, err := bufio.NewReader(s.In).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)

@@ -60,8 +60,9 @@ type reach struct {
 }
 
 // readPast adds events and audit lines about the address on its network, the oldest first.
-func (st *story) readPast(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, allNodes bool) error {
-	name := v1alpha1.LeaseName(st.Network, netip.MustParseAddr(st.Address))
+func (st *story) readPast(ctx context.Context, c *cluster.Cluster, allNodes bool) error {
+	addr := netip.MustParseAddr(st.Address)
+	name := v1alpha1.LeaseName(st.Network, addr)
 	isAbout := func(e *eventsv1.Event) bool {
 		return e.Regarding.Kind == "IPLease" || isNamed(e.Note, st.Address) || isNamed(e.Note, name)
 	}
@@ -84,13 +85,7 @@ func (st *story) readPast(ctx context.Context, c *cluster.Cluster, pools []v1alp
 	if !allNodes {
 		asked = likely(agents, st.Lease)
 	}
-	var foreign []string // a line names no network, and a pool that is gone may have been of this one
-	for i := range pools {
-		if pools[i].Spec.Network != st.Network {
-			foreign = append(foreign, pools[i].Name)
-		}
-	}
-	lines, read, err := auditOf(ctx, c, slices.Concat(controllers, asked), st.Address, foreign)
+	lines, read, err := auditOf(ctx, c, slices.Concat(controllers, asked), query{addr, st.Network})
 	if err != nil {
 		return err
 	}
@@ -168,13 +163,13 @@ func lastOf(e *eventsv1.Event) time.Time {
 
 // auditOf returns the audit lines about an address in the logs of pods, and the names of the pods
 // whose logs it has read to their end. It notes the others.
-func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, address string, foreign []string) (all []moment, read []string, err error) {
+func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, q query) (all []moment, read []string, err error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	for _, pod := range pods {
 		group.Go(func() error {
-			lines, err := auditOfPod(ctx, c, pod, address, foreign)
+			lines, err := auditOfPod(ctx, c, pod, q)
 			if apierrors.IsForbidden(err) {
 				return c.MayLack("logs of namespace "+c.Namespace, err)
 			}
@@ -196,7 +191,7 @@ func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, addres
 }
 
 // auditOfPod is auditOf for one pod. It returns what it has read also with an error.
-func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, address string, foreign []string) ([]moment, error) {
+func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, q query) ([]moment, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.AnswerLimit)
 	defer cancel()
 	log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
@@ -207,7 +202,7 @@ func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, addres
 		return nil, err
 	}
 	defer log.Close()
-	return auditLines(log, sourceOf(pod), address, foreign)
+	return auditLines(log, sourceOf(pod), q)
 }
 
 // sourceOf names a pod of Fenceline.
@@ -218,10 +213,10 @@ func sourceOf(pod podview.Pod) string {
 	return "agent " + pod.Spec.NodeName
 }
 
-// auditLines returns the audit lines about an address in a log, also of one that breaks off, without
-// those of foreign pools.
-func auditLines(log io.Reader, source, address string, foreign []string) ([]moment, error) {
+// auditLines returns the audit lines about an address on a network in a log, also of one that breaks off.
+func auditLines(log io.Reader, source string, q query) ([]moment, error) {
 	var found []moment
+	address := q.addr.String()
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -233,6 +228,7 @@ func auditLines(log io.Reader, source, address string, foreign []string) ([]mome
 			Logger    string
 			Msg       string
 			Address   string
+			Network   string
 			Pool      string
 			Namespace string
 			Pod       string
@@ -241,7 +237,7 @@ func auditLines(log io.Reader, source, address string, foreign []string) ([]mome
 			Token     uint64
 			Reason    string
 		}
-		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Address != address || !slices.Contains(audit.Kinds(), audit.Kind(l.Msg)) || slices.Contains(foreign, l.Pool) {
+		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Address != address || l.Network != q.network || !slices.Contains(audit.Kinds(), audit.Kind(l.Msg)) {
 			continue
 		}
 		pod := "pod " + l.Namespace + "/" + l.Pod

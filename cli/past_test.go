@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -25,7 +25,7 @@ func TestAuditLinesAreReadFromALog(t *testing.T) {
 	log := grantLine + `no JSON with 10.0.0.7
 {"time":"2026-11-25T10:00:01Z","msg":"grant","logger":"audit","address":"10.0.0.70","pool":"p"}
 {"time":"2026-11-25T10:00:02Z","msg":"something else","address":"10.0.0.7"}`
-	got := check.Value(auditLines(strings.NewReader(log), "agent-x", "10.0.0.7", nil))(t)
+	got := check.Value(auditLines(strings.NewReader(log), "agent-x", query{addr: netip.MustParseAddr("10.0.0.7")}))(t)
 	if len(got) != 1 || got[0].Kind != "grant" || got[0].Text != "pod shop/web-0 on node n1, MAC 02:00:00:00:00:01, token 5" {
 		t.Errorf("got %+v", got)
 	}
@@ -114,7 +114,7 @@ func TestAHistorySaysWhichLogsWereRead(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cl := logServer(t, []string{"leader", "other"}, c.nodes, grants)
 			st := story{Address: "10.0.0.7", Lease: c.lease}
-			check.OK(t, st.readPast(t.Context(), cl, nil, c.all))
+			check.OK(t, st.readPast(t.Context(), cl, c.all))
 			check.Equal(t, len(st.Past), c.lines, "lines of two controllers and of agents:")
 			check.None(t, cl.Missed(), "missed:")
 			var out bytes.Buffer
@@ -124,26 +124,17 @@ func TestAHistorySaysWhichLogsWereRead(t *testing.T) {
 	}
 }
 
-// The audit log and the events know no network, but pools and the names of leases do.
 func TestAHistoryIsOfOneNetwork(t *testing.T) {
-	inLab := v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.IPPoolSpec{Network: "lab"}}
-	cl := logServer(t, []string{"leader"}, nil, func(_ string, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, grantLine) })
-	for _, c := range []struct {
-		network string
-		pools   []v1alpha1.IPPool
-		want    []string
-	}{
-		{"lab", []v1alpha1.IPPool{inLab}, []string{"Freed", "grant"}},
-		{"", []v1alpha1.IPPool{inLab}, nil},
-		{"", nil, []string{"grant"}}, // its pool is gone
-	} {
-		st := story{Address: "10.0.0.7", Network: c.network}
-		check.OK(t, st.readPast(t.Context(), cl, c.pools, true))
+	inLab := strings.Replace(grantLine, `"address"`, `"network":"lab","address"`, 1)
+	cl := logServer(t, []string{"leader"}, nil, func(_ string, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, grantLine, inLab, inLab) })
+	for network, want := range map[string][]string{"lab": {"Freed", "grant", "grant"}, "": {"grant"}} {
+		st := story{Address: "10.0.0.7", Network: network}
+		check.OK(t, st.readPast(t.Context(), cl, true))
 		var got []string
 		for _, m := range st.Past {
 			got = append(got, m.Kind)
 		}
-		check.List(t, got, c.want, "on network %q with %d pools: history", c.network, len(c.pools))
+		check.List(t, got, want, "on network %q: history", network)
 	}
 }
 
@@ -169,7 +160,7 @@ func TestALogThatBreaksOffIsNamed(t *testing.T) {
 		}
 	})
 	st := story{Address: "10.0.0.7"}
-	check.OK(t, st.readPast(t.Context(), cl, nil, true))
+	check.OK(t, st.readPast(t.Context(), cl, true))
 	check.Equal(t, len(st.Past), 2, "lines of the whole and of the broken log:")
 	check.Equal(t, st.Logs.sentence(), "Logs of agents read: starting, whole. Not read: broken, failed, late.", "with --all-nodes:")
 	missed := strings.Join(cl.Missed(), "\n")

@@ -9,13 +9,11 @@ import (
 	"net/netip"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/internal/diagnosis"
-	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // probed is the answer of the wire for an address.
@@ -28,36 +26,48 @@ type probed struct {
 }
 
 func (s *session) probe() *cobra.Command {
-	node, parent := "", ""
+	node, parent, network := "", "", ""
 	c := &cobra.Command{
 		Use: "probe ADDRESS", Short: "Let an agent ask the wire for an address now", Args: cobra.ExactArgs(1),
 		Long: `Let an agent ask the wire for an address now.
 
 The agent sends up to five probes (ARP, or neighbour solicitations of duplicate address detection), which
 claim no address. It runs on a node that has pods of the pool, but not the holder of the address.`,
-		Example: "  kubectl fenceline probe 10.0.0.7\n  kubectl fenceline probe 10.0.0.7 --node n1 --parent eth1.100",
+		Example: "  kubectl fenceline probe 10.0.0.7\n  kubectl fenceline probe 10.0.0.7 --node n1 --parent eth1.100\n  kubectl fenceline probe 10.0.0.7 --network storage",
 		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) (probed, error) {
-			return probe(ctx, c, args[0], node, parent)
+			q, err := parseQuery(args[0], network)
+			if err != nil {
+				return probed{}, err
+			}
+			return probe(ctx, c, q, node, parent)
 		}, func(w paper, p probed) {
 			w.say("", 2, fmt.Sprintf("Node %s asked for %s on %s: %s", p.Node, p.Address, p.Question.Parent, p.Verdict))
 		}),
 	}
+	networkFlag(c, &network)
 	c.Flags().StringVar(&node, "node", "", "node whose agent asks")
 	c.Flags().StringVar(&parent, "parent", "", "parent interface on that node")
 	return c
 }
 
-func probe(ctx context.Context, c *cluster.Cluster, asked, node, parent string) (probed, error) {
-	network, addr, err := parseAsked(asked)
-	if err != nil {
-		return probed{}, err
-	}
+func probe(ctx context.Context, c *cluster.Cluster, q query, node, parent string) (probed, error) {
 	if (node == "") != (parent == "") {
 		return probed{}, errors.New("--node and --parent belong together")
 	}
-	lease := &v1alpha1.IPLease{}
-	if err := c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName(network, addr)}, lease); client.IgnoreNotFound(err) != nil {
-		return probed{}, fmt.Errorf("read the lease of %s: %w", addr, err)
+	var pools v1alpha1.IPPoolList
+	if err := c.List(ctx, &pools); err != nil {
+		return probed{}, fmt.Errorf("list pools: %w", err)
+	}
+	networks := q.networks(pools.Items)
+	if len(networks) > 1 {
+		return probed{}, fmt.Errorf("%s is on several networks: choose one of %q with --network", q.addr, networks)
+	}
+	lease, err := leaseOn(ctx, c, networks[0], q.addr)
+	if err != nil {
+		return probed{}, err
+	}
+	if lease == nil {
+		lease = &v1alpha1.IPLease{}
 	}
 	all, err := c.Agents(ctx)
 	if err != nil {
@@ -70,7 +80,7 @@ func probe(ctx context.Context, c *cluster.Cluster, asked, node, parent string) 
 		}
 	}
 	if node == "" {
-		if node, parent, err = placeToAsk(ctx, c, network, addr, lease, ready); err != nil {
+		if node, parent, err = placeToAsk(ctx, c, pools.Items, networks[0], q.addr, lease, ready); err != nil {
 			return probed{}, err
 		}
 	}
@@ -78,7 +88,7 @@ func probe(ctx context.Context, c *cluster.Cluster, asked, node, parent string) 
 	if pod == "" {
 		return probed{}, fmt.Errorf("node %s has no Ready agent in namespace %s", node, c.Namespace)
 	}
-	report, err := c.Diagnose(ctx, pod, diagnosis.Request{Questions: []diagnosis.Question{{Address: addr, Parent: parent}}})
+	report, err := c.Diagnose(ctx, pod, diagnosis.Request{Questions: []diagnosis.Question{{Address: q.addr, Parent: parent}}})
 	if err != nil {
 		return probed{}, err
 	}
@@ -98,12 +108,8 @@ func probe(ctx context.Context, c *cluster.Cluster, asked, node, parent string) 
 // placeToAsk returns a node with a Ready agent and a pod in the subnet of an address, and the pod's
 // parent. The node of the address's own holder comes last, because its kernel does not hear the
 // frames that it sends itself.
-func placeToAsk(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, ready map[string]string) (node, parent string, err error) {
-	var pools v1alpha1.IPPoolList
-	if err := c.List(ctx, &pools); err != nil {
-		return "", "", fmt.Errorf("list pools: %w", err)
-	}
-	for _, pool := range poolsWith(pools.Items, addr) {
+func placeToAsk(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr, lease *v1alpha1.IPLease, ready map[string]string) (node, parent string, err error) {
+	for _, pool := range poolsWith(pools, addr) {
 		if pool.Spec.Network != network {
 			continue
 		}
@@ -125,16 +131,6 @@ func placeToAsk(ctx context.Context, c *cluster.Cluster, network string, addr ne
 		err = fmt.Errorf("no node with a Ready agent has a pod of the pool of %s: name a node and its parent with --node and --parent", addr)
 	}
 	return node, parent, err
-}
-
-// poolsWith returns the pools that have an address in their subnets.
-func poolsWith(pools []v1alpha1.IPPool, addr netip.Addr) (with []*v1alpha1.IPPool) {
-	for i := range pools {
-		if subnet, err := poolset.Subnet(&pools[i]); err == nil && subnet.Contains(addr) {
-			with = append(with, &pools[i])
-		}
-	}
-	return with
 }
 
 // verdict says what an answer means.

@@ -144,7 +144,7 @@ func (w world) reasonsAreTold(log *auditLog) {
 		lines := log.of("reclaim", word)
 		check.That(w, len(lines) != 0, "no audit line tells of a reclaim for %s", word)
 		for _, line := range lines {
-			for _, field := range []string{"address", "pool", "namespace", "pod", "uid", "node", "mac", "token"} {
+			for _, field := range []string{"address", "network", "pool", "namespace", "pod", "uid", "node", "mac", "token"} {
 				_, ok := line[field]
 				check.That(w, ok, "an audit line of %s lacks %s: %v", word, field, line)
 			}

@@ -157,7 +157,7 @@ func (k *Keeper) withdraw(name string, shown *v1alpha1.IPLease) (*v1alpha1.IPLea
 }
 
 func (k *Keeper) audit(kind audit.Kind, l *v1alpha1.IPLease, mac, reason string) {
-	r := audit.Record{Pool: l.Spec.Pool, Node: k.Node, Address: l.Spec.Addr(), MAC: mac, Reason: reason}
-	r.Token, _ = lease.Token(l) // the API server writes a valid one
+	r := audit.Of(l, k.Node, reason)
+	r.MAC = mac
 	audit.Log(k.Log, kind, r)
 }

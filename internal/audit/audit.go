@@ -33,6 +33,7 @@ func Kinds() []Kind { return []Kind{Grant, Free, Reclaim, Fence, Conflict} }
 // and are written too, so that each line has the same columns.
 type Record struct {
 	Address   netip.Addr
+	Network   string
 	Pool      string
 	Namespace string
 	Pod       string
@@ -47,7 +48,7 @@ type Record struct {
 // node that acts.
 func Of(lease *v1alpha1.IPLease, node, reason string) Record {
 	r := Record{Pool: lease.Spec.Pool, Node: node, Reason: reason}
-	r.Address = lease.Spec.Addr()
+	r.Network, r.Address, _ = v1alpha1.ParseLeaseName(lease.Name)
 	r.Token, _ = strconv.ParseUint(lease.ResourceVersion, 10, 64)
 	if h := lease.Spec.Holder; h != nil {
 		r.Namespace, r.Pod, r.PodUID, r.MAC = h.Namespace, h.Pod, h.PodUID, h.MAC
@@ -64,6 +65,7 @@ func Log(l logr.Logger, kind Kind, r Record) {
 	// Only the logger asks for the level. Its sink does not.
 	sink.Info(0, string(kind),
 		"address", r.Address.String(),
+		"network", r.Network,
 		"pool", r.Pool,
 		"namespace", r.Namespace,
 		"pod", r.Pod,

@@ -41,7 +41,7 @@ func (b *Base) WakeVFs(e *journal.Entry) {
 // Audit writes a line about an address of an entry into the audit log.
 func (b *Base) Audit(kind audit.Kind, e *journal.Entry, address journal.Address, reason string) {
 	audit.Log(b.Log, kind, audit.Record{
-		Address: address.Addr, Pool: address.Pool,
+		Address: address.Addr, Network: address.Network, Pool: address.Pool,
 		Namespace: e.PodNamespace, Pod: e.PodName, PodUID: e.PodUID,
 		Node: b.Node, MAC: e.MAC, Token: address.Token, Reason: reason,
 	})

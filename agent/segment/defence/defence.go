@@ -103,7 +103,8 @@ func (d *Defence) Fenced(f segment.Fence) {
 // record returns the audit record of an address of this node.
 func (d *Defence) record(e *journal.Entry, address journal.Address, reason string) audit.Record {
 	return audit.Record{
-		Address: address.Addr, Pool: address.Pool, Namespace: e.PodNamespace, Pod: e.PodName, PodUID: e.PodUID,
+		Address: address.Addr, Network: address.Network, Pool: address.Pool,
+		Namespace: e.PodNamespace, Pod: e.PodName, PodUID: e.PodUID,
 		Node: d.Node, MAC: e.MAC, Token: address.Token, Reason: reason,
 	}
 }
