@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -23,34 +24,16 @@ const dnsHost = 10
 
 // InstallDNS installs CoreDNS in kube-system, built from its module. Its pods are Ready once they have
 // addresses, their nodes' probes reach them, and they reach the API server.
-func (c *Cluster) InstallDNS(ctx context.Context) error {
-	dir, err := c.thirdParty(ctx, thirdparty.CoreDNS)
-	if err != nil {
-		return fmt.Errorf("install CoreDNS: %w", err)
-	}
-	tarball, err := images.DNS(dir).Build(ctx, filepath.Join(c.dir, "images"))
-	if err != nil {
-		return fmt.Errorf("install CoreDNS: %w", err)
-	}
-	manifest, err := c.dnsObjects()
-	if err == nil {
-		err = errors.Join(c.Import(ctx, tarball), c.Apply(ctx, manifest))
-	}
-	if err != nil {
-		return fmt.Errorf("install CoreDNS: %w", err)
-	}
-	return nil
+func (c *Cluster) InstallDNS(ctx context.Context) (err error) {
+	defer must.CatchIn(&err, "install CoreDNS")
+	tarball := must.Value(images.DNS(c.thirdParty(ctx, thirdparty.CoreDNS)).Build(ctx, filepath.Join(c.dir, "images")))
+	return errors.Join(c.Import(ctx, tarball), c.Apply(ctx, c.dnsObjects()))
 }
 
 // RemoveDNS undoes InstallDNS, and returns when the pods are gone. The image stays on the nodes.
-func (c *Cluster) RemoveDNS(ctx context.Context) error {
-	manifest, err := c.dnsObjects()
-	if err == nil {
-		err = c.kubectlWith(ctx, manifest, "delete", "--filename=-", "--ignore-not-found")
-	}
-	if err != nil {
-		return fmt.Errorf("remove CoreDNS: %w", err)
-	}
+func (c *Cluster) RemoveDNS(ctx context.Context) (err error) {
+	defer must.CatchIn(&err, "remove CoreDNS")
+	must.OK(c.kubectlWith(ctx, c.dnsObjects(), "delete", "--filename=-", "--ignore-not-found"))
 	_, err = c.Kubectl(ctx, "wait", "pods", "--namespace=kube-system", "--selector=k8s-app=kube-dns", "--for=delete", "--timeout=60s")
 	return err
 }
@@ -58,10 +41,7 @@ func (c *Cluster) RemoveDNS(ctx context.Context) error {
 // NameServers returns the cluster IPs of CoreDNS, one of each family of the cluster.
 func (c *Cluster) NameServers() []netip.Addr { return c.Options.nameServers() }
 
-func (c *Cluster) dnsObjects() (string, error) {
-	servers, err := json.Marshal(c.NameServers())
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf(dnsManifest, images.DNSImage, c.NameServers()[0].String(), servers), nil
+func (c *Cluster) dnsObjects() string {
+	servers := must.Value(json.Marshal(c.NameServers()))
+	return fmt.Sprintf(dnsManifest, images.DNSImage, c.NameServers()[0].String(), servers)
 }

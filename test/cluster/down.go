@@ -11,51 +11,37 @@ import (
 
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Down ends the cluster with that prefix and removes its processes, namespaces, mounts, cgroups and
 // files. It is no error if there is no such cluster.
 func Down(ctx context.Context, prefix string) error {
-	c, err := load(prefix)
-	if errors.Is(err, ErrNotUp) {
+	var c *Cluster
+	if err := must.Try(func() { c = load(prefix); c.attach() }); errors.Is(err, ErrNotUp) {
 		return nil
-	}
-	if err != nil {
+	} else if err != nil {
 		return fmt.Errorf("cluster down: %w", err)
 	}
 	c.Options.Progress = io.Discard
-	if err := c.attach(); err != nil {
-		return fmt.Errorf("cluster down: %w", err)
-	}
 	return c.Down(ctx)
 }
 
 // Down ends the cluster and removes its processes, namespaces, mounts, cgroups and files.
-func (c *Cluster) Down(ctx context.Context) error {
-	if err := c.stop(ctx); err != nil {
-		return fmt.Errorf("cluster down: %w", err)
-	}
-	if err := os.RemoveAll(c.dir); err != nil {
-		return fmt.Errorf("cluster down: %w", err)
-	}
-	return nil
+func (c *Cluster) Down(ctx context.Context) (err error) {
+	defer must.CatchIn(&err, "cluster down")
+	must.OK(c.stop(ctx))
+	return os.RemoveAll(c.dir)
 }
 
 // attach finds the processes of a cluster that may be partly started or partly removed. Unlike Open,
 // it does not need the namespaces of the cluster.
-func (c *Cluster) attach() error {
-	var err error
-	if c.controlPlane, err = controlplane.Open(c.controlPlaneConfig()); err != nil {
-		return err
-	}
+func (c *Cluster) attach() {
+	c.controlPlane = must.Value(controlplane.Open(c.controlPlaneConfig()))
 	for i, init := range c.state.Nodes {
-		m, err := machine.Open(c.nodeDir(i+1), init, c.machineProgram())
-		if err != nil {
-			return err
-		}
+		m := must.Value(machine.Open(c.nodeDir(i+1), init, c.machineProgram()))
 		c.nodes = append(c.nodes, &Node{Machine: m, cluster: c, number: i + 1})
 	}
-	return nil
 }
 
 // stop ends all processes of the cluster and removes its namespaces, mounts and cgroups. Files stay.

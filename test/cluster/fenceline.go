@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -17,24 +18,16 @@ const FencelineNamespace = "fenceline-system"
 
 // InstallFenceline builds Fenceline's images and `kubectl fenceline`, imports the images on every node, and
 // installs or upgrades the chart as its README says. Values are arguments of helm's --set.
-func (c *Cluster) InstallFenceline(ctx context.Context, version string, values ...string) error {
+func (c *Cluster) InstallFenceline(ctx context.Context, version string, values ...string) (err error) {
+	defer must.Catch(&err)
 	for _, recipe := range images.Product(version) {
 		c.progress("building %s", recipe.Name)
-		tarball, err := recipe.Build(ctx, filepath.Join(c.dir, "images"))
-		if err != nil {
-			return err
-		}
-		if err := c.Import(ctx, tarball); err != nil {
-			return err
-		}
+		tarball := must.Value(recipe.Build(ctx, filepath.Join(c.dir, "images")))
+		must.OK(c.Import(ctx, tarball))
 	}
 	c.progress("building kubectl fenceline")
-	if err := os.MkdirAll(c.commandDir(), 0o755); err != nil {
-		return err
-	}
-	if err := programs.Build(ctx, "cli", filepath.Join(c.commandDir(), "kubectl-fenceline")); err != nil {
-		return err
-	}
+	must.OK(os.MkdirAll(c.commandDir(), 0o755))
+	must.OK(programs.Build(ctx, "cli", filepath.Join(c.commandDir(), "kubectl-fenceline")))
 	return c.InstallChart(ctx, version, values...)
 }
 

@@ -8,15 +8,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -80,40 +83,25 @@ func (c *Cluster) WaitReady(ctx context.Context) error { return c.waitUsable(ctx
 
 // waitUsable returns when every node is registered, and Ready if ready is set, and bare pods can be
 // made: without a ServiceAccount they are refused.
-func (c *Cluster) waitUsable(ctx context.Context, ready bool) error {
-	config, err := c.RESTConfig()
-	if err != nil {
+func (c *Cluster) waitUsable(ctx context.Context, ready bool) (err error) {
+	defer must.Catch(&err)
+	api := c.api()
+	return await.Until(ctx, usableLimit, 100*time.Millisecond, "the nodes", func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+		for _, n := range c.nodes {
+			node := must.Value(api.Nodes().Get(ctx, n.Name(), metav1.GetOptions{}))
+			must.That(!ready || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			}), "node %s is not Ready", n.Name())
+		}
+		_, err = api.ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("connect to the API server: %w", err)
-	}
-	return await.Until(ctx, usableLimit, 100*time.Millisecond, "the nodes", func(ctx context.Context) error {
-		return c.usable(ctx, client, ready)
 	})
 }
 
-// usable returns an error that names one thing that is missing.
-func (c *Cluster) usable(ctx context.Context, client kubernetes.Interface, ready bool) error {
-	for _, n := range c.nodes {
-		node, err := client.CoreV1().Nodes().Get(ctx, n.Name(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if ready && !nodeReady(node) {
-			return fmt.Errorf("node %s is not Ready", n.Name())
-		}
-	}
-	_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
-	return err
-}
-
-func nodeReady(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+// api returns the administrator's access to nodes and pods.
+func (c *Cluster) api() corev1client.CoreV1Interface {
+	clients, err := kubernetes.NewForConfig(must.Value(c.RESTConfig()))
+	must.Done(err, "connect to the API server")
+	return clients.CoreV1()
 }

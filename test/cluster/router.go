@@ -4,28 +4,20 @@ package cluster
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
 // addRouter connects the underlay, the management network and a host that is on neither.
-func (w *wires) addRouter(o Options) (err error) {
-	if err := w.sw.AddBridge(outsideBridge); err != nil {
-		return err
-	}
-	if w.router, err = network.Create(o.routerName()); err != nil {
-		return err
-	}
-	if err := w.router.Forward(); err != nil {
-		return err
-	}
-	if err := w.plugManagement(o, w.router, "router", routerHost); err != nil {
-		return err
-	}
+func (w *wires) addRouter(o Options) {
+	must.OK(w.sw.AddBridge(outsideBridge))
+	w.router = must.Value(network.Create(o.routerName()))
+	must.OK(w.router.Forward())
+	w.plugManagement(o, w.router, "router", routerHost)
 	for _, leg := range []struct {
 		iface, port, bridge string
 		addresses           []netip.Prefix
@@ -33,90 +25,65 @@ func (w *wires) addRouter(o Options) (err error) {
 		{UnderlayInterface, underlayPort("router"), underlayBridge, o.ofFamilies(slices.Concat(o.Gateways, o.MoreGateways)...)},
 		{hostInterface, "out-router", outsideBridge, o.outsideNetworks()},
 	} {
-		if err := w.router.Plug(leg.iface, nil, w.sw, leg.port, leg.bridge); err != nil {
-			return err
-		}
+		must.OK(w.router.Plug(leg.iface, nil, w.sw, leg.port, leg.bridge))
 		for _, a := range leg.addresses {
-			if err := w.router.AddAddr(leg.iface, a); err != nil {
-				return err
-			}
+			must.OK(w.router.AddAddr(leg.iface, a))
 		}
 	}
-	return errors.Join(routeByRouter(o, w.controlPlane), routeToPods(o, w.controlPlane, 0), routeToPods(o, w.router, 0), w.addOutside(o))
+	routeByRouter(o, w.controlPlane)
+	routeToPods(o, w.controlPlane, 0)
+	routeToPods(o, w.router, 0)
+	w.addOutside(o)
 }
 
 // addOutside plugs in the host behind the router.
-func (w *wires) addOutside(o Options) (err error) {
-	if w.outside, err = network.Create(o.outsideName()); err != nil {
-		return err
-	}
-	if err := w.outside.Plug(hostInterface, nil, w.sw, "out-host", outsideBridge); err != nil {
-		return err
-	}
+func (w *wires) addOutside(o Options) {
+	w.outside = must.Value(network.Create(o.outsideName()))
+	must.OK(w.outside.Plug(hostInterface, nil, w.sw, "out-host", outsideBridge))
 	for _, router := range o.outsideNetworks() {
-		if err := w.outside.AddAddr(hostInterface, netip.PrefixFrom(nth(router, outsideHost), router.Bits())); err != nil {
-			return err
-		}
-		if err := w.outside.AddRoute(netip.Prefix{}, router.Addr()); err != nil {
-			return err
-		}
+		must.OK(w.outside.AddAddr(hostInterface, netip.PrefixFrom(nth(router, outsideHost), router.Bits())))
+		must.OK(w.outside.AddRoute(netip.Prefix{}, router.Addr()))
 	}
-	return nil
 }
 
 // routeByRouter gives a host of the management network the routes to the underlay and to the
 // outside, and the default route of IPv6. A cluster IP needs a default route: kube-proxy changes the
 // destination only after the kernel has chosen a route.
-func routeByRouter(o Options, ns *network.Namespace) error {
+func routeByRouter(o Options, ns *network.Namespace) {
 	far := o.subnets(slices.Concat(o.Gateways, o.MoreGateways))
 	for _, n := range o.outsideNetworks() {
 		far = append(far, n.Masked())
 	}
 	for _, router := range hostIn(o.management(), routerHost) {
 		for _, dst := range far {
-			if dst.Addr().Is4() != router.Addr().Is4() {
-				continue
-			}
-			if err := ns.AddRoute(dst, router.Addr()); err != nil {
-				return err
+			if dst.Addr().Is4() == router.Addr().Is4() {
+				must.OK(ns.AddRoute(dst, router.Addr()))
 			}
 		}
-		if router.Addr().Is4() {
-			continue
-		}
-		if err := ns.AddRoute(netip.Prefix{}, router.Addr()); err != nil {
-			return err
+		if router.Addr().Is6() {
+			must.OK(ns.AddRoute(netip.Prefix{}, router.Addr()))
 		}
 	}
-	return nil
 }
 
 // addressUnderlay gives a node its addresses on the underlay, its only network.
-func (w *wires) addressUnderlay(o Options, n int) error {
+func (w *wires) addressUnderlay(o Options, n int) {
 	ns := w.nodes[n-1]
 	for _, a := range o.nodeAddresses(n) {
-		if err := ns.AddAddr(UnderlayInterface, a); err != nil {
-			return err
-		}
+		must.OK(ns.AddAddr(UnderlayInterface, a))
 	}
 	for _, gateway := range o.ofFamilies(o.Gateways...) {
-		if err := ns.AddRoute(netip.Prefix{}, gateway.Addr()); err != nil {
-			return err
-		}
+		must.OK(ns.AddRoute(netip.Prefix{}, gateway.Addr()))
 	}
-	return ns.Forward()
+	must.OK(ns.Forward())
 }
 
 // Outside returns the host behind the router, with an address of each family. It is no neighbour of
 // any pod or node.
-func (c *Cluster) Outside() (*Host, []netip.Addr, error) {
-	if c.wires.outside == nil {
-		return nil, nil, fmt.Errorf("cluster %s has no router, and no outside host", c.Options.Prefix)
-	}
-	mac, err := c.wires.outside.MAC(hostInterface)
-	if err != nil {
-		return nil, nil, err
-	}
+func (c *Cluster) Outside() (_ *Host, _ []netip.Addr, err error) {
+	defer must.Catch(&err)
+	must.That(c.wires.outside != nil, "cluster %s has no router, and no outside host", c.Options.Prefix)
+	mac := must.Value(c.wires.outside.MAC(hostInterface))
 	addresses := addrs(hostIn(c.Options.outsideNetworks(), outsideHost))
 	return &Host{Namespace: c.wires.outside, Addr: addresses[0], MAC: mac}, addresses, nil
 }
@@ -138,34 +105,28 @@ func RoutedPods() []netip.Prefix {
 // pair for each pod, host-local with ranges for each node, and routes between the nodes, as in kind.
 // A bridge would need br_netfilter for Services of the same node. It is no list, because Multus
 // loses the ranges of a list before DEL (k8snetworkplumbingwg/multus-cni issue 1449).
-func routedConfig(n int) ([]byte, error) {
+func routedConfig(n int) []byte {
 	var ranges [][]map[string]string
 	var routes []map[string]string
 	for _, r := range podRanges(n) {
 		ranges = append(ranges, []map[string]string{{"subnet": r.String()}})
 		routes = append(routes, map[string]string{"dst": netip.PrefixFrom(r.Addr(), 0).Masked().String()})
 	}
-	return json.MarshalIndent(map[string]any{
+	return must.Value(json.MarshalIndent(map[string]any{
 		"cniVersion": "1.0.0", "name": "routed", "type": "ptp",
 		"ipam": map[string]any{"type": "host-local", "ranges": ranges, "routes": routes},
-	}, "", "  ")
+	}, "", "  "))
 }
 
 // routeToPods gives a host of the management network the routes to the pods of all nodes in the routed
 // network, except those of the node self.
-func routeToPods(o Options, ns *network.Namespace, self int) error {
-	if o.SingleNIC {
-		return nil
-	}
-	for n := 1; n <= o.Nodes; n++ {
+func routeToPods(o Options, ns *network.Namespace, self int) {
+	for n := 1; n <= o.Nodes && !o.SingleNIC; n++ {
 		if n == self {
 			continue
 		}
 		for family, node := range o.nodeAddresses(n) {
-			if err := ns.AddRoute(o.ofFamilies(podRanges(n)...)[family], node.Addr()); err != nil {
-				return err
-			}
+			must.OK(ns.AddRoute(o.ofFamilies(podRanges(n)...)[family], node.Addr()))
 		}
 	}
-	return nil
 }

@@ -13,29 +13,18 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 // Attach runs kubectl attach, sends a line to a pod's container, and returns the next line that the
 // container prints.
 func (c *Cluster) Attach(ctx context.Context, namespace, pod, line string) (_ string, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("attach to pod %s: %w", pod, err)
-		}
-	}()
+	defer must.CatchIn(&err, "attach to pod %s", pod)
 	cmd := c.kubectl(ctx, "attach", "--namespace="+namespace, "--stdin", pod)
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		return "", err
-	}
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", err
-	}
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
+	input := must.Value(cmd.StdinPipe())
+	output := must.Value(cmd.StdoutPipe())
+	must.OK(cmd.Start())
 	_, wrote := io.WriteString(input, line+"\n")
 	answer, read := bufio.NewReader(output).ReadString('\n')
 	// The session ends with the input. An earlier end of the input would lose the answer.
@@ -44,25 +33,16 @@ func (c *Cluster) Attach(ctx context.Context, namespace, pod, line string) (_ st
 
 // PortForward runs kubectl port-forward to a pod's port until the context ends, and returns the port on
 // this machine.
-func (c *Cluster) PortForward(ctx context.Context, namespace, pod string, port int) (netip.AddrPort, error) {
+func (c *Cluster) PortForward(ctx context.Context, namespace, pod string, port int) (_ netip.AddrPort, err error) {
+	defer must.CatchIn(&err, "forward a port of pod %s", pod)
 	cmd := c.kubectl(ctx, "port-forward", "--namespace="+namespace, "--address=127.0.0.1", "pod/"+pod, fmt.Sprintf(":%d", port))
-	output, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("forward a port of pod %s: %w", pod, err)
-	}
+	output := must.Value(cmd.StdoutPipe())
+	must.OK(cmd.Start())
 	context.AfterFunc(ctx, func() { _ = cmd.Wait() }) // it has been killed
-	line, err := bufio.NewReader(output).ReadString('\n')
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("forward a port of pod %s: %w", pod, err)
-	}
+	line := must.Value(bufio.NewReader(output).ReadString('\n'))
 	// Forwarding from 127.0.0.1:41283 -> 8080
 	words := strings.Fields(line)
-	if len(words) < 3 {
-		return netip.AddrPort{}, fmt.Errorf("forward a port of pod %s: kubectl says %q", pod, line)
-	}
+	must.That(len(words) >= 3, "kubectl says %q", line)
 	return netip.ParseAddrPort(words[2])
 }
 
@@ -77,25 +57,14 @@ type Session struct {
 
 // Exec starts a command in a pod's container by kubectl exec, which gives it the capabilities of the
 // container. The command answers each line of its input with a line.
-func (c *Cluster) Exec(ctx context.Context, namespace, pod string, command ...string) (*Session, error) {
+func (c *Cluster) Exec(ctx context.Context, namespace, pod string, command ...string) (_ *Session, err error) {
+	defer must.CatchIn(&err, "run %v in pod %s", command, pod)
 	args := append([]string{"exec", "--namespace=" + namespace, "--stdin", pod, "--"}, command...)
 	s := &Session{pod: pod, cmd: c.kubectl(ctx, args...)}
 	s.cmd.Stderr = &s.stderr
-	var output io.Reader
-	err := func() (err error) {
-		if s.input, err = s.cmd.StdinPipe(); err != nil {
-			return err
-		}
-		if output, err = s.cmd.StdoutPipe(); err != nil {
-			return err
-		}
-		return s.cmd.Start()
-	}()
-	if err != nil {
-		return nil, fmt.Errorf("run %v in pod %s: %w", command, pod, err)
-	}
-	s.output = bufio.NewReader(output)
-	return s, nil
+	s.input = must.Value(s.cmd.StdinPipe())
+	s.output = bufio.NewReader(must.Value(s.cmd.StdoutPipe()))
+	return s, s.cmd.Start()
 }
 
 // Ask writes lines and returns as many lines of the answer. The lines must fit into the buffers

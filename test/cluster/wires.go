@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -29,68 +30,45 @@ func layWires(o Options) (_ *wires, err error) {
 			err = errors.Join(fmt.Errorf("lay wires: %w", err), cutWires(o))
 		}
 	}()
-	w := &wires{}
-	if w.sw, err = network.Create(o.switchName()); err != nil {
-		return nil, err
-	}
+	defer must.Catch(&err)
+	w := &wires{sw: must.Value(network.Create(o.switchName()))}
 	for _, bridge := range []string{managementBridge, underlayBridge} {
-		if err := w.sw.AddBridge(bridge); err != nil {
-			return nil, err
-		}
+		must.OK(w.sw.AddBridge(bridge))
 	}
 	if o.Snooping {
-		if err := w.sw.Snoop(underlayBridge); err != nil {
-			return nil, err
-		}
+		must.OK(w.sw.Snoop(underlayBridge))
 	}
-	if err := w.plugMachine(o); err != nil {
-		return nil, err
-	}
-	if w.controlPlane, err = network.Create(o.controlPlaneName()); err != nil {
-		return nil, err
-	}
-	if err := w.plugManagement(o, w.controlPlane, "cp", controlPlaneHost); err != nil {
-		return nil, err
-	}
+	w.plugMachine(o)
+	w.controlPlane = must.Value(network.Create(o.controlPlaneName()))
+	w.plugManagement(o, w.controlPlane, "cp", controlPlaneHost)
 	if len(o.Gateways) > 0 {
-		if err := w.addRouter(o); err != nil {
-			return nil, err
-		}
+		w.addRouter(o)
 	}
 	for n := 1; n <= o.Nodes; n++ {
-		ns, err := network.Create(o.nodeName(n))
-		if err != nil {
-			return nil, err
-		}
-		w.nodes = append(w.nodes, ns)
-		if err := w.plugNode(o, n); err != nil {
-			return nil, err
-		}
+		w.nodes = append(w.nodes, must.Value(network.Create(o.nodeName(n))))
+		w.plugNode(o, n)
 	}
 	return w, nil
 }
 
 // plugNode connects a node with both switches. The node always has the same MAC addresses, as a real
 // machine does.
-func (w *wires) plugNode(o Options, n int) error {
+func (w *wires) plugNode(o Options, n int) {
 	ns := w.nodes[n-1]
-	if err := ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge); err != nil {
-		return err
-	}
+	must.OK(ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge))
 	if o.SingleNIC {
-		return w.addressUnderlay(o, n)
+		w.addressUnderlay(o, n)
+		return
 	}
-	if err := w.plugManagement(o, ns, NodeName(n), controlPlaneHost+n); err != nil {
-		return err
-	}
+	w.plugManagement(o, ns, NodeName(n), controlPlaneHost+n)
 	if w.router != nil {
-		if err := errors.Join(ns.Forward(), routeByRouter(o, ns), routeToPods(o, ns, n)); err != nil {
-			return err
-		}
+		must.OK(ns.Forward())
+		routeByRouter(o, ns)
+		routeToPods(o, ns, n)
 	}
 	// The default route leads to the underlay, so plugins without a configured parent choose it. It
 	// has no gateway.
-	return ns.AddDefaultRoute(UnderlayInterface)
+	must.OK(ns.AddDefaultRoute(UnderlayInterface))
 }
 
 // unplugNode removes the node's interfaces and their macvlans, in any namespace.
@@ -107,78 +85,46 @@ func hardwareAddr(network, host int) net.HardwareAddr {
 }
 
 // plugMachine lets this machine reach the management network.
-func (w *wires) plugMachine(o Options) error {
-	here, err := network.Current()
-	if err != nil {
-		return err
-	}
+func (w *wires) plugMachine(o Options) {
+	here := must.Value(network.Current())
 	defer here.Close()
 	addrs, err := here.Links().AddrList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		return fmt.Errorf("list the addresses of this machine: %w", err)
-	}
+	must.Done(err, "list the addresses of this machine")
 	for _, a := range addrs {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && o.Management.Contains(ip.Unmap()) {
-			return fmt.Errorf("reach the management network %s: %s of this machine has %s; choose another -management, or end the cluster that uses it", o.Management, a.Label, ip)
-		}
+		ip, ok := netip.AddrFromSlice(a.IP)
+		must.That(!ok || !o.Management.Contains(ip.Unmap()), "reach the management network %s: %s of this machine has %s; choose another -management, or end the cluster that uses it", o.Management, a.Label, ip)
 	}
-	if err := here.Plug(o.managementLink(), nil, w.sw, managementPort("machine"), managementBridge); err != nil {
-		return err
-	}
-	return here.AddAddr(o.managementLink(), netip.PrefixFrom(o.address(machineHost), o.management()[0].Bits()))
+	must.OK(here.Plug(o.managementLink(), nil, w.sw, managementPort("machine"), managementBridge))
+	must.OK(here.AddAddr(o.managementLink(), netip.PrefixFrom(o.address(machineHost), o.management()[0].Bits())))
 }
 
 // plugManagement gives the namespace an address on the management network.
-func (w *wires) plugManagement(o Options, ns *network.Namespace, owner string, host int) error {
-	if err := ns.Plug(managementIface, hardwareAddr(0, host), w.sw, managementPort(owner), managementBridge); err != nil {
-		return err
-	}
+func (w *wires) plugManagement(o Options, ns *network.Namespace, owner string, host int) {
+	must.OK(ns.Plug(managementIface, hardwareAddr(0, host), w.sw, managementPort(owner), managementBridge))
 	for _, a := range hostIn(o.management(), host) {
-		if err := ns.AddAddr(managementIface, a); err != nil {
-			return err
-		}
+		must.OK(ns.AddAddr(managementIface, a))
 	}
-	return nil
+
 }
 
 // openWires finds the namespaces of a running cluster.
-func openWires(o Options) (*wires, error) {
-	w := &wires{}
-	var err error
-	if w.sw, err = network.Open(o.switchName()); err != nil {
-		return nil, err
-	}
-	if w.controlPlane, err = network.Open(o.controlPlaneName()); err != nil {
-		return nil, err
-	}
+func openWires(o Options) *wires {
+	w := &wires{sw: must.Value(network.Open(o.switchName())), controlPlane: must.Value(network.Open(o.controlPlaneName()))}
 	if len(o.Gateways) > 0 {
-		if w.router, err = network.Open(o.routerName()); err != nil {
-			return nil, err
-		}
-		if w.outside, err = network.Open(o.outsideName()); err != nil {
-			return nil, err
-		}
+		w.router = must.Value(network.Open(o.routerName()))
+		w.outside = must.Value(network.Open(o.outsideName()))
 	}
 	for n := 1; n <= o.Nodes; n++ {
-		ns, err := network.Open(o.nodeName(n))
-		if err != nil {
-			return nil, err
-		}
-		w.nodes = append(w.nodes, ns)
+		w.nodes = append(w.nodes, must.Value(network.Open(o.nodeName(n))))
 	}
-	return w, nil
+	return w
 }
 
 // cutWires removes all namespaces of the cluster that exist. The kernel removes the links with them.
-func cutWires(o Options) error {
-	names, err := network.Names(o.Prefix + "-")
-	if err != nil {
-		return err
-	}
-	here, err := network.Current()
-	if err != nil {
-		return err
-	}
+func cutWires(o Options) (err error) {
+	defer must.Catch(&err)
+	names := must.Value(network.Names(o.Prefix + "-"))
+	here := must.Value(network.Current())
 	defer here.Close()
 	errs := []error{here.DeleteLink(o.managementLink())}
 	for _, name := range names {

@@ -4,11 +4,11 @@ package controlplane
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -20,38 +20,26 @@ func (s *Server) Backup(ctx context.Context) (string, error) {
 
 // Restore replaces what etcd holds by a backup, with flags of etcdutl, as an operator does: everything
 // is stopped meanwhile. It returns when the API server is ready.
-func (s *Server) Restore(ctx context.Context, file string, flags ...string) error {
+func (s *Server) Restore(ctx context.Context, file string, flags ...string) (err error) {
+	defer must.Catch(&err)
 	for _, name := range []string{apiServer, etcd} {
-		if err := s.stop(ctx, name); err != nil {
-			return err
-		}
+		must.OK(s.stop(ctx, name))
 	}
-	if err := os.RemoveAll(s.Config.etcdData()); err != nil {
-		return fmt.Errorf("remove etcd's data: %w", err)
-	}
+	must.Done(os.RemoveAll(s.Config.etcdData()), "remove etcd's data")
 	peer := s.Config.etcdURL(s.Config.EtcdPeerPort)
 	args := append([]string{
 		"snapshot", "restore", file, "--data-dir=" + s.Config.etcdData(),
 		"--name=" + etcdName, "--initial-cluster=" + etcdName + "=" + peer, "--initial-advertise-peer-urls=" + peer,
 	}, flags...)
-	if err := runTool(ctx, "etcdutl", args...); err != nil {
-		return err
-	}
+	must.OK(runTool(ctx, "etcdutl", args...))
 	return s.StartAPIServer(ctx)
 }
 
 // runTool runs a tool of etcd.
-func runTool(ctx context.Context, name string, args ...string) error {
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		return err
-	}
-	dir, err := builder.Dir(ctx, thirdparty.EtcdTools)
-	if err != nil {
-		return err
-	}
-	if out, err := exec.CommandContext(ctx, filepath.Join(dir, name), args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("run %s %v: %w: %s", name, args, err, out)
-	}
+func runTool(ctx context.Context, name string, args ...string) (err error) {
+	defer must.Catch(&err)
+	dir := must.Value(must.Value(thirdparty.NewBuilder(os.Stderr)).Dir(ctx, thirdparty.EtcdTools))
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, name), args...).CombinedOutput()
+	must.That(err == nil, "run %s %v: %w: %s", name, args, err, out)
 	return nil
 }

@@ -9,36 +9,24 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 // makeDir makes the directory of a new server, named after the test process. It first stops the
 // servers of test processes that have ended: a test that was killed could not stop its server.
-func makeDir(ctx context.Context) (string, error) {
-	cache, err := thirdparty.CacheDir()
-	if err != nil {
-		return "", err
-	}
-	base := filepath.Join(cache, "apiservers")
-	if err := os.MkdirAll(base, 0o755); err != nil {
-		return "", fmt.Errorf("make the server's directory: %w", err)
-	}
-	if err := stopLeftovers(ctx, base); err != nil {
-		return "", err
-	}
-	self, err := process.Find("test", os.Getpid())
-	if err != nil {
-		return "", err
-	}
-	return os.MkdirTemp(base, fmt.Sprintf("%d-%d-", self.PID, self.Started))
+func makeDir(ctx context.Context) string {
+	base := filepath.Join(must.Value(thirdparty.CacheDir()), "apiservers")
+	must.Done(os.MkdirAll(base, 0o755), "make the server's directory")
+	stopLeftovers(ctx, base)
+	self := must.Value(process.Find("test", os.Getpid()))
+	return must.Value(os.MkdirTemp(base, fmt.Sprintf("%d-%d-", self.PID, self.Started)))
 }
 
-func stopLeftovers(ctx context.Context, base string) error {
+func stopLeftovers(ctx context.Context, base string) {
 	entries, err := os.ReadDir(base)
-	if err != nil {
-		return fmt.Errorf("look for servers that were left behind: %w", err)
-	}
+	must.Done(err, "look for servers that were left behind")
 	var errs []error
 	for _, e := range entries {
 		owner := process.Process{Name: "test"}
@@ -52,5 +40,5 @@ func stopLeftovers(ctx context.Context, base string) error {
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	must.OK(errors.Join(errs...))
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // bootLimit is how long the daemons of a node may take to start.
@@ -23,10 +24,9 @@ const bootLimit = 2 * time.Minute
 
 // Boot is the life of a node's first process: it prepares the node, starts its
 // daemons, and then reaps what others leave behind until it is killed.
-func Boot(c Config) error {
-	if os.Getpid() != 1 {
-		return fmt.Errorf("boot %s: process %d is not the first of a PID namespace", c.Name, os.Getpid())
-	}
+func Boot(c Config) (err error) {
+	defer must.Catch(&err)
+	must.That(os.Getpid() == 1, "boot %s: process %d is not the first of a PID namespace", c.Name, os.Getpid())
 	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
 	defer cancel()
 	steps := []struct {
@@ -44,9 +44,7 @@ func Boot(c Config) error {
 		{"report", func() error { return os.WriteFile(c.bootedFile(), nil, 0o644) }},
 	}
 	for _, step := range steps {
-		if err := step.do(); err != nil {
-			return fmt.Errorf("boot %s: %s: %w", c.Name, step.what, err)
-		}
+		must.Done(step.do(), "boot %s: %s", c.Name, step.what)
 	}
 	reap()
 	return nil
@@ -63,13 +61,10 @@ func (c Config) startProxy() error {
 }
 
 // importImages imports the tarballs that this node's disk does not know yet.
-func (c Config) importImages(ctx context.Context) error {
+func (c Config) importImages(ctx context.Context) (err error) {
+	defer must.Catch(&err)
 	for _, tarball := range c.Images {
-		digest, err := digestOf(tarball)
-		if err != nil {
-			return err
-		}
-		mark := filepath.Join(c.Dir, "disk", "imported-"+digest)
+		mark := filepath.Join(c.Dir, "disk", "imported-"+digestOf(tarball))
 		if _, err := os.Stat(mark); err == nil {
 			continue
 		}
@@ -77,27 +72,18 @@ func (c Config) importImages(ctx context.Context) error {
 		if err == nil {
 			err = c.run(ctx, commands)
 		}
-		if err != nil {
-			return fmt.Errorf("import %s: %w", tarball, err)
-		}
-		if err := os.WriteFile(mark, []byte(tarball), 0o644); err != nil {
-			return err
-		}
+		must.Done(err, "import %s", tarball)
+		must.OK(os.WriteFile(mark, []byte(tarball), 0o644))
 	}
 	return nil
 }
 
-func digestOf(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
+func digestOf(path string) string {
+	f := must.Value(os.Open(path))
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+	must.Value(io.Copy(sum, f))
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // reap collects orphans until SIGTERM. No other code of the process waits for

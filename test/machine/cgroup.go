@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // hierarchy is one cgroup tree of this machine. Version 1 has one for each
@@ -28,11 +28,9 @@ type hierarchy struct {
 }
 
 // hierarchies returns the mounted trees.
-func hierarchies() ([]hierarchy, error) {
+func hierarchies() []hierarchy {
 	f, err := os.Open("/proc/self/mounts")
-	if err != nil {
-		return nil, fmt.Errorf("list cgroup hierarchies: %w", err)
-	}
+	must.Done(err, "list cgroup hierarchies")
 	defer f.Close()
 	var v1, v2 []hierarchy
 	for lines := bufio.NewScanner(f); lines.Scan(); {
@@ -50,10 +48,8 @@ func hierarchies() ([]hierarchy, error) {
 	for i := range v2 {
 		v2[i].bare = len(v1) > 0
 	}
-	if len(v1)+len(v2) == 0 {
-		return nil, errors.New("list cgroup hierarchies: none is mounted")
-	}
-	return append(v1, v2...), nil
+	must.That(len(v1)+len(v2) != 0, "list cgroup hierarchies: none is mounted")
+	return append(v1, v2...)
 }
 
 func (h hierarchy) has(controller string) bool {
@@ -62,37 +58,25 @@ func (h hierarchy) has(controller string) bool {
 
 // createCgroup makes the group in every hierarchy, ready for kubelet to make
 // pods' groups below it.
-func createCgroup(name string) error {
-	trees, err := hierarchies()
-	if err != nil {
-		return err
-	}
-	for _, h := range trees {
+func createCgroup(name string) {
+	for _, h := range hierarchies() {
 		if h.bare {
 			continue // the runtime makes what it wants there
 		}
-		if err := h.create(name); err != nil {
-			return fmt.Errorf("create cgroup %s in %s: %w", name, h.root, err)
-		}
+		must.Done(h.create(name), "create cgroup %s in %s", name, h.root)
 	}
-	return nil
+
 }
 
-func (h hierarchy) create(name string) error {
+func (h hierarchy) create(name string) (err error) {
+	defer must.Catch(&err)
 	dir := filepath.Join(h.root, name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
+	must.OK(os.MkdirAll(dir, 0o755))
 	if h.unified {
-		available, err := os.ReadFile(filepath.Join(h.root, "cgroup.controllers"))
-		if err != nil {
-			return err
-		}
+		available := must.Value(os.ReadFile(filepath.Join(h.root, "cgroup.controllers")))
 		enable := "+" + strings.Join(strings.Fields(string(available)), " +")
 		for _, d := range []string{h.root, dir} {
-			if err := os.WriteFile(filepath.Join(d, "cgroup.subtree_control"), []byte(enable), 0); err != nil {
-				return err
-			}
+			must.OK(os.WriteFile(filepath.Join(d, "cgroup.subtree_control"), []byte(enable), 0))
 		}
 		return nil
 	}
@@ -101,30 +85,18 @@ func (h hierarchy) create(name string) error {
 	}
 	// A version 1 cpuset starts empty, and no process can join it.
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		value, err := os.ReadFile(filepath.Join(h.root, file))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), value, 0); err != nil {
-			return err
-		}
+		value := must.Value(os.ReadFile(filepath.Join(h.root, file)))
+		must.OK(os.WriteFile(filepath.Join(dir, file), value, 0))
 	}
 	return nil
 }
 
 // removeCgroup removes the group and all below it once their processes have
 // ended.
-func removeCgroup(ctx context.Context, name string) error {
-	trees, err := hierarchies()
-	if err != nil {
-		return err
+func removeCgroup(ctx context.Context, name string) {
+	for _, h := range hierarchies() {
+		must.Done(removeTree(ctx, filepath.Join(h.root, name)), "remove cgroup %s from %s", name, h.root)
 	}
-	for _, h := range trees {
-		if err := removeTree(ctx, filepath.Join(h.root, name)); err != nil {
-			return fmt.Errorf("remove cgroup %s from %s: %w", name, h.root, err)
-		}
-	}
-	return nil
 }
 
 // removeTree removes directories from the leaves up; a group stays busy for a

@@ -5,7 +5,6 @@ package machine
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // daemon is a program of a node that tests may end and start again.
@@ -74,65 +74,39 @@ func (c Config) writeDaemons() error {
 // StartDaemon starts one of the node's daemons. It runs inside the node, and
 // leaves the daemon to the node's first process. If the daemon has a
 // socket, it returns once that accepts connections.
-func StartDaemon(name string) error {
-	data, err := os.ReadFile(daemonsFile)
-	if err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
-	}
+func StartDaemon(name string) (err error) {
+	defer must.CatchIn(&err, "start %s", name)
 	var all map[string]daemon
-	if err := json.Unmarshal(data, &all); err != nil {
-		return fmt.Errorf("read %s: %w", daemonsFile, err)
-	}
+	must.Done(json.Unmarshal(must.Value(os.ReadFile(daemonsFile)), &all), "read %s", daemonsFile)
 	d, ok := all[name]
-	if !ok {
-		return fmt.Errorf("start %s: no such daemon", name)
-	}
-	if err := d.start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
-	}
+	must.That(ok, "no such daemon")
+	d.start()
 	return nil
 }
 
-func (d daemon) start() error {
-	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
+func (d daemon) start() {
+	log := must.Value(os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
 	defer log.Close()
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return err
-	}
+	null := must.Value(os.Open(os.DevNull))
 	defer null.Close()
-	path, err := lookPath(d.Args[0], d.Env)
-	if err != nil {
-		return err
-	}
-	p, err := os.StartProcess(path, d.Args, &os.ProcAttr{
+	p := must.Value(os.StartProcess(lookPath(d.Args[0], d.Env), d.Args, &os.ProcAttr{
 		Dir: "/", Env: d.Env, Files: []*os.File{null, log, log}, Sys: &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		return err
+	}))
+	must.OK(p.Release())
+	if d.Socket == "" {
+		return
 	}
-	if err := p.Release(); err != nil || d.Socket == "" {
-		return err
-	}
-	return d.awaitSocket()
-}
-
-// awaitSocket waits until the daemon accepts connections.
-func (d daemon) awaitSocket() error {
-	return await.Until(context.Background(), bootLimit, 20*time.Millisecond, "its socket", func(ctx context.Context) error {
+	must.OK(await.Until(context.Background(), bootLimit, 20*time.Millisecond, "its socket", func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
 		if err != nil {
 			return err
 		}
 		return conn.Close()
-	})
+	}))
 }
 
 // lookPath finds the program in the first PATH of env.
-func lookPath(name string, env []string) (string, error) {
+func lookPath(name string, env []string) string {
 	var search string
 	if i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }); i >= 0 {
 		search = strings.TrimPrefix(env[i], "PATH=")
@@ -140,8 +114,8 @@ func lookPath(name string, env []string) (string, error) {
 	for _, dir := range filepath.SplitList(search) {
 		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path, nil
+			return path
 		}
 	}
-	return "", fmt.Errorf("no program %s in %s", name, search)
+	panic(must.Failure("no program %s in %s", name, search))
 }

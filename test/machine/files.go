@@ -4,11 +4,12 @@ package machine
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"text/template"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // kubeletConfig: nothing is evicted or collected because this machine's disk happens to be nearly
@@ -56,11 +57,9 @@ func (c Config) NameServers() string {
 }
 
 // writeFiles writes the configuration of the node's daemons, inside the node.
-func (c Config) writeFiles() error {
-	kubelet, err := render(kubeletConfig, c)
-	if err != nil {
-		return err
-	}
+func (c Config) writeFiles() (err error) {
+	defer must.Catch(&err)
+	kubelet := render(kubeletConfig, c)
 	files := map[string][]byte{
 		filepath.Join(kubernetesDir, "kubelet.yaml"):    kubelet,
 		filepath.Join(kubernetesDir, "resolv.conf"):     []byte("nameserver " + nameServer + "\n"),
@@ -71,56 +70,36 @@ func (c Config) writeFiles() error {
 		filepath.Join(kubernetesDir, "kube-proxy.conf"): c.Proxy,
 	}
 	for path, text := range c.runtime().files {
-		if files[path], err = render(text, c); err != nil {
-			return err
-		}
+		files[path] = render(text, c)
 	}
 	if c.CNIConfig != "" {
 		files[filepath.Join(cniConfigDir, "10-test.conflist")] = []byte(c.CNIConfig)
 	}
 	for path, data := range files {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, data, 0o700); err != nil {
-			return err
-		}
+		must.OK(os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(os.WriteFile(path, data, 0o700))
 	}
-	return copyFiles(c.CNIPlugins, cniPluginDir)
+	copyFiles(c.CNIPlugins, cniPluginDir)
+	return nil
 }
 
-func render(text string, data any) ([]byte, error) {
-	t, err := template.New("").Option("missingkey=error").Parse(text)
-	if err != nil {
-		return nil, err
-	}
+func render(text string, data any) []byte {
+	t := must.Value(template.New("").Option("missingkey=error").Parse(text))
 	var out bytes.Buffer
-	if err := t.Execute(&out, data); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	must.OK(t.Execute(&out, data))
+	return out.Bytes()
 }
 
 // copyFiles copies the visible files of one directory into another.
-func copyFiles(from, to string) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
-	}
+func copyFiles(from, to string) {
+	entries := must.Value(os.ReadDir(from))
+	must.OK(os.MkdirAll(to, 0o755))
 	for _, e := range entries {
 		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(from, e.Name()))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(to, e.Name()), data, 0o755); err != nil {
-			return fmt.Errorf("copy %s to %s: %w", e.Name(), to, err)
-		}
+		data := must.Value(os.ReadFile(filepath.Join(from, e.Name())))
+		must.Done(os.WriteFile(filepath.Join(to, e.Name()), data, 0o755), "copy %s to %s", e.Name(), to)
 	}
-	return nil
+
 }

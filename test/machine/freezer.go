@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // freezer is the file that freezes a cgroup with all below it. A frozen process
@@ -21,7 +22,7 @@ type freezer struct {
 	unified bool
 }
 
-func (f freezer) write(ctx context.Context, frozen bool) error {
+func (f freezer) write(ctx context.Context, frozen bool) {
 	file, value := "freezer.state", "THAWED"
 	if frozen {
 		value = "FROZEN"
@@ -32,15 +33,13 @@ func (f freezer) write(ctx context.Context, frozen bool) error {
 			value = "1"
 		}
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(value), 0); err != nil {
-		return fmt.Errorf("write %s to %s of %s: %w", value, file, f.dir, err)
-	}
-	return f.wait(ctx, frozen)
+	must.Done(os.WriteFile(filepath.Join(f.dir, file), []byte(value), 0), "write %s to %s of %s", value, file, f.dir)
+	f.wait(ctx, frozen)
 }
 
 // wait returns when all processes have reached the state.
-func (f freezer) wait(ctx context.Context, frozen bool) error {
-	return await.Until(ctx, 10*time.Second, 5*time.Millisecond, "cgroup "+f.dir, func(context.Context) error {
+func (f freezer) wait(ctx context.Context, frozen bool) {
+	must.OK(await.Until(ctx, 10*time.Second, 5*time.Millisecond, "cgroup "+f.dir, func(context.Context) error {
 		is, err := f.frozen()
 		if err != nil {
 			return await.Never(err)
@@ -49,7 +48,7 @@ func (f freezer) wait(ctx context.Context, frozen bool) error {
 			return fmt.Errorf("frozen: %t, want %t", is, frozen)
 		}
 		return nil
-	})
+	}))
 }
 
 func (f freezer) frozen() (bool, error) {
@@ -62,24 +61,15 @@ func (f freezer) frozen() (bool, error) {
 }
 
 // thawAll thaws everything below the group, so that its processes can die.
-func thawAll(ctx context.Context, group string) error {
-	trees, err := hierarchies()
-	if err != nil {
-		return err
-	}
-	for _, h := range trees {
+func thawAll(ctx context.Context, group string) {
+	for _, h := range hierarchies() {
 		if !h.has("freezer") {
 			continue
 		}
 		dirs, err := directories(filepath.Join(h.root, group))
-		if err != nil {
-			return fmt.Errorf("thaw %s: %w", group, err)
-		}
+		must.Done(err, "thaw %s", group)
 		for _, dir := range dirs {
-			if err := (freezer{dir: dir, unified: h.unified}).write(ctx, false); err != nil {
-				return err
-			}
+			(freezer{dir: dir, unified: h.unified}).write(ctx, false)
 		}
 	}
-	return nil
 }

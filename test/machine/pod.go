@@ -5,13 +5,13 @@ package machine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/process"
 )
 
@@ -29,15 +29,10 @@ func (m *Machine) Pod(uid string) Pod { return Pod{machine: m, uid: uid} }
 
 // PIDs returns the pod's processes as this machine numbers them, the sandbox's
 // among them.
-func (p Pod) PIDs() ([]int, error) {
-	dir, _, err := p.group("pids")
-	if err != nil {
-		return nil, err
-	}
-	dirs, err := directories(dir)
-	if err != nil {
-		return nil, err
-	}
+func (p Pod) PIDs() (_ []int, err error) {
+	defer must.Catch(&err)
+	dir, _ := p.group("pids")
+	dirs := must.Value(directories(dir))
 	var pids []int
 	for _, d := range dirs {
 		if strings.HasPrefix(filepath.Base(d), "crio-conmon-") {
@@ -47,20 +42,14 @@ func (p Pod) PIDs() ([]int, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a container that has just ended
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list processes of pod %s: %w", p.uid, err)
-		}
+		must.Done(err, "list processes of pod %s", p.uid)
 		for _, field := range strings.Fields(string(data)) {
 			pid, err := strconv.Atoi(field)
-			if err != nil {
-				return nil, fmt.Errorf("list processes of pod %s: %w", p.uid, err)
-			}
+			must.Done(err, "list processes of pod %s", p.uid)
 			pids = append(pids, pid)
 		}
 	}
-	if len(pids) == 0 {
-		return nil, fmt.Errorf("list processes of pod %s: %w", p.uid, ErrNoPod)
-	}
+	must.That(len(pids) != 0, "list processes of pod %s: %w", p.uid, ErrNoPod)
 	return pids, nil
 }
 
@@ -70,25 +59,20 @@ func (p Pod) Freeze(ctx context.Context) error { return p.freeze(ctx, true) }
 // Thaw undoes Freeze.
 func (p Pod) Thaw(ctx context.Context) error { return p.freeze(ctx, false) }
 
-func (p Pod) freeze(ctx context.Context, frozen bool) error {
-	dir, h, err := p.group("freezer")
-	if err != nil {
-		return err
-	}
-	return freezer{dir: dir, unified: h.unified}.write(ctx, frozen)
+func (p Pod) freeze(ctx context.Context, frozen bool) (err error) {
+	defer must.Catch(&err)
+	dir, h := p.group("freezer")
+	freezer{dir: dir, unified: h.unified}.write(ctx, frozen)
+	return nil
 }
 
 // Shims returns the containerd-shim processes of the pod. Stopping them leaves
 // containerd without a way to end the pod's containers.
-func (p Pod) Shims() ([]process.Process, error) {
-	dir, _, err := p.group("pids")
-	if err != nil {
-		return nil, err
-	}
+func (p Pod) Shims() (_ []process.Process, err error) {
+	defer must.Catch(&err)
+	dir, _ := p.group("pids")
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("list containers of pod %s: %w", p.uid, err)
-	}
+	must.Done(err, "list containers of pod %s", p.uid)
 	containers := map[string]bool{}
 	for _, e := range entries {
 		containers[e.Name()] = e.IsDir()
@@ -103,17 +87,13 @@ func (p Pod) Shims() ([]process.Process, error) {
 			}
 		}
 		return false
-	})
+	}), nil
 }
 
 // group finds the pod's directory in the hierarchy of a controller: kubelet
 // puts it below a group for its quality of service.
-func (p Pod) group(controller string) (string, hierarchy, error) {
-	trees, err := hierarchies()
-	if err != nil {
-		return "", hierarchy{}, err
-	}
-	for _, h := range trees {
+func (p Pod) group(controller string) (string, hierarchy) {
+	for _, h := range hierarchies() {
 		if !h.has(controller) {
 			continue
 		}
@@ -121,10 +101,10 @@ func (p Pod) group(controller string) (string, hierarchy, error) {
 		for _, class := range []string{"", "burstable", "besteffort"} {
 			dir := filepath.Join(top, class, "pod"+p.uid)
 			if _, err := os.Stat(dir); err == nil {
-				return dir, h, nil
+				return dir, h
 			}
 		}
-		return "", h, fmt.Errorf("find pod %s in %s: %w", p.uid, top, ErrNoPod)
+		panic(must.Failure("find pod %s in %s: %w", p.uid, top, ErrNoPod))
 	}
-	return "", hierarchy{}, fmt.Errorf("find pod %s: no %s hierarchy", p.uid, controller)
+	panic(must.Failure("find pod %s: no %s hierarchy", p.uid, controller))
 }
