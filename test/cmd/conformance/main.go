@@ -24,6 +24,7 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 	"github.com/fenceline/fenceline/test/conformance"
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
@@ -58,37 +59,24 @@ type options struct {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if o.out, err = filepath.Abs(o.out); err != nil {
-		return err
-	}
-	parts, err := prepare(ctx, o.out)
-	if err != nil {
-		return err
-	}
-	cases, err := parts.suite.Cases(ctx, o.run)
-	if err != nil {
-		return err
-	}
+	defer must.Catch(&err)
+	o.out = must.Value(filepath.Abs(o.out))
+	parts := must.Value(prepare(ctx, o.out))
+	cases := must.Value(parts.suite.Cases(ctx, o.run))
 	fmt.Fprintf(os.Stderr, "%d cases\n", len(cases))
 	table, err := runOnCluster(ctx, o, parts, cases)
 	if table == nil {
 		return err
 	}
 	fmt.Print(table)
-	if err := os.WriteFile(filepath.Join(o.out, "table.md"), []byte(table.String()), 0o644); err != nil {
-		return err
-	}
-	if err != nil {
-		return err
-	}
+	must.OK(os.WriteFile(filepath.Join(o.out, "table.md"), []byte(table.String()), 0o644))
+	must.OK(err)
 	return table.Err()
 }
 
 func runOnCluster(ctx context.Context, o options, parts parts, cases []string) (table conformance.Table, err error) {
-	c, err := start(ctx, o.proxy, parts.images)
-	if err != nil {
-		return nil, err
-	}
+	defer must.Catch(&err)
+	c := start(ctx, o.proxy, parts.images)
 	if !o.keep {
 		defer func() {
 			if downErr := c.Down(context.WithoutCancel(ctx)); err == nil {
@@ -96,13 +84,8 @@ func runOnCluster(ctx context.Context, o options, parts parts, cases []string) (
 			}
 		}()
 	}
-	if err := install(ctx, c, o.version, o.values); err != nil {
-		return nil, err
-	}
-	log, err := os.Create(filepath.Join(o.out, "log"))
-	if err != nil {
-		return nil, err
-	}
+	install(ctx, c, o.version, o.values)
+	log := must.Value(os.Create(filepath.Join(o.out, "log")))
 	defer log.Close()
 	o.run.Kubeconfig, o.run.Kubectl = c.Kubeconfig(), filepath.Join(c.Tools()[0], "kubectl")
 	o.run.Progress = io.MultiWriter(log, os.Stderr)

@@ -10,27 +10,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // ledger keeps the counts of each suite in a file below dir, for the total. Without a directory it
 // keeps nothing.
 type ledger struct{ dir string }
 
-func (l ledger) record(suite string, c counts) error {
+func (l ledger) record(suite string, c counts) (err error) {
+	defer must.CatchIn(&err, "record the counts of %s", suite)
 	if l.dir == "" {
 		return nil
 	}
-	data, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(l.dir, 0o755); err != nil {
-		return fmt.Errorf("record the counts of %s: %w", suite, err)
-	}
-	if err := os.WriteFile(filepath.Join(l.dir, suite+".json"), data, 0o644); err != nil {
-		return fmt.Errorf("record the counts of %s: %w", suite, err)
-	}
-	return nil
+	must.OK(os.MkdirAll(l.dir, 0o755))
+	return os.WriteFile(filepath.Join(l.dir, suite+".json"), must.Value(json.Marshal(c)), 0o644)
 }
 
 // total adds up the suites. A suite that left no counts did not run to its end, and counts as one

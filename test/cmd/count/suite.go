@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // suite is one call of go test.
@@ -27,7 +28,7 @@ type suite struct {
 	figures figures
 }
 
-func parseSuite(args []string) (suite, error) {
+func parseSuite(args []string) suite {
 	var s suite
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.StringVar(&s.tag, "tag", "", "build tag of the suite's tests")
@@ -36,36 +37,24 @@ func parseSuite(args []string) (suite, error) {
 	flags.BoolVar(&s.show, "show", false, "print the output of passing tests too")
 	flags.StringVar(&s.figures.file, "figures", "", "file of the recorded figures, with which those of the benchmarks are compared")
 	flags.BoolVar(&s.figures.record, "record", false, "write the file of the recorded figures")
-	if err := flags.Parse(args); err != nil {
-		return s, err
-	}
-	if flags.NArg() == 0 {
-		return s, errors.New("the name of the suite is missing")
-	}
+	must.OK(flags.Parse(args))
+	must.That(flags.NArg() != 0, "the name of the suite is missing")
 	s.name, s.args = flags.Arg(0), flags.Args()[1:]
 	s.figures.brief = slices.Contains(s.args, "-short")
-	if s.figures.brief && s.figures.record {
-		return s, errors.New("the figures of small benchmarks are not recorded: remove -short or -record")
-	}
-	return s, nil
+	must.That(!s.figures.brief || !s.figures.record, "the figures of small benchmarks are not recorded: remove -short or -record")
+	return s
 }
 
 // arguments returns what follows `go test`.
-func (s suite) arguments() ([]string, error) {
+func (s suite) arguments() []string {
 	if s.tag == "" {
-		return append([]string{"-json"}, s.args...), nil
+		return append([]string{"-json"}, s.args...)
 	}
 	only, err := regexp.Compile(s.only)
-	if err != nil {
-		return nil, fmt.Errorf("select tests: %w", err)
-	}
+	must.Done(err, "select tests")
 	packages, names, err := tagged(".", s.tag, s.with, only)
-	if err != nil {
-		return nil, err
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("no test has the tag %s", s.tag)
-	}
+	must.OK(err)
+	must.That(len(names) != 0, "no test has the tag %s", s.tag)
 	pattern := "^(" + strings.Join(names, "|") + ")$"
 	tags := s.tag
 	if s.with != "" {
@@ -77,28 +66,19 @@ func (s suite) arguments() ([]string, error) {
 	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "Benchmark") }) {
 		args = append(args, "-bench", pattern, "-benchtime=1x")
 	}
-	return append(append(args, s.args...), packages...), nil
+	return append(append(args, s.args...), packages...)
 }
 
-func (s suite) run(out io.Writer, ledger ledger) error {
-	args, err := s.arguments()
-	if err != nil {
-		return fmt.Errorf("run suite %s: %w", s.name, err)
-	}
+func (s suite) run(out io.Writer, ledger ledger) (err error) {
+	defer must.CatchIn(&err, "run suite %s", s.name)
+	args := s.arguments()
 	started := time.Now()
 	cmd := exec.Command("go", append([]string{"test"}, args...)...)
 	cmd.Stderr = out
-	stream, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("run suite %s: %w", s.name, err)
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("run suite %s: %w", s.name, err)
-	}
+	stream := must.Value(cmd.StdoutPipe())
+	must.OK(cmd.Start())
 	counts, err := tally(stream, out, s.show, s.figures.note)
-	if err != nil {
-		return fmt.Errorf("read the results of suite %s: %w", s.name, err)
-	}
+	must.Done(err, "read the results")
 	// After a build failure or a crash there may be no failed test.
 	if err := cmd.Wait(); err != nil && counts.Failed == 0 {
 		fmt.Fprintf(out, "go test: %v\n", err)
@@ -108,12 +88,8 @@ func (s suite) run(out io.Writer, ledger ledger) error {
 		fmt.Fprintln(out, "the suite has no test")
 		counts.Failed++
 	}
-	if err := s.figures.close(out, &counts); err != nil {
-		return err
-	}
-	if err := ledger.record(s.name, counts); err != nil {
-		return err
-	}
+	must.OK(s.figures.close(out, &counts))
+	must.OK(ledger.record(s.name, counts))
 	closing(out, s.name, time.Since(started), children(), counts)
 	return counts.verdict()
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
@@ -40,11 +41,9 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, version, on string, names []string) error {
-	chosen, err := choose(names)
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, version, on string, names []string) (err error) {
+	defer must.Catch(&err)
+	chosen := choose(names)
 	s := newShow(os.Stdout)
 	if on != "" {
 		return s.playOn(ctx, on, chosen)

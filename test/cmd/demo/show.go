@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/scenario"
 )
 
@@ -27,7 +28,7 @@ const prefix = "fldemo"
 var programme = []string{"whole", "pods", "conflict", "zombie", "stuck"}
 
 // choose finds scenarios by their names.
-func choose(names []string) ([]scenario.Scenario, error) {
+func choose(names []string) []scenario.Scenario {
 	if len(names) == 0 {
 		names = programme
 	}
@@ -35,12 +36,10 @@ func choose(names []string) ([]scenario.Scenario, error) {
 	var chosen []scenario.Scenario
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(s scenario.Scenario) bool { return s.Name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no scenario %q; there are %s", name, list(all))
-		}
+		must.That(i >= 0, "no scenario %q; there are %s", name, list(all))
 		chosen = append(chosen, all[i])
 	}
-	return chosen, nil
+	return chosen
 }
 
 func list(all []scenario.Scenario) string {
@@ -84,20 +83,14 @@ func (s *show) playFromNothing(ctx context.Context, version string, chosen []sce
 }
 
 // install follows the README.
-func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) error {
+func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) (err error) {
+	defer must.Catch(&err)
 	s.story.Say("helm upgrade --install fenceline charts/fenceline --namespace %s --create-namespace --wait", cluster.FencelineNamespace)
 	started := time.Now()
-	if err := c.InstallFenceline(ctx, version); err != nil {
-		return err
-	}
-	if err := c.WaitReady(ctx); err != nil {
-		return err
-	}
+	must.OK(c.InstallFenceline(ctx, version))
+	must.OK(c.WaitReady(ctx))
 	s.story.Say("Installed in %s. All nodes are Ready, with Fenceline as their only network.", time.Since(started).Round(time.Second))
-	output, err := c.Kubectl(ctx, "get", "nodes,pods", "--all-namespaces", "--output=wide")
-	if err != nil {
-		return err
-	}
+	output := must.Value(c.Kubectl(ctx, "get", "nodes,pods", "--all-namespaces", "--output=wide"))
 	s.story.Show("kubectl get nodes,pods --all-namespaces --output=wide", output)
 	return nil
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/guest"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -37,22 +37,14 @@ func dial(address string) error {
 
 // serve starts an API server and leads the guest to it. The guest finds what controlplane.New needs.
 func serve(ctx context.Context, g *guest.Guest) (stop func() error, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	s, err := controlplane.Launch(ctx)
-	if err != nil {
-		return nil, err
-	}
+	defer must.Catch(&err)
+	self := must.Value(os.Executable())
+	s := must.Value(controlplane.Launch(ctx))
 	file, access := filepath.Join(s.Config.Dir, "guest.kubeconfig"), s.Admin()
 	access.Host, access.ServerName = "https://"+guest.ServerAddress, "kubernetes"
-	root, err := thirdparty.Root()
-	if err == nil {
-		err = controlplane.WriteKubeconfig(access, file)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lead the guest to the API server: %w", errors.Join(err, s.Close()))
+	root := must.Value(thirdparty.Root())
+	if err := controlplane.WriteKubeconfig(access, file); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	g.Memory += moreMemory
 	g.Dial = strings.Join([]string{self, dialCommand, strings.TrimPrefix(s.Config.URL(), "https://")}, " ")
