@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -38,24 +39,18 @@ type apiDoor struct {
 }
 
 // openAPIDoor starts the proxy in the node's namespace. All its calls have the rights of admin.
-func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) error) (*apiDoor, error) {
+func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) error) (_ *apiDoor, err error) {
+	defer must.Catch(&err)
 	d := &apiDoor{see: see}
 	var l net.Listener
-	err := ns.Do(func() (err error) {
+	must.Done(ns.Do(func() (err error) {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listen for calls of the API server in %s: %w", ns.Name, err)
-	}
+	}), "listen for calls of the API server in %s", ns.Name)
 	target, err := url.Parse(admin.Host)
-	if err != nil {
-		return nil, fmt.Errorf("address of the API server: %w", err)
-	}
+	must.Done(err, "address of the API server")
 	transport, err := rest.TransportFor(admin)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
+	must.Done(err, "connect to the API server")
 	silent := log.New(io.Discard, "", 0)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },

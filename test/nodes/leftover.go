@@ -15,48 +15,40 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Entries reads the agent's journal from outside, by container and interface.
-func (n *Node) Entries() (map[string]journal.Entry, error) {
+func (n *Node) Entries() (_ map[string]journal.Entry, err error) {
+	defer must.Catch(&err)
 	entries := map[string]journal.Entry{}
 	// A file gets its final name late. In this order, a rename in between hides no file.
 	for _, pattern := range []string{".entry-*.new", "*.json"} {
-		files, err := filepath.Glob(filepath.Join(n.state(), "journal", pattern))
-		if err != nil {
-			return nil, err
-		}
+		files := must.Value(filepath.Glob(filepath.Join(n.state(), "journal", pattern)))
 		for _, file := range files {
-			if err := readEntry(file, entries); err != nil {
-				return nil, err
-			}
+			readEntry(file, entries)
 		}
 	}
 	return entries, nil
 }
 
 // readEntry adds the newest value of a file, if it holds one.
-func readEntry(file string, entries map[string]journal.Entry) error {
+func readEntry(file string, entries map[string]journal.Entry) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // forgotten or named meanwhile
+		return // forgotten or named meanwhile
 	}
-	if err != nil {
-		return err
-	}
+	must.OK(err)
 	whole := data[:bytes.LastIndexByte(data, '\n')+1]
 	if len(whole) == 0 {
-		return nil // made ahead
+		return // made ahead
 	}
 	lines := bytes.Split(bytes.TrimSpace(whole), []byte("\n"))
 	var written struct {
 		Value journal.Entry `json:"value"`
 	}
-	if err := json.Unmarshal(lines[len(lines)-1], &written); err != nil {
-		return fmt.Errorf("read %s: %w", file, err)
-	}
+	must.Done(json.Unmarshal(lines[len(lines)-1], &written), "read %s", file)
 	entries[written.Value.ContainerID+"/"+written.Value.Interface] = written.Value
-	return nil
 }
 
 // Guards lists the pinned guards.

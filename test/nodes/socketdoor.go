@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // socketDoor is the proxy through which the plugin calls the agent.
@@ -149,17 +150,13 @@ func (d *socketDoor) close(p *passage) {
 
 // peer returns the process at the other end of a connection.
 func peer(c *net.UnixConn) (pid int, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
+	defer must.Catch(&err)
+	raw := must.Value(c.SyscallConn())
 	var credentials *unix.Ucred
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		credentials, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	if err = errors.Join(err, failed); err != nil {
-		return 0, err
-	}
+	must.OK(errors.Join(err, failed))
 	return int(credentials.Pid), nil
 }
