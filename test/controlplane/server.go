@@ -29,6 +29,7 @@ import (
 
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/must"
+	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -209,4 +210,65 @@ func (s *Server) installCRDs(t testing.TB) {
 			return client.RESTClient().Get().AbsPath(path).Param("limit", "1").Do(t.Context()).Error()
 		})
 	}
+}
+
+// Backup saves the content of etcd and returns the file, which is removed with the server.
+func (s *Server) Backup(ctx context.Context) (string, error) {
+	file := filepath.Join(s.Config.Dir, "backup.db")
+	return file, runTool(ctx, "etcdctl", "--endpoints="+s.Config.etcdURL(s.Config.EtcdClientPort), "snapshot", "save", file)
+}
+
+// Restore replaces what etcd holds by a backup, with flags of etcdutl, as an operator does: everything
+// is stopped meanwhile. It returns when the API server is ready.
+func (s *Server) Restore(ctx context.Context, file string, flags ...string) (err error) {
+	defer must.Catch(&err)
+	for _, name := range []string{apiServer, etcd} {
+		must.OK(s.stop(ctx, name))
+	}
+	must.Done(os.RemoveAll(s.Config.etcdData()), "remove etcd's data")
+	peer := s.Config.etcdURL(s.Config.EtcdPeerPort)
+	args := append([]string{
+		"snapshot", "restore", file, "--data-dir=" + s.Config.etcdData(),
+		"--name=" + etcdName, "--initial-cluster=" + etcdName + "=" + peer, "--initial-advertise-peer-urls=" + peer,
+	}, flags...)
+	must.OK(runTool(ctx, "etcdutl", args...))
+	return s.StartAPIServer(ctx)
+}
+
+// runTool runs a tool of etcd.
+func runTool(ctx context.Context, name string, args ...string) (err error) {
+	defer must.Catch(&err)
+	dir := must.Value(must.Value(thirdparty.NewBuilder(os.Stderr)).Dir(ctx, thirdparty.EtcdTools))
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, name), args...).CombinedOutput()
+	must.That(err == nil, "run %s %v: %w: %s", name, args, err, out)
+	return nil
+}
+
+// makeDir makes the directory of a new server, named after the test process. It first stops the
+// servers of test processes that have ended: a test that was killed could not stop its server.
+func makeDir(ctx context.Context) string {
+	base := filepath.Join(must.Value(thirdparty.CacheDir()), "apiservers")
+	must.Done(os.MkdirAll(base, 0o755), "make the server's directory")
+	stopLeftovers(ctx, base)
+	self := must.Value(process.Find("test", os.Getpid()))
+	return must.Value(os.MkdirTemp(base, fmt.Sprintf("%d-%d-", self.PID, self.Started)))
+}
+
+func stopLeftovers(ctx context.Context, base string) {
+	entries, err := os.ReadDir(base)
+	must.Done(err, "look for servers that were left behind")
+	var errs []error
+	for _, e := range entries {
+		owner := process.Process{Name: "test"}
+		if _, err := fmt.Sscanf(e.Name(), "%d-%d-", &owner.PID, &owner.Started); err != nil || owner.Alive() {
+			continue
+		}
+		dir := filepath.Join(base, e.Name())
+		left, err := Open(Config{Dir: dir})
+		if err == nil {
+			err = errors.Join(left.Stop(ctx), os.RemoveAll(dir))
+		}
+		errs = append(errs, err)
+	}
+	must.OK(errors.Join(errs...))
 }
