@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -36,17 +37,11 @@ type Cluster struct {
 }
 
 // Open returns the cluster with that prefix, which another process has started.
-func Open(prefix string) (*Cluster, error) {
-	c, err := load(prefix)
-	if err == nil {
-		c.wires, err = openWires(c.Options)
-	}
-	if err == nil {
-		err = c.attach()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open cluster %s: %w", prefix, err)
-	}
+func Open(prefix string) (_ *Cluster, err error) {
+	defer must.CatchIn(&err, "open cluster %s", prefix)
+	c := load(prefix)
+	c.wires = openWires(c.Options)
+	c.attach()
 	for i, n := range c.nodes {
 		n.ns = c.wires.nodes[i]
 	}
@@ -54,16 +49,14 @@ func Open(prefix string) (*Cluster, error) {
 }
 
 // load reads the state file of a cluster.
-func load(prefix string) (*Cluster, error) {
-	dir, err := stateDir(prefix)
-	if err != nil {
-		return nil, err
-	}
-	s, err := loadState(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &Cluster{Options: s.Options, dir: dir, state: s}, nil
+func load(prefix string) *Cluster {
+	c := &Cluster{dir: stateDir(prefix)}
+	data, err := os.ReadFile(filepath.Join(c.dir, "cluster.json"))
+	must.That(!errors.Is(err, fs.ErrNotExist), "%w", ErrNotUp)
+	must.Done(err, "read the state of the cluster")
+	must.Done(json.Unmarshal(data, &c.state), "read the state of the cluster in %s", c.dir)
+	c.Options = c.state.Options
+	return c
 }
 
 // Node returns the node with that number; the first is 1.
@@ -97,16 +90,12 @@ func (c *Cluster) onEachNode(do func(*Node) error) error {
 }
 
 // thirdParty returns the directory of a component. It builds the component if it is missing.
-func (c *Cluster) thirdParty(ctx context.Context, component string) (string, error) {
+func (c *Cluster) thirdParty(ctx context.Context, component string) string {
 	progress := c.Options.Progress
 	if progress == nil {
 		progress = io.Discard // a cluster that another process has started
 	}
-	builder, err := thirdparty.NewBuilder(progress)
-	if err != nil {
-		return "", err
-	}
-	return builder.Dir(ctx, component)
+	return must.Value(must.Value(thirdparty.NewBuilder(progress)).Dir(ctx, component))
 }
 
 // StopAPIServer ends kube-apiserver. All other components keep running.
@@ -170,13 +159,6 @@ func (c *Cluster) progress(format string, args ...any) {
 	fmt.Fprintf(c.Options.Progress, format+"\n", args...)
 }
 
-func makeDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make the cluster's directory: %w", err)
-	}
-	return nil
-}
-
 // state is the state file of a cluster, with which another process can use it and take it down.
 type state struct {
 	Options Options
@@ -191,41 +173,17 @@ var ErrNotUp = errors.New("no such cluster is up")
 
 // stateDir returns the directory of a cluster. Nodes have an /etc, /opt and
 // /var of their own and could not see it there.
-func stateDir(prefix string) (string, error) {
-	cache, err := thirdparty.CacheDir()
-	if err != nil {
-		return "", err
-	}
+func stateDir(prefix string) string {
+	cache := must.Value(thirdparty.CacheDir())
 	for _, hidden := range []string{"/etc", "/opt", "/var", "/run"} {
-		if rel, err := filepath.Rel(hidden, cache); err == nil && filepath.IsLocal(rel) {
-			return "", fmt.Errorf("the cache directory %s is below %s, which nodes do not see; set FENCELINE_CACHE", cache, hidden)
-		}
+		rel, err := filepath.Rel(hidden, cache)
+		must.That(err != nil || !filepath.IsLocal(rel), "the cache directory %s is below %s, which nodes do not see; set FENCELINE_CACHE", cache, hidden)
 	}
-	return filepath.Join(cache, "clusters", prefix), nil
+	return filepath.Join(cache, "clusters", prefix)
 }
 
-func (s state) save(dir string) error {
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write the state of the cluster: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "cluster.json"), data, 0o644); err != nil {
-		return fmt.Errorf("write the state of the cluster: %w", err)
-	}
-	return nil
-}
+func (s state) save(dir string) {
+	data := must.Value(json.MarshalIndent(s, "", "  "))
+	must.Done(os.WriteFile(filepath.Join(dir, "cluster.json"), data, 0o644), "write the state of the cluster")
 
-func loadState(dir string) (state, error) {
-	var s state
-	data, err := os.ReadFile(filepath.Join(dir, "cluster.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, ErrNotUp
-	}
-	if err != nil {
-		return s, fmt.Errorf("read the state of the cluster: %w", err)
-	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, fmt.Errorf("read the state of the cluster in %s: %w", dir, err)
-	}
-	return s, nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -27,27 +28,18 @@ type Host struct {
 // ForeignHost plugs a host into the underlay. The name has at most eight
 // characters; with a nil mac, the kernel chooses one.
 func (c *Cluster) ForeignHost(name string, addr netip.Prefix, mac net.HardwareAddr) (_ *Host, err error) {
-	if len(name) > 8 {
-		return nil, fmt.Errorf("plug in foreign host %s: the name has more than eight characters", name)
-	}
+	must.That(len(name) <= 8, "plug in foreign host %s: the name has more than eight characters", name)
 	ns, err := network.Create(c.Options.hostName(name))
-	if err != nil {
-		return nil, fmt.Errorf("plug in foreign host %s: %w", name, err)
-	}
+	must.Done(err, "plug in foreign host %s", name)
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("plug in foreign host %s: %w", name, err), ns.Delete())
 		}
 	}()
-	if err := ns.Plug(hostInterface, mac, c.wires.sw, underlayPort("h-"+name), underlayBridge); err != nil {
-		return nil, err
-	}
-	if err := ns.AddAddr(hostInterface, addr); err != nil {
-		return nil, err
-	}
-	if mac, err = ns.MAC(hostInterface); err != nil {
-		return nil, err
-	}
+	defer must.Catch(&err)
+	must.OK(ns.Plug(hostInterface, mac, c.wires.sw, underlayPort("h-"+name), underlayBridge))
+	must.OK(ns.AddAddr(hostInterface, addr))
+	mac = must.Value(ns.MAC(hostInterface))
 	return &Host{Namespace: ns, Addr: addr.Addr(), MAC: mac}, nil
 }
 

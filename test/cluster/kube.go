@@ -3,20 +3,27 @@
 package cluster
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -80,40 +87,111 @@ func (c *Cluster) WaitReady(ctx context.Context) error { return c.waitUsable(ctx
 
 // waitUsable returns when every node is registered, and Ready if ready is set, and bare pods can be
 // made: without a ServiceAccount they are refused.
-func (c *Cluster) waitUsable(ctx context.Context, ready bool) error {
-	config, err := c.RESTConfig()
-	if err != nil {
+func (c *Cluster) waitUsable(ctx context.Context, ready bool) (err error) {
+	defer must.Catch(&err)
+	api := c.api()
+	return await.Until(ctx, usableLimit, 100*time.Millisecond, "the nodes", func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+		for _, n := range c.nodes {
+			node := must.Value(api.Nodes().Get(ctx, n.Name(), metav1.GetOptions{}))
+			must.That(!ready || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			}), "node %s is not Ready", n.Name())
+		}
+		_, err = api.ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("connect to the API server: %w", err)
-	}
-	return await.Until(ctx, usableLimit, 100*time.Millisecond, "the nodes", func(ctx context.Context) error {
-		return c.usable(ctx, client, ready)
 	})
 }
 
-// usable returns an error that names one thing that is missing.
-func (c *Cluster) usable(ctx context.Context, client kubernetes.Interface, ready bool) error {
-	for _, n := range c.nodes {
-		node, err := client.CoreV1().Nodes().Get(ctx, n.Name(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if ready && !nodeReady(node) {
-			return fmt.Errorf("node %s is not Ready", n.Name())
-		}
-	}
-	_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
-	return err
+// api returns the administrator's access to nodes and pods.
+func (c *Cluster) api() corev1client.CoreV1Interface {
+	clients, err := kubernetes.NewForConfig(must.Value(c.RESTConfig()))
+	must.Done(err, "connect to the API server")
+	return clients.CoreV1()
 }
 
-func nodeReady(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
+// Attach runs kubectl attach, sends a line to a pod's container, and returns the next line that the
+// container prints.
+func (c *Cluster) Attach(ctx context.Context, namespace, pod, line string) (_ string, err error) {
+	defer must.CatchIn(&err, "attach to pod %s", pod)
+	cmd := c.kubectl(ctx, "attach", "--namespace="+namespace, "--stdin", pod)
+	input := must.Value(cmd.StdinPipe())
+	output := must.Value(cmd.StdoutPipe())
+	must.OK(cmd.Start())
+	_, wrote := io.WriteString(input, line+"\n")
+	answer, read := bufio.NewReader(output).ReadString('\n')
+	// The session ends with the input. An earlier end of the input would lose the answer.
+	return strings.TrimSpace(answer), errors.Join(wrote, read, input.Close(), cmd.Wait())
+}
+
+// PortForward runs kubectl port-forward to a pod's port until the context ends, and returns the port on
+// this machine.
+func (c *Cluster) PortForward(ctx context.Context, namespace, pod string, port int) (_ netip.AddrPort, err error) {
+	defer must.CatchIn(&err, "forward a port of pod %s", pod)
+	cmd := c.kubectl(ctx, "port-forward", "--namespace="+namespace, "--address=127.0.0.1", "pod/"+pod, fmt.Sprintf(":%d", port))
+	output := must.Value(cmd.StdoutPipe())
+	must.OK(cmd.Start())
+	context.AfterFunc(ctx, func() { _ = cmd.Wait() }) // it has been killed
+	line := must.Value(bufio.NewReader(output).ReadString('\n'))
+	// Forwarding from 127.0.0.1:41283 -> 8080
+	words := strings.Fields(line)
+	must.That(len(words) >= 3, "kubectl says %q", line)
+	return netip.ParseAddrPort(words[2])
+}
+
+// Session is a command that runs in a pod's container until Close or the end of its context.
+type Session struct {
+	pod    string
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	output *bufio.Reader
+	stderr strings.Builder
+}
+
+// Exec starts a command in a pod's container by kubectl exec, which gives it the capabilities of the
+// container. The command answers each line of its input with a line.
+func (c *Cluster) Exec(ctx context.Context, namespace, pod string, command ...string) (_ *Session, err error) {
+	defer must.CatchIn(&err, "run %v in pod %s", command, pod)
+	args := append([]string{"exec", "--namespace=" + namespace, "--stdin", pod, "--"}, command...)
+	s := &Session{pod: pod, cmd: c.kubectl(ctx, args...)}
+	s.cmd.Stderr = &s.stderr
+	s.input = must.Value(s.cmd.StdinPipe())
+	s.output = bufio.NewReader(must.Value(s.cmd.StdoutPipe()))
+	return s, s.cmd.Start()
+}
+
+// Ask writes lines and returns as many lines of the answer. The lines must fit into the buffers
+// between here and the pod.
+func (s *Session) Ask(lines ...string) ([]string, error) {
+	if _, err := io.WriteString(s.input, strings.Join(lines, "\n")+"\n"); err != nil {
+		return nil, s.failed(err)
 	}
-	return false
+	var answers []string
+	for range lines {
+		answer, err := s.output.ReadString('\n')
+		if err != nil {
+			return answers, s.failed(err)
+		}
+		answers = append(answers, strings.TrimSpace(answer))
+	}
+	return answers, nil
+}
+
+// failed ends the command, and adds its standard error to err.
+func (s *Session) failed(err error) error {
+	s.Close()
+	return fmt.Errorf("command in pod %s: %w: %s", s.pod, err, &s.stderr)
+}
+
+// Close ends the input, and waits for the end of the command. It ignores the exit status: an idle
+// connection may break, and all answers have been read.
+func (s *Session) Close() {
+	_, _ = s.input.Close(), s.cmd.Wait()
+}
+
+// kubectl returns a kubectl command with the administrator's access, which is not started yet.
+func (c *Cluster) kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.binary(thirdparty.Kubernetes, "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	return cmd
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -58,57 +59,27 @@ type Multus struct {
 // InstallMultus puts Multus before the network of every pod's eth0; the annotation
 // k8s.v1.cni.cncf.io/networks adds more interfaces. No pod may have an interface of its own yet,
 // since Multus could not delete it.
-func (c *Cluster) InstallMultus(ctx context.Context, m Multus) error {
-	err := c.applyMultus(ctx)
-	if err == nil && m.Routed {
-		err = c.onEachNode(func(n *Node) error {
-			config, err := routedConfig(n.number)
-			if err != nil {
-				return err
-			}
-			return n.write(ctx, routedFile, config)
-		})
+func (c *Cluster) InstallMultus(ctx context.Context, m Multus) (err error) {
+	defer must.CatchIn(&err, "install Multus")
+	must.OK(c.Apply(ctx, multusManifest))
+	must.Value(c.Kubectl(ctx, "wait", "crd/"+multusResource, "--for=condition=Established", "--timeout=30s"))
+	if m.Routed {
+		must.OK(c.onEachNode(func(n *Node) error { return n.write(ctx, routedFile, routedConfig(n.number)) }))
 	}
-	switch {
-	case err != nil:
-	case m.Thick:
-		err = c.installThick(ctx)
-	default:
-		err = c.installThin(ctx, m)
+	if m.Thick {
+		return c.installThick(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("install Multus: %w", err)
-	}
-	return nil
-}
-
-// applyMultus makes what Multus needs in the API.
-func (c *Cluster) applyMultus(ctx context.Context) error {
-	if err := c.Apply(ctx, multusManifest); err != nil {
-		return err
-	}
-	_, err := c.Kubectl(ctx, "wait", "crd/"+multusResource, "--for=condition=Established", "--timeout=30s")
-	return err
+	return c.installThin(ctx, m)
 }
 
 // installThin returns when the runtime of each node uses the plugin.
 func (c *Cluster) installThin(ctx context.Context, m Multus) error {
-	binaries, err := c.thirdParty(ctx, thirdparty.Multus)
-	if err != nil {
-		return err
-	}
-	access, err := c.multusKubeconfig(ctx)
-	if err != nil {
-		return err
-	}
+	binaries, access := c.thirdParty(ctx, thirdparty.Multus), c.multusKubeconfig(ctx)
 	network := fencelineFile
 	if m.Routed {
 		network = routedFile
 	}
-	config, err := multusConflist(network)
-	if err != nil {
-		return err
-	}
+	config := multusConflist(network)
 	return c.onEachNode(func(n *Node) error {
 		return n.installMultus(ctx, filepath.Join(binaries, "multus"), access, config)
 	})
@@ -119,24 +90,13 @@ func (c *Cluster) installThin(ctx context.Context, m Multus) error {
 // configuration has the default version, 0.3.1: with 1.1.0, the runtime asks for STATUS, which fails
 // (4.2.3).
 func (c *Cluster) installThick(ctx context.Context) error {
-	binaries, err := c.thirdParty(ctx, thirdparty.Multus)
-	if err != nil {
-		return err
-	}
-	tarball, err := images.MultusDaemon(binaries).Build(ctx, filepath.Join(c.dir, "images"))
-	if err != nil {
-		return err
-	}
-	err = c.onEachNode(func(n *Node) error {
+	binaries := c.thirdParty(ctx, thirdparty.Multus)
+	tarball := must.Value(images.MultusDaemon(binaries).Build(ctx, filepath.Join(c.dir, "images")))
+	must.OK(c.onEachNode(func(n *Node) error {
 		_, err := n.Exec(ctx, "install", "-D", filepath.Join(binaries, "multus-shim"), "--target-directory="+pluginDir)
 		return errors.Join(err, n.Import(ctx, tarball))
-	})
-	if err != nil {
-		return err
-	}
-	if err := c.Apply(ctx, thickObjects()); err != nil {
-		return err
-	}
+	}))
+	must.OK(c.Apply(ctx, thickObjects()))
 	return c.onEachNode(func(n *Node) error { return n.waitForMultus(ctx, "started to watch file") })
 }
 
@@ -144,8 +104,9 @@ func thickObjects() string { return fmt.Sprintf(thickManifest, images.MultusDaem
 
 // RemoveMultus undoes InstallMultus, even if that has failed halfway, and returns when the daemons
 // have ended. No pod may have an interface of Multus any more.
-func (c *Cluster) RemoveMultus(ctx context.Context) error {
-	errs := []error{
+func (c *Cluster) RemoveMultus(ctx context.Context) (err error) {
+	defer must.CatchIn(&err, "remove Multus")
+	return errors.Join(
 		c.kubectlWith(ctx, thickObjects(), "delete", "--filename=-", "--ignore-not-found", "--cascade=foreground"),
 		c.onEachNode(func(n *Node) error {
 			_, err := n.Exec(ctx, "rm", "--force", multusConfig, thickConfig, routedFile, multusAccess, multusLog,
@@ -153,69 +114,49 @@ func (c *Cluster) RemoveMultus(ctx context.Context) error {
 			return err
 		}),
 		c.kubectlWith(ctx, multusManifest, "delete", "--filename=-", "--ignore-not-found"),
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove Multus: %w", err)
-	}
-	return nil
+	)
 }
 
 // multusKubeconfig returns the access of the plugin, a program of the host, to the API server.
-func (c *Cluster) multusKubeconfig(ctx context.Context) ([]byte, error) {
-	token, err := c.Kubectl(ctx, "create", "token", multusAccount, "--namespace=kube-system", "--duration=24h")
-	if err != nil {
-		return nil, err
-	}
-	config, err := c.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	return clientcmd.Write(clientcmdapi.Config{
+func (c *Cluster) multusKubeconfig(ctx context.Context) []byte {
+	token := must.Value(c.Kubectl(ctx, "create", "token", multusAccount, "--namespace=kube-system", "--duration=24h"))
+	config := must.Value(c.RESTConfig())
+	return must.Value(clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{multusAccount: {
 			Server: "https://" + c.APIServer().String(), CertificateAuthorityData: config.CAData,
 		}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{multusAccount: {Token: strings.TrimSpace(token)}},
 		Contexts:       map[string]*clientcmdapi.Context{multusAccount: {Cluster: multusAccount, AuthInfo: multusAccount}},
 		CurrentContext: multusAccount,
-	})
+	}))
 }
 
 // SetClusterNetwork makes a network serve eth0 of every new pod of a node, in place of Fenceline's
 // file. network is a NetworkAttachmentDefinition of namespace kube-system.
-func (c *Cluster) SetClusterNetwork(ctx context.Context, n *Node, network string) error {
-	config, err := multusConflist(network)
-	if err != nil {
-		return err
-	}
-	if err := n.write(ctx, multusConfig, config); err != nil {
-		return err
-	}
+func (c *Cluster) SetClusterNetwork(ctx context.Context, n *Node, network string) (err error) {
+	defer must.Catch(&err)
+	must.OK(n.write(ctx, multusConfig, multusConflist(network)))
 	return n.waitForMultus(ctx, "getNetDelegate: .*, "+network+", ")
 }
 
 // multusConflist has version 1.1.0, with which the runtime asks for STATUS.
-func multusConflist(clusterNetwork string) ([]byte, error) {
-	return json.MarshalIndent(map[string]any{
+func multusConflist(clusterNetwork string) []byte {
+	return must.Value(json.MarshalIndent(map[string]any{
 		"cniVersion": "1.1.0", "name": "multus",
 		"plugins": []any{map[string]any{
 			"type": "multus", "kubeconfig": multusAccess, "clusterNetwork": clusterNetwork,
 			"logFile": multusLog, "logLevel": "debug", "logToStderr": false,
 		}},
-	}, "", "  ")
+	}, "", "  "))
 }
 
 // installMultus returns when the runtime uses the plugin: it has asked for its
 // STATUS.
-func (n *Node) installMultus(ctx context.Context, plugin string, access, config []byte) error {
-	if _, err := n.Exec(ctx, "install", plugin, "--target-directory="+pluginDir); err != nil {
-		return err
-	}
-	if err := n.write(ctx, multusAccess, access); err != nil {
-		return err
-	}
-	if err := n.write(ctx, multusConfig, config); err != nil {
-		return err
-	}
+func (n *Node) installMultus(ctx context.Context, plugin string, access, config []byte) (err error) {
+	defer must.Catch(&err)
+	must.Value(n.Exec(ctx, "install", plugin, "--target-directory="+pluginDir))
+	must.OK(n.write(ctx, multusAccess, access))
+	must.OK(n.write(ctx, multusConfig, config))
 	return n.waitForMultus(ctx, "CmdStatus")
 }
 

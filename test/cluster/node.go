@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -66,18 +67,12 @@ func (n *Node) setPort(port string, up bool) error { return n.cluster.wires.sw.S
 
 // Kill kills every process of the node whose program has that name and returns when they are gone.
 // If there is none, it returns an error.
-func (n *Node) Kill(ctx context.Context, name string) error {
-	procs, err := n.Processes(name)
-	if err != nil {
-		return err
-	}
-	if len(procs) == 0 {
-		return fmt.Errorf("kill %s on %s: it does not run there", name, n.Name())
-	}
+func (n *Node) Kill(ctx context.Context, name string) (err error) {
+	defer must.Catch(&err)
+	procs := must.Value(n.Processes(name))
+	must.That(len(procs) != 0, "kill %s on %s: it does not run there", name, n.Name())
 	for _, p := range procs {
-		if err := p.Kill(ctx); err != nil {
-			return err
-		}
+		must.OK(p.Kill(ctx))
 	}
 	return nil
 }
@@ -93,18 +88,11 @@ func (n *Node) PowerOff(ctx context.Context) error {
 }
 
 // PowerOn boots the node again after PowerOff, with the same disk and the same MAC addresses.
-func (n *Node) PowerOn(ctx context.Context) error {
-	if err := n.cluster.wires.plugNode(n.cluster.Options, n.number); err != nil {
-		return fmt.Errorf("power %s on: %w", n.Name(), err)
-	}
-	m, err := machine.Start(n.Config, n.ns, n.Program)
-	if err != nil {
-		return err
-	}
-	n.Machine = m
-	n.cluster.state.Nodes[n.number-1] = m.Init
-	if err := n.cluster.state.save(n.cluster.dir); err != nil {
-		return err
-	}
+func (n *Node) PowerOn(ctx context.Context) (err error) {
+	defer must.CatchIn(&err, "power %s on", n.Name())
+	n.cluster.wires.plugNode(n.cluster.Options, n.number)
+	n.Machine = must.Value(machine.Start(n.Config, n.ns, n.Program))
+	n.cluster.state.Nodes[n.number-1] = n.Init
+	n.cluster.state.save(n.cluster.dir)
 	return n.WaitBooted(ctx)
 }

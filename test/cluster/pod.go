@@ -12,9 +12,9 @@ import (
 	"syscall"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -31,29 +31,12 @@ type Pod struct {
 }
 
 // Pod looks a pod up that is bound to a node.
-func (c *Cluster) Pod(ctx context.Context, namespace, name string) (*Pod, error) {
-	config, err := c.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
-	object, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	pod := &Pod{Namespace: namespace, Name: name, UID: string(object.UID)}
-	if pod.Node, err = c.NodeByName(object.Spec.NodeName); err != nil {
-		return nil, fmt.Errorf("look pod %s/%s up: %w", namespace, name, err)
-	}
+func (c *Cluster) Pod(ctx context.Context, namespace, name string) (_ *Pod, err error) {
+	defer must.CatchIn(&err, "look pod %s/%s up", namespace, name)
+	object := must.Value(c.api().Pods(namespace).Get(ctx, name, metav1.GetOptions{}))
+	pod := &Pod{Namespace: namespace, Name: name, UID: string(object.UID), Node: must.Value(c.NodeByName(object.Spec.NodeName))}
 	for _, ip := range object.Status.PodIPs {
-		addr, err := netip.ParseAddr(ip.IP)
-		if err != nil {
-			return nil, fmt.Errorf("look pod %s/%s up: %w", namespace, name, err)
-		}
-		pod.IPs = append(pod.IPs, addr)
+		pod.IPs = append(pod.IPs, must.Value(netip.ParseAddr(ip.IP)))
 	}
 	return pod, nil
 }
@@ -125,18 +108,12 @@ func (p *Pod) StopShim() error { return p.signalShim(syscall.SIGSTOP) }
 // ContinueShim undoes StopShim.
 func (p *Pod) ContinueShim() error { return p.signalShim(syscall.SIGCONT) }
 
-func (p *Pod) signalShim(sig syscall.Signal) error {
-	shims, err := p.kernel().Shims()
-	if err != nil {
-		return err
-	}
-	if len(shims) == 0 {
-		return fmt.Errorf("signal the shim of pod %s/%s: there is none", p.Namespace, p.Name)
-	}
+func (p *Pod) signalShim(sig syscall.Signal) (err error) {
+	defer must.Catch(&err)
+	shims := must.Value(p.kernel().Shims())
+	must.That(len(shims) != 0, "signal the shim of pod %s/%s: there is none", p.Namespace, p.Name)
 	for _, shim := range shims {
-		if err := shim.Signal(sig); err != nil {
-			return err
-		}
+		must.OK(shim.Signal(sig))
 	}
 	return nil
 }

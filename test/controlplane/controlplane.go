@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/process"
 )
 
@@ -45,45 +46,38 @@ type ControlPlane struct {
 
 // Open returns the control plane in c.Dir with the processes that an earlier
 // caller has started.
-func Open(c Config) (*ControlPlane, error) {
+func Open(c Config) (_ *ControlPlane, err error) {
+	defer must.Catch(&err)
 	p := &ControlPlane{Config: c, running: map[string]process.Process{}}
 	data, err := os.ReadFile(p.stateFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read processes of the control plane: %w", err)
-	}
-	if err := json.Unmarshal(data, &p.running); err != nil {
-		return nil, fmt.Errorf("read %s: %w", p.stateFile(), err)
-	}
+	must.Done(err, "read processes of the control plane")
+	must.Done(json.Unmarshal(data, &p.running), "read %s", p.stateFile())
 	return p, nil
 }
 
 // Start starts everything and returns when the API server is ready.
-func (p *ControlPlane) Start(ctx context.Context) error {
-	if err := p.StartAPIServer(ctx); err != nil {
-		return err
-	}
+func (p *ControlPlane) Start(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+	must.OK(p.StartAPIServer(ctx))
 	if p.Config.WithoutControllers {
 		return nil
 	}
-	if err := p.StartControllerManager(); err != nil {
-		return err
-	}
-	return p.start(scheduler, p.Config.KubernetesDir, p.Config.schedulerArguments())
+	must.OK(p.StartControllerManager())
+	p.start(scheduler, p.Config.KubernetesDir, p.Config.schedulerArguments())
+	return nil
 }
 
 // StartAPIServer starts kube-apiserver, and etcd if it does not run, and returns
 // when the API server is ready.
-func (p *ControlPlane) StartAPIServer(ctx context.Context) error {
-	if err := p.start(etcd, p.Config.EtcdDir, p.Config.etcdArguments()); err != nil {
-		return err
-	}
-	if err := p.start(apiServer, p.Config.APIServerDir, p.Config.apiServerArguments()); err != nil {
-		return err
-	}
-	return p.waitReady(ctx)
+func (p *ControlPlane) StartAPIServer(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+	p.start(etcd, p.Config.EtcdDir, p.Config.etcdArguments())
+	p.start(apiServer, p.Config.APIServerDir, p.Config.apiServerArguments())
+	p.waitReady(ctx)
+	return nil
 }
 
 // StopAPIServer ends kube-apiserver; etcd keeps the data, and the controllers run on.
@@ -105,8 +99,10 @@ func (p *ControlPlane) CPU() (time.Duration, error) { return p.running[apiServer
 
 // StartControllerManager starts kube-controller-manager, with the controllers of Kubernetes. Start
 // leaves it out if Config.WithoutControllers is set. Stop ends it.
-func (p *ControlPlane) StartControllerManager() error {
-	return p.start(controllerManager, p.Config.KubernetesDir, p.Config.controllerManagerArguments())
+func (p *ControlPlane) StartControllerManager() (err error) {
+	defer must.Catch(&err)
+	p.start(controllerManager, p.Config.KubernetesDir, p.Config.controllerManagerArguments())
+	return nil
 }
 
 // StopControllerManager ends kube-controller-manager. Until it starts again, nothing updates the
@@ -134,43 +130,32 @@ func (p *ControlPlane) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-func (p *ControlPlane) start(name, dir string, args []string) error {
+func (p *ControlPlane) start(name, dir string, args []string) {
 	if p.running[name].Alive() {
-		return nil
+		return
 	}
 	// The process outlives every context: it ends by Stop alone.
 	cmd := p.Config.Command(context.Background(), filepath.Join(dir, name), args...)
 	cmd.Env = append(cmd.Environ(), collect)
-	proc, err := process.Start(name, cmd, p.Config.log(name))
-	if err != nil {
-		return err
-	}
-	p.running[name] = proc
-	return p.save()
+	p.running[name] = must.Value(process.Start(name, cmd, p.Config.log(name)))
+	p.save()
 }
 
-func (p *ControlPlane) stop(ctx context.Context, name string) error {
-	proc, ok := p.running[name]
-	if !ok {
-		return nil
+func (p *ControlPlane) stop(ctx context.Context, name string) (err error) {
+	defer must.Catch(&err)
+	if proc, ok := p.running[name]; ok {
+		must.OK(proc.Stop(ctx, 2*time.Second))
+		delete(p.running, name)
+		p.save()
 	}
-	if err := proc.Stop(ctx, 2*time.Second); err != nil {
-		return err
-	}
-	delete(p.running, name)
-	return p.save()
+	return nil
 }
 
-func (p *ControlPlane) waitReady(ctx context.Context) error {
-	config, err := p.RESTConfig()
-	if err != nil {
-		return err
-	}
+func (p *ControlPlane) waitReady(ctx context.Context) {
+	config := must.Value(p.RESTConfig())
 	config.Timeout = 5 * time.Second
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("connect to the API server: %w", err)
-	}
+	must.Done(err, "connect to the API server")
 	err = await.Until(ctx, readyLimit, 50*time.Millisecond, "the API server", func(ctx context.Context) error {
 		err := ready(ctx, client.Discovery().RESTClient())
 		for _, name := range []string{etcd, apiServer} {
@@ -180,10 +165,7 @@ func (p *ControlPlane) waitReady(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("%w (%s)", err, p.lastLog(apiServer))
-	}
-	return nil
+	must.That(err == nil, "%w (%s)", err, p.lastLog(apiServer))
 }
 
 // ready asks whether the API server is ready, and whether it has made the
@@ -209,13 +191,6 @@ func (p *ControlPlane) lastLog(name string) string {
 
 func (p *ControlPlane) stateFile() string { return filepath.Join(p.Config.Dir, "processes.json") }
 
-func (p *ControlPlane) save() error {
-	data, err := json.Marshal(p.running)
-	if err != nil {
-		return fmt.Errorf("encode processes of the control plane: %w", err)
-	}
-	if err := os.WriteFile(p.stateFile(), data, 0o644); err != nil {
-		return fmt.Errorf("write processes of the control plane: %w", err)
-	}
-	return nil
+func (p *ControlPlane) save() {
+	must.Done(os.WriteFile(p.stateFile(), must.Value(json.Marshal(p.running)), 0o644), "write processes of the control plane")
 }

@@ -11,7 +11,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -21,6 +20,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // validity covers any test run; nothing is kept longer than its cluster.
@@ -43,25 +44,12 @@ type Pair struct{ Cert, Key []byte }
 
 // WriteKeys makes all authorities, certificates and kubeconfigs of the control plane.
 func WriteKeys(c Config) (_ *Keys, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write keys: %w", err)
-		}
-	}()
-	if err := os.MkdirAll(c.keys(), 0o700); err != nil {
-		return nil, err
-	}
-	own, err := newAuthority("fenceline-test", c.key("ca.crt"))
-	if err != nil {
-		return nil, err
-	}
+	defer must.CatchIn(&err, "write keys")
+	must.OK(os.MkdirAll(c.keys(), 0o700))
+	own := newAuthority("fenceline-test", c.key("ca.crt"))
 	// Without an authority of the aggregation layer, the controllers log errors while they start.
-	front, err := newAuthority("fenceline-test-front-proxy", c.key("front-proxy-ca.crt"))
-	if err != nil {
-		return nil, err
-	}
-	k := &Keys{authority: own, config: c}
-	service := c.Services[0].Masked().Addr().Next()
+	front := newAuthority("fenceline-test-front-proxy", c.key("front-proxy-ca.crt"))
+	k, service := &Keys{authority: own, config: c}, c.Services[0].Masked().Addr().Next()
 	// kube-apiserver verifies tokens with the private key as well as with its public half.
 	_, _, err = keyutil.LoadOrGenerateKeyFile(c.key("service-account.key"))
 	return k, errors.Join(
@@ -109,17 +97,13 @@ func kubeconfig(cluster clientcmdapi.Cluster, user clientcmdapi.AuthInfo) client
 }
 
 // newAuthority makes a self-signed authority and writes its certificate.
-func newAuthority(name, file string) (authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return authority{}, err
-	}
+func newAuthority(name, file string) authority {
+	key := must.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	own, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name, NotBefore: notBefore()}, key)
-	if err != nil {
-		return authority{}, fmt.Errorf("sign authority %s: %w", name, err)
-	}
+	must.Done(err, "sign authority %s", name)
 	a := authority{own, key}
-	return a, cert.WriteCert(file, a.Authority())
+	must.OK(cert.WriteCert(file, a.Authority()))
+	return a
 }
 
 // notBefore lies in the past: clocks of a test may be set back.
@@ -130,28 +114,21 @@ func (a authority) Authority() []byte { return encode(a.cert.Raw) }
 
 // Issue signs a certificate for a new key. Names and addresses make it a server certificate; without
 // them it is a client certificate.
-func (a authority) Issue(c cert.Config) (Pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return Pair{}, err
-	}
+func (a authority) Issue(c cert.Config) (_ Pair, err error) {
+	defer must.Catch(&err)
+	key := must.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	usage := x509.ExtKeyUsageClientAuth
 	if len(c.AltNames.DNSNames)+len(c.AltNames.IPs) > 0 {
 		usage = x509.ExtKeyUsageServerAuth
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return Pair{}, err
-	}
+	serial := must.Value(rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)))
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: serial, NotBefore: notBefore(), NotAfter: time.Now().Add(validity),
 		Subject:  pkix.Name{CommonName: c.CommonName, Organization: c.Organization},
 		DNSNames: c.AltNames.DNSNames, IPAddresses: c.AltNames.IPs,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}, a.cert, key.Public(), a.key)
-	if err != nil {
-		return Pair{}, fmt.Errorf("sign certificate of %s: %w", c.CommonName, err)
-	}
+	must.Done(err, "sign certificate of %s", c.CommonName)
 	private, err := keyutil.MarshalPrivateKeyToPEM(key)
 	return Pair{Cert: encode(der), Key: private}, err
 }

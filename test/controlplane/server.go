@@ -28,6 +28,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/must"
+	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -84,21 +86,14 @@ func Start(t testing.TB) *Server {
 
 // Launch is Start without a test. The caller stops the server by Close.
 func Launch(ctx context.Context) (s *Server, err error) {
-	config, err := loopback(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s = &Server{}
-	if s.ControlPlane, err = Open(config); err == nil {
-		_, err = WriteKeys(config)
-	}
-	if err == nil {
-		err = s.ControlPlane.Start(ctx)
-	}
-	if err == nil {
-		s.admin, err = s.RESTConfig()
-	}
-	if err != nil {
+	defer must.Catch(&err)
+	config := loopback(ctx)
+	s = &Server{ControlPlane: must.Value(Open(config))}
+	if err := must.Try(func() {
+		must.Value(WriteKeys(config))
+		must.OK(s.ControlPlane.Start(ctx))
+		s.admin = must.Value(s.RESTConfig())
+	}); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -112,36 +107,24 @@ func (s *Server) Close() error {
 }
 
 // loopback chooses binaries, ports and a directory.
-func loopback(ctx context.Context) (Config, error) {
+func loopback(ctx context.Context) Config {
 	config := Config{
 		Command: exec.CommandContext, WithoutControllers: true, NodeMonitorGrace: noNodeMonitor,
 		Address: netip.MustParseAddr("127.0.0.1"), Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 	}
-	builder, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		return config, err
-	}
-	if config.EtcdDir, err = builder.Dir(ctx, thirdparty.Etcd); err != nil {
-		return config, err
-	}
+	builder := must.Value(thirdparty.NewBuilder(os.Stderr))
+	config.EtcdDir = must.Value(builder.Dir(ctx, thirdparty.Etcd))
 	kubernetes := thirdparty.Kubernetes
 	if os.Getenv(VersionVariable) == "oldest" {
 		kubernetes = thirdparty.KubernetesOldest
 	}
-	if config.APIServerDir, err = builder.Dir(ctx, kubernetes); err != nil {
-		return config, err
-	}
+	config.APIServerDir = must.Value(builder.Dir(ctx, kubernetes))
 	// The controllers are the newest: the rig builds no others.
-	if config.KubernetesDir, err = builder.Dir(ctx, thirdparty.Kubernetes); err != nil {
-		return config, err
-	}
-	ports, err := FreePorts(3)
-	if err != nil {
-		return config, err
-	}
+	config.KubernetesDir = must.Value(builder.Dir(ctx, thirdparty.Kubernetes))
+	ports := must.Value(FreePorts(3))
 	config.Port, config.EtcdClientPort, config.EtcdPeerPort = ports[0], ports[1], ports[2]
-	config.Dir, err = makeDir(ctx)
-	return config, err
+	config.Dir = makeDir(ctx)
+	return config
 }
 
 // FreePorts returns ports without a listener, below the ports that the kernel gives to connections
@@ -172,11 +155,10 @@ func (s *Server) Kubeconfig() string { return s.Config.Kubeconfig("admin") }
 // ServiceAccount returns the access of a ServiceAccount that exists. With a pod,
 // which must exist and use the account, the token is bound to the pod and
 // carries the name of its node, as the tokens do that kubelet gives to pods.
-func (s *Server) ServiceAccount(ctx context.Context, namespace, name string, pod *corev1.Pod) (*rest.Config, error) {
+func (s *Server) ServiceAccount(ctx context.Context, namespace, name string, pod *corev1.Pod) (_ *rest.Config, err error) {
+	defer must.Catch(&err)
 	client, err := kubernetes.NewForConfig(s.admin)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the API server: %w", err)
-	}
+	must.Done(err, "connect to the API server")
 	request := &authenticationv1.TokenRequest{}
 	if pod != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
@@ -184,9 +166,7 @@ func (s *Server) ServiceAccount(ctx context.Context, namespace, name string, pod
 		}
 	}
 	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("request a token for ServiceAccount %s/%s: %w", namespace, name, err)
-	}
+	must.Done(err, "request a token for ServiceAccount %s/%s", namespace, name)
 	config := rest.AnonymousClientConfig(s.admin)
 	config.QPS = -1
 	config.BearerToken = token.Status.Token
@@ -230,4 +210,65 @@ func (s *Server) installCRDs(t testing.TB) {
 			return client.RESTClient().Get().AbsPath(path).Param("limit", "1").Do(t.Context()).Error()
 		})
 	}
+}
+
+// Backup saves the content of etcd and returns the file, which is removed with the server.
+func (s *Server) Backup(ctx context.Context) (string, error) {
+	file := filepath.Join(s.Config.Dir, "backup.db")
+	return file, runTool(ctx, "etcdctl", "--endpoints="+s.Config.etcdURL(s.Config.EtcdClientPort), "snapshot", "save", file)
+}
+
+// Restore replaces what etcd holds by a backup, with flags of etcdutl, as an operator does: everything
+// is stopped meanwhile. It returns when the API server is ready.
+func (s *Server) Restore(ctx context.Context, file string, flags ...string) (err error) {
+	defer must.Catch(&err)
+	for _, name := range []string{apiServer, etcd} {
+		must.OK(s.stop(ctx, name))
+	}
+	must.Done(os.RemoveAll(s.Config.etcdData()), "remove etcd's data")
+	peer := s.Config.etcdURL(s.Config.EtcdPeerPort)
+	args := append([]string{
+		"snapshot", "restore", file, "--data-dir=" + s.Config.etcdData(),
+		"--name=" + etcdName, "--initial-cluster=" + etcdName + "=" + peer, "--initial-advertise-peer-urls=" + peer,
+	}, flags...)
+	must.OK(runTool(ctx, "etcdutl", args...))
+	return s.StartAPIServer(ctx)
+}
+
+// runTool runs a tool of etcd.
+func runTool(ctx context.Context, name string, args ...string) (err error) {
+	defer must.Catch(&err)
+	dir := must.Value(must.Value(thirdparty.NewBuilder(os.Stderr)).Dir(ctx, thirdparty.EtcdTools))
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, name), args...).CombinedOutput()
+	must.That(err == nil, "run %s %v: %w: %s", name, args, err, out)
+	return nil
+}
+
+// makeDir makes the directory of a new server, named after the test process. It first stops the
+// servers of test processes that have ended: a test that was killed could not stop its server.
+func makeDir(ctx context.Context) string {
+	base := filepath.Join(must.Value(thirdparty.CacheDir()), "apiservers")
+	must.Done(os.MkdirAll(base, 0o755), "make the server's directory")
+	stopLeftovers(ctx, base)
+	self := must.Value(process.Find("test", os.Getpid()))
+	return must.Value(os.MkdirTemp(base, fmt.Sprintf("%d-%d-", self.PID, self.Started)))
+}
+
+func stopLeftovers(ctx context.Context, base string) {
+	entries, err := os.ReadDir(base)
+	must.Done(err, "look for servers that were left behind")
+	var errs []error
+	for _, e := range entries {
+		owner := process.Process{Name: "test"}
+		if _, err := fmt.Sscanf(e.Name(), "%d-%d-", &owner.PID, &owner.Started); err != nil || owner.Alive() {
+			continue
+		}
+		dir := filepath.Join(base, e.Name())
+		left, err := Open(Config{Dir: dir})
+		if err == nil {
+			err = errors.Join(left.Stop(ctx), os.RemoveAll(dir))
+		}
+		errs = append(errs, err)
+	}
+	must.OK(errors.Join(errs...))
 }

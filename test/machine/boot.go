@@ -6,16 +6,23 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // bootLimit is how long the daemons of a node may take to start.
@@ -23,10 +30,9 @@ const bootLimit = 2 * time.Minute
 
 // Boot is the life of a node's first process: it prepares the node, starts its
 // daemons, and then reaps what others leave behind until it is killed.
-func Boot(c Config) error {
-	if os.Getpid() != 1 {
-		return fmt.Errorf("boot %s: process %d is not the first of a PID namespace", c.Name, os.Getpid())
-	}
+func Boot(c Config) (err error) {
+	defer must.Catch(&err)
+	must.That(os.Getpid() == 1, "boot %s: process %d is not the first of a PID namespace", c.Name, os.Getpid())
 	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
 	defer cancel()
 	steps := []struct {
@@ -44,9 +50,7 @@ func Boot(c Config) error {
 		{"report", func() error { return os.WriteFile(c.bootedFile(), nil, 0o644) }},
 	}
 	for _, step := range steps {
-		if err := step.do(); err != nil {
-			return fmt.Errorf("boot %s: %s: %w", c.Name, step.what, err)
-		}
+		must.Done(step.do(), "boot %s: %s", c.Name, step.what)
 	}
 	reap()
 	return nil
@@ -63,13 +67,10 @@ func (c Config) startProxy() error {
 }
 
 // importImages imports the tarballs that this node's disk does not know yet.
-func (c Config) importImages(ctx context.Context) error {
+func (c Config) importImages(ctx context.Context) (err error) {
+	defer must.Catch(&err)
 	for _, tarball := range c.Images {
-		digest, err := digestOf(tarball)
-		if err != nil {
-			return err
-		}
-		mark := filepath.Join(c.Dir, "disk", "imported-"+digest)
+		mark := filepath.Join(c.Dir, "disk", "imported-"+digestOf(tarball))
 		if _, err := os.Stat(mark); err == nil {
 			continue
 		}
@@ -77,27 +78,18 @@ func (c Config) importImages(ctx context.Context) error {
 		if err == nil {
 			err = c.run(ctx, commands)
 		}
-		if err != nil {
-			return fmt.Errorf("import %s: %w", tarball, err)
-		}
-		if err := os.WriteFile(mark, []byte(tarball), 0o644); err != nil {
-			return err
-		}
+		must.Done(err, "import %s", tarball)
+		must.OK(os.WriteFile(mark, []byte(tarball), 0o644))
 	}
 	return nil
 }
 
-func digestOf(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
+func digestOf(path string) string {
+	f := must.Value(os.Open(path))
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+	must.Value(io.Copy(sum, f))
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // reap collects orphans until SIGTERM. No other code of the process waits for
@@ -119,4 +111,106 @@ func reap() {
 			return
 		}
 	}
+}
+
+// daemon is a program of a node that tests may end and start again.
+type daemon struct {
+	Args []string
+	Env  []string
+	Log  string
+	// Socket is where the daemon serves, empty if its start is not waited for.
+	Socket string
+}
+
+func (c Config) daemons() map[string]daemon {
+	// A program reads the first PATH that it gets.
+	env := append([]string{"PATH=" + c.searchPath()}, os.Environ()...)
+	all := map[string]daemon{
+		c.Runtime: {Args: c.runtime().args, Socket: c.runtime().socket},
+		Kubelet: {Args: []string{
+			"kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubeconfig",
+			"--hostname-override=" + c.Name, "--node-ip=" + join(c.Addresses), "--v=2",
+		}},
+		// Conntrack limits belong to the whole machine and are left alone.
+		KubeProxy: {Args: []string{
+			"kube-proxy", "--kubeconfig=/etc/kubernetes/kube-proxy.conf", "--hostname-override=" + c.Name, "--proxy-mode=" + c.ProxyMode,
+			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
+			"--metrics-bind-address=127.0.0.1:10249", "--healthz-bind-address=127.0.0.1:10256",
+		}},
+	}
+	for name, d := range all {
+		d.Env, d.Log = env, filepath.Join(c.Dir, "log", name+".log")
+		all[name] = d
+	}
+	return all
+}
+
+// join lists addresses as flags want them.
+func join(addresses []netip.Addr) string {
+	var texts []string
+	for _, a := range addresses {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+func (c Config) searchPath() string {
+	return strings.Join(append(append([]string{}, c.Path...), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
+}
+
+func (c Config) writeDaemons() error {
+	data, err := json.Marshal(c.daemons())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(daemonsFile, data, 0o600)
+}
+
+// StartDaemon starts one of the node's daemons. It runs inside the node, and
+// leaves the daemon to the node's first process. If the daemon has a
+// socket, it returns once that accepts connections.
+func StartDaemon(name string) (err error) {
+	defer must.CatchIn(&err, "start %s", name)
+	var all map[string]daemon
+	must.Done(json.Unmarshal(must.Value(os.ReadFile(daemonsFile)), &all), "read %s", daemonsFile)
+	d, ok := all[name]
+	must.That(ok, "no such daemon")
+	d.start()
+	return nil
+}
+
+func (d daemon) start() {
+	log := must.Value(os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
+	defer log.Close()
+	null := must.Value(os.Open(os.DevNull))
+	defer null.Close()
+	p := must.Value(os.StartProcess(lookPath(d.Args[0], d.Env), d.Args, &os.ProcAttr{
+		Dir: "/", Env: d.Env, Files: []*os.File{null, log, log}, Sys: &syscall.SysProcAttr{Setsid: true},
+	}))
+	must.OK(p.Release())
+	if d.Socket == "" {
+		return
+	}
+	must.OK(await.Until(context.Background(), bootLimit, 20*time.Millisecond, "its socket", func(ctx context.Context) error {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}))
+}
+
+// lookPath finds the program in the first PATH of env.
+func lookPath(name string, env []string) string {
+	var search string
+	if i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }); i >= 0 {
+		search = strings.TrimPrefix(env[i], "PATH=")
+	}
+	for _, dir := range filepath.SplitList(search) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	panic(must.Failure("no program %s in %s", name, search))
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/process"
 )
@@ -36,28 +36,12 @@ type Machine struct {
 // Start starts a node in the network namespace; WaitBooted tells when its
 // daemons run.
 func Start(c Config, ns *network.Namespace, program string) (_ *Machine, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("start node %s: %w", c.Name, err)
-		}
-	}()
-	if err := os.MkdirAll(filepath.Join(c.Dir, "log"), 0o755); err != nil {
-		return nil, err
-	}
-	if err := os.Remove(c.bootedFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err := createCgroup(c.Cgroup); err != nil {
-		return nil, err
-	}
-	config, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
+	defer must.CatchIn(&err, "start node %s", c.Name)
+	must.OK(os.MkdirAll(filepath.Join(c.Dir, "log"), 0o755))
+	must.OK(os.RemoveAll(c.bootedFile()))
+	createCgroup(c.Cgroup)
 	configFile := filepath.Join(c.Dir, configName)
-	if err := os.WriteFile(configFile, config, 0o600); err != nil {
-		return nil, err
-	}
+	must.OK(os.WriteFile(configFile, must.Value(json.Marshal(c)), 0o600))
 	m := &Machine{Config: c, Program: program}
 	return m, ns.Do(func() error {
 		cmd := exec.Command(program, "boot", configFile)
@@ -71,15 +55,10 @@ func Start(c Config, ns *network.Namespace, program string) (_ *Machine, err err
 }
 
 // Open returns a node that another process has started in the directory.
-func Open(dir string, init process.Process, program string) (*Machine, error) {
-	data, err := os.ReadFile(filepath.Join(dir, configName))
-	if err != nil {
-		return nil, fmt.Errorf("open node %s: %w", init.Name, err)
-	}
+func Open(dir string, init process.Process, program string) (_ *Machine, err error) {
+	defer must.CatchIn(&err, "open node %s", init.Name)
 	m := &Machine{Init: init, Program: program}
-	if err := json.Unmarshal(data, &m.Config); err != nil {
-		return nil, fmt.Errorf("open node %s: %w", init.Name, err)
-	}
+	must.OK(json.Unmarshal(must.Value(os.ReadFile(filepath.Join(dir, configName))), &m.Config))
 	return m, nil
 }
 
@@ -144,36 +123,28 @@ func (m *Machine) run(ctx context.Context, commands [][]string) error {
 
 // Processes returns the node's processes whose program has that name, in
 // containers too.
-func (m *Machine) Processes(name string) ([]process.Process, error) {
-	return m.find(func(args []string) bool { return filepath.Base(args[0]) == name })
+func (m *Machine) Processes(name string) (_ []process.Process, err error) {
+	defer must.Catch(&err)
+	return m.find(func(args []string) bool { return filepath.Base(args[0]) == name }), nil
 }
 
 // PowerOff ends every process of the node at once and removes its cgroups. The
 // disk stays. It works on a node that is off already.
-func (m *Machine) PowerOff(ctx context.Context) error {
-	if err := thawAll(ctx, m.Config.Cgroup); err != nil {
-		return fmt.Errorf("power %s off: %w", m.Config.Name, err)
-	}
-	if err := m.Init.Kill(ctx); err != nil {
-		return fmt.Errorf("power %s off: %w", m.Config.Name, err)
-	}
-	if err := removeCgroup(ctx, m.Config.Cgroup); err != nil {
-		return fmt.Errorf("power %s off: %w", m.Config.Name, err)
-	}
+func (m *Machine) PowerOff(ctx context.Context) (err error) {
+	defer must.CatchIn(&err, "power %s off", m.Config.Name)
+	thawAll(ctx, m.Config.Cgroup)
+	must.OK(m.Init.Kill(ctx))
+	removeCgroup(ctx, m.Config.Cgroup)
 	return nil
 }
 
 // find returns the node's processes whose arguments match. Containers have PID
 // namespaces of their own, so descent from the first process is what makes a
 // process the node's.
-func (m *Machine) find(match func(args []string) bool) ([]process.Process, error) {
-	if !m.Init.Alive() {
-		return nil, fmt.Errorf("list processes of %s: the node is off", m.Config.Name)
-	}
+func (m *Machine) find(match func(args []string) bool) []process.Process {
+	must.That(m.Init.Alive(), "list processes of %s: the node is off", m.Config.Name)
 	pids, err := process.Descendants(m.Init.PID)
-	if err != nil {
-		return nil, fmt.Errorf("list processes of %s: %w", m.Config.Name, err)
-	}
+	must.Done(err, "list processes of %s", m.Config.Name)
 	var found []process.Process
 	for _, pid := range pids {
 		args, err := process.Arguments(pid)
@@ -184,7 +155,7 @@ func (m *Machine) find(match func(args []string) bool) ([]process.Process, error
 			found = append(found, p)
 		}
 	}
-	return found, nil
+	return found
 }
 
 func (m *Machine) log(name string) string { return filepath.Join(m.Config.Dir, "log", name+".log") }

@@ -4,13 +4,14 @@ package machine
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // mount is one call of mount(2).
@@ -20,11 +21,8 @@ type mount struct {
 	data                 string
 }
 
-func (m mount) do() error {
-	if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
-		return fmt.Errorf("mount %s on %s: %w", m.source, m.target, err)
-	}
-	return nil
+func (m mount) do() {
+	must.Done(unix.Mount(m.source, m.target, m.kind, m.flags, m.data), "mount %s on %s", m.source, m.target)
 }
 
 // sysctls are values that kubelet wants and would otherwise set for the whole
@@ -42,14 +40,11 @@ func sysctls() map[string]string {
 
 // mountAll gives the node its own view of the file system. The process must be
 // the first of its PID namespace and alone in its mount namespace.
-func (c Config) mountAll() error {
+func (c Config) mountAll() (err error) {
+	defer must.Catch(&err)
 	disk := func(name string) string { return filepath.Join(c.Dir, "disk", name) }
-	if err := makeDirs(disk("etc.upper"), disk("etc.work"), disk("cni"), disk("opt"), filepath.Join(c.Dir, "sysctl")); err != nil {
-		return err
-	}
-	if err := makeVar(disk("var")); err != nil {
-		return err
-	}
+	makeDirs(disk("etc.upper"), disk("etc.work"), disk("cni"), disk("opt"), filepath.Join(c.Dir, "sysctl"))
+	makeVar(disk("var"))
 	overlay := "lowerdir=/etc,upperdir=" + disk("etc.upper") + ",workdir=" + disk("etc.work")
 	mounts := []mount{
 		// Nothing that is mounted from here on reaches this machine.
@@ -62,80 +57,55 @@ func (c Config) mountAll() error {
 		{"bpf", "/sys/fs/bpf", "bpf", 0, "mode=700"},
 	}
 	for _, m := range mounts {
-		if err := m.do(); err != nil {
-			return err
-		}
+		m.do()
 	}
-	if err := makeDirs(cniConfigDir, cniPluginDir, "/run/netns", "/run/lock", filepath.Dir(daemonsFile)); err != nil {
-		return err
-	}
+	makeDirs(cniConfigDir, cniPluginDir, "/run/netns", "/run/lock", filepath.Dir(daemonsFile))
 	// containerd watches this directory, and must not miss a change because of an overlay.
-	if err := (mount{disk("cni"), cniConfigDir, "", unix.MS_BIND, ""}).do(); err != nil {
-		return err
-	}
-	if err := emptyDir(cniConfigDir); err != nil {
-		return err
-	}
-	if err := c.mountSysctls(); err != nil {
-		return err
-	}
+	mount{disk("cni"), cniConfigDir, "", unix.MS_BIND, ""}.do()
+	emptyDir(cniConfigDir)
+	c.mountSysctls()
 	// kubelet hands mounts to pods in both directions.
-	return mount{"none", "/", "", unix.MS_REC | unix.MS_SHARED, ""}.do()
+	mount{"none", "/", "", unix.MS_REC | unix.MS_SHARED, ""}.do()
+	return nil
 }
 
-func (c Config) mountSysctls() error {
+func (c Config) mountSysctls() {
 	for name, value := range sysctls() {
 		target := filepath.Join("/proc/sys", name)
 		if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
 			continue // not in this kernel
 		}
 		source := filepath.Join(c.Dir, "sysctl", strings.ReplaceAll(name, "/", "."))
-		if err := os.WriteFile(source, []byte(value+"\n"), 0o644); err != nil {
-			return err
-		}
-		if err := (mount{source, target, "", unix.MS_BIND, ""}).do(); err != nil {
-			return err
-		}
+		must.OK(os.WriteFile(source, []byte(value+"\n"), 0o644))
+		mount{source, target, "", unix.MS_BIND, ""}.do()
 	}
-	return nil
+
 }
 
 // makeVar lays out an empty /var.
-func makeVar(dir string) error {
+func makeVar(dir string) {
 	for _, name := range []string{"lib/kubelet", "lib/containerd", "lib/containers", "lib/cni", "log/pods", "log/containers", "cache", "tmp"} {
-		if err := makeDirs(filepath.Join(dir, name)); err != nil {
-			return err
-		}
+		makeDirs(filepath.Join(dir, name))
 	}
-	if err := os.Chmod(filepath.Join(dir, "tmp"), 0o1777); err != nil {
-		return err
-	}
+	must.OK(os.Chmod(filepath.Join(dir, "tmp"), 0o1777))
 	for name, target := range map[string]string{"run": "/run", "lock": "/run/lock"} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
+		err := os.Symlink(target, filepath.Join(dir, name))
+		must.That(err == nil || errors.Is(err, fs.ErrExist), "%w", err)
 	}
-	return nil
+
 }
 
-func makeDirs(dirs ...string) error {
+func makeDirs(dirs ...string) {
 	for _, dir := range dirs {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
+		must.OK(os.MkdirAll(dir, 0o755))
 	}
-	return nil
+
 }
 
-func emptyDir(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
+func emptyDir(dir string) {
+	entries := must.Value(os.ReadDir(dir))
 	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return err
-		}
+		must.OK(os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
-	return nil
+
 }

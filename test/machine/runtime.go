@@ -7,10 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Container runtimes of nodes, which are named after their daemons.
@@ -83,27 +84,19 @@ func stored(name string) string {
 }
 
 // namesIn returns the names of the images of a tarball.
-func namesIn(tarball string) ([]string, error) {
-	f, err := os.Open(tarball)
-	if err != nil {
-		return nil, err
-	}
+func namesIn(tarball string) (_ []string, err error) {
+	defer must.CatchIn(&err, "list the images of %s", tarball)
+	f := must.Value(os.Open(tarball))
 	defer f.Close()
 	for files := tar.NewReader(f); ; {
 		header, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("list the images of %s: it has no manifest.json", tarball)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list the images of %s: %w", tarball, err)
-		}
+		must.That(!errors.Is(err, io.EOF), "it has no manifest.json")
+		must.OK(err)
 		if header.Name != "manifest.json" {
 			continue
 		}
 		var manifests []struct{ RepoTags []string }
-		if err := json.NewDecoder(files).Decode(&manifests); err != nil {
-			return nil, fmt.Errorf("list the images of %s: %w", tarball, err)
-		}
+		must.OK(json.NewDecoder(files).Decode(&manifests))
 		var names []string
 		for _, m := range manifests {
 			names = append(names, m.RepoTags...)
@@ -113,15 +106,12 @@ func namesIn(tarball string) ([]string, error) {
 }
 
 // run runs commands inside the node, from its first process.
-func (c Config) run(ctx context.Context, commands [][]string) error {
+func (c Config) run(ctx context.Context, commands [][]string) (err error) {
+	defer must.Catch(&err)
 	for _, args := range commands {
-		path, err := lookPath(args[0], []string{"PATH=" + c.searchPath()})
-		if err != nil {
-			return err
-		}
-		if output, err := exec.CommandContext(ctx, path, args[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w: %s", args, err, output)
-		}
+		path := lookPath(args[0], []string{"PATH=" + c.searchPath()})
+		output, err := exec.CommandContext(ctx, path, args[1:]...).CombinedOutput()
+		must.That(err == nil, "%v: %w: %s", args, err, output)
 	}
 	return nil
 }

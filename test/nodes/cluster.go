@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package nodes runs the real agent, controller and plugin on the fast rig, against a real API
+// server. Each agent is a process in the network namespace of its node. Pods come and go by libcni
+// and the reference macvlan plugin. There is no kubelet and no controller of Kubernetes: the test
+// plays both.
+//
+// A bystander stands between plugin and agent, between agent and API server, and at the switch. It
+// sees every moment of an ADD and a DEL, and can run an action at exactly one of them. The programs
+// are the shipped ones, without a hook for tests.
 package nodes
 
 import (
@@ -320,3 +328,67 @@ func (c *Cluster) check(err error) {
 // allowSockets lets the plugin use the sockets and spools of nodes, which are in directories of the
 // tests. Parallel tests share the variable.
 func allowSockets() error { return os.Setenv("FENCELINE_CNI_DIRS", "/") }
+
+// SpeakersAreHolders returns an error if a frame so far spoke for an address that belonged to
+// another sandbox at that time.
+func (c *Cluster) SpeakersAreHolders() error {
+	frames := c.Frames.Frames()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.had) == 0 {
+		return errors.New("no sandbox has had an address, so nothing was judged")
+	}
+	return speakersAreHolders(frames, c.had)
+}
+
+func speakersAreHolders(frames []capture.Frame, had []*Sandbox) error {
+	var errs []error
+	for _, s := range had {
+		for _, f := range capture.SpokenFor(capture.After(frames, s.Since), s.Addr) {
+			if f.Source.String() != s.MAC.String() && (s.Until.IsZero() || f.Time.Before(s.Until)) {
+				errs = append(errs, fmt.Errorf("%s was that of %s with %s, and was spoken for by %s", s.Addr, s.ContainerID, s.MAC, f))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Copy restores a backup beside the cluster, as in a rehearsal of a disaster. The copy has another
+// API server with the same data, and the same switch. The last node leaves the cluster and is the
+// only node of the copy. It must have no sandbox.
+func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Cluster {
+	c.t.Helper()
+	n := c.Nodes[len(c.Nodes)-1]
+	copied := &Cluster{
+		t: c.t, rig: c.rig, Server: controlplane.New(c.t), bin: c.t.TempDir(), Frames: c.Frames,
+		Nodes: []*Node{n}, living: map[*Sandbox]bool{},
+	}
+	for _, program := range []string{"agent", "controller", "fenceline"} {
+		c.check(os.Symlink(filepath.Join(c.bin, program), filepath.Join(copied.bin, program)))
+	}
+	c.check(n.KillAgent())
+	c.forgetNode(ctx, n)
+	c.check(copied.Server.Restore(ctx, file, flags...))
+	copied.Client = check.Value(client.New(copied.Server.Admin(), client.Options{Scheme: c.Scheme()}))(c.t)
+	for _, other := range c.Nodes {
+		if other != n {
+			copied.forgetNode(ctx, other)
+		}
+	}
+	n.cluster = copied
+	c.check(n.api.server.Close())
+	n.api = check.Value(openAPIDoor(n.Namespace, copied.Server.Admin(), n.see))(c.t)
+	c.check(n.api.writeKubeconfig(n.kubeconfig()))
+	c.check(n.StartAgent())
+	c.check(n.AwaitAgent(ctx))
+	return copied
+}
+
+// forgetNode deletes the objects of a node and its agent, as if the machine did not exist.
+func (c *Cluster) forgetNode(ctx context.Context, n *Node) {
+	c.t.Helper()
+	agent := podOn(n.Name, "agent-"+n.Name)
+	agent.Namespace = System
+	c.check(client.IgnoreNotFound(c.Delete(ctx, agent, client.GracePeriodSeconds(0))))
+	c.check(client.IgnoreNotFound(c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}})))
+}

@@ -8,11 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -21,7 +24,11 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
@@ -222,6 +229,340 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 		}
 	}
 	for _, s := range pods {
+		check.OK(t, s.Finish(ctx))
+	}
+	c.Settles(ctx, t)
+}
+
+// The MAC moves with the address of a StatefulSet's pod: first to another node, then by force away
+// from a zombie. A host that never updates its neighbour entry still reaches the pod. The kernel of
+// the zombie, which has the same MAC, acknowledges the claim.
+func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
+	ctx, c := cluster(t, 2*nodes.Limit, 3)
+	c.FromIPPool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9", "0a:58")
+	check.OK(t, c.Create(ctx, setOf("web", 1)))
+	c.StartController()
+	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	o := &off{Cluster: c, t: t, ctx: ctx}
+	w := &name{Cluster: c, t: t, ctx: ctx}
+
+	first := w.begin(c.Nodes[0])
+	mac := fromAddress(first.Addr)
+	check.OK(t, host.Command(ctx, "ip", "neigh", "replace", first.Addr.String(), "lladdr", mac.String(), "nud", "permanent", "dev", namespaces.HostInterface).Run())
+	reached := func(s *nodes.Sandbox) {
+		t.Helper()
+		check.That(t, s.Addr == first.Addr && s.MAC.String() == mac.String(), "web-0 had %s with %s, and has %s with %s", first.Addr, mac, s.Addr, s.MAC)
+		l := &v1alpha1.IPLease{}
+		check.OK(t, c.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+		if l.Spec.Holder == nil || l.Spec.Holder.MAC != mac.String() {
+			t.Errorf("the lease names %+v", l.Spec.Holder)
+		}
+		check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", s.Addr.String()).Run())
+	}
+	reached(first)
+	w.end(first)
+	second := w.begin(c.Nodes[1])
+	reached(second)
+
+	// Its node is cut off from the API server and has no agent. Its pod lives on.
+	check.OK(t, c.Nodes[1].KillAgent())
+	o.report(c.Nodes[1], corev1.ConditionUnknown)
+	check.OK(t, c.ForgetPod(ctx, second.Pod))
+	second.Abandon()
+	third := w.begin(c.Nodes[2])
+	reached(third)
+	c.Eventually(t, "the take-over was fenced", func() error { return saidFenced(ctx, c, third) })
+
+	// The zombie tries to speak.
+	spoken := func() []capture.Frame {
+		return capture.From(capture.SpokenFor(capture.After(c.Frames.Frames(), third.Since), third.Addr), mac)
+	}
+	speaksLater := func(than time.Time) {
+		t.Helper()
+		c.Eventually(t, "the third pod's frames are captured", func() error {
+			if all := spoken(); len(all) == 0 || !all[len(all)-1].Time.After(than) {
+				return errors.New("there are none")
+			}
+			return nil
+		})
+	}
+	speaksLater(third.Since)
+	home := spoken()[len(spoken())-1].Port
+	refused(t, second)
+	err := second.Command(ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-w", "2", "10.66.0.1").Run()
+	if _, unanswered := errors.AsType[*exec.ExitError](err); !unanswered {
+		t.Errorf("the zombie pings: %v", err)
+	}
+	tried := time.Now()
+	reached(third)
+	speaksLater(tried) // what the zombie has said would be captured before
+	for _, f := range spoken() {
+		check.That(t, f.Port == home, "the zombie spoke: %s", f)
+	}
+	check.OK(t, errors.Join(c.Nodes[1].StartAgent(), c.Nodes[1].AwaitAgent(ctx)))
+	o.report(c.Nodes[1], corev1.ConditionTrue)
+	check.OK(t, second.End(ctx))
+	reached(third)
+	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
+}
+
+// fromAddress is the MAC of an IPv4 address with the prefix 0a:58.
+func fromAddress(addr netip.Addr) net.HardwareAddr {
+	return append(net.HardwareAddr{0x0a, 0x58}, addr.AsSlice()...)
+}
+
+// refused sends frames from a sandbox, and fails the test unless the kernel refuses each of them.
+func refused(t *testing.T, s *nodes.Sandbox) {
+	t.Helper()
+	out := check.Value(wire.OpenPort(s.Path(), namespaces.PodInterface))(t)
+	for range 10 {
+		for _, f := range check.Value(frames.Announce(s.MAC, s.Addr))(t) {
+			if err := out.Send(f); !errors.Is(err, unix.ENOBUFS) {
+				t.Errorf("a frame of %s on %s was not refused: %v", s.Addr, s.Node().Name, err)
+			}
+		}
+	}
+	check.OK(t, out.Close())
+}
+
+// saidFenced returns an error until an event reports that the last holder of a sandbox's address was
+// fenced, with the ack as proof. The ADD that took the address reports it, or an earlier
+// verification.
+func saidFenced(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) error {
+	all := &eventsv1.EventList{}
+	if err := c.List(ctx, all); err != nil {
+		return err
+	}
+	var notes []string
+	said := false
+	for _, e := range all.Items {
+		ofADD := e.Regarding.UID == s.Pod.UID
+		if ofADD || e.Regarding.Name == s.Addr.String() {
+			notes = append(notes, e.Reason+": "+e.Note)
+		}
+		said = said || e.Reason == "Fenced" && e.Regarding.Name == s.Addr.String() ||
+			e.Reason == "AddressTakenOver" && ofADD && strings.HasSuffix(e.Note, string(segment.Fenced))
+	}
+	if !said || len(capture.About(capture.Of(c.Frames.Frames(), "ack"), s.Addr)) == 0 {
+		return fmt.Errorf("no such event, or no ack of %s; the events are %q", s.Addr, strings.Join(notes, "; "))
+	}
+	return nil
+}
+
+// strikeLimit is more than a strike takes on a busy machine.
+const strikeLimit = 10 * time.Second
+
+// breakage is one fault in the middle of the calls for a pod with two interfaces.
+type breakage struct {
+	name string
+	// second: the fault strikes during the second call, not the first one.
+	second bool
+	// strike runs at an update of a lease. Its error closes the connection to the API server.
+	strike func(*nodes.Node) error
+	// hide: the plugin's binary is gone from the beginning.
+	hide bool
+}
+
+func breakages() []breakage {
+	shut := func(n *nodes.Node) error {
+		n.ShutAPI(true)
+		return errCut
+	}
+	return []breakage{
+		{name: "nothing"},
+		{name: "the plugin's binary is gone", hide: true},
+		{name: "the plugin is killed in the first call", strike: (*nodes.Node).KillPlugins},
+		{name: "the plugin is killed in the second call", strike: (*nodes.Node).KillPlugins, second: true},
+		{name: "the API server is gone in the first call", strike: shut},
+		{name: "the API server is gone in the second call", strike: shut, second: true},
+		{name: "the agent is killed in the second call", strike: (*nodes.Node).KillAgent, second: true},
+	}
+}
+
+// begin prepares the fault. each is the number of updates that one call makes. repair ends the
+// fault, and reports whether it has struck.
+func (b breakage) begin(c *nodes.Cluster, n *nodes.Node, each int) (repair func() error, err error) {
+	if b.hide {
+		return func() error { return c.HidePlugin(false) }, c.HidePlugin(true)
+	}
+	if b.strike == nil {
+		return func() error { return nil }, nil
+	}
+	nth := 1
+	if b.second {
+		nth += each
+	}
+	met := n.At(nodes.UpdateSent, nth, func() error { return b.strike(n) })
+	return func() error {
+		n.ShutAPI(false)
+		// The call ends with the agent, a moment before the strike has ended.
+		select {
+		case <-met:
+			return nil
+		case <-time.After(strikeLimit):
+			return errors.New("it did not break")
+		}
+	}, nil
+}
+
+// A pod of a StatefulSet has two interfaces. It ends and starts again, each time on the other node,
+// and a fault strikes in the middle. In the end, each interface has the address of its name.
+func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
+	t.Parallel()
+	c := nodes.New(t, 2)
+	c.Pool("first", "10.66.0.0/24", "10.66.0.2-10.66.0.5")
+	c.Pool("second", "10.67.0.0/24", "10.67.0.2-10.67.0.5")
+	c.StartController()
+	ctx := within(t, 2*nodes.Limit)
+	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: setOf("web", 1), pools: `[{"interface":"` + namespaces.PodInterface +
+		`","ipv4":["first"]},{"interface":"net1","ipv4":["second"]}]`}
+	check.OK(t, c.Create(ctx, p.set))
+	check.OK(t, p.start(ctx, func() error { return nil }))
+	had := p.addresses()
+	for round, b := range breakages() {
+		t.Run(b.name, func(t *testing.T) {
+			repair := check.Value(b.begin(c, p.on, 1))(t)
+			check.OK(t, p.stop(ctx, repair))
+			c.Eventually(t, "both addresses are kept", func() error { return c.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
+
+			p.on = c.Nodes[(round+1)%2]
+			repair = check.Value(b.begin(c, p.on, 2))(t)
+			check.OK(t, p.start(ctx, repair))
+			check.Equal(t, p.addresses(), had, "the pod had %v and has", had)
+			c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
+		})
+		if t.Failed() {
+			return // the rows share the pod
+		}
+	}
+	check.OK(t, c.SpeakersAreHolders())
+}
+
+// twoInterfaces is a pod of a StatefulSet with eth0 and net1, on one node at a time.
+type twoInterfaces struct {
+	*nodes.Cluster
+	on    *nodes.Node
+	set   *appsv1.StatefulSet
+	pools string // the value of ippools
+	pod   *corev1.Pod
+	all   []*nodes.Sandbox
+}
+
+func (p *twoInterfaces) addresses() [2]netip.Addr { return [2]netip.Addr{p.all[0].Addr, p.all[1].Addr} }
+
+// start makes the pod on its node and acts as a kubelet does: if one interface fails, it gives both
+// back, and tries again with a new sandbox. repair is called after the first try.
+func (p *twoInterfaces) start(ctx context.Context, repair func() error) error {
+	var err error
+	p.pod, err = p.on.NewPod(ctx, "web-0", func(pod *corev1.Pod) {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: p.set.Name, UID: p.set.UID, Controller: ptr.To(true)}}
+		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippools": p.pools}
+	})
+	if err != nil {
+		return err
+	}
+	err = p.try(ctx)
+	if broken := repair(); broken != nil {
+		return errors.Join(broken, err)
+	}
+	for err != nil {
+		if ended := p.end(ctx); ended != nil || ctx.Err() != nil {
+			return errors.Join(err, ended)
+		}
+		if awaited := p.on.AwaitAgent(ctx); awaited != nil {
+			return errors.Join(err, awaited)
+		}
+		err = p.try(ctx)
+	}
+	return nil
+}
+
+func (p *twoInterfaces) try(ctx context.Context) error {
+	first, err := p.on.NewSandbox(p.pod)
+	if err != nil {
+		return err
+	}
+	p.all = []*nodes.Sandbox{first, first.Second("net1")}
+	for _, s := range p.all {
+		if err := s.Add(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop ends both interfaces, the second one first, and then the pod. It calls repair after the first
+// try, and then repeats a DEL that failed.
+func (p *twoInterfaces) stop(ctx context.Context, repair func() error) error {
+	first := errors.Join(p.all[1].Del(ctx), p.all[0].Del(ctx))
+	if err := repair(); err != nil {
+		return errors.Join(err, first)
+	}
+	if first == nil {
+		if err := p.all[0].Remove(); err != nil {
+			return err
+		}
+	} else if err := p.end(ctx); err != nil {
+		return err
+	}
+	if err := p.on.AwaitAgent(ctx); err != nil {
+		return err
+	}
+	return p.ForgetPod(ctx, p.pod)
+}
+
+func (p *twoInterfaces) end(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for err := p.all[1].Del(ctx); err != nil; err = p.all[1].Del(ctx) {
+		if ctx.Err() != nil {
+			return err
+		}
+		<-tick.C
+	}
+	return p.all[0].End(ctx)
+}
+
+// A foreign host has one of two IPv6 addresses. The whole chain takes part: the reference macvlan
+// plugin with the kernel's duplicate address detection, the agent and the API server. The pod gets
+// the other address. A second pod is refused, and gets its address once the foreign host has left.
+func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
+	// An ADD waits 90 s for an address, and the address is probed again 80 s after the last time.
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
+	n := c.Nodes[0]
+	taken, free := netip.MustParseAddr("fd66::2"), netip.MustParseAddr("fd66::3")
+	pool := c.Pool("v6", "fd66::/64", "fd66::2-fd66::3")
+	// With a gateway, the macvlan plugin waits for the kernel's duplicate address detection.
+	pool.Spec.Gateway = ptr.To("fd66::1")
+	change(ctx, t, c, pool)
+	host := c.Host(netip.PrefixFrom(taken, 64))
+
+	first := check.Value(n.NewPod(ctx, "first", nil))(t)
+	pod := check.Value(n.NewSandbox(first))(t)
+	check.OK(t, pod.Add(ctx))
+	check.Must(t, pod.Addr == free, "the pod has %s, want %s", pod.Addr, free)
+	ping := host.Command(ctx, "ping", "-6", "-q", "-c", "3", "-i", "0.2", "-w", "30", pod.Addr.String())
+	if out, err := ping.CombinedOutput(); err != nil {
+		t.Errorf("the foreign host does not reach the pod: %v\n%s", err, out)
+	}
+
+	second := check.Value(n.NewPod(ctx, "second", nil))(t)
+	late := check.Value(n.NewSandbox(second))(t)
+	refused := late.Add(ctx)
+	check.Must(t, refused != nil && strings.Contains(refused.Error(), "pool v6: it is exhausted"), "the second pod was answered %v", refused)
+	check.OK(t, late.End(ctx))
+	conflict := &v1alpha1.IPLease{}
+	check.OK(t, c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", taken)}, conflict))
+	if s := conflict.Spec; s.Reason != v1alpha1.ReasonConflict || s.Conflict == nil || s.Conflict.MAC != host.MAC.String() {
+		t.Errorf("the lease of the foreign host's address is %+v, want its MAC %s", s, host.MAC)
+	}
+
+	check.OK(t, host.Unplug())
+	began := time.Now()
+	got := check.Value(n.Begin(ctx, second))(t)
+	t.Logf("the address of the foreign host served a pod %s after the host had left", time.Since(began).Round(time.Millisecond))
+	check.Equal(t, got.Addr, taken, "the second pod has")
+	for _, s := range []*nodes.Sandbox{pod, got} {
 		check.OK(t, s.Finish(ctx))
 	}
 	c.Settles(ctx, t)

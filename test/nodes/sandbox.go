@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -104,20 +105,15 @@ func (n *Node) NewSandbox(pod *corev1.Pod) (*Sandbox, error) {
 
 // NewSandboxOf makes an empty sandbox for a pod of a network. Plugins with these capabilities get
 // their values from the runtime. If the configuration is no list, libcni calls its plugin alone.
-func (n *Node) NewSandboxOf(pod *corev1.Pod, list []byte, capabilities map[string]any) (*Sandbox, error) {
+func (n *Node) NewSandboxOf(pod *corev1.Pod, list []byte, capabilities map[string]any) (_ *Sandbox, err error) {
+	defer must.Catch(&err)
 	c := n.cluster
 	c.mu.Lock()
 	c.made++
 	name := fmt.Sprintf("%s-sandbox-%d", n.Namespace.Name, c.made)
 	c.mu.Unlock()
-	config, err := libcni.ConfListFromBytes(list)
-	if err != nil {
-		return nil, err
-	}
-	ns, err := network.Create(name)
-	if err != nil {
-		return nil, err
-	}
+	config := must.Value(libcni.ConfListFromBytes(list))
+	ns := must.Value(network.Create(name))
 	s := &Sandbox{Namespace: ns, ContainerID: name, Pod: pod, node: n, config: config}
 	if len(config.Plugins) == 0 {
 		if s.alone, err = libcni.NetworkPluginConfFromBytes(list); err != nil {
@@ -159,8 +155,9 @@ func (s *Sandbox) Attachment() string { return s.ContainerID + "/" + s.args.IfNa
 func (s *Sandbox) Node() *Node { return s.node }
 
 // Add sends ADD.
-func (s *Sandbox) Add(ctx context.Context) error {
-	err := s.node.CNI(func(cni *libcni.CNIConfig) error {
+func (s *Sandbox) Add(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+	must.Done(s.node.CNI(func(cni *libcni.CNIConfig) error {
 		var answer types.Result
 		var err error
 		if s.alone != nil {
@@ -181,14 +178,9 @@ func (s *Sandbox) Add(ctx context.Context) error {
 		addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
 		s.Addr = addr.Unmap()
 		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("add %s: %w", s.ContainerID, err)
-	}
+	}), "add %s", s.ContainerID)
 	if !s.UserDriven {
-		if s.MAC, err = s.Namespace.MAC(s.args.IfName); err != nil {
-			return err
-		}
+		s.MAC = must.Value(s.Namespace.MAC(s.args.IfName))
 	}
 	c := s.node.cluster
 	c.mu.Lock()
@@ -234,20 +226,16 @@ func (s *Sandbox) Lives() bool {
 
 // Guarded reports whether a guard enforces on the sandbox's interface, by its first filters or its
 // pinned links.
-func (s *Sandbox) Guarded() (bool, error) {
+func (s *Sandbox) Guarded() (_ bool, err error) {
+	defer must.Catch(&err)
 	links := s.Links()
 	link, err := links.LinkByName(s.args.IfName)
-	if err != nil {
-		return false, fmt.Errorf("look for the interface of %s: %w", s.ContainerID, err)
-	}
+	must.Done(err, "look for the interface of %s", s.ContainerID)
 	filters, err := links.FilterList(link, netlink.HANDLE_MIN_EGRESS)
 	if err != nil || len(filters) > 0 {
 		return len(filters) > 0, err
 	}
-	entries, err := s.node.Entries()
-	if err != nil {
-		return false, err
-	}
+	entries := must.Value(s.node.Entries())
 	guards, err := s.node.Guards()
 	return slices.Contains(guards, strconv.Itoa(int(entries[s.Attachment()].Slot))), err
 }

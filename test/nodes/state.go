@@ -3,12 +3,21 @@
 package nodes
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
@@ -83,4 +92,111 @@ func (n *Node) Fill(inodes bool) (undo func() error, err error) {
 		err = nil
 	}
 	return undo, err
+}
+
+// Entries reads the agent's journal from outside, by container and interface.
+func (n *Node) Entries() (_ map[string]journal.Entry, err error) {
+	defer must.Catch(&err)
+	entries := map[string]journal.Entry{}
+	// A file gets its final name late. In this order, a rename in between hides no file.
+	for _, pattern := range []string{".entry-*.new", "*.json"} {
+		files := must.Value(filepath.Glob(filepath.Join(n.state(), "journal", pattern)))
+		for _, file := range files {
+			readEntry(file, entries)
+		}
+	}
+	return entries, nil
+}
+
+// readEntry adds the newest value of a file, if it holds one.
+func readEntry(file string, entries map[string]journal.Entry) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // forgotten or named meanwhile
+	}
+	must.OK(err)
+	whole := data[:bytes.LastIndexByte(data, '\n')+1]
+	if len(whole) == 0 {
+		return // made ahead
+	}
+	lines := bytes.Split(bytes.TrimSpace(whole), []byte("\n"))
+	var written struct {
+		Value journal.Entry `json:"value"`
+	}
+	must.Done(json.Unmarshal(lines[len(lines)-1], &written), "read %s", file)
+	entries[written.Value.ContainerID+"/"+written.Value.Interface] = written.Value
+}
+
+// Guards lists the pinned guards.
+func (n *Node) Guards() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(n.pins(), "guards"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// Visits returns the network namespaces of the agent's threads, except the node's own. A thread
+// keeps its namespace alive, with the links of a pod that has ended.
+func (n *Node) Visits() ([]string, error) {
+	var home string
+	err := n.Do(func() (err error) {
+		home, err = os.Readlink("/proc/thread-self/ns/net")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	visited, err := n.agent.NetworkNamespaces()
+	return slices.DeleteFunc(visited, func(name string) bool { return name == home }), err
+}
+
+// Leftovers returns an error if the node keeps journal entries or spooled calls of sandboxes that do
+// not live.
+func (n *Node) Leftovers(living []*Sandbox) error {
+	entries, err := n.Entries()
+	if err != nil {
+		return err
+	}
+	var left []string
+	for _, s := range living {
+		if s.node != n {
+			continue
+		}
+		e, ok := entries[s.Attachment()]
+		if !ok || e.Phase != journal.Bound || len(e.Addresses) != 1 || e.Addresses[0].Addr != s.Addr {
+			left = append(left, fmt.Sprintf("the journal says %+v of %s, which has %s", e, s.Attachment(), s.Addr))
+		}
+		delete(entries, s.Attachment())
+	}
+	for _, e := range entries {
+		left = append(left, fmt.Sprintf("an entry in phase %s of %s", e.Phase, e.ContainerID))
+	}
+	spooled, err := n.spool().List()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, a := range spooled {
+		left = append(left, "a spooled DEL of "+a.ContainerID)
+	}
+	if len(left) > 0 {
+		slices.Sort(left)
+		return fmt.Errorf("%s keeps %s", n.Name, strings.Join(left, "; "))
+	}
+	return nil
+}
+
+// RemovePins removes the pins, which outlive the agent.
+func (n *Node) RemovePins() error {
+	return n.Do(func() error {
+		k, err := bpf.Open(bpf.Options{Dir: n.pins()})
+		if err != nil {
+			return err
+		}
+		return k.Remove()
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // metricsAddress is the address of the agent's metrics in the node's namespace.
@@ -86,23 +87,14 @@ func (n *Node) KeyRevision(ctx context.Context) (uint64, error) {
 }
 
 // metrics reads those of the agent.
-func (n *Node) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+func (n *Node) metrics(ctx context.Context) (_ map[string]*dto.MetricFamily, err error) {
+	defer must.CatchIn(&err, "read the metrics of the agent of %s", n.Name)
 	caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.dial}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := caller.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
-	}
+	request := must.Value(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil))
+	response := must.Value(caller.Do(request))
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read the metrics of the agent of %s: %w", n.Name, err)
-	}
-	return families, nil
+	return parser.TextToMetricFamilies(response.Body)
 }
 
 // MetricsProxy serves the metrics of the agent outside of the node's namespace.

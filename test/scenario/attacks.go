@@ -5,12 +5,24 @@ package scenario
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
 )
@@ -162,4 +174,276 @@ func (s *siege) noneArrived() {
 	}
 	must(len(arrived) == 0, "%d frames of the attacker arrived: %s", len(arrived), strings.Join(slices.Compact(arrived), "; "))
 	s.story.Say("Of the frames of the tables, none came to the underlay or to the sibling. All of the attacker's own frames did.")
+}
+
+// siege is a pod that attacks others on the underlay with raw frames.
+type siege struct {
+	*act
+	attacker, sibling, remote *cluster.Pod
+	host                      *cluster.Host
+	// own is the attacker. victims are the columns of the table: remote, sibling, gateway, host, free.
+	own     party
+	victims []party
+	capture *capture.Capture
+	ear     *ear
+	pings   *pinger
+	// sent describes the frames of each mark.
+	sent []string
+}
+
+// stageSiege runs the pods and the host, and begins to listen.
+func (a *act) stageSiege(ctx context.Context) *siege {
+	must(len(a.Options.Gateways) == 2, "the cluster needs a router for both families")
+	a.makePool(ctx, 4, nil)
+	six := v1alpha1.IPPoolSpec{Subnet: underlay6.String(), IPs: a.ips6(4), Default: ptr.To(true)}
+	a.addPool(ctx, a.namespace+"-v6", six)
+	s := &siege{act: a}
+	s.runPods(ctx)
+	s.chooseVictims(ctx)
+	s.capture = a.record()
+	s.ear = a.listen(s.sibling)
+	s.pings = a.ping(s.host, addressOf(s.sibling), addressOf(s.remote), addressOf(s.attacker))
+	return s
+}
+
+// runPods starts the attacker with a pod beside it, and a pod on another node.
+func (s *siege) runPods(ctx context.Context) {
+	s.startPod(ctx, "attacker", s.Node(1), onlyNetRaw)
+	s.startPod(ctx, "sibling", s.Node(1), nil)
+	s.startPod(ctx, "remote", s.Node(2), nil)
+	s.attacker, s.sibling, s.remote = s.pod(ctx, "attacker"), s.pod(ctx, "sibling"), s.pod(ctx, "remote")
+}
+
+// onlyNetRaw takes all other capabilities from a pod.
+func onlyNetRaw(p *corev1.Pod) {
+	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_RAW"}},
+	}
+}
+
+// chooseVictims collects the parties on the underlay.
+func (s *siege) chooseVictims(ctx context.Context) {
+	const hostNumber, freeNumber = 250, 99
+	s.host = s.foreignHost("printer", netip.PrefixFrom(s.address(hostNumber), underlay.Bits()))
+	gateway := party{name: "gateway", four: s.Options.Gateways[0].Addr(), six: s.Options.Gateways[1].Addr()}
+	gateway.mac = s.neighbour(ctx, gateway.four)
+	s.own = partyOf(s.attacker)
+	s.victims = []party{
+		partyOf(s.remote), partyOf(s.sibling), gateway,
+		{"host", s.host.MAC, s.host.Addr, s.address6(hostNumber)},
+		{"free address", strangeMAC(), s.address(freeNumber), s.address6(freeNumber)},
+	}
+}
+
+// strangeMAC is a MAC that no host has.
+func strangeMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0xf, 0xe, 0xe} }
+
+func partyOf(pod *cluster.Pod) party {
+	must(len(pod.IPs) == 2, "pod %s has the addresses %v, not one of each family", pod.Name, pod.IPs)
+	return party{pod.Name, macOf(pod), pod.IPs[0], pod.IPs[1]}
+}
+
+// neighbour returns the MAC that the host has learnt for an address.
+func (s *siege) neighbour(ctx context.Context, addr netip.Addr) net.HardwareAddr {
+	did((place{"host", s.host.Namespace}).ping(ctx, addr), "ping %s from the host", addr)
+	known, err := s.host.Links().NeighList(0, netlink.FAMILY_V4)
+	did(err, "list the neighbours of the host")
+	i := slices.IndexFunc(known, func(n netlink.Neigh) bool { return n.IP.Equal(addr.AsSlice()) && len(n.HardwareAddr) == 6 })
+	must(i >= 0, "the host does not know the MAC of %s: %v", addr, known)
+	return known[i].HardwareAddr
+}
+
+// mark returns the next mark, for frames with this description.
+func (s *siege) mark(what string) []byte {
+	s.sent = append(s.sent, what)
+	return binary.BigEndian.AppendUint16([]byte("mark"), uint16(len(s.sent)-1))
+}
+
+// marked returns the description of a frame of the attacker, or "" for any other frame.
+func (s *siege) marked(frame []byte) string {
+	_, behind, found := bytes.Cut(frame, []byte("mark"))
+	if !found || len(behind) < 2 || int(binary.BigEndian.Uint16(behind)) >= len(s.sent) {
+		return ""
+	}
+	return s.sent[binary.BigEndian.Uint16(behind)]
+}
+
+// shoot sends frames and returns the number of those that the kernel reports as dropped.
+func (s *siege) shoot(session *cluster.Session, frames ...[]byte) (dropped int) {
+	var lines []string
+	for _, f := range frames {
+		lines = append(lines, hex.EncodeToString(f))
+	}
+	for _, answer := range value(session.Ask(lines...)) {
+		if answer == "dropped" {
+			dropped++
+		}
+	}
+	return dropped
+}
+
+// counts are dropped frames by their reason.
+type counts map[string]int
+
+// counted returns the frames of a pod that were dropped up to now, with the claims of all pods of its
+// node.
+func counted(ctx context.Context, pod *cluster.Pod) counts {
+	m := scrape(ctx, pod.Node, agentMetrics)
+	all := counts{}
+	for _, reason := range []string{
+		whyEther, whySender, whyUnleased, whySlot, whyRouter, whyDHCP, whyTagged, whyBridge, whyMalformed,
+		"fenced", "link-local", "unspecified",
+	} {
+		n, _ := m.sum("fenceline_source_guard_frames_total",
+			map[string]string{"namespace": pod.Namespace, "pod": pod.Name, "result": "dropped", "reason": reason})
+		all[reason] = int(n)
+	}
+	n, _ := m.sum("fenceline_claims_received_total", map[string]string{"result": whyFromPod})
+	all[whyFromPod] = int(n)
+	return all
+}
+
+// since returns the counts that have grown, with their growth.
+func (c counts) since(before counts) counts {
+	grown := maps.Clone(c)
+	for reason, n := range before {
+		grown[reason] -= n
+	}
+	maps.DeleteFunc(grown, func(_ string, n int) bool { return n == 0 })
+	return grown
+}
+
+func (c counts) String() string {
+	var text []byte
+	for _, reason := range slices.Sorted(maps.Keys(c)) {
+		text = fmt.Appendf(text, "%d %s ", c[reason], reason)
+	}
+	if len(text) == 0 {
+		return "nothing"
+	}
+	return string(text[:len(text)-1])
+}
+
+// remains sends frames with a forged MAC past the guard, where only the MAC shows their sender.
+// SECURITY.md lists the promises.
+func (s *siege) remains(ctx context.Context, w *way) {
+	chronicle := s.keepChronicle(ctx, s.namespace)
+	remote, sibling := s.victims[0], s.victims[1]
+	for _, v := range []party{remote, sibling} {
+		s.isNoticed(ctx, w, chronicle, v)
+	}
+	s.isTakenForSibling(ctx, w, sibling)
+}
+
+// isNoticed announces a pod's address with a MAC of nobody. If the frame comes to the underlay, the
+// lease of the address must name the MAC.
+func (s *siege) isNoticed(ctx context.Context, w *way, c *chronicle, v party) {
+	strange, sent := strangeMAC(), time.Now()
+	passed := s.passes(ctx, w, allowed+"gratuitous ARP with a MAC of nobody for the "+v.name, func(mark []byte) []byte {
+		return ethernet(broadcast, strange, unix.ETH_P_ARP, arp(arpReply, strange, v.four, broadcast, v.four), mark)
+	})
+	noticed := "It is stopped."
+	if passed {
+		c.wait(ctx, clientLimit, v.four, sent, "Bound with a conflict", func(e entry) bool {
+			return e.Spec.State == v1alpha1.StateBound && e.Spec.Conflict != nil && e.Spec.Conflict.MAC == strange.String()
+		})
+		noticed = "It comes to the underlay, and the lease names the MAC."
+	}
+	s.story.Say("Past the queue, with a MAC of nobody: gratuitous ARP for %s of pod %s. %s", v.four, v.name, noticed)
+}
+
+// isTakenForSibling sends with the MAC of the sibling. The frame is judged as the sibling's, so it
+// must not carry the attacker's address.
+func (s *siege) isTakenForSibling(ctx context.Context, w *way, sibling party) {
+	before := counted(ctx, s.sibling)
+	udp := func(source netip.Addr) func([]byte) []byte {
+		return func(mark []byte) []byte {
+			return shout(sibling, unix.ETH_P_IP, packet4(source, allHosts, unix.IPPROTO_UDP, 0, datagram(9, 9, mark)))
+		}
+	}
+	passed := s.passes(ctx, w, "UDP of the attacker with the MAC of the sibling", udp(s.own.four))
+	grown := counted(ctx, s.sibling).since(before)
+	must(!passed && grown[whySlot] > 0 && len(grown) == 1,
+		"own address with the MAC of the sibling: on the underlay %t, counted: %s", passed, grown)
+	s.story.Say("Past the queue, with the MAC of the sibling: UDP from the attacker's address is dropped, and counted for the sibling: %s.", grown)
+	passed = s.passes(ctx, w, allowed+"UDP of the sibling with its MAC", udp(sibling.four))
+	s.story.Say("The same from the sibling's address cannot be told from the sibling's frames. On the underlay: %t.", passed)
+}
+
+// passes reports whether a frame has come to the underlay before an own frame that follows it.
+func (s *siege) passes(ctx context.Context, w *way, what string, frame func(mark []byte) []byte) bool {
+	s.shoot(w.session, frame(s.mark(what)))
+	s.isItself(ctx, w)
+	return slices.ContainsFunc(s.capture.Frames(), func(f capture.Frame) bool { return s.marked(f.Payload) == what })
+}
+
+// ear receives the frames that pass the guard of a pod's interface. It has a socket for each
+// protocol, since a socket of all protocols receives a frame before the guard has judged it.
+type ear struct {
+	pod     *cluster.Pod
+	sockets []int
+	frames  [][]byte
+}
+
+// listen opens an ear in a pod until the end of the scenario.
+func (a *act) listen(pod *cluster.Pod) *ear {
+	ns := value(pod.Enter())
+	defer ns.Close()
+	e := &ear{pod: pod}
+	a.after("close the sockets in pod "+pod.Name, func(context.Context) { check(e.close()) })
+	protocols := []uint16{unix.ETH_P_ARP, unix.ETH_P_IP, unix.ETH_P_IPV6, protocolClaim, protocolLLDP, unix.ETH_P_802_2}
+	for _, protocol := range protocols {
+		err := ns.Do(func() error {
+			// The kernel wants the protocol in network byte order.
+			socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(protocol>>8|protocol<<8))
+			if err != nil {
+				return err
+			}
+			e.sockets = append(e.sockets, socket)
+			const size = 4 << 20
+			return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
+		})
+		did(err, "listen in pod %s", pod.Name)
+	}
+	return e
+}
+
+func (e *ear) close() error {
+	var errs []error
+	for _, socket := range e.sockets {
+		errs = append(errs, unix.Close(socket))
+	}
+	return errors.Join(errs...)
+}
+
+// heard returns all frames that have arrived from other hosts. It fails if the kernel lost one.
+func (e *ear) heard() [][]byte {
+	for _, socket := range e.sockets {
+		did(e.drain(socket), "listen in pod %s", e.pod.Name)
+	}
+	return e.frames
+}
+
+func (e *ear) drain(socket int) error {
+	data := make([]byte, 2048)
+	for {
+		n, from, err := unix.Recvfrom(socket, data, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if link, ok := from.(*unix.SockaddrLinklayer); ok && link.Pkttype != unix.PACKET_OUTGOING {
+			e.frames = append(e.frames, append([]byte(nil), data[:n]...))
+		}
+	}
+	lost, err := unix.GetsockoptTpacketStats(socket, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err == nil && lost.Drops > 0 {
+		err = fmt.Errorf("%d frames were lost", lost.Drops)
+	}
+	return err
 }

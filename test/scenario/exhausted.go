@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
@@ -117,4 +118,77 @@ func (a *act) waiting(ctx context.Context, count int) []string {
 	}
 	must(len(waiting) == count, "%d pods were to wait: %s", count, names(pods))
 	return waiting
+}
+
+const (
+	// rolledPods is the number of pods of the rolling update. The pool has one spare address.
+	rolledPods = 10
+	// servedHalf and servedMost bound the time from the release of an address until a pod that waited
+	// has it, for half of the releases and for 99 of 100.
+	servedHalf, servedMost = time.Second, 3 * time.Second
+)
+
+// rollsOn: a rolling update on a pool with one spare address. Its pods wait for each other's addresses,
+// and get each of them as soon as it is free.
+func (a *act) rollsOn(ctx context.Context, c *chronicle) {
+	a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips(firstHost, rolledPods+1) })
+	a.deploy(ctx, rolledPods)
+	a.running(ctx, rolledPods, everyPod)
+	began := time.Now()
+	a.rollOut(ctx, a.deployment(), 1)
+	eventually(ctx, rollLimit, "the rolling update to end", func(ctx context.Context) { a.rolledOut(ctx, client.ObjectKeyFromObject(a.deployment())) })
+	entries, _ := c.all()
+	waits := a.waitsSince(ctx)
+	took := handedOn(entries, waits, began)
+	must(len(took) != 0, "no pod has waited for another pod's address")
+	half, most := took[len(took)/2], took[(len(took)-1)*99/100]
+	a.story.Say("In a rolling update of %d pods on %d addresses, %d pods wait for an address. They have it %s (half) and %s (99 of 100) after it is free.",
+		rolledPods, rolledPods+1, len(took), round(half), round(most))
+	must(half <= servedHalf && most <= servedMost,
+		"addresses came free and were leased by waiting pods only after %s (half) and %s (99 of 100)", half, most)
+}
+
+// waitsSince returns the time of the first event that tells each pod that it waits.
+func (a *act) waitsSince(ctx context.Context) map[string]time.Time {
+	events := &corev1.EventList{}
+	did(a.api.List(ctx, events, client.InNamespace(a.namespace)), "list events")
+	first := map[string]time.Time{}
+	for i := range events.Items {
+		e := &events.Items[i]
+		if e.Reason != "AddressAwaited" {
+			continue
+		}
+		at, told := e.EventTime.Time, first[e.InvolvedObject.Name]
+		if at.IsZero() {
+			at = e.FirstTimestamp.Time
+		}
+		if told.IsZero() || at.Before(told) {
+			first[e.InvolvedObject.Name] = at
+		}
+	}
+	return first
+}
+
+// handedOn returns the times from the end of a lease until a pod that already waited has a lease of
+// the address, in ascending order.
+func handedOn(entries []entry, waits map[string]time.Time, since time.Time) []time.Duration {
+	var took []time.Duration
+	free := map[string]time.Time{}
+	for _, e := range entries {
+		addr := e.Spec.Address
+		if e.gone {
+			free[addr] = e.at
+			continue
+		}
+		gone, ok := free[addr]
+		delete(free, addr)
+		if !ok || gone.Before(since) || e.Spec.Holder == nil {
+			continue
+		}
+		if at, waited := waits[e.Spec.Holder.Pod]; waited && at.Before(gone) {
+			took = append(took, e.at.Sub(gone))
+		}
+	}
+	slices.Sort(took)
+	return took
 }

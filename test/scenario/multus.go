@@ -4,7 +4,17 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
@@ -101,4 +111,121 @@ func (a *act) clusterNetwork(ctx context.Context, node *cluster.Node, pool strin
 	a.story.Say("Multus' cluster network is now %s/%s. Pod plain names no network and has %s from pool %s, whose multusName lists only that definition.",
 		namespace, name, addressOf(pod), pool)
 	a.deletePod(ctx, pod, false)
+}
+
+// Annotations of the Network Plumbing Working Group's standard: the request of a pod, and the answer
+// of Multus.
+const (
+	annotationNetworks      = "k8s.v1.cni.cncf.io/networks"
+	annotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
+)
+
+// attach requests more interfaces: net1, net2 and so on.
+func attach(definitions ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Annotations = map[string]string{annotationNetworks: strings.Join(definitions, ",")}
+	}
+}
+
+// installMultus installs Multus until the end of the scenario.
+func (a *act) installMultus(ctx context.Context, multus cluster.Multus) {
+	a.after("remove Multus", func(ctx context.Context) { check(a.RemoveMultus(ctx)) })
+	check(a.InstallMultus(ctx, multus))
+}
+
+// define makes a NetworkAttachmentDefinition: macvlan with an address from the pools, or from the
+// default pools if none is named. Several interfaces of a pod are on one subnet here: the plugin sbr
+// lets each answer by itself. The capabilities are those that its pods may use.
+func (a *act) define(ctx context.Context, namespace, name string, capabilities map[string]any, pools ...string) {
+	ipam := map[string]any{"type": "fenceline"}
+	if len(pools) > 0 {
+		ipam["default_ipv4_ippool"] = pools
+	}
+	a.definePlugins(ctx, namespace, name, macvlan(ipam, capabilities), map[string]any{"type": "sbr"})
+}
+
+// macvlan configures the plugin macvlan on the underlay.
+func macvlan(ipam, capabilities map[string]any) map[string]any {
+	return map[string]any{"type": "macvlan", "master": cluster.UnderlayInterface, "mode": "bridge", "ipam": ipam, "capabilities": capabilities}
+}
+
+// definePlugins defines a list of plugins.
+func (a *act) definePlugins(ctx context.Context, namespace, name string, plugins ...map[string]any) {
+	config := value(json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": plugins}))
+	definition := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"config": string(config)}}}
+	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
+	definition.SetNamespace(namespace)
+	definition.SetName(name)
+	did(a.api.Create(ctx, definition), "make NetworkAttachmentDefinition %s", name)
+}
+
+// networkInterface is an interface of a pod as Multus describes it.
+type networkInterface struct {
+	// network is "namespace/name" of its definition.
+	network, name string
+	mac           net.HardwareAddr
+	// addr is the first of addrs.
+	addr  netip.Addr
+	addrs []netip.Addr
+}
+
+// interfaces returns the interfaces of a pod that Multus reports.
+func (a *act) interfaces(ctx context.Context, pod *cluster.Pod) []networkInterface {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	check(a.api.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, object))
+	text := object.Annotations[annotationNetworkStatus]
+	var statuses []struct {
+		Name      string
+		Interface string
+		IPs       []netip.Addr
+		MAC       string
+	}
+	did(json.Unmarshal([]byte(text), &statuses), "annotation %s of pod %s is %q", annotationNetworkStatus, pod.Name, text)
+	var found []networkInterface
+	for _, s := range statuses {
+		mac, err := net.ParseMAC(s.MAC)
+		must(err == nil && len(s.IPs) > 0, "interface %s of pod %s has the addresses %v and MAC %q", s.Interface, pod.Name, s.IPs, s.MAC)
+		found = append(found, networkInterface{network: s.Name, name: s.Interface, mac: mac, addr: s.IPs[0], addrs: s.IPs})
+	}
+	return found
+}
+
+// attachAt requests one more interface with this address.
+func attachAt(definition string, addr netip.Addr) func(*corev1.Pod) {
+	text := value(json.Marshal([]any{map[string]any{"name": definition, "ips": []netip.Addr{addr}}}))
+	return attach(string(text))
+}
+
+// requests: an attachment that requests an address by the capability ips gets it. An event says why
+// it cannot have an address that is taken or outside its pool.
+func (a *act) requests(ctx context.Context, pool string) {
+	first, count := 120, 2
+	a.addPool(ctx, pool, v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count)})
+	a.define(ctx, a.namespace, "requested", map[string]any{"ips": true}, pool)
+	wanted, outside := a.address(first+1), a.address(first+count)
+	pod := a.runPod(ctx, "asking", a.Node(1), attachAt("requested", wanted))
+	interfaces := a.interfaces(ctx, pod)
+	must(len(interfaces) == 2 && interfaces[1].addr == wanted, "pod asking was to get %s as its second address: %v", wanted, interfaces)
+	a.boundTo(ctx, wanted, pod.UID)
+	a.story.Say("Pod asking requests %s on %s by Multus, and gets it.", wanted, interfaces[1].name)
+	for _, refused := range []struct {
+		pod  string
+		addr netip.Addr
+		why  string
+	}{
+		{"late", wanted, fmt.Sprintf("address %s", wanted)},
+		{"astray", outside, fmt.Sprintf("requested address %s for pod %s/astray interface net1: it is outside of the ips of pool %s", outside, a.namespace, pool)},
+	} {
+		a.startPod(ctx, refused.pod, a.Node(2), attachAt("requested", refused.addr))
+		a.isRefused(ctx, refused.pod, refused.why)
+	}
+}
+
+// isRefused: the agent reports why a pod cannot have an address. The kubelet reports it too, after
+// Multus has removed the other interfaces.
+func (a *act) isRefused(ctx context.Context, pod, why string) {
+	event := a.event(ctx, pod, "AddressRefused", why)
+	a.event(ctx, pod, "FailedCreatePodSandBox", why)
+	a.story.Say("Pod %s waits. Its event: %q", pod, event.Message)
 }

@@ -6,7 +6,14 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
@@ -100,4 +107,83 @@ func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) {
 	}
 	must(reused != 0, "no address had a second holder, so nothing was shown")
 	a.story.Say("Addresses passed from pod to pod %d times, and each had one speaker at a time. Pod old answered all %d pings.", reused, len(pings))
+}
+
+// rollLimit is the time in which a Deployment must replace its pods while a part of the cluster
+// restarts.
+const rollLimit = 2 * time.Minute
+
+// churn replaces all pods of the Deployment, again and again.
+type churn struct {
+	*act
+	stop context.CancelFunc
+	done chan struct{}
+	// rolls counts how often all pods have been replaced.
+	rolls atomic.Int64
+}
+
+// roll begins to replace the pods of the Deployment, until it is told to stop.
+func (a *act) roll() *churn {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &churn{act: a, stop: stop, done: make(chan struct{})}
+	go c.run(ctx)
+	a.after("stop the churn", func(context.Context) { c.end() })
+	return c
+}
+
+// end stops the churn and waits until its last roll has ended or was given up.
+func (c *churn) end() { c.stop(); <-c.done }
+
+// run continues after a failed roll, because the API server is away now and then.
+func (c *churn) run(ctx context.Context) {
+	defer close(c.done)
+	for n := 1; ctx.Err() == nil; n++ {
+		err := attempt(func() {
+			eventually(ctx, rollLimit, "a roll to begin", func(ctx context.Context) { c.rollOut(ctx, c.deployment(), n) })
+			eventually(ctx, rollLimit, "a roll to end", func(ctx context.Context) { c.rolledOut(ctx, client.ObjectKeyFromObject(c.deployment())) })
+		})
+		if err == nil {
+			c.rolls.Add(1)
+		}
+	}
+}
+
+// goesOn waits until a roll that began after this call has replaced all pods.
+func (c *churn) goesOn(ctx context.Context) {
+	before := c.rolls.Load()
+	eventually(ctx, rollLimit, "all pods to be replaced", func(ctx context.Context) {
+		const whole = 2 // the first to end had begun earlier
+		if done := c.rolls.Load() - before; done < whole {
+			fail("%d of %d rolls have ended, there are %s", done, whole, names(c.pods(ctx)))
+		}
+	})
+}
+
+// controllers is the controllers' Deployment without its contents. Their leader's Lease has the same name.
+func controllers() *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.FencelineNamespace, Name: "fenceline-controller"}}
+}
+
+func (a *act) controllersAreOut(ctx context.Context) {
+	eventually(ctx, rollLimit, "the controllers to be rolled out", func(ctx context.Context) {
+		a.rolledOut(ctx, client.ObjectKeyFromObject(controllers()))
+	})
+}
+
+// addController runs two controllers until the end of the scenario.
+func (a *act) addController(ctx context.Context) {
+	a.after("run one controller", func(ctx context.Context) { a.runControllers(ctx, 1) })
+	a.runControllers(ctx, 2)
+}
+
+func (a *act) runControllers(ctx context.Context, count int) {
+	a.patch(ctx, controllers(), `{"spec":{"replicas":%d}}`, count)
+	a.controllersAreOut(ctx)
+}
+
+// leader returns the name of the leading controller.
+func (a *act) leader(ctx context.Context) string {
+	lease := &coordinationv1.Lease{}
+	check(a.api.Get(ctx, client.ObjectKeyFromObject(controllers()), lease))
+	return ptr.Deref(lease.Spec.HolderIdentity, "")
 }

@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package scenario plays the promises of Fenceline on a real cluster. Each scenario is one promise.
+// It sets its stage, causes the damage, and judges the frames captured on the underlay and the
+// answers that a client got. Then it restores the cluster. The demo and the end-to-end tests play
+// the same scenarios.
 package scenario
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/fenceline/fenceline/test/await"
+	steps "github.com/fenceline/fenceline/test/must"
 )
 
 // cleanupLimit is how long the clean-up of a scenario may take.
@@ -54,60 +64,30 @@ func (s Scenario) Play(ctx context.Context, stage *Stage, story *Story, onFailur
 	return errors.Join(err, a.cleanUp(ctx))
 }
 
-// failure is the panic of a step that failed.
-type failure struct{ err error }
-
 // Steps return no errors: the first one that fails ends the scenario. A condition of eventually fails in the
 // same way, and is tried again. Functions on a goroutine of their own, and those that judge evidence, return
 // an error.
 
 // fail ends the scenario.
-func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+func fail(format string, args ...any) { panic(steps.Failure(format, args...)) }
 
 // must ends the scenario unless the condition holds.
-func must(holds bool, format string, args ...any) {
-	if !holds {
-		fail(format, args...)
-	}
-}
+func must(holds bool, format string, args ...any) { steps.That(holds, format, args...) }
 
 // check ends the scenario if a step has failed.
-func check(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
+func check(err error) { steps.OK(err) }
 
 // did is check for an error that does not name the attempt.
-func did(err error, format string, args ...any) {
-	if err != nil {
-		fail("%s: %w", fmt.Sprintf(format, args...), err)
-	}
-}
+func did(err error, format string, args ...any) { steps.Done(err, format, args...) }
 
 // during runs a step, and adds the text to its error.
-func during(step func(), format string, args ...any) { did(attempt(step), format, args...) }
+func during(step func(), format string, args ...any) { steps.Done(steps.Try(step), format, args...) }
 
 // value returns v, and ends the scenario if the step has failed: host := value(a.ForeignHost(...)).
-func value[T any](v T, err error) T {
-	check(err)
-	return v
-}
+func value[T any](v T, err error) T { return steps.Value(v, err) }
 
 // attempt returns the error that has ended a step.
-func attempt(step func()) (err error) {
-	defer func() {
-		switch ended := recover().(type) {
-		case nil:
-		case failure:
-			err = ended.err
-		default:
-			panic(ended)
-		}
-	}()
-	step()
-	return nil
-}
+func attempt(step func()) error { return steps.Try(step) }
 
 // after registers a step of the clean-up. The last step runs first.
 func (a *act) after(what string, do func(context.Context)) {
@@ -127,4 +107,68 @@ func (a *act) cleanUp(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// askEvery is the interval of polling, for conditions that no event reports.
+const askEvery = 50 * time.Millisecond
+
+// eventually polls until the condition holds. Until then, the condition fails with its observation.
+// After limit, eventually fails with the last of these errors.
+func eventually(ctx context.Context, limit time.Duration, what string, condition func(context.Context)) {
+	check(await.Until(ctx, limit, askEvery, what, func(ctx context.Context) error {
+		return attempt(func() { condition(ctx) })
+	}))
+}
+
+// Story prints what happens, while it happens. The zero value prints nothing. Safe for concurrent use.
+type Story struct {
+	mu      sync.Mutex
+	out     io.Writer
+	started time.Time
+}
+
+// NewStory returns a story that prints to out, with times from now on.
+func NewStory(out io.Writer) *Story { return &Story{out: out, started: time.Now()} }
+
+// Say prints one sentence with the time.
+func (s *Story) Say(format string, args ...any) {
+	s.write(fmt.Sprintf("%s  %s\n", s.clock(), fmt.Sprintf(format, args...)))
+}
+
+// Show prints a command and its output.
+func (s *Story) Show(command, output string) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "        $ %s\n", command)
+	for line := range strings.Lines(strings.TrimRight(output, "\n") + "\n") {
+		b.WriteString("        " + line)
+	}
+	s.write(b.String())
+}
+
+// clock returns the minutes and seconds since the start.
+func (s *Story) clock() string {
+	seconds := int(time.Since(s.started).Seconds())
+	return fmt.Sprintf(" %2d:%02d", seconds/60, seconds%60)
+}
+
+func (s *Story) write(text string) {
+	if s.out == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = io.WriteString(s.out, text) // a scenario does not fail because its story cannot be printed
+}
+
+// round rounds a duration to what a reader can use.
+func round(d time.Duration) time.Duration {
+	switch magnitude := d.Abs(); {
+	case magnitude >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case magnitude >= 100*time.Millisecond:
+		return d.Round(10 * time.Millisecond)
+	case magnitude >= time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
 }

@@ -5,8 +5,12 @@ package scenario
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,5 +90,94 @@ func TestSpeakersForAnAddressTakeTurns(t *testing.T) {
 		{"addresses of others are not judged", []capture.Frame{abroad, func() capture.Frame { f := abroad; f.Source = zombieMAC; return f }(), abroad}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) { expectProblem(t, takeTurns(tc.frames, among), tc.problem) })
+	}
+}
+
+var (
+	disputed  = netip.MustParseAddr("10.78.3.10")
+	zombieMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	newMAC    = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	parentMAC = net.HardwareAddr{2, 0, 0, 0, 0, 3}
+	began     = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+)
+
+func at(ms float64) time.Time { return began.Add(time.Duration(ms * float64(time.Millisecond))) }
+
+func speech(ms float64, mac net.HardwareAddr) capture.Frame {
+	return capture.Frame{Time: at(ms), Source: mac, Kind: "ARP reply", Speaks: []netip.Addr{disputed}}
+}
+
+func claimFrame(ms float64, port, kind string) capture.Frame {
+	return capture.Frame{Time: at(ms), Port: port, Source: parentMAC, Kind: kind, Target: disputed}
+}
+
+func TestAPassageIsJudgedByTheFrames(t *testing.T) {
+	c := change{addr: disputed, old: zombieMAC, new: newMAC, oldPort: "ul-n2"}
+	claim, ack := claimFrame(10, "ul-n3", "claim"), claimFrame(10.05, "ul-n2", "ack")
+	for _, tc := range []struct {
+		name    string
+		frames  []capture.Frame
+		problem string // part of the error, empty if the passage is clean
+	}{
+		{"the zombie is silent from the ack on", []capture.Frame{speech(9, zombieMAC), claim, ack, speech(30, newMAC)}, ""},
+		{"a frame that was under way when the fence came does not count", []capture.Frame{claim, ack, speech(10.5, zombieMAC), speech(30, newMAC)}, ""},
+		{"claims of the zombie's own node do not count", []capture.Frame{claimFrame(9, "ul-n2", "claim"), speech(9.5, zombieMAC), claim, ack, speech(30, newMAC)}, ""},
+		{"one late frame of the zombie breaks the promise", []capture.Frame{claim, ack, speech(12, zombieMAC), speech(30, newMAC)}, "old holder"},
+		{"a stranger breaks it too", []capture.Frame{claim, ack, speech(30, newMAC), speech(31, parentMAC)}, "not only its new holder"},
+		{"silence of everybody proves nothing", []capture.Frame{claim, ack}, "not only its new holder"},
+		{"without a claim nothing is fenced", []capture.Frame{speech(9, zombieMAC), speech(30, newMAC)}, "no claim"},
+		{"without an ack nobody knows", []capture.Frame{claim, speech(30, newMAC)}, "no ack"},
+		{"an ack of another node is none", []capture.Frame{claim, claimFrame(10.05, "ul-n1", "ack"), speech(30, newMAC)}, "no ack"},
+		{"a late ack is told", []capture.Frame{claim, claimFrame(500, "ul-n2", "ack"), speech(600, newMAC)}, "came 490ms after"},
+		{"what happened earlier does not matter", []capture.Frame{claimFrame(-9, "ul-n3", "claim"), claimFrame(-8, "ul-n2", "ack"), speech(5, zombieMAC), claim, ack, speech(30, newMAC)}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := c.passageOf(tc.frames, began)
+			expectProblem(t, err, tc.problem)
+			if err == nil && !p.claim.Time.Equal(claim.Time) {
+				t.Errorf("the claim is %s, want %s", p.claim, claim)
+			}
+		})
+	}
+}
+
+func TestClientsMustHearTheNewPodAndNobodyElse(t *testing.T) {
+	reply := func(ms float64, pod string) answer { return answer{begun: at(ms), at: at(ms + 1), pod: pod} }
+	nothing := func(ms float64) answer {
+		return answer{begun: at(ms), at: at(ms + 1000), err: errors.New("timeout")}
+	}
+	for _, tc := range []struct {
+		name    string
+		answers []answer
+		problem string
+	}{
+		{"the old pod may answer before", []answer{reply(-5, "old"), reply(20, "new")}, ""},
+		{"nobody may answer for a while", []answer{nothing(1), nothing(10), reply(20, "new")}, ""},
+		{"the old pod must not answer any more", []answer{reply(1, "old"), reply(20, "new")}, "answered by old"},
+		{"nor come back", []answer{reply(20, "new"), reply(30, "old")}, "answered by old"},
+		{"the new pod must not be lost again", []answer{reply(20, "new"), nothing(30)}, "no answer from new any more"},
+		{"the new pod must be heard", []answer{nothing(1)}, "no client was answered"},
+	} {
+		t.Run(tc.name, func(t *testing.T) { expectProblem(t, onlyAnswersOf("new", tc.answers, began), tc.problem) })
+	}
+}
+
+func TestPingsAreLostAfterTheirTime(t *testing.T) {
+	pings := []ping{
+		{sent: at(0)},                       // before
+		{sent: at(10)},                      // lost
+		{sent: at(20), answered: at(21)},    // answered
+		{sent: at(1900)},                    // may still be answered
+		{sent: at(30), answered: at(30.01)}, // answered
+	}
+	if lost := lostSince(pings, at(5), at(2000)); lost != 1 {
+		t.Errorf("%d pings are lost, want 1", lost)
+	}
+}
+
+func expectProblem(t *testing.T, err error, problem string) {
+	t.Helper()
+	if problem == "" && err != nil || problem != "" && (err == nil || !strings.Contains(err.Error(), problem)) {
+		t.Errorf("error %v, want one with %q", err, problem)
 	}
 }

@@ -6,9 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -78,4 +86,183 @@ func (a *act) look(ctx context.Context) {
 // show runs a kubectl command and prints it with its output.
 func (a *act) show(ctx context.Context, args ...string) {
 	a.story.Show("kubectl "+strings.Join(args, " "), value(a.Kubectl(ctx, args...)))
+}
+
+const (
+	// logLimit is the time for a node to return its logs. A node that is cut off never does.
+	logLimit = 5 * time.Second
+	// dumpLimit is how long each question of a dump may take.
+	dumpLimit = 10 * time.Second
+)
+
+// agentLog returns what the agent on the node has logged.
+func (s *Stage) agentLog(ctx context.Context, node *cluster.Node) string {
+	pod := s.agentPod(ctx, node)
+	ctx, cancel := context.WithTimeout(ctx, logLimit)
+	defer cancel()
+	return value(s.Kubectl(ctx, "logs", "--namespace", pod.Namespace, "--container=agent", pod.Name))
+}
+
+// agentPod returns the pod of the node's agent.
+func (s *Stage) agentPod(ctx context.Context, node *cluster.Node) *corev1.Pod {
+	pods := s.ours(ctx, "agent", client.MatchingFields{"spec.nodeName": node.Name()})
+	must(len(pods) == 1, "look for the agent of %s: there are %d", node.Name(), len(pods))
+	return &pods[0]
+}
+
+// ours returns the pods of a component of Fenceline.
+func (s *Stage) ours(ctx context.Context, component string, among ...client.ListOption) []corev1.Pod {
+	pods := &corev1.PodList{}
+	among = append(among, client.InNamespace(cluster.FencelineNamespace), client.MatchingLabels{"app.kubernetes.io/component": component})
+	did(s.api.List(ctx, pods, among...), "list the pods of component %s", component)
+	return pods.Items
+}
+
+// Dump writes files into a directory, from which the cause of a failure can be found. Its error
+// names what is missing.
+func (s *Stage) Dump(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("dump diagnostics: %w", err)
+	}
+	var errs []error
+	write := func(name, content string, err error) {
+		if err != nil {
+			content += "\n" + err.Error() + "\n"
+			errs = append(errs, err)
+		}
+		errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	for name, args := range map[string][]string{
+		"leases.yaml":    {"get", "fllease", "--output=yaml"},
+		"pools.yaml":     {"get", "flpool", "--output=yaml"},
+		"objects.txt":    {"get", "flpool,fllease,nodes,pods", "--all-namespaces", "--output=wide"},
+		"events.txt":     {"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"},
+		"controller.log": {"logs", "--namespace", cluster.FencelineNamespace, "--selector=app.kubernetes.io/component=controller", "--tail=-1"},
+	} {
+		limited, cancel := context.WithTimeout(ctx, dumpLimit)
+		output, err := s.Kubectl(limited, args...)
+		cancel()
+		write(name, output, err)
+	}
+	for _, n := range s.Nodes() {
+		output, err := n.Exec(ctx, "sh", "-c", "cat /var/log/pods/"+cluster.FencelineNamespace+"_fenceline-agent-*/agent/*.log")
+		write("agent-"+n.Name()+".log", output, err)
+		log, err := os.ReadFile(filepath.Join(s.LogDir(n.Name()), "kubelet.log"))
+		write("kubelet-"+n.Name()+".log", string(log), err)
+	}
+	return errors.Join(errs...)
+}
+
+// Ports of the metrics on a node, as the chart sets them.
+const (
+	agentMetrics      = 9474
+	controllerMetrics = 9475
+)
+
+// metrics are the metrics of one process at the time of a scrape.
+type metrics map[string]*dto.MetricFamily
+
+// scrape reads metrics over HTTP, as Prometheus would.
+func scrape(ctx context.Context, node *cluster.Node, port uint16) metrics {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	url := fmt.Sprintf("http://%s/metrics", netip.AddrPortFrom(node.Config.Addresses[0], port))
+	response, err := http.DefaultClient.Do(value(http.NewRequestWithContext(ctx, http.MethodGet, url, nil)))
+	did(err, "scrape")
+	defer response.Body.Close()
+	must(response.StatusCode == http.StatusOK, "scrape %s: %s", url, response.Status)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	did(err, "scrape %s", url)
+	return families
+}
+
+// sum adds up the series of a counter or gauge, or the counts of a histogram,
+// that have all the labels, and counts these series.
+func (m metrics) sum(name string, labels map[string]string) (value float64, series int) {
+	family, ok := m[name]
+	if !ok {
+		return 0, 0
+	}
+	for _, metric := range family.Metric {
+		if !hasLabels(metric, labels) {
+			continue
+		}
+		series++
+		switch {
+		case metric.Counter != nil:
+			value += metric.Counter.GetValue()
+		case metric.Gauge != nil:
+			value += metric.Gauge.GetValue()
+		case metric.Histogram != nil:
+			value += float64(metric.Histogram.GetSampleCount())
+		}
+	}
+	return value, series
+}
+
+func hasLabels(metric *dto.Metric, labels map[string]string) bool {
+	found := 0
+	for _, pair := range metric.Label {
+		want, ok := labels[pair.GetName()]
+		if ok && want != pair.GetValue() {
+			return false
+		}
+		if ok {
+			found++
+		}
+	}
+	return found == len(labels)
+}
+
+// agents adds a value up over the agents of some nodes.
+func agents(ctx context.Context, nodes []*cluster.Node, name string, labels map[string]string) (sum float64) {
+	for _, n := range nodes {
+		count, _ := scrape(ctx, n, agentMetrics).sum(name, labels)
+		sum += count
+	}
+	return sum
+}
+
+// eventLimit is the time in which a report must arrive.
+const eventLimit = 20 * time.Second
+
+// event waits for an event about a pod whose message has the text.
+func (a *act) event(ctx context.Context, pod, reason, text string) *corev1.Event {
+	return a.eventOf(ctx, "Pod", pod, reason, text)
+}
+
+// eventOf waits for an event about an object whose message has the text. It waits as long as for the
+// start of a pod, because some events end a failed start.
+func (a *act) eventOf(ctx context.Context, kind, name, reason, text string) *corev1.Event {
+	var found *corev1.Event
+	what := fmt.Sprintf("event %s of %s %s with %q", reason, kind, name, text)
+	eventually(ctx, podLimit, what, func(ctx context.Context) {
+		events := &corev1.EventList{}
+		check(a.api.List(ctx, events, client.MatchingFields{"involvedObject.kind": kind, "involvedObject.name": name}))
+		var seen []string
+		for i := range events.Items {
+			e := &events.Items[i]
+			if e.Reason == reason && strings.Contains(e.Message, text) {
+				found = e
+				return
+			}
+			seen = append(seen, e.Reason+": "+e.Message)
+		}
+		fail("there are %q", seen)
+	})
+	return found
+}
+
+// eventTime is the last time of an event, whichever API wrote it.
+func eventTime(e *corev1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	}
+	return e.CreationTimestamp.Time
 }

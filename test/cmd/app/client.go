@@ -17,25 +17,18 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // get prints what an HTTP server answers.
-func get(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
+func get(ctx context.Context, url string) (err error) {
+	defer must.Catch(&err)
+	request := must.Value(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
+	response := must.Value(http.DefaultClient.Do(request))
 	defer response.Body.Close()
-	if _, err := io.Copy(os.Stdout, response.Body); err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
+	must.Value(io.Copy(os.Stdout, response.Body))
+	must.That(response.StatusCode == http.StatusOK, "%s: %s", url, response.Status)
 	return nil
 }
 
@@ -52,20 +45,13 @@ func dial(ctx context.Context, address string) error {
 }
 
 // send sends a datagram and prints the answer.
-func send(ctx context.Context, address string) error {
-	conn, err := connect(ctx, "udp", address)
-	if err != nil {
-		return err
-	}
+func send(ctx context.Context, address string) (err error) {
+	defer must.Catch(&err)
+	conn := must.Value(connect(ctx, "udp", address))
 	defer conn.Close()
-	if _, err := conn.Write([]byte("hello")); err != nil {
-		return err
-	}
+	must.Value(conn.Write([]byte("hello")))
 	answer := make([]byte, 1500)
-	n, err := conn.Read(answer)
-	if err != nil {
-		return err
-	}
+	n := must.Value(conn.Read(answer))
 	fmt.Printf("%s\n", answer[:n])
 	return nil
 }
@@ -89,32 +75,20 @@ func resolve(ctx context.Context, name string) error {
 }
 
 // ping sends one echo request and prints the time until its answer.
-func ping(ctx context.Context, address string) error {
-	addr, err := netip.ParseAddr(address)
-	if err != nil {
-		return err
-	}
+func ping(ctx context.Context, address string) (err error) {
+	defer must.Catch(&err)
+	addr := must.Value(netip.ParseAddr(address))
 	network, kind, protocol := "ip4:icmp", icmp.Type(ipv4.ICMPTypeEcho), ipv4.ICMPTypeEcho.Protocol()
 	if addr.Is6() {
 		network, kind, protocol = "ip6:ipv6-icmp", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoRequest.Protocol()
 	}
-	conn, err := net.ListenPacket(network, "")
-	if err != nil {
-		return err
-	}
+	conn := must.Value(net.ListenPacket(network, ""))
 	defer conn.Close()
-	if err := limit(ctx, conn); err != nil {
-		return err
-	}
+	must.OK(limit(ctx, conn))
 	id := os.Getpid() & 0xffff
-	request, err := (&icmp.Message{Type: kind, Body: &icmp.Echo{ID: id, Seq: 1}}).Marshal(nil)
-	if err != nil {
-		return err
-	}
+	request := must.Value((&icmp.Message{Type: kind, Body: &icmp.Echo{ID: id, Seq: 1}}).Marshal(nil))
 	started := time.Now()
-	if _, err := conn.WriteTo(request, &net.IPAddr{IP: addr.AsSlice()}); err != nil {
-		return err
-	}
+	must.Value(conn.WriteTo(request, &net.IPAddr{IP: addr.AsSlice()}))
 	return awaitEcho(conn, protocol, id, started)
 }
 

@@ -12,51 +12,42 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // frames sends the Ethernet frames of the input from an interface: one a line, in hexadecimal digits.
 // After each one it prints "sent", or "dropped" if the kernel says so. It needs CAP_NET_RAW.
-func frames(args []string) error {
+func frames(args []string) (err error) {
+	defer must.Catch(&err)
 	flags := flag.NewFlagSet("app", flag.ContinueOnError)
 	bypass := flags.Bool("bypass", false, "skip the queue of the interface, and its filters")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() != 1 {
-		return errors.New("one interface is needed")
-	}
-	device, err := net.InterfaceByName(flags.Arg(0))
-	if err != nil {
-		return err
-	}
+	must.OK(flags.Parse(args))
+	must.That(flags.NArg() == 1, "one interface is needed")
+	device := must.Value(net.InterfaceByName(flags.Arg(0)))
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open a packet socket: %w", err)
-	}
+	must.Done(err, "open a packet socket")
 	defer unix.Close(socket)
 	if *bypass {
-		if err := unix.SetsockoptInt(socket, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
-			return fmt.Errorf("skip the queue of %s: %w", device.Name, err)
-		}
+		must.Done(unix.SetsockoptInt(socket, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1), "skip the queue of %s", device.Name)
 	}
-	return sendAll(socket, &unix.SockaddrLinklayer{Ifindex: device.Index})
+	sendAll(socket, &unix.SockaddrLinklayer{Ifindex: device.Index})
+	return nil
 }
 
-func sendAll(socket int, to *unix.SockaddrLinklayer) error {
+func sendAll(socket int, to *unix.SockaddrLinklayer) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		frame, err := hex.DecodeString(lines.Text())
-		if err != nil {
-			return fmt.Errorf("read a frame: %w", err)
-		}
+		must.Done(err, "read a frame")
 		switch err := unix.Sendto(socket, frame, 0, to); {
 		case errors.Is(err, unix.ENOBUFS):
 			fmt.Println("dropped")
 		case err != nil:
-			return fmt.Errorf("send a frame: %w", err)
+			panic(must.Failure("send a frame: %w", err))
 		default:
 			fmt.Println("sent")
 		}
 	}
-	return lines.Err()
+	must.OK(lines.Err())
 }

@@ -19,7 +19,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -28,6 +27,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
@@ -72,15 +73,12 @@ func run(args []string) error {
 }
 
 // client runs a verb with its time limit.
-func client(verb func(ctx context.Context, target string) error, args []string) error {
+func client(verb func(ctx context.Context, target string) error, args []string) (err error) {
+	defer must.Catch(&err)
 	flags := flag.NewFlagSet("app", flag.ContinueOnError)
 	timeout := flags.Duration("timeout", 3*time.Second, "time limit")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() != 1 {
-		return errors.New("one target is needed")
-	}
+	must.OK(flags.Parse(args))
+	must.That(flags.NArg() == 1, "one target is needed")
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
 	return verb(ctx, flags.Arg(0))

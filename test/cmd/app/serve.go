@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 const (
@@ -20,29 +22,18 @@ const (
 
 // serve answers until SIGTERM. A stubborn server ignores SIGTERM, as a process
 // does that hangs in its own shutdown; only SIGKILL ends it.
-func serve(stubborn bool) error {
-	name, err := os.Hostname()
-	if err != nil {
-		return err
-	}
+func serve(stubborn bool) (err error) {
+	defer must.Catch(&err)
+	name := must.Value(os.Hostname())
 	stop := make(chan os.Signal, 1)
 	if stubborn {
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 	} else {
 		signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
 	}
-	streams, err := net.Listen("tcp", echoAddress)
-	if err != nil {
-		return err
-	}
-	datagrams, err := net.ListenPacket("udp", echoAddress)
-	if err != nil {
-		return err
-	}
-	calls, err := net.Listen("tcp", grpcAddress)
-	if err != nil {
-		return err
-	}
+	streams := must.Value(net.Listen("tcp", echoAddress))
+	datagrams := must.Value(net.ListenPacket("udp", echoAddress))
+	calls := must.Value(net.Listen("tcp", grpcAddress))
 	failed := make(chan error, 4)
 	go func() { failed <- echo(streams, name) }()
 	go func() { failed <- echoDatagrams(datagrams, name) }()

@@ -26,6 +26,7 @@ import (
 	"syscall"
 
 	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
@@ -48,48 +49,42 @@ type exitError int
 
 func (s exitError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-func run(ctx context.Context, prefix string, args []string) error {
-	if len(args) == 0 {
-		return errors.New("a verb is missing: up, install, down, env, exec, pod, cut, heal, import or capture")
-	}
+func run(ctx context.Context, prefix string, args []string) (err error) {
+	defer must.Catch(&err)
+	must.That(len(args) != 0, "a verb is missing: up, install, down, env, exec, pod, cut, heal, import or capture")
 	verb, args := args[0], args[1:]
 	switch verb {
 	case "up":
-		return up(ctx, prefix, args)
+		up(ctx, prefix, args)
+		return nil
 	case "down":
 		return cluster.Down(ctx, prefix)
 	}
-	c, err := cluster.Open(prefix)
-	if err != nil {
-		return err
-	}
+	c := must.Value(cluster.Open(prefix))
 	switch verb {
 	case "install":
-		return install(ctx, c, args)
+		install(ctx, c, args)
 	case "env":
 		printEnvironment(c)
-		return nil
 	case "exec":
-		return execute(ctx, c, args)
+		execute(ctx, c, args)
 	case "pod":
-		return executeInPod(ctx, c, args)
+		executeInPod(ctx, c, args)
 	case "cut", "heal":
-		return plug(c, verb, args)
+		plug(c, verb, args)
 	case "import":
 		for _, tarball := range args {
-			if err := c.Import(ctx, tarball); err != nil {
-				return err
-			}
+			must.OK(c.Import(ctx, tarball))
 		}
-		return nil
 	case "capture":
-		return printFrames(ctx, c)
+		printFrames(ctx, c)
 	default:
 		return fmt.Errorf("no verb %q", verb)
 	}
+	return nil
 }
 
-func up(ctx context.Context, prefix string, args []string) error {
+func up(ctx context.Context, prefix string, args []string) {
 	o := cluster.Whole()
 	o.Prefix, o.Progress = prefix, os.Stderr
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
@@ -105,62 +100,45 @@ func up(ctx context.Context, prefix string, args []string) error {
 		return nil
 	})
 	pools := flags.Bool("pools", false, "make pools for all pods; needs -fenceline")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	must.OK(flags.Parse(args))
 	switch *cni {
 	case "":
 	case "host-local":
 		o.CNIConfig = cluster.HostLocalMacvlan
 	default:
-		return fmt.Errorf("no CNI configuration %q", *cni)
+		panic(must.Failure("no CNI configuration %q", *cni))
 	}
-	c, err := cluster.Up(ctx, o)
-	if err != nil {
-		return err
-	}
+	c := must.Value(cluster.Up(ctx, o))
 	if *version != "" {
-		if err := c.InstallFenceline(ctx, *version, values...); err != nil {
-			return err
-		}
-		if err := errors.Join(c.WaitReady(ctx), c.Furnish(ctx)); err != nil {
-			return err
-		}
+		must.OK(c.InstallFenceline(ctx, *version, values...))
+		must.OK(errors.Join(c.WaitReady(ctx), c.Furnish(ctx)))
 	}
 	if *pools {
-		if err := openToAllPods(ctx, c); err != nil {
-			return err
-		}
+		openToAllPods(ctx, c)
 	}
-	return guide(c, *version != "" && !*pools)
+	guide(c, *version != "" && !*pools)
 }
 
 // guide prints what the cluster has. Only the shell settings are on the standard output.
-func guide(c *cluster.Cluster, empty bool) error {
-	if err := c.Guide(os.Stderr); err != nil {
-		return err
-	}
+func guide(c *cluster.Cluster, empty bool) {
+	must.OK(c.Guide(os.Stderr))
 	fmt.Fprintln(os.Stderr, "\nTo use kubectl and helm:")
 	printEnvironment(c)
 	if empty {
 		fmt.Fprintf(os.Stderr, "\nThen go on with docs/start.md#use, or try:\n%s\n", strings.Join(cluster.FirstSteps(), "\n"))
 	}
-	return nil
 }
 
 // openToAllPods makes a pool of each family for the pods of all namespaces.
-func openToAllPods(ctx context.Context, c *cluster.Cluster) error {
+func openToAllPods(ctx context.Context, c *cluster.Cluster) {
 	for i, gateway := range c.Options.Gateways {
 		first := gateway.Addr().AsSlice()
 		first[len(first)-2], first[len(first)-1] = 200, 1 // far from the addresses of nodes and scenarios
 		from, _ := netip.AddrFromSlice(first)
 		first[len(first)-1] = 250
 		to, _ := netip.AddrFromSlice(first)
-		if err := c.Apply(ctx, fmt.Sprintf(pool, i, gateway.Masked(), from, to, gateway.Addr())); err != nil {
-			return err
-		}
+		must.OK(c.Apply(ctx, fmt.Sprintf(pool, i, gateway.Masked(), from, to, gateway.Addr())))
 	}
-	return nil
 }
 
 const pool = `apiVersion: fenceline.io/v1alpha1
@@ -170,12 +148,10 @@ spec: {subnet: %q, ips: ["%s-%s"], gateway: %q, default: true}
 `
 
 // install builds the present code as a new version and rolls it out.
-func install(ctx context.Context, c *cluster.Cluster, args []string) error {
-	if len(args) != 1 {
-		return errors.New("usage: install VERSION")
-	}
+func install(ctx context.Context, c *cluster.Cluster, args []string) {
+	must.That(len(args) == 1, "usage: install VERSION")
 	c.Options.Progress = os.Stderr
-	return c.InstallFenceline(ctx, args[0])
+	must.OK(c.InstallFenceline(ctx, args[0]))
 }
 
 func printEnvironment(c *cluster.Cluster) {
@@ -183,79 +159,56 @@ func printEnvironment(c *cluster.Cluster) {
 	fmt.Printf("export PATH=%s:$PATH\n", strings.Join(c.Tools(), ":"))
 }
 
-func execute(ctx context.Context, c *cluster.Cluster, args []string) error {
-	if len(args) < 2 {
-		return errors.New("usage: exec NODE COMMAND [ARGUMENT]")
-	}
+func execute(ctx context.Context, c *cluster.Cluster, args []string) {
+	must.That(len(args) >= 2, "usage: exec NODE COMMAND [ARGUMENT]")
 	if args[0] == "outside" {
 		host, _, err := c.Outside()
-		if err != nil {
-			return err
-		}
-		return attached(host.Command(ctx, args[1], args[2:]...))
+		must.OK(err)
+		attached(host.Command(ctx, args[1], args[2:]...))
+		return
 	}
-	node, err := c.NodeByName(args[0])
-	if err != nil {
-		return err
-	}
-	return attached(node.Command(ctx, args[1:]...))
+	node := must.Value(c.NodeByName(args[0]))
+	attached(node.Command(ctx, args[1:]...))
 }
 
-func executeInPod(ctx context.Context, c *cluster.Cluster, args []string) error {
-	if len(args) < 2 {
-		return errors.New("usage: pod NAMESPACE/NAME COMMAND [ARGUMENT]")
-	}
+func executeInPod(ctx context.Context, c *cluster.Cluster, args []string) {
+	must.That(len(args) >= 2, "usage: pod NAMESPACE/NAME COMMAND [ARGUMENT]")
 	namespace, name, ok := strings.Cut(args[0], "/")
 	if !ok {
 		namespace, name = "default", args[0]
 	}
-	pod, err := c.Pod(ctx, namespace, name)
-	if err != nil {
-		return err
-	}
-	cmd, err := pod.Command(ctx, args[1], args[2:]...)
-	if err != nil {
-		return err
-	}
-	return attached(cmd)
+	pod := must.Value(c.Pod(ctx, namespace, name))
+	attached(must.Value(pod.Command(ctx, args[1], args[2:]...)))
 }
 
-func attached(cmd *exec.Cmd) error {
+func attached(cmd *exec.Cmd) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		return exitError(exit.ExitCode())
+		err = exitError(exit.ExitCode())
 	}
-	return err
+	must.OK(err)
 }
 
-func plug(c *cluster.Cluster, verb string, args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("usage: %s management|underlay NODE", verb)
-	}
-	node, err := c.NodeByName(args[1])
-	if err != nil {
-		return err
-	}
+func plug(c *cluster.Cluster, verb string, args []string) {
+	must.That(len(args) == 2, "usage: %s management|underlay NODE", verb)
+	node := must.Value(c.NodeByName(args[1]))
 	switch verb + " " + args[0] {
 	case "cut management":
-		return node.CutManagement()
+		must.OK(node.CutManagement())
 	case "heal management":
-		return node.HealManagement()
+		must.OK(node.HealManagement())
 	case "cut underlay":
-		return node.CutUnderlay()
+		must.OK(node.CutUnderlay())
 	case "heal underlay":
-		return node.HealUnderlay()
+		must.OK(node.HealUnderlay())
 	default:
-		return fmt.Errorf("no network %q", args[0])
+		panic(must.Failure("no network %q", args[0]))
 	}
 }
 
-func printFrames(ctx context.Context, c *cluster.Cluster) error {
-	running, err := c.Capture()
-	if err != nil {
-		return err
-	}
+func printFrames(ctx context.Context, c *cluster.Cluster) {
+	running := must.Value(c.Capture())
 	printed := 0
 	for {
 		frames := running.Frames()
@@ -264,8 +217,8 @@ func printFrames(ctx context.Context, c *cluster.Cluster) error {
 		}
 		printed = len(frames)
 		if err := running.WaitMore(ctx, printed); err != nil {
-			_, err := running.Stop()
-			return err
+			must.Value(running.Stop())
+			return
 		}
 	}
 }

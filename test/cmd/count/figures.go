@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/figure"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // figures are those of a run of benchmarks, beside those of the recorded run.
@@ -35,14 +36,13 @@ func (f *figures) note(line string) {
 
 // close prints the table, and counts a recorded figure that no benchmark reported as failed. If
 // nothing failed, it records the run.
-func (f *figures) close(out io.Writer, c *counts) error {
+func (f *figures) close(out io.Writer, c *counts) (err error) {
+	defer must.Catch(&err)
 	if f.file == "" {
 		return nil
 	}
 	text, err := os.ReadFile(f.file)
-	if err != nil && !(f.record && os.IsNotExist(err)) {
-		return fmt.Errorf("read the recorded figures: %w", err)
-	}
+	must.That(err == nil || f.record && os.IsNotExist(err), "read the recorded figures: %w", err)
 	last := recorded(string(text))
 	f.print(out, last)
 	if !f.record {
@@ -58,9 +58,7 @@ func (f *figures) close(out io.Writer, c *counts) error {
 		fmt.Fprintf(out, "%s stays as it is, because a benchmark failed\n", f.file)
 		return nil
 	}
-	if err := os.WriteFile(f.file, []byte(f.page()), 0o644); err != nil {
-		return fmt.Errorf("record the figures: %w", err)
-	}
+	must.Done(os.WriteFile(f.file, []byte(f.page()), 0o644), "record the figures")
 	return nil
 }
 

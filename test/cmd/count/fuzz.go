@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // fuzzTag is the build tag with which fuzz targets are built. It leaves out none: those of the
@@ -35,34 +37,27 @@ type fuzzing struct {
 // target is one fuzz target.
 type target struct{ pkg, dir, name string }
 
-func parseFuzzing(args []string) (fuzzing, error) {
+func parseFuzzing(args []string) fuzzing {
 	f := fuzzing{dir: "."}
 	flags := flag.NewFlagSet("fuzz", flag.ContinueOnError)
 	flags.StringVar(&f.each, "time", "5s", "duration or executions (1000x) of each target")
 	flags.BoolVar(&f.guided, "guided", false, "measure coverage, which leads the search")
 	flags.StringVar(&f.run, "run", "", "run the targets with this text in their names")
-	err := flags.Parse(args)
-	return f, err
+	must.OK(flags.Parse(args))
+	return f
 }
 
 // execute closes with the number of targets that passed and failed. A seed that fails counts as its
 // target.
-func (f fuzzing) execute(out io.Writer, ledger ledger) error {
+func (f fuzzing) execute(out io.Writer, ledger ledger) (err error) {
+	defer must.Catch(&err)
 	const suite = "fuzz"
 	started := time.Now()
-	targets, err := f.targets()
-	if err != nil {
-		return err
-	}
+	targets := must.Value(f.targets())
 	dir, err := os.MkdirTemp("", "fuzz")
-	if err != nil {
-		return fmt.Errorf("build the fuzz targets: %w", err)
-	}
+	must.Done(err, "build the fuzz targets")
 	defer os.RemoveAll(dir)
-	binaries, err := f.build(out, dir, targets)
-	if err != nil {
-		return err
-	}
+	binaries := f.build(out, dir, targets)
 	fmt.Fprintf(out, "%d fuzz targets in %d packages, built in %s\n", len(targets), len(binaries), time.Since(started).Round(time.Second))
 	var sum counts
 	for _, t := range targets {
@@ -72,40 +67,32 @@ func (f fuzzing) execute(out io.Writer, ledger ledger) error {
 			sum.Failed++
 		}
 	}
-	if err := ledger.record(suite, sum); err != nil {
-		return err
-	}
+	must.OK(ledger.record(suite, sum))
 	closing(out, suite, time.Since(started), children(), sum)
 	return sum.verdict()
 }
 
 // targets returns the selected fuzz targets by package and name.
-func (f fuzzing) targets() ([]target, error) {
-	files, err := testFiles(f.dir, fuzzTag)
-	if err != nil {
-		return nil, err
-	}
+func (f fuzzing) targets() (_ []target, err error) {
+	defer must.Catch(&err)
+	files := must.Value(testFiles(f.dir, fuzzTag))
 	var all []target
 	for file, pkg := range files {
 		names, err := testsIn(file, "Fuzz")
-		if err != nil {
-			return nil, fmt.Errorf("find the fuzz targets of %s: %w", file, err)
-		}
+		must.Done(err, "find the fuzz targets of %s", file)
 		for _, name := range names {
 			if strings.Contains(name, f.run) {
 				all = append(all, target{pkg, filepath.Dir(file), name})
 			}
 		}
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("no fuzz target has %q in its name", f.run)
-	}
+	must.That(len(all) != 0, "no fuzz target has %q in its name", f.run)
 	slices.SortFunc(all, func(a, b target) int { return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name)) })
 	return all, nil
 }
 
 // build builds the test binary of each package below dir, and returns their paths by package.
-func (f fuzzing) build(out io.Writer, dir string, targets []target) (map[string]string, error) {
+func (f fuzzing) build(out io.Writer, dir string, targets []target) map[string]string {
 	binaries := map[string]string{}
 	for _, t := range targets {
 		if binaries[t.pkg] != "" {
@@ -118,11 +105,9 @@ func (f fuzzing) build(out io.Writer, dir string, targets []target) (map[string]
 		}
 		cmd := exec.Command("go", append(args, t.pkg)...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = f.dir, out, out
-		if err := cmd.Run(); err != nil {
-			return nil, fmt.Errorf("build the fuzz targets of %s: %w", t.pkg, err)
-		}
+		must.Done(cmd.Run(), "build the fuzz targets of %s", t.pkg)
 	}
-	return binaries, nil
+	return binaries
 }
 
 // one runs a target and prints a line about it, or all output if it fails.

@@ -24,6 +24,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
@@ -40,29 +42,17 @@ func main() {
 // errFailed reports that a test has failed. The counts have been printed by then.
 var errFailed = errors.New("tests have failed")
 
-func run(args []string, out io.Writer) error {
+func run(args []string, out io.Writer) (err error) {
+	defer must.Catch(&err)
 	ledger := ledger{dir: os.Getenv("COUNT_DIR")}
-	if len(args) == 0 {
-		return errors.New("a verb is missing: run, fuzz, total or reset")
-	}
+	must.That(len(args) != 0, "a verb is missing: run, fuzz, total or reset")
 	switch args[0] {
 	case "run":
-		s, err := parseSuite(args[1:])
-		if err != nil {
-			return err
-		}
-		return s.run(out, ledger)
+		return parseSuite(args[1:]).run(out, ledger)
 	case "fuzz":
-		f, err := parseFuzzing(args[1:])
-		if err != nil {
-			return err
-		}
-		return f.execute(out, ledger)
+		return parseFuzzing(args[1:]).execute(out, ledger)
 	case "total":
-		total, err := ledger.total(out, args[1:])
-		if err != nil {
-			return err
-		}
+		total := must.Value(ledger.total(out, args[1:]))
 		fmt.Fprintln(out, total)
 		return total.verdict()
 	case "reset":

@@ -3,17 +3,106 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fenceline/fenceline/test/must"
 )
+
+// tagged finds the tests and benchmarks below dir that are built only with the tag, so that a suite
+// does not repeat the tests of another one. The tag `with`, if any, is set in either case. Of these
+// it takes the tests whose "package.Name" matches only. It returns the packages as arguments of go
+// test, and the names of the tests.
+func tagged(dir, tag, with string, only *regexp.Regexp) (packages, names []string, err error) {
+	without, err := testFiles(dir, with)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := testFiles(dir, strings.Trim(tag+","+with, ","))
+	if err != nil {
+		return nil, nil, err
+	}
+	for file, pkg := range files {
+		if _, ok := without[file]; ok {
+			continue
+		}
+		found, err := testsIn(file, "Test", "Benchmark")
+		if err != nil {
+			return nil, nil, fmt.Errorf("find the tests of %s: %w", file, err)
+		}
+		found = slices.DeleteFunc(found, func(name string) bool { return !only.MatchString(pkg + "." + name) })
+		if len(found) > 0 {
+			packages = append(packages, pkg)
+			names = append(names, found...)
+		}
+	}
+	slices.Sort(packages)
+	slices.Sort(names)
+	return slices.Compact(packages), slices.Compact(names), nil
+}
+
+// testFiles returns the test files below dir that are built with the tags, each with its package.
+func testFiles(dir, tags string) (map[string]string, error) {
+	cmd := exec.Command("go", "list", "-tags", tags, "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return nil, fmt.Errorf("list the tests with tags %q: %w", tags, err)
+	}
+	files := map[string]string{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			Dir, ImportPath           string
+			TestGoFiles, XTestGoFiles []string
+		}
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return files, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("list the tests with tags %q: %w", tags, err)
+		}
+		for _, name := range append(p.TestGoFiles, p.XTestGoFiles...) {
+			files[filepath.Join(p.Dir, name)] = p.ImportPath
+		}
+	}
+}
+
+// testsIn returns the names of the functions of a file that begin with one of the prefixes, such as
+// "Test".
+func testsIn(path string, prefixes ...string) ([]string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok || f.Recv != nil || f.Name.Name == "TestMain" {
+			continue
+		}
+		name := f.Name.Name
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
 
 // suite is one call of go test.
 type suite struct {
@@ -27,7 +116,7 @@ type suite struct {
 	figures figures
 }
 
-func parseSuite(args []string) (suite, error) {
+func parseSuite(args []string) suite {
 	var s suite
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
 	flags.StringVar(&s.tag, "tag", "", "build tag of the suite's tests")
@@ -36,36 +125,24 @@ func parseSuite(args []string) (suite, error) {
 	flags.BoolVar(&s.show, "show", false, "print the output of passing tests too")
 	flags.StringVar(&s.figures.file, "figures", "", "file of the recorded figures, with which those of the benchmarks are compared")
 	flags.BoolVar(&s.figures.record, "record", false, "write the file of the recorded figures")
-	if err := flags.Parse(args); err != nil {
-		return s, err
-	}
-	if flags.NArg() == 0 {
-		return s, errors.New("the name of the suite is missing")
-	}
+	must.OK(flags.Parse(args))
+	must.That(flags.NArg() != 0, "the name of the suite is missing")
 	s.name, s.args = flags.Arg(0), flags.Args()[1:]
 	s.figures.brief = slices.Contains(s.args, "-short")
-	if s.figures.brief && s.figures.record {
-		return s, errors.New("the figures of small benchmarks are not recorded: remove -short or -record")
-	}
-	return s, nil
+	must.That(!s.figures.brief || !s.figures.record, "the figures of small benchmarks are not recorded: remove -short or -record")
+	return s
 }
 
 // arguments returns what follows `go test`.
-func (s suite) arguments() ([]string, error) {
+func (s suite) arguments() []string {
 	if s.tag == "" {
-		return append([]string{"-json"}, s.args...), nil
+		return append([]string{"-json"}, s.args...)
 	}
 	only, err := regexp.Compile(s.only)
-	if err != nil {
-		return nil, fmt.Errorf("select tests: %w", err)
-	}
+	must.Done(err, "select tests")
 	packages, names, err := tagged(".", s.tag, s.with, only)
-	if err != nil {
-		return nil, err
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("no test has the tag %s", s.tag)
-	}
+	must.OK(err)
+	must.That(len(names) != 0, "no test has the tag %s", s.tag)
 	pattern := "^(" + strings.Join(names, "|") + ")$"
 	tags := s.tag
 	if s.with != "" {
@@ -77,28 +154,19 @@ func (s suite) arguments() ([]string, error) {
 	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "Benchmark") }) {
 		args = append(args, "-bench", pattern, "-benchtime=1x")
 	}
-	return append(append(args, s.args...), packages...), nil
+	return append(append(args, s.args...), packages...)
 }
 
-func (s suite) run(out io.Writer, ledger ledger) error {
-	args, err := s.arguments()
-	if err != nil {
-		return fmt.Errorf("run suite %s: %w", s.name, err)
-	}
+func (s suite) run(out io.Writer, ledger ledger) (err error) {
+	defer must.CatchIn(&err, "run suite %s", s.name)
+	args := s.arguments()
 	started := time.Now()
 	cmd := exec.Command("go", append([]string{"test"}, args...)...)
 	cmd.Stderr = out
-	stream, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("run suite %s: %w", s.name, err)
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("run suite %s: %w", s.name, err)
-	}
+	stream := must.Value(cmd.StdoutPipe())
+	must.OK(cmd.Start())
 	counts, err := tally(stream, out, s.show, s.figures.note)
-	if err != nil {
-		return fmt.Errorf("read the results of suite %s: %w", s.name, err)
-	}
+	must.Done(err, "read the results")
 	// After a build failure or a crash there may be no failed test.
 	if err := cmd.Wait(); err != nil && counts.Failed == 0 {
 		fmt.Fprintf(out, "go test: %v\n", err)
@@ -108,12 +176,8 @@ func (s suite) run(out io.Writer, ledger ledger) error {
 		fmt.Fprintln(out, "the suite has no test")
 		counts.Failed++
 	}
-	if err := s.figures.close(out, &counts); err != nil {
-		return err
-	}
-	if err := ledger.record(s.name, counts); err != nil {
-		return err
-	}
+	must.OK(s.figures.close(out, &counts))
+	must.OK(ledger.record(s.name, counts))
 	closing(out, s.name, time.Since(started), children(), counts)
 	return counts.verdict()
 }

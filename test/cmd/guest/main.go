@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -23,7 +24,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/guest"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -58,6 +61,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (code int, err error) {
+	defer must.Catch(&err)
 	flags := flag.NewFlagSet("guest", flag.ContinueOnError)
 	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
 	arch := flags.String("arch", "amd64", "amd64, or arm64, for which arm64-guest beside this program is the same program")
@@ -70,16 +74,9 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	server := flags.Bool("server", false, "start an API server, which the guest reaches")
 	steady := flags.Bool("steady", false, "have the guest's clock count instructions: no deadline passes because this machine is busy")
 	console := flags.Bool("console", false, "print what the kernel prints")
-	if err := flags.Parse(args); err != nil {
-		return 0, err
-	}
-	if flags.NArg() == 0 {
-		return 0, errors.New("a program is missing")
-	}
-	g, err := describe(ctx, *arch, *kernel, flags.Args())
-	if err != nil {
-		return 0, err
-	}
+	must.OK(flags.Parse(args))
+	must.That(flags.NArg() != 0, "a program is missing")
+	g := must.Value(describe(ctx, *arch, *kernel, flags.Args()))
 	for file := range strings.SplitSeq(*files, ",") {
 		if file != "" {
 			g.Files = append(g.Files, file)
@@ -97,10 +94,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
 	if *server {
-		stop, err := serve(ctx, &g)
-		if err != nil {
-			return 0, err
-		}
+		stop := must.Value(serve(ctx, &g))
 		defer func() { err = errors.Join(err, stop()) }()
 		// The way to the server, and Services as kube-proxy and host links make them.
 		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "crc32c_generic", "nft_chain_nat", "nft_nat", "nft_masq", "nft_fib_ipv4", "nft_fib_ipv6", "nft_ct")
@@ -110,27 +104,14 @@ func run(ctx context.Context, args []string) (code int, err error) {
 
 // describe returns the guest that runs a program of this machine where it would run here.
 func describe(ctx context.Context, arch, kernel string, command []string) (g guest.Guest, err error) {
-	b, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		return g, err
-	}
-	if g.QEMU, err = b.Dir(ctx, thirdparty.For(arch, thirdparty.QEMU)); err != nil {
-		return g, err
-	}
-	if g.Kernel, err = b.Dir(ctx, thirdparty.For(arch, "linux-"+kernel)); err != nil {
-		return g, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return g, err
-	}
+	defer must.Catch(&err)
+	b := must.Value(thirdparty.NewBuilder(os.Stderr))
+	g.QEMU = must.Value(b.Dir(ctx, thirdparty.For(arch, thirdparty.QEMU)))
+	g.Kernel = must.Value(b.Dir(ctx, thirdparty.For(arch, "linux-"+kernel)))
+	self := must.Value(os.Executable())
 	g.Arch, g.Init = arch, filepath.Join(filepath.Dir(self), thirdparty.For(arch, filepath.Base(self)))
-	if g.Program, err = filepath.Abs(command[0]); err != nil {
-		return g, err
-	}
-	if g.Dir, err = os.Getwd(); err != nil {
-		return g, err
-	}
+	g.Program = must.Value(filepath.Abs(command[0]))
+	g.Dir = must.Value(os.Getwd())
 	g.Args, g.Files = command[1:], []string{g.Program}
 	if data := filepath.Join(g.Dir, "testdata"); exists(data) {
 		g.Files = append(g.Files, data)
@@ -147,4 +128,40 @@ func describe(ctx context.Context, arch, kernel string, command []string) (g gue
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// dialCommand is the argument that makes this program the other end of one connection of a guest.
+const dialCommand = "dial"
+
+// dial carries one connection of a guest to an address of this machine.
+func dial(address string) error {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	go func() {
+		_, _ = io.Copy(conn, os.Stdin)
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}()
+	_, err = io.Copy(os.Stdout, conn)
+	return err
+}
+
+// serve starts an API server and leads the guest to it. The guest finds what controlplane.New needs.
+func serve(ctx context.Context, g *guest.Guest) (stop func() error, err error) {
+	defer must.Catch(&err)
+	self := must.Value(os.Executable())
+	s := must.Value(controlplane.Launch(ctx))
+	file, access := filepath.Join(s.Config.Dir, "guest.kubeconfig"), s.Admin()
+	access.Host, access.ServerName = "https://"+guest.ServerAddress, "kubernetes"
+	root := must.Value(thirdparty.Root())
+	if err := controlplane.WriteKubeconfig(access, file); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	g.Memory += moreMemory
+	g.Dial = strings.Join([]string{self, dialCommand, strings.TrimPrefix(s.Config.URL(), "https://")}, " ")
+	g.Files = append(g.Files, file, filepath.Join(root, "go.mod"), filepath.Join(root, "charts", "fenceline", "files", "crds"))
+	g.Environment = append(g.Environment, controlplane.ServerVariable+"="+file)
+	return s.Close, nil
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/fenceline/fenceline/test/machine"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
@@ -21,22 +22,15 @@ func main() {
 	}
 }
 
-func run(args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("usage: machine boot CONFIG | machine start DAEMON")
-	}
+func run(args []string) (err error) {
+	defer must.Catch(&err)
+	must.That(len(args) == 2, "usage: machine boot CONFIG | machine start DAEMON")
 	switch args[0] {
 	case "start":
 		return machine.StartDaemon(args[1])
 	case "boot":
-		data, err := os.ReadFile(args[1])
-		if err != nil {
-			return fmt.Errorf("read the node's configuration: %w", err)
-		}
 		var c machine.Config
-		if err := json.Unmarshal(data, &c); err != nil {
-			return fmt.Errorf("read the node's configuration %s: %w", args[1], err)
-		}
+		must.Done(json.Unmarshal(must.Value(os.ReadFile(args[1])), &c), "read the node's configuration %s", args[1])
 		return machine.Boot(c)
 	default:
 		return fmt.Errorf("no verb %q", args[0])

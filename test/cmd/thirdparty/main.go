@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -28,10 +29,9 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return fmt.Errorf("usage: thirdparty packages NAME... | build NAME... | dir NAME | names")
-	}
+func run(ctx context.Context, args []string) (err error) {
+	defer must.Catch(&err)
+	must.That(len(args) != 0, "usage: thirdparty packages NAME... | build NAME... | dir NAME | names")
 	switch verb, names := args[0], args[1:]; verb {
 	case "packages":
 		return thirdparty.InstallPackages(ctx, os.Stderr, names...)
@@ -41,25 +41,19 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	case "build", "dir":
-		return build(ctx, names, verb == "dir")
+		build(ctx, names, verb == "dir")
+		return nil
 	default:
 		return fmt.Errorf("no verb %q", verb)
 	}
 }
 
-func build(ctx context.Context, names []string, printDir bool) error {
-	b, err := thirdparty.NewBuilder(os.Stderr)
-	if err != nil {
-		return err
-	}
+func build(ctx context.Context, names []string, printDir bool) {
+	b := must.Value(thirdparty.NewBuilder(os.Stderr))
 	for _, name := range names {
-		dir, err := b.Dir(ctx, name)
-		if err != nil {
-			return err
-		}
+		dir := must.Value(b.Dir(ctx, name))
 		if printDir {
 			fmt.Println(dir)
 		}
 	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,9 +16,13 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/cni/conflicts"
 	"github.com/fenceline/fenceline/cni/prober"
+	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -32,23 +37,13 @@ var (
 const subnet = "192.0.2.0/24"
 
 // build returns a directory with the plugin and the reference plugins.
-func build(ctx context.Context, dir string) (string, error) {
-	builder, err := thirdparty.NewBuilder(os.Stdout)
-	if err != nil {
-		return "", err
-	}
-	reference, err := builder.Dir(ctx, thirdparty.CNIPlugins)
-	if err != nil {
-		return "", err
-	}
+func build(ctx context.Context, dir string) (_ string, err error) {
+	defer must.Catch(&err)
+	reference := must.Value(must.Value(thirdparty.NewBuilder(os.Stdout)).Dir(ctx, thirdparty.CNIPlugins))
 	bin := filepath.Join(dir, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		return "", err
-	}
+	must.OK(os.Mkdir(bin, 0o755))
 	for _, name := range []string{"macvlan", "host-local"} {
-		if err := os.Symlink(filepath.Join(reference, name), filepath.Join(bin, name)); err != nil {
-			return "", err
-		}
+		must.OK(os.Symlink(filepath.Join(reference, name), filepath.Join(bin, name)))
 	}
 	return bin, programs.Build(ctx, "cni", filepath.Join(bin, "fenceline"))
 }
@@ -71,39 +66,15 @@ type host struct {
 	lan  *lan
 }
 
-// newLAN returns what it made also with an error.
-func newLAN(bin, dir string) (*lan, error) {
-	l := &lan{bin: bin, dir: dir}
-	var err error
-	if l.sw, err = l.namespace("switch"); err != nil {
-		return l, err
-	}
-	if err := errors.Join(l.sw.AddBridge("sw"), l.sw.SetUp("sw", true)); err != nil {
-		return l, err
-	}
-	printer, err := l.plug("printer")
-	if err != nil {
-		return l, err
-	}
-	mac, err := printer.MAC("eth0")
-	if err != nil {
-		return l, err
-	}
-	l.printerMAC = mac.String()
-	if err := printer.AddAddr("eth0", netip.PrefixFrom(taken, 24)); err != nil {
-		return l, err
-	}
-	if l.observer, err = l.plug("observer"); err != nil {
-		return l, err
-	}
-	for name, h := range map[string]**host{"a": &l.a, "b": &l.b} {
-		ns, err := l.plug(name)
-		if err != nil {
-			return l, err
-		}
-		*h = &host{ns, name, l}
-	}
-	return l, nil
+// plugAll makes the switch and what is plugged into it.
+func (l *lan) plugAll() {
+	l.sw = must.Value(l.namespace("switch"))
+	must.OK(errors.Join(l.sw.AddBridge("sw"), l.sw.SetUp("sw", true)))
+	printer := must.Value(l.plug("printer"))
+	l.printerMAC = must.Value(printer.MAC("eth0")).String()
+	must.OK(printer.AddAddr("eth0", netip.PrefixFrom(taken, 24)))
+	l.observer = must.Value(l.plug("observer"))
+	l.a, l.b = &host{must.Value(l.plug("a")), "a", l}, &host{must.Value(l.plug("b")), "b", l}
 }
 
 func (l *lan) namespace(role string) (*network.Namespace, error) {
@@ -166,19 +137,14 @@ func (h *host) memory() string {
 }
 
 // start starts a container whose address comes from an IPAM of that type.
-func (h *host) start(ctx context.Context, ipam, name string) (*container, error) {
-	ns, err := h.lan.namespace(name)
-	if err != nil {
-		return nil, err
-	}
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"lan","plugins":[
+func (h *host) start(ctx context.Context, ipam, name string) (_ *container, err error) {
+	defer must.Catch(&err)
+	ns := must.Value(h.lan.namespace(name))
+	list := must.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"lan","plugins":[
 		{"type":"macvlan","master":"eth0","ipam":{"type":%q,"dataDir":%q,
-		 "ranges":[[{"subnet":%q,"rangeStart":%q,"rangeEnd":%q}]]}}]}`, ipam, h.data(ipam), subnet, taken, last))
-	if err != nil {
-		return nil, err
-	}
+		 "ranges":[[{"subnet":%q,"rangeStart":%q,"rangeEnd":%q}]]}}]}`, ipam, h.data(ipam), subnet, taken, last)))
 	c := &container{name: name, host: h, list: list, rt: &libcni.RuntimeConf{ContainerID: name, NetNS: ns.Path(), IfName: "eth0"}}
-	err = h.runtime(func(cni *libcni.CNIConfig) error {
+	must.Done(h.runtime(func(cni *libcni.CNIConfig) error {
 		answer, err := cni.AddNetworkList(ctx, list, c.rt)
 		if err != nil {
 			return err
@@ -190,10 +156,7 @@ func (h *host) start(ctx context.Context, ipam, name string) (*container, error)
 		c.addr, _ = netip.AddrFromSlice(result.IPs[0].Address.IP)
 		c.addr = c.addr.Unmap()
 		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("start container %s on host %s: %w", name, h.name, err)
-	}
+	}), "start container %s on host %s", name, h.name)
 	return c, nil
 }
 
@@ -216,4 +179,28 @@ func (l *lan) startAll(ctx context.Context, n int) ([]*container, error) {
 	}
 	wait.Wait()
 	return all, errors.Join(errs...)
+}
+
+// draw draws the range as `kubectl fenceline map` draws a pool: the addresses of the containers, and those
+// that a host remembers as used by others.
+func (l *lan) draw(w io.Writer, containers []*container) {
+	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Subnet: subnet, IPs: []string{taken.String() + "-" + last.String()}}}
+	var leases []v1alpha1.IPLease
+	add := func(a netip.Addr, state v1alpha1.LeaseState, reason v1alpha1.LeaseReason) {
+		leases = append(leases, v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Address: a.String(), State: state, Reason: reason}})
+	}
+	memory := must.Value(conflicts.Read(filepath.Dir(l.a.memory()), time.Now()))
+	for a := taken; a.Compare(last) <= 0; a = a.Next() {
+		if _, ok := memory.Find(a); ok {
+			add(a, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict)
+		}
+	}
+	// A host remembers a container of the other host like any host, so the containers come last.
+	for _, c := range containers {
+		add(c.addr, v1alpha1.StateBound, "")
+	}
+	p, err := inventory.Of(pool, leases, nil)
+	must.Done(err, "draw the range")
+	fmt.Fprintf(w, "\nThe range from %s to %s, a letter for each address:\n\n", taken, last)
+	grid.Grid{Pool: p, Paint: grid.Plain}.Write(w)
 }

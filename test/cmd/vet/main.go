@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
@@ -38,19 +40,15 @@ func run(args []string) error {
 }
 
 // skip writes that nothing is known of a package that is only a dependency and of another module.
-func skip(file string) (bool, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return false, err
-	}
+func skip(file string) (_ bool, err error) {
+	defer must.Catch(&err)
+	data := must.Value(os.ReadFile(file))
 	var p struct {
 		VetxOnly   bool
 		ModulePath string
 		VetxOutput string
 	}
-	if err := json.Unmarshal(data, &p); err != nil {
-		return false, fmt.Errorf("read %s: %w", file, err)
-	}
+	must.Done(json.Unmarshal(data, &p), "read %s", file)
 	if !p.VetxOnly || p.ModulePath == "github.com/fenceline/fenceline" {
 		return false, nil
 	}

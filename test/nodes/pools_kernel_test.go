@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package nodes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+	"github.com/fenceline/fenceline/test/owners"
+)
+
+// A pod has an address of the first of two pools. The pool is disabled, gets other addresses, and is
+// deleted. In between, the agent is killed. The pod keeps its lease and loses no ping. New pods get
+// an address of the pool that serves them at that time.
+func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
+	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	primary := c.NamedPool("primary", "10.66.0.0/24", "10.66.0.20-10.66.0.49")
+	c.NamedPool("backup", "10.66.0.0/24", "10.66.0.100-10.66.0.109")
+	c.StartController()
+	both := func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": `{"ipv4":["primary","backup"]}`}
+	}
+	old := started(ctx, t, n, "old", both)
+	was := &v1alpha1.IPLease{}
+	check.OK(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
+	check.Equal(t, was.Spec.Pool, primary.Name, "the pod names %s first, and has an address of", primary.Name)
+	answered := pinged(ctx, t, host, old.Addr)
+
+	for i, step := range []struct {
+		name   string
+		change func()
+		serves string // the prefix of the addresses of new pods
+	}{
+		{"disabled", func() {
+			primary.Spec.Disable = ptr.To(true)
+			change(ctx, t, c, primary)
+		}, "10.66.0.10"},
+		{"enabled with other addresses", func() {
+			primary.Spec.Disable, primary.Spec.IPs = nil, []string{"10.66.0.50-10.66.0.59"}
+			change(ctx, t, c, primary)
+			c.Eventually(t, "the pool names the lease outside", func() error {
+				check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(primary), primary))
+				if !meta.IsStatusConditionTrue(primary.Status.Conditions, v1alpha1.ConditionOutside) {
+					return fmt.Errorf("its conditions are %+v", primary.Status.Conditions)
+				}
+				return nil
+			})
+		}, "10.66.0.5"},
+		{"served by another agent", func() {
+			check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+		}, "10.66.0.5"},
+		{"deleted", func() { check.OK(t, c.Delete(ctx, primary)) }, "10.66.0.10"},
+	} {
+		step.change()
+		// The agent may see the change a moment later. Freed addresses cool down, so more tries would
+		// empty a pool that serves by mistake.
+		for tries := 0; ; tries++ {
+			next := started(ctx, t, n, fmt.Sprintf("new-%d-%d", i, tries), both)
+			if strings.HasPrefix(next.Addr.String(), step.serves) {
+				break
+			}
+			check.Must(t, tries != 7, "the pool is %s: a new pod has %s, want %s", step.name, next.Addr, step.serves)
+			check.OK(t, next.Finish(ctx))
+		}
+		now := &v1alpha1.IPLease{}
+		check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
+		if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(old.Pod.UID) {
+			t.Errorf("the pool is %s, and the lease of the old pod is %+v", step.name, now)
+		}
+	}
+	loses(t, c, answered)
+	speakers := capture.Speakers(c.Frames.Frames(), old.Addr)
+	check.That(t, slices.Equal(speakers, []string{old.MAC.String()}), "%v speak for the address of the old pod", speakers)
+	for _, s := range c.Living() {
+		check.OK(t, s.Finish(ctx))
+	}
+	c.Eventually(t, "the deleted pool is gone, and no lease is left", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(primary), primary); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it has the status %+v: %w", primary.Status, err)
+		}
+		return c.LeasesAreLiving(ctx)
+	})
+}
+
+// pinged pings an address from a host until the test ends. answered returns the numbers of the
+// answered pings, from 1 on.
+func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip.Addr) (answered func() []int) {
+	t.Helper()
+	file := check.Value(os.Create(filepath.Join(t.TempDir(), "ping")))(t)
+	ctx, cancel := context.WithCancel(ctx)
+	ping := host.Command(ctx, "ping", "-n", "-i", "0.05", addr.String())
+	ping.Stdout = file
+	check.OK(t, ping.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = ping.Wait() // it was killed
+		check.OK(t, file.Close())
+	})
+	number := regexp.MustCompile(`icmp_seq=(\d+) ttl`)
+	return func() (all []int) {
+		data := check.Value(os.ReadFile(file.Name()))(t)
+		for _, m := range number.FindAllSubmatch(data, -1) {
+			n := check.Value(strconv.Atoi(string(m[1])))(t)
+			all = append(all, n)
+		}
+		return all
+	}
+}
+
+// An IPSubnet of three addresses grows to eight while an application of five pods waits. The pods
+// then run in their first sandboxes. An address in use is removed from the IPSubnet, and its pod
+// keeps it.
+func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
+	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	c.StartController()
+	subnet := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "few"}, Spec: v1alpha1.IPSubnetSpec{
+		Subnet: "10.66.0.0/24", IPs: []string{"10.66.0.20-10.66.0.22"},
+	}}
+	check.OK(t, c.Create(ctx, subnet))
+	web := deployed(ctx, t, c, "web", 5, map[string]string{v1alpha1.AnnotationPrefix + "subnet": `{"ipv4":["few"]}`})
+
+	all, ended := make([]*nodes.Sandbox, 5), make(chan error, 5)
+	for i := range all {
+		pod := check.Value(n.NewPod(ctx, fmt.Sprintf("web-%d", i), web))(t)
+		all[i] = check.Value(n.NewSandbox(pod))(t)
+		go func() { ended <- all[i].Add(ctx) }()
+	}
+	c.Eventually(t, "the application lacks addresses", func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(subnet), subnet); err != nil || len(subnet.Status.Unserved) == 1 {
+			return err
+		}
+		return fmt.Errorf("its status is %+v", subnet.Status)
+	})
+	edit(ctx, t, c, subnet, func() { subnet.Spec.IPs = []string{"10.66.0.20-10.66.0.27"} })
+	for range all {
+		check.OK(t, <-ended)
+	}
+
+	old := all[0]
+	was := &v1alpha1.IPLease{}
+	check.OK(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
+	answered := pinged(ctx, t, host, old.Addr)
+	edit(ctx, t, c, subnet, func() { subnet.Spec.ExcludeIPs = []string{old.Addr.String()} })
+	pooled := func(what string, with bool) {
+		c.Eventually(t, what, func() error {
+			pool := &v1alpha1.IPPool{}
+			if err := c.Get(ctx, client.ObjectKey{Name: was.Spec.Pool}, pool); err != nil {
+				return err
+			}
+			set, err := poolset.Addresses(pool)
+			if others := set.Minus(check.Value(poolset.Parse([]string{old.Addr.String()}))(t)); others.Len() != 6 || set.Contains(old.Addr) != with {
+				err = fmt.Errorf("it has %v without %v (%w)", pool.Spec.IPs, pool.Spec.ExcludeIPs, err)
+			}
+			return err
+		})
+	}
+	pooled("the pool has another address besides", true)
+	started(ctx, t, n, "web-next", web)
+	now := &v1alpha1.IPLease{}
+	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
+	if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(old.Pod.UID) {
+		t.Errorf("the lease of the excluded address is %+v", now)
+	}
+	loses(t, c, answered)
+	check.OK(t, old.Finish(ctx))
+	pooled("the pool gives the address back with the pod", false)
+	for _, s := range c.Living() {
+		check.OK(t, s.Finish(ctx))
+	}
+	c.Settles(ctx, t)
+}
+
+// The gateway and routes of a pool, or of its IPSubnet, change while it has pods. Then the agent is
+// killed. New pods have the new routes, and old pods the old ones.
+func TestOldPodsKeepTheRoutesOfTheirPool(t *testing.T) {
+	ctx, c := cluster(t, 2*nodes.Limit, 1)
+	n := c.Nodes[0]
+	c.StartController()
+	subnet := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "edited"}, Spec: v1alpha1.IPSubnetSpec{
+		Subnet: "10.66.0.0/24", IPs: []string{"10.66.0.20-10.66.0.29"}, Gateway: ptr.To("10.66.0.1"),
+	}}
+	check.OK(t, c.Create(ctx, subnet))
+	pool := c.NamedPool("drawn", "10.66.0.0/24", "10.66.0.40-10.66.0.49")
+	edit(ctx, t, c, pool, func() { pool.Spec.Gateway = ptr.To("10.66.0.1") })
+	routes := []v1alpha1.Route{{Dst: "172.30.0.0/16", Gw: "10.66.0.3"}}
+	want := func(gateway string, more ...string) []string {
+		all := append([]string{"10.66.0.0/24 ", "default " + gateway}, more...)
+		slices.Sort(all)
+		return all
+	}
+	for _, row := range []struct {
+		name string
+		of   func(*corev1.Pod)
+		edit func()
+	}{
+		{"a pool", nodes.Wants(pool.Name), func() {
+			edit(ctx, t, c, pool, func() { pool.Spec.Gateway, pool.Spec.Routes = ptr.To("10.66.0.2"), routes })
+		}},
+		{"an IPSubnet", deployed(ctx, t, c, "web", 3, map[string]string{v1alpha1.AnnotationPrefix + "subnet": `{"ipv4":["edited"]}`}), func() {
+			edit(ctx, t, c, subnet, func() { subnet.Spec.Gateway, subnet.Spec.Routes = ptr.To("10.66.0.2"), routes })
+		}},
+	} {
+		name := strings.ToLower(strings.Fields(row.name)[1])
+		old := routed(ctx, t, n, name+"-old", row.of)
+		if diff := cmp.Diff(want("10.66.0.1"), routesOf(t, old)); diff != "" {
+			t.Errorf("%s: the first pod (-want +got):\n%s", row.name, diff)
+		}
+		row.edit()
+		var next *nodes.Sandbox
+		c.Eventually(t, row.name+": a new pod has the new routes", func() error {
+			if next != nil {
+				check.OK(t, next.Finish(ctx))
+			}
+			next = routed(ctx, t, n, name+"-new", row.of)
+			if diff := cmp.Diff(want("10.66.0.2", "172.30.0.0/16 10.66.0.3"), routesOf(t, next)); diff != "" {
+				return errors.New(diff)
+			}
+			return nil
+		})
+		check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+		later := routed(ctx, t, n, name+"-later", row.of)
+		for of, s := range map[string]*nodes.Sandbox{"10.66.0.1": old, "10.66.0.2": later} {
+			expected := want(of)
+			if s == later {
+				expected = want(of, "172.30.0.0/16 10.66.0.3")
+			}
+			if diff := cmp.Diff(expected, routesOf(t, s)); diff != "" {
+				t.Errorf("%s: pod %s after the agent was killed (-want +got):\n%s", row.name, s.Pod.Name, diff)
+			}
+		}
+	}
+}
+
+// routed starts a pod in whose network Fenceline is also chained behind the plugin.
+func routed(ctx context.Context, t *testing.T, n *nodes.Node, name string, change func(*corev1.Pod)) *nodes.Sandbox {
+	t.Helper()
+	pod := check.Value(n.NewPod(ctx, name, change))(t)
+	s := check.Value(n.NewSandboxOf(pod, fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{
+		"type":"macvlan","master":%q,"mode":"bridge","ipam":%s},%s]}`, namespaces.Parent, n.IPAM(), n.Chained()), nil))(t)
+	check.OK(t, s.Add(ctx))
+	return s
+}
+
+// routesOf returns the routes of the underlay in a pod: the destination and the gateway of each.
+func routesOf(t *testing.T, s *nodes.Sandbox) (all []string) {
+	t.Helper()
+	link := check.Value(s.Links().LinkByName(namespaces.PodInterface))(t)
+	for _, r := range check.Value(s.Links().RouteList(link, netlink.FAMILY_V4))(t) {
+		dst, via := "default", ""
+		if r.Dst != nil && r.Dst.String() != "0.0.0.0/0" {
+			dst = r.Dst.String()
+		}
+		if r.Gw != nil {
+			via = r.Gw.String()
+		}
+		all = append(all, dst+" "+via)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// deployed makes a Deployment whose pods have annotations. The result makes a pod belong to it.
+func deployed(ctx context.Context, t *testing.T, c *nodes.Cluster, name string, replicas int32, annotations map[string]string) func(*corev1.Pod) {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "c", Image: "none"}},
+	}}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: name},
+		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template}}
+	check.OK(t, c.Create(ctx, d))
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: name + "-1"},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selector, Template: template}}
+	set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	check.OK(t, c.Create(ctx, set))
+	return func(pod *corev1.Pod) {
+		pod.Annotations, pod.Labels = annotations, labels
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	}
+}
+
+// edit changes an object as a person does.
+func edit(ctx context.Context, t *testing.T, c *nodes.Cluster, o client.Object, change func()) {
+	t.Helper()
+	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(o), o))
+	before := o.DeepCopyObject().(client.Object)
+	change()
+	check.OK(t, c.Patch(ctx, o, client.MergeFrom(before)))
+}
+
+// loses fails the test if a ping was lost so far or among the next 20.
+func loses(t *testing.T, c *nodes.Cluster, answered func() []int) {
+	t.Helper()
+	before := len(answered())
+	var got []int
+	c.Eventually(t, "20 more pings are answered", func() error {
+		if got = answered(); len(got) < before+20 {
+			return fmt.Errorf("%d are, and %d were before", len(got), before)
+		}
+		return nil
+	})
+	if lost := got[len(got)-1] - len(got); lost > 0 {
+		t.Errorf("%d pings were lost", lost)
+	}
+}
+
+// Two StatefulSets of one name in two namespaces share a pool and a node. A pod of one is deleted by
+// force while its sandbox lives on. Its address is taken, and the other pod loses no ping.
+func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
+	ctx, c := cluster(t, 2*nodes.Limit, 2)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.20-10.66.0.29")
+	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	c.StartController()
+	begin(ctx, t, c, crowd(t, c, "heard", 2)) // so that the silence of others counts
+	check.OK(t, c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}))
+	var pods []*nodes.Sandbox
+	for _, namespace := range []string{nodes.Shop, "other"} {
+		set := setOf("web", 1)
+		set.Namespace = namespace
+		check.OK(t, c.Create(ctx, set))
+		pods = append(pods, started(ctx, t, c.Nodes[0], "web-0", func(pod *corev1.Pod) {
+			pod.Namespace = namespace
+			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
+		}))
+	}
+	forced, stays := pods[0], pods[1]
+	was := &v1alpha1.IPLease{}
+	check.OK(t, c.Get(ctx, client.ObjectKey{Name: stays.Addr.String()}, was))
+	answered := pinged(ctx, t, host, stays.Addr)
+
+	check.OK(t, c.ForgetPod(ctx, forced.Pod))
+	forced.Abandon()
+	next := started(ctx, t, c.Nodes[1], "web-0", func(pod *corev1.Pod) { pod.OwnerReferences = forced.Pod.OwnerReferences })
+	check.Equal(t, next.Addr, forced.Addr, "the next pod of the name has")
+	check.OK(t, forced.End(ctx))
+	loses(t, c, answered)
+	now := &v1alpha1.IPLease{}
+	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
+	check.That(t, now.ResourceVersion == was.ResourceVersion, "the lease of the other pod was written: %+v", now.Spec)
+	c.Settles(ctx, t)
+}
+
+// The entries of ippools have no names, so they belong to the interfaces by order. One entry changes:
+// its interface gets an address of the other pool, and the other interface keeps its address.
+func TestAnEntryWithoutANameChangesForItsInterfaceOnly(t *testing.T) {
+	ctx, c := cluster(t, 2*nodes.Limit, 2)
+	for i, name := range []string{"first", "second", "third"} {
+		subnet := fmt.Sprintf("10.6%d.0.", 6+i)
+		c.NamedPool(name, subnet+"0/24", subnet+"2-"+subnet+"5")
+	}
+	c.StartController()
+	set := setOf("web", 1)
+	check.OK(t, c.Create(ctx, set))
+	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: set}
+	var was [2]netip.Addr
+	for i, row := range []struct{ entries, first, second string }{
+		{`[{"ipv4":["first"]},{"ipv4":["second"]}]`, "10.66.0.0/24", "10.67.0.0/24"},
+		{`[{"ipv4":["first"]},{"ipv4":["third"]}]`, "10.66.0.0/24", "10.68.0.0/24"},
+		{`[{"ipv4":["second"]},{"ipv4":["third"]}]`, "10.67.0.0/24", "10.68.0.0/24"},
+	} {
+		p.on, p.pools = c.Nodes[i%2], row.entries
+		check.OK(t, p.start(ctx, func() error { return nil }))
+		is := p.addresses()
+		for k, subnet := range []string{row.first, row.second} {
+			within := netip.MustParsePrefix(subnet)
+			if !within.Contains(is[k]) || within.Contains(was[k]) && is[k] != was[k] {
+				t.Errorf("with %s, interface %d has %s after %s, want one of %s", row.entries, k, is[k], was[k], subnet)
+			}
+		}
+		was = is
+		c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
+		check.OK(t, p.stop(ctx, func() error { return nil }))
+	}
+	check.OK(t, c.Delete(ctx, set))
+	c.Settles(ctx, t)
+}
+
+// scalable is an application and its pods.
+type scalable struct {
+	object client.Object
+	kind   schema.GroupVersionKind
+	pods   []*nodes.Sandbox
+	made   int
+}
+
+// scale writes the replicas, and makes or ends the pods as the application's controller does.
+func (a *scalable) scale(ctx context.Context, c *nodes.Cluster, replicas int) error {
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
+	if err := c.Patch(ctx, a.object, patch); err != nil {
+		return err
+	}
+	for len(a.pods) > replicas {
+		last := a.pods[len(a.pods)-1]
+		a.pods = a.pods[:len(a.pods)-1]
+		if err := last.Finish(ctx); err != nil {
+			return err
+		}
+	}
+	for len(a.pods) < replicas {
+		number := len(a.pods)
+		if a.kind.Kind == "Deployment" {
+			number = a.made // another name for each pod
+		}
+		a.made++
+		n := c.Nodes[rand.IntN(len(c.Nodes))]
+		pod, err := n.NewPod(ctx, fmt.Sprintf("%s-%d", a.object.GetName(), number), func(pod *corev1.Pod) {
+			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(a.object, a.kind)}
+		})
+		if err != nil {
+			return err
+		}
+		s, err := n.Begin(ctx, pod)
+		if err != nil {
+			return err
+		}
+		a.pods = append(a.pods, s)
+	}
+	return nil
+}
+
+// Six applications share a pool of 18 addresses. They scale at random, up to the whole pool, while
+// the controller is killed. The leases are those of the pods, and none is left at the end.
+func TestApplicationsThatScaleAtRandomShareAPool(t *testing.T) {
+	ctx, c := cluster(t, 4*nodes.Limit, 3)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.20-10.66.0.37")
+	check.OK(t, owners.Install(ctx, c.Server.Admin(), owners.StatefulSets()))
+	c.StartController()
+	var all []*scalable
+	for _, n := range []string{"1", "2"} {
+		foreign := owners.StatefulSet(nodes.Shop, "foreign"+n, 0)
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: "web" + n}}
+		like := setOf("web"+n, 0).Spec
+		deployment.Spec = appsv1.DeploymentSpec{Replicas: like.Replicas, Selector: like.Selector, Template: like.Template}
+		set := setOf("db"+n, 0)
+		for _, o := range []client.Object{foreign, deployment, set} {
+			check.OK(t, c.Create(ctx, o))
+		}
+		all = append(all, &scalable{object: foreign, kind: foreign.GroupVersionKind()},
+			&scalable{object: deployment, kind: appsv1.SchemeGroupVersion.WithKind("Deployment")},
+			&scalable{object: set, kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet")})
+	}
+	for round := range 4 {
+		var g errgroup.Group
+		for _, a := range all {
+			replicas := rand.IntN(4)
+			if round == 3 {
+				replicas = 0
+			}
+			g.Go(func() error { return a.scale(ctx, c, replicas) })
+		}
+		check.OK(t, errors.Join(c.KillController(), c.Revive()))
+		check.OK(t, g.Wait())
+		c.Eventually(t, fmt.Sprintf("the leases are those of the pods in round %d", round), func() error { return c.LeasesAreLiving(ctx) })
+	}
+	check.OK(t, c.SpeakersAreHolders())
+}
