@@ -352,8 +352,7 @@ __noinline int judge_ipv6(struct __sk_buff *skb, __u32 slot, __u32 where,
 	nameless = addr_is_unspecified(&source);
 	if (!nameless || who.strict)
 		why = source_objection(&who, &source);
-	to_router = router_hears6(target.word[0], target.word[1],
-				  target.word[2], target.word[3]);
+	to_router = router_hears6(ADDR_WORDS(&target));
 	if (nd_may_follow(ip.next) || ip.next == NEXT_UDP ||
 	    router_speaks(ip.next) || nameless || to_router)
 		why = source_worse(why, judge_ipv6_upper(skb, &f, &who, ip.next,

@@ -202,7 +202,7 @@ static __always_inline enum result source_objection(const struct suspect *who,
 						    const struct addr *a)
 {
 	return source_judge(who->slot | (who->strict ? SOURCE_STRICT : 0),
-			    a->word[0], a->word[1], a->word[2], a->word[3]);
+			    ADDR_WORDS(a));
 }
 
 /* A soft objection is the pool's: mode Observe lets the frame pass. */
