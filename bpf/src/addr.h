@@ -9,7 +9,10 @@ struct addr {
 	__be32 word[4];
 };
 
-#define ADDR_MAPPED bpf_htonl(0xffff)
+/* The arguments of functions that take the words of an address. */
+#define ADDR_WORDS(a) (a)->word[0], (a)->word[1], (a)->word[2], (a)->word[3]
+
+#define ADDR_MAPPED   bpf_htonl(0xffff)
 
 static __always_inline struct addr addr_of_v4(__be32 v4)
 {

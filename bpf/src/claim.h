@@ -99,26 +99,48 @@ static __always_inline bool claim_is_ours(const struct claim *c)
 	       bpf_map_lookup_elem(&networks, &network);
 }
 
-static __always_inline __u64 claim_tag(const struct claim *c,
-				       const struct siphash_key *key)
+/* Returns 0 if there is no such key. */
+static __always_inline __u64 claim_tag(__u32 index,
+				       const __u64 word[SIPHASH_WORDS])
 {
-	return siphash(key, (const __u64 *)c);
+	const struct claim_key *key = bpf_map_lookup_elem(&keys, &index);
+
+	return key && key->present ? siphash(&key->siphash, word) : 0;
+}
+
+/* Two functions, because they take five scalars at most, see source_judge(). */
+__noinline __u64 claim_tag_current(__u64 w0, __u64 w1, __u64 w2, __u64 w3,
+				   __u64 w4)
+{
+	const __u64 word[SIPHASH_WORDS] = { w0, w1, w2, w3, w4 };
+
+	return claim_tag(0, word);
+}
+
+__noinline __u64 claim_tag_previous(__u64 w0, __u64 w1, __u64 w2, __u64 w3,
+				    __u64 w4)
+{
+	const __u64 word[SIPHASH_WORDS] = { w0, w1, w2, w3, w4 };
+
+	return claim_tag(1, word);
+}
+
+static __always_inline __u64 claim_tag_by(const struct claim *c, int key)
+{
+	const __u64 *w = (const __u64 *)c;
+
+	return key ? claim_tag_previous(w[0], w[1], w[2], w[3], w[4])
+		   : claim_tag_current(w[0], w[1], w[2], w[3], w[4]);
 }
 
 /* Returns the key that the tag fits, for the ack to use, or CLAIM_NO_KEY. */
-static __noinline int claim_verify(const struct claim *c)
+static __always_inline int claim_verify(const struct claim *c)
 {
-#pragma nounroll
-	for (__u32 i = 0; i < CLAIM_KEYS; i++) {
-		__u32 index = i;
-		const struct claim_key *key;
-
-		key = bpf_map_lookup_elem(&keys, &index);
-		if (key && key->present &&
-		    claim_tag(c, &key->siphash) == c->tag)
-			return i;
-	}
-	return CLAIM_NO_KEY;
+	if (!c->tag)
+		return CLAIM_NO_KEY;
+	if (claim_tag_by(c, 0) == c->tag)
+		return 0;
+	return claim_tag_by(c, 1) == c->tag ? 1 : CLAIM_NO_KEY;
 }
 
 /*
@@ -133,14 +155,11 @@ static __always_inline bool claim_asks(const struct claim *c, __u64 token)
 	return asked && asked == ((__u32)token & (~0U >> CLAIM_ASKED_SHIFT));
 }
 
-static __always_inline bool claim_sign(struct claim *c, __u32 index)
+/* Returns false if the key has gone since the claim fitted. */
+static __always_inline bool claim_sign(struct claim *c, int key)
 {
-	const struct claim_key *key = bpf_map_lookup_elem(&keys, &index);
-
-	if (!key || !key->present) /* it may have gone since the claim fitted */
-		return false;
-	c->tag = claim_tag(c, &key->siphash);
-	return true;
+	c->tag = claim_tag_by(c, key);
+	return c->tag;
 }
 
 #endif

@@ -79,8 +79,9 @@ int guard_egress(struct __sk_buff *skb)
  * cards return what a VF has sent: its kernel would take that for a duplicate
  * address (RFC 4862, 5.4.4).
  */
-static __always_inline enum result guard_hears(const struct speech *s)
+__noinline int guard_hears(__be32 w0, __be32 w1, __be32 w2, __be32 w3, __u64 by)
 {
+	struct speech said = speech_of(w0, w1, w2, w3, by), *s = &said;
 	struct lease_key key = lease_key_of(&s->subject);
 	const struct lease *l = lease_of(&key);
 
@@ -102,24 +103,30 @@ static __always_inline enum result guard_hears(const struct speech *s)
 	return DROP_MAC;
 }
 
-/*
- * Runs while an address is fenced. Drops frames to our own fenced address and
- * frames from a fenced sibling. The frames of the new holder elsewhere must
- * reach us: it uses another MAC, or the lease says that it may use this one.
- */
-static __always_inline enum result guard_fences(const struct speech *s)
+/* Reports whether a frame is for our own address, which is fenced. */
+__noinline int guard_is_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
 {
-	struct lease_key to = lease_key_of(&s->target);
-	struct lease_key from = lease_key_of(&s->subject);
-	const struct lease *l = lease_of(&to);
+	const struct addr to = { .word = { w0, w1, w2, w3 } };
+	struct lease_key key = lease_key_of(&to);
+	const struct lease *l = lease_of(&key);
 
-	if (l && l->slot == slot && state_is_fenced(&to, l))
-		return DROP_FENCED;
-	l = lease_of(&from);
-	if (l && lease_is_held(l) && !lease_is_foreign(l, &s->mac) &&
-	    !(l->flags & LEASE_SHARED_MAC) && state_is_fenced(&from, l))
-		return DROP_FENCED;
-	return ALLOWED;
+	return l && l->slot == slot && state_is_fenced(&key, l);
+}
+
+/*
+ * Reports whether a frame is of a fenced sibling. The frames of the new holder
+ * elsewhere must reach us: it uses another MAC, or the lease says that it may
+ * use this one.
+ */
+__noinline int guard_fences(__be32 w0, __be32 w1, __be32 w2, __be32 w3,
+			    __u64 by)
+{
+	const struct speech s = speech_of(w0, w1, w2, w3, by);
+	struct lease_key key = lease_key_of(&s.subject);
+	const struct lease *l = lease_of(&key);
+
+	return l && lease_is_held(l) && !lease_is_foreign(l, &s.mac) &&
+	       !(l->flags & LEASE_SHARED_MAC) && state_is_fenced(&key, l);
 }
 
 /* In a function of its own, because the stack of the kernel is small. */
@@ -131,11 +138,12 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	enum clarity clarity;
 	struct speech s;
 	int verdict;
+	__u64 by;
 
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE)) {
 		if (!verify)
 			return DROP;
-		verdict = ingress_claim(skb, f, GUARD_INGRESS, slot);
+		verdict = ingress_claim(skb, f->l3, GUARD_INGRESS, slot);
 		return verdict == PASS ? DROP : verdict;
 	}
 
@@ -154,10 +162,14 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	if (clarity != CLEAR)
 		return PASS; /* the pod's own stack drops broken frames */
 
+	by = speaker_of(&s.mac, s.kind);
 	if (s.kind != KIND_IP)
-		objection = guard_hears(&s);
-	if (objection == ALLOWED && open)
-		objection = guard_fences(&s);
+		objection = guard_hears(ADDR_WORDS(&s.subject), by);
+	/* While an address is fenced. */
+	if (objection == ALLOWED && open &&
+	    (guard_is_fenced(ADDR_WORDS(&s.target)) ||
+	     guard_fences(ADDR_WORDS(&s.subject), by)))
+		objection = DROP_FENCED;
 	if (objection != ALLOWED)
 		return drop(GUARD_INGRESS, objection);
 	return PASS;

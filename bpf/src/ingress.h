@@ -33,10 +33,10 @@ static __always_inline void ingress_old(const struct claimed *c,
  * at the lookup of the lease. A VF sends the ack from its own MAC, not a
  * parent's, and for its own slot only; vf is 0 on a parent.
  */
-static __always_inline int ingress_claim(struct __sk_buff *skb,
-					 const struct frame *f,
-					 enum where where, __u32 vf)
+__noinline int ingress_claim(struct __sk_buff *skb, __u32 l3, __u32 where,
+			     __u32 vf)
 {
+	const struct frame f = { .l3 = l3 };
 	const struct parent *parent = parent_own();
 	enum verdict verdict = DROP;
 	const struct mac *own;
@@ -45,7 +45,7 @@ static __always_inline int ingress_claim(struct __sk_buff *skb,
 	bool dead;
 	int key;
 
-	if (!fence_read(skb, f, &c, where))
+	if (!fence_read(skb, &f, &c, where))
 		return PASS;
 	if (parent && parent->flags & PARENT_BRIDGE_PORT)
 		verdict = PASS;

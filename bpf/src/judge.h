@@ -78,18 +78,19 @@ static __always_inline bool judge_is_tagged(const struct __sk_buff *skb,
 }
 
 /* The Ethernet header. A host link has other MACs, which nobody learns. */
-static __always_inline enum result judge_ether(struct __sk_buff *skb,
-					       const struct frame *f,
-					       const struct suspect *who)
+__noinline int judge_ether(struct __sk_buff *skb, __u32 slot, __u32 where,
+			   __u32 l3, __u32 proto)
 {
+	struct suspect who = suspect_of(slot, where);
+	struct frame f = { .l3 = l3, .proto = proto };
 	struct frame_macs macs;
 
-	if (judge_is_tagged(skb, f) && !(who->sources & SOURCES_TAGGED))
+	if (judge_is_tagged(skb, &f) && !(who.sources & SOURCES_TAGGED))
 		return DROP_TAGGED;
 	macs = frame_macs_of(skb);
-	if (judge_is_bridge(f, &macs.to) && !(who->sources & SOURCES_BRIDGE))
+	if (judge_is_bridge(&f, &macs.to) && !(who.sources & SOURCES_BRIDGE))
 		return DROP_BRIDGE;
-	return who->strict || source_mac_is_own(who, &macs.from) ? ALLOWED
+	return who.strict || source_mac_is_own(&who, &macs.from) ? ALLOWED
 								 : DROP_ETHER;
 }
 
@@ -105,10 +106,6 @@ static __always_inline bool judge_is_speaker(const struct suspect *who,
 	return !judge_binds_mac(who) || source_mac_is_own(who, mac);
 }
 
-/*
- * The functions without static are verified once, not for each path that leads
- * to them. On Linux 5.10 they take scalars only, so they look the slot up.
- */
 __noinline int judge_arp(struct __sk_buff *skb, __u32 slot, __u32 where,
 			 __u32 l3)
 {
@@ -200,27 +197,27 @@ static __always_inline enum result judge_ipv4_head(struct __sk_buff *skb,
 	return judge_ipv4_upper(&u, ip->proto, sources, nameless);
 }
 
-static __always_inline enum result judge_ipv4(struct __sk_buff *skb,
-					      const struct frame *f,
-					      const struct suspect *who)
+__noinline int judge_ipv4(struct __sk_buff *skb, __u32 slot, __u32 where,
+			  __u32 l3)
 {
+	struct suspect who = suspect_of(slot, where);
+	struct frame f = { .l3 = l3 };
 	enum result why = ALLOWED;
 	struct ipv4_head ip;
 	struct addr source;
 	bool nameless;
 
-	if (!frame_payload(skb, f, 0, &ip, sizeof(ip)))
+	if (!frame_payload(skb, &f, 0, &ip, sizeof(ip)))
 		return DROP_MALFORMED;
 	source = addr_of_v4(ip.addrs.source);
-	nameless = !ip.addrs.source && judge_binds_mac(who);
+	nameless = !ip.addrs.source && judge_binds_mac(&who);
 	if (!nameless)
-		why = source_objection(who, &source);
-	if (who->sources &&
+		why = source_objection(&who, &source);
+	if (who.sources &&
 	    (nameless || ip.proto == NEXT_UDP || ip.proto == NEXT_ICMP ||
 	     ip.proto == NEXT_IGMP || judge_is_ipv4_of_router(&ip)))
-		why = source_worse(
-			why,
-			judge_ipv4_head(skb, f, &ip, who->sources, nameless));
+		why = source_worse(why, judge_ipv4_head(skb, &f, &ip,
+							who.sources, nameless));
 	return why;
 }
 
@@ -336,28 +333,29 @@ static __always_inline enum result judge_ipv6_upper(struct __sk_buff *skb,
 	return nameless && !who->strict ? DROP_UNSPECIFIED : ALLOWED;
 }
 
-static __always_inline enum result judge_ipv6(struct __sk_buff *skb,
-					      const struct frame *f,
-					      const struct suspect *who)
+__noinline int judge_ipv6(struct __sk_buff *skb, __u32 slot, __u32 where,
+			  __u32 l3)
 {
+	struct suspect who = suspect_of(slot, where);
+	struct frame f = { .l3 = l3 };
 	enum result why = ALLOWED;
 	struct addr source, target;
 	bool nameless, to_router;
 	struct ipv6 ip;
 
-	if (!ipv6_read(skb, f, &ip) ||
-	    !frame_payload(skb, f, IPV6_TARGET, &target, sizeof(target)))
+	if (!ipv6_read(skb, &f, &ip) ||
+	    !frame_payload(skb, &f, IPV6_TARGET, &target, sizeof(target)))
 		return DROP_MALFORMED;
 	source = ip.source;
 	if (addr_is_mapped(&source))
 		return DROP_MALFORMED;
 	nameless = addr_is_unspecified(&source);
-	if (!nameless || who->strict)
-		why = source_objection(who, &source);
-	to_router = router_hears6(&target);
+	if (!nameless || who.strict)
+		why = source_objection(&who, &source);
+	to_router = router_hears6(ADDR_WORDS(&target));
 	if (nd_may_follow(ip.next) || ip.next == NEXT_UDP ||
 	    router_speaks(ip.next) || nameless || to_router)
-		why = source_worse(why, judge_ipv6_upper(skb, f, who, ip.next,
+		why = source_worse(why, judge_ipv6_upper(skb, &f, &who, ip.next,
 							 nameless, to_router));
 	return why;
 }
@@ -398,7 +396,7 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 		     __u32 proto)
 {
 	struct suspect who = suspect_of(slot, where);
-	struct frame f = { .l3 = l3, .proto = proto };
+	__u32 strict = where & WHERE_STRICT;
 	enum result why = ALLOWED;
 	bool observed;
 
@@ -408,17 +406,16 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 	if (who.dead)
 		return drop(where, DROP_DEAD);
 	if (who.sources || who.strict)
-		why = judge_ether(skb, &f, &who);
+		why = judge_ether(skb, slot, strict, l3, proto);
 	if (why == ALLOWED || source_is_soft(why)) {
 		enum result then = ALLOWED;
 
 		if (proto == bpf_htons(ETH_P_IP))
-			then = judge_ipv4(skb, &f, &who);
+			then = judge_ipv4(skb, slot, strict, l3);
 		else if (proto == bpf_htons(ETH_P_IPV6))
-			then = judge_ipv6(skb, &f, &who);
+			then = judge_ipv6(skb, slot, strict, l3);
 		else if (proto == bpf_htons(ETH_P_ARP))
-			then = judge_arp(skb, slot,
-					 who.strict ? WHERE_STRICT : 0, l3);
+			then = judge_arp(skb, slot, strict, l3);
 		else if (who.strict) /* a host link carries nothing but IP */
 			then = DROP_UNLEASED;
 		else if (frame_is_vlan(proto)) /* too many tags */

@@ -39,14 +39,17 @@ const struct btf {
 /*
  * Records the speaker of an address, and a hit if the address is leased or
  * watched here. Each host has a link-local address, and only those of gateways
- * matter, which advertise them.
+ * matter, which advertise them. by has where in the high byte of the kind.
  */
-static __noinline int observe(const struct speech *s, __u32 where)
+__noinline int observe(__be32 w0, __be32 w1, __be32 w2, __be32 w3, __u64 by)
 {
+	struct speech said = speech_of(w0, w1, w2, w3, by), *s = &said;
 	struct lease_key key = lease_key_of(&s->subject);
 	const struct lease *l = lease_of(&key);
+	enum where where = s->kind >> 8;
 	__u64 now;
 
+	s->kind &= 0xff;
 	if (addr_is_unspecified(&s->subject) ||
 	    (addr_is_link_local(&s->subject) && s->kind != KIND_NA && !l))
 		return 0;
@@ -68,7 +71,7 @@ int observer_ingress(struct __sk_buff *skb)
 	if (!frame_open(skb, &f) || f.tagged)
 		return PASS; /* each VLAN has an observer of its own */
 	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
-		return ingress_claim(skb, &f, OBSERVER_INGRESS, 0);
+		return ingress_claim(skb, f.l3, OBSERVER_INGRESS, 0);
 	if (skb->mark == PROBE_MARK) {
 		skb->mark = 0; /* our own probe, reflected to the children */
 		return PASS;
@@ -83,7 +86,8 @@ int observer_ingress(struct __sk_buff *skb)
 	/* Some cards return what the parent has sent. */
 	if (clarity == CLEAR && s.kind != KIND_IP &&
 	    !hearing_is_echo(&s.mac, parent_own()))
-		observe(&s, OBSERVER_INGRESS);
+		observe(ADDR_WORDS(&s.subject),
+			speaker_of(&s.mac, s.kind | OBSERVER_INGRESS << 8));
 	return PASS;
 }
 
@@ -91,13 +95,13 @@ int observer_ingress(struct __sk_buff *skb)
  * A claim of this node does not come back to ingress, so it fences local
  * zombies here. No ack is needed: the agent knows its own slots.
  */
-static __always_inline int egress_claim(struct __sk_buff *skb,
-					const struct frame *f)
+__noinline int egress_claim(struct __sk_buff *skb, __u32 l3)
 {
+	const struct frame f = { .l3 = l3 };
 	const struct lease *l;
 	struct claimed c;
 
-	if (!fence_read(skb, f, &c, OBSERVER_EGRESS))
+	if (!fence_read(skb, &f, &c, OBSERVER_EGRESS))
 		return PASS;
 	if (claim_is_ack(&c.claim))
 		return PASS;
@@ -116,12 +120,13 @@ static __always_inline int egress_claim(struct __sk_buff *skb,
  * Raw sockets with PACKET_QDISC_BYPASS and stacked macvlans bypass the guard.
  * Their frames still pass this hook.
  */
-static __always_inline enum result egress_objection(const struct addr *a)
+__noinline int egress_objection(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
 {
-	struct lease_key key = lease_key_of(a);
+	const struct addr a = { .word = { w0, w1, w2, w3 } };
+	struct lease_key key = lease_key_of(&a);
 	const struct lease *l = lease_of(&key);
 
-	if (!l || !lease_is_held(l) || addr_is_exempt(a))
+	if (!l || !lease_is_held(l) || addr_is_exempt(&a))
 		return ALLOWED;
 	if (slot_is_dead(l->slot))
 		return DROP_DEAD;
@@ -132,17 +137,19 @@ static __always_inline enum result egress_objection(const struct addr *a)
  * Reports whether a local pod holds the address and the MAC belongs neither to
  * that pod nor to the parent. The node forwards with the parent's MAC.
  */
-static __always_inline bool egress_is_pretender(const struct speech *s)
+__noinline int egress_is_pretender(__be32 w0, __be32 w1, __be32 w2, __be32 w3,
+				   __u64 by)
 {
-	struct lease_key key = lease_key_of(&s->subject);
+	const struct speech s = speech_of(w0, w1, w2, w3, by);
+	struct lease_key key = lease_key_of(&s.subject);
 	const struct lease *l = lease_of(&key);
 	const struct parent *parent;
 
-	if (!l || !lease_is_held(l) || speech_is_tentative(s) ||
-	    !lease_is_foreign(l, &s->mac))
+	if (!l || !lease_is_held(l) || speech_is_tentative(&s) ||
+	    !lease_is_foreign(l, &s.mac))
 		return false;
 	parent = parent_own();
-	return !parent || !mac_equal(&parent->mac, &s->mac);
+	return !parent || !mac_equal(&parent->mac, &s.mac);
 }
 
 /*
@@ -179,7 +186,7 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 	struct speech s;
 
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE))
-		return egress_claim(skb, f);
+		return egress_claim(skb, f->l3);
 	s.mac = *from;
 	if (f->proto == bpf_htons(ETH_P_ARP))
 		clarity = arp_parse(skb, f, &s);
@@ -204,15 +211,17 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 	}
 
 	if (open) {
-		objection = egress_objection(&s.sender);
+		objection = egress_objection(ADDR_WORDS(&s.sender));
 		if (objection == ALLOWED && speech_has_own_subject(&s))
-			objection = egress_objection(&s.subject);
+			objection = egress_objection(ADDR_WORDS(&s.subject));
 		if (objection != ALLOWED)
 			return drop(OBSERVER_EGRESS, objection);
 	}
 	if (s.kind != KIND_IP)
-		observe(&s, OBSERVER_EGRESS);
-	if (open && egress_is_pretender(&s))
+		observe(ADDR_WORDS(&s.subject),
+			speaker_of(&s.mac, s.kind | OBSERVER_EGRESS << 8));
+	if (open && egress_is_pretender(ADDR_WORDS(&s.subject),
+					speaker_of(&s.mac, s.kind)))
 		return drop(OBSERVER_EGRESS, DROP_MAC);
 	return PASS;
 }

@@ -174,18 +174,35 @@ static __always_inline enum result source_unleased(const struct suspect *who,
 	return addr_is_unspecified(a) ? DROP_UNSPECIFIED : DROP_UNLEASED;
 }
 
+/*
+ * The functions without static are verified once, not for each path that leads
+ * to them. On Linux 5.10 they take scalars only: here the slot with the flag
+ * SOURCE_STRICT, and the words of the address.
+ */
+#define SOURCE_STRICT (1U << 31)
+
+__noinline int source_judge(__u32 slot, __be32 w0, __be32 w1, __be32 w2,
+			    __be32 w3)
+{
+	struct suspect who = suspect_of(
+		slot & ~SOURCE_STRICT, slot & SOURCE_STRICT ? WHERE_STRICT : 0);
+	struct addr a = { .word = { w0, w1, w2, w3 } };
+	struct lease_key key = lease_key_of(&a);
+	const struct lease *l = lease_of(&key);
+
+	if (!l || !lease_is_held(l))
+		return source_unleased(&who, &a);
+	if (l->slot != who.slot)
+		return DROP_SLOT;
+	return state_is_fenced(&key, l) ? DROP_FENCED : ALLOWED;
+}
+
 /* Returns why the slot may not use the address, or ALLOWED. */
 static __always_inline enum result source_objection(const struct suspect *who,
 						    const struct addr *a)
 {
-	struct lease_key key = lease_key_of(a);
-	const struct lease *l = lease_of(&key);
-
-	if (!l || !lease_is_held(l))
-		return source_unleased(who, a);
-	if (l->slot != who->slot)
-		return DROP_SLOT;
-	return state_is_fenced(&key, l) ? DROP_FENCED : ALLOWED;
+	return source_judge(who->slot | (who->strict ? SOURCE_STRICT : 0),
+			    ADDR_WORDS(a));
 }
 
 /* A soft objection is the pool's: mode Observe lets the frame pass. */

@@ -23,4 +23,20 @@ static __always_inline __u64 speaker_of(const struct mac *mac, __u16 kind)
 	return speaker.whole;
 }
 
+/*
+ * The speech of one word of a speaker about an address, for functions that take
+ * scalars only, see source_judge(). It has no sender and no target.
+ */
+static __always_inline struct speech speech_of(__be32 w0, __be32 w1, __be32 w2,
+					       __be32 w3, __u64 by)
+{
+	struct speech s = { .subject = { .word = { w0, w1, w2, w3 } } };
+
+	s.mac.part[0] = by;
+	s.mac.part[1] = by >> 16;
+	s.mac.part[2] = by >> 32;
+	s.kind = by >> 48;
+	return s;
+}
+
 #endif
