@@ -16,6 +16,7 @@ char __license[] SEC("license") = "Dual BSD/GPL";
 
 /* Keep these types in the object's BTF: the Go side has its numbers from it. */
 const struct btf {
+	struct claim claim;
 	struct event event;
 	enum claim_wire claim_wire;
 	enum event_type event_type;
