@@ -4,7 +4,6 @@ package bpf
 
 import (
 	"fmt"
-	"maps"
 
 	"github.com/cilium/ebpf"
 
@@ -12,9 +11,12 @@ import (
 	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
-// code holds the compiled programs and the maps of this version.
+// code holds the guard and the maps of this version. The observer is loaded once a parent, and would
+// take 0.7 MB, so it is parsed when it is loaded.
 type code struct {
-	guard, observer *ebpf.CollectionSpec
+	guard *ebpf.CollectionSpec
+	// maps are shared by all programs.
+	maps map[string]*ebpf.MapSpec
 }
 
 func loadCode() (*code, error) {
@@ -22,22 +24,25 @@ func loadCode() (*code, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse guard: %w", err)
 	}
+	observer, err := parseObserver()
+	if err != nil {
+		return nil, err
+	}
+	shared := observer.Maps // it uses all of them
+	delete(shared, rodata)
+	return &code{guard, shared}, nil
+}
+
+func parseObserver() (*ebpf.CollectionSpec, error) {
 	observer, err := loadObserver()
 	if err != nil {
 		return nil, fmt.Errorf("parse observer: %w", err)
 	}
-	return &code{guard: guard, observer: observer}, nil
+	return observer, nil
 }
 
 // rodata is the map of the constants. Each load has its own.
 const rodata = ".rodata"
-
-// maps returns the maps that all programs share. The observer uses all of them.
-func (c *code) maps() map[string]*ebpf.MapSpec {
-	shared := maps.Clone(c.observer.Maps)
-	delete(shared, rodata)
-	return shared
-}
 
 // loadGuard loads the guard of one pod interface.
 func (c *code) loadGuard(slot uint32, r enforce.Record, shared map[string]*ebpf.Map) (attach.Programs, error) {
@@ -51,10 +56,14 @@ func (c *code) loadGuard(slot uint32, r enforce.Record, shared map[string]*ebpf.
 	}.Load()
 }
 
-// loadObserver loads the observer of one parent.
-func (c *code) loadObserver(parent uint32, shared map[string]*ebpf.Map) (attach.Programs, error) {
+// observerOf loads the observer of one parent.
+func observerOf(parent uint32, shared map[string]*ebpf.Map) (attach.Programs, error) {
+	observer, err := parseObserver()
+	if err != nil {
+		return attach.Programs{}, err
+	}
 	return attach.Code{
-		Spec: c.observer, Shared: shared,
+		Spec: observer, Shared: shared,
 		Constants: map[string]any{"segment": parent},
 		Programs:  map[string]string{"ingress": observerProgObserverIngress, "egress": observerProgObserverEgress},
 		Called:    "observer",

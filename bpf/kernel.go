@@ -74,7 +74,7 @@ func open(o Options, c *code) (*Kernel, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
-	shared, err := dir.OpenMaps(c.maps())
+	shared, err := dir.OpenMaps(c.maps)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func assemble(dir pins.Dir, c *code, shared map[string]*ebpf.Map, noTCX bool) (*
 	}
 	k := &Kernel{dir: dir, tables: t}
 	k.noTCX.Store(noTCX)
-	load := func(parent uint32) (attach.Programs, error) { return c.loadObserver(parent, shared) }
+	load := func(parent uint32) (attach.Programs, error) { return observerOf(parent, shared) }
 	k.observers = &observers{parents: &observe.Parents{Pins: dir, NoTCX: &k.noTCX, Load: load}, tables: t}
 	used, err := t.usedSlots()
 	if err != nil {

@@ -72,8 +72,8 @@ func TestAMapOfAnotherLayoutIsAClearError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := bpffs(t)
 			other := check.Value(loadCode())(t)
-			change(other.observer.Maps[observerMapLeases])
-			for _, m := range check.Value(pins.Dir(dir).OpenMaps(other.maps()))(t) {
+			change(other.maps[observerMapLeases])
+			for _, m := range check.Value(pins.Dir(dir).OpenMaps(other.maps))(t) {
 				check.OK(t, m.Close())
 			}
 			_, err := Open(Options{Dir: dir})
