@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -189,27 +190,29 @@ func TestTwoInterfacesOfAPodOnOnePoolGetTwoAddresses(t *testing.T) {
 func TestAnExhaustedInterfaceDoesNotDrainThePoolOfTheOther(t *testing.T) {
 	for _, withDEL := range []bool{true, false} {
 		t.Run(fmt.Sprintf("DEL %v", withDEL), func(t *testing.T) {
-			lan := fakenode.Pool("lan", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
-			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.4"), lan)
-			full := fakenode.Held("10.1.0.2")
-			full.Spec.Pool = "lan"
-			r.API.Put(full)
-			web := r.Pod("web", "u1", fakenode.Annotated("k8s.v1.cni.cncf.io/networks", "lan"),
-				fakenode.Annotated("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["v4"]},{"interface":"net1","ipv4":["lan"]}]`))
-			for i := range 10 {
-				try := web
-				try.ContainerID, try.NetNS = fmt.Sprintf("c%d", i), fmt.Sprintf("/netns/c%d", i)
-				r.MustAdd(try)
-				r.Refused(agentapi.CodeExhausted, second(try, "net1"))
-				if withDEL {
-					r.MustDel(try)
+			synctest.Test(t, func(t *testing.T) {
+				lan := fakenode.Pool("lan", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
+				r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.4"), lan)
+				full := fakenode.Held("10.1.0.2")
+				full.Spec.Pool = "lan"
+				r.API.Put(full)
+				web := r.Pod("web", "u1", fakenode.Annotated("k8s.v1.cni.cncf.io/networks", "lan"),
+					fakenode.Annotated("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["v4"]},{"interface":"net1","ipv4":["lan"]}]`))
+				for i := range 10 {
+					try := web
+					try.ContainerID, try.NetNS = fmt.Sprintf("c%d", i), fmt.Sprintf("/netns/c%d", i)
+					r.MustAdd(try)
+					r.Refused(agentapi.CodeExhausted, second(try, "net1"))
+					if withDEL {
+						r.MustDel(try)
+					}
 				}
-			}
-			want := []string{"10.1.0.2 Bound"}
-			if !withDEL {
-				want = []string{"10.0.0.2 Bound", "10.1.0.2 Bound"}
-			}
-			r.Want(want...)
+				want := []string{"10.1.0.2 Bound"}
+				if !withDEL {
+					want = []string{"10.0.0.2 Bound", "10.1.0.2 Bound"}
+				}
+				r.Want(want...)
+			})
 		})
 	}
 }
