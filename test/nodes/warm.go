@@ -91,7 +91,8 @@ func (n *Node) metrics(ctx context.Context) (_ map[string]*dto.MetricFamily, err
 	defer must.CatchIn(&err, "read the metrics of the agent of %s", n.Name)
 	caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.dial}}
 	request := must.Value(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil))
-	response := must.Value(caller.Do(request))
+	response, err := caller.Do(request)
+	must.OK(err)
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	return parser.TextToMetricFamilies(response.Body)

@@ -25,7 +25,8 @@ import (
 func get(ctx context.Context, url string) (err error) {
 	defer must.Catch(&err)
 	request := must.Value(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
-	response := must.Value(http.DefaultClient.Do(request))
+	response, err := http.DefaultClient.Do(request)
+	must.OK(err)
 	defer response.Body.Close()
 	must.Value(io.Copy(os.Stdout, response.Body))
 	must.That(response.StatusCode == http.StatusOK, "%s: %s", url, response.Status)
