@@ -185,5 +185,4 @@ func stateDir(prefix string) string {
 func (s state) save(dir string) {
 	data := must.Value(json.MarshalIndent(s, "", "  "))
 	must.Done(os.WriteFile(filepath.Join(dir, "cluster.json"), data, 0o644), "write the state of the cluster")
-
 }

@@ -28,6 +28,7 @@ type Host struct {
 // ForeignHost plugs a host into the underlay. The name has at most eight
 // characters; with a nil mac, the kernel chooses one.
 func (c *Cluster) ForeignHost(name string, addr netip.Prefix, mac net.HardwareAddr) (_ *Host, err error) {
+	defer must.Catch(&err)
 	must.That(len(name) <= 8, "plug in foreign host %s: the name has more than eight characters", name)
 	ns, err := network.Create(c.Options.hostName(name))
 	must.Done(err, "plug in foreign host %s", name)

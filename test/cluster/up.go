@@ -76,7 +76,6 @@ func (c *Cluster) prepare(ctx context.Context) {
 	for _, recipe := range images.ForTests() {
 		c.state.Options.Images = append(c.state.Options.Images, must.Value(recipe.Build(ctx, filepath.Join(c.dir, "images"))))
 	}
-
 }
 
 func (c *Cluster) startNode(n int, keys *controlplane.Keys) {

@@ -106,7 +106,6 @@ func (w *wires) plugManagement(o Options, ns *network.Namespace, owner string, h
 	for _, a := range hostIn(o.management(), host) {
 		must.OK(ns.AddAddr(managementIface, a))
 	}
-
 }
 
 // openWires finds the namespaces of a running cluster.

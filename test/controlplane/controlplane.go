@@ -165,7 +165,9 @@ func (p *ControlPlane) waitReady(ctx context.Context) {
 		}
 		return err
 	})
-	must.That(err == nil, "%w (%s)", err, p.lastLog(apiServer))
+	if err != nil {
+		panic(must.Failure("%w (%s)", err, p.lastLog(apiServer)))
+	}
 }
 
 // ready asks whether the API server is ready, and whether it has made the

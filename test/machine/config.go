@@ -163,5 +163,4 @@ func copyFiles(from, to string) {
 		data := must.Value(os.ReadFile(filepath.Join(from, e.Name())))
 		must.Done(os.WriteFile(filepath.Join(to, e.Name()), data, 0o755), "copy %s to %s", e.Name(), to)
 	}
-
 }

@@ -79,7 +79,6 @@ func (c Config) mountSysctls() {
 		must.OK(os.WriteFile(source, []byte(value+"\n"), 0o644))
 		mount{source, target, "", unix.MS_BIND, ""}.do()
 	}
-
 }
 
 // makeVar lays out an empty /var.
@@ -92,14 +91,12 @@ func makeVar(dir string) {
 		err := os.Symlink(target, filepath.Join(dir, name))
 		must.That(err == nil || errors.Is(err, fs.ErrExist), "%w", err)
 	}
-
 }
 
 func makeDirs(dirs ...string) {
 	for _, dir := range dirs {
 		must.OK(os.MkdirAll(dir, 0o755))
 	}
-
 }
 
 func emptyDir(dir string) {
@@ -107,5 +104,4 @@ func emptyDir(dir string) {
 	for _, e := range entries {
 		must.OK(os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
-
 }

@@ -162,7 +162,6 @@ func createCgroup(name string) {
 		}
 		must.Done(h.create(name), "create cgroup %s in %s", name, h.root)
 	}
-
 }
 
 func (h hierarchy) create(name string) (err error) {

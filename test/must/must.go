@@ -44,7 +44,8 @@ func That(holds bool, format string, args ...any) {
 	}
 }
 
-// Catch sets err to what has ended the steps. It is deferred.
+// Catch sets err to what has ended the steps. It is deferred before the first step. A deferred function
+// that adds to err is deferred before it.
 func Catch(err *error) {
 	if ended := recover(); ended != nil {
 		*err = reason(ended)

@@ -152,10 +152,10 @@ func dial(address string) error {
 func serve(ctx context.Context, g *guest.Guest) (stop func() error, err error) {
 	defer must.Catch(&err)
 	self := must.Value(os.Executable())
+	root := must.Value(thirdparty.Root())
 	s := must.Value(controlplane.Launch(ctx))
 	file, access := filepath.Join(s.Config.Dir, "guest.kubeconfig"), s.Admin()
 	access.Host, access.ServerName = "https://"+guest.ServerAddress, "kubernetes"
-	root := must.Value(thirdparty.Root())
 	if err := controlplane.WriteKubeconfig(access, file); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -39,10 +39,10 @@ func run(ctx context.Context) (failed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	l := &lan{dir: dir}
+	defer func() { err = errors.Join(err, l.remove(), os.RemoveAll(dir)) }()
 	defer must.Catch(&err)
-	l := &lan{bin: must.Value(build(ctx, dir)), dir: dir}
-	defer func() { must.OK(l.remove()) }()
+	l.bin = must.Value(build(ctx, dir))
 	l.plugAll()
 	fmt.Printf("\nOne switch, the hosts a and b, and a printer. It has %s, and nobody told the hosts.\n"+
 		"Both hosts give their containers addresses from %s to %s, on macvlan.\n", taken, taken, last)
