@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/past"
 	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
@@ -28,8 +29,8 @@ type story struct {
 	Lease *v1alpha1.IPLease `json:"lease,omitempty"`
 	End   *end              `json:"end,omitempty"`
 	Free  string            `json:"free,omitempty"`
-	Past  []moment          `json:"history"`
-	Logs  *reach            `json:"logs,omitempty"`
+	Past  []past.Moment     `json:"history"`
+	Logs  *past.Logs        `json:"logs,omitempty"`
 	// isOneOf tells that other networks have the address too.
 	isOneOf bool
 }
@@ -75,7 +76,7 @@ func explain(ctx context.Context, c *cluster.Cluster, q query, history, allNodes
 		}
 		st.isOneOf = len(networks) > 1
 		if history {
-			if err := st.readPast(ctx, c, allNodes); err != nil {
+			if st.Past, st.Logs, err = past.Read(ctx, c, n, q.addr, st.Lease, allNodes); err != nil {
 				return nil, err
 			}
 		}
@@ -160,4 +161,18 @@ func sentence(s inventory.State, pool, reservation string) string {
 		return "Nobody has it. Pool " + pool + " may hand it out."
 	}
 	return "It is in the subnet of pool " + pool + ", but the pool does not hand it out (spec.ips, spec.excludeIPs)."
+}
+
+func (st story) writePast(w paper) {
+	if len(st.Past) > 0 {
+		fmt.Fprintln(w, "\nHistory (events, and audit lines of the logs that are still there):")
+		var rows [][]string
+		for _, m := range st.Past {
+			rows = append(rows, []string{"  " + m.Time.UTC().Format(time.RFC3339), m.Kind, m.Source, m.Text})
+		}
+		w.table([]string{"  TIME", "WHAT", "BY", "DETAILS"}, rows)
+	}
+	if st.Logs != nil && len(st.Logs.Read)+len(st.Logs.Unread) > 0 {
+		w.say("\n", 0, st.Logs.Sentence())
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/fault"
+	"github.com/fenceline/fenceline/cli/past"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/condition"
 	"github.com/fenceline/fenceline/controller/podview"
@@ -181,16 +182,16 @@ func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
 			continue
 		}
 		key := [2]string{e.Regarding.Name, e.Reason}
-		if was := last[key]; was == nil || lastOf(was).Before(lastOf(e)) {
+		if was := last[key]; was == nil || past.LastOf(was).Before(past.LastOf(e)) {
 			last[key] = e
 		}
 	}
 	var all []trouble
 	for key, e := range last {
 		ending := last[[2]string{key[0], endedBy(key[1])}]
-		isOver := ending != nil && lastOf(ending).After(lastOf(e))
-		if e.Type == corev1.EventTypeWarning && !isOver && now.Sub(lastOf(e)) < recent {
-			all = append(all, trouble{"node " + key[0], e.Reason, lastOf(e), e.Note})
+		isOver := ending != nil && past.LastOf(ending).After(past.LastOf(e))
+		if e.Type == corev1.EventTypeWarning && !isOver && now.Sub(past.LastOf(e)) < recent {
+			all = append(all, trouble{"node " + key[0], e.Reason, past.LastOf(e), e.Note})
 		}
 	}
 	slices.SortFunc(all, func(a, b trouble) int { return strings.Compare(a.Object+a.What, b.Object+b.What) })
@@ -207,8 +208,8 @@ func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
 		}
 		waits := slices.ContainsFunc(pending, func(p podview.Pod) bool { return p.UID == e.Regarding.UID })
 		name := "pod " + e.Regarding.Namespace + "/" + e.Regarding.Name
-		if waits && last[name].Since.Before(lastOf(e)) {
-			last[name] = trouble{name, e.Reason, lastOf(e), e.Note}
+		if waits && last[name].Since.Before(past.LastOf(e)) {
+			last[name] = trouble{name, e.Reason, past.LastOf(e), e.Note}
 		}
 	}
 	var all []trouble

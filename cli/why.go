@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/fault"
+	"github.com/fenceline/fenceline/cli/past"
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
@@ -30,7 +31,7 @@ type whyAnswer struct {
 	// Choices has an element for each interface, and for each group of nodes with the same answer.
 	Choices []whyChoice `json:"choices"`
 	// Events are the events of the agents about the pod.
-	Events []moment `json:"events"`
+	Events []past.Moment `json:"events"`
 }
 
 // whyChoice has the pools that an ADD would choose from.
@@ -107,7 +108,7 @@ func (w *whyFor) live(ctx context.Context, namespace, name string) (subject, err
 
 func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
 	name := w.subject.pod.Namespace + "/" + w.subject.pod.Name
-	a := whyAnswer{Pod: name, Has: []place{}, Choices: []whyChoice{}, Events: []moment{}}
+	a := whyAnswer{Pod: name, Has: []place{}, Choices: []whyChoice{}, Events: []past.Moment{}}
 	leases, err := leasesOf(ctx, w.c, "spec.holder.namespace", w.subject.pod.Namespace)
 	if err != nil {
 		return a, err
@@ -132,7 +133,7 @@ func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
 		}
 	}
 	if pod := w.subject.object; pod != nil {
-		a.Events, err = eventsOf(ctx, w.c, pod.Namespace, pod.Name, func(e *eventsv1.Event) bool {
+		a.Events, err = past.EventsOf(ctx, w.c, pod.Namespace, pod.Name, func(e *eventsv1.Event) bool {
 			return e.Regarding.UID == pod.UID && strings.HasPrefix(e.ReportingController, "fenceline-")
 		})
 	}

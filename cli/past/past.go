@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package past reads what happened to an address: events, and audit lines of the logs that still exist.
+package past
 
 import (
 	"bufio"
@@ -43,57 +44,57 @@ const (
 	mostNames = 10
 )
 
-// moment is an event or an audit line about an address.
-type moment struct {
+// Moment is an event or an audit line about an address.
+type Moment struct {
 	Time   time.Time `json:"time"`
 	Source string    `json:"source"`
 	Kind   string    `json:"kind"`
 	Text   string    `json:"text"`
 }
 
-// reach has the nodes whose agents' logs were read to their end, and the others.
-type reach struct {
+// Logs has the nodes whose agents' logs were read to their end, and the others.
+type Logs struct {
 	Read   []string `json:"read"`
 	Unread []string `json:"unread"`
 	// isAll tells that all logs were asked for.
 	isAll bool
 }
 
-// readPast adds events and audit lines about the address on its network, the oldest first.
-func (st *story) readPast(ctx context.Context, c *cluster.Cluster, allNodes bool) error {
-	addr := netip.MustParseAddr(st.Address)
-	name := v1alpha1.LeaseName(st.Network, addr)
+// Read returns events and audit lines about an address on a network, the oldest first, and the agents whose
+// logs it has read: those that the lease names, some of all without a lease, or all.
+func Read(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, allNodes bool) ([]Moment, *Logs, error) {
+	name, address := v1alpha1.LeaseName(network, addr), addr.String()
 	isAbout := func(e *eventsv1.Event) bool {
-		return e.Regarding.Kind == "IPLease" || isNamed(e.Note, st.Address) || isNamed(e.Note, name)
+		return e.Regarding.Kind == "IPLease" || isNamed(e.Note, address) || isNamed(e.Note, name)
 	}
-	past, err := eventsOf(ctx, c, corev1.NamespaceDefault, name, isAbout)
+	past, err := EventsOf(ctx, c, corev1.NamespaceDefault, name, isAbout)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if st.Lease != nil && st.Lease.Spec.Holder != nil && st.Lease.Spec.Holder.Pod != "" {
-		ofPod, err := eventsOf(ctx, c, st.Lease.Spec.Holder.Namespace, st.Lease.Spec.Holder.Pod, isAbout)
+	if lease != nil && lease.Spec.Holder != nil && lease.Spec.Holder.Pod != "" {
+		ofPod, err := EventsOf(ctx, c, lease.Spec.Holder.Namespace, lease.Spec.Holder.Pod, isAbout)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		past = append(past, ofPod...)
 	}
 	agents, controllers, err := c.Programs(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	asked := agents
 	if !allNodes {
-		asked = likely(agents, st.Lease)
+		asked = likely(agents, lease)
 	}
-	lines, read, err := auditOf(ctx, c, slices.Concat(controllers, asked), query{addr, st.Network})
+	lines, read, err := auditOf(ctx, c, slices.Concat(controllers, asked), line{Address: address, Network: network})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	st.Logs = reachOf(agents, read)
-	st.Logs.isAll = allNodes
-	st.Past = slices.Concat(past, lines)
-	slices.SortStableFunc(st.Past, func(a, b moment) int { return a.Time.Compare(b.Time) })
-	return nil
+	logs := logsOf(agents, read)
+	logs.isAll = allNodes
+	past = slices.Concat(past, lines)
+	slices.SortStableFunc(past, func(a, b Moment) int { return a.Time.Compare(b.Time) })
+	return past, logs, nil
 }
 
 // likely returns the agents of a lease's node and of its previous holder's node, or some without a lease.
@@ -108,9 +109,9 @@ func likely(agents []podview.Pod, lease *v1alpha1.IPLease) []podview.Pod {
 	return slices.DeleteFunc(slices.Clone(agents), func(p podview.Pod) bool { return !slices.Contains(nodes, p.Spec.NodeName) })
 }
 
-// reachOf divides the nodes of agents by the names of the pods whose logs were read.
-func reachOf(agents []podview.Pod, read []string) *reach {
-	r := &reach{Read: []string{}, Unread: []string{}}
+// logsOf divides the nodes of agents by the names of the pods whose logs were read.
+func logsOf(agents []podview.Pod, read []string) *Logs {
+	r := &Logs{Read: []string{}, Unread: []string{}}
 	for _, a := range agents {
 		if slices.Contains(read, a.Name) {
 			r.Read = append(r.Read, a.Spec.NodeName)
@@ -123,15 +124,15 @@ func reachOf(agents []podview.Pod, read []string) *reach {
 	return r
 }
 
-// eventsOf returns the events about the objects of a name that are wanted.
-func eventsOf(ctx context.Context, c *cluster.Cluster, namespace, name string, want func(*eventsv1.Event) bool) ([]moment, error) {
+// EventsOf returns the events about the objects of a name that are wanted.
+func EventsOf(ctx context.Context, c *cluster.Cluster, namespace, name string, want func(*eventsv1.Event) bool) ([]Moment, error) {
 	var events eventsv1.EventList
 	err := c.MayList(ctx, "events of namespace "+namespace, &events, client.InNamespace(namespace),
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("regarding.name", name)})
-	said := []moment{}
+	said := []Moment{}
 	for i := range events.Items {
 		if e := &events.Items[i]; want(e) {
-			said = append(said, moment{lastOf(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
+			said = append(said, Moment{LastOf(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
 		}
 	}
 	return said, err
@@ -150,8 +151,8 @@ func isNamed(note, name string) bool {
 	return false
 }
 
-// lastOf returns the time at which an event was last seen.
-func lastOf(e *eventsv1.Event) time.Time {
+// LastOf returns the time at which an event was last seen.
+func LastOf(e *eventsv1.Event) time.Time {
 	if e.Series != nil {
 		return e.Series.LastObservedTime.Time
 	}
@@ -161,15 +162,31 @@ func lastOf(e *eventsv1.Event) time.Time {
 	return e.DeprecatedLastTimestamp.Time
 }
 
+// line is an audit line.
+type line struct {
+	Time      time.Time
+	Logger    string
+	Msg       string
+	Address   string
+	Network   string
+	Pool      string
+	Namespace string
+	Pod       string
+	Node      string
+	MAC       string
+	Token     uint64
+	Reason    string
+}
+
 // auditOf returns the audit lines about an address in the logs of pods, and the names of the pods
 // whose logs it has read to their end. It notes the others.
-func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, q query) (all []moment, read []string, err error) {
+func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, about line) (all []Moment, read []string, err error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	for _, pod := range pods {
 		group.Go(func() error {
-			lines, err := auditOfPod(ctx, c, pod, q)
+			lines, err := auditOfPod(ctx, c, pod, about)
 			if apierrors.IsForbidden(err) {
 				return c.MayLack("logs of namespace "+c.Namespace, err)
 			}
@@ -191,7 +208,7 @@ func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, q quer
 }
 
 // auditOfPod is auditOf for one pod. It returns what it has read also with an error.
-func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, q query) ([]moment, error) {
+func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, about line) ([]Moment, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.AnswerLimit)
 	defer cancel()
 	log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
@@ -202,7 +219,7 @@ func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, q quer
 		return nil, err
 	}
 	defer log.Close()
-	return auditLines(log, sourceOf(pod), q)
+	return auditLines(log, sourceOf(pod), about)
 }
 
 // sourceOf names a pod of Fenceline.
@@ -214,30 +231,16 @@ func sourceOf(pod podview.Pod) string {
 }
 
 // auditLines returns the audit lines about an address on a network in a log, also of one that breaks off.
-func auditLines(log io.Reader, source string, q query) ([]moment, error) {
-	var found []moment
-	address := q.addr.String()
+func auditLines(log io.Reader, source string, about line) ([]Moment, error) {
+	var found []Moment
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if !bytes.Contains(lines.Bytes(), []byte(address)) {
+		if !bytes.Contains(lines.Bytes(), []byte(about.Address)) {
 			continue
 		}
-		var l struct {
-			Time      time.Time
-			Logger    string
-			Msg       string
-			Address   string
-			Network   string
-			Pool      string
-			Namespace string
-			Pod       string
-			Node      string
-			MAC       string
-			Token     uint64
-			Reason    string
-		}
-		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Address != address || l.Network != q.network || !slices.Contains(audit.Kinds(), audit.Kind(l.Msg)) {
+		var l line
+		if json.Unmarshal(lines.Bytes(), &l) != nil || l.Address != about.Address || l.Network != about.Network || !slices.Contains(audit.Kinds(), audit.Kind(l.Msg)) {
 			continue
 		}
 		pod := "pod " + l.Namespace + "/" + l.Pod
@@ -251,27 +254,13 @@ func auditLines(log io.Reader, source string, q query) ([]moment, error) {
 		if l.Reason != "" {
 			text = l.Reason + ": " + text
 		}
-		found = append(found, moment{l.Time, source, l.Msg, text})
+		found = append(found, Moment{l.Time, source, l.Msg, text})
 	}
 	return found, lines.Err()
 }
 
-func (st story) writePast(w paper) {
-	if len(st.Past) > 0 {
-		fmt.Fprintln(w, "\nHistory (events, and audit lines of the logs that are still there):")
-		var rows [][]string
-		for _, m := range st.Past {
-			rows = append(rows, []string{"  " + m.Time.UTC().Format(time.RFC3339), m.Kind, m.Source, m.Text})
-		}
-		w.table([]string{"  TIME", "WHAT", "BY", "DETAILS"}, rows)
-	}
-	if st.Logs != nil && len(st.Logs.Read)+len(st.Logs.Unread) > 0 {
-		w.say("\n", 0, st.Logs.sentence())
-	}
-}
-
-// sentence says which logs of agents were read.
-func (r reach) sentence() string {
+// Sentence says which logs of agents were read.
+func (r Logs) Sentence() string {
 	said := "Logs of agents read: " + named(r.Read) + "."
 	if len(r.Unread) > 0 {
 		said += " Not read: " + named(r.Unread) + "."

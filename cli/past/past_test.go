@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package past
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -25,7 +24,7 @@ func TestAuditLinesAreReadFromALog(t *testing.T) {
 	log := grantLine + `no JSON with 10.0.0.7
 {"time":"2026-11-25T10:00:01Z","msg":"grant","logger":"audit","address":"10.0.0.70","pool":"p"}
 {"time":"2026-11-25T10:00:02Z","msg":"something else","address":"10.0.0.7"}`
-	got := check.Value(auditLines(strings.NewReader(log), "agent-x", query{addr: netip.MustParseAddr("10.0.0.7")}))(t)
+	got := check.Value(auditLines(strings.NewReader(log), "agent-x", line{Address: "10.0.0.7"}))(t)
 	if len(got) != 1 || got[0].Kind != "grant" || got[0].Text != "pod shop/web-0 on node n1, MAC 02:00:00:00:00:01, token 5" {
 		t.Errorf("got %+v", got)
 	}
@@ -52,6 +51,8 @@ func TestANoteNamesAWholeAddress(t *testing.T) {
 		check.Equal(t, isNamed(c.note, c.name), c.want, "%q names %s:", c.note, c.name)
 	}
 }
+
+var addr = netip.MustParseAddr("10.0.0.7")
 
 // logServer is an API server with an event of each lease of the network lab. The pods of its agents have the names of their nodes.
 func logServer(t *testing.T, controllers, nodes []string, log func(pod string, w http.ResponseWriter, r *http.Request)) *cluster.Cluster {
@@ -106,20 +107,18 @@ func TestAHistorySaysWhichLogsWereRead(t *testing.T) {
 		want  string
 	}{
 		{"a lease names two nodes", []string{"n1", "n2", "n3"}, lease, false, 4, "Logs of agents read: n1, n3. Not read: n2. --all-nodes reads all 3."},
-		{"all nodes are asked for", []string{"n1", "n2", "n3"}, lease, true, 5, "Logs of agents read: n1, n2, n3.\n"},
+		{"all nodes are asked for", []string{"n1", "n2", "n3"}, lease, true, 5, "Logs of agents read: n1, n2, n3."},
 		{"a lease names nodes without an agent", []string{"n2"}, lease, false, 2, "Logs of agents read: none. Not read: n2. --all-nodes reads all 1."},
-		{"no lease names a node", many, nil, false, mostLogs + 2, "read: those of 50 nodes. Not read: those of 20 nodes. --all-nodes reads all 70."},
-		{"no lease, all nodes", many, nil, true, len(many) + 2, "Logs of agents read: those of 70 nodes.\n"},
+		{"no lease names a node", many, nil, false, mostLogs + 2, "Logs of agents read: those of 50 nodes. Not read: those of 20 nodes. --all-nodes reads all 70."},
+		{"no lease, all nodes", many, nil, true, len(many) + 2, "Logs of agents read: those of 70 nodes."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := logServer(t, []string{"leader", "other"}, c.nodes, grants)
-			st := story{Address: "10.0.0.7", Lease: c.lease}
-			check.OK(t, st.readPast(t.Context(), cl, c.all))
-			check.Equal(t, len(st.Past), c.lines, "lines of two controllers and of agents:")
+			moments, logs, err := Read(t.Context(), cl, "", addr, c.lease, c.all)
+			check.OK(t, err)
+			check.Equal(t, len(moments), c.lines, "lines of two controllers and of agents:")
 			check.None(t, cl.Missed(), "missed:")
-			var out bytes.Buffer
-			st.writePast(paper{Writer: &out})
-			check.Says(t, out.String(), c.want)
+			check.Equal(t, logs.Sentence(), c.want, "logs:")
 		})
 	}
 }
@@ -128,10 +127,10 @@ func TestAHistoryIsOfOneNetwork(t *testing.T) {
 	inLab := strings.Replace(grantLine, `"address"`, `"network":"lab","address"`, 1)
 	cl := logServer(t, []string{"leader"}, nil, func(_ string, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, grantLine, inLab, inLab) })
 	for network, want := range map[string][]string{"lab": {"Freed", "grant", "grant"}, "": {"grant"}} {
-		st := story{Address: "10.0.0.7", Network: network}
-		check.OK(t, st.readPast(t.Context(), cl, true))
+		moments, _, err := Read(t.Context(), cl, network, addr, nil, true)
+		check.OK(t, err)
 		var got []string
-		for _, m := range st.Past {
+		for _, m := range moments {
 			got = append(got, m.Kind)
 		}
 		check.List(t, got, want, "on network %q: history", network)
@@ -159,10 +158,10 @@ func TestALogThatBreaksOffIsNamed(t *testing.T) {
 			}
 		}
 	})
-	st := story{Address: "10.0.0.7"}
-	check.OK(t, st.readPast(t.Context(), cl, true))
-	check.Equal(t, len(st.Past), 2, "lines of the whole and of the broken log:")
-	check.Equal(t, st.Logs.sentence(), "Logs of agents read: starting, whole. Not read: broken, failed, late.", "with --all-nodes:")
+	moments, logs, err := Read(t.Context(), cl, "", addr, nil, true)
+	check.OK(t, err)
+	check.Equal(t, len(moments), 2, "lines of the whole and of the broken log:")
+	check.Equal(t, logs.Sentence(), "Logs of agents read: starting, whole. Not read: broken, failed, late.", "with --all-nodes:")
 	missed := strings.Join(cl.Missed(), "\n")
 	check.Equal(t, len(cl.Missed()), 3, "%s:", missed)
 	check.Says(t, missed, "the log of agent late, or its end: it did not come within 5s",
