@@ -3,16 +3,14 @@
 package bpf
 
 import (
-	"fmt"
-
 	"github.com/cilium/ebpf"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
-// code holds the guard and the maps of this version. The observer is loaded once a parent, and would
-// take 0.7 MB, so it is parsed when it is loaded.
+// code holds the guard and the maps of this version. The observer is loaded once for each parent, and
+// would keep 0.7 MB, so it is parsed when it is loaded.
 type code struct {
 	guard *ebpf.CollectionSpec
 	// maps are shared by all programs.
@@ -22,23 +20,15 @@ type code struct {
 func loadCode() (*code, error) {
 	guard, err := loadGuard()
 	if err != nil {
-		return nil, fmt.Errorf("parse guard: %w", err)
+		return nil, err
 	}
-	observer, err := parseObserver()
+	observer, err := loadObserver()
 	if err != nil {
 		return nil, err
 	}
 	shared := observer.Maps // it uses all of them
 	delete(shared, rodata)
 	return &code{guard, shared}, nil
-}
-
-func parseObserver() (*ebpf.CollectionSpec, error) {
-	observer, err := loadObserver()
-	if err != nil {
-		return nil, fmt.Errorf("parse observer: %w", err)
-	}
-	return observer, nil
 }
 
 // rodata is the map of the constants. Each load has its own.
@@ -58,7 +48,7 @@ func (c *code) loadGuard(slot uint32, r enforce.Record, shared map[string]*ebpf.
 
 // observerOf loads the observer of one parent.
 func observerOf(parent uint32, shared map[string]*ebpf.Map) (attach.Programs, error) {
-	observer, err := parseObserver()
+	observer, err := loadObserver()
 	if err != nil {
 		return attach.Programs{}, err
 	}

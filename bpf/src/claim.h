@@ -108,7 +108,10 @@ static __always_inline __u64 claim_tag(__u32 index,
 	return key && key->present ? siphash(&key->siphash, word) : 0;
 }
 
-/* Two functions, because they take five scalars at most, see source_judge(). */
+/*
+ * A function for each key: the words of a claim are five scalars, and there is
+ * no room for the index.
+ */
 __noinline __u64 claim_tag_current(__u64 w0, __u64 w1, __u64 w2, __u64 w3,
 				   __u64 w4)
 {
@@ -136,7 +139,7 @@ static __always_inline __u64 claim_tag_by(const struct claim *c, int key)
 /* Returns the key that the tag fits, for the ack to use, or CLAIM_NO_KEY. */
 static __always_inline int claim_verify(const struct claim *c)
 {
-	if (!c->tag)
+	if (!c->tag) /* that of a missing key */
 		return CLAIM_NO_KEY;
 	if (claim_tag_by(c, 0) == c->tag)
 		return 0;

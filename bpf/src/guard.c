@@ -103,8 +103,8 @@ __noinline int guard_hears(__be32 w0, __be32 w1, __be32 w2, __be32 w3, __u64 by)
 	return DROP_MAC;
 }
 
-/* Reports whether a frame is for our own address, which is fenced. */
-__noinline int guard_is_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
+/* Reports whether a frame is for an address of ours that is fenced. */
+__noinline int guard_is_for_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
 {
 	const struct addr to = { .word = { w0, w1, w2, w3 } };
 	struct lease_key key = lease_key_of(&to);
@@ -114,12 +114,12 @@ __noinline int guard_is_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
 }
 
 /*
- * Reports whether a frame is of a fenced sibling. The frames of the new holder
- * elsewhere must reach us: it uses another MAC, or the lease says that it may
- * use this one.
+ * Reports whether a frame is of a fenced address of this node. The frames of
+ * the new holder elsewhere must reach us: it uses another MAC, or the lease
+ * says that it may use this one.
  */
-__noinline int guard_fences(__be32 w0, __be32 w1, __be32 w2, __be32 w3,
-			    __u64 by)
+__noinline int guard_is_of_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3,
+				  __u64 by)
 {
 	const struct speech s = speech_of(w0, w1, w2, w3, by);
 	struct lease_key key = lease_key_of(&s.subject);
@@ -165,10 +165,10 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	by = speaker_of(&s.mac, s.kind);
 	if (s.kind != KIND_IP)
 		objection = guard_hears(ADDR_WORDS(&s.subject), by);
-	/* While an address is fenced. */
+	/* An open gate: an address may be fenced. */
 	if (objection == ALLOWED && open &&
-	    (guard_is_fenced(ADDR_WORDS(&s.target)) ||
-	     guard_fences(ADDR_WORDS(&s.subject), by)))
+	    (guard_is_for_fenced(ADDR_WORDS(&s.target)) ||
+	     guard_is_of_fenced(ADDR_WORDS(&s.subject), by)))
 		objection = DROP_FENCED;
 	if (objection != ALLOWED)
 		return drop(GUARD_INGRESS, objection);

@@ -174,12 +174,11 @@ static __always_inline enum result source_unleased(const struct suspect *who,
 	return addr_is_unspecified(a) ? DROP_UNSPECIFIED : DROP_UNLEASED;
 }
 
-/*
- * The functions without static are verified once, not for each path that leads
- * to them. On Linux 5.10 they take scalars only: here the slot with the flag
- * SOURCE_STRICT, and the words of the address.
- */
 #define SOURCE_STRICT (1U << 31)
+
+_Static_assert(SLOTS_MAX < SOURCE_STRICT, "one number has a slot and the flag");
+
+/* The slot may have SOURCE_STRICT. The words are those of the address. */
 
 __noinline int source_judge(__u32 slot, __be32 w0, __be32 w1, __be32 w2,
 			    __be32 w3)

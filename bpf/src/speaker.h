@@ -24,8 +24,8 @@ static __always_inline __u64 speaker_of(const struct mac *mac, __u16 kind)
 }
 
 /*
- * The speech of one word of a speaker about an address, for functions that take
- * scalars only, see source_judge(). It has no sender and no target.
+ * The reverse of speaker_of(): the speech about an address, for functions that
+ * take scalars. Its sender and its target are zero.
  */
 static __always_inline struct speech speech_of(__be32 w0, __be32 w1, __be32 w2,
 					       __be32 w3, __u64 by)

@@ -43,8 +43,7 @@ static __always_inline bool upper_is_extension(__u8 next)
 /*
  * Follows the header chain, which begins with next at off. Returns the offset,
  * the flag and the protocol in one number, or a negative one for a chain that a
- * host would accept and this walk cannot follow. Global, so that the verifier
- * walks it once; on Linux 5.10 such functions take scalars only.
+ * host would accept and this walk cannot follow.
  */
 __noinline int upper_walk(struct __sk_buff *skb, __u32 off, __u32 next)
 {
