@@ -20,13 +20,7 @@ func answer(choice ipam.Choice, bound []win.Bound, n agentapi.Network) (*agentap
 		if err != nil {
 			return nil, fmt.Errorf("pool %s: %w", b.Pool.Name, err)
 		}
-		ip := agentapi.IP{Address: netip.PrefixFrom(b.Address.Addr, subnet.Bits())}
-		if b.Pool.Spec.Gateway != nil {
-			if ip.Gateway, err = netip.ParseAddr(*b.Pool.Spec.Gateway); err != nil {
-				return nil, fmt.Errorf("gateway of pool %s: %w", b.Pool.Name, err)
-			}
-		}
-		r.IPs = append(r.IPs, ip)
+		r.IPs = append(r.IPs, agentapi.IP{Address: netip.PrefixFrom(b.Address.Addr, subnet.Bits()), Gateway: b.Pool.Gateway()})
 		// Addresses are bound in the order of the families.
 		routes, err := win.RoutesThrough(&choice.Families[i], b.Pool, n)
 		if err != nil {

@@ -78,10 +78,8 @@ func (c chooser) withheld(from Candidate, addr netip.Addr) string {
 	if !from.Pool.TakesIPRequests() {
 		return "pool " + from.Pool.Name + " takes no requests for an address (ipRequests: false)"
 	}
-	if spec.Gateway != nil && *spec.Gateway != "" {
-		if gateway, err := netip.ParseAddr(*spec.Gateway); err == nil && gateway == addr {
-			return "it is the gateway of pool " + from.Pool.Name
-		}
+	if addr == from.Pool.Gateway() {
+		return "it is the gateway of pool " + from.Pool.Name
 	}
 	if poolset.Hostless(from.Subnet).Contains(addr) {
 		return "no host may have this address of the subnet " + from.Subnet.String()

@@ -38,6 +38,20 @@ type ProbeParams struct {
 	Settle time.Duration
 }
 
+// ParamsOf returns the parameters for probing the addresses of a pool. Invalid MACs to ignore are
+// skipped; the CRD refuses them.
+func ParamsOf(pool *v1alpha1.IPPool) ProbeParams {
+	p := ProbeParams{Mode: pool.ConflictMode(), Rounds: pool.ProbeRounds(), Interval: pool.ProbeInterval()}
+	if c := pool.Spec.ConflictDetection; c != nil {
+		for _, text := range c.IgnoreMACs {
+			if mac, err := net.ParseMAC(text); err == nil {
+				p.Ignore = append(p.Ignore, mac)
+			}
+		}
+	}
+	return p
+}
+
 func (p ProbeParams) withDefaults() ProbeParams {
 	p.Rounds = max(p.Rounds, MinRounds)
 	if p.Interval <= 0 {

@@ -84,6 +84,12 @@ func (p *IPPool) Cooldown() time.Duration {
 	return DefaultCooldown
 }
 
+// Gateway returns the gateway, an invalid address if there is none. The CRD refuses another text.
+func (p *IPPool) Gateway() netip.Addr {
+	gateway, _ := netip.ParseAddr(ptr.Deref(p.Spec.Gateway, ""))
+	return gateway
+}
+
 // InSubnetOf reports whether two pools have the same subnet, network and VLAN. Nodes that use them
 // are probably on one segment. That is no proof: two segments that are not connected may have the
 // same subnet, as long as no address is on both.

@@ -34,9 +34,8 @@ func (c *Cluster) Questions(node string) []diagnosis.Question {
 	}
 	for at := range here {
 		for i := range c.Pools {
-			if c.Pools[i].Name == at.pool && c.Pools[i].Spec.Gateway != nil {
-				gateway, _ := netip.ParseAddr(*c.Pools[i].Spec.Gateway) // the CRD refuses another text
-				add(gateway, at.parent)
+			if c.Pools[i].Name == at.pool {
+				add(c.Pools[i].Gateway(), at.parent)
 			}
 		}
 		for i := range c.Leases {
@@ -129,7 +128,7 @@ func (c *Cluster) answers(r Report, add found) {
 // silence names the host that does not answer for an address, and the remedy.
 func (c *Cluster) silence(addr netip.Addr) (what, do string) {
 	for i := range c.Pools {
-		if g := c.Pools[i].Spec.Gateway; g != nil && *g == addr.String() {
+		if c.Pools[i].Gateway() == addr {
 			return fmt.Sprintf("the gateway %s of pool %s does not answer", addr, c.Pools[i].Name),
 				"look at the router, at spec.gateway of the pool, and at the VLAN of the parent"
 		}

@@ -4,7 +4,6 @@ package pool
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -52,10 +51,10 @@ func overlapOf(pool *v1alpha1.IPPool, set poolset.Set, shares []poolset.Share, f
 		if s != subnet {
 			found.masks = append(found.masks, fmt.Sprintf("%s (%s)", other.Name, s))
 		}
-		if handsOut(set, other.Spec.Gateway) {
+		if set.Contains(other.Gateway()) {
 			found.gateways = append(found.gateways, other.Name)
 		}
-		if theirs, err := poolset.Addresses(other); err == nil && handsOut(theirs, pool.Spec.Gateway) {
+		if theirs, err := poolset.Addresses(other); err == nil && theirs.Contains(pool.Gateway()) {
 			found.givers = append(found.givers, other.Name)
 		}
 	}
@@ -69,14 +68,6 @@ func overlapOf(pool *v1alpha1.IPPool, set poolset.Set, shares []poolset.Share, f
 // named returns a pool with its addresses: "blue (10.6.0.4, 10.6.0.9-10.6.0.20)".
 func named(pool string, set poolset.Set) string {
 	return fmt.Sprintf("%s (%s)", pool, condition.Few(set.Entries(), ", "))
-}
-
-func handsOut(set poolset.Set, gateway *string) bool {
-	if gateway == nil {
-		return false
-	}
-	a, err := netip.ParseAddr(*gateway)
-	return err == nil && set.Contains(a)
 }
 
 // mayOverlap reports whether two pools are of one network, and their subnets overlap. An unreadable

@@ -62,9 +62,7 @@ func Of(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease, reservations []v1alpha
 	if p.Subnet, err = poolset.Subnet(pool); err != nil {
 		return nil, err
 	}
-	if pool.Spec.Gateway != nil {
-		p.gateway, _ = netip.ParseAddr(*pool.Spec.Gateway) // Addresses has read it
-	}
+	p.gateway = pool.Gateway()
 	if p.inUse, err = poolset.DecodeBitmap(pool.Status.InUse); err != nil {
 		return nil, err
 	}

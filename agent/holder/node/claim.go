@@ -29,7 +29,7 @@ func (b *Base) ClaimOf(pool *v1alpha1.IPPool, address journal.Address, last *v1a
 // Verify claims an address and looks for other speakers. last is nil if there was no other holder.
 func (b *Base) Verify(ctx context.Context, seg Segment, pool *v1alpha1.IPPool, c segment.Claim, last *v1alpha1.IPLease) (segment.Verdict, segment.Evidence, error) {
 	v := segment.Verification{
-		Claim: c, Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool), OthersShare: b.OthersShare(),
+		Claim: c, Probe: segment.ParamsOf(pool), Gateway: pool.Gateway(), OthersShare: b.OthersShare(),
 	}
 	if last != nil {
 		v.SlotDead, v.Asserted, v.Unguarded = b.EndedHere(last), lease.Asserted(&last.Spec), session.MaySpeakUnfenced(last, b.Node, b.Session)

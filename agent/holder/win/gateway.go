@@ -5,7 +5,6 @@ package win
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -45,10 +44,7 @@ func (a *Try) AwaitGateways() error {
 
 // checkGateway returns an error if the gateway of a pool does not answer on the parent.
 func (a *Try) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
-	gateway, err := netip.ParseAddr(*pool.Spec.Gateway)
-	if err != nil {
-		return fmt.Errorf("gateway of pool %s: %w", pool.Name, err)
-	}
+	gateway := pool.Gateway()
 	own, err := a.h.OfNode(a.Link.ParentIndex, gateway)
 	if err != nil {
 		return fmt.Errorf("look for gateway %s of pool %s on this node: %w", gateway, pool.Name, err)

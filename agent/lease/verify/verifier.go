@@ -209,7 +209,7 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	verification := segment.Verification{
 		Claim: segment.Claim{Addr: l.Spec.Addr(), Network: claim.Network(v.Cluster, network), Token: token,
 			PreviousMAC: previousMAC(l), PreviousToken: l.LastToken()},
-		Probe: segment.ParamsOf(pool), Gateway: segment.GatewayOf(pool),
+		Probe: segment.ParamsOf(pool), Gateway: pool.Gateway(),
 		SlotDead: dead, Asserted: lease.Asserted(&l.Spec), OthersShare: v.OthersShare(), Unguarded: session.MaySpeakUnfenced(l, v.Node, v.Session),
 		// A lease that this node quarantined at an ADD names the parent of that ADD.
 		Guessed: guessed && l.Spec.Session != v.Session,

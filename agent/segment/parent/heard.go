@@ -72,7 +72,7 @@ func (p *Parents) Gateways(e *journal.Entry) (macs []net.HardwareAddr) {
 		if err := p.Pools.Get(context.Background(), client.ObjectKey{Name: address.Pool}, pool); err != nil {
 			continue
 		}
-		gateway := segment.GatewayOf(pool)
+		gateway := pool.Gateway()
 		if !gateway.IsValid() {
 			continue
 		}
