@@ -81,8 +81,8 @@ func (z *zombie) twoOwners(ctx context.Context, successor *cluster.Pod, quiet *z
 
 // newerWins: two owners exist for at most loudLimit after the parts are joined. Nothing crosses before
 // asked, everything after joined. The claim of a defence asks no holder for an ack, so the silence of
-// the old owner is judged. Clients and pings are judged from the announcement on that follows the
-// claim: until then, the old owner had their frames.
+// the old owner is judged. Clients are judged from the announcement on that follows the claim, pings
+// once their host has heard it: until then, the old owner had their frames.
 func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, joined time.Time) {
 	change := z.changeTo(successor)
 	limited, cancel := context.WithTimeout(ctx, eventLimit)
@@ -97,6 +97,7 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, j
 		return f.Time.After(claim.Time) && bytes.Equal(f.Source, change.new) && slices.Contains(f.Speaks, z.addr)
 	})
 	did(err, "nobody announced %s after the claim", z.addr)
+	z.sendsTo(ctx, successor)
 	z.hearsOnly(ctx, successor, announced.Time)
 	check(change.onlyNewAfter(z.capture.Frames(), claim.Time.Add(fenceLimit)))
 	crossed := capture.From(capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr), z.mac)

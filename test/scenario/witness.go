@@ -84,6 +84,16 @@ func (w *witness) answersARP(ctx context.Context, addr netip.Addr) {
 	value(w.host.Exec(ctx, "arping", "-q", "-f", "-c", "3", "-w", "3", "-I", "eth0", addr.String()))
 }
 
+// sendsTo waits until the host sends to the MAC of the pod. The switch records an announcement before a
+// busy machine hears it.
+func (w *witness) sendsTo(ctx context.Context, pod *cluster.Pod) {
+	mac := macOf(pod)
+	eventually(ctx, callLimit, fmt.Sprintf("MAC %s of pod %s at the client", mac, pod.Name), func(ctx context.Context) {
+		known := value(w.host.Exec(ctx, "ip", "neigh", "show", addressOf(pod).String()))
+		must(strings.Contains(known, mac.String()), "the client knows %q", known)
+	})
+}
+
 // hearsOnly waits until the pod has answered for a while, and judges that no other pod has answered
 // since end.
 func (w *witness) hearsOnly(ctx context.Context, pod *cluster.Pod, end time.Time) {
