@@ -179,7 +179,6 @@ static __always_inline enum result source_unleased(const struct suspect *who,
 _Static_assert(SLOTS_MAX < SOURCE_STRICT, "one number has a slot and the flag");
 
 /* The slot may have SOURCE_STRICT. The words are those of the address. */
-
 __noinline int source_judge(__u32 slot, __be32 w0, __be32 w1, __be32 w2,
 			    __be32 w3)
 {

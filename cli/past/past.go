@@ -60,8 +60,9 @@ type Logs struct {
 	isAll bool
 }
 
-// Read returns events and audit lines about an address on a network, the oldest first, and the agents whose
-// logs it has read: those that the lease names, some of all without a lease, or all.
+// Read returns events and audit lines about an address on a network, the oldest first, and which logs of
+// agents it has read: with allNodes all of them, else those of the nodes that the lease names. Without a
+// lease these are the first mostLogs.
 func Read(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, allNodes bool) ([]Moment, *Logs, error) {
 	name, address := v1alpha1.LeaseName(network, addr), addr.String()
 	isAbout := func(e *eventsv1.Event) bool {
