@@ -34,6 +34,7 @@ func TestNothingIsLostWhereverADDAndDELBreakOff(t *testing.T) {
 	c := nodes.New(t, 1)
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	w := &walk{Cluster: c, n: c.Nodes[0], host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
+	w.given = func(ctx context.Context) error { return c.LeasesAreLiving(ctx, v1alpha1.StateRetained) }
 	t.Run("first, addresses go round over restarts of the agent", func(t *testing.T) { w.in(t).rotate() })
 	for _, v := range verbs() {
 		for _, s := range v.steps {
@@ -58,6 +59,8 @@ type walk struct {
 	n    *nodes.Node
 	host *namespaces.Host
 	pods int
+	// given returns an error unless the leases are those of the living, kept for a name, or ready.
+	given func(context.Context) error
 	// once: the plugin of the pods, like host-device, fails when a DEL is repeated after its success.
 	once, deleted bool
 }
@@ -79,12 +82,6 @@ func (w *walk) play(v verb, s step, f fault) {
 		pod = w.again(ctx, pod)
 	}
 	sandbox := w.broken(ctx, v, s, f, pod)
-	if f.undone == byTheNext {
-		check.OK(t, w.n.AwaitAgent(ctx))
-	}
-	if f.undone != byNobody && !v.isDel && !answered(v, s) {
-		w.Eventually(t, "the ADD is undone without a DEL", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
-	}
 	if w.once && w.deleted {
 		check.OK(t, sandbox.Remove())
 	} else if !sandbox.Lives() {
@@ -93,7 +90,7 @@ func (w *walk) play(v verb, s step, f fault) {
 	}
 	check.OK(t, w.n.AwaitAgent(ctx))
 	if v.isDel {
-		w.Eventually(t, "the DEL is carried out", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
+		w.Eventually(t, "the DEL is carried out", func() error { return w.given(ctx) })
 	}
 	if !sandbox.Lives() {
 		var err error
@@ -104,17 +101,20 @@ func (w *walk) play(v verb, s step, f fault) {
 	w.speaksAlone(ctx, sandbox)
 
 	check.OK(t, sandbox.Finish(ctx))
-	w.Eventually(t, "all is given back", func() error { return w.LeasesAreLiving(ctx, v1alpha1.StateRetained) })
+	w.Eventually(t, "all is given back", func() error { return w.given(ctx) })
 	check.OK(t, w.DeleteAllOf(ctx, &v1alpha1.IPLease{}))
 }
 
-// broken makes the call in which the fault strikes. A frame does not wait for the test, so on a busy
-// machine a call may have gone on when the test sees its probe or claim. Then the pod gets another
-// sandbox.
+// broken makes the call in which the fault strikes, and waits for the undo. A frame does not wait for
+// the test, so on a busy machine a call may have gone on when the test sees its probe or claim. Then
+// the pod gets another sandbox.
 func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.Pod) *nodes.Sandbox {
 	const tries = 5
 	for range tries {
 		sandbox, err := w.struck(ctx, v, s, f, pod)
+		if err == nil {
+			err = w.undone(ctx, v, s, f, sandbox)
+		}
 		if !errors.Is(err, errPassed) {
 			check.OK(w.t, err)
 			return sandbox
@@ -124,6 +124,26 @@ func (w *walk) broken(ctx context.Context, v verb, s step, f fault, pod *corev1.
 	}
 	w.t.Fatalf("the step was passed in each of %d tries", tries)
 	return nil
+}
+
+// undone waits until the agent has undone an ADD without a DEL. It returns errPassed if the ADD had
+// succeeded before the fault struck.
+func (w *walk) undone(ctx context.Context, v verb, s step, f fault, sandbox *nodes.Sandbox) (passed error) {
+	if f.undone == byTheNext {
+		check.OK(w.t, w.n.AwaitAgent(ctx))
+	}
+	if f.undone == byNobody || v.isDel || answered(v, s, f) {
+		return nil
+	}
+	w.Eventually(w.t, "the ADD is undone without a DEL", func() error {
+		entries, err := w.n.Entries()
+		if err == nil && s.mayPass() && entries[sandbox.Attachment()].Phase == journal.Bound {
+			passed = errPassed
+			return nil
+		}
+		return errors.Join(err, w.given(ctx))
+	})
+	return passed
 }
 
 // struck makes the call once. Its error wraps errPassed if the step was over and nothing broke.
@@ -182,7 +202,7 @@ func (w *walk) stands(ctx context.Context, s step, sandbox *nodes.Sandbox) error
 		return err
 	}
 	got := entries[sandbox.Attachment()].Phase
-	if onWire := s.at == nodes.Probed || s.at == nodes.Claimed; onWire && got == journal.Bound && s.journal == journal.Intent {
+	if s.mayPass() && got == journal.Bound {
 		return errPassed
 	}
 	if got != s.journal {
@@ -299,6 +319,11 @@ type verb struct {
 
 const none journal.Phase = ""
 
+// mayPass reports whether the test sees the step by a frame, for which the ADD does not wait.
+func (s step) mayPass() bool {
+	return (s.at == nodes.Probed || s.at == nodes.Claimed) && s.journal == journal.Intent
+}
+
 // isFirstWrite reports whether the agent may still be attaching the guard at this step.
 func (s step) isFirstWrite() bool {
 	return s.nth == 1 && (s.at == nodes.CreateSent || s.at == nodes.UpdateSent)
@@ -365,10 +390,11 @@ const (
 )
 
 // answered reports whether the agent may believe that the plugin got its answer: the end of a plugin
-// is noticed a moment later, and the agent does not wait after the confirmation of a take-over. A
-// Warm address is claimed after the answer.
-func answered(v verb, s step) bool {
-	return s.at == nodes.AddAnswered || s.at == nodes.Announced || s.at == nodes.UpdateDone && s.nth == 2 || v.warm && s.at == nodes.Claimed
+// is noticed a moment later, and the agent waits for nothing after the confirmation of a take-over, or
+// after the binding of a Warm address, which is claimed after the answer.
+func answered(v verb, s step, f fault) bool {
+	return s.at == nodes.AddAnswered || s.at == nodes.Announced || s.at == nodes.UpdateDone && s.nth == 2 ||
+		v.warm && (s.at == nodes.Claimed || s.at == nodes.UpdateDone && f.name == pluginKilled)
 }
 
 const pluginKilled = "the plugin is killed"

@@ -119,6 +119,7 @@ func TestNothingIsLostWhereverAWarmLeaseBreaksOff(t *testing.T) {
 	var walking sync.WaitGroup
 	for i, n := range c.Nodes {
 		l := &lane{walk: &walk{Cluster: c, n: n, host: host, pods: i * podsEach}, pool: warmPool(t, c, n, i)}
+		l.given = func(ctx context.Context) error { return n.LeasesAreLiving(ctx, l.pool.Name, v1alpha1.StateWarm) }
 		walking.Go(func() {
 			for r := range next {
 				if !t.Run(r.name, func(t *testing.T) { r.play(l.in(t)) }) {
@@ -161,14 +162,6 @@ func (l *lane) bind(v verb, s step, f fault) {
 	l.stocked(ctx)
 	pod := l.pod(ctx, false)
 	sandbox := l.broken(ctx, v, s, f, pod)
-	if f.undone == byTheNext {
-		check.OK(t, l.n.AwaitAgent(ctx))
-	}
-	// The agent waits for nothing between the binding and the answer.
-	answers := answered(v, s) || s.at == nodes.UpdateDone && f.name == pluginKilled
-	if f.undone != byNobody && !answers {
-		l.given(ctx, "the ADD is undone without a DEL")
-	}
 	if !sandbox.Lives() {
 		check.OK(t, sandbox.End(ctx))
 	}
@@ -178,10 +171,10 @@ func (l *lane) bind(v verb, s step, f fault) {
 		sandbox, err = l.n.Begin(ctx, pod)
 		check.OK(t, err)
 	}
-	l.given(ctx, "the leases are those of the living")
+	l.Eventually(l.t, "the leases are those of the living", func() error { return l.given(ctx) })
 	l.speaksAlone(ctx, sandbox)
 	check.OK(t, sandbox.Finish(ctx))
-	l.given(ctx, "all is given back")
+	l.Eventually(l.t, "all is given back", func() error { return l.given(ctx) })
 }
 
 // stock runs one fault while a Warm lease is made or given up.
@@ -200,16 +193,10 @@ func (l *lane) stock(s stocking, f fault) {
 	l.settle(ctx, s.scarce)
 	l.settle(ctx, false)
 	sandbox := check.Value(l.n.Begin(ctx, l.pod(ctx, false)))(t)
-	l.given(ctx, "the leases are those of the living")
+	l.Eventually(l.t, "the leases are those of the living", func() error { return l.given(ctx) })
 	l.speaksAlone(ctx, sandbox)
 	check.OK(t, sandbox.Finish(ctx))
-	l.given(ctx, "all is given back")
-}
-
-// given waits until all leases are Warm or those of the living.
-func (l *lane) given(ctx context.Context, what string) {
-	l.t.Helper()
-	l.Eventually(l.t, what, func() error { return l.n.LeasesAreLiving(ctx, l.pool.Name, v1alpha1.StateWarm) })
+	l.Eventually(l.t, "all is given back", func() error { return l.given(ctx) })
 }
 
 // settle makes the pool scarce or not, and waits until the stock has followed.
