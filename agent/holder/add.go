@@ -228,6 +228,7 @@ func (a *adding) record() error {
 	if err := a.Journal.Put(e); err != nil {
 		return err
 	}
+	a.WatchSources()
 	a.Expected.Forget(a.Who.PodUID, a.Who.Interface)
 	a.WakeVFs(&e)
 	for _, b := range a.Won {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -26,11 +25,12 @@ import (
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
-// The pauses between two passes double from shortest to longest. A wake makes them short again: the
-// kernel of a new pod makes its link-local addresses a moment after the ADD.
+// The pauses between two reads of an interface double from shortest to longest: the kernel of a new
+// pod makes its link-local addresses a moment after the ADD. A frame from an unknown one makes the
+// pause short again.
 const (
 	shortest = 50 * time.Millisecond
-	longest  = 5 * time.Second
+	longest  = time.Minute
 )
 
 // Kernel is the part of *bpf.Kernel that a Keeper needs.
@@ -71,21 +71,39 @@ type Keeper struct {
 	// told has the times of the last events; only reporting uses it.
 	told map[reported]time.Time
 
-	// mu orders the settings of slots. off has the interfaces in which this process has switched
-	// autoconfiguration off.
-	mu  sync.Mutex
-	off map[agentapi.Attachment]bool
+	// mu orders the settings of slots.
+	mu         sync.Mutex
+	interfaces map[guarded]*state
+}
+
+// guarded is an interface with its guard: after a repeated ADD, another interface has the name.
+type guarded struct {
+	agentapi.Attachment
+	slot uint32
+}
+
+func of(e *journal.Entry) guarded { return guarded{e.Attachment(), e.Slot} }
+
+// state is that of one interface.
+type state struct {
+	// local and err are the result of the last read, pause the time until the next one.
+	local []netip.Addr
+	err   error
+	read  time.Time
+	pause time.Duration
+	// off: this process has switched autoconfiguration off.
+	off bool
 }
 
 // New returns a Keeper.
 func New(o Options) *Keeper {
 	return &Keeper{
-		Options: o, wake: idle.NewWake(), off: map[agentapi.Attachment]bool{},
+		Options: o, wake: idle.NewWake(), interfaces: map[guarded]*state{},
 		met: make(chan bpf.Event, reportsAhead), told: map[reported]time.Time{},
 	}
 }
 
-// Wake makes the next passes of Run come soon: a pool or a pod has changed.
+// Wake makes the next pass of Run come soon: a pool or a pod has changed.
 func (k *Keeper) Wake() { k.wake.Up() }
 
 // Run applies the pools to all pods again and again, and reports frames that the guards object to,
@@ -94,35 +112,48 @@ func (k *Keeper) Run(ctx context.Context) error {
 	var reporter sync.WaitGroup
 	reporter.Go(func() { k.reporting(ctx) })
 	defer reporter.Wait()
-	for pause := time.Duration(0); ; {
-		if idle.For(ctx, k.Clock, pause, k.wake) {
-			pause = 0
-		} else {
-			pause = min(max(2*pause, shortest), longest)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := k.pass(ctx); err != nil && ctx.Err() == nil {
+	for pause := time.Duration(0); idle.Again(ctx, k.Clock, pause, k.wake); {
+		var err error
+		if pause, err = k.pass(ctx); err != nil && ctx.Err() == nil {
 			k.Log.Error(err, "the source guard of a pod is not as its pool says yet; the agent tries again")
 		}
 	}
+	return nil
 }
 
-// pass applies the pools to all pods.
-func (k *Keeper) pass(ctx context.Context) error {
+// pass applies the pools to all pods. It returns the time until an interface is to be read again.
+func (k *Keeper) pass(ctx context.Context) (pause time.Duration, err error) {
 	var errs []error
-	present := map[agentapi.Attachment]bool{}
+	applied := map[guarded]bool{}
 	for _, e := range k.Entries() {
-		present[e.Attachment()] = true
-		if e.Phase == journal.Bound && e.Session == k.Session {
+		applied[of(e)] = e.Phase == journal.Bound && e.Session == k.Session
+		if applied[of(e)] {
 			errs = append(errs, k.Apply(ctx, e))
 		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.off, func(of agentapi.Attachment, _ bool) bool { return !present[of] })
-	return errors.Join(errs...)
+	pause = longest
+	for g, i := range k.interfaces {
+		here, present := applied[g]
+		if here {
+			pause = min(pause, i.pause-k.Clock.Since(i.read))
+		}
+		if !present {
+			delete(k.interfaces, g)
+		}
+	}
+	return max(pause, shortest), errors.Join(errs...)
+}
+
+// readSoon makes the next pass read an interface again.
+func (k *Keeper) readSoon(e *journal.Entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i := k.interfaces[of(e)]; i != nil {
+		i.pause = shortest
+	}
+	k.Wake()
 }
 
 // Apply tells the kernel what the interface of an entry may send. It changes nothing if a pool
@@ -135,14 +166,13 @@ func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// An interface that is gone has no address. Its guard stays strict.
-	local, readErr := k.Interfaces.LinkLocal(e.NetNS, e.Interface)
-	s, err := Plan(e, pools, local)
+	i := k.look(e)
+	s, err := Plan(e, pools, i.local)
 	if err != nil {
 		return fmt.Errorf("sources of %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
 	}
-	if readErr != nil && s.Mode != bpf.SourcesOff && !pod.IsGone(readErr) {
-		return readErr
+	if i.err != nil && s.Mode != bpf.SourcesOff && !pod.IsGone(i.err) {
+		return i.err
 	}
 	if !s.Equal(k.Kernel.SourcesOf(e.Slot)) {
 		err := k.Kernel.SetSources(e.Slot, s)
@@ -153,24 +183,38 @@ func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 			return err
 		}
 	}
-	if pod.IsGone(readErr) {
+	if pod.IsGone(i.err) {
 		return nil
 	}
-	return k.autoconfigure(e, mayAutoconfigure(s))
+	return k.autoconfigure(e, i, mayAutoconfigure(s))
+}
+
+// look returns the state of an interface, which it reads if that is due. An interface that is gone
+// has no address: its guard stays strict.
+func (k *Keeper) look(e *journal.Entry) *state {
+	i := k.interfaces[of(e)]
+	if i == nil {
+		i = &state{}
+		k.interfaces[of(e)] = i
+	}
+	if now := k.Clock.Now(); now.Sub(i.read) >= i.pause {
+		i.local, i.err = k.Interfaces.LinkLocal(e.NetNS, e.Interface)
+		i.read, i.pause = now, min(max(2*i.pause, shortest), longest)
+	}
+	return i
 }
 
 // autoconfigure switches autoconfiguration off where the guard would drop its addresses. It
 // switches it on again only if this process has switched it off: any other setting belongs to the
 // pod.
-func (k *Keeper) autoconfigure(e *journal.Entry, on bool) error {
-	of := e.Attachment()
-	if on != k.off[of] {
+func (k *Keeper) autoconfigure(e *journal.Entry, i *state, on bool) error {
+	if on != i.off {
 		return nil
 	}
 	if err := k.Interfaces.Autoconfigure(e.NetNS, e.Interface, on); err != nil {
 		return err
 	}
-	k.off[of] = !on
+	i.off = !on
 	return nil
 }
 

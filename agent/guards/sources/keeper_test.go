@@ -36,6 +36,7 @@ type rig struct {
 	entry    *journal.Entry
 	set      map[uint32]bpf.Sources
 	writes   int
+	reads    int
 	offences map[bpf.Offence]uint64
 	readErr  error
 	autoconf []bool
@@ -45,9 +46,12 @@ func (r *rig) SetSources(slot uint32, s bpf.Sources) error {
 	r.set[slot], r.writes = s, r.writes+1
 	return nil
 }
-func (r *rig) SourcesOf(slot uint32) bpf.Sources              { return r.set[slot] }
-func (r *rig) Offences() (map[bpf.Offence]uint64, error)      { return r.offences, nil }
-func (r *rig) LinkLocal(string, string) ([]netip.Addr, error) { return nil, r.readErr }
+func (r *rig) SourcesOf(slot uint32) bpf.Sources         { return r.set[slot] }
+func (r *rig) Offences() (map[bpf.Offence]uint64, error) { return r.offences, nil }
+func (r *rig) LinkLocal(string, string) ([]netip.Addr, error) {
+	r.reads++
+	return nil, r.readErr
+}
 func (r *rig) Autoconfigure(_, _ string, on bool) error {
 	r.autoconf = append(r.autoconf, on)
 	return nil
@@ -82,7 +86,8 @@ func (r *rig) edit(mode v1alpha1.SourceGuardMode) {
 
 func (r *rig) applies() {
 	r.t.Helper()
-	check.OK(r.t, r.pass(context.Background()))
+	_, err := r.pass(context.Background())
+	check.OK(r.t, err)
 }
 
 func TestAnEditOfThePoolReachesALivingPod(t *testing.T) {
@@ -109,7 +114,7 @@ func TestEachInterfaceIsKeptFromAutoconfiguration(t *testing.T) {
 	r.entry = &next
 	r.applies()
 	check.List(t, r.autoconf, []bool{false, false}, "autoconfiguration was set to")
-	n := len(r.off)
+	n := len(r.interfaces)
 	check.That(t, n == 1, "%d interfaces are remembered, want 1", n)
 }
 
@@ -129,13 +134,14 @@ func TestADeletedPoolAndAnotherSessionChangeNothing(t *testing.T) {
 func TestAnInterfaceThatCannotBeReadKeepsItsAddresses(t *testing.T) {
 	r := newRig(t)
 	r.readErr = errors.New("no descriptor left")
-	if err := r.pass(context.Background()); !errors.Is(err, r.readErr) {
+	if _, err := r.pass(context.Background()); !errors.Is(err, r.readErr) {
 		t.Errorf("got %v, want %v", err, r.readErr)
 	}
 	if r.writes != 0 {
 		t.Errorf("%d writes to the kernel", r.writes)
 	}
 	r.readErr = pod.ErrNoInterface
+	r.clock.Step(shortest)
 	r.applies()
 	check.That(t, r.set[7].Mode == bpf.SourcesEnforce, "the guard of an interface that is gone is not strict")
 }
@@ -169,10 +175,31 @@ func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
 	}
 }
 
+// A read costs as much as the rest of a pass over a hundred pods.
+func TestAnInterfaceIsReadMoreAndMoreSeldom(t *testing.T) {
+	r := newRig(t)
+	for end := r.clock.Now().Add(time.Hour); r.clock.Now().Before(end); {
+		pause := check.Value(r.pass(context.Background()))(t)
+		check.That(t, shortest <= pause && pause <= longest, "the next pass comes after %s", pause)
+		r.clock.Step(pause)
+	}
+	check.That(t, r.reads > 60 && r.reads < 75, "%d reads in an hour, want one a minute", r.reads)
+}
+
 func TestALinkLocalAddressThatIsNewIsReadSoon(t *testing.T) {
 	r := newRig(t)
+	for range 20 { // the pause grows
+		r.clock.Step(longest)
+		r.applies()
+	}
+	r.clock.Step(shortest)
+	r.reads = 0
+	r.applies()
+	check.That(t, r.reads == 0, "the interface was read before its time")
 	r.report(bpf.Event{Type: bpf.EventSource, Token: 7, Mine: uint64(bpf.ResultDropLinkLocal)})
 	check.That(t, len(r.wake) == 1, "no pass was asked for")
+	r.applies()
+	check.That(t, r.reads == 1, "%d reads after the frame, want 1", r.reads)
 }
 
 func TestTheMetricHasOnlyPodsWithSuchFrames(t *testing.T) {

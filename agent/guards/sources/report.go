@@ -53,10 +53,10 @@ func (k *Keeper) Met(ev bpf.Event) {
 // report reports a frame in an event of its pod.
 func (k *Keeper) report(ev bpf.Event) {
 	o := ev.Offence()
-	if o.Result == bpf.ResultDropLinkLocal {
-		k.Wake() // the kernel of the pod may have made another address
-	}
 	e := k.entries()[o.Slot]
+	if e != nil && o.Result == bpf.ResultDropLinkLocal {
+		k.readSoon(e) // the kernel of the pod may have made another address
+	}
 	what, known := reasons[o.Result]
 	if e == nil || !known || !k.isDue(e, o) {
 		return

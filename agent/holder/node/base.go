@@ -52,11 +52,17 @@ func (b *Base) GuardSources(e *journal.Entry) error {
 	if b.SourceGuards == nil {
 		return nil
 	}
-	b.SourceGuards.Wake()
 	if err := b.SourceGuards.Apply(b.Background, e); err != nil {
 		return fmt.Errorf("guard the sources of %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
 	}
 	return nil
+}
+
+// WatchSources makes the agent read the link-local addresses of an interface that is bound.
+func (b *Base) WatchSources() {
+	if b.SourceGuards != nil {
+		b.SourceGuards.Wake()
+	}
 }
 
 // AwaitServices waits until the agent's first search for the service CIDRs has ended. Without them,

@@ -43,6 +43,9 @@ func (a *Interface) journal() error {
 		go func() {
 			err := a.h.Guards.Stage(&e)
 			if err == nil {
+				err = a.h.GuardSources(&e)
+			}
+			if err == nil {
 				err = seg.Observe()
 			}
 			staging <- err
