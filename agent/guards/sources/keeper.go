@@ -27,10 +27,11 @@ import (
 
 // The pauses between two reads of an interface double from shortest to longest: the kernel of a new
 // pod makes its link-local addresses a moment after the ADD. A frame from an unknown one makes the
-// pause short again.
+// pause short again. After an error, the next try comes after patience at the latest.
 const (
 	shortest = 50 * time.Millisecond
 	longest  = time.Minute
+	patience = 5 * time.Second
 )
 
 // Kernel is the part of *bpf.Kernel that a Keeper needs.
@@ -71,7 +72,7 @@ type Keeper struct {
 	// told has the times of the last events; only reporting uses it.
 	told map[reported]time.Time
 
-	// mu orders the settings of slots.
+	// mu orders the settings of slots, and guards interfaces.
 	mu         sync.Mutex
 	interfaces map[guarded]*state
 }
@@ -133,17 +134,21 @@ func (k *Keeper) pass(ctx context.Context) (pause time.Duration, err error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	pause = longest
+	pause, err = longest, errors.Join(errs...)
+	if err != nil {
+		pause = patience
+	}
 	for g, i := range k.interfaces {
 		here, present := applied[g]
-		if here {
-			pause = min(pause, i.pause-k.Clock.Since(i.read))
+		// Without its pools, an interface is not read.
+		if left := i.pause - k.Clock.Since(i.read); here && left > 0 {
+			pause = min(pause, left)
 		}
 		if !present {
 			delete(k.interfaces, g)
 		}
 	}
-	return max(pause, shortest), errors.Join(errs...)
+	return pause, err
 }
 
 // readSoon makes the next pass read an interface again.
@@ -200,6 +205,9 @@ func (k *Keeper) look(e *journal.Entry) *state {
 	if now := k.Clock.Now(); now.Sub(i.read) >= i.pause {
 		i.local, i.err = k.Interfaces.LinkLocal(e.NetNS, e.Interface)
 		i.read, i.pause = now, min(max(2*i.pause, shortest), longest)
+		if i.err != nil && !pod.IsGone(i.err) {
+			i.pause = min(i.pause, patience)
+		}
 	}
 	return i
 }

@@ -120,6 +120,7 @@ func (h *After) takeMAC(e *journal.Entry) (changed bool, err error) {
 		errs = append(errs, h.Guards.Install(e, address))
 	}
 	errs = append(errs, h.GuardSources(e))
+	h.WatchSources()
 	h.announceAgain(e, link)
 	h.Pending.Add(e.Attachment())
 	return true, errors.Join(errs...)

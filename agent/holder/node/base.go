@@ -58,7 +58,8 @@ func (b *Base) GuardSources(e *journal.Entry) error {
 	return nil
 }
 
-// WatchSources makes the agent read the link-local addresses of an interface that is bound.
+// WatchSources makes the agent apply the pools to all bound interfaces again, also to a new one, and
+// read its link-local addresses once the kernel has made them.
 func (b *Base) WatchSources() {
 	if b.SourceGuards != nil {
 		b.SourceGuards.Wake()

@@ -89,7 +89,7 @@ type Metrics interface {
 // SourceGuards tells the kernel what an interface may send. *sources.Keeper implements it.
 type SourceGuards interface {
 	Apply(context.Context, *journal.Entry) error
-	// Wake makes the keeper read the link-local addresses of new interfaces soon.
+	// Wake makes the next pass over all interfaces come soon.
 	Wake()
 }
 

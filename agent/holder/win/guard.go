@@ -22,7 +22,7 @@ func (a *Interface) intend(ctx context.Context, pool *v1alpha1.IPPool, address j
 }
 
 // journal writes the intent of the ADD before its next write to the API server. It
-// begins to attach the guard, and to check the observer. The interface is down
+// begins to attach the guard with its sources, and to check the observer. The interface is down
 // while IPAM runs: the guard is there before the first frame.
 func (a *Interface) journal() error {
 	if a.Slot == 0 {
@@ -42,7 +42,7 @@ func (a *Interface) journal() error {
 		a.staging = staging
 		go func() {
 			err := a.h.Guards.Stage(&e)
-			if err == nil {
+			if err == nil && !e.SharedMAC { // the next candidate would have another MAC
 				err = a.h.GuardSources(&e)
 			}
 			if err == nil {
