@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
+	lan "github.com/fenceline/fenceline/test/network"
 )
 
 func TestAGuardThatCannotBeSweptKeepsNoOther(t *testing.T) {
@@ -138,6 +139,9 @@ func TestAStagedGuardWhoseNamespaceHasLostItsNameIsNotSwept(t *testing.T) {
 	check.That(t, len(swept) == 0, "swept %v while the device lives", swept)
 	check.OK(t, os.WriteFile(r.pod.path, nil, 0o400))
 	check.OK(t, unix.Mount(fmt.Sprintf("/proc/self/fd/%d", process.Fd()), r.pod.path, "", unix.MS_BIND, ""))
+	again := check.Value(lan.Open(r.pod.Name))(t)
+	defer again.Close()
+	r.pod.Namespace = again
 	guarded, other := r.leaks()
 	equal(t, "anything leaks", guarded || other, false)
 

@@ -109,6 +109,7 @@ func (n *Namespace) Close() error {
 		return nil
 	}
 	n.links.Close()
+	n.links = nil // a closed handle would act on the namespace of its caller
 	var unmounted error
 	if n.mounts != nil {
 		unmounted = n.mounts.Close()
