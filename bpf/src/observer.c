@@ -84,9 +84,13 @@ int observer_ingress(struct __sk_buff *skb)
 		clarity = ipv6_parse(skb, &f, &s, true);
 	else
 		return PASS;
-	/* Some cards return what the parent has sent. */
+	/*
+	 * Some cards return the probes of the parent. An ipvlan pod of this
+	 * node has its MAC too, and speaks for an address.
+	 */
 	if (clarity == CLEAR && s.kind != KIND_IP &&
-	    !hearing_is_echo(&s.mac, parent_own()))
+	    !(speech_is_tentative(&s) &&
+	      hearing_is_echo(&s.mac, parent_own())))
 		observe(ADDR_WORDS(&s.subject),
 			speaker_of(&s.mac, s.kind | OBSERVER_INGRESS << 8));
 	return PASS;

@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/programs"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
@@ -62,7 +64,10 @@ type Node struct {
 func New(t testing.TB, nodes int) *Rig {
 	t.Helper()
 	check.Must(t, os.Geteuid() == 0, "the namespace rig needs root")
-	plugins := check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.CNIPlugins))(t)
+	plugins := programs.Dir()
+	if _, err := os.Stat(filepath.Join(plugins, "macvlan")); plugins == "" || err != nil { // this is no guest
+		plugins = check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.CNIPlugins))(t)
+	}
 	lan := network.NewLAN(t)
 	var hosts []*network.Namespace
 	for n := 1; n <= nodes; n++ {
