@@ -162,7 +162,7 @@ test-guest: packages guest ## Run the tests of bpf and of parts of the agent on 
 	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
 	  [ -n "$(RUN)" ] || $(count) run guest-pod-$$kernel -tags $$tags -count=1 -timeout=5m -exec "$(guest) -kernel $$kernel" -run '^TestGuest' ./agent/pod || status=1; \
 	done; \
-	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-sriov || status=1; exit $$status
+	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-agent test-guest-sriov || status=1; exit $$status
 
 # The tests of IPv4 on the newest kernel, started without IPv6.
 .PHONY: test-guest-ipv4
@@ -199,13 +199,21 @@ test-guest-plugin: packages guest ## Run the tests of the stand-alone plugin on 
 
 guest-sriov := $(CURDIR)/.cache/guest-sriov
 guest-sriov-packages := ./test/vf ./test/nodes
+guest-suite := guest-sriov
 # The shell variable kernel names the kernel. The flags of the guest follow.
 guest-sriov-run = case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show guest-sriov-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -run '$(or $(RUN),^TestGuest)' \
+  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show $(guest-suite)-$$kernel -tags $$tags -count=1 -p=1 -parallel=1 -timeout=30m -run '$(or $(RUN),^TestGuest)' \
     -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov) $(1)" $(guest-sriov-packages)
 .PHONY: test-guest-sriov
 test-guest-sriov: guest-sriov-programs ## Run the tests of virtual functions of emulated network cards, in emulated machines
 	@status=0; for kernel in $(KERNELS); do $(call guest-sriov-run) || status=1; done; exit $$status
+
+.PHONY: test-guest-agent
+test-guest-agent: guest-suite := guest-agent
+test-guest-agent: guest-sriov-packages := ./test/nodes
+test-guest-agent: RUN := ^(TestNothingIsLostWhereverADDAndDELBreakOff|TestTheClaimKeyIsReplacedWithoutAGap|TestAPodKeepsItsAddressWhenItsSandboxDies|TestOldPodsKeepTheRoutesOfTheirPool|TestAddressesOfANodeWithoutPowerServeOtherPods)$$
+test-guest-agent: guest-sriov-programs ## Run tests of whole agents with pods on macvlan on other kernels, in emulated machines
+	@status=0; for kernel in $(KERNELS); do $(call guest-sriov-run,-steady) || status=1; done; exit $$status
 
 .PHONY: guest-sriov-programs
 guest-sriov-programs: packages guest
@@ -214,16 +222,20 @@ guest-sriov-programs: packages guest
 	@$(GO) build -ldflags='-s -w' -o $(guest-sriov)/ ./agent ./controller ./cni $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/host-device
 	@cp "$$($(thirdparty) dir sriovcni)/sriov" $(guest-sriov)/
 
-# The rows without which no pod on a virtual function would be safe. Each kernel has one core of two.
-guest-ci := guest-sriov-5.10 guest-sriov-newest
+# The rows without which no pod on a virtual function would be safe, and what guards, fences and
+# ipvlan need of the oldest kernel. The guests share two cores.
+guest-ci := guest-sriov-5.10 guest-sriov-newest guest-bpf-5.10 guest-ipvlan-5.10
+guest-ci-run = $(count) run $(1) -tags kernel,guest,notcx -count=1 -timeout=10m -exec "$(guest) -kernel 5.10" $(2) >"$(COUNT_DIR)/$(1).log" 2>&1
 .PHONY: test-guest-ci
-test-guest-ci: KERNELS := $(guest-ci:guest-sriov-%=%)
+test-guest-ci: KERNELS := 5.10 newest
 test-guest-ci: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced)$$/^(.*_IPAM|v4|v6)$$
 test-guest-ci: guest-sriov-packages := ./test/vf
 test-guest-ci: guest-sriov-programs ## Run the most important of these tests on the oldest and the newest kernel
 	@rm -f $(guest-ci:%="$(COUNT_DIR)"/%.json); mkdir -p "$(COUNT_DIR)"; \
-	  for kernel in $(KERNELS); do { $(call guest-sriov-run,-steady); } >"$(COUNT_DIR)/guest-sriov-$$kernel.log" 2>&1 & done; wait; \
-	  cat $(guest-ci:%="$(COUNT_DIR)"/%.log)
+	  for kernel in $(KERNELS); do { $(call guest-sriov-run,-steady); } >"$(COUNT_DIR)/guest-sriov-$$kernel.log" 2>&1 & done; \
+	  $(call guest-ci-run,guest-ipvlan-5.10,-run IPVLAN ./agent/segment); \
+	  $(call guest-ci-run,guest-bpf-5.10,-run 'Fence|Claim|HostLink' -skip 'WithoutAGap|ASlotIsInUse' ./bpf); \
+	  wait; cat $(guest-ci:%="$(COUNT_DIR)"/%.log)
 	@$(count) total $(guest-ci) | sed '$$s/^/guest-ci: /'
 
 .PHONY: guest
