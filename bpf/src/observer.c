@@ -89,8 +89,7 @@ int observer_ingress(struct __sk_buff *skb)
 	 * node has its MAC too, and speaks for an address.
 	 */
 	if (clarity == CLEAR && s.kind != KIND_IP &&
-	    !(speech_is_tentative(&s) &&
-	      hearing_is_echo(&s.mac, parent_own())))
+	    !(speech_is_tentative(&s) && hearing_is_echo(&s.mac, parent_own())))
 		observe(ADDR_WORDS(&s.subject),
 			speaker_of(&s.mac, s.kind | OBSERVER_INGRESS << 8));
 	return PASS;
