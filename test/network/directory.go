@@ -44,5 +44,9 @@ func shareNamedDir() (err error) {
 	if err := unix.Mount(namedDir, namedDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
 	}
+	// As a peer of a shared root, it would have each namespace mounted twice, of which Linux 6.12 may leave one.
+	if err := unix.Mount("", namedDir, "none", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return err
+	}
 	return unix.Mount("", namedDir, "none", unix.MS_SHARED|unix.MS_REC, "")
 }

@@ -87,11 +87,8 @@ func open(name, path string) (*Namespace, error) {
 // Remove deletes the namespace of that name; it is no error if there is none.
 func Remove(name string) error {
 	path := filepath.Join(namedDir, name)
-	err := error(nil)
-	for err == nil { // Linux 6.12 leaves a second mount of a namespace that was mounted again
-		err = unix.Unmount(path, unix.MNT_DETACH)
-	}
-	if errors.Is(err, unix.EINVAL) { // nothing is mounted on the file
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err == nil || errors.Is(err, unix.EINVAL) { // a file on which nothing is mounted
 		err = os.Remove(path)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
