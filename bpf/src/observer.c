@@ -85,8 +85,8 @@ int observer_ingress(struct __sk_buff *skb)
 	else
 		return PASS;
 	/*
-	 * Some cards return the probes of the parent. An ipvlan pod of this
-	 * node has its MAC too, and speaks for an address.
+	 * Some cards return the parent's probes. The answer of an ipvlan pod
+	 * of this node has the parent's MAC as well, and counts.
 	 */
 	if (clarity == CLEAR && s.kind != KIND_IP &&
 	    !(speech_is_tentative(&s) && hearing_is_echo(&s.mac, parent_own())))

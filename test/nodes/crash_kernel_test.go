@@ -34,7 +34,7 @@ func TestNothingIsLostWhereverADDAndDELBreakOff(t *testing.T) {
 	c := nodes.New(t, 1)
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	w := &walk{Cluster: c, n: c.Nodes[0], host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))}
-	w.given = func(ctx context.Context) error { return c.LeasesAreLiving(ctx, v1alpha1.StateRetained) }
+	w.accounted = func(ctx context.Context) error { return c.LeasesAreLiving(ctx, v1alpha1.StateRetained) }
 	t.Run("first, addresses go round over restarts of the agent", func(t *testing.T) { w.in(t).rotate() })
 	for _, v := range verbs() {
 		for _, s := range v.steps {
@@ -59,8 +59,8 @@ type walk struct {
 	n    *nodes.Node
 	host *namespaces.Host
 	pods int
-	// given returns an error unless the leases are those of the living, kept for a name, or ready.
-	given func(context.Context) error
+	// accounted returns an error unless each lease is a living pod's, kept for a name, or ready.
+	accounted func(context.Context) error
 	// once: the plugin of the pods, like host-device, fails when a DEL is repeated after its success.
 	once, deleted bool
 }
@@ -90,7 +90,7 @@ func (w *walk) play(v verb, s step, f fault) {
 	}
 	check.OK(t, w.n.AwaitAgent(ctx))
 	if v.isDel {
-		w.Eventually(t, "the DEL is carried out", func() error { return w.given(ctx) })
+		w.awaitLeases(ctx, "the DEL is carried out")
 	}
 	if !sandbox.Lives() {
 		var err error
@@ -101,7 +101,7 @@ func (w *walk) play(v verb, s step, f fault) {
 	w.speaksAlone(ctx, sandbox)
 
 	check.OK(t, sandbox.Finish(ctx))
-	w.Eventually(t, "all is given back", func() error { return w.given(ctx) })
+	w.awaitLeases(ctx, "all is given back")
 	check.OK(t, w.DeleteAllOf(ctx, &v1alpha1.IPLease{}))
 }
 
@@ -141,9 +141,15 @@ func (w *walk) undone(ctx context.Context, v verb, s step, f fault, sandbox *nod
 			passed = errPassed
 			return nil
 		}
-		return errors.Join(err, w.given(ctx))
+		return errors.Join(err, w.accounted(ctx))
 	})
 	return passed
+}
+
+// awaitLeases waits until each lease is accounted for.
+func (w *walk) awaitLeases(ctx context.Context, what string) {
+	w.t.Helper()
+	w.Eventually(w.t, what, func() error { return w.accounted(ctx) })
 }
 
 // struck makes the call once. Its error wraps errPassed if the step was over and nothing broke.

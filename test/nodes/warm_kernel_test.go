@@ -119,7 +119,7 @@ func TestNothingIsLostWhereverAWarmLeaseBreaksOff(t *testing.T) {
 	var walking sync.WaitGroup
 	for i, n := range c.Nodes {
 		l := &lane{walk: &walk{Cluster: c, n: n, host: host, pods: i * podsEach}, pool: warmPool(t, c, n, i)}
-		l.given = func(ctx context.Context) error { return n.LeasesAreLiving(ctx, l.pool.Name, v1alpha1.StateWarm) }
+		l.accounted = func(ctx context.Context) error { return n.LeasesAreLiving(ctx, l.pool.Name, v1alpha1.StateWarm) }
 		walking.Go(func() {
 			for r := range next {
 				if !t.Run(r.name, func(t *testing.T) { r.play(l.in(t)) }) {
@@ -171,10 +171,10 @@ func (l *lane) bind(v verb, s step, f fault) {
 		sandbox, err = l.n.Begin(ctx, pod)
 		check.OK(t, err)
 	}
-	l.Eventually(l.t, "the leases are those of the living", func() error { return l.given(ctx) })
+	l.awaitLeases(ctx, "the leases are those of the living")
 	l.speaksAlone(ctx, sandbox)
 	check.OK(t, sandbox.Finish(ctx))
-	l.Eventually(l.t, "all is given back", func() error { return l.given(ctx) })
+	l.awaitLeases(ctx, "all is given back")
 }
 
 // stock runs one fault while a Warm lease is made or given up.
@@ -193,10 +193,10 @@ func (l *lane) stock(s stocking, f fault) {
 	l.settle(ctx, s.scarce)
 	l.settle(ctx, false)
 	sandbox := check.Value(l.n.Begin(ctx, l.pod(ctx, false)))(t)
-	l.Eventually(l.t, "the leases are those of the living", func() error { return l.given(ctx) })
+	l.awaitLeases(ctx, "the leases are those of the living")
 	l.speaksAlone(ctx, sandbox)
 	check.OK(t, sandbox.Finish(ctx))
-	l.Eventually(l.t, "all is given back", func() error { return l.given(ctx) })
+	l.awaitLeases(ctx, "all is given back")
 }
 
 // settle makes the pool scarce or not, and waits until the stock has followed.
