@@ -215,7 +215,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			},
 			Reports: node.Reports{Events: a.events, Log: a.log},
 		},
-		Client: a.mgr.GetClient(), Kernel: a.kernel, ParentExists: parent.Exists,
+		Client: a.mgr.GetClient(), Kernel: a.kernel,
 		Places:   func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
 		Follower: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
 		Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,

@@ -6,7 +6,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 // code holds the guard and the maps of this version. The observer is loaded once for each parent, and
@@ -26,25 +25,14 @@ func loadCode() (*code, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared := observer.Maps // it uses all of them
+	shared := observer.Maps // it uses all others
 	delete(shared, rodata)
+	shared[guardMapGuards] = guard.Maps[guardMapGuards]
 	return &code{guard, shared}, nil
 }
 
 // rodata is the map of the constants. Each load has its own.
 const rodata = ".rodata"
-
-// loadGuard loads the guard of one pod interface.
-func (c *code) loadGuard(slot uint32, r enforce.Record, shared map[string]*ebpf.Map) (attach.Programs, error) {
-	return attach.Code{
-		Spec: c.guard, Shared: shared,
-		Constants: map[string]any{
-			"slot": slot, "segment": r.Segment, "verify": r.Verify, "host_link_class": attach.HostLinkClass,
-		},
-		Programs: map[string]string{"ingress": "guard_ingress", "egress": "guard_egress"},
-		Called:   enforce.ProgramName(slot),
-	}.Load()
-}
 
 // observerOf loads the observer of one parent.
 func observerOf(parent uint32, shared map[string]*ebpf.Map) (attach.Programs, error) {

@@ -12,6 +12,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type guardGuardProgram uint32
+
+const (
+	guardGuardProgramGUARDS         guardGuardProgram = 0
+	guardGuardProgramGUARDS_OF_VF   guardGuardProgram = 2
+	guardGuardProgramGUARD_PROGRAMS guardGuardProgram = 4
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -20,6 +28,7 @@ const (
 	guardMapCounters      = "counters"
 	guardMapEvents        = "events"
 	guardMapGate          = "gate"
+	guardMapGuards        = "guards"
 	guardMapHearing       = "hearing"
 	guardMapHearingFresh  = "hearing_fresh"
 	guardMapKeys          = "keys"
@@ -39,8 +48,6 @@ const (
 	guardProgGuardEgress  = "guard_egress"
 	guardProgGuardIngress = "guard_ingress"
 	guardVarHostLinkClass = "host_link_class"
-	guardVarSegment       = "segment"
-	guardVarSlot          = "slot"
 	guardVarVerify        = "verify"
 )
 
@@ -98,6 +105,7 @@ type guardMapSpecs struct {
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	Events       *ebpf.MapSpec `ebpf:"events"`
 	Gate         *ebpf.MapSpec `ebpf:"gate"`
+	Guards       *ebpf.MapSpec `ebpf:"guards"`
 	Hearing      *ebpf.MapSpec `ebpf:"hearing"`
 	HearingFresh *ebpf.MapSpec `ebpf:"hearing_fresh"`
 	Keys         *ebpf.MapSpec `ebpf:"keys"`
@@ -121,8 +129,6 @@ type guardMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardVariableSpecs struct {
 	HostLinkClass *ebpf.VariableSpec `ebpf:"host_link_class"`
-	Segment       *ebpf.VariableSpec `ebpf:"segment"`
-	Slot          *ebpf.VariableSpec `ebpf:"slot"`
 	Verify        *ebpf.VariableSpec `ebpf:"verify"`
 }
 
@@ -150,6 +156,7 @@ type guardMaps struct {
 	Counters     *ebpf.Map `ebpf:"counters"`
 	Events       *ebpf.Map `ebpf:"events"`
 	Gate         *ebpf.Map `ebpf:"gate"`
+	Guards       *ebpf.Map `ebpf:"guards"`
 	Hearing      *ebpf.Map `ebpf:"hearing"`
 	HearingFresh *ebpf.Map `ebpf:"hearing_fresh"`
 	Keys         *ebpf.Map `ebpf:"keys"`
@@ -174,6 +181,7 @@ func (m *guardMaps) Close() error {
 		m.Counters,
 		m.Events,
 		m.Gate,
+		m.Guards,
 		m.Hearing,
 		m.HearingFresh,
 		m.Keys,
@@ -198,8 +206,6 @@ func (m *guardMaps) Close() error {
 // It can be passed to loadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardVariables struct {
 	HostLinkClass *ebpf.Variable `ebpf:"host_link_class"`
-	Segment       *ebpf.Variable `ebpf:"segment"`
-	Slot          *ebpf.Variable `ebpf:"slot"`
 	Verify        *ebpf.Variable `ebpf:"verify"`
 }
 

@@ -94,23 +94,6 @@ func TestAFencedAddressPassesNoHostLink(t *testing.T) {
 	})
 }
 
-func TestTheHostLinkRunsThePodsOwnPrograms(t *testing.T) {
-	withAndWithoutTCX(t, func(t *testing.T, o Options) {
-		r := newLinkRig(t, o)
-		loaded := func() (n int) {
-			for id := ebpf.ProgramID(0); ; n++ {
-				var err error
-				if id, err = ebpf.ProgramGetNextID(id); err != nil {
-					return n
-				}
-			}
-		}
-		before := loaded()
-		r.guardLink(1)
-		equal(t, "programs loaded for the host link", loaded()-before, 0)
-	})
-}
-
 func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 	r := newLinkRig(t, Options{})
 	want := func(when string, slot uint32, guarded bool, names ...string) {

@@ -80,10 +80,7 @@ func open(o Options, c *code) (*Kernel, error) {
 	}
 	k, err := assemble(dir, c, shared, o.NoTCX || !attach.HasTCX())
 	if err != nil {
-		for _, m := range shared {
-			m.Close()
-		}
-		return nil, err
+		return nil, errors.Join(err, closeAll(shared))
 	}
 	return k, nil
 }
@@ -105,7 +102,10 @@ func assemble(dir pins.Dir, c *code, shared map[string]*ebpf.Map, noTCX bool) (*
 	if err := t.inheritSources(used); err != nil {
 		return nil, err
 	}
-	if k.Guards, err = enforce.Open(dir, &k.noTCX, records{t, c}, used); err != nil {
+	if err := c.loadGuards(shared); err != nil {
+		return nil, err
+	}
+	if k.Guards, err = enforce.Open(dir, &k.noTCX, records{t}, used); err != nil {
 		return nil, err
 	}
 	t.guardedSlots = k.Guarded
@@ -117,10 +117,17 @@ func assemble(dir pins.Dir, c *code, shared map[string]*ebpf.Map, noTCX bool) (*
 
 // Close closes all file descriptors. Pins stay and programs go on enforcing.
 func (k *Kernel) Close() error {
-	k.Guards.Close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.maps.Close()
+	return closeAll(k.shared)
+}
+
+func closeAll(maps map[string]*ebpf.Map) error {
+	var errs []error
+	for _, m := range maps {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Remove detaches every guard and observer, removes all maps and closes k, for an uninstall.

@@ -10,10 +10,7 @@ import (
 )
 
 // records give the guards access to the slots in the maps.
-type records struct {
-	*tables
-	code *code
-}
+type records struct{ *tables }
 
 var _ enforce.Slots = records{}
 
@@ -24,7 +21,7 @@ func (r records) Settle() error                { return r.settle() }
 func (r records) Shared() map[string]*ebpf.Map { return r.shared }
 
 func (r records) Load(slot uint32, record enforce.Record) (attach.Programs, error) {
-	return r.code.loadGuard(slot, record, r.shared)
+	return loadEntry(slot, record.Verify, r.shared[guardMapGuards])
 }
 
 func (r records) Record(slot uint32) (enforce.Record, error) {
@@ -34,7 +31,8 @@ func (r records) Record(slot uint32) (enforce.Record, error) {
 	}, err
 }
 
-// Change keeps what others write: the named addresses, the host link and the sources.
+// Change keeps what others write: the host link, the sources, and the addresses that are named of the
+// same segment.
 func (r records) Change(slot uint32, record enforce.Record) error {
 	s, err := r.slot(slot)
 	if err != nil {
@@ -47,6 +45,9 @@ func (r records) Change(slot uint32, record enforce.Record) error {
 // describe keeps a killed slot dead until it is detached: after a crash its guard is attached
 // again, but its pod stays silenced.
 func (s *observerSlot) describe(r enforce.Record) {
+	if s.Segment != r.Segment {
+		s.Leased4, s.Leased6 = 0, observerSlot{}.Leased6
+	}
 	s.Segment, s.Netns, s.Flags = r.Segment, r.NetNS, 0
 	switch {
 	case s.Status == slotDead:

@@ -82,8 +82,7 @@ func slotOf(g enforce.Guard) (s observerSlot) {
 // guardOf loads the guard of slot 1.
 func guardOf(t testing.TB, k *Kernel, g enforce.Guard) attach.Programs {
 	t.Helper()
-	c := &code{guard: check.Value(loadGuard())(t)}
-	return check.Value(c.loadGuard(1, enforce.Record{Segment: uint32(g.Segment), Verify: g.Verify}, k.shared))(t)
+	return check.Value(loadEntry(1, g.Verify, k.shared[guardMapGuards]))(t)
 }
 
 // attachGuard puts a guard on its interface to stay.

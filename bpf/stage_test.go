@@ -261,7 +261,7 @@ func TestAGuardThatIsStagedAgainKeepsItsSlotDead(t *testing.T) {
 // A slot is killed, or gets other sources, while its guard is staged.
 func TestAStageKeepsWhatChangedMeanwhile(t *testing.T) {
 	k := newKernel(t)
-	slots := records{tables: k.tables}
+	slots := records{k.tables}
 	g := enforce.Guard{Slot: 1, Segment: testSegment}
 	check.OK(t, k.putSlot(1, slotOf(g)))
 	before := check.Value(slots.Record(1))(t)

@@ -125,10 +125,10 @@ func TestUsualPacketsOfAFencedOrLostAddressArePassedNoMore(t *testing.T) {
 		why  Result
 	}{
 		"on another segment": {func(b *bench, addr netip.Addr) {
-			record := check.Value(b.slot(1))(b.t)
+			slots := records{b.tables}
+			record := check.Value(slots.Record(1))(b.t)
 			record.Segment++
-			check.OK(b.t, b.putSlot(1, record))
-			check.OK(b.t, b.maps.Leases.Delete(key(addr).layout()))
+			check.OK(b.t, slots.Change(1, record))
 		}, ResultDropUnleased},
 		"fenced":        {func(b *bench, addr netip.Addr) { b.fence(addr) }, ResultDropFenced},
 		"lease removed": {func(b *bench, addr netip.Addr) { check.OK(b.t, b.RemoveLease(key(addr))) }, ResultDropUnleased},
@@ -190,7 +190,7 @@ func TestTheRecordOfASlotNamesWhatIsLeasedToIt(t *testing.T) {
 	b.bind(addr6, 1)
 	b.bind(other6, 1)
 	names("two of a family", addr4, addr6)
-	check.OK(t, records{b.tables, nil}.Change(1, enforce.Record{Used: true, Segment: testSegment, NetNS: 7}))
+	check.OK(t, records{b.tables}.Change(1, enforce.Record{Used: true, Segment: testSegment, NetNS: 7}))
 	names("attached again", addr4, addr6)
 	check.OK(t, b.InstallLease(key(far4), Lease{}))
 	names("a watch", addr4, addr6)

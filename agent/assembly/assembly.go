@@ -49,9 +49,8 @@ type Options struct {
 	Holders node.Options
 	// Client writes leases and pods.
 	Client client.Client
-	// Kernel has the guards. ParentExists reports whether the node has an interface with that index.
-	Kernel       Kernel
-	ParentExists func(parent int) bool
+	// Kernel has the guards.
+	Kernel Kernel
 	// Places are the interfaces in the network namespaces of this node.
 	Places func() ([]pod.Place, error)
 	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
@@ -101,7 +100,7 @@ func New(ctx context.Context, o Options) *Parts {
 	p.Allocator = allocate.New(allocate.Options{Leases: p.Leases, Clock: o.Clock, Last: o.Rotations})
 	p.Foreign = &foreign.Hosts{Recorded: p.Leases.ConflictsWith, Clock: o.Clock}
 	p.Guards = guards.New(guards.Options{
-		Session: h.Session, Cluster: h.Cluster, Kernel: o.Kernel, Journal: h.Journal, ParentExists: o.ParentExists,
+		Session: h.Session, Cluster: h.Cluster, Kernel: o.Kernel, Journal: h.Journal,
 		Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
 	})
 	p.Waiting = waiting.New(waiting.Options{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guards keeps the guard programs of this node: it numbers their slots, loads programs
-// ahead of the ADDs, attaches and pins them, installs the leases that they enforce, kills slots,
-// and sweeps the remains of devices that are gone.
+// Package guards keeps the guard programs of this node: it numbers their slots, attaches and pins
+// them, installs the leases that they enforce, kills slots, and sweeps the remains of devices that are
+// gone.
 package guards

@@ -3,7 +3,6 @@
 package guards
 
 import (
-	"context"
 	"fmt"
 	"sync"
 
@@ -19,8 +18,6 @@ import (
 
 // Kernel is the part of *bpf.Kernel that guards need.
 type Kernel interface {
-	PrepareGuard(enforce.Guard) error
-	DropGuard(slot uint32)
 	StageGuard(enforce.Guard) error
 	PinGuard(enforce.Guard) error
 	DetachGuard(slot uint32) error
@@ -59,8 +56,6 @@ type Options struct {
 
 	Kernel  Kernel
 	Journal Journal
-	// ParentExists reports whether the node has an interface with that index.
-	ParentExists func(parent int) bool
 	// SwitchOff switches the VF of an entry without a guard off. It returns nil once the PF
 	// confirms it.
 	SwitchOff func(*journal.Entry) error
@@ -91,7 +86,7 @@ type Guards struct {
 
 // New returns Guards without any slot in use.
 func New(o Options) *Guards {
-	return &Guards{Options: o, Slots: newSlots(o.Kernel.PrepareGuard, o.Kernel.DropGuard), wake: idle.NewWake()}
+	return &Guards{Options: o, Slots: newSlots(), wake: idle.NewWake()}
 }
 
 // Of describes the guard of an entry's interface.
@@ -99,19 +94,11 @@ func Of(e *journal.Entry) enforce.Guard {
 	return enforce.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Verify: e.Device != ""}
 }
 
-// Prepare loads guards for the next interfaces on a parent, until ctx ends.
-func (g *Guards) Prepare(ctx context.Context, parent int) {
-	if err := g.fill(ctx, parent); err != nil {
-		g.Log.Error(err, "the next ADD loads its guard itself")
-	}
-}
-
 // Stage attaches an entry's guard. The guard enforces when Stage returns. Until Pin has succeeded,
 // the guard is in filters, which a process in the pod can remove. An entry without an interface
 // gets no guard.
 func (g *Guards) Stage(e *journal.Entry) error {
 	if e.Unguarded {
-		g.Kernel.DropGuard(e.Slot)
 		return nil
 	}
 	return g.Kernel.StageGuard(Of(e))

@@ -5,10 +5,8 @@ package guards
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/idle"
 )
@@ -21,11 +19,7 @@ func (g *Guards) Wake() { g.wake.Up() }
 
 // Run sweeps every sweepPeriod until ctx ends.
 func (g *Guards) Run(ctx context.Context) error {
-	for _, parent := range parentsOf(g.Journal.All(), g.Session) {
-		g.Prepare(ctx, parent)
-	}
 	for idle.Again(ctx, g.Clock, sweepPeriod, g.wake) {
-		g.sweepStock(g.ParentExists)
 		if err := g.Sweep(); err != nil {
 			g.Log.Error(err, "sweep guards of devices that are gone")
 		}
@@ -34,18 +28,6 @@ func (g *Guards) Run(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// parentsOf returns the parents of the interfaces that hold addresses now.
-func parentsOf(entries []*journal.Entry, session string) []int {
-	var all []int
-	for _, e := range entries {
-		if e.Phase == journal.Bound && e.Session == session {
-			all = append(all, e.ParentIndex)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // Sweep frees slots whose entry and device are gone, and removes their leases from the
@@ -103,7 +85,6 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 	if used {
 		return nil
 	}
-	g.Kernel.DropGuard(slot) // one that was loaded ahead, and never attached
-	g.free(slot)
+	g.PutBack(slot)
 	return nil
 }

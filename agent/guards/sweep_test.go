@@ -143,7 +143,7 @@ func (unswept) SweepGuards() ([]uint32, error) { return nil, errors.New("a pin c
 
 func TestAGuardThatCannotBeSweptKeepsNoOtherSlot(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	slot := check.Value(r.Guards.Take(fakenode.ParentIndex))(t)
+	slot := check.Value(r.Guards.Take())(t)
 	r.Guards.Leave(slot)
 	r.Guards.Kernel = unswept{r.Guards.Kernel}
 	if err := r.Guards.Sweep(); err == nil || !r.FreeSlots()[slot] {

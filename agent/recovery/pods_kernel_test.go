@@ -121,7 +121,7 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 		return err
 	}))
 	return fakenode.Machine{
-		Kernel: k, ParentExists: func(int) bool { return true }, Do: m.node.Do,
+		Kernel: k, Do: m.node.Do,
 		Run: func(ctx context.Context) error { return segments.Run(ctx, nodeHolder{n}) },
 		OpenSegment: func(parent int) (seg node.Segment, err error) {
 			err = m.node.Do(func() error {

@@ -202,43 +202,6 @@ func (p Pins) Reload(load func() (Programs, error)) error {
 	return nil
 }
 
-// Programs returns the programs of both links, nil unless both are on an existing device. The caller
-// closes them.
-func (p Pins) Programs() (Programs, error) {
-	attached, err := p.Attached()
-	if err != nil || !attached {
-		return nil, err
-	}
-	programs := Programs{}
-	for _, d := range Directions {
-		prog, err := programOf(p.Path(d))
-		if err != nil {
-			programs.Close()
-			return nil, err
-		}
-		programs[d.Name] = prog
-	}
-	return programs, nil
-}
-
-// programOf returns the program of a pinned link.
-func programOf(path string) (*ebpf.Program, error) {
-	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open pinned link %s: %w", path, err)
-	}
-	defer l.Close()
-	info, err := l.Info()
-	if err != nil {
-		return nil, fmt.Errorf("query pinned link %s: %w", path, err)
-	}
-	prog, err := ebpf.NewProgramFromID(info.Program)
-	if err != nil {
-		return nil, fmt.Errorf("open the program of pinned link %s: %w", path, err)
-	}
-	return prog, nil
-}
-
 // First reports whether the pinned link is the first of the device's chain, so that no other
 // program hides frames from it.
 func (p Pins) First(d Direction, ifindex int) (bool, error) {

@@ -2,11 +2,7 @@
 
 package attach
 
-import (
-	"fmt"
-
-	"github.com/cilium/ebpf"
-)
+import "github.com/cilium/ebpf"
 
 // Programs holds the programs of one device, by the name of the direction.
 type Programs map[string]*ebpf.Program
@@ -16,18 +12,4 @@ func (p Programs) Close() {
 	for _, prog := range p {
 		prog.Close()
 	}
-}
-
-// Clone returns other handles of the programs, which the caller closes.
-func (p Programs) Clone() (Programs, error) {
-	clones := Programs{}
-	for direction, prog := range p {
-		clone, err := prog.Clone()
-		if err != nil {
-			clones.Close()
-			return nil, fmt.Errorf("clone the %s program: %w", direction, err)
-		}
-		clones[direction] = clone
-	}
-	return clones, nil
 }

@@ -36,8 +36,8 @@ func (g Guard) record(netns uint32) Record {
 	return Record{Used: true, Segment: uint32(g.Segment), NetNS: netns, Verify: g.Verify}
 }
 
-// Guards are the programs on the interfaces of pods. The type loads them ahead, attaches them, and
-// sweeps the guards of devices that no longer exist. Its methods may be called concurrently.
+// Guards are the programs on the interfaces of pods. The type attaches them, and sweeps the guards of
+// devices that no longer exist. Its methods may be called concurrently.
 type Guards struct {
 	dir    pins.Dir
 	noTCX  *atomic.Bool
@@ -48,7 +48,6 @@ type Guards struct {
 	// is taken before that of slots.
 	locks *slotLocks
 
-	*stock
 	*hostLinks
 }
 
@@ -61,8 +60,7 @@ func Open(dir pins.Dir, noTCX *atomic.Bool, slots Slots, used []uint32) (*Guards
 	locks := &slotLocks{}
 	gs := &Guards{
 		dir: dir, noTCX: noTCX, slots: slots, stages: st, loaded: loaded{slots}, locks: locks,
-		stock:     &stock{slots: slots, prepared: map[uint32]preparedGuard{}},
-		hostLinks: &hostLinks{dir: dir, slots: slots, stages: st, locks: locks, links: map[uint32]hostLink{}},
+		hostLinks: &hostLinks{slots: slots, locks: locks, links: map[uint32]hostLink{}},
 	}
 	for _, slot := range used {
 		st.unrecorded[slot] = true
@@ -89,14 +87,6 @@ func (gs *Guards) reload() error {
 		return fmt.Errorf("reload the guards of host links: %w", err)
 	}
 	return nil
-}
-
-// Close closes the programs that were loaded ahead or are staged. Links and filters hold theirs.
-func (gs *Guards) Close() {
-	gs.slots.Lock()
-	defer gs.slots.Unlock()
-	gs.stock.close()
-	gs.stages.close()
 }
 
 // RemoveFilters removes the filters of staged guards, and those of host links.

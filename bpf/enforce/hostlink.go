@@ -6,13 +6,11 @@ import (
 	"fmt"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/pins"
 )
 
-// A host link is a second way out of a pod, so its node's end has the guard of the same slot. The
-// frames are judged by the very programs of the pod's interface: the verifier takes tens of
-// milliseconds for another pair. They run in filters, which are enough there: the end is in the
-// node's namespace, to which the pod has no access, and it does not move.
+// A host link is a second way out of a pod, so its node's end has a guard of the same slot. Filters
+// are enough there: the end is in the node's namespace, to which the pod has no access, and it does
+// not move.
 
 // hostLink is the node's end of a host link that has filters of a slot.
 type hostLink struct {
@@ -22,11 +20,9 @@ type hostLink struct {
 
 // hostLinks are the host links that have filters, by slot.
 type hostLinks struct {
-	dir    pins.Dir
-	slots  Slots
-	stages *stages
-	locks  *slotLocks // those of Guards
-	links  map[uint32]hostLink
+	slots Slots
+	locks *slotLocks // those of Guards
+	links map[uint32]hostLink
 }
 
 // GuardLink guards the node's end of a pod's host link, an interface in the calling thread's network
@@ -61,7 +57,7 @@ func (h *hostLinks) guardLink(slot uint32, ifname string) error {
 		return err
 	}
 	defer dev.Close()
-	programs, err := h.programsOf(slot, record)
+	programs, err := h.slots.Load(slot, record)
 	if err != nil {
 		return err
 	}
@@ -90,19 +86,6 @@ func linkGuarded(slot uint32, ifname string) (bool, error) {
 	}
 	defer dev.Close()
 	return dev.GuardsHostLink(slot)
-}
-
-// programsOf returns this version's programs of a slot, which the caller closes: those of its stage
-// or its pinned links, or else a new pair.
-func (h *hostLinks) programsOf(slot uint32, record Record) (attach.Programs, error) {
-	if s, ok := h.stages.of(slot); ok && len(s.programs) == len(attach.Directions) {
-		return s.programs.Clone()
-	}
-	programs, err := h.dir.Guard(slot).Programs()
-	if err != nil || programs != nil {
-		return programs, err
-	}
-	return h.slots.Load(slot, record)
 }
 
 // record remembers a host link, so that its slot is not freed while the link exists. It also
@@ -163,7 +146,7 @@ func (h *hostLinks) reloadOne(slot uint32, l hostLink) error {
 		return err
 	}
 	defer dev.Close()
-	programs, err := h.programsOf(slot, record)
+	programs, err := h.slots.Load(slot, record)
 	if err != nil {
 		return err
 	}

@@ -39,16 +39,11 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	if err := gs.slots.Check(g.Slot); err != nil {
 		return err
 	}
-	programs, err := gs.stock.take(g)
+	programs, err := gs.slots.Load(g.Slot, g.record(0))
 	if err != nil {
 		return err
 	}
-	keep := false
-	defer func() {
-		if !keep {
-			programs.Close()
-		}
-	}()
+	defer programs.Close() // links and filters hold them
 	defer gs.locks.lock(g.Slot)()
 	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
 	if err != nil {
@@ -75,9 +70,8 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	}
 	gs.slots.Lock()
 	defer gs.slots.Unlock()
-	if len(present) < len(attach.Directions) && !gs.stages.closed {
-		gs.stages.staged[g.Slot] = stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index, programs: programs}
-		keep = true
+	if len(present) < len(attach.Directions) {
+		gs.stages.staged[g.Slot] = stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}
 	}
 	return gs.slots.Settle()
 }
@@ -152,7 +146,6 @@ func (gs *Guards) pinGuard(g Guard) error {
 		if s, err = gs.findStage(g, record); err != nil {
 			return err
 		}
-		defer s.programs.Close()
 	}
 	if gs.noTCX.Load() {
 		gs.stages.takeUp(s)
@@ -163,7 +156,7 @@ func (gs *Guards) pinGuard(g Guard) error {
 		return err
 	}
 	defer dev.Close()
-	err = attach.InNetNS(s.NetNS, func() error { return gs.attachLinks(s) })
+	err = attach.InNetNS(s.NetNS, func() error { return gs.attachLinks(s, record) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		gs.stages.takeUp(s)
@@ -179,7 +172,7 @@ func (gs *Guards) pinGuard(g Guard) error {
 	return nil
 }
 
-// findStage returns the stage that an earlier process has left, with programs if links are missing.
+// findStage returns the stage that an earlier process has left.
 func (gs *Guards) findStage(g Guard, record Record) (stagedGuard, error) {
 	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
 	if err != nil {
@@ -189,26 +182,26 @@ func (gs *Guards) findStage(g Guard, record Record) (stagedGuard, error) {
 	if dev.NetNS != record.NetNS {
 		return stagedGuard{}, fmt.Errorf("%w: %s is not the guard's network namespace any more", attach.ErrNoDevice, g.NetNS)
 	}
-	s := stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}
-	attached, err := gs.dir.Guard(g.Slot).Attached()
-	if err == nil && !attached && !gs.noTCX.Load() {
-		s.programs, err = gs.slots.Load(g.Slot, record)
-	}
-	return s, err
+	return stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}, nil
 }
 
 // attachLinks runs in the pod's network namespace.
-func (gs *Guards) attachLinks(s stagedGuard) error {
+func (gs *Guards) attachLinks(s stagedGuard, record Record) error {
 	pins := gs.dir.Guard(s.Slot)
 	present, err := guarding(pins, s.index, true)
+	if err != nil || len(present) == len(attach.Directions) {
+		return err
+	}
+	programs, err := gs.slots.Load(s.Slot, record)
 	if err != nil {
 		return err
 	}
+	defer programs.Close()
 	for _, d := range attach.Directions {
 		if present[d.Name] {
 			continue
 		}
-		if err := pins.Attach(d, s.index, s.programs[d.Name]); err != nil {
+		if err := pins.Attach(d, s.index, programs[d.Name]); err != nil {
 			return err
 		}
 	}

@@ -13,9 +13,8 @@ import (
 // stagedGuard is a guard in filters, without both of its pinned links.
 type stagedGuard struct {
 	Guard
-	netns    uint32
-	index    int
-	programs attach.Programs
+	netns uint32
+	index int
 }
 
 // stages are the staged guards of this process, and the slots without a record.
@@ -25,16 +24,6 @@ type stages struct {
 	// unrecorded are the slots that may have no other record: they were in use before this process,
 	// were killed, or have lost their stage. They stay here until they are detached.
 	unrecorded map[uint32]bool
-	closed     bool
-}
-
-// close closes the programs. Filters hold theirs. It needs the lock.
-func (st *stages) close() {
-	for slot, s := range st.staged {
-		s.programs.Close()
-		delete(st.staged, slot)
-	}
-	st.closed = true
 }
 
 // kill kills a slot. It needs the lock.
@@ -51,10 +40,7 @@ func (st *stages) kill(slot uint32) error {
 func (st *stages) takeUp(s stagedGuard) {
 	st.slots.Lock()
 	defer st.slots.Unlock()
-	if _, known := st.staged[s.Slot]; !known {
-		s.programs = nil // the filters hold them
-		st.staged[s.Slot] = s
-	}
+	st.staged[s.Slot] = s
 }
 
 // of returns the stage of a slot; ok is false if this process knows of none.
@@ -68,7 +54,6 @@ func (st *stages) of(slot uint32) (stagedGuard, bool) {
 func (st *stages) forget(slot uint32) {
 	st.slots.Lock()
 	defer st.slots.Unlock()
-	st.staged[slot].programs.Close()
 	delete(st.staged, slot)
 }
 
@@ -110,8 +95,7 @@ func (st *stages) lives(slot uint32) (bool, error) {
 	return st.onDevice(slot, func(*attach.Device) (bool, error) { return true, nil })
 }
 
-// gone reports whether the slot is not staged or its device cannot be found. In that case it
-// closes the programs: the filters hold them while the device exists.
+// gone reports whether the slot is not staged or its device cannot be found, and forgets its stage.
 func (st *stages) gone(slot uint32) (bool, error) {
 	lives, err := st.lives(slot)
 	if err != nil || lives {

@@ -59,7 +59,7 @@ static __always_inline void ack_receive(const struct claimed *c,
 		return;
 	}
 	count(where, ACK);
-	hearing_note(&c->macs.from, parent);
+	hearing_note(c->key.segment, &c->macs.from, parent);
 	if (state_raise(st, &st->acked, c->token, 0) == RAISED)
 		st->ack_event_ns = now = bpf_ktime_get_boot_ns();
 	else

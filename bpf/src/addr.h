@@ -9,10 +9,17 @@ struct addr {
 	__be32 word[4];
 };
 
-/* The arguments of functions that take the words of an address. */
-#define ADDR_WORDS(a) (a)->word[0], (a)->word[1], (a)->word[2], (a)->word[3]
+/* The arguments of functions that take the halves of an address. */
+#define ADDR_HALVES(a)                            \
+	(__u64)(a)->word[0] << 32 | (a)->word[1], \
+		(__u64)(a)->word[2] << 32 | (a)->word[3]
 
-#define ADDR_MAPPED   bpf_htonl(0xffff)
+#define ADDR_MAPPED bpf_htonl(0xffff)
+
+static __always_inline struct addr addr_of(__u64 high, __u64 low)
+{
+	return (struct addr){ .word = { high >> 32, high, low >> 32, low } };
+}
 
 static __always_inline struct addr addr_of_v4(__be32 v4)
 {

@@ -40,7 +40,7 @@ static __always_inline void fence_event(const struct claimed *c,
 /* Returns false and counts why if the frame is no claim of our networks. */
 static __always_inline bool fence_read(struct __sk_buff *skb,
 				       const struct frame *f, struct claimed *c,
-				       enum where where)
+				       __u32 segment, enum where where)
 {
 	count(where, CLAIM);
 	if (!frame_payload(skb, f, 0, &c->claim, sizeof(c->claim))) {
@@ -55,7 +55,7 @@ static __always_inline bool fence_read(struct __sk_buff *skb,
 		count(where, CLAIM_FOREIGN);
 		return false;
 	}
-	c->key = lease_key_of(&c->claim.addr);
+	c->key = lease_key_of(segment, &c->claim.addr);
 	c->token = bpf_be64_to_cpu(c->claim.token);
 	c->macs = frame_macs_of(skb);
 	c->l3 = f->l3;

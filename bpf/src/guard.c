@@ -2,8 +2,10 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Guard: the two programs on a pod's interface. They enforce the leases, with
- * or without a running agent.
+ * Guard: the two programs for the interfaces of pods. They enforce the leases,
+ * with or without a running agent. The verifier takes tens of milliseconds for
+ * them, so all pods share them: entry.go has the short programs of a single
+ * interface.
  */
 #include "hit.h"
 #include "ingress.h"
@@ -12,9 +14,26 @@
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
-/* Set when the programs are loaded for one pod interface. */
-volatile const __u32 slot = 0;
-volatile const bool verify = false; /* a VF: no observer sees its frames */
+/* Set when the programs are loaded: a VF, whose frames no observer sees. */
+volatile const bool verify = false;
+
+/* The keys of the programs: where, and the same again for VFs. */
+enum guard_program {
+	GUARDS = 0,
+	GUARDS_OF_VF = 2,
+	GUARD_PROGRAMS = 4,
+};
+
+/*
+ * The first program on an interface writes the slot to cb[0] and calls one of
+ * these. Nothing else in Linux has a value there that outlives the hook.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, GUARD_PROGRAMS);
+	__type(key, enum guard_program);
+	__type(value, __u32);
+} guards SEC(".maps");
 
 /*
  * The filters on the node's end of a host link give their frames this class, so
@@ -53,6 +72,7 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 SEC("tc")
 int guard_egress(struct __sk_buff *skb)
 {
+	__u32 slot = skb->cb[0];
 	const struct slot *s = slot_of(slot);
 	__u32 where = GUARD_EGRESS;
 	struct frame f;
@@ -79,10 +99,11 @@ int guard_egress(struct __sk_buff *skb)
  * cards return what a VF has sent: its kernel would take that for a duplicate
  * address (RFC 4862, 5.4.4).
  */
-__noinline int guard_hears(__be32 w0, __be32 w1, __be32 w2, __be32 w3, __u64 by)
+__noinline int guard_hears(__u64 high, __u64 low, __u64 by, __u32 slot,
+			   __u32 segment)
 {
-	struct speech said = speech_of(w0, w1, w2, w3, by), *s = &said;
-	struct lease_key key = lease_key_of(&s->subject);
+	struct speech said = speech_of(high, low, by), *s = &said;
+	struct lease_key key = lease_key_of(segment, &s->subject);
 	const struct lease *l = lease_of(&key);
 
 	if (!l || !lease_is_held(l))
@@ -104,10 +125,11 @@ __noinline int guard_hears(__be32 w0, __be32 w1, __be32 w2, __be32 w3, __u64 by)
 }
 
 /* Reports whether a frame is for an address of ours that is fenced. */
-__noinline int guard_is_for_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
+__noinline int guard_is_for_fenced(__u64 high, __u64 low, __u32 slot,
+				   __u32 segment)
 {
-	const struct addr to = { .word = { w0, w1, w2, w3 } };
-	struct lease_key key = lease_key_of(&to);
+	const struct addr to = addr_of(high, low);
+	struct lease_key key = lease_key_of(segment, &to);
 	const struct lease *l = lease_of(&key);
 
 	return l && l->slot == slot && state_is_fenced(&key, l);
@@ -118,11 +140,11 @@ __noinline int guard_is_for_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
  * the new holder elsewhere must reach us: it uses another MAC, or the lease
  * says that it may use this one.
  */
-__noinline int guard_is_of_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3,
-				  __u64 by)
+__noinline int guard_is_of_fenced(__u64 high, __u64 low, __u64 by,
+				  __u32 segment)
 {
-	const struct speech s = speech_of(w0, w1, w2, w3, by);
-	struct lease_key key = lease_key_of(&s.subject);
+	const struct speech s = speech_of(high, low, by);
+	struct lease_key key = lease_key_of(segment, &s.subject);
 	const struct lease *l = lease_of(&key);
 
 	return l && lease_is_held(l) && !lease_is_foreign(l, &s.mac) &&
@@ -131,7 +153,8 @@ __noinline int guard_is_of_fenced(__be32 w0, __be32 w1, __be32 w2, __be32 w3,
 
 /* In a function of its own, because the stack of the kernel is small. */
 static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
-				 const struct mac *from)
+				 const struct mac *from, __u32 slot,
+				 __u32 segment)
 {
 	enum result objection = ALLOWED;
 	bool open = gate_is_open();
@@ -143,7 +166,8 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE)) {
 		if (!verify)
 			return DROP;
-		verdict = ingress_claim(skb, f->l3, GUARD_INGRESS, slot);
+		verdict =
+			ingress_claim(skb, f->l3, GUARD_INGRESS, slot, segment);
 		return verdict == PASS ? DROP : verdict;
 	}
 
@@ -164,11 +188,12 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 
 	by = speaker_of(&s.mac, s.kind);
 	if (s.kind != KIND_IP)
-		objection = guard_hears(ADDR_WORDS(&s.subject), by);
+		objection =
+			guard_hears(ADDR_HALVES(&s.subject), by, slot, segment);
 	/* An open gate: an address may be fenced. */
 	if (objection == ALLOWED && open &&
-	    (guard_is_for_fenced(ADDR_WORDS(&s.target)) ||
-	     guard_is_of_fenced(ADDR_WORDS(&s.subject), by)))
+	    (guard_is_for_fenced(ADDR_HALVES(&s.target), slot, segment) ||
+	     guard_is_of_fenced(ADDR_HALVES(&s.subject), by, segment)))
 		objection = DROP_FENCED;
 	if (objection != ALLOWED)
 		return drop(GUARD_INGRESS, objection);
@@ -178,17 +203,19 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 SEC("tc")
 int guard_ingress(struct __sk_buff *skb)
 {
+	__u32 slot = skb->cb[0];
+	const struct slot *s = slot_of(slot);
 	struct frame f;
 	struct mac from;
 
-	if (slot_is_dead(slot))
+	if (!s || s->status == SLOT_DEAD)
 		return drop(GUARD_INGRESS, DROP_DEAD);
 	if (!frame_open(skb, &f))
 		return drop(GUARD_INGRESS, DROP_MALFORMED);
 	from = frame_macs_of(skb).from;
-	if (local_judge(skb, &f, &from, GUARD_INGRESS) == DROP)
+	if (local_judge(skb, &f, &from, s->segment, GUARD_INGRESS) == DROP)
 		return DROP;
 	if (f.tagged || usual_is_silent(skb, &f))
 		return PASS;
-	return guard_hear(skb, &f, &from);
+	return guard_hear(skb, &f, &from, slot, s->segment);
 }

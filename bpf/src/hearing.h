@@ -36,23 +36,21 @@ struct {
 	__type(value, __u64);
 } hearing_fresh SEC(".maps");
 
-static __always_inline volatile __u64 *hearing_fresh_own(void)
+static __always_inline volatile __u64 *hearing_fresh_of(__u32 segment)
 {
 	__u32 at = segment % HEARING_FRESH;
 
 	return bpf_map_lookup_elem(&hearing_fresh, &at);
 }
 
-static __always_inline __u64 hearing_this_jiffy(void)
+static __always_inline __u64 hearing_this_jiffy(__u32 segment)
 {
 	return (__u64)segment << 32 | (__u32)bpf_jiffies64();
 }
 
-static __always_inline __u64 *hearing_own(void)
+static __always_inline __u64 *hearing_of(__u32 segment)
 {
-	__u32 key = segment;
-
-	return bpf_map_lookup_elem(&hearing, &key);
+	return bpf_map_lookup_elem(&hearing, &segment);
 }
 
 /* Some switches return our own frames, which prove nothing. */
@@ -69,16 +67,16 @@ static __always_inline bool hearing_is_local(const struct mac *from)
 }
 
 /* Records that an authentic frame came in. */
-static __always_inline void hearing_note(const struct mac *from,
+static __always_inline void hearing_note(__u32 segment, const struct mac *from,
 					 const struct parent *parent)
 {
-	volatile __u64 *fresh = hearing_fresh_own();
-	__u64 jiffy = hearing_this_jiffy();
+	volatile __u64 *fresh = hearing_fresh_of(segment);
+	__u64 jiffy = hearing_this_jiffy(segment);
 	__u64 *heard;
 
 	if (!fresh || *fresh == jiffy)
 		return;
-	heard = hearing_own();
+	heard = hearing_of(segment);
 	if (!heard || hearing_is_echo(from, parent) || hearing_is_local(from))
 		return;
 	*heard = bpf_ktime_get_boot_ns();
@@ -96,13 +94,13 @@ static __always_inline void hearing_check(const struct claim *c,
 					  const struct parent *parent,
 					  enum where where)
 {
-	volatile __u64 *fresh = hearing_fresh_own();
-	__u64 jiffy = hearing_this_jiffy();
+	volatile __u64 *fresh = hearing_fresh_of(key->segment);
+	__u64 jiffy = hearing_this_jiffy(key->segment);
 	__u64 *heard, now;
 
 	if (!fresh || *fresh == jiffy)
 		return;
-	heard = hearing_own();
+	heard = hearing_of(key->segment);
 	now = bpf_ktime_get_boot_ns();
 	if (!heard || hearing_is_echo(from, parent) || hearing_is_local(from))
 		return;

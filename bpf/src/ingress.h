@@ -20,7 +20,7 @@ static __always_inline void ingress_old(const struct claimed *c,
 		return;
 	}
 	count(where, CLAIM_OLD);
-	hearing_note(&c->macs.from, parent);
+	hearing_note(c->key.segment, &c->macs.from, parent);
 	if (!st)
 		return;
 	now = event_due(st, &st->old_event_ns, where);
@@ -34,10 +34,10 @@ static __always_inline void ingress_old(const struct claimed *c,
  * parent's, and for its own slot only; vf is 0 on a parent.
  */
 __noinline int ingress_claim(struct __sk_buff *skb, __u32 l3, __u32 where,
-			     __u32 vf)
+			     __u32 vf, __u32 segment)
 {
 	const struct frame f = { .l3 = l3 };
-	const struct parent *parent = parent_own();
+	const struct parent *parent = parent_of(segment);
 	enum verdict verdict = DROP;
 	const struct mac *own;
 	const struct lease *l;
@@ -45,7 +45,7 @@ __noinline int ingress_claim(struct __sk_buff *skb, __u32 l3, __u32 where,
 	bool dead;
 	int key;
 
-	if (!fence_read(skb, &f, &c, where))
+	if (!fence_read(skb, &f, &c, segment, where))
 		return PASS;
 	if (parent && parent->flags & PARENT_BRIDGE_PORT)
 		verdict = PASS;
@@ -72,7 +72,7 @@ __noinline int ingress_claim(struct __sk_buff *skb, __u32 l3, __u32 where,
 	own = vf || !parent ? &l->mac : &parent->mac;
 	if (key == CLAIM_NO_KEY || hearing_is_echo(&c.macs.from, parent))
 		return verdict;
-	hearing_note(&c.macs.from, parent);
+	hearing_note(segment, &c.macs.from, parent);
 	/*
 	 * The address of a dead slot may have had a later holder elsewhere,
 	 * which is alive and did not hear the claim. An ack from here would

@@ -352,7 +352,7 @@ __noinline int judge_ipv6(struct __sk_buff *skb, __u32 slot, __u32 where,
 	nameless = addr_is_unspecified(&source);
 	if (!nameless || who.strict)
 		why = source_objection(&who, &source);
-	to_router = router_hears6(ADDR_WORDS(&target));
+	to_router = router_hears6(ADDR_HALVES(&target));
 	if (nd_may_follow(ip.next) || ip.next == NEXT_UDP ||
 	    router_speaks(ip.next) || nameless || to_router)
 		why = source_worse(why, judge_ipv6_upper(skb, &f, &who, ip.next,
@@ -378,16 +378,22 @@ static __always_inline void judge_address(struct __sk_buff *skb, __u32 l3,
 	*a = addr_of_v4(v4);
 }
 
+/* A slot and its segment in one number. */
+static __always_inline __u64 judge_whom(__u32 slot, __u32 segment)
+{
+	return (__u64)segment << 32 | slot;
+}
+
 /* Records why a frame of the slot was objected to. */
-__noinline int judge_record(struct __sk_buff *skb, __u32 slot, __u32 why_where,
+__noinline int judge_record(struct __sk_buff *skb, __u64 whom, __u32 why_where,
 			    __u32 l3, __u32 proto)
 {
 	struct mac from = frame_macs_of(skb).from;
 	struct addr a = {};
 
 	judge_address(skb, l3, proto, &a);
-	offence_record(slot, why_where >> 16, &a, &from, why_where & 0xff,
-		       why_where & JUDGE_OBSERVED);
+	offence_record(whom, whom >> 32, why_where >> 16, &a, &from,
+		       why_where & 0xff, why_where & JUDGE_OBSERVED);
 	return 0;
 }
 
@@ -427,7 +433,7 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 	observed = source_is_soft(why) && !who.strict &&
 		   !(who.sources & SOURCES_ENFORCE);
 	if (who.sources && !(observed && skb->cb[4] == JUDGE_RECORDED))
-		judge_record(skb, slot,
+		judge_record(skb, judge_whom(slot, who.segment),
 			     (__u32)why << 16 |
 				     (observed ? JUDGE_OBSERVED : 0) | where,
 			     l3, proto);

@@ -9,11 +9,8 @@
 #define LEASES_MAX	 16384
 #define DISPROVED_BEFORE 7
 
-/* The parent's ifindex; set when the program is loaded. */
-volatile const __u32 segment = 0;
-
 struct lease_key {
-	__u32 segment;
+	__u32 segment; /* the parent's ifindex */
 	struct addr addr;
 };
 
@@ -51,7 +48,8 @@ struct {
 	__type(value, struct lease);
 } leases SEC(".maps");
 
-static __always_inline struct lease_key lease_key_of(const struct addr *a)
+static __always_inline struct lease_key lease_key_of(__u32 segment,
+						     const struct addr *a)
 {
 	return (struct lease_key){ .segment = segment, .addr = *a };
 }

@@ -65,8 +65,8 @@ static __always_inline __u64 local_entry_of(const struct mac *mac)
 }
 
 /* The slot of the entry, if the entry is of this MAC on this segment. */
-static __always_inline const struct slot *local_slot_of(__u64 entry,
-							const struct mac *mac)
+static __always_inline const struct slot *
+local_slot_of(__u32 segment, __u64 entry, const struct mac *mac)
 {
 	__u32 index = entry >> 48;
 	const struct slot *s;
@@ -87,16 +87,16 @@ static __always_inline const __u32 *local_of(__u32 of, const struct mac *mac)
 /* A frame that leaves the node with a MAC that no device here has. */
 static __always_inline int local_stranger(struct __sk_buff *skb,
 					  const struct frame *f,
-					  const struct mac *from)
+					  const struct mac *from, __u32 segment)
 {
-	const struct parent *parent = parent_own();
+	const struct parent *parent = parent_of(segment);
 
 	if (!parent || !(parent->flags & PARENT_STRICT) ||
 	    parent->flags & PARENT_BRIDGE_PORT ||
 	    mac_equal(&parent->mac, from) || local_of(EVERY_SEGMENT, from))
 		return PASS;
-	judge_record(skb, 0, DROP_STRANGER << 16 | OBSERVER_EGRESS, f->l3,
-		     f->proto);
+	judge_record(skb, judge_whom(0, segment),
+		     DROP_STRANGER << 16 | OBSERVER_EGRESS, f->l3, f->proto);
 	return drop(OBSERVER_EGRESS, DROP_STRANGER);
 }
 
@@ -107,7 +107,8 @@ static __always_inline int local_stranger(struct __sk_buff *skb,
  */
 static __always_inline int local_judge(struct __sk_buff *skb,
 				       const struct frame *f,
-				       const struct mac *from, enum where where)
+				       const struct mac *from, __u32 segment,
+				       enum where where)
 {
 	__u64 entry = local_entry_of(from);
 	__u32 index = entry >> 48;
@@ -116,12 +117,12 @@ static __always_inline int local_judge(struct __sk_buff *skb,
 
 	if (entry == LOCAL_NOBODY)
 		return PASS;
-	s = local_slot_of(entry, from);
+	s = local_slot_of(segment, entry, from);
 	if (!s) {
 		l = local_of(segment, from);
 		if (!l)
 			return where == OBSERVER_EGRESS
-				       ? local_stranger(skb, f, from)
+				       ? local_stranger(skb, f, from, segment)
 				       : PASS;
 		index = *l;
 		s = slot_of(index);

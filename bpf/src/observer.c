@@ -14,6 +14,9 @@
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
+/* The parent's ifindex; set when the programs are loaded. */
+volatile const __u32 segment = 0;
+
 /* Keep these types in the object's BTF: the Go side has its numbers from it. */
 const struct btf {
 	struct claim claim;
@@ -42,10 +45,10 @@ const struct btf {
  * watched here. Each host has a link-local address, and only those of gateways
  * matter, which advertise them. by has where in the high byte of the kind.
  */
-__noinline int observe(__be32 w0, __be32 w1, __be32 w2, __be32 w3, __u64 by)
+__noinline int observe(__u64 high, __u64 low, __u64 by)
 {
-	struct speech said = speech_of(w0, w1, w2, w3, by), *s = &said;
-	struct lease_key key = lease_key_of(&s->subject);
+	struct speech said = speech_of(high, low, by), *s = &said;
+	struct lease_key key = lease_key_of(segment, &s->subject);
 	const struct lease *l = lease_of(&key);
 	enum where where = s->kind >> 8;
 	__u64 now;
@@ -72,7 +75,7 @@ int observer_ingress(struct __sk_buff *skb)
 	if (!frame_open(skb, &f) || f.tagged)
 		return PASS; /* each VLAN has an observer of its own */
 	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
-		return ingress_claim(skb, f.l3, OBSERVER_INGRESS, 0);
+		return ingress_claim(skb, f.l3, OBSERVER_INGRESS, 0, segment);
 	if (skb->mark == PROBE_MARK) {
 		skb->mark = 0; /* our own probe, reflected to the children */
 		return PASS;
@@ -89,8 +92,9 @@ int observer_ingress(struct __sk_buff *skb)
 	 * of this node has the parent's MAC as well, and counts.
 	 */
 	if (clarity == CLEAR && s.kind != KIND_IP &&
-	    !(speech_is_tentative(&s) && hearing_is_echo(&s.mac, parent_own())))
-		observe(ADDR_WORDS(&s.subject),
+	    !(speech_is_tentative(&s) &&
+	      hearing_is_echo(&s.mac, parent_of(segment))))
+		observe(ADDR_HALVES(&s.subject),
 			speaker_of(&s.mac, s.kind | OBSERVER_INGRESS << 8));
 	return PASS;
 }
@@ -105,7 +109,7 @@ __noinline int egress_claim(struct __sk_buff *skb, __u32 l3)
 	const struct lease *l;
 	struct claimed c;
 
-	if (!fence_read(skb, &f, &c, OBSERVER_EGRESS))
+	if (!fence_read(skb, &f, &c, segment, OBSERVER_EGRESS))
 		return PASS;
 	if (claim_is_ack(&c.claim))
 		return PASS;
@@ -124,10 +128,10 @@ __noinline int egress_claim(struct __sk_buff *skb, __u32 l3)
  * Raw sockets with PACKET_QDISC_BYPASS and stacked macvlans bypass the guard.
  * Their frames still pass this hook.
  */
-__noinline int egress_objection(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
+__noinline int egress_objection(__u64 high, __u64 low)
 {
-	const struct addr a = { .word = { w0, w1, w2, w3 } };
-	struct lease_key key = lease_key_of(&a);
+	const struct addr a = addr_of(high, low);
+	struct lease_key key = lease_key_of(segment, &a);
 	const struct lease *l = lease_of(&key);
 
 	if (!l || !lease_is_held(l) || addr_is_exempt(&a))
@@ -141,18 +145,17 @@ __noinline int egress_objection(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
  * Reports whether a local pod holds the address and the MAC belongs neither to
  * that pod nor to the parent. The node forwards with the parent's MAC.
  */
-__noinline int egress_is_pretender(__be32 w0, __be32 w1, __be32 w2, __be32 w3,
-				   __u64 by)
+__noinline int egress_is_pretender(__u64 high, __u64 low, __u64 by)
 {
-	const struct speech s = speech_of(w0, w1, w2, w3, by);
-	struct lease_key key = lease_key_of(&s.subject);
+	const struct speech s = speech_of(high, low, by);
+	struct lease_key key = lease_key_of(segment, &s.subject);
 	const struct lease *l = lease_of(&key);
 	const struct parent *parent;
 
 	if (!l || !lease_is_held(l) || speech_is_tentative(&s) ||
 	    !lease_is_foreign(l, &s.mac))
 		return false;
-	parent = parent_own();
+	parent = parent_of(segment);
 	return !parent || !mac_equal(&parent->mac, &s.mac);
 }
 
@@ -208,23 +211,23 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 	if (clarity != CLEAR)
 		return PASS;
 	if (skb->mark == PROBE_MARK) {
-		const struct parent *parent = parent_own();
+		const struct parent *parent = parent_of(segment);
 
 		if (egress_is_probe(&s, parent, from))
 			return egress_reflect(skb, parent);
 	}
 
 	if (open) {
-		objection = egress_objection(ADDR_WORDS(&s.sender));
+		objection = egress_objection(ADDR_HALVES(&s.sender));
 		if (objection == ALLOWED && speech_has_own_subject(&s))
-			objection = egress_objection(ADDR_WORDS(&s.subject));
+			objection = egress_objection(ADDR_HALVES(&s.subject));
 		if (objection != ALLOWED)
 			return drop(OBSERVER_EGRESS, objection);
 	}
 	if (s.kind != KIND_IP)
-		observe(ADDR_WORDS(&s.subject),
+		observe(ADDR_HALVES(&s.subject),
 			speaker_of(&s.mac, s.kind | OBSERVER_EGRESS << 8));
-	if (open && egress_is_pretender(ADDR_WORDS(&s.subject),
+	if (open && egress_is_pretender(ADDR_HALVES(&s.subject),
 					speaker_of(&s.mac, s.kind)))
 		return drop(OBSERVER_EGRESS, DROP_MAC);
 	return PASS;
@@ -239,7 +242,7 @@ int observer_egress(struct __sk_buff *skb)
 
 	whole = frame_open(skb, &f); /* else it ends within a tag */
 	from = frame_macs_of(skb).from;
-	if (local_judge(skb, &f, &from, OBSERVER_EGRESS) == DROP)
+	if (local_judge(skb, &f, &from, segment, OBSERVER_EGRESS) == DROP)
 		return DROP;
 	if (!whole || f.tagged || usual_is_silent(skb, &f))
 		return PASS;

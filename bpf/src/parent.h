@@ -3,7 +3,7 @@
 #ifndef FENCELINE_PARENT_H
 #define FENCELINE_PARENT_H
 
-#include "lease.h"
+#include "mac.h"
 
 #define PARENTS_MAX 1024
 
@@ -33,12 +33,10 @@ struct {
 	__type(value, __u8);
 } own_macs SEC(".maps");
 
-/* The parent of this program's segment; NULL until user space describes it. */
-static __always_inline const struct parent *parent_own(void)
+/* The parent of a segment; NULL until user space describes it. */
+static __always_inline const struct parent *parent_of(__u32 segment)
 {
-	__u32 key = segment;
-
-	return bpf_map_lookup_elem(&parents, &key);
+	return bpf_map_lookup_elem(&parents, &segment);
 }
 
 #endif

@@ -42,19 +42,20 @@ static __always_inline bool router_hears4(__be32 to)
  * The permanent groups of ff02::/16 without all nodes, SSDP, MLDv2, PTP's peer
  * delay, mDNS, DHCP servers, LLMNR and solicited nodes.
  */
-__noinline int router_hears6(__be32 w0, __be32 w1, __be32 w2, __be32 w3)
+__noinline int router_hears6(__u64 high, __u64 low)
 {
-	__u32 group = bpf_ntohl(w3);
+	const struct addr to = addr_of(high, low);
+	__u32 group = bpf_ntohl(to.word[3]);
 
-	if ((w0 & bpf_htonl(0xffff0000)) != bpf_htonl(0xff020000))
+	if ((to.word[0] & bpf_htonl(0xffff0000)) != bpf_htonl(0xff020000))
 		return false;
-	if (w0 != bpf_htonl(0xff020000) || w1)
+	if (to.word[0] != bpf_htonl(0xff020000) || to.word[1])
 		return true;
-	if (w2 == bpf_htonl(1))
+	if (to.word[2] == bpf_htonl(1))
 		return group >> 24 != 0xff;
-	return w2 || (group != 0x1 && group != 0xc && group != 0x16 &&
-		      group != 0x6b && group != 0xfb && group != 0x10002 &&
-		      group != 0x10003);
+	return to.word[2] || (group != 0x1 && group != 0xc && group != 0x16 &&
+			      group != 0x6b && group != 0xfb &&
+			      group != 0x10002 && group != 0x10003);
 }
 
 #endif

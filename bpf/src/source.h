@@ -79,6 +79,7 @@ struct {
 /* Whose frame is judged. */
 struct suspect {
 	__u32 slot;
+	__u32 segment;
 	__u32 sources;
 	bool strict; /* a host link: nothing but leased addresses */
 	bool dead;
@@ -94,6 +95,7 @@ static __always_inline struct suspect suspect_of(__u32 slot, __u32 where)
 	struct suspect who = { .slot = slot, .strict = where & WHERE_STRICT };
 
 	if (s) {
+		who.segment = s->segment;
 		who.dead = s->status == SLOT_DEAD;
 		who.sources = s->sources;
 		who.mac = s->mac;
@@ -111,10 +113,9 @@ static __always_inline bool offence_is_due(struct offence *o, __u64 now)
 }
 
 /* Counts a frame against a slot, and tells the agent now and then. */
-static __always_inline void offence_record(__u32 slot, enum result why,
-					   const struct addr *a,
-					   const struct mac *mac,
-					   enum where where, bool observed)
+static __always_inline void
+offence_record(__u32 slot, __u32 segment, enum result why, const struct addr *a,
+	       const struct mac *mac, enum where where, bool observed)
 {
 	struct offence_key key = { .slot = slot,
 				   .result = why,
@@ -125,7 +126,7 @@ static __always_inline void offence_record(__u32 slot, enum result why,
 		.ns = now,
 		.token = slot,
 		.mine = why | (__u64)observed << 16,
-		.key = lease_key_of(a),
+		.key = lease_key_of(segment, a),
 		.type = EVENT_SOURCE,
 		.where = where,
 		.by = speaker_of(mac, 0),
@@ -174,18 +175,11 @@ static __always_inline enum result source_unleased(const struct suspect *who,
 	return addr_is_unspecified(a) ? DROP_UNSPECIFIED : DROP_UNLEASED;
 }
 
-#define SOURCE_STRICT (1U << 31)
-
-_Static_assert(SLOTS_MAX < SOURCE_STRICT, "one number has a slot and the flag");
-
-/* The slot may have SOURCE_STRICT. The words are those of the address. */
-__noinline int source_judge(__u32 slot, __be32 w0, __be32 w1, __be32 w2,
-			    __be32 w3)
+__noinline int source_judge(__u32 slot, __u32 where, __u64 high, __u64 low)
 {
-	struct suspect who = suspect_of(
-		slot & ~SOURCE_STRICT, slot & SOURCE_STRICT ? WHERE_STRICT : 0);
-	struct addr a = { .word = { w0, w1, w2, w3 } };
-	struct lease_key key = lease_key_of(&a);
+	struct suspect who = suspect_of(slot, where);
+	struct addr a = addr_of(high, low);
+	struct lease_key key = lease_key_of(who.segment, &a);
 	const struct lease *l = lease_of(&key);
 
 	if (!l || !lease_is_held(l))
@@ -199,8 +193,8 @@ __noinline int source_judge(__u32 slot, __be32 w0, __be32 w1, __be32 w2,
 static __always_inline enum result source_objection(const struct suspect *who,
 						    const struct addr *a)
 {
-	return source_judge(who->slot | (who->strict ? SOURCE_STRICT : 0),
-			    ADDR_WORDS(a));
+	return source_judge(who->slot, who->strict ? WHERE_STRICT : 0,
+			    ADDR_HALVES(a));
 }
 
 /* A soft objection is the pool's: mode Observe lets the frame pass. */

@@ -27,10 +27,9 @@ static __always_inline __u64 speaker_of(const struct mac *mac, __u16 kind)
  * The reverse of speaker_of(): the speech about an address, for functions that
  * take scalars. Its sender and its target are zero.
  */
-static __always_inline struct speech speech_of(__be32 w0, __be32 w1, __be32 w2,
-					       __be32 w3, __u64 by)
+static __always_inline struct speech speech_of(__u64 high, __u64 low, __u64 by)
 {
-	struct speech s = { .subject = { .word = { w0, w1, w2, w3 } } };
+	struct speech s = { .subject = addr_of(high, low) };
 
 	s.mac.part[0] = by;
 	s.mac.part[1] = by >> 16;

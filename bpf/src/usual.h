@@ -85,8 +85,8 @@ static __always_inline bool usual_is(struct __sk_buff *skb,
 				     const struct frame *f,
 				     const struct slot *s, bool strict)
 {
-	if (s->status != SLOT_ALIVE || s->segment != segment ||
-	    f->l3 != ETH_HLEN || skb->vlan_present || gate_is_open())
+	if (s->status != SLOT_ALIVE || f->l3 != ETH_HLEN || skb->vlan_present ||
+	    gate_is_open())
 		return false;
 	if (f->proto == bpf_htons(ETH_P_IP))
 		return usual_ipv4(skb, s, strict);

@@ -40,10 +40,6 @@ func NewKernel() *Kernel {
 	}
 }
 
-func (k *Kernel) PrepareGuard(enforce.Guard) error { return nil }
-
-func (k *Kernel) DropGuard(uint32) {}
-
 // PinGuard records the call. A guard that is only staged judges frames as well.
 func (k *Kernel) PinGuard(g enforce.Guard) error {
 	k.mu.Lock()

@@ -203,7 +203,7 @@ func (r *Node) start() {
 			},
 			Reports: node.Reports{Events: r.Recorder, Log: testr.New(r.T)},
 		},
-		Client: api, Kernel: mortalKernel{m.Kernel, r.Death}, ParentExists: m.ParentExists,
+		Client: api, Kernel: mortalKernel{m.Kernel, r.Death},
 		Places:   func() ([]pod.Place, error) { return r.Places, nil },
 		Follower: r.API, Rand: func() float64 { return 0 },
 		// The rotation begins at .2, so that tests can predict addresses.
@@ -320,7 +320,7 @@ func (r *Node) FreeSlots() map[uint32]bool {
 	r.T.Helper()
 	free := map[uint32]bool{}
 	for {
-		slot, err := r.Guards.Take(ParentIndex)
+		slot, err := r.Guards.Take()
 		if err != nil {
 			break
 		}

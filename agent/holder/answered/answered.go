@@ -69,7 +69,6 @@ func (h *After) Answered(of agentapi.Attachment) {
 		// Wait before the turn of this pin, so that many pins wait at the same time.
 		h.GiveWay(h.Background, h.Clock)
 		h.Guards.Pin(h.Background, i.Entry(journal.Bound))
-		h.Guards.Prepare(h.Background, i.Link.ParentIndex)
 	})
 	h.Tasks.Go(func() { h.follow(of) })
 }

@@ -26,7 +26,7 @@ func (a *Interface) intend(ctx context.Context, pool *v1alpha1.IPPool, address j
 // while IPAM runs: the guard is there before the first frame.
 func (a *Interface) journal() error {
 	if a.Slot == 0 {
-		slot, err := a.h.Guards.Take(a.Link.ParentIndex)
+		slot, err := a.h.Guards.Take()
 		if err != nil {
 			return err
 		}
