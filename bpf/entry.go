@@ -72,7 +72,8 @@ func entry(slot, shared uint32, guards *ebpf.Map) *ebpf.ProgramSpec {
 	return &ebpf.ProgramSpec{
 		Name: enforce.ProgramName(slot), Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
 		Instructions: asm.Instructions{
-			asm.StoreImm(asm.R1, cbOffset, int64(slot), asm.Word),
+			asm.Mov.Imm(asm.R2, int32(slot)), // Linux 5.10 stores no constant there
+			asm.StoreMem(asm.R1, cbOffset, asm.R2, asm.Word),
 			asm.LoadMapPtr(asm.R2, guards.FD()),
 			asm.Mov.Imm(asm.R3, int32(shared)),
 			asm.FnTailCall.Call(),

@@ -160,16 +160,7 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	bool open = gate_is_open();
 	enum clarity clarity;
 	struct speech s;
-	int verdict;
 	__u64 by;
-
-	if (f->proto == bpf_htons(CLAIM_ETHERTYPE)) {
-		if (!verify)
-			return DROP;
-		verdict =
-			ingress_claim(skb, f->l3, GUARD_INGRESS, slot, segment);
-		return verdict == PASS ? DROP : verdict;
-	}
 
 	s.mac = *from;
 	if (f->proto == bpf_htons(ETH_P_ARP))
@@ -200,6 +191,17 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	return PASS;
 }
 
+/* No claim reaches a pod. */
+static __always_inline int guard_ingress_claim(struct __sk_buff *skb, __u32 l3,
+					       __u32 slot, __u32 segment)
+{
+	int verdict = DROP;
+
+	if (verify)
+		verdict = ingress_claim(skb, l3, GUARD_INGRESS, slot, segment);
+	return verdict == PASS ? DROP : verdict;
+}
+
 SEC("tc")
 int guard_ingress(struct __sk_buff *skb)
 {
@@ -217,5 +219,7 @@ int guard_ingress(struct __sk_buff *skb)
 		return DROP;
 	if (f.tagged || usual_is_silent(skb, &f))
 		return PASS;
+	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
+		return guard_ingress_claim(skb, f.l3, slot, s->segment);
 	return guard_hear(skb, &f, &from, slot, s->segment);
 }
