@@ -4,6 +4,7 @@ package bpf
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -49,10 +50,13 @@ func sharedProgram(direction string, verify bool) uint32 {
 }
 
 // loadEntry loads the programs of one pod interface.
-func loadEntry(slot uint32, verify bool, guards *ebpf.Map) (attach.Programs, error) {
+func (t *tables) loadEntry(slot uint32, verify bool) (attach.Programs, error) {
 	p := attach.Programs{}
 	for _, d := range attach.Directions {
-		program, err := ebpf.NewProgram(entry(slot, sharedProgram(d.Name, verify), guards))
+		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Name: enforce.ProgramName(slot), Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+			Instructions: t.entry(slot, sharedProgram(d.Name, verify)),
+		})
 		if err != nil {
 			p.Close()
 			return nil, fmt.Errorf("load the %s program of slot %d: %w", d.Name, slot, err)
@@ -65,20 +69,28 @@ func loadEntry(slot uint32, verify bool, guards *ebpf.Map) (attach.Programs, err
 // cbOffset is the offset of cb[0] in struct __sk_buff (linux/bpf.h).
 const cbOffset = 48
 
-// entry returns a program that tells its slot to a shared program and ends with it. Without the shared
-// program, the interface is mute. It is not in C, because an object with its constants takes nine
-// times as long to load (1.4 ms for both directions).
-func entry(slot, shared uint32, guards *ebpf.Map) *ebpf.ProgramSpec {
-	return &ebpf.ProgramSpec{
-		Name: enforce.ProgramName(slot), Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{
-			asm.Mov.Imm(asm.R2, int32(slot)), // Linux 5.10 stores no constant there
-			asm.StoreMem(asm.R1, cbOffset, asm.R2, asm.Word),
-			asm.LoadMapPtr(asm.R2, guards.FD()),
-			asm.Mov.Imm(asm.R3, int32(shared)),
-			asm.FnTailCall.Call(),
-			asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_SHOT)),
-			asm.Return(),
-		},
+// entry returns a program that runs a shared program with its slot. Without the shared program, the
+// interface is mute, unless the slot is free: then Fenceline was removed from the node. This is not in
+// C, because an object with its constants takes nine times as long to load (1.4 ms for both directions).
+func (t *tables) entry(slot, shared uint32) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R2, int32(slot)),
+		asm.StoreMem(asm.R1, cbOffset, asm.R2, asm.Word),
+		asm.StoreMem(asm.RFP, -4, asm.R2, asm.Word),
+		asm.LoadMapPtr(asm.R2, t.shared[guardMapGuards].FD()),
+		asm.Mov.Imm(asm.R3, int32(shared)),
+		asm.FnTailCall.Call(),
+
+		asm.LoadMapPtr(asm.R1, t.maps.Slots.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "drop"),
+		asm.LoadMem(asm.R1, asm.R0, int16(unsafe.Offsetof(observerSlot{}.Status)), asm.Word),
+		asm.JNE.Imm(asm.R1, int32(slotFree), "drop"),
+		asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_UNSPEC)),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_SHOT)).WithSymbol("drop"),
+		asm.Return(),
 	}
 }

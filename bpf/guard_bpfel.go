@@ -17,7 +17,7 @@ type guardGuardProgram uint32
 const (
 	guardGuardProgramGUARDS         guardGuardProgram = 0
 	guardGuardProgramGUARDS_OF_VF   guardGuardProgram = 2
-	guardGuardProgramGUARD_PROGRAMS guardGuardProgram = 4
+	guardGuardProgramGUARD_PROGRAMS guardGuardProgram = 16
 )
 
 // Names of all BPF objects in the ELF.

@@ -145,5 +145,5 @@ func (k *Kernel) removePins() error {
 	if err := k.parents.RemoveFilters(); err != nil {
 		return err
 	}
-	return k.dir.Remove()
+	return errors.Join(k.freeSlots(), k.dir.Remove())
 }

@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/bpf/pins"
 	"github.com/fenceline/fenceline/test/check"
@@ -78,23 +80,23 @@ func TestAMapOfAnotherLayoutIsAClearError(t *testing.T) {
 	}
 }
 
-// The programs of a pod's interface outlive the agent, and enter those of the agent that started last.
+// The programs of an interface outlive the agent, and run the shared ones of the agent that started last.
 func TestAPodIsMuteWithoutTheProgramsThatAllShare(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	verdicts := func(want uint32) {
-		t.Helper()
-		for where, frame := range map[Where][]byte{
-			WhereGuardEgress: udpFrom(addr4), WhereGuardIngress: udpTo(addr4, remoteMAC, far4),
-		} {
-			got, _ := b.run(where, frame)
-			equal(t, where.String(), got, want)
-		}
+	verdicts := func() [2]uint32 {
+		sends, _ := b.run(WhereGuardEgress, udpFrom(addr4))
+		hears, _ := b.run(WhereGuardIngress, udpTo(addr4, remoteMAC, far4))
+		return [...]uint32{sends, hears}
 	}
-	verdicts(pass)
-	for program := range uint32(guardGuardProgramGUARD_PROGRAMS) {
-		check.OK(t, b.shared[guardMapGuards].Delete(program))
+	passes, mute := [...]uint32{pass, pass}, [...]uint32{drop, drop}
+	equal(t, "guarded", verdicts(), passes)
+	for _, d := range attach.Directions {
+		check.OK(t, b.shared[guardMapGuards].Delete(sharedProgram(d.Name, false)))
 	}
-	verdicts(drop)
-	openKernel(t, string(b.dir))
-	verdicts(pass)
+	equal(t, "without the programs", verdicts(), mute)
+	k := openKernel(t, string(b.dir))
+	equal(t, "with the next agent", verdicts(), passes)
+	check.OK(t, k.Remove())
+	check.OK(t, b.Close()) // the last one that keeps the map of programs
+	check.Becomes(t, time.Minute, "after an uninstall", func() bool { return verdicts() == passes })
 }

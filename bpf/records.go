@@ -21,7 +21,7 @@ func (r records) Settle() error                { return r.settle() }
 func (r records) Shared() map[string]*ebpf.Map { return r.shared }
 
 func (r records) Load(slot uint32, record enforce.Record) (attach.Programs, error) {
-	return loadEntry(slot, record.Verify, r.shared[guardMapGuards])
+	return r.loadEntry(slot, record.Verify)
 }
 
 func (r records) Record(slot uint32) (enforce.Record, error) {

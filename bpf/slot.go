@@ -48,6 +48,20 @@ func (t *slotTable) usedSlots() (used []uint32, err error) {
 	return used, nil
 }
 
+// freeSlots lets all pods pass whose guards stay in filters after Remove. It needs mu.
+func (t *slotTable) freeSlots() error {
+	used, err := t.usedSlots()
+	if err != nil {
+		return err
+	}
+	for _, slot := range used {
+		if err := t.putSlot(slot, observerSlot{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func checkSlot(slot uint32) error {
 	if slot == 0 || slot > MaxSlot {
 		return ErrSlot

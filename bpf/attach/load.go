@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Code is a collection of compiled programs with the maps that they share and the constants of one
-// device, which the verifier folds.
+// Code is a collection of compiled programs with the maps that they share and the constants of
+// one load, which the verifier folds.
 type Code struct {
 	Spec      *ebpf.CollectionSpec
 	Shared    map[string]*ebpf.Map
@@ -22,7 +22,7 @@ type Code struct {
 	Called   string
 }
 
-// Load loads both programs of a device in parallel, since the verifier takes most of the time.
+// Load loads both programs in parallel, since the verifier takes most of the time.
 func (c Code) Load() (Programs, error) {
 	var mu sync.Mutex
 	var group errgroup.Group
@@ -47,7 +47,7 @@ func (c Code) Load() (Programs, error) {
 }
 
 func (c Code) loadOne(name string) (*ebpf.Program, error) {
-	// A copy of all programs would be garbage of half a megabyte for each pod.
+	// A copy of all programs would be garbage of half a megabyte for each parent.
 	one := *c.Spec
 	one.Programs = map[string]*ebpf.ProgramSpec{name: c.Spec.Programs[name]}
 	spec := one.Copy()

@@ -121,7 +121,7 @@ func (h *hostLinks) has(slot uint32) (bool, error) {
 }
 
 // reload replaces the programs of all host links in the calling thread's network namespace
-// by this version's, after those of the pods' interfaces. A slot that these maps do not know keeps
+// by this version's. A slot that these maps do not know keeps
 // its old programs until GuardLink is called.
 func (h *hostLinks) reload() error {
 	slots, netns, err := attach.HostLinks()

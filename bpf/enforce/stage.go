@@ -14,8 +14,8 @@ import (
 // A guard is attached in two steps, because each tcx link waits for an RCU grace period of some 10
 // ms under the kernel's lock of all network devices. StageGuard puts the programs into filters of a
 // clsact qdisc. They enforce within a millisecond, but can be removed from inside the pod. PinGuard
-// moves the programs to pinned links at the head of the chains, and removes the filters after both
-// links are attached. In between both enforce, and no frame passes unguarded.
+// attaches pinned links at the head of the chains, and removes the filters after both links are
+// attached. In between both enforce, and no frame passes unguarded.
 
 // StageGuard puts a guard on a pod interface and makes its slot alive, unless the slot was killed
 // and not detached since. The guard enforces on return, and PinGuard makes it permanent. If the

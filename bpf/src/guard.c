@@ -21,7 +21,7 @@ volatile const bool verify = false;
 enum guard_program {
 	GUARDS = 0,
 	GUARDS_OF_VF = 2,
-	GUARD_PROGRAMS = 4,
+	GUARD_PROGRAMS = 16, /* with room for later versions */
 };
 
 /*
@@ -81,12 +81,14 @@ int guard_egress(struct __sk_buff *skb)
 		return drop(GUARD_EGRESS, DROP_MALFORMED);
 	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
 		return guard_egress_claim(skb, &f);
+	if (!s || s->status != SLOT_ALIVE)
+		return drop(GUARD_EGRESS, DROP_DEAD);
 	/* Only the agent sends probes, and never from a pod's interface. */
 	if (skb->mark == PROBE_MARK)
 		skb->mark = 0;
-	if (s && guard_is_on_link(skb, s))
+	if (guard_is_on_link(skb, s))
 		where |= WHERE_STRICT;
-	if (s && usual_is(skb, &f, s, where & WHERE_STRICT))
+	if (usual_is(skb, &f, s, where & WHERE_STRICT))
 		return PASS;
 	return judge(skb, slot, where, f.l3, f.proto);
 }
@@ -210,7 +212,7 @@ int guard_ingress(struct __sk_buff *skb)
 	struct frame f;
 	struct mac from;
 
-	if (!s || s->status == SLOT_DEAD)
+	if (!s || s->status != SLOT_ALIVE)
 		return drop(GUARD_INGRESS, DROP_DEAD);
 	if (!frame_open(skb, &f))
 		return drop(GUARD_INGRESS, DROP_MALFORMED);

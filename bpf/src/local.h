@@ -135,7 +135,7 @@ static __always_inline int local_judge(struct __sk_buff *skb,
 		return PASS;
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE))
 		return drop(where, CLAIM_FROM_POD);
-	if (usual_is(skb, f, s, false))
+	if (s->segment == segment && usual_is(skb, f, s, false))
 		return PASS;
 	return judge(skb, index, where, f->l3, f->proto);
 }

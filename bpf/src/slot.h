@@ -16,8 +16,7 @@ enum slot_status {
 	SLOT_DEAD,
 };
 
-/* The parameters for loading the guard's programs again, and the source guard.
- */
+/* What the guard judges by, and the parameters for loading it again. */
 struct slot {
 	__u32 status;
 	__u32 segment;
