@@ -126,7 +126,7 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 test-kernel: packages ## Run the tests that need namespaces and BPF (root)
 	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning arping prometheus
 	@rm -rf $(frames)/kernel && mkdir -p $(frames)/kernel
-	@FENCELINE_TEST_FRAMES=$(frames)/kernel $(count) run -tag kernel kernel -timeout=30m -parallel=4
+	@FENCELINE_TEST_FRAMES=$(frames)/kernel $(count) run -tag kernel kernel -timeout=30m -p=2 -parallel=4
 
 .PHONY: test-frames
 test-frames: packages ## Have Wireshark judge the frames that the last runs of test-kernel and test-cluster recorded
