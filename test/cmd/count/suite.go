@@ -148,10 +148,11 @@ func (s suite) arguments() []string {
 	if s.with != "" {
 		tags += "," + s.with
 	}
-	// One package at a time, unless -p is given: some tests measure. Nothing from the cache. The rigs of
-	// test/, which are the last ones, take the longest.
+	// One package at a time, unless -p is given: some tests measure. Nothing from the cache.
 	args := []string{"-json", "-tags", tags, "-count=1", "-p=1", "-run", pattern}
-	slices.Reverse(packages)
+	if s.figures.file == "" {
+		slices.Reverse(packages) // the rigs of test/ take the longest; figures keep their order
+	}
 	// With benchmarks, go test runs one package at a time, whatever -p says.
 	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "Benchmark") }) {
 		args = append(args, "-bench", pattern, "-benchtime=1x")
