@@ -38,7 +38,7 @@ const (
 // Results of the data path.
 const (
 	ResultDropFenced    = Result(observerResultDROP_FENCED)    // from or to a fenced address
-	ResultDropDead      = Result(observerResultDROP_DEAD)      // the slot is dead
+	ResultDropDead      = Result(observerResultDROP_DEAD)      // the slot is dead, or not in use
 	ResultDropSlot      = Result(observerResultDROP_SLOT)      // source is leased to another slot
 	ResultDropMAC       = Result(observerResultDROP_MAC)       // ARP or ND for a held address from another MAC
 	ResultDropUnleased  = Result(observerResultDROP_UNLEASED)  // the source is not leased to this slot

@@ -14,8 +14,8 @@ import (
 	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
-// loadGuards loads the programs that all pods share. The interfaces of pods run these from then on,
-// also those of an earlier process.
+// loadGuards loads the programs that all pods share. From then on, the interfaces of all pods run them,
+// also interfaces that an earlier process guarded.
 func (c *code) loadGuards(shared map[string]*ebpf.Map) error {
 	for _, verify := range []bool{false, true} {
 		programs, err := attach.Code{
@@ -31,6 +31,18 @@ func (c *code) loadGuards(shared map[string]*ebpf.Map) error {
 		for direction, program := range programs {
 			if err := shared[guardMapGuards].Put(sharedProgram(direction, verify), program); err != nil {
 				return fmt.Errorf("share the %s guard: %w", direction, err)
+			}
+		}
+	}
+	return nil
+}
+
+// unloadGuards takes the shared programs away.
+func (t *tables) unloadGuards() error {
+	for _, d := range attach.Directions {
+		for _, verify := range []bool{false, true} {
+			if err := deleteEntry(t.shared[guardMapGuards], sharedProgram(d.Name, verify)); err != nil {
+				return fmt.Errorf("unload the %s guard: %w", d.Name, err)
 			}
 		}
 	}
@@ -69,9 +81,10 @@ func (t *tables) loadEntry(slot uint32, verify bool) (attach.Programs, error) {
 // cbOffset is the offset of cb[0] in struct __sk_buff (linux/bpf.h).
 const cbOffset = 48
 
-// entry returns a program that runs a shared program with its slot. Without the shared program, the
-// interface is mute, unless the slot is free: then Fenceline was removed from the node. This is not in
-// C, because an object with its constants takes nine times as long to load (1.4 ms for both directions).
+// entry returns a program that runs a shared program with its slot. The interface is mute if the shared
+// program is missing. It is not if the slot is free, since Fenceline was then removed from the node. The
+// program is not in C: an object with constants takes several times as long to load (1.4 ms for both
+// directions).
 func (t *tables) entry(slot, shared uint32) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Imm(asm.R2, int32(slot)),

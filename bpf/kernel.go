@@ -145,5 +145,14 @@ func (k *Kernel) removePins() error {
 	if err := k.parents.RemoveFilters(); err != nil {
 		return err
 	}
-	return errors.Join(k.freeSlots(), k.dir.Remove())
+	if err := k.dir.RemoveLinks(); err != nil {
+		return err
+	}
+	if err := k.freeSlots(); err != nil {
+		return err
+	}
+	if err := k.unloadGuards(); err != nil {
+		return err
+	}
+	return k.dir.RemoveMaps()
 }

@@ -31,8 +31,8 @@ func (r records) Record(slot uint32) (enforce.Record, error) {
 	}, err
 }
 
-// Change keeps what others write: the host link, the sources, and the addresses that are named of the
-// same segment.
+// Change keeps the host link and the sources, which others write. It keeps the named addresses unless
+// the segment changes.
 func (r records) Change(slot uint32, record enforce.Record) error {
 	s, err := r.slot(slot)
 	if err != nil {

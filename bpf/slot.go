@@ -48,7 +48,8 @@ func (t *slotTable) usedSlots() (used []uint32, err error) {
 	return used, nil
 }
 
-// freeSlots lets all pods pass whose guards stay in filters after Remove. It needs mu.
+// freeSlots frees all slots, so that pods whose guards stay in filters are not mute after Remove. It
+// needs mu.
 func (t *slotTable) freeSlots() error {
 	used, err := t.usedSlots()
 	if err != nil {

@@ -77,7 +77,7 @@ func (s *Slots) leaving() []uint32 {
 	return slices.Collect(maps.Keys(s.left))
 }
 
-// PutBack takes back a slot whose guard and kernel entries are gone, or never were there.
+// PutBack takes back a slot whose guard and kernel entries are gone, or were never made.
 func (s *Slots) PutBack(slot uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,7 @@ package attach
 
 import "github.com/cilium/ebpf"
 
-// Programs holds the programs of one device, by the name of the direction.
+// Programs holds two programs, by the name of the direction.
 type Programs map[string]*ebpf.Program
 
 // Close closes all programs. Links and filters hold theirs.

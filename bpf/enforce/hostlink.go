@@ -120,9 +120,8 @@ func (h *hostLinks) has(slot uint32) (bool, error) {
 	return ok, nil
 }
 
-// reload replaces the programs of all host links in the calling thread's network namespace
-// by this version's. A slot that these maps do not know keeps
-// its old programs until GuardLink is called.
+// reload replaces the programs of all host links in the calling thread's network namespace by this
+// version's. A slot that these maps do not know keeps its old programs until GuardLink is called.
 func (h *hostLinks) reload() error {
 	slots, netns, err := attach.HostLinks()
 	if err != nil {

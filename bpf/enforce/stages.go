@@ -95,7 +95,8 @@ func (st *stages) lives(slot uint32) (bool, error) {
 	return st.onDevice(slot, func(*attach.Device) (bool, error) { return true, nil })
 }
 
-// gone reports whether the slot is not staged or its device cannot be found, and forgets its stage.
+// gone reports whether the slot is not staged or its device cannot be found. In that case it forgets
+// the stage.
 func (st *stages) gone(slot uint32) (bool, error) {
 	lives, err := st.lives(slot)
 	if err != nil || lives {

@@ -78,8 +78,8 @@ func (d Dir) numbers(kind string) ([]uint32, error) {
 	return numbers, nil
 }
 
-// Remove detaches all pinned links, and removes them and the maps.
-func (d Dir) Remove() error {
+// RemoveLinks detaches all pinned links and removes them.
+func (d Dir) RemoveLinks() error {
 	slots, err := d.Guards()
 	if err != nil {
 		return err
@@ -100,10 +100,13 @@ func (d Dir) Remove() error {
 			return err
 		}
 	}
-	for _, kind := range []string{guardsDir, observersDir, mapsDir} {
+	for _, kind := range []string{guardsDir, observersDir} {
 		if err := os.RemoveAll(filepath.Join(string(d), kind)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// RemoveMaps removes the pins of all maps.
+func (d Dir) RemoveMaps() error { return os.RemoveAll(filepath.Join(string(d), mapsDir)) }

@@ -14,19 +14,22 @@
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
-/* Set when the programs are loaded: a VF, whose frames no observer sees. */
+/* True for a VF, whose frames no observer sees. Set when they are loaded. */
 volatile const bool verify = false;
 
-/* The keys of the programs: where, and the same again for VFs. */
+/* A key is a value of enum where, plus GUARDS_OF_VF for a VF. */
 enum guard_program {
 	GUARDS = 0,
 	GUARDS_OF_VF = 2,
 	GUARD_PROGRAMS = 16, /* with room for later versions */
 };
 
+_Static_assert(GUARD_INGRESS < GUARDS_OF_VF && GUARD_EGRESS < GUARDS_OF_VF,
+	       "the keys are distinct");
+
 /*
  * The first program on an interface writes the slot to cb[0] and calls one of
- * these. Nothing else in Linux has a value there that outlives the hook.
+ * these. Linux keeps nothing in cb[0] beyond the hook.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);

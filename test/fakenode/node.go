@@ -96,11 +96,10 @@ type Node struct {
 
 // Machine is what an agent acts on. By default it is in memory.
 type Machine struct {
-	Kernel       assembly.Kernel
-	ParentExists func(parent int) bool
-	OpenSegment  func(parent int) (node.Segment, error)
-	FindLink     func(netns, ifname string) (node.Link, error)
-	Sighted      func(parent int, addr netip.Addr) bool
+	Kernel      assembly.Kernel
+	OpenSegment func(parent int) (node.Segment, error)
+	FindLink    func(netns, ifname string) (node.Link, error)
+	Sighted     func(parent int, addr netip.Addr) bool
 	// Do runs fn where the agent runs. If it is nil, fn runs in place.
 	Do func(fn func() error) error
 	// Run runs beside the agent until ctx ends, and Close releases the machine after it. Both may be nil.
@@ -158,9 +157,8 @@ func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool)
 // inMemory returns a machine with fakes of kernel and segment.
 func (r *Node) inMemory() Machine {
 	return Machine{
-		Kernel:       r.Kernel,
-		ParentExists: func(parent int) bool { return parent == ParentIndex },
-		OpenSegment:  func(int) (node.Segment, error) { return r.Wire, nil },
+		Kernel:      r.Kernel,
+		OpenSegment: func(int) (node.Segment, error) { return r.Wire, nil },
 		FindLink: func(netns, _ string) (node.Link, error) {
 			if r.isRemoved(netns) {
 				return node.Link{}, pod.ErrNoNetNS

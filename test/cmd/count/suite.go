@@ -148,7 +148,8 @@ func (s suite) arguments() []string {
 	if s.with != "" {
 		tags += "," + s.with
 	}
-	// One package at a time, unless -p is given: some tests measure. Nothing from the cache.
+	// One package at a time by default, because some suites measure: go test takes the last -p. Nothing
+	// from the cache.
 	args := []string{"-json", "-tags", tags, "-count=1", "-p=1", "-run", pattern}
 	if s.figures.file == "" {
 		slices.Reverse(packages) // the rigs of test/ take the longest; figures keep their order
