@@ -122,6 +122,7 @@ test-fuzz:
 test-model: packages ## Check the model of lease, claim, ack and token, and that each of its rules is needed
 	@$(count) run -tag model -show model -timeout=30m
 
+# Most of these tests wait. Two packages at once use both CPUs; their namespaces, mounts and ports differ.
 .PHONY: test-kernel
 test-kernel: packages ## Run the tests that need namespaces and BPF (root)
 	@$(thirdparty) build etcd etcdtools kubernetes cniplugins tuning arping prometheus

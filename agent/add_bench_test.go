@@ -134,8 +134,8 @@ func (b *addBench) shift(t *testing.T) {
 			requests[i] = append(requests[i], r)
 		}
 	}
-	// The first of each is not measured: connections open,
-	// and the API server takes seconds for the first create of a kind.
+	// The first of each is not measured: connections open, and the API server takes
+	// seconds for the first create of a kind.
 	b.rawWrites(new(rawTimes))
 	for i, p := range addPools {
 		b.eventually("the agent serves pool "+p.name, 20*time.Second, func() bool {

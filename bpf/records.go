@@ -20,8 +20,8 @@ func (r records) Check(slot uint32) error      { return checkSlot(slot) }
 func (r records) Settle() error                { return r.settle() }
 func (r records) Shared() map[string]*ebpf.Map { return r.shared }
 
-func (r records) Load(slot uint32, record enforce.Record) (attach.Programs, error) {
-	return r.loadEntry(slot, record.Verify)
+func (r records) Load(slot uint32, verify bool) (attach.Programs, error) {
+	return r.loadEntry(slot, verify)
 }
 
 func (r records) Record(slot uint32) (enforce.Record, error) {

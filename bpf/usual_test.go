@@ -157,6 +157,17 @@ func TestUsualPacketsOfAFencedOrLostAddressArePassedNoMore(t *testing.T) {
 	}
 }
 
+// The record of a slot may be that of another parent before the MACs of the devices follow.
+func TestAPacketOnAnotherSegmentIsNotUsual(t *testing.T) {
+	b := newGuardedBench(t, guarded(SourcesEnforce))
+	record := check.Value(b.slot(1))(t)
+	record.Segment++
+	check.OK(t, b.putSlot(1, record))
+	for _, addr := range []netip.Addr{addr4, addr6} {
+		b.expect(WhereObserverEgress, udpFrom(addr), drop, ResultDropUnleased)
+	}
+}
+
 func TestNoPacketOfNobodyIsUsual(t *testing.T) {
 	b := newBench(t, setup{sources: guarded(SourcesEnforce)})
 	for _, where := range []Where{WhereGuardEgress, WhereObserverEgress} {

@@ -78,7 +78,7 @@ func (gs *Guards) reload() error {
 		if err != nil {
 			return err
 		}
-		load := func() (attach.Programs, error) { return gs.slots.Load(slot, r) }
+		load := func() (attach.Programs, error) { return gs.slots.Load(slot, r.Verify) }
 		if err := gs.dir.Guard(slot).Reload(load); err != nil {
 			return fmt.Errorf("reload guard of slot %d: %w", slot, err)
 		}

@@ -57,7 +57,7 @@ func (h *hostLinks) guardLink(slot uint32, ifname string) error {
 		return err
 	}
 	defer dev.Close()
-	programs, err := h.slots.Load(slot, record)
+	programs, err := h.slots.Load(slot, record.Verify)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (h *hostLinks) reloadOne(slot uint32, l hostLink) error {
 		return err
 	}
 	defer dev.Close()
-	programs, err := h.slots.Load(slot, record)
+	programs, err := h.slots.Load(slot, record.Verify)
 	if err != nil {
 		return err
 	}

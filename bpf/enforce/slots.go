@@ -16,9 +16,9 @@ type Slots interface {
 	// Check returns an error if there is no slot with this number.
 	Check(slot uint32) error
 	Record(slot uint32) (Record, error)
-	// Load loads the programs of a slot, for the checks of the record. Both are called ProgramName in
-	// the kernel.
-	Load(slot uint32, r Record) (attach.Programs, error)
+	// Load loads the programs of a slot. Both are called ProgramName in the kernel. With verify, they
+	// check claims.
+	Load(slot uint32, verify bool) (attach.Programs, error)
 	// Shared returns the maps that all programs share.
 	Shared() map[string]*ebpf.Map
 

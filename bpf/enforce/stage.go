@@ -39,7 +39,7 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	if err := gs.slots.Check(g.Slot); err != nil {
 		return err
 	}
-	programs, err := gs.slots.Load(g.Slot, g.record(0))
+	programs, err := gs.slots.Load(g.Slot, g.Verify)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (gs *Guards) pinGuard(g Guard) error {
 		return err
 	}
 	defer dev.Close()
-	err = attach.InNetNS(s.NetNS, func() error { return gs.attachLinks(s, record) })
+	err = attach.InNetNS(s.NetNS, func() error { return gs.attachLinks(s, record.Verify) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		gs.stages.takeUp(s)
@@ -186,13 +186,13 @@ func (gs *Guards) findStage(g Guard, record Record) (stagedGuard, error) {
 }
 
 // attachLinks runs in the pod's network namespace.
-func (gs *Guards) attachLinks(s stagedGuard, record Record) error {
+func (gs *Guards) attachLinks(s stagedGuard, verify bool) error {
 	pins := gs.dir.Guard(s.Slot)
 	present, err := guarding(pins, s.index, true)
 	if err != nil || len(present) == len(attach.Directions) {
 		return err
 	}
-	programs, err := gs.slots.Load(s.Slot, record)
+	programs, err := gs.slots.Load(s.Slot, verify)
 	if err != nil {
 		return err
 	}
