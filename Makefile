@@ -86,7 +86,7 @@ verify-ui: ui ## Check that ui/dist is made of the code in git (Node 20)
 .PHONY: check
 check: lint-format lint-licence ## Check format and licences, vet, and run all tests that need neither root nor a package
 	@$(GO) build -o .cache/vet ./test/cmd/vet && $(GO) vet -vettool=.cache/vet ./...
-	@$(count) run check -vet=off ./...
+	@$(count) run check ./...
 
 .PHONY: test
 test: packages ## Run all suites, the quick ones first, and add up their counts
@@ -180,10 +180,10 @@ test-arm64: packages ## Run the unit suite, and bpf and agent/segment on a kerne
 	@$(thirdparty) build arm64-qemu $(KERNELS:%=arm64-linux-%)
 	@$(GO) build -o .cache/ ./test/cmd/guest ./test/cmd/count && GOARCH=arm64 $(GO) build -o .cache/arm64-guest ./test/cmd/guest
 	@status=0; \
-	[ -n "$(RUN)" ] || GOARCH=arm64 test/cmd/guest/emulated.sh "$$($(thirdparty) dir arm64-qemu)/usr/bin/qemu-aarch64" .cache/count run arm64-unit -vet=off -timeout=30m ./... || status=1; \
+	[ -n "$(RUN)" ] || GOARCH=arm64 test/cmd/guest/emulated.sh "$$($(thirdparty) dir arm64-qemu)/usr/bin/qemu-aarch64" .cache/count run arm64-unit -timeout=30m ./... || status=1; \
 	for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-	  GOARCH=arm64 .cache/count run arm64-$$kernel -vet=off -tags $$tags -count=1 -p=1 -timeout=60m -exec "$(guest) -arch arm64 -kernel $$kernel -timeout 60m" $(if $(RUN),-run '$(RUN)') ./bpf ./agent/segment || status=1; \
+	  GOARCH=arm64 .cache/count run arm64-$$kernel -tags $$tags -count=1 -p=1 -timeout=60m -exec "$(guest) -arch arm64 -kernel $$kernel -timeout 60m" $(if $(RUN),-run '$(RUN)') ./bpf ./agent/segment || status=1; \
 	done; exit $$status
 
 guest-plugins := $(CURDIR)/.cache/guest-plugins
@@ -271,7 +271,7 @@ bench-record: bench ## Run the benchmarks, and write their figures to docs/bench
 .PHONY: test-bench
 test-bench: packages ## Run every benchmark once in a small form, which shows that it works (root)
 	@$(thirdparty) build etcd kubernetes cniplugins helm
-	@$(benchmarks) bench -short -vet=off -p=2 -timeout=10m
+	@$(benchmarks) bench -short -p=2 -timeout=10m
 
 ##@ Check
 
@@ -289,7 +289,8 @@ lint-licence:
 
 # golangci-lint vets all packages with the other tags.
 lint-vet:
-	$(GO) vet -tags kernel,guest,notcx $(guest-packages) $(guest-sriov-packages)
+	@$(GO) build -o .cache/vet ./test/cmd/vet
+	$(GO) vet -vettool=.cache/vet -tags kernel,guest,notcx $(guest-packages) $(guest-sriov-packages)
 
 lint-golangci:
 	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --allow-parallel-runners --build-tags $(tags)

@@ -60,9 +60,13 @@ type Server struct {
 }
 
 // New starts a server with the project's custom resources installed, and stops
-// it when the test has ended. Of the server that ServerVariable names, it has only the access.
+// it when the test has ended. Below HandOver, it may be one of an earlier test, as if it were new. Of
+// the server that ServerVariable names, it has only the access.
 func New(t testing.TB) *Server {
 	t.Helper()
+	if dir := os.Getenv(handOverVariable); dir != "" {
+		return handedOverIn(t, dir)
+	}
 	var s *Server
 	if file := os.Getenv(ServerVariable); file != "" {
 		admin := check.Value(clientcmd.BuildConfigFromFlags("", file))(t)

@@ -48,7 +48,7 @@ func TestTheProtocolIsSafe(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			f := search{defines: test.defines, bits: 29, optimize: 1}.check(t)
+			f := search{defines: test.defines, bits: 29, long: true}.check(t)
 			t.Log(f)
 			check.That(t, f.violated == "", "%s is violated by\n%s", f.violated, f.trace)
 			check.That(t, f.hash >= fullHash, "hash factor %.0f: states may be left out, use more bits", f.hash)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/programs"
 )
@@ -37,7 +38,7 @@ func run(m *testing.M) (int, error) {
 	if err := programs.Share(context.Background(), dir, "agent", "controller", "cni"); err != nil {
 		return 0, err
 	}
-	return m.Run(), nil
+	return controlplane.HandOver(m), nil
 }
 
 // within returns a context that ends with the test, or after the limit.

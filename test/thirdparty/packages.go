@@ -26,7 +26,7 @@ func packages() []string {
 		"xz-utils", "zstd", // how kernels and their modules are packed
 		"arp-scan", "dhcpcd-base", "dnsmasq-base", "systemd", "tshark", // judges; none of them starts a service
 		"gcc", "libc6-dev", // the race detector
-		"spin",                                   // the model checker
+		"spin", "tcc", // the model checker, and a compiler for its searches
 		"clang-14", "llvm-14", "clang-format-14", // BPF objects: byte-reproducible for one clang version
 	}
 }

@@ -133,10 +133,11 @@ func parseSuite(args []string) suite {
 	return s
 }
 
-// arguments returns what follows `go test`.
+// arguments returns what follows `go test`. It vets nothing: `make check` and `make lint` vet all code
+// with all tags.
 func (s suite) arguments() []string {
 	if s.tag == "" {
-		return append([]string{"-json"}, s.args...)
+		return append([]string{"-json", "-vet=off"}, s.args...)
 	}
 	only, err := regexp.Compile(s.only)
 	must.Done(err, "select tests")
@@ -150,7 +151,7 @@ func (s suite) arguments() []string {
 	}
 	// One package at a time by default, because some suites measure: go test takes the last -p. Nothing
 	// from the cache.
-	args := []string{"-json", "-tags", tags, "-count=1", "-p=1", "-run", pattern}
+	args := []string{"-json", "-vet=off", "-tags", tags, "-count=1", "-p=1", "-run", pattern}
 	if s.figures.file == "" {
 		slices.Reverse(packages) // the rigs of test/ take the longest; figures keep their order
 	}
