@@ -8,15 +8,8 @@ import (
 	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// code holds the guard and the maps of this version. The observer is loaded once for each parent, and
-// would keep 0.7 MB, so it is parsed when it is loaded.
-type code struct {
-	guard *ebpf.CollectionSpec
-	// maps are shared by all programs.
-	maps map[string]*ebpf.MapSpec
-}
-
-func loadCode() (*code, error) {
+// mapsOfCode returns the maps that all programs of this version share.
+func mapsOfCode() (map[string]*ebpf.MapSpec, error) {
 	guard, err := loadGuard()
 	if err != nil {
 		return nil, err
@@ -28,13 +21,13 @@ func loadCode() (*code, error) {
 	shared := observer.Maps // it uses all others
 	delete(shared, rodata)
 	shared[guardMapGuards] = guard.Maps[guardMapGuards]
-	return &code{guard, shared}, nil
+	return shared, nil
 }
 
 // rodata is the map of the constants. Each load has its own.
 const rodata = ".rodata"
 
-// observerOf loads the observer of one parent.
+// observerOf loads the observer of one parent. The observer is parsed anew: it would keep 0.7 MB.
 func observerOf(parent uint32, shared map[string]*ebpf.Map) (attach.Programs, error) {
 	observer, err := loadObserver()
 	if err != nil {

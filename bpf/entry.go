@@ -3,6 +3,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -14,24 +15,71 @@ import (
 	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
-// loadGuards loads the programs that all pods share. From then on, the interfaces of all pods run them,
-// also interfaces that an earlier process guarded.
-func (c *code) loadGuards(shared map[string]*ebpf.Map) error {
-	for _, verify := range []bool{false, true} {
-		programs, err := attach.Code{
-			Spec: c.guard, Shared: shared,
-			Constants: map[string]any{guardVarVerify: verify, guardVarHostLinkClass: attach.HostLinkClass},
-			Programs:  map[string]string{"ingress": guardProgGuardIngress, "egress": guardProgGuardEgress},
-			Called:    "guard",
-		}.Load()
+// refreshGuards loads this version's shared programs in place of those of an earlier process, and those
+// that its slots need. From then on, the interfaces that it guarded run them.
+func (t *tables) refreshGuards(used []uint32) error {
+	needed := map[bool]bool{} // by whether the interface is a VF
+	for _, slot := range used {
+		s, err := t.slot(slot)
 		if err != nil {
 			return err
 		}
-		defer programs.Close()
-		for direction, program := range programs {
-			if err := shared[guardMapGuards].Put(sharedProgram(direction, verify), program); err != nil {
-				return fmt.Errorf("share the %s guard: %w", direction, err)
-			}
+		needed[s.Flags&slotVerify != 0] = true
+	}
+	for _, verify := range []bool{false, true} {
+		loaded, err := t.sharedGuards(verify)
+		if err == nil && (needed[verify] || loaded > 0) {
+			err = t.loadGuards(verify)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needGuards loads the shared programs, which takes 50 ms, for the first interface that needs them.
+func (t *tables) needGuards(verify bool) error {
+	loaded, err := t.sharedGuards(verify)
+	if err != nil || loaded == len(attach.Directions) {
+		return err
+	}
+	return t.loadGuards(verify)
+}
+
+// sharedGuards returns the number of shared programs that are loaded, of one kind of interfaces.
+func (t *tables) sharedGuards(verify bool) (loaded int, err error) {
+	for _, d := range attach.Directions {
+		var id ebpf.ProgramID
+		switch err := t.shared[guardMapGuards].Lookup(sharedProgram(d.Name, verify), &id); {
+		case err == nil:
+			loaded++
+		case !errors.Is(err, ebpf.ErrKeyNotExist):
+			return 0, fmt.Errorf("look for the shared %s guard: %w", d.Name, err)
+		}
+	}
+	return loaded, nil
+}
+
+// loadGuards loads the programs that all pods share. The guard is parsed anew, because it would keep memory.
+func (t *tables) loadGuards(verify bool) error {
+	guard, err := loadGuard()
+	if err != nil {
+		return err
+	}
+	programs, err := attach.Code{
+		Spec: guard, Shared: t.shared,
+		Constants: map[string]any{guardVarVerify: verify, guardVarHostLinkClass: attach.HostLinkClass},
+		Programs:  map[string]string{"ingress": guardProgGuardIngress, "egress": guardProgGuardEgress},
+		Called:    "guard",
+	}.Load()
+	if err != nil {
+		return err
+	}
+	defer programs.Close()
+	for direction, program := range programs {
+		if err := t.shared[guardMapGuards].Put(sharedProgram(direction, verify), program); err != nil {
+			return fmt.Errorf("share the %s guard: %w", direction, err)
 		}
 	}
 	return nil
@@ -63,6 +111,9 @@ func sharedProgram(direction string, verify bool) uint32 {
 
 // loadEntry loads the programs of one pod interface.
 func (t *tables) loadEntry(slot uint32, verify bool) (attach.Programs, error) {
+	if err := t.needGuards(verify); err != nil {
+		return nil, err
+	}
 	p := attach.Programs{}
 	for _, d := range attach.Directions {
 		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{

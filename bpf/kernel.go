@@ -51,11 +51,7 @@ type Kernel struct {
 // It returns pins.ErrNotBPFFS if the directory is not on a bpffs, pins.ErrLayout if a map was made
 // by a version with another layout.
 func Open(o Options) (*Kernel, error) {
-	c, err := loadCode()
-	if err != nil {
-		return nil, err
-	}
-	k, err := open(o, c)
+	k, err := open(o)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", o.Dir, err)
 	}
@@ -65,7 +61,7 @@ func Open(o Options) (*Kernel, error) {
 // HasTCX reports whether guards and observers are in tcx.
 func (k *Kernel) HasTCX() bool { return !k.noTCX.Load() }
 
-func open(o Options, c *code) (*Kernel, error) {
+func open(o Options) (*Kernel, error) {
 	dir, err := pins.Open(o.Dir)
 	if err != nil {
 		return nil, err
@@ -74,11 +70,15 @@ func open(o Options, c *code) (*Kernel, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
-	shared, err := dir.OpenMaps(c.maps)
+	maps, err := mapsOfCode()
 	if err != nil {
 		return nil, err
 	}
-	k, err := assemble(dir, c, shared, o.NoTCX || !attach.HasTCX())
+	shared, err := dir.OpenMaps(maps)
+	if err != nil {
+		return nil, err
+	}
+	k, err := assemble(dir, shared, o.NoTCX || !attach.HasTCX())
 	if err != nil {
 		return nil, errors.Join(err, closeAll(shared))
 	}
@@ -86,7 +86,7 @@ func open(o Options, c *code) (*Kernel, error) {
 }
 
 // assemble takes up what an earlier process has left in the maps and the pins.
-func assemble(dir pins.Dir, c *code, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, error) {
+func assemble(dir pins.Dir, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, error) {
 	t, err := newTables(shared)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func assemble(dir pins.Dir, c *code, shared map[string]*ebpf.Map, noTCX bool) (*
 	if err := t.inheritSources(used); err != nil {
 		return nil, err
 	}
-	if err := c.loadGuards(shared); err != nil {
+	if err := t.refreshGuards(used); err != nil {
 		return nil, err
 	}
 	if k.Guards, err = enforce.Open(dir, &k.noTCX, records{t}, used); err != nil {

@@ -68,9 +68,9 @@ func TestAMapOfAnotherLayoutIsAClearError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := bpffs(t)
-			other := check.Value(loadCode())(t)
-			change(other.maps[observerMapLeases])
-			for _, m := range check.Value(pins.Dir(dir).OpenMaps(other.maps))(t) {
+			other := check.Value(mapsOfCode())(t)
+			change(other[observerMapLeases])
+			for _, m := range check.Value(pins.Dir(dir).OpenMaps(other))(t) {
 				check.OK(t, m.Close())
 			}
 			_, err := Open(Options{Dir: dir})
