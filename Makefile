@@ -26,7 +26,7 @@ cluster := $(GO) run ./test/cmd/cluster
 tags := model,kernel,api,cluster,bench,guest,frames,browser
 suites := unit browser kernel api cluster fuzz bench model frames
 # $(call side-by-side,SUITE,OTHERS) runs the others in what SUITE leaves of the machine, and prints them
-# after it. Both suites that have others beside them wait for half of their time.
+# after it. The suites that have others beside them wait for half of their time.
 side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside-$(1).log" 2>&1; } & \
   $(MAKE) --no-print-directory test-$(1) || true; wait; cat "$(COUNT_DIR)/beside-$(1).log"
 
@@ -91,12 +91,11 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 .PHONY: test
 test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
-	@$(MAKE) --no-print-directory test-unit || true
+	@$(call side-by-side,unit,guest-oldest)
 	@$(MAKE) --no-print-directory test-browser || true
 	@$(call side-by-side,kernel,api bench)
-	@$(call side-by-side,cluster,fuzz model)
-	@$(MAKE) --no-print-directory test-guest-ci || true
-	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-ci)
+	@$(call side-by-side,cluster,guest-pods fuzz model)
+	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-oldest) $(guest-pods)
 
 .PHONY: test-unit
 test-unit: packages ## Run the tests that need neither root nor a rig, with the race detector
@@ -224,20 +223,26 @@ guest-sriov-programs: packages guest
 	@cp "$$($(thirdparty) dir sriovcni)/sriov" $(guest-sriov)/
 
 # The rows without which no pod on a virtual function would be safe, and what guards, fences and
-# ipvlan need of the oldest kernel. The guests share two cores.
-guest-ci := guest-sriov-5.10 guest-sriov-newest guest-bpf-5.10 guest-ipvlan-5.10
-guest-ci-run = $(count) run $(1) -tags kernel,guest,notcx -count=1 -timeout=10m -exec "$(guest) -kernel 5.10" $(2) >"$(COUNT_DIR)/$(1).log" 2>&1
-.PHONY: test-guest-ci
-test-guest-ci: KERNELS := 5.10 newest
-test-guest-ci: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced)$$/^(.*_IPAM|v4|v6)$$
-test-guest-ci: guest-sriov-packages := ./test/vf
-test-guest-ci: guest-sriov-programs ## Run the most important of these tests on the oldest and the newest kernel
-	@rm -f $(guest-ci:%="$(COUNT_DIR)"/%.json); mkdir -p "$(COUNT_DIR)"; \
+# ipvlan need of the oldest kernel.
+guest-oldest := guest-bpf-5.10 guest-ipvlan-5.10
+guest-pods := guest-sriov-5.10 guest-sriov-newest
+guest-oldest-run = $(count) run $(1) -tags kernel,guest,notcx -count=1 -timeout=10m -exec "$(guest) -kernel 5.10" $(2)
+.PHONY: test-guest-ci test-guest-oldest test-guest-pods
+test-guest-ci: test-guest-oldest test-guest-pods ## Run the most important of these tests on the oldest and the newest kernel
+
+test-guest-oldest: KERNELS := 5.10
+test-guest-oldest: packages guest
+	@status=0; $(call guest-oldest-run,guest-ipvlan-5.10,-run IPVLAN ./agent/segment) || status=1; \
+	  $(call guest-oldest-run,guest-bpf-5.10,-run 'Fence|Claim|HostLink' -skip 'WithoutAGap|ASlotIsInUse' ./bpf) || status=1; exit $$status
+
+test-guest-pods: KERNELS := 5.10 newest
+test-guest-pods: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced)$$/^(.*_IPAM|v4|v6)$$
+test-guest-pods: guest-sriov-packages := ./test/vf
+test-guest-pods: guest-sriov-programs
+	@rm -f $(guest-pods:%="$(COUNT_DIR)"/%.json); mkdir -p "$(COUNT_DIR)"; \
 	  for kernel in $(KERNELS); do { $(call guest-sriov-run,-steady); } >"$(COUNT_DIR)/guest-sriov-$$kernel.log" 2>&1 & done; \
-	  $(call guest-ci-run,guest-ipvlan-5.10,-run IPVLAN ./agent/segment); \
-	  $(call guest-ci-run,guest-bpf-5.10,-run 'Fence|Claim|HostLink' -skip 'WithoutAGap|ASlotIsInUse' ./bpf); \
-	  wait; cat $(guest-ci:%="$(COUNT_DIR)"/%.log)
-	@$(count) total $(guest-ci) | sed '$$s/^/guest-ci: /'
+	  wait; cat $(guest-pods:%="$(COUNT_DIR)"/%.log)
+	@$(count) total $(guest-pods) | sed '$$s/^/guest-pods: /'
 
 .PHONY: guest
 guest:
