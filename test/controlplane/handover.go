@@ -148,7 +148,8 @@ func (h *handedOver) restore() error {
 func (h *handedOver) ask(method string, request, answer any) (err error) {
 	defer must.CatchIn(&err, "ask etcd for a %s", method)
 	body := must.Value(json.Marshal(request))
-	response := must.Value(http.Post(h.Config.etcdURL(h.Config.EtcdClientPort)+"/v3/kv/"+method, "application/json", bytes.NewReader(body)))
+	response, err := http.Post(h.Config.etcdURL(h.Config.EtcdClientPort)+"/v3/kv/"+method, "application/json", bytes.NewReader(body))
+	must.OK(err)
 	defer response.Body.Close()
 	data := must.Value(io.ReadAll(response.Body))
 	must.That(response.StatusCode == http.StatusOK, "%s: %s", response.Status, strings.TrimSpace(string(data)))
