@@ -10,7 +10,7 @@ VERSION ?= 0.1.0
 
 export GOTOOLCHAIN := local
 # One flavour of builds for tests, rigs, images and third-party programs, so that they share what is
-# compiled. The race detector of test-unit is the other one.
+# compiled. The race detector of test-race is the other one.
 export CGO_ENABLED := 0
 export GOFLAGS := $(GOFLAGS) -trimpath
 # The directory of the suites' counts, which `make test` adds up.
@@ -24,9 +24,9 @@ cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames,browser
-suites := unit browser kernel api cluster fuzz bench model frames
+suites := unit race browser kernel api cluster fuzz bench model frames
 # $(call side-by-side,SUITE,OTHERS) runs the others in what SUITE leaves of the machine, and prints them
-# after it. The suites that have others beside them wait for half of their time.
+# after it.
 side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside-$(1).log" 2>&1; } & \
   $(MAKE) --no-print-directory test-$(1) || true; wait; cat "$(COUNT_DIR)/beside-$(1).log"
 
@@ -91,15 +91,21 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 .PHONY: test
 test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
-	@$(call side-by-side,unit,guest-oldest)
+	@$(MAKE) --no-print-directory test-unit || true
+	@$(call side-by-side,race,guest-oldest)
 	@$(MAKE) --no-print-directory test-browser || true
 	@$(call side-by-side,kernel,api bench)
 	@$(call side-by-side,cluster,guest-pods fuzz model)
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-oldest) $(guest-pods)
 
 .PHONY: test-unit
-test-unit: packages ## Run the tests that need neither root nor a rig, with the race detector
-	@CGO_ENABLED=1 $(count) run unit -race ./...
+test-unit: packages ## Run the tests that need neither root nor a rig
+	@$(count) run unit ./...
+
+# Linking takes most of the time, so packages without goroutines and locks are left out.
+.PHONY: test-race
+test-race: packages ## Run these tests of the packages with goroutines or locks, with the race detector
+	@CGO_ENABLED=1 $(count) run race -race $$(git grep -lE '^[^/]*\bgo [a-zA-Z_.]+\(|"sync"|"sync/atomic"|x/sync|"testing/synctest"' -- '*.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 .PHONY: test-browser
 test-browser: $(page-tools) ## Have headless Chromium judge the page (Node 20; root the first time)
@@ -139,8 +145,8 @@ oldest := (test/records|agent/lease|agent/allocate|agent/allocate/waiting|agent/
 test-api: packages ## Run the tests that need a real API server, at the newest and the oldest supported minor
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
 	@mkdir -p "$(COUNT_DIR)"; status=0; \
-	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api -only '$(oldest)' api-oldest -timeout=30m -parallel=16 >"$(COUNT_DIR)/api-oldest.log" 2>&1 & oldest=$$!; \
-	  $(count) run -tag api api -timeout=30m -parallel=16 || status=1; \
+	  FENCELINE_TEST_KUBERNETES=oldest $(count) run -tag api -only '$(oldest)' api-oldest -timeout=30m -p=2 -parallel=16 >"$(COUNT_DIR)/api-oldest.log" 2>&1 & oldest=$$!; \
+	  $(count) run -tag api api -timeout=30m -p=3 -parallel=16 || status=1; \
 	  wait $$oldest || status=1; \
 	  cat "$(COUNT_DIR)/api-oldest.log"; exit $$status
 
@@ -228,21 +234,22 @@ guest-oldest := guest-bpf-5.10 guest-ipvlan-5.10
 guest-pods := guest-sriov-5.10 guest-sriov-newest
 guest-oldest-run = $(count) run $(1) -tags kernel,guest,notcx -count=1 -timeout=10m -exec "$(guest) -kernel 5.10" $(2)
 .PHONY: test-guest-ci test-guest-oldest test-guest-pods
-test-guest-ci: test-guest-oldest test-guest-pods ## Run the most important of these tests on the oldest and the newest kernel
+test-guest-ci: ## Run the most important of these tests on the oldest and the newest kernel
+	@rm -f $(patsubst %,"$(COUNT_DIR)"/%.json,$(guest-oldest) $(guest-pods))
+	@$(MAKE) --no-print-directory -k test-guest-oldest test-guest-pods || true
+	@$(count) total $(guest-oldest) $(guest-pods) | sed '$$s/^/guest-ci: /'
 
-test-guest-oldest: KERNELS := 5.10
+test-guest-oldest test-guest-pods: KERNELS := 5.10 newest
 test-guest-oldest: packages guest
 	@status=0; $(call guest-oldest-run,guest-ipvlan-5.10,-run IPVLAN ./agent/segment) || status=1; \
 	  $(call guest-oldest-run,guest-bpf-5.10,-run 'Fence|Claim|HostLink' -skip 'WithoutAGap|ASlotIsInUse' ./bpf) || status=1; exit $$status
 
-test-guest-pods: KERNELS := 5.10 newest
 test-guest-pods: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced)$$/^(.*_IPAM|v4|v6)$$
 test-guest-pods: guest-sriov-packages := ./test/vf
 test-guest-pods: guest-sriov-programs
-	@rm -f $(guest-pods:%="$(COUNT_DIR)"/%.json); mkdir -p "$(COUNT_DIR)"; \
+	@mkdir -p "$(COUNT_DIR)"; \
 	  for kernel in $(KERNELS); do { $(call guest-sriov-run,-steady); } >"$(COUNT_DIR)/guest-sriov-$$kernel.log" 2>&1 & done; \
 	  wait; cat $(guest-pods:%="$(COUNT_DIR)"/%.log)
-	@$(count) total $(guest-pods) | sed '$$s/^/guest-pods: /'
 
 .PHONY: guest
 guest:

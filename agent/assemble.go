@@ -387,7 +387,7 @@ func (a *agent) start() error {
 		a.mgr.Add(manager.RunnableFunc(a.keeper.Run)),
 		a.mgr.Add(manager.RunnableFunc(a.defence.Run)),
 		a.mgr.Add(server),
-		a.mgr.Add(manager.RunnableFunc(a.shed)),
+		a.mgr.Add(manager.RunnableFunc(a.keepSmall)),
 		a.mgr.Add(manager.RunnableFunc(a.keepInstalled)),
 		a.mgr.Add(a.storeWatch()),
 		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),

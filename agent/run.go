@@ -54,6 +54,9 @@ func run(ctx context.Context, s settings) error {
 		return fmt.Errorf("open the maps and programs in %s: %w", s.bpfDir, err)
 	}
 	defer kernel.Close()
+	if err := kernel.PrepareGuards(); err != nil {
+		return fmt.Errorf("load the guard of pods: %w", err)
+	}
 
 	log.Info("the programs are in the kernel", "kernel", diagnosis.KernelRelease(), "tcx", kernel.HasTCX(), "meaning", hookOf(kernel))
 

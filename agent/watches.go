@@ -129,13 +129,10 @@ func (a *agent) followServices(ctx context.Context) error {
 	}
 }
 
-// shed returns the memory of the start once the caches are synced.
-func (a *agent) shed(ctx context.Context) error {
-	if !a.mgr.GetCache().WaitForCacheSync(ctx) {
-		return nil
-	}
-	if err := footprint.Shed(); err != nil {
-		a.log.Info("the memory of the start could not be returned", "why", err.Error())
+// keepSmall returns memory that is no longer needed, once the caches are synced.
+func (a *agent) keepSmall(ctx context.Context) error {
+	if a.mgr.GetCache().WaitForCacheSync(ctx) {
+		footprint.Keep(ctx, func(err error) { a.log.Info("memory could not be returned", "why", err.Error()) })
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ func mapsOfCode() (map[string]*ebpf.MapSpec, error) {
 // rodata is the map of the constants. Each load has its own.
 const rodata = ".rodata"
 
-// observerOf loads the observer of one parent. The observer is parsed anew: it would keep 0.7 MB.
+// observerOf loads the observer of one parent. It parses the object each time, because a parsed one would
+// keep 0.7 MB.
 func observerOf(parent uint32, shared map[string]*ebpf.Map) (attach.Programs, error) {
 	observer, err := loadObserver()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
-// refreshGuards loads this version's shared programs in place of those of an earlier process, and those
-// that its slots need. From then on, the interfaces that it guarded run them.
+// refreshGuards replaces the shared programs of an earlier process by this version's. It also loads those
+// that used slots need. All guarded interfaces run them from then on.
 func (t *tables) refreshGuards(used []uint32) error {
 	needed := map[bool]bool{} // by whether the interface is a VF
 	for _, slot := range used {
@@ -38,8 +38,14 @@ func (t *tables) refreshGuards(used []uint32) error {
 	return nil
 }
 
-// needGuards loads the shared programs, which takes 50 ms, for the first interface that needs them.
+// PrepareGuards loads the programs that the guards of all pods share, except those of VFs, so that a start
+// fails if the kernel refuses them. Otherwise they are loaded for the first pod.
+func (k *Kernel) PrepareGuards() error { return k.needGuards(false) }
+
+// needGuards loads the shared programs of one kind of interfaces if any is missing. It takes 50 ms.
 func (t *tables) needGuards(verify bool) error {
+	t.loading.Lock()
+	defer t.loading.Unlock()
 	loaded, err := t.sharedGuards(verify)
 	if err != nil || loaded == len(attach.Directions) {
 		return err
@@ -47,7 +53,7 @@ func (t *tables) needGuards(verify bool) error {
 	return t.loadGuards(verify)
 }
 
-// sharedGuards returns the number of shared programs that are loaded, of one kind of interfaces.
+// sharedGuards returns how many shared programs of one kind of interfaces are loaded.
 func (t *tables) sharedGuards(verify bool) (loaded int, err error) {
 	for _, d := range attach.Directions {
 		var id ebpf.ProgramID
@@ -61,7 +67,8 @@ func (t *tables) sharedGuards(verify bool) (loaded int, err error) {
 	return loaded, nil
 }
 
-// loadGuards loads the programs that all pods share. The guard is parsed anew, because it would keep memory.
+// loadGuards loads the programs that all pods share. It parses the object each time, because a parsed one
+// would keep memory.
 func (t *tables) loadGuards(verify bool) error {
 	guard, err := loadGuard()
 	if err != nil {

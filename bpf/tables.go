@@ -23,6 +23,8 @@ type tables struct {
 	shared   map[string]*ebpf.Map
 	maps     *observerMaps
 	networks *obey.Networks
+	// loading is held while shared programs are loaded. No other lock is taken meanwhile.
+	loading sync.Mutex
 
 	// mu guards the writes to the maps that only user space writes, the pins of observers, and the
 	// fields of Guards. The tables of slots and of sources have it too.

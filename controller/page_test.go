@@ -35,6 +35,7 @@ func onThePage(server *controlplane.Server) func(world) {
 		w.pool("page", "10.77.0.0/24")
 		pod := w.runningPod("page-0", "n1")
 		w.bound("page", "10.77.0.2", pod)
+		w.waitBound("page", 1) // the page reads from the API server, and may be ahead of the controller
 		says := func(words string) {
 			w.Helper()
 			w.eventually("the page says "+words, func() error {

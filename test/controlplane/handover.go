@@ -72,31 +72,44 @@ func (h *handedOver) server() *Server {
 	return s
 }
 
-// handedOver returns a server of an earlier test, or a new one, and leaves it in dir when the test has ended.
-func handedOverIn(t testing.TB, dir string) *Server {
+// ofEarlierTest returns a server of an earlier test, or a new one, and leaves it in dir when the test has
+// ended. It stops the server of a test that failed, or that started or stopped one of its processes.
+func ofEarlierTest(t testing.TB, dir string) *Server {
 	t.Helper()
 	h := take(dir)
-	var s *Server
-	if h != nil {
-		s = h.server()
-	} else {
-		s = check.Value(Launch(t.Context()))(t)
+	isNew := h == nil
+	if isNew {
+		launched := check.Value(Launch(t.Context()))(t)
+		h = &handedOver{Config: launched.Config, Running: maps.Clone(launched.running)}
+	}
+	s := h.server()
+	t.Cleanup(func() {
+		err := errUnfit
+		if !t.Failed() && maps.Equal(s.running, h.Running) {
+			err = h.handOver(dir)
+		}
+		if err != nil {
+			check.OK(t, s.Close())
+		}
+		check.That(t, err == nil || errors.Is(err, errUnfit), "hand an API server over to the next test: %v", err)
+	})
+	if isNew {
 		s.installCRDs(t)
-		h = &handedOver{Config: s.Config, Running: maps.Clone(s.running)}
 		h.Content = check.Value(h.content())(t)
 	}
-	t.Cleanup(func() {
-		// A test that stops a process of the server, or starts one, has changed more than the content.
-		if t.Failed() || !maps.Equal(s.running, h.Running) {
-			check.OK(t, s.Close())
-			return
-		}
-		check.OK(t, h.restore())
-		data := check.Value(json.Marshal(h))(t)
-		file := filepath.Join(dir, filepath.Base(h.Config.Dir))
-		check.OK(t, errors.Join(os.WriteFile(file, data, 0o600), os.Rename(file, file+".json")))
-	})
 	return s
+}
+
+var errUnfit = errors.New("the next test needs another server")
+
+// handOver restores the content and leaves the server in dir.
+func (h *handedOver) handOver(dir string) (err error) {
+	defer must.Catch(&err)
+	for must.Value(h.restore()) > 0 { // until no call of a killed process has made anything meanwhile
+	}
+	file := filepath.Join(dir, filepath.Base(h.Config.Dir))
+	must.OK(os.WriteFile(file, must.Value(json.Marshal(h)), 0o600))
+	return os.Rename(file, file+".json")
 }
 
 // registry is the range of the keys of kube-apiserver.
@@ -117,17 +130,16 @@ func (h *handedOver) content() (map[string]string, error) {
 	return content, nil
 }
 
-// restore takes etcd back to the content that it had. kube-apiserver learns it as the work of another
-// kube-apiserver, so no finalizer delays it.
-func (h *handedOver) restore() error {
-	now, err := h.content()
-	if err != nil {
-		return err
-	}
+// restore takes etcd back to the content that it had, and returns how many foreign keys it removed.
+// kube-apiserver learns it as the work of another kube-apiserver, so no finalizer delays it.
+func (h *handedOver) restore() (foreign int, err error) {
+	defer must.Catch(&err)
 	var changes []map[string]map[string]string
+	now := must.Value(h.content())
 	for key := range now {
 		if _, ok := h.Content[key]; !ok {
 			changes = append(changes, map[string]map[string]string{"requestDeleteRange": {"key": key}})
+			foreign++
 		}
 	}
 	for key, value := range h.Content {
@@ -137,11 +149,9 @@ func (h *handedOver) restore() error {
 	}
 	const most = 100 // etcd takes 128 (--max-txn-ops)
 	for part := range slices.Chunk(changes, most) {
-		if err := h.ask("txn", map[string]any{"success": part}, &struct{}{}); err != nil {
-			return err
-		}
+		must.OK(h.ask("txn", map[string]any{"success": part}, &struct{}{}))
 	}
-	return nil
+	return foreign, nil
 }
 
 // ask sends a request to the JSON gateway of etcd.

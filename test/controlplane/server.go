@@ -64,14 +64,13 @@ type Server struct {
 // the server that ServerVariable names, it has only the access.
 func New(t testing.TB) *Server {
 	t.Helper()
-	if dir := os.Getenv(handOverVariable); dir != "" {
-		return handedOverIn(t, dir)
-	}
 	var s *Server
 	if file := os.Getenv(ServerVariable); file != "" {
 		admin := check.Value(clientcmd.BuildConfigFromFlags("", file))(t)
 		admin.QPS = -1
 		s = &Server{admin: admin}
+	} else if dir := os.Getenv(handOverVariable); dir != "" {
+		return ofEarlierTest(t, dir)
 	} else {
 		s = Start(t)
 	}

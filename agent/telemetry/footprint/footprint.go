@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package footprint keeps the memory of the agent small. With 110 pods the resident
-// set of the agent is 32.5 MB; without SetGC and Shed it is 44.1 MB, and without
+// set of the agent is 32.5 MB; without SetGC and Keep it is 44.1 MB, and without
 // the dropped pages of the executable 41.2 MB (TestMemoryOfTheAgent, make bench).
 package footprint
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // gcPercent makes the garbage collector run more often, so the agent needs less memory: 12.0
@@ -30,12 +33,22 @@ func SetGC() {
 	}
 }
 
-// Shed returns the memory that only the start needed: garbage, and pages of the executable that the
-// start has read, such as the registration of kinds that the agent never uses. Call it once, after
-// the caches are synced.
-func Shed() error {
-	debug.FreeOSMemory()
-	return dropExecutable()
+// period is the time between two returns of memory. One takes some 10 ms of CPU.
+const period = time.Minute
+
+// Keep returns memory to the kernel at once and then each minute, until ctx ends: garbage, and pages of the
+// executable that few calls need, such as those that register kinds at the start. Call it after the caches
+// are synced. failed gets the reason if memory could not be returned; then Keep ends.
+func Keep(ctx context.Context, failed func(error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wait.UntilWithContext(ctx, func(context.Context) {
+		debug.FreeOSMemory()
+		if err := dropExecutable(); err != nil {
+			failed(err)
+			cancel()
+		}
+	}, period)
 }
 
 // dropExecutable drops the pages of this process's executable from its memory. If a page is needed

@@ -240,9 +240,16 @@ func (l ledger) total(out io.Writer, suites []string) (counts, error) {
 	return sum, nil
 }
 
+// reset makes an empty directory.
 func (l ledger) reset() error {
+	if l.dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(l.dir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of the counts: %w", err)
+	}
 	files, err := filepath.Glob(filepath.Join(l.dir, "*.json"))
-	if err != nil || l.dir == "" {
+	if err != nil {
 		return err
 	}
 	for _, file := range files {
