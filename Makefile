@@ -95,7 +95,8 @@ test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(call side-by-side,race,guest-oldest)
 	@$(MAKE) --no-print-directory test-browser || true
 	@$(call side-by-side,kernel,api bench)
-	@$(call side-by-side,cluster,guest-pods fuzz model)
+	@$(call side-by-side,cluster,fuzz model)
+	@$(MAKE) --no-print-directory test-guest-pods || true
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-oldest) $(guest-pods)
 
 .PHONY: test-unit
