@@ -98,3 +98,27 @@ func TestAPodIsMuteWithoutTheProgramsThatAllShare(t *testing.T) {
 	check.OK(t, k.Remove())
 	equal(t, "after an uninstallation", verdicts(), passes)
 }
+
+func TestSharedProgramsAreLoadedForTheFirstInterfaceOfTheirKind(t *testing.T) {
+	dir := bpffs(t)
+	k := openKernel(t, dir)
+	loaded := func() [2]int {
+		return [...]int{check.Value(k.sharedGuards(false))(t), check.Value(k.sharedGuards(true))(t)}
+	}
+	equal(t, "after the first start", loaded(), [...]int{0, 0})
+	check.OK(t, k.PrepareGuards())
+	equal(t, "pods and VFs", loaded(), [...]int{2, 0})
+	check.OK(t, k.shared[guardMapGuards].Delete(sharedProgram("egress", false)))
+	check.OK(t, k.PrepareGuards())
+	equal(t, "after half a load", loaded(), [...]int{2, 0})
+
+	id := func() (id ebpf.ProgramID) {
+		check.OK(t, k.shared[guardMapGuards].Lookup(sharedProgram("egress", false), &id))
+		return id
+	}
+	old := id()
+	check.OK(t, k.Close())
+	k = openKernel(t, dir)
+	equal(t, "after the next start", loaded(), [...]int{2, 0})
+	check.That(t, id() != old, "the next agent runs the program %d of the last one", old)
+}
