@@ -45,7 +45,8 @@ func findAPIServer() (apiServer, error) {
 	if err != nil {
 		return apiServer{}, fmt.Errorf("find the API server: %w", err)
 	}
-	server.QPS = -1 // the server limits requests by priority and fairness, see the FlowSchema
+	server.QPS = -1                  // the server limits requests by priority and fairness, see the FlowSchema
+	server.DisableCompression = true // each of the eight watches would hold 45 kB for it
 	outages := revision.NewOutages()
 	server.Wrap(outages.Transport)
 	now := servertime.New(clock.RealClock{})

@@ -57,6 +57,7 @@ func main() {
 	// The main thread cannot end and would keep the namespace and its links alive:
 	// no other goroutine may run on it.
 	runtime.LockOSThread()
+	footprint.Begin()
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "fenceline-agent:", err)
 		os.Exit(1)
@@ -79,7 +80,6 @@ func command() *cobra.Command {
 			if s.remove {
 				return removeAndWait(c.Context(), s)
 			}
-			footprint.SetGC()
 			return run(c.Context(), s)
 		},
 	}

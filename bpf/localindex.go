@@ -4,8 +4,43 @@ package bpf
 
 import "fmt"
 
-// localIndex are the entries of the index of locals, by the hash of a MAC.
-type localIndex [observerLocalIndexEntryLOCAL_INDEX]uint64
+// localHashes is the number of entries of the index of locals.
+const localHashes = uint32(observerLocalIndexEntryLOCAL_INDEX)
+
+// localIndex has the entries of the index of locals, by the hash of a MAC. rest is the entry of all
+// other hashes.
+type localIndex struct {
+	entries map[uint32]uint64
+	rest    uint64
+}
+
+func (i *localIndex) at(hash uint32) uint64 {
+	if entry, ok := i.entries[hash]; ok {
+		return entry
+	}
+	return i.rest
+}
+
+// changedSince returns the hashes whose entries differ from those of an older index; nil: all.
+func (i *localIndex) changedSince(old *localIndex) (hashes []uint32) {
+	if old == nil || old.rest != i.rest {
+		for hash := range localHashes {
+			hashes = append(hashes, hash)
+		}
+		return hashes
+	}
+	for hash, entry := range i.entries {
+		if old.at(hash) != entry {
+			hashes = append(hashes, hash)
+		}
+	}
+	for hash := range old.entries {
+		if _, ok := i.entries[hash]; !ok {
+			hashes = append(hashes, hash)
+		}
+	}
+	return hashes
+}
 
 // The entries without a MAC.
 const (
@@ -18,23 +53,20 @@ const (
 // localHash is local_entry_of of local.h.
 func localHash(mac [3]uint16) uint32 {
 	hash := mac[0] ^ mac[1] ^ mac[2]
-	return uint32(hash^hash>>8) % uint32(len(localIndex{}))
+	return uint32(hash^hash>>8) % localHashes
 }
 
 // indexOf returns the index of locals. It has one of several locals with the same hash; the kernel
 // finds the others in the map of locals. A local without a slot has no entry: its frames pass.
 func indexOf(locals map[observerLocalKey]uint32, strict bool) *localIndex {
-	index, rest := &localIndex{}, localNobody
+	index := &localIndex{entries: map[uint32]uint64{}, rest: localNobody}
 	if strict {
-		rest = localAsk
-	}
-	for hash := range index {
-		index[hash] = rest
+		index.rest = localAsk
 	}
 	for key, slot := range locals {
 		if slot != 0 {
-			entry := &index[localHash(key.Mac.Part)]
-			*entry = max(*entry, localEntry(key.Mac.Part, slot))
+			hash := localHash(key.Mac.Part)
+			index.entries[hash] = max(index.entries[hash], localEntry(key.Mac.Part, slot))
 		}
 	}
 	return index
@@ -56,13 +88,7 @@ func (t *sourceTables) indexLocals() error {
 		return err
 	}
 	wanted := indexOf(t.locals, strict)
-	var hashes []uint32
-	for hash := range wanted {
-		if t.index == nil || t.index[hash] != wanted[hash] {
-			hashes = append(hashes, uint32(hash))
-		}
-	}
-	if err := t.putIndex(hashes, wanted); err != nil {
+	if err := t.putIndex(wanted.changedSince(t.index), wanted); err != nil {
 		return err
 	}
 	t.index = wanted
@@ -75,7 +101,7 @@ func (t *sourceTables) putIndex(hashes []uint32, from *localIndex) error {
 	}
 	entries := make([]uint64, len(hashes))
 	for i, hash := range hashes {
-		entries[i] = from[hash]
+		entries[i] = from.at(hash)
 	}
 	if _, err := t.maps.LocalIndex.BatchUpdate(hashes, entries, nil); err != nil {
 		return fmt.Errorf("index the MACs of devices: %w", err)
