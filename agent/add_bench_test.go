@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -69,6 +70,7 @@ func TestLatencyOfADD(t *testing.T) {
 			return
 		}
 	}
+	t.Log("medians of the steps\n" + b.stepTable())
 	t.Log("all\n" + b.table(func(sample) bool { return true }))
 	t.Log("without those during which the host took CPU time away from this machine\n" + b.table(func(s sample) bool { return !s.stolen }))
 	b.report()
@@ -100,8 +102,8 @@ type addBench struct {
 	pace <-chan time.Time
 	// raw is the address of the last raw lease.
 	raw netip.Addr
-	// spent is how long all ADDs together have taken the agent.
-	spent time.Duration
+	// spent is how long all ADDs together have taken the agent, and the steps of all ADDs, by name.
+	spent map[string]time.Duration
 	// adds are of each pool.
 	adds []addTimes
 	rawTimes
@@ -114,8 +116,11 @@ type sample struct {
 	stolen bool
 }
 
-// addTimes are ADDs, as the plugin sees them and as the agent does.
-type addTimes struct{ plugin, agent []sample }
+// addTimes are ADDs, as the plugin sees them and as the agent does, and their steps.
+type addTimes struct {
+	plugin, agent []sample
+	steps         map[string][]time.Duration
+}
 
 // rawTimes are raw writes: creates, and updates with and without the API
 // server's tracking of fields, which an ADD ends.
@@ -210,8 +215,30 @@ func (b *addBench) timedAdd(r agentapi.AddRequest, took *addTimes) {
 	})
 	spent := b.timeInADDs()
 	took.plugin = append(took.plugin, plugin)
-	took.agent = append(took.agent, sample{spent - b.spent, plugin.stolen})
+	took.agent = append(took.agent, sample{spent[wholeADD] - b.spent[wholeADD], plugin.stolen})
+	if took.steps == nil {
+		took.steps = map[string][]time.Duration{}
+	}
+	for step := range spent {
+		took.steps[step] = append(took.steps[step], spent[step]-b.spent[step])
+	}
 	b.spent = spent
+}
+
+// stepTable has a row for each step of an ADD.
+func (b *addBench) stepTable() string {
+	var table strings.Builder
+	for _, p := range addPools {
+		fmt.Fprintf(&table, "%12s", p.name)
+	}
+	for _, step := range slices.Sorted(maps.Keys(b.adds[0].steps)) {
+		fmt.Fprintln(&table)
+		for i := range addPools {
+			fmt.Fprintf(&table, " %8.2f ms", figure.Milliseconds(figure.Median(b.adds[i].steps[step])))
+		}
+		fmt.Fprint(&table, "  ", step)
+	}
+	return table.String()
 }
 
 // stolenTime is how much CPU time the host has taken from this machine since
@@ -223,23 +250,27 @@ func stolenTime(t *testing.T) string {
 	return strings.Fields(string(text))[8]
 }
 
-// timeInADDs is how long all ADDs together have taken the agent.
-func (m *machine) timeInADDs() time.Duration {
+// wholeADD is the name of a whole ADD among its steps.
+const wholeADD = "ADD"
+
+// timeInADDs is how long all ADDs together have taken the agent, and the steps of all ADDs, by name.
+func (m *machine) timeInADDs() map[string]time.Duration {
 	m.t.Helper()
-	families := check.Value(ctrlmetrics.Registry.Gather())(m.t)
-	for _, f := range families {
-		if f.GetName() != "fenceline_cni_duration_seconds" {
+	spent := map[string]time.Duration{}
+	for _, f := range check.Value(ctrlmetrics.Registry.Gather())(m.t) {
+		if name := f.GetName(); name != "fenceline_cni_duration_seconds" && name != "fenceline_add_step_seconds" {
 			continue
 		}
 		for _, metric := range f.GetMetric() {
 			for _, l := range metric.GetLabel() {
-				if l.GetValue() == "ADD" {
-					return time.Duration(metric.GetHistogram().GetSampleSum() * float64(time.Second))
+				if l.GetName() == "step" || l.GetValue() == wholeADD {
+					sum := metric.GetHistogram().GetSampleSum() + metric.GetSummary().GetSampleSum()
+					spent[l.GetValue()] += time.Duration(sum * float64(time.Second))
 				}
 			}
 		}
 	}
-	return 0
+	return spent
 }
 
 // rawWrites are the writes of ADDs, by a client that does nothing else: one

@@ -53,19 +53,22 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 	defer cancel()
 	defer h.BeginADD()()
 
+	lap := h.Laps()
 	if err := h.reach(ctx); err != nil {
 		return nil, nil, err
 	}
-	a, err := h.begin(ctx, q)
+	a, err := h.begin(ctx, q, lap)
 	if err != nil {
 		return nil, nil, err
 	}
+	lap("pod")
 	h.ignored.tell(h.Events, a.Pod, q.request.Network)
 	h.Overtaken.Begin(q.request.Attachment)
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
 		return nil, nil, err
 	}
+	lap("interface")
 	q.place.Look()
 	choice, d, err := a.choose(ctx)
 	if isUnmade(err) {
@@ -75,6 +78,7 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 		a.refused(err)
 		return nil, nil, err
 	}
+	lap("pools")
 	response, err := a.bind(ctx, choice, d)
 	if err != nil {
 		h.away.Store(lease.IsUnavailable(err))
@@ -85,6 +89,7 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 		a.refused(err)
 		return nil, nil, err
 	}
+	lap("record")
 	h.Put(a.Interface)
 	return a, response, nil
 }
@@ -97,14 +102,14 @@ type adding struct {
 }
 
 // begin reads the pod, and undoes an earlier ADD of the same attachment.
-func (h *Holders) begin(ctx context.Context, q *queued) (*adding, error) {
+func (h *Holders) begin(ctx context.Context, q *queued, lap func(step string)) (*adding, error) {
 	r := q.request
 	pod, err := h.Pod(ctx, r.Pod)
 	if err != nil {
 		return nil, err
 	}
 	a := &adding{Holders: h, queued: q, Try: &win.Try{
-		Interface: win.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer,
+		Interface: win.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer, Lap: lap,
 	}}
 	a.Replaced = q.replaced
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {

@@ -47,6 +47,17 @@ func (b *Base) Audit(kind audit.Kind, e *journal.Entry, address journal.Address,
 	})
 }
 
+// Laps returns a function that counts the time of a step of an ADD at its end. The step began at the end
+// of the last one.
+func (b *Base) Laps() func(step string) {
+	last := b.Clock.Now()
+	return func(step string) {
+		now := b.Clock.Now()
+		b.Metrics.Step(step, now.Sub(last))
+		last = now
+	}
+}
+
 // GuardSources tells the kernel what the interface of an entry may send.
 func (b *Base) GuardSources(e *journal.Entry) error {
 	if b.SourceGuards == nil {

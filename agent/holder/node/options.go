@@ -84,6 +84,8 @@ type Metrics interface {
 	Renewal(verdict segment.Verdict)
 	// GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
 	GatewayUnanswered(pool string)
+	// Step counts the time of a step of an ADD.
+	Step(step string, took time.Duration)
 }
 
 // SourceGuards tells the kernel what an interface may send. *sources.Keeper implements it.

@@ -26,6 +26,8 @@ type Try struct {
 	// to it.
 	Place *waiting.Place
 	Offer waiting.Offer
+	// Lap ends a step in the metric of the steps.
+	Lap func(step string)
 	// Full are the pools of the family for which there was no address.
 	Full []ipam.Candidate
 

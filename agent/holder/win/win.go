@@ -29,16 +29,22 @@ func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
 	if c.over != nil {
 		defer func() { a.over(a.lease != nil || a.lost) }()
 	}
-	for _, step := range []func(context.Context) outcome{
-		a.allowed,   // the routes of the pool divert no packets
-		a.letGone,   // the last holder has released the address
-		a.intended,  // the intent is on disk, and the guard is being attached
-		a.owned,     // the API server agrees (R5), the guard enforces, and the kernel has the token
-		a.proven,    // no other host speaks (R4, R8)
-		a.claimed,   // other speakers are fenced, and no newer claim exists (R10)
-		a.confirmed, // the lease says that the last holder is silent
+	a.Lap("candidate")
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) outcome
+	}{
+		{"route", a.allowed},     // the routes of the pool divert no packets
+		{"release", a.letGone},   // the last holder has released the address
+		{"intent", a.intended},   // the intent is on disk, and the guard is being attached
+		{"lease", a.owned},       // the API server agrees (R5), the guard enforces, and the kernel has the token
+		{"proof", a.proven},      // no other host speaks (R4, R8)
+		{"claim", a.claimed},     // other speakers are fenced, and no newer claim exists (R10)
+		{"confirm", a.confirmed}, // the lease says that the last holder is silent
 	} {
-		if o := step(ctx); o.result != won {
+		o := step.do(ctx)
+		a.Lap(step.name)
+		if o.result != won {
 			return Bound{}, o
 		}
 	}

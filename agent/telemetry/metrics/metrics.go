@@ -27,6 +27,7 @@ type Agent struct {
 	warmLost          *prometheus.CounterVec
 	waiting           *prometheus.GaugeVec
 	waits             *prometheus.HistogramVec
+	steps             *prometheus.SummaryVec
 	linkFaults        *prometheus.GaugeVec
 	keyFaults         *prometheus.GaugeVec
 	keyRevision       prometheus.Gauge
@@ -65,6 +66,9 @@ func New(r prometheus.Registerer) *Agent {
 			Help:    "Time for which ADDs waited for an address of a full pool, by result: served or ended.",
 			Buckets: []float64{.1, .2, .5, 1, 2, 5, 10, 20, 30, 45, 60, 90},
 		}, []string{"result"}),
+		steps: auto.NewSummaryVec(prometheus.SummaryOpts{
+			Namespace: "fenceline", Name: "add_step_seconds", Help: "Time that the agent took for the steps of ADDs.",
+		}, []string{"step"}),
 		linkFaults:     gauge("host_link_fault", "1: the node lacks something that its host links need, by family of addresses and by reason: rules, forwarding, services or reach.", "family", "reason"),
 		keyFaults:      gauge("claim_key_fault", "1: the Secret of the claim key cannot be used, by reason: missing or malformed.", "reason"),
 		keyRevision:    gauge("claim_key_revision", "resourceVersion of the Secret whose claim keys this node uses; 0: none yet.").WithLabelValues(),
@@ -212,6 +216,11 @@ func oneIf(present bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// Step counts a step of an ADD.
+func (a *Agent) Step(step string, took time.Duration) {
+	a.steps.WithLabelValues(step).Observe(took.Seconds())
 }
 
 // Waited counts the end of a wait.
