@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fenceline/fenceline/agent/watch"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/revision"
 	"github.com/fenceline/fenceline/internal/servertime"
 )
@@ -55,8 +52,8 @@ func findAPIServer() (apiServer, error) {
 }
 
 func newAPIServer(server *rest.Config, outages *revision.Outages, now *servertime.Clock) (apiServer, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	scheme, err := watch.Scheme()
+	if err != nil {
 		return apiServer{}, fmt.Errorf("build the scheme: %w", err)
 	}
 	return apiServer{server, scheme, outages, now}, nil

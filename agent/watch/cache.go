@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,6 +36,13 @@ func Cache(node, namespace string) cache.Options {
 			}}},
 		},
 	}
+}
+
+// Scheme has the groups of Kinds. A scheme of all groups of Kubernetes would take 0.3 MB more.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	builder := runtime.NewSchemeBuilder(v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, networkingv1.AddToScheme)
+	return scheme, builder.AddToScheme(scheme)
 }
 
 // Kinds maps the kinds that the agent reads and writes to their resources. The
