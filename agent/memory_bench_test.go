@@ -156,7 +156,7 @@ func (m *machine) foreign(pods int) {
 type resident struct{ rss, anon, file, pss float64 }
 
 // halfPeriod is half the time between two returns of memory.
-const halfPeriod = 30 * time.Second
+const halfPeriod = 15 * time.Second
 
 // residentOf returns the memory of an agent. In the long form of the benchmark that is half a period after
 // the agent returned memory, which drops all pages of its executable.
@@ -165,7 +165,7 @@ func (m *machine) residentOf(pid int) resident {
 	if !testing.Short() {
 		filePages := func() float64 { return memoryFields(m.t, fmt.Sprintf("/proc/%d/status", pid))["RssFile"] }
 		last := filePages()
-		m.eventually("the agent returns memory", 3*halfPeriod, func() bool {
+		m.eventually("the agent returns memory", 4*halfPeriod, func() bool {
 			before := last
 			last = filePages()
 			return last < before-3

@@ -79,10 +79,7 @@ func (a *agent) makeHazards() *hazard.Watch {
 func (a *agent) gone() *gone.Watch {
 	return gone.New(gone.Options{
 		Node: a.node, Session: a.Session, Entries: a.journal.All,
-		Find: func(netns, ifname string) error {
-			_, err := a.links.Find(netns, ifname)
-			return err
-		},
+		Has: a.links.Has,
 		Guarded: func(e *journal.Entry) (bool, error) {
 			if e.Unguarded {
 				return true, nil // it never had an interface

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -88,6 +89,37 @@ func (f *Finder) Find(path, name string) (Interface, error) {
 		return i, fmt.Errorf("find interface %s in %s: %w", name, path, err)
 	}
 	return i, nil
+}
+
+// Has returns an error that wraps ErrNoInterface if the namespace at path has no interface called name. For
+// 110 pods it leaves 0.1 MB of garbage, and Find 1 MB.
+func (f *Finder) Has(path, name string) error {
+	if err := f.has(path, name); err != nil {
+		return fmt.Errorf("look for interface %s in %s: %w", name, path, err)
+	}
+	return nil
+}
+
+func (f *Finder) has(path, name string) error {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	inside, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	socket, err := nl.GetNetlinkSocketAt(inside, f.host, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a socket in it: %w", err)
+	}
+	defer socket.Close()
+	err = unix.IoctlIfreq(socket.GetFd(), unix.SIOCGIFINDEX, request)
+	if errors.Is(err, unix.ENODEV) {
+		return ErrNoInterface
+	}
+	return err
 }
 
 func (f *Finder) find(path, name string) (found Interface, err error) {

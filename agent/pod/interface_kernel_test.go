@@ -66,17 +66,23 @@ func attrs(name string, parent int) netlink.LinkAttrs {
 // bridge is the parent of these tests: a link of the node that every kernel has.
 func bridge(name string) *netlink.Bridge { return &netlink.Bridge{LinkAttrs: attrs(name, 0)} }
 
-// findFrom looks from a namespace as the agent on that node does.
-func findFrom(node *network.Namespace, path, name string) (i Interface, findErr error) {
-	failed := node.Do(func() error {
+// withFinder calls do with a Finder in a namespace, as the agent on that node has it.
+func withFinder(node *network.Namespace, do func(*Finder) error) error {
+	return node.Do(func() error {
 		finder, err := NewFinder()
 		if err != nil {
 			return err
 		}
-		i, findErr = finder.Find(path, name)
-		return finder.Close()
+		return errors.Join(do(finder), finder.Close())
 	})
-	return i, errors.Join(failed, findErr)
+}
+
+func findFrom(node *network.Namespace, path, name string) (i Interface, err error) {
+	err = withFinder(node, func(f *Finder) error {
+		i, err = f.Find(path, name)
+		return err
+	})
+	return i, err
 }
 
 func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
@@ -146,6 +152,11 @@ func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := findFrom(node, c.path, c.iface)
 			check.Is(t, err, c.want, "got %+v,", got)
+			if !IsGone(c.want) {
+				c.want = nil
+			}
+			err = withFinder(node, func(f *Finder) error { return f.Has(c.path, c.iface) })
+			check.Is(t, err, c.want, "Has:")
 		})
 	}
 }

@@ -44,9 +44,9 @@ type Options struct {
 	Node, Session string
 	// Entries returns every entry of the journal; they are read-only.
 	Entries func() []*journal.Entry
-	// Find looks for the interface of an entry by its name. Its error wraps pod.ErrNoInterface if the
+	// Has looks for the interface of an entry by its name. Its error wraps pod.ErrNoInterface if the
 	// network namespace has none.
-	Find func(netns, ifname string) error
+	Has func(netns, ifname string) error
 	// Guarded reports whether the guard of an entry is on a device of its pod. The pod may have
 	// renamed its interface.
 	Guarded func(*journal.Entry) (bool, error)
@@ -121,7 +121,7 @@ func (w *Watch) Pass(ctx context.Context) {
 // misses reports whether an entry's pod lives without the interface. If a fact is unknown, it
 // reports false.
 func (w *Watch) misses(ctx context.Context, e *journal.Entry) bool {
-	if !errors.Is(w.Find(e.NetNS, e.Interface), pod.ErrNoInterface) {
+	if !errors.Is(w.Has(e.NetNS, e.Interface), pod.ErrNoInterface) {
 		return false
 	}
 	if guarded, err := w.Guarded(e); guarded || err != nil {

@@ -64,7 +64,7 @@ func newRig(t *testing.T) *rig {
 	r.pod.UID = types.UID("u")
 	r.watch = New(Options{
 		Node: "n1", Session: "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} },
-		Find:         func(string, string) error { return r.find },
+		Has:          func(string, string) error { return r.find },
 		Guarded:      func(*journal.Entry) (bool, error) { return r.guarded, r.unknown },
 		ParentExists: func(int) bool { return !r.remade }, Pods: pods{rig: r},
 		Lost:   func(lost map[string]int) { r.lost = lost },

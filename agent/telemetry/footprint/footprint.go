@@ -23,7 +23,7 @@ import (
 // gcPercent makes the garbage collector run more often, so the agent needs less memory: 12.0
 // instead of 15.0 MB of anonymous memory with 110 pods. The agent has time for the collector, and
 // each node pays for the memory.
-const gcPercent = 50
+const gcPercent = 25
 
 // Begin makes the heap grow less between collections, unless the environment sets GOGC, and ends its
 // profile, which nobody reads. Call it first.
@@ -35,7 +35,7 @@ func Begin() {
 }
 
 // period is the time between two returns of memory. One takes some 10 ms of CPU.
-const period = time.Minute
+const period = 30 * time.Second
 
 // Keep returns memory to the kernel at once and then each minute, until ctx ends: garbage, and pages of the
 // executable that few calls need, such as those that register kinds at the start. Call it after the caches
