@@ -25,10 +25,10 @@ cluster := $(GO) run ./test/cmd/cluster
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames,browser
 suites := unit race browser kernel api cluster fuzz bench model frames
-# $(call side-by-side,SUITE,OTHERS) runs the others in what SUITE leaves of the machine, and prints them
-# after it.
-side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside-$(1).log" 2>&1; } & \
-  $(MAKE) --no-print-directory test-$(1) || true; wait; cat "$(COUNT_DIR)/beside-$(1).log"
+# $(call side-by-side,SUITES,OTHERS) runs the others in what SUITES leave of the machine, and prints them
+# after these.
+side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside.log" 2>&1; } & \
+  for suite in $(1); do $(MAKE) --no-print-directory test-$$suite || true; done; wait; cat "$(COUNT_DIR)/beside.log"
 
 ##@ See it
 
@@ -91,12 +91,10 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 .PHONY: test
 test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
-	@$(MAKE) --no-print-directory test-unit || true
-	@$(call side-by-side,race,guest-oldest)
-	@$(MAKE) --no-print-directory test-browser || true
-	@$(call side-by-side,kernel,api bench)
+	@$(call side-by-side,unit race browser,guest-oldest)
+	@$(call side-by-side,kernel,api)
 	@$(call side-by-side,cluster,fuzz model)
-	@$(MAKE) --no-print-directory test-guest-pods || true
+	@$(call side-by-side,guest-pods,bench)
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-oldest) $(guest-pods)
 
 .PHONY: test-unit
@@ -141,7 +139,7 @@ test-frames: packages ## Have Wireshark judge the frames that the last runs of t
 
 # The tests whose result depends on the API server's version: rules of records, fields, selectors,
 # watches and rights. They run at the oldest minor too.
-oldest := (test/records|agent/lease|agent/allocate|agent/allocate/waiting|agent/hostlink/servicecidr|internal/owner)\.|controller\.TestController$$$$
+oldest := (agent/lease|agent/allocate|agent/allocate/waiting|agent/hostlink/servicecidr|internal/owner)\.|(test/records\.TestRecordsAndPolicies|controller\.TestController)$$$$
 .PHONY: test-api
 test-api: packages ## Run the tests that need a real API server, at the newest and the oldest supported minor
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus

@@ -125,20 +125,12 @@ func TestAProcessEndsAfterTheOutageInWhichTheStoreWentBack(t *testing.T) {
 // shown was given by the store.
 func TestTheNewestRevisionIsToldBeforeTheProcessEnds(t *testing.T) {
 	r := start(t, 100)
-	r.cached.Store(150)
+	r.cached.Store(150) // read since the store was asked
 	r.store.live.Store(120)
 	r.outage(t)
 	r.ends(t, 150, 120)
 	got := r.known.Load()
 	check.That(t, got == 150, "revision %d was told, want 150", got)
-}
-
-func TestAProcessEndsWhenItsCachesHoldWhatTheStoreHasLost(t *testing.T) {
-	r := start(t, 100)
-	r.cached.Store(150) // read since the store was asked
-	r.store.live.Store(120)
-	r.outage(t)
-	r.ends(t, 150, 120)
 }
 
 func TestTheStoreIsAskedFromTimeToTimeAndAgainSoonWhileItIsAway(t *testing.T) {

@@ -239,44 +239,26 @@ func TestConflistsThatTheChartRefuses(t *testing.T) {
 	}
 }
 
-func TestTheAgentsKnowTheGivenServiceCIDRs(t *testing.T) {
-	const flag = "- --service-cidrs="
-	for values, want := range map[string]string{
-		"": "", older: "",
-		`cni.hostLink.serviceCIDRs=["10.96.0.0/12","fd00:96::/108"]`: flag + "10.96.0.0/12,fd00:96::/108\n",
-	} {
-		out, err := template(t, "templates/agent-daemonset.yaml", values)
-		check.Must(t, err == nil, "%s: %v: %s", values, err, out)
-		if want == "" && strings.Contains(out, flag) || !strings.Contains(out, want) {
-			t.Errorf("%s: the agents are not started with %q", values, want)
-		}
+func TestTheAgentsKnowWhatTheValuesName(t *testing.T) {
+	flags := map[string]string{
+		`cni.hostLink.serviceCIDRs=["10.96.0.0/12","fd00:96::/108"]`: "- --service-cidrs=10.96.0.0/12,fd00:96::/108\n",
+		`cni.hostLink.podCIDRs=["10.0.0.0/8","fd00::/48"]`:           "- --pod-cidrs=10.0.0.0/8,fd00::/48\n",
+		`agent.exclusiveParents=["eth1","eth2.100"]`:                 "- --exclusive-parents=eth1,eth2.100\n",
+		`agent.vlanParents=["eth1","bond0"]`:                         "- --vlan-parents=eth1,bond0\n",
 	}
-}
-
-func TestTheAgentsKnowTheExclusiveParents(t *testing.T) {
-	const flag = "- --exclusive-parents="
-	for values, want := range map[string]string{"": "", older: "", `agent.exclusiveParents=["eth1","eth2.100"]`: flag + "eth1,eth2.100\n"} {
+	agents := func(values string) string {
 		out, err := template(t, "templates/agent-daemonset.yaml", values)
 		check.Must(t, err == nil, "%s: %v: %s", values, err, out)
-		if want == "" && strings.Contains(out, flag) || !strings.Contains(out, want) {
-			t.Errorf("%s: the agents are not started with %q", values, want)
-		}
+		return out
+	}
+	silent := agents("") + agents(older)
+	for values, flag := range flags {
+		check.That(t, strings.Contains(agents(values), flag), "%s: the agents are not started with %q", values, flag)
+		name, _, _ := strings.Cut(flag, "=")
+		check.That(t, !strings.Contains(silent, name), "the agents are started with %s, although no value names any", name)
 	}
 	out, err := template(t, "templates/agent-daemonset.yaml", `agent.exclusiveParents=["eth1,eth2"]`)
 	check.That(t, err != nil, "two names in one are accepted: %s", out)
-}
-
-func TestTheAgentsKnowTheParentsOfVLANsAndTheGivenPodCIDRs(t *testing.T) {
-	for values, want := range map[string]string{
-		"": "", older: "", `agent.vlanParents=["eth1","bond0"]`: "- --vlan-parents=eth1,bond0\n",
-		`cni.hostLink.podCIDRs=["10.0.0.0/8","fd00::/48"]`: "- --pod-cidrs=10.0.0.0/8,fd00::/48\n",
-	} {
-		out, err := template(t, "templates/agent-daemonset.yaml", values)
-		check.Must(t, err == nil, "%s: %v: %s", values, err, out)
-		if want == "" && (strings.Contains(out, "--vlan-parents") || strings.Contains(out, "--pod-cidrs")) || !strings.Contains(out, want) {
-			t.Errorf("%s: the agents are not started with %q", values, want)
-		}
-	}
 }
 
 // A definition that the notes print is the network that the chart would install.
