@@ -84,7 +84,8 @@ func (a apiServer) manager(s settings, log logr.Logger) (manager.Manager, error)
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return watch.Kinds(), nil },
 		Logger:                 log,
 		Cache:                  watch.Cache(s.node, s.namespace),
-		Controller:             config.Controller{CacheSyncTimeout: syncPatience},
+		// No queue of the agent is long, so priorities would only take 0.3 MB.
+		Controller:             config.Controller{CacheSyncTimeout: syncPatience, UsePriorityQueue: new(false)},
 		Metrics:                s.metrics.Options(),
 		HealthProbeBindAddress: s.healthAddress,
 	})
