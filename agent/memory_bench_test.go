@@ -97,7 +97,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 	crowded := row(fmt.Sprintf("and %d pods with leases of another node", size.foreign))
 	t.Log("\n" + strings.Join(table, "\n"))
 	figure.Report(t, "agent with nothing to do, resident", idle, "MB")
-	figure.Report(t, "agent with 110 pods and 10 000 addresses, resident", full, "MB", figure.AtMost(40))
+	figure.Report(t, "agent with 110 pods and 10 000 addresses, resident", full, "MB", figure.AtMost(33))
 	figure.Report(t, "the same at its peak", memoryFields(t, fmt.Sprintf("/proc/%d/status", pid.Load()))["VmHWM"], "MB")
 	figure.Report(t, "growth of the agent by 20 000 pods of other nodes", crowded-full, "MB", figure.AtMost(1))
 }
