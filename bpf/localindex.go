@@ -88,7 +88,9 @@ func (t *sourceTables) indexLocals() error {
 		return err
 	}
 	wanted := indexOf(t.locals, strict)
-	if err := t.putIndex(wanted.changedSince(t.index), wanted); err != nil {
+	changed := wanted.changedSince(t.index)
+	t.index = nil // a write that fails may have changed some entries
+	if err := t.putIndex(changed, wanted); err != nil {
 		return err
 	}
 	t.index = wanted
