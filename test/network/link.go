@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -229,7 +230,35 @@ func (n *Namespace) link(name string) (netlink.Link, error) {
 	return link, nil
 }
 
-func (n *Namespace) up(name string) error { return n.change("set up", name, n.links.LinkSetUp) }
+// up sets an interface up. If it has a carrier, up returns once the kernel has taken note of that: until then,
+// the interface drops what it is to send.
+func (n *Namespace) up(name string) error {
+	if err := n.change("set up", name, n.links.LinkSetUp); err != nil {
+		return err
+	}
+	return n.await(name, "to send", func() (bool, error) {
+		link, err := n.link(name)
+		if err != nil {
+			return false, err
+		}
+		a := link.Attrs()
+		return a.RawFlags&unix.IFF_LOWER_UP == 0 || a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown, nil
+	})
+}
+
+// await waits until an interface does something.
+func (n *Namespace) await(name, what string, done func() (bool, error)) error {
+	const limit = 5 * time.Second
+	for end := time.Now().Add(limit); ; {
+		if ok, err := done(); err != nil || ok {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("wait for %s in %s %s: not within %s", name, n.Name, what, limit)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // change does something to an interface. what says that in an error.
 func (n *Namespace) change(what, name string, do func(netlink.Link) error) error {

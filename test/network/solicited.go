@@ -4,11 +4,9 @@ package network
 
 import (
 	"encoding/hex"
-	"fmt"
 	"net/netip"
 	"os"
 	"strings"
-	"time"
 )
 
 // awaitSolicited waits until the kernel hears solicitations for an address of an
@@ -17,17 +15,9 @@ func (n *Namespace) awaitSolicited(name string, addr netip.Addr) error {
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	low := addr.As16()
 	copy(group[13:], low[13:])
-	end := time.Now().Add(5 * time.Second)
-	for {
-		joined, err := n.hasGroup(name, hex.EncodeToString(group[:]))
-		if err != nil || joined {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("wait for %s in %s to hear solicitations for %s: not within 5 s", name, n.Name, addr)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	return n.await(name, "to hear solicitations for "+addr.String(), func() (bool, error) {
+		return n.hasGroup(name, hex.EncodeToString(group[:]))
+	})
 }
 
 // hasGroup reports whether an interface is in a multicast group, in hexadecimal.

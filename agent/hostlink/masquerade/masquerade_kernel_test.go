@@ -130,7 +130,7 @@ func TestPingsThroughTheNodeKeepTheirAddresses(t *testing.T) {
 	for _, f := range families() {
 		client, pod := addr(f.Name, otherHost), addr(f.Name, podHost)
 		r.through(r.other, pod, addr(f.Name, nodeHost))
-		check.OK(r, r.other.Do(func() error { return ping(f, pod) }))
+		check.Eventually(r, 2*patience, "a ping is answered", func() error { return r.other.Do(func() error { return ping(f, pod) }) })
 		var flows []*netlink.ConntrackFlow
 		check.OK(r, r.node.Do(func() (err error) {
 			flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(f.nft))
