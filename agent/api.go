@@ -80,12 +80,11 @@ func (a apiServer) watcher() (client.WithWatch, error) {
 // manager returns a manager that watches what this node needs.
 func (a apiServer) manager(s settings, log logr.Logger) (manager.Manager, error) {
 	mgr, err := ctrl.NewManager(a.config, ctrl.Options{
-		Scheme:         a.scheme,
-		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return watch.Kinds(), nil },
-		Logger:         log,
-		Cache:          watch.Cache(s.node, s.namespace),
-		// No queue of the agent is long, so priorities would only take 0.3 MB.
-		Controller:             config.Controller{CacheSyncTimeout: syncPatience, UsePriorityQueue: new(false)},
+		Scheme:                 a.scheme,
+		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return watch.Kinds(), nil },
+		Logger:                 log,
+		Cache:                  watch.Cache(s.node, s.namespace),
+		Controller:             config.Controller{CacheSyncTimeout: syncPatience},
 		Metrics:                s.metrics.Options(),
 		HealthProbeBindAddress: s.healthAddress,
 	})

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/fenceline/fenceline/agent/telemetry/footprint"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -58,7 +59,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 	size := crowd{own: figure.Size(110, 5), foreign: figure.Size(20_000, 50)}
 	var pid atomic.Int64
 	m := startAs(t, func(ctx context.Context, s settings) error { return runProcess(ctx, binary, s, &pid) })
-	table := []string{fmt.Sprintf("%-64s %9s %9s %9s %9s", "MB, "+halfPeriod.String()+" after memory was returned", "RSS", "anon", "file", "PSS")}
+	table := []string{fmt.Sprintf("%-64s %9s %9s %9s %9s", "MB, "+(footprint.Period/2).String()+" after memory was returned", "RSS", "anon", "file", "PSS")}
 	row := func(what string) float64 {
 		r := m.residentOf(int(pid.Load()))
 		table = append(table, fmt.Sprintf("%-64s %9.1f %9.1f %9.1f %9.1f", what, r.rss, r.anon, r.file, r.pss))
@@ -155,9 +156,6 @@ func (m *machine) foreign(pods int) {
 // resident is the memory of a process in MB.
 type resident struct{ rss, anon, file, pss float64 }
 
-// halfPeriod is half the time between two returns of memory.
-const halfPeriod = 15 * time.Second
-
 // residentOf returns the memory of an agent. In the long form of the benchmark that is half a period after
 // the agent returned memory, which drops all pages of its executable.
 func (m *machine) residentOf(pid int) resident {
@@ -165,12 +163,12 @@ func (m *machine) residentOf(pid int) resident {
 	if !testing.Short() {
 		filePages := func() float64 { return memoryFields(m.t, fmt.Sprintf("/proc/%d/status", pid))["RssFile"] }
 		last := filePages()
-		m.eventually("the agent returns memory", 4*halfPeriod, func() bool {
+		m.eventually("the agent returns memory", 2*footprint.Period, func() bool {
 			before := last
 			last = filePages()
 			return last < before-3
 		})
-		<-time.After(halfPeriod)
+		<-time.After(footprint.Period / 2)
 	}
 	return residentNow(m.t, pid)
 }

@@ -21,7 +21,8 @@ func (i *localIndex) at(hash uint32) uint64 {
 	return i.rest
 }
 
-// changedSince returns the hashes whose entries differ from those of an older index; nil: all.
+// changedSince returns the hashes whose entries may differ from those of an older index: all of them if
+// there is none (nil).
 func (i *localIndex) changedSince(old *localIndex) (hashes []uint32) {
 	if old == nil || old.rest != i.rest {
 		for hash := range localHashes {

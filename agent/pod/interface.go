@@ -101,21 +101,24 @@ func (f *Finder) Has(path, name string) error {
 }
 
 func (f *Finder) has(path, name string) error {
-	request, err := unix.NewIfreq(name)
-	if err != nil {
-		return err
+	if len(name) >= unix.IFNAMSIZ {
+		return fmt.Errorf("a name of %d characters", len(name))
 	}
 	inside, err := open(path)
 	if err != nil {
 		return err
 	}
 	defer inside.Close()
+	if inside.Equal(f.host) {
+		return ErrHostNetNS
+	}
 	socket, err := nl.GetNetlinkSocketAt(inside, f.host, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open a socket in it: %w", err)
 	}
 	defer socket.Close()
-	err = unix.IoctlIfreq(socket.GetFd(), unix.SIOCGIFINDEX, request)
+	// An ioctl for the index would make the kernel load a module by the name of a missing interface.
+	err = unix.BindToDevice(socket.GetFd(), name)
 	if errors.Is(err, unix.ENODEV) {
 		return ErrNoInterface
 	}

@@ -168,7 +168,7 @@ func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
 	return k.apply(ctx, e, map[string]*v1alpha1.IPPool{})
 }
 
-// apply is Apply, with the pools that were read before, by their names.
+// apply is Apply, with the pools that were read before, by their names; nil: the pool is gone.
 func (k *Keeper) apply(ctx context.Context, e *journal.Entry, read map[string]*v1alpha1.IPPool) error {
 	pools, err := k.pools(ctx, e, read)
 	if err != nil || len(pools) == 0 {

@@ -21,7 +21,7 @@ import (
 )
 
 // gcPercent makes the garbage collector run more often, so the agent needs less memory: 11.9 MB of its
-// own with 110 pods, and 13.7 MB with 50. The agent has time for the collector, and each node pays for
+// own with 110 pods, instead of 13.7 MB at 50 percent. The agent has time for the collector, and each node pays for
 // the memory.
 const gcPercent = 25
 
@@ -34,8 +34,8 @@ func Begin() {
 	}
 }
 
-// period is the time between two returns of memory. One takes some 10 ms of CPU.
-const period = 30 * time.Second
+// Period is the time between two returns of memory. One takes some 10 ms of CPU.
+const Period = 30 * time.Second
 
 // Keep returns memory to the kernel at once and then after each period, until ctx ends: garbage, and pages of the
 // executable that few calls need, such as those that register kinds at the start. Call it after the caches
@@ -49,7 +49,7 @@ func Keep(ctx context.Context, failed func(error)) {
 			failed(err)
 			cancel()
 		}
-	}, period)
+	}, Period)
 }
 
 // dropExecutable drops the pages of this process's executable from its memory. If a page is needed
