@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,8 +20,18 @@ import (
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
+// steps has the steps of ADDs that were counted.
+type steps struct {
+	node.Metrics
+	names []string
+}
+
+func (s *steps) Step(step string, _ time.Duration) { s.names = append(s.names, step) }
+
 func TestADDGivesAnAddressInTheOrderOfR4(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	counted := &steps{Metrics: r.Metrics}
+	r.Metrics = counted
 	web := r.Pod("web", "u1")
 	r.Death.Did = nil
 	r.Gets(web, "10.0.0.2")
@@ -36,6 +47,8 @@ func TestADDGivesAnAddressInTheOrderOfR4(t *testing.T) {
 		t.Errorf("lease %+v of %+v", l.Spec, h)
 	}
 	check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
+	all := []string{"pod", "interface", "pools", "candidate", "route", "release", "intent", "lease", "proof", "claim", "confirm", "record"}
+	check.List(t, counted.names, all, "steps") // docs/metrics.md has them
 }
 
 func TestAConflictAtADDByTheModeOfThePool(t *testing.T) {

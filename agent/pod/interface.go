@@ -92,7 +92,7 @@ func (f *Finder) Find(path, name string) (Interface, error) {
 }
 
 // Has returns an error that wraps ErrNoInterface if the namespace at path has no interface called name. For
-// 110 pods it leaves 0.1 MB of garbage, and Find 1 MB.
+// 110 pods it leaves 0.03 MB of garbage, and Find 1.6 MB.
 func (f *Finder) Has(path, name string) error {
 	if err := f.has(path, name); err != nil {
 		return fmt.Errorf("look for interface %s in %s: %w", name, path, err)
@@ -102,7 +102,7 @@ func (f *Finder) Has(path, name string) error {
 
 func (f *Finder) has(path, name string) error {
 	if len(name) >= unix.IFNAMSIZ {
-		return fmt.Errorf("a name of %d characters", len(name))
+		return fmt.Errorf("the name is longer than %d characters", unix.IFNAMSIZ-1)
 	}
 	inside, err := open(path)
 	if err != nil {

@@ -38,7 +38,8 @@ func Cache(node, namespace string) cache.Options {
 	}
 }
 
-// Scheme has the groups of Kinds but Calico's, whose objects are read without types. A scheme of all groups of Kubernetes would take 0.3 MB more.
+// Scheme has the groups of Kinds but Calico's, whose objects are read without types. A scheme of all
+// groups of Kubernetes would take more memory.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	builder := runtime.NewSchemeBuilder(v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, networkingv1.AddToScheme)

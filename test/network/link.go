@@ -3,6 +3,7 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/await"
 )
 
 // AddBridge adds a bridge without spanning tree and multicast snooping, as an unmanaged switch. It is
@@ -236,7 +239,7 @@ func (n *Namespace) up(name string) error {
 	if err := n.change("set up", name, n.links.LinkSetUp); err != nil {
 		return err
 	}
-	return n.await(name, "to send", func() (bool, error) {
+	return settled(fmt.Sprintf("%s in %s to send", name, n.Name), func() (bool, error) {
 		link, err := n.link(name)
 		if err != nil {
 			return false, err
@@ -246,18 +249,18 @@ func (n *Namespace) up(name string) error {
 	})
 }
 
-// await waits until an interface does something.
-func (n *Namespace) await(name, what string, done func() (bool, error)) error {
-	const limit = 5 * time.Second
-	for end := time.Now().Add(limit); ; {
-		if ok, err := done(); err != nil || ok {
-			return err
+// settled waits until the kernel has done its part. An error of done ends the wait.
+func settled(what string, done func() (bool, error)) error {
+	return await.Until(context.Background(), 5*time.Second, time.Millisecond, what, func(context.Context) error {
+		ok, err := done()
+		if err != nil {
+			return await.Never(err)
 		}
-		if time.Now().After(end) {
-			return fmt.Errorf("wait for %s in %s %s: not within %s", name, n.Name, what, limit)
+		if !ok {
+			return errors.New("not yet")
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // change does something to an interface. what says that in an error.

@@ -4,6 +4,7 @@ package network
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,7 +16,7 @@ func (n *Namespace) awaitSolicited(name string, addr netip.Addr) error {
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	low := addr.As16()
 	copy(group[13:], low[13:])
-	return n.await(name, "to hear solicitations for "+addr.String(), func() (bool, error) {
+	return settled(fmt.Sprintf("%s in %s to hear solicitations for %s", name, n.Name, addr), func() (bool, error) {
 		return n.hasGroup(name, hex.EncodeToString(group[:]))
 	})
 }

@@ -231,8 +231,8 @@ func (k *Keeper) autoconfigure(e *journal.Entry, i *state, on bool) error {
 	return nil
 }
 
-// pools returns the pools of an entry's addresses, without those that are gone. It reads each pool once,
-// because a pass over 110 pods with a copy of the pool for each took 0.3 MB, and passes are frequent.
+// pools returns the pools of an entry's addresses, without those that are gone. It reads each pool once:
+// with a copy of its pool for each pod, 125 of the 220 MB of garbage of 110 ADDs came from here.
 func (k *Keeper) pools(ctx context.Context, e *journal.Entry, read map[string]*v1alpha1.IPPool) (all []*v1alpha1.IPPool, err error) {
 	for _, address := range e.Addresses {
 		pool, ok := read[address.Pool]

@@ -21,8 +21,8 @@ import (
 )
 
 // gcPercent makes the garbage collector run more often, so the agent needs less memory: 11.9 MB of its
-// own with 110 pods, instead of 13.7 MB at 50 percent. The agent has time for the collector, and each node pays for
-// the memory.
+// own with 110 pods, instead of 13.7 MB at 50 percent. The agent has time for the collector, and each
+// node pays for the memory.
 const gcPercent = 25
 
 // Begin makes the heap grow less between collections, unless the environment sets GOGC, and ends its
@@ -37,9 +37,9 @@ func Begin() {
 // Period is the time between two returns of memory. One takes some 10 ms of CPU.
 const Period = 30 * time.Second
 
-// Keep returns memory to the kernel at once and then after each period, until ctx ends: garbage, and pages of the
-// executable that few calls need, such as those that register kinds at the start. Call it after the caches
-// are synced. failed gets the reason if memory could not be returned; then Keep ends.
+// Keep returns memory to the kernel at once and then after each Period, until ctx ends: garbage, and pages
+// of the executable that few calls need, such as those that register kinds at the start. Call it after the
+// caches are synced. failed gets the reason if memory could not be returned; then Keep ends.
 func Keep(ctx context.Context, failed func(error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
