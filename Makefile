@@ -27,7 +27,7 @@ tags := model,kernel,api,cluster,bench,guest,frames,browser
 suites := unit race browser kernel api cluster fuzz bench model frames
 # $(call side-by-side,SUITES,OTHERS) runs the others in what SUITES leave of the machine, and prints them
 # after these.
-side-by-side = { for suite in $(2); do nice -n 19 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside.log" 2>&1; } & \
+side-by-side = { for suite in $(2); do nice -n 10 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside.log" 2>&1; } & \
   for suite in $(1); do $(MAKE) --no-print-directory test-$$suite || true; done; wait; cat "$(COUNT_DIR)/beside.log"
 
 ##@ See it
