@@ -91,9 +91,9 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 .PHONY: test
 test: packages ## Run all suites, the quick ones first, and add up their counts
 	@$(count) reset
-	@$(call side-by-side,unit race browser,guest-oldest)
+	@$(call side-by-side,unit race,browser)
 	@$(call side-by-side,kernel,api)
-	@$(call side-by-side,cluster,fuzz model)
+	@$(call side-by-side,cluster,fuzz guest-oldest model)
 	@$(call side-by-side,guest-pods,bench)
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-oldest) $(guest-pods)
 

@@ -60,7 +60,7 @@ type Server struct {
 }
 
 // New starts a server with the project's custom resources installed, and stops
-// it when the test has ended. Below HandOver, it may be one of an earlier test, as if it were new. Of
+// it when the test has ended. Under HandOver, it may be one of an earlier test, as if it were new. Of
 // the server that ServerVariable names, it has only the access.
 func New(t testing.TB) *Server {
 	t.Helper()
@@ -247,26 +247,37 @@ func runTool(ctx context.Context, name string, args ...string) (err error) {
 	return nil
 }
 
-// makeDir makes the directory of a new server, named after the test process. It first stops the
-// servers of test processes that have ended: a test that was killed could not stop its server.
+// makeDir makes the directory of a new server, named after its owner: the process that called HandOver,
+// or else this test process. It first stops the servers of owners that have ended: a process that was
+// killed could not stop its servers.
 func makeDir(ctx context.Context) string {
 	base := filepath.Join(must.Value(thirdparty.CacheDir()), "apiservers")
 	must.Done(os.MkdirAll(base, 0o755), "make the server's directory")
-	stopLeftovers(ctx, base)
-	self := must.Value(process.Find("test", os.Getpid()))
-	return must.Value(os.MkdirTemp(base, fmt.Sprintf("%d-%d-", self.PID, self.Started)))
+	stopServers(ctx, base, func(owner process.Process) bool { return !owner.Alive() })
+	owner, ok := ownerOf(os.Getenv(handOverVariable))
+	if !ok {
+		owner = must.Value(process.Find("test", os.Getpid()))
+	}
+	return must.Value(os.MkdirTemp(base, fmt.Sprintf("%d-%d-", owner.PID, owner.Started)))
 }
 
-func stopLeftovers(ctx context.Context, base string) {
+// ownerOf returns the owner of a server's directory.
+func ownerOf(dir string) (owner process.Process, ok bool) {
+	owner.Name = "test"
+	_, err := fmt.Sscanf(filepath.Base(dir), "%d-%d-", &owner.PID, &owner.Started)
+	return owner, err == nil
+}
+
+// stopServers stops the servers of the owners for whom it is said, and removes their directories.
+func stopServers(ctx context.Context, base string, of func(owner process.Process) bool) {
 	entries, err := os.ReadDir(base)
-	must.Done(err, "look for servers that were left behind")
+	must.Done(err, "look for servers")
 	var errs []error
 	for _, e := range entries {
-		owner := process.Process{Name: "test"}
-		if _, err := fmt.Sscanf(e.Name(), "%d-%d-", &owner.PID, &owner.Started); err != nil || owner.Alive() {
+		dir := filepath.Join(base, e.Name())
+		if owner, ok := ownerOf(dir); !ok || !of(owner) {
 			continue
 		}
-		dir := filepath.Join(base, e.Name())
 		left, err := Open(Config{Dir: dir})
 		if err == nil {
 			err = errors.Join(left.Stop(ctx), os.RemoveAll(dir))

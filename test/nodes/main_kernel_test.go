@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/programs"
 )
@@ -38,7 +37,7 @@ func run(m *testing.M) (int, error) {
 	if err := programs.Share(context.Background(), dir, "agent", "controller", "cni"); err != nil {
 		return 0, err
 	}
-	return controlplane.HandOver(m), nil
+	return m.Run(), nil
 }
 
 // within returns a context that ends with the test, or after the limit.
