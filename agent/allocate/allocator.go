@@ -34,7 +34,8 @@ type Need struct {
 	Share  ipam.Share
 	// Only are addresses of the family's only pool. If there are any, no other address is a candidate.
 	Only []netip.Addr
-	// Sighted and Taken are hints, as in ipam.View; nil is allowed.
+	// Sighted and Taken are hints, as in ipam.View; nil is allowed. With Only, and for a requested
+	// address, these hints, Share and the cooldown do not count.
 	Sighted, Taken func(*v1alpha1.IPPool, netip.Addr) bool
 }
 
@@ -78,8 +79,7 @@ func New(o Options) *Allocator {
 	return a
 }
 
-// Freed reports that this node has deleted the lease of an address: the address
-// cools down.
+// Freed reports that this node has given up an address: if its lease is gone, it cools down.
 func (a *Allocator) Freed(pool string, addr netip.Addr) { a.in(pool).Freed(addr) }
 
 // Last returns the last address of each rotation, by pool, for the journal.

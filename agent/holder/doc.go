@@ -3,8 +3,7 @@
 // Package holder carries out ADD, CHECK, DEL and GC: it binds pod interfaces to
 // addresses and releases them again.
 //
-// The order is the guarantee. ADD: intent on disk, guard on the interface,
-// lease in the API, token in the kernel, probe, claim, binding on disk, answer
-// (R4, R5, R10). DEL: slot dead, releasing on disk, lease gone (R6). The undo of
-// an ADD is a DEL, but it keeps no new address for a name.
+// The order is the guarantee. ADD: the steps of package win, binding on disk, answer (R5). DEL: slot dead,
+// releasing on disk, lease gone (R6). The undo of an ADD is a DEL, but it keeps no new address for a
+// name.
 package holder

@@ -20,7 +20,7 @@ type Holders struct {
 	*answered.After
 
 	ignored ignored
-	// away: the last ADD could not reach the API server.
+	// away: the last ADD could not reach the API server when it bound its address.
 	away atomic.Bool
 }
 

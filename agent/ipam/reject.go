@@ -93,7 +93,7 @@ func (e *NoPoolError) parts() (head string, clauses []string) {
 	return fmt.Sprintf("no %s address for %s from the pools of %s: ", family, e.Interface, e.Source), clauses
 }
 
-// Exhausted reports whether a pool was rejected only because none of its addresses is free.
+// Exhausted reports whether at least one pool was rejected only because none of its addresses is free.
 func (e *NoPoolError) Exhausted() bool {
 	for _, r := range e.Rejected {
 		if r.Reason == Exhausted {

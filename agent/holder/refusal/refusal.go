@@ -163,7 +163,7 @@ func is[T error](err error) bool {
 	return ok
 }
 
-// IsExhausted reports whether an error means that every pool is full.
+// IsExhausted reports whether an error means that a pool was excluded only because it is full.
 func IsExhausted(err error) bool {
 	none, ok := errors.AsType[*ipam.NoPoolError](err)
 	return ok && none.Exhausted()

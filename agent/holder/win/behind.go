@@ -11,7 +11,7 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// standsBehind reports whether the pod is the target of a live migration and its turn has not come.
+// standsBehind reports whether the pod is the target of a live migration and its source still has the address.
 func standsBehind(s *search) bool {
 	return s.kept != nil && lease.StandsBehind(&s.Who, owner.IsTarget(s.Pod), s.h.Node, &s.kept.Spec)
 }
@@ -22,5 +22,5 @@ func behind(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	c := candidate{pool: kept.PoolOf(s.family, s.kept)}
 	c.address = addressOf(c.pool, s.kept.Spec.Addr())
 	c.address.Static, c.address.Behind = s.Keeps(c.pool), token
-	return func(yield func(candidate, error) bool) { yield(c, err) }
+	return one(c, err)
 }

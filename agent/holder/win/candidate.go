@@ -13,8 +13,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Source is a kind of addresses that an ADD may win. All differences between the sources are here
-// and in their list.
+// Source is a kind of addresses that an ADD may win. The sources differ in these fields.
 type Source struct {
 	// Name is for tests and for people.
 	Name string
@@ -22,11 +21,11 @@ type Source struct {
 	concerns func(*search) bool
 	// find yields the candidates. An error ends the search, unless it says that the pools are full.
 	find func(context.Context, *search) iter.Seq2[candidate, error]
-	// obeys are the rules that rule pools out.
+	// obeys are the rules that exclude pools.
 	obeys rules
 	proof proof
-	// alone: if the source is used up, the ADD ends. Otherwise the next source is asked.
-	alone bool
+	// final: if the pools of the source are full, the ADD ends. Otherwise the next source is asked.
+	final bool
 	// skipsSighted: an address that another host was heard to use a moment ago is no candidate.
 	skipsSighted bool
 	// learns: the address counts as a use of its pool on its parent. Such pairs get Warm addresses.
@@ -36,13 +35,14 @@ type Source struct {
 // concern reports whether the source may have an address for a search.
 func (s Source) concern(of *search) bool { return s.concerns == nil || s.concerns(of) }
 
-// rules rule pools out. Each value includes those before it.
+// rules exclude pools. Each value includes those before it. An ADD that waits for a full pool still asks
+// the sources below queue (MayFind).
 type rules int
 
 const (
 	anyPool rules = iota // also one that hands out no new address
 	limits               // maxPerNamespace
-	turns                // the earlier ADDs that wait for the pool
+	queue                // the earlier ADDs that wait for the pool
 )
 
 // proof is the way in which an address is proven to have no other speaker.
@@ -58,21 +58,21 @@ const (
 	// byLastHolder: claim, then ask (R8). The last holder is on record, and must fall silent. If a
 	// host answers, the ADD of a pod whose name keeps the address ends.
 	byLastHolder
-	// byTurn: the last holder still has the address, so the pod stays fenced (R15). No lease is
+	// byHandOver: the last holder still has the address, so the pod stays fenced (R15). No lease is
 	// written.
-	byTurn
+	byHandOver
 )
 
-// candidate is an address of a Source, with the API write that makes it the pod's.
+// candidate is an address of a Source, with the API write that gives it to the pod.
 type candidate struct {
 	pool    *v1alpha1.IPPool
 	address journal.Address
 	// last is the lease as the last holder left it, nil if there is none.
 	last *v1alpha1.IPLease
-	// letGo waits until the last holder releases the address, and reads last again. It may be nil.
-	letGo func(context.Context, *candidate) outcome
+	// awaitRelease waits until the last holder releases the address, and reads last again. It may be nil.
+	awaitRelease func(context.Context, *candidate) outcome
 	// write also returns the evidence against an address that was watched. After an error other than
-	// lease.ErrUncertain no lease exists. It is nil only for the proof byTurn.
+	// lease.ErrUncertain the pod has no lease of the address. It is nil only for the proof byHandOver.
 	write func(context.Context, *candidate) (*v1alpha1.IPLease, doubt, error)
 	// over ends the try. written: the lease was changed. It may be nil.
 	over func(written bool)
@@ -84,15 +84,15 @@ type doubt struct {
 	who segment.Answer
 }
 
-// one is a source with one candidate.
-func one(c candidate) iter.Seq2[candidate, error] {
-	return func(yield func(candidate, error) bool) { yield(c, nil) }
+// one yields one candidate, or an error.
+func one(c candidate, err error) iter.Seq2[candidate, error] {
+	return func(yield func(candidate, error) bool) { yield(c, err) }
 }
 
 // fits reports whether the proof of a source fits its candidate: only a pod that stands behind its
 // last holder writes no lease, and only a last holder can be asked.
 func (p proof) fits(c *candidate) bool {
-	return (c.write == nil) == (p == byTurn) && (c.last != nil) == (p == byLastHolder)
+	return (c.write == nil) == (p == byHandOver) && (c.last != nil) == (p == byLastHolder)
 }
 
 // search is an ADD's search for an address of one family.

@@ -28,7 +28,7 @@ type Try struct {
 	Offer waiting.Offer
 	// Lap ends a step in the metric of the steps.
 	Lap func(step string)
-	// Full are the pools of the family for which there was no address.
+	// Full are the pools that the ADD waits for if it wins no address of the family.
 	Full []ipam.Candidate
 
 	// gateways receive the results of the checks of gateways, by pool.
@@ -41,10 +41,10 @@ func (a *Try) MayFind(choice ipam.Choice, d kept.Decision) error {
 	for _, f := range choice.Families {
 		l, _ := d.Of(f.IPv6)
 		s := &search{Try: a, family: f, kept: l}
-		if slices.ContainsFunc(Sources(), func(of Source) bool { return of.obeys < turns && of.concern(s) }) {
+		if slices.ContainsFunc(Sources(), func(of Source) bool { return of.obeys < queue && of.concern(s) }) {
 			continue
 		}
-		if _, err := a.inTurn(f); err != nil {
+		if _, err := a.outsideQueue(f); err != nil {
 			a.Full = f.Pools
 			return err
 		}
@@ -52,9 +52,9 @@ func (a *Try) MayFind(choice ipam.Choice, d kept.Decision) error {
 	return nil
 }
 
-// inTurn returns the family without the pools for which this ADD, or an earlier one of this node,
+// outsideQueue returns the family without the pools for which this ADD, or an earlier one of this node,
 // waits: of such a pool, an ADD gets only the address that is offered to it.
-func (a *Try) inTurn(f ipam.Family) (ipam.Family, error) {
+func (a *Try) outsideQueue(f ipam.Family) (ipam.Family, error) {
 	return f.Without(func(c ipam.Candidate) (*ipam.Rejection, error) {
 		why, closed := a.Place.Closed(c.Pool.Name)
 		if !closed {

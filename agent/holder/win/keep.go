@@ -27,8 +27,8 @@ func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	c := candidate{pool: kept.PoolOf(s.family, s.kept), last: s.kept}
 	c.address = addressOf(c.pool, s.kept.Spec.Addr())
 	c.address.Static, c.address.Kept = s.Keeps(c.pool), true
-	c.letGo, c.write = s.awaitEnd, s.takeOver
-	return one(c)
+	c.awaitRelease, c.write = s.awaitEnd, s.takeOver
+	return one(c, nil)
 }
 
 // awaitEnd waits while the address is still bound elsewhere. If it stays bound there, the ADD fails.

@@ -4,21 +4,21 @@ package win
 
 import "context"
 
-// Sources returns all sources in the order in which an ADD asks them. Each obeys the rules of those
-// before it.
+// Sources returns all sources in the order in which an ADD asks them. The rules only grow along the
+// list. With a requested address, each source yields only that one.
 func Sources() []Source {
 	return []Source{
-		{Name: "behind", concerns: standsBehind, find: behind, proof: byTurn},
+		{Name: "behind", concerns: standsBehind, find: behind, proof: byHandOver},
 		{Name: "kept", concerns: hasKept, find: keptFor, proof: byLastHolder},
-		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, alone: true, learns: true},
+		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, final: true, learns: true},
 		{Name: "requested Warm", concerns: isRequested, find: requestedWarm, obeys: limits, proof: byWatch},
 		{Name: "requested", concerns: isRequested, find: free, obeys: limits, proof: byProbe},
-		{Name: "Warm", find: ready, obeys: turns, proof: byWatch, learns: true},
-		{Name: "free", find: free, obeys: turns, proof: byProbe, skipsSighted: true, learns: true},
+		{Name: "Warm", find: ready, obeys: queue, proof: byWatch, learns: true},
+		{Name: "free", find: free, obeys: queue, proof: byProbe, skipsSighted: true, learns: true},
 		// The speakers of sighted addresses may be gone by now: the probe decides.
-		{Name: "sighted", find: free, obeys: turns, proof: byProbe, learns: true},
+		{Name: "sighted", find: free, obeys: queue, proof: byProbe, learns: true},
 		// The pods of this node matter more than its stock.
-		{Name: "unready Warm", find: anyWarm, obeys: turns, proof: byWatch, learns: true},
+		{Name: "unready Warm", find: anyWarm, obeys: queue, proof: byWatch, learns: true},
 	}
 }
 
@@ -34,8 +34,8 @@ func (s *search) obey(ctx context.Context, r rules) (err error) {
 		}
 		s.Full = s.family.Pools
 	}
-	if s.obeyed < turns && r >= turns {
-		if s.family, err = s.inTurn(s.family); err != nil {
+	if s.obeyed < queue && r >= queue {
+		if s.family, err = s.outsideQueue(s.family); err != nil {
 			return err
 		}
 	}
@@ -60,7 +60,7 @@ func after(o outcome, s Source) next {
 		return answerWith
 	case o.result == notAddress:
 		return nextCandidate
-	case o.result == usedUp && !s.alone:
+	case o.result == usedUp && !s.final:
 		return nextSource
 	}
 	return giveUp

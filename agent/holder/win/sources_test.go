@@ -17,26 +17,26 @@ import (
 // proof, R15 that a target stays fenced.
 func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 	want := []string{
-		"behind: by turn, any pool",
+		"behind: by hand-over, any pool",
 		"kept: by last holder, any pool",
-		"offered: by probe, limits, alone, learns",
+		"offered: by probe, limits, final, learns",
 		"requested Warm: by watch, limits",
 		"requested: by probe, limits",
-		"Warm: by watch, limits and turns, learns",
-		"free: by probe, limits and turns, skips sighted, learns",
-		"sighted: by probe, limits and turns, learns",
-		"unready Warm: by watch, limits and turns, learns",
+		"Warm: by watch, limits and queue, learns",
+		"free: by probe, limits and queue, skips sighted, learns",
+		"sighted: by probe, limits and queue, learns",
+		"unready Warm: by watch, limits and queue, learns",
 	}
 	var got []string
 	for _, s := range Sources() {
 		traits := []string{
-			s.Name + ": " + [...]string{byProbe: "by probe", byWatch: "by watch", byLastHolder: "by last holder", byTurn: "by turn"}[s.proof],
-			[...]string{anyPool: "any pool", limits: "limits", turns: "limits and turns"}[s.obeys],
+			s.Name + ": " + [...]string{byProbe: "by probe", byWatch: "by watch", byLastHolder: "by last holder", byHandOver: "by hand-over"}[s.proof],
+			[...]string{anyPool: "any pool", limits: "limits", queue: "limits and queue"}[s.obeys],
 		}
 		for _, trait := range []struct {
 			has  bool
 			name string
-		}{{s.alone, "alone"}, {s.skipsSighted, "skips sighted"}, {s.learns, "learns"}} {
+		}{{s.final, "final"}, {s.skipsSighted, "skips sighted"}, {s.learns, "learns"}} {
 			if trait.has {
 				traits = append(traits, trait.name)
 			}
@@ -57,9 +57,9 @@ func TestWhatFollowsATry(t *testing.T) {
 		want   next
 	}{
 		{won, Source{}, answerWith},
-		{notAddress, Source{alone: true}, nextCandidate},
+		{notAddress, Source{final: true}, nextCandidate},
 		{usedUp, Source{}, nextSource},
-		{usedUp, Source{alone: true}, giveUp},
+		{usedUp, Source{final: true}, giveUp},
 		{endOfADD, Source{}, giveUp},
 	} {
 		if got := after(outcome{result: row.result}, row.source); got != row.want {
@@ -72,7 +72,7 @@ func TestWhatFollowsATry(t *testing.T) {
 func TestAProofThatDoesNotFitItsCandidateIsRefused(t *testing.T) {
 	write := func(context.Context, *candidate) (*v1alpha1.IPLease, doubt, error) { return nil, doubt{}, nil }
 	of := map[string]candidate{"nothing": {}, "write": {write: write}, "last": {last: &v1alpha1.IPLease{}}, "both": {write: write, last: &v1alpha1.IPLease{}}}
-	fitting := map[proof]string{byProbe: "write", byWatch: "write", byLastHolder: "both", byTurn: "nothing"}
+	fitting := map[proof]string{byProbe: "write", byWatch: "write", byLastHolder: "both", byHandOver: "nothing"}
 	for p, want := range fitting {
 		for has, c := range of {
 			check.Equal(t, p.fits(&c), has == want, "proof %d of a candidate with %s: got", p, has)

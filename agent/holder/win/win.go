@@ -18,7 +18,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// win makes the address of a candidate the pod's. The order is the guarantee, and the same for each
+// win gives the pod the address of a candidate. The order is the guarantee, and the same for each
 // source. The address is bound on disk once the interface has one of each family (record), and
 // announced after the answer (Answered).
 func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
@@ -35,7 +35,7 @@ func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
 		do   func(context.Context) outcome
 	}{
 		{"route", a.allowed},     // the routes of the pool divert no packets
-		{"release", a.letGone},   // the last holder has released the address
+		{"release", a.released},  // the last holder has released the address
 		{"intent", a.intended},   // the intent is on disk, and the guard is being attached
 		{"lease", a.owned},       // the API server agrees (R5), the guard enforces, and the kernel has the token
 		{"proof", a.proven},      // no other host speaks (R4, R8)
@@ -63,11 +63,11 @@ func (a *attempt) allowed(ctx context.Context) outcome {
 	return outcome{}
 }
 
-func (a *attempt) letGone(ctx context.Context) outcome {
-	if a.letGo == nil {
+func (a *attempt) released(ctx context.Context) outcome {
+	if a.awaitRelease == nil {
 		return outcome{}
 	}
-	return a.letGo(ctx, &a.candidate)
+	return a.awaitRelease(ctx, &a.candidate)
 }
 
 // intended: if the agent crashes after this, no lease leaks.
@@ -159,7 +159,7 @@ func (a *attempt) proven(ctx context.Context) outcome {
 // claimed claims the address, unless the claim follows the answer or the last holder still has the
 // address. Without a claim key, a probe alone protects the address.
 func (a *attempt) claimed(ctx context.Context) outcome {
-	if a.isWatched() || a.proof == byTurn {
+	if a.isWatched() || a.proof == byHandOver {
 		return outcome{}
 	}
 	err := a.Seg.ClaimAndConfirm(ctx, a.claim)
@@ -174,7 +174,7 @@ func (a *attempt) claimed(ctx context.Context) outcome {
 
 // confirmed ends the take-over of an address from its last holder.
 func (a *attempt) confirmed(ctx context.Context) outcome {
-	if a.proof == byTurn {
+	if a.proof == byHandOver {
 		a.h.Events.Eventf(a.Pod, nil, corev1.EventTypeNormal, "AddressAwaitsMigration", "Bind",
 			"%s is in use by pod %s on node %s; this pod is mute until the migration hands the address over",
 			a.address.Addr, a.kept.Spec.Holder.Pod, a.kept.Spec.NodeName)
