@@ -26,8 +26,8 @@ const (
 	ResultForged     = Result(observerResultCLAIM_FORGED)   // wrong tag
 	ResultOld        = Result(observerResultCLAIM_OLD)      // authentic, older than the lease
 	ResultEqual      = Result(observerResultCLAIM_EQUAL)    // carries the lease's own token
-	ResultFenced     = Result(observerResultCLAIM_FENCED)   // raised the greatest token: the address is now fenced
-	ResultAgain      = Result(observerResultCLAIM_AGAIN)    // authentic, newer than the lease, but the address was already fenced
+	ResultFenced     = Result(observerResultCLAIM_FENCED)   // raised the greatest token: the address is fenced
+	ResultAgain      = Result(observerResultCLAIM_AGAIN)    // authentic, newer than the lease, not than the greatest token
 	ResultAckSent    = Result(observerResultACK_SENT)       // claim turned into an ack
 	ResultAck        = Result(observerResultACK)            // authentic ack for a claim of this node
 	ResultAckUnasked = Result(observerResultACK_UNASKED)    // ack for an address this node neither holds nor watches

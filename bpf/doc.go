@@ -8,8 +8,13 @@
 // CLOCK_BOOTTIME, as offsets from boot.
 //
 // Two maps hold the facts about an address, one for each writer: only this package writes leases,
-// only the kernel writes states (this package creates and removes the entries). An address is
-// fenced while the greatest token claimed on the wire exceeds the token of its lease.
+// only the kernel writes states (this package creates and removes the entries). A lease is fenced
+// while it is flagged as unproven, or while the greatest token claimed on the wire exceeds its token
+// and is not disproved (state_fences).
+//
+// Read src in this order: slot.h, lease.h, state.h and gate.h (maps); claim.h, fence.h, ingress.h and
+// ack.h (claims); speech.h, source.h, judge.h, local.h and usual.h (frames); guard.c and observer.c
+// (programs).
 //
 // Structs, enums and sizes come from the C code by its BTF (bpf2go, `make generate`). Keep in sync:
 // claim.h with the codec of agent/segment/claim, which a test compares.

@@ -47,7 +47,7 @@ func (i *localIndex) changedSince(old *localIndex) (hashes []uint32) {
 const (
 	// localAsk: look into the map of locals. New maps have it.
 	localAsk = uint64(observerLocalIndexEntryLOCAL_ASK)
-	// localNobody: no local with a slot has a MAC of this hash, and no parent is strict.
+	// localNobody: no local with a slot has a MAC of this hash, and no parent is exclusive.
 	localNobody = uint64(observerLocalIndexEntryLOCAL_NOBODY)
 )
 
@@ -59,9 +59,9 @@ func localHash(mac [3]uint16) uint32 {
 
 // indexOf returns the index of locals. It has one of several locals with the same hash; the kernel
 // finds the others in the map of locals. A local without a slot has no entry: its frames pass.
-func indexOf(locals map[observerLocalKey]uint32, strict bool) *localIndex {
+func indexOf(locals map[observerLocalKey]uint32, exclusive bool) *localIndex {
 	index := &localIndex{entries: map[uint32]uint64{}, rest: localNobody}
-	if strict {
+	if exclusive {
 		index.rest = localAsk
 	}
 	for key, slot := range locals {
@@ -84,11 +84,11 @@ func localEntry(mac [3]uint16, slot uint32) uint64 {
 
 // indexLocals writes the index of the map of locals. It needs mu.
 func (t *sourceTables) indexLocals() error {
-	strict, err := t.anyStrict()
+	exclusive, err := t.anyExclusive()
 	if err != nil {
 		return err
 	}
-	wanted := indexOf(t.locals, strict)
+	wanted := indexOf(t.locals, exclusive)
 	changed := wanted.changedSince(t.index)
 	t.index = nil // a write that fails may have changed some entries
 	if err := t.putIndex(changed, wanted); err != nil {
@@ -112,16 +112,16 @@ func (t *sourceTables) putIndex(hashes []uint32, from *localIndex) error {
 	return nil
 }
 
-// anyStrict reports whether a parent is strict.
-func (t *sourceTables) anyStrict() (strict bool, err error) {
+// anyExclusive reports whether a parent is exclusive.
+func (t *sourceTables) anyExclusive() (exclusive bool, err error) {
 	var segment uint32
 	var p observerParent
 	it := t.maps.Parents.Iterate()
 	for it.Next(&segment, &p) {
-		strict = strict || p.Flags&parentStrict != 0
+		exclusive = exclusive || p.Flags&parentExclusive != 0
 	}
 	if err := it.Err(); err != nil {
 		return false, fmt.Errorf("list parents: %w", err)
 	}
-	return strict, nil
+	return exclusive, nil
 }

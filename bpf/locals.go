@@ -11,19 +11,19 @@ import (
 const everySegment = uint32(observerLocalSegmentEVERY_SEGMENT)
 
 // SetTrusted tells the kernel the MACs of all other devices that send on a parent: those of the
-// node, and of pods without a guard. If strict is true, the observer drops the frames with any
-// other MAC that leave by the parent. A bridge port is never strict, since the bridge forwards for
+// node, and of pods without a guard. If exclusive is true, the observer drops the frames with any
+// other MAC that leave by the parent. A bridge port is never exclusive, since the bridge forwards for
 // others.
-func (o *observers) SetTrusted(parent int, macs []net.HardwareAddr, strict bool) error {
+func (o *observers) SetTrusted(parent int, macs []net.HardwareAddr, exclusive bool) error {
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
-	if err := o.setTrusted(parent, macs, strict); err != nil {
+	if err := o.setTrusted(parent, macs, exclusive); err != nil {
 		return fmt.Errorf("tell the devices on ifindex %d: %w", parent, err)
 	}
 	return nil
 }
 
-func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, strict bool) error {
+func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, exclusive bool) error {
 	trusted := make([][3]uint16, 0, len(macs))
 	for _, mac := range macs {
 		if len(mac) == 6 {
@@ -39,9 +39,9 @@ func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, strict bool)
 	if err != nil || !known {
 		return err
 	}
-	flags := p.Flags &^ parentStrict
-	if strict {
-		flags |= parentStrict
+	flags := p.Flags &^ parentExclusive
+	if exclusive {
+		flags |= parentExclusive
 	}
 	if flags == p.Flags {
 		return nil

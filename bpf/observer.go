@@ -17,7 +17,7 @@ import (
 // The flags of the parents map.
 const (
 	parentBridgePort = uint16(observerParentFlagPARENT_BRIDGE_PORT)
-	parentStrict     = uint16(observerParentFlagPARENT_STRICT)
+	parentExclusive  = uint16(observerParentFlagPARENT_EXCLUSIVE)
 )
 
 // observers are the programs on the parents of this node.
@@ -67,7 +67,7 @@ func (o *observers) describeParent(parent int) error {
 	if err != nil {
 		return fmt.Errorf("read parent: %w", err)
 	}
-	p.Flags |= before.Flags & parentStrict
+	p.Flags |= before.Flags & parentExclusive
 	err = o.tables.maps.Parents.Put(uint32(parent), p)
 	if errors.Is(err, unix.E2BIG) {
 		if err := o.forgetParents(); err != nil {

@@ -142,7 +142,7 @@ type observerParentFlag uint32
 
 const (
 	observerParentFlagPARENT_BRIDGE_PORT observerParentFlag = 1
-	observerParentFlagPARENT_STRICT      observerParentFlag = 2
+	observerParentFlagPARENT_EXCLUSIVE   observerParentFlag = 2
 )
 
 type observerProbe uint32

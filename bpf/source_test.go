@@ -459,7 +459,7 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 	equal(t, "locals left", len(again.locals), 2) // the trusted device, on its segment and tagged
 }
 
-// A strict parent knows a slot without a source guard by its MAC, also after a restart, until the slot ends.
+// An exclusive parent knows a slot without a source guard by its MAC, also after a restart, until the slot ends.
 func TestUnguardedSlotIsKnownByItsMAC(t *testing.T) {
 	b := newGuardedBench(t, Sources{})
 	check.OK(t, b.SetSources(1, guarded(SourcesEnforce)))

@@ -249,17 +249,17 @@ func TestAMACThatAnotherNodeMayHaveIsJudgedBySiblings(t *testing.T) {
 // A MAC that no device of the node has leaves by no way: neither from a raw socket, nor from a stacked device.
 func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 	for name, tc := range map[string]struct {
-		trusted []net.HardwareAddr
-		strict  bool
-		escapes bool
+		trusted   []net.HardwareAddr
+		exclusive bool
+		escapes   bool
 	}{
-		"strict":              {nil, true, false},
-		"strict, but trusted": {[]net.HardwareAddr{remoteMAC}, true, true},
-		"not strict":          {nil, false, true},
+		"exclusive":              {nil, true, false},
+		"exclusive, but trusted": {[]net.HardwareAddr{remoteMAC}, true, true},
+		"not exclusive":          {nil, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newWireRig(t)
-			check.OK(t, r.SetTrusted(r.parent, tc.trusted, tc.strict))
+			check.OK(t, r.SetTrusted(r.parent, tc.trusted, tc.exclusive))
 			past := r.bypass(r.pod, "eth0")
 			forged := arpFrame(remoteMAC, nobody4, far4)
 			end := marker(forged, r.pod.mac("eth0"), broadcast)

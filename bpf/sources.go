@@ -45,7 +45,7 @@ const (
 )
 
 // Sources are the source addresses that the frames of one slot may have, beside the leases of the
-// slot. With mode Off, only MAC counts: a strict parent lets its frames out (SetTrusted).
+// slot. With mode Off, only MAC counts: an exclusive parent lets its frames out (SetTrusted).
 type Sources struct {
 	Mode SourceMode
 	// MAC is the interface's, 6 bytes; nil with mode Off if it is not known. SharedMAC: a holder on

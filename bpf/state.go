@@ -14,8 +14,8 @@ import (
 
 // State has the frames that the kernel has heard about one leased or watched address.
 type State struct {
-	// MaxToken is the greatest token of a valid claim. The address is fenced while it exceeds the
-	// lease's token.
+	// MaxToken is the greatest token of a valid claim, or of the holder that a standby waits for.
+	// Fences compares it with the lease.
 	MaxToken uint64
 	// AckedToken is the greatest token that another kernel has acknowledged, AckMAC the MAC of that
 	// node's parent.

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The gate of the checks: while it is shut, data passes without a lookup. */
+/*
+ * The gate of the checks. While it is open, each frame's addresses are looked
+ * up: an address may be fenced, or a slot is dead. While it is shut, data
+ * passes by these checks.
+ */
 #ifndef FENCELINE_GATE_H
 #define FENCELINE_GATE_H
 

@@ -14,7 +14,10 @@
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
-/* True for a VF, whose frames no observer sees. Set when they are loaded. */
+/*
+ * True for a VF: its card may pass unicast frames by the PF's observer. A
+ * broadcast claim can reach both, and both may ack. Set when they are loaded.
+ */
 volatile const bool verify = false;
 
 /* A key is a value of enum where, plus GUARDS_OF_VF for a VF. */
@@ -58,7 +61,8 @@ static __always_inline bool guard_is_on_link(const struct __sk_buff *skb,
 
 /*
  * A pod must not send claims. The only frame of this type that may leave is the
- * ack of our own ingress program on a VF. Its tag proves where it comes from.
+ * ack of our own ingress program on a VF. The tag proves that a kernel signed
+ * it. A pod may repeat such an ack, which states the same truth again.
  */
 static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 					      const struct frame *f)
@@ -90,8 +94,8 @@ int guard_egress(struct __sk_buff *skb)
 	if (skb->mark == PROBE_MARK)
 		skb->mark = 0;
 	if (guard_is_on_link(skb, s))
-		where |= WHERE_STRICT;
-	if (usual_is(skb, &f, s, where & WHERE_STRICT))
+		where |= WHERE_HOST_LINK;
+	if (usual_is(skb, &f, s, where & WHERE_HOST_LINK))
 		return PASS;
 	return judge(skb, slot, where, f.l3, f.proto);
 }
@@ -196,7 +200,7 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	return PASS;
 }
 
-/* No claim reaches a pod. */
+/* No claim passes to a pod's stack. Packet sockets on a VF see it before tc. */
 static __always_inline int guard_ingress_claim(struct __sk_buff *skb, __u32 l3,
 					       __u32 slot, __u32 segment)
 {

@@ -27,8 +27,9 @@ static __always_inline void hit_event(const struct lease_key *key,
 #define HIT_NEWS_MAX 8
 
 /*
- * Like event_is_due(), and also true for a new speaker, HIT_NEWS_MAX times per
- * interval: a proxy that answers first must not hide another host's answer.
+ * Like event_due(), without the jiffy, and also true for a new speaker,
+ * HIT_NEWS_MAX times per interval: a proxy that answers first must not hide
+ * another host's answer.
  */
 static __always_inline bool hit_is_due(struct state *st, __u64 *last, bool news,
 				       __u64 now, enum where where)

@@ -36,7 +36,7 @@ enum icmpv6_type {
 
 /*
  * A flag beside where: the frame passes. One number has where in bits 0 to 7,
- * WHERE_STRICT in bit 8, this flag in bit 9, and the result from bit 16 on:
+ * WHERE_HOST_LINK in bit 8, this flag in bit 9, and the result from bit 16 on:
  * functions that are verified once take few arguments.
  */
 #define JUDGE_OBSERVED (1 << 9)
@@ -90,14 +90,14 @@ __noinline int judge_ether(struct __sk_buff *skb, __u32 slot, __u32 where,
 	macs = frame_macs_of(skb);
 	if (judge_is_bridge(&f, &macs.to) && !(who.sources & SOURCES_BRIDGE))
 		return DROP_BRIDGE;
-	return who.strict || source_mac_is_own(&who, &macs.from) ? ALLOWED
-								 : DROP_ETHER;
+	return who.on_link || source_mac_is_own(&who, &macs.from) ? ALLOWED
+								  : DROP_ETHER;
 }
 
 /* On a host link the pod has another MAC and no address of its own. */
 static __always_inline bool judge_binds_mac(const struct suspect *who)
 {
-	return who->sources && !who->strict;
+	return who->sources && !who->on_link;
 }
 
 static __always_inline bool judge_is_speaker(const struct suspect *who,
@@ -316,7 +316,7 @@ static __always_inline enum result judge_ipv6_upper(struct __sk_buff *skb,
 				return DROP_MALFORMED;
 		}
 		return judge_icmpv6(skb, who->slot,
-				    who->strict ? WHERE_STRICT : 0, u.off,
+				    who->on_link ? WHERE_HOST_LINK : 0, u.off,
 				    nameless);
 	}
 	if (!who->sources)
@@ -330,7 +330,7 @@ static __always_inline enum result judge_ipv6_upper(struct __sk_buff *skb,
 		if (port == DHCPV6_CLIENT)
 			return DROP_DHCP_SERVER;
 	}
-	return nameless && !who->strict ? DROP_UNSPECIFIED : ALLOWED;
+	return nameless && !who->on_link ? DROP_UNSPECIFIED : ALLOWED;
 }
 
 __noinline int judge_ipv6(struct __sk_buff *skb, __u32 slot, __u32 where,
@@ -350,7 +350,7 @@ __noinline int judge_ipv6(struct __sk_buff *skb, __u32 slot, __u32 where,
 	if (addr_is_mapped(&source))
 		return DROP_MALFORMED;
 	nameless = addr_is_unspecified(&source);
-	if (!nameless || who.strict)
+	if (!nameless || who.on_link)
 		why = source_objection(&who, &source);
 	to_router = router_hears6(ADDR_HALVES(&target));
 	if (nd_may_follow(ip.next) || ip.next == NEXT_UDP ||
@@ -402,7 +402,7 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 		     __u32 proto)
 {
 	struct suspect who = suspect_of(slot, where);
-	__u32 strict = where & WHERE_STRICT;
+	__u32 on_link = where & WHERE_HOST_LINK;
 	enum result why = ALLOWED;
 	bool observed;
 
@@ -411,18 +411,18 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 		return DROP;
 	if (who.dead)
 		return drop(where, DROP_DEAD);
-	if (who.sources || who.strict)
-		why = judge_ether(skb, slot, strict, l3, proto);
+	if (who.sources || who.on_link)
+		why = judge_ether(skb, slot, on_link, l3, proto);
 	if (why == ALLOWED || source_is_soft(why)) {
 		enum result then = ALLOWED;
 
 		if (proto == bpf_htons(ETH_P_IP))
-			then = judge_ipv4(skb, slot, strict, l3);
+			then = judge_ipv4(skb, slot, on_link, l3);
 		else if (proto == bpf_htons(ETH_P_IPV6))
-			then = judge_ipv6(skb, slot, strict, l3);
+			then = judge_ipv6(skb, slot, on_link, l3);
 		else if (proto == bpf_htons(ETH_P_ARP))
-			then = judge_arp(skb, slot, strict, l3);
-		else if (who.strict) /* a host link carries nothing but IP */
+			then = judge_arp(skb, slot, on_link, l3);
+		else if (who.on_link) /* a host link: IP and ARP */
 			then = DROP_UNLEASED;
 		else if (frame_is_vlan(proto)) /* too many tags */
 			then = DROP_MALFORMED;
@@ -430,7 +430,7 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 	}
 	if (why == ALLOWED)
 		return PASS;
-	observed = source_is_soft(why) && !who.strict &&
+	observed = source_is_soft(why) && !who.on_link &&
 		   !(who.sources & SOURCES_ENFORCE);
 	if (who.sources && !(observed && skb->cb[4] == JUDGE_RECORDED))
 		judge_record(skb, judge_whom(slot, who.segment),

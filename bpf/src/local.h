@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Frames of this node's pods by their MAC, where the guard of their interface
- * may not have seen them: raw sockets with PACKET_QDISC_BYPASS, and interfaces
- * that the pod has stacked on its own.
+ * may not have seen them: raw sockets with PACKET_QDISC_BYPASS, interfaces that
+ * the pod has stacked on its own, and filters of the pod behind the guard.
  */
 #ifndef FENCELINE_LOCAL_H
 #define FENCELINE_LOCAL_H
@@ -43,7 +43,8 @@ struct {
  */
 enum local_index_entry {
 	LOCAL_ASK,    /* only the other map knows */
-	LOCAL_NOBODY, /* no MAC of this hash has a slot, no parent is strict */
+	LOCAL_NOBODY, /* no MAC of this hash has a slot, no parent is exclusive
+		       */
 	LOCAL_INDEX = 16384, /* the number of entries */
 };
 
@@ -91,7 +92,7 @@ static __always_inline int local_stranger(struct __sk_buff *skb,
 {
 	const struct parent *parent = parent_of(segment);
 
-	if (!parent || !(parent->flags & PARENT_STRICT) ||
+	if (!parent || !(parent->flags & PARENT_EXCLUSIVE) ||
 	    parent->flags & PARENT_BRIDGE_PORT ||
 	    mac_equal(&parent->mac, from) || local_of(EVERY_SEGMENT, from))
 		return PASS;

@@ -14,7 +14,7 @@ struct parent {
 
 enum parent_flag {
 	PARENT_BRIDGE_PORT = 1 << 0,
-	PARENT_STRICT = 1 << 1, /* strangers send nothing */
+	PARENT_EXCLUSIVE = 1 << 1, /* strangers send nothing */
 };
 
 /* By ifindex. */

@@ -81,18 +81,19 @@ struct suspect {
 	__u32 slot;
 	__u32 segment;
 	__u32 sources;
-	bool strict; /* a host link: nothing but leased addresses */
+	bool on_link; /* a host link: nothing but leased addresses */
 	bool dead;
 	struct mac mac;
 };
 
 /* where, with this flag for a host link */
-#define WHERE_STRICT (1 << 8)
+#define WHERE_HOST_LINK (1 << 8)
 
 static __always_inline struct suspect suspect_of(__u32 slot, __u32 where)
 {
 	const struct slot *s = slot_of(slot);
-	struct suspect who = { .slot = slot, .strict = where & WHERE_STRICT };
+	struct suspect who = { .slot = slot,
+			       .on_link = where & WHERE_HOST_LINK };
 
 	if (s) {
 		who.segment = s->segment;
@@ -163,7 +164,7 @@ static __always_inline enum result source_unleased(const struct suspect *who,
 				  .addr = *a };
 	const __u8 *family;
 
-	if (who->strict)
+	if (who->on_link)
 		return DROP_UNLEASED;
 	if (!who->sources)
 		return ALLOWED;
@@ -193,7 +194,7 @@ __noinline int source_judge(__u32 slot, __u32 where, __u64 high, __u64 low)
 static __always_inline enum result source_objection(const struct suspect *who,
 						    const struct addr *a)
 {
-	return source_judge(who->slot, who->strict ? WHERE_STRICT : 0,
+	return source_judge(who->slot, who->on_link ? WHERE_HOST_LINK : 0,
 			    ADDR_HALVES(a));
 }
 

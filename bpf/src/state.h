@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* State: what the kernel has heard of a leased address. Only it writes this. */
+/*
+ * State: the frames that the kernel has heard of a leased address. User space
+ * creates and deletes the entry. Only the kernel changes it.
+ */
 #ifndef FENCELINE_STATE_H
 #define FENCELINE_STATE_H
 
@@ -8,7 +11,9 @@
 
 /* Times are CLOCK_BOOTTIME in nanoseconds, 0 for never. */
 struct state {
-	__u64 max;	/* greatest token of a valid claim */
+	/* Greatest token of a valid claim. A standby begins with its source's.
+	 */
+	__u64 max;
 	__u64 acked;	/* greatest token of a valid ack */
 	__u64 acked_by; /* speaker */
 	__u64 hit_ns, hit_by, hits;

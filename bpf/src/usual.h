@@ -28,10 +28,10 @@ struct usual_ipv6 {
 } __attribute__((packed, aligned(2)));
 
 static __always_inline bool usual_ether(const struct frame_macs *macs,
-					const struct slot *s, bool strict)
+					const struct slot *s, bool on_link)
 {
 	return !judge_is_to_bridge(&macs->to) &&
-	       (strict || !s->sources || mac_equal(&macs->from, &s->mac));
+	       (on_link || !s->sources || mac_equal(&macs->from, &s->mac));
 }
 
 /* A later fragment has no port, but all of those pass. */
@@ -42,13 +42,13 @@ static __always_inline bool usual_upper(const struct ipv4_upper *u, __u8 proto,
 }
 
 static __always_inline bool usual_ipv4(struct __sk_buff *skb,
-				       const struct slot *s, bool strict)
+				       const struct slot *s, bool on_link)
 {
 	const struct usual_ipv4 *p = frame_start(skb);
 
 	if ((void *)(p + 1) > frame_end(skb))
 		return false;
-	return usual_ether(&p->macs, s, strict) &&
+	return usual_ether(&p->macs, s, on_link) &&
 	       p->ip.version == IPV4_PLAIN && s->leased4 &&
 	       p->ip.addrs.source == s->leased4 &&
 	       !router_hears4(p->ip.addrs.target) &&
@@ -66,13 +66,13 @@ static __always_inline bool usual_source(const struct ipv6 *ip,
 }
 
 static __always_inline bool usual_ipv6(struct __sk_buff *skb,
-				       const struct slot *s, bool strict)
+				       const struct slot *s, bool on_link)
 {
 	const struct usual_ipv6 *p = frame_start(skb);
 
 	if ((void *)(p + 1) > frame_end(skb))
 		return false;
-	return usual_ether(&p->macs, s, strict) &&
+	return usual_ether(&p->macs, s, on_link) &&
 	       !addr_is_unspecified(&s->leased6) &&
 	       usual_source(&p->ip, &s->leased6) &&
 	       (p->target.word[0] & bpf_htonl(0xffff0000)) !=
@@ -83,14 +83,14 @@ static __always_inline bool usual_ipv6(struct __sk_buff *skb,
 /* Reports whether the frame is a usual packet of the slot. */
 static __always_inline bool usual_is(struct __sk_buff *skb,
 				     const struct frame *f,
-				     const struct slot *s, bool strict)
+				     const struct slot *s, bool on_link)
 {
 	if (s->status != SLOT_ALIVE || f->l3 != ETH_HLEN || skb->vlan_present ||
 	    gate_is_open())
 		return false;
 	if (f->proto == bpf_htons(ETH_P_IP))
-		return usual_ipv4(skb, s, strict);
-	return f->proto == bpf_htons(ETH_P_IPV6) && usual_ipv6(skb, s, strict);
+		return usual_ipv4(skb, s, on_link);
+	return f->proto == bpf_htons(ETH_P_IPV6) && usual_ipv6(skb, s, on_link);
 }
 
 /* Reports whether nothing can be heard from a frame: data, and a shut gate. */

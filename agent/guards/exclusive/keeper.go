@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exclusive makes parents strict: only frames of the node itself and of pods of Fenceline
+// Package exclusive makes parents exclusive: only frames of the node itself and of pods of Fenceline
 // leave the node by an exclusive parent. It drops a frame with a forged MAC even if the frame has
 // passed the guard of its interface.
 package exclusive
@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// period is the time between two passes over the devices. A parent becomes strict within this
+	// period is the time between two passes over the devices. A parent becomes exclusive within this
 	// time after its first pod.
 	period = 5 * time.Second
 	// calm is the time for which changes of devices are gathered.
@@ -40,7 +40,7 @@ type Options struct {
 	// Parents returns the parents on which this node listens.
 	Parents func() []Parent
 	// SetTrusted tells the kernel the MACs of the node's own devices on a parent.
-	SetTrusted func(parent int, macs []net.HardwareAddr, strict bool) error
+	SetTrusted func(parent int, macs []net.HardwareAddr, exclusive bool) error
 	Log        logr.Logger
 	Clock      clock.Clock
 }
@@ -54,8 +54,8 @@ type Keeper struct {
 
 // setting is the setting of a parent in the kernel.
 type setting struct {
-	strict bool
-	macs   []net.HardwareAddr
+	exclusive bool
+	macs      []net.HardwareAddr
 }
 
 // New returns a Keeper.
@@ -142,16 +142,16 @@ func (k *Keeper) pass() error {
 	}
 	told := map[int]setting{}
 	for _, p := range parents {
-		wanted := setting{strict: k.isExclusive(p)}
-		if wanted.strict {
+		wanted := setting{exclusive: k.isExclusive(p)}
+		if wanted.exclusive {
 			wanted.macs = devices(links, p.Index)
 		}
 		last, known := k.told[p.Index]
-		if !known || last.strict != wanted.strict || !slices.EqualFunc(last.macs, wanted.macs, slices.Equal) {
-			if err := k.SetTrusted(p.Index, wanted.macs, wanted.strict); err != nil {
+		if !known || last.exclusive != wanted.exclusive || !slices.EqualFunc(last.macs, wanted.macs, slices.Equal) {
+			if err := k.SetTrusted(p.Index, wanted.macs, wanted.exclusive); err != nil {
 				return fmt.Errorf("parent %s: %w", p.Name, err)
 			}
-			if wanted.strict {
+			if wanted.exclusive {
 				k.Log.Info("only these devices of the node and pods of Fenceline send on this parent", "parent", p.Name, "devices", fmt.Sprint(wanted.macs))
 			}
 		}

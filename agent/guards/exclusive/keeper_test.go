@@ -52,8 +52,8 @@ func TestKernelIsToldOfChanges(t *testing.T) {
 	parents := []Parent{{1, "lo"}, {2000000, "eth9"}}
 	k := New(Options{
 		Names: []string{"lo"}, Parents: func() []Parent { return parents }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
-		SetTrusted: func(parent int, macs []net.HardwareAddr, strict bool) error {
-			calls = append(calls, fmt.Sprintf("%d %t %d", parent, strict, len(macs)))
+		SetTrusted: func(parent int, macs []net.HardwareAddr, exclusive bool) error {
+			calls = append(calls, fmt.Sprintf("%d %t %d", parent, exclusive, len(macs)))
 			return failure
 		},
 	})

@@ -94,8 +94,8 @@ func (f Frame) Ethernet(dst, src net.HardwareAddr, key Key) ([]byte, error) {
 	return append(b, payload[:]...), nil
 }
 
-// Unmarshal decodes a payload whose tag fits one of keys. It ignores bytes after the payload, which
-// are padding, and returns an IPv4-mapped address as IPv4. Its errors wrap ErrShort, ErrMagic or
+// Unmarshal decodes a payload whose tag fits one of keys. It ignores bytes after the payload, and
+// returns an IPv4-mapped address as IPv4. Its errors wrap ErrShort, ErrMagic or
 // ErrTag.
 func Unmarshal(b []byte, keys ...Key) (Frame, error) {
 	if len(b) < Len {
