@@ -164,7 +164,7 @@ guest-packages := ./bpf ./agent/segment ./agent/hostlink ./agent/segment/subinte
 test-guest: packages guest ## Run the tests of bpf and of parts of the agent on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do \
 	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel $$kernel" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
+	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=45m -exec "$(guest) -kernel $$kernel -timeout 45m" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
 	  [ -n "$(RUN)" ] || $(count) run guest-pod-$$kernel -tags $$tags -count=1 -timeout=5m -exec "$(guest) -kernel $$kernel" -run '^TestGuest' ./agent/pod || status=1; \
 	done; \
 	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-agent test-guest-sriov || status=1; exit $$status
