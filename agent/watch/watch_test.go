@@ -202,8 +202,8 @@ func TestAnAgentCanReachNoOtherKind(t *testing.T) {
 	check.None(t, reached, "others can:")
 }
 
-func TestTheDesignSaysWhatAnAgentWatches(t *testing.T) {
-	text := check.Value(os.ReadFile("../../docs/design.md"))(t)
+func TestTheDocsSayWhatAnAgentWatches(t *testing.T) {
+	text := check.Value(os.ReadFile("../../docs/operations.md"))(t)
 	var want []string
 	for _, w := range watches {
 		want = append(want, w.documented)
