@@ -61,6 +61,7 @@ var interfaces = map[string]map[string]string{
 	"statefulset.yaml":     {"eth0": "databases"},
 	"fixed-address.yaml":   {"eth0": "broker-0"},
 	"multus.yaml":          {"net1": "storage"},
+	"vlans.yaml":           {"net1": "vlan100", "net2": "vlan200"},
 	"sriov.yaml":           {"net1": "trading"},
 	"router.yaml":          {"eth0": "routers"},
 	"warm.yaml":            {"eth0": "functions"},
