@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -253,12 +254,20 @@ func runTool(ctx context.Context, name string, args ...string) (err error) {
 func makeDir(ctx context.Context) string {
 	base := filepath.Join(must.Value(thirdparty.CacheDir()), "apiservers")
 	must.Done(os.MkdirAll(base, 0o755), "make the server's directory")
-	stopServers(ctx, base, func(owner process.Process) bool { return !owner.Alive() })
+	stopLeftovers(ctx, base)
 	owner, ok := ownerOf(os.Getenv(handOverVariable))
 	if !ok {
 		owner = must.Value(process.Find("test", os.Getpid()))
 	}
 	return must.Value(os.MkdirTemp(base, fmt.Sprintf("%d-%d-", owner.PID, owner.Started)))
+}
+
+// stopLeftovers stops the servers of owners that have ended. One process does so at a time.
+func stopLeftovers(ctx context.Context, base string) {
+	lock := must.Value(os.OpenFile(filepath.Join(base, "lock"), os.O_CREATE|os.O_RDWR, 0o644))
+	defer lock.Close()
+	must.Done(unix.Flock(int(lock.Fd()), unix.LOCK_EX), "lock %s", lock.Name())
+	stopServers(ctx, base, func(owner process.Process) bool { return !owner.Alive() })
 }
 
 // ownerOf returns the owner of a server's directory.
