@@ -25,10 +25,9 @@ cluster := $(GO) run ./test/cmd/cluster
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames,browser
 suites := unit race browser kernel api cluster fuzz bench model frames
-# $(call side-by-side,SUITES,OTHERS) runs the others in what SUITES leave of the machine, and prints them
-# after these.
-side-by-side = { for suite in $(2); do nice -n 10 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/beside.log" 2>&1; } & \
-  for suite in $(1); do $(MAKE) --no-print-directory test-$$suite || true; done; wait; cat "$(COUNT_DIR)/beside.log"
+# Make test runs the others in what the timed suites leave of the machine, and prints them after these.
+timed := unit kernel cluster guest-pods
+others := race browser api fuzz guest-oldest model bench
 
 ##@ See it
 
@@ -89,12 +88,10 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 	@$(count) run check ./...
 
 .PHONY: test
-test: packages ## Run all suites, the quick ones first, and add up their counts
+test: packages ## Run all suites, and add up their counts
 	@$(count) reset
-	@$(call side-by-side,unit race,browser)
-	@$(call side-by-side,kernel,api fuzz)
-	@$(call side-by-side,cluster,guest-oldest model)
-	@$(call side-by-side,guest-pods,bench)
+	@{ for suite in $(others); do nice -n 10 $(MAKE) --no-print-directory test-$$suite || true; done >"$(COUNT_DIR)/others.log" 2>&1; } & \
+	  for suite in $(timed); do $(MAKE) --no-print-directory test-$$suite || true; done; wait; cat "$(COUNT_DIR)/others.log"
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-oldest) $(guest-pods)
 
 .PHONY: test-unit

@@ -191,7 +191,7 @@ func (s suite) run(out io.Writer, ledger ledger) (err error) {
 }
 
 // goTest runs `go test` and counts its results.
-func (s suite) goTest(out io.Writer, args []string) counts {
+func (s *suite) goTest(out io.Writer, args []string) counts {
 	cmd := exec.Command("go", append([]string{"test"}, args...)...)
 	cmd.Stderr = out
 	stream := must.Value(cmd.StdoutPipe())
