@@ -26,8 +26,8 @@ cluster := $(GO) run ./test/cmd/cluster
 tags := model,kernel,api,cluster,bench,guest,frames,browser
 suites := unit race browser kernel api cluster fuzz bench model frames
 # Make test runs the others in what the timed suites leave of the machine, and prints them after these.
-timed := unit browser kernel cluster guest-pods
-others := race api fuzz guest-oldest model bench
+timed := unit browser kernel cluster guest-ci
+others := race api fuzz model bench
 
 ##@ See it
 
@@ -234,7 +234,7 @@ guest-oldest-run = $(count) run $(1) -tags kernel,guest,notcx -count=1 -timeout=
 .PHONY: test-guest-ci test-guest-oldest test-guest-pods
 test-guest-ci: ## Run the most important of these tests on the oldest and the newest kernel
 	@rm -f $(patsubst %,"$(COUNT_DIR)"/%.json,$(guest-oldest) $(guest-pods))
-	@$(MAKE) --no-print-directory -k test-guest-oldest test-guest-pods || true
+	@$(MAKE) --no-print-directory -k -j2 -Otarget test-guest-oldest test-guest-pods || true
 	@$(count) total $(guest-oldest) $(guest-pods) | sed '$$s/^/guest-ci: /'
 
 test-guest-oldest test-guest-pods: KERNELS := 5.10 newest

@@ -2,7 +2,7 @@
 /*
  * The gate of the checks. While it is open, each frame's addresses are looked
  * up: an address may be fenced, or a slot is dead. While it is shut, data
- * passes by these checks.
+ * passes without them.
  */
 #ifndef FENCELINE_GATE_H
 #define FENCELINE_GATE_H

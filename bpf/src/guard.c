@@ -15,8 +15,8 @@
 char __license[] SEC("license") = "Dual BSD/GPL";
 
 /*
- * True for a VF: its card may pass unicast frames by the PF's observer. A
- * broadcast claim can reach both, and both may ack. Set when they are loaded.
+ * True for a VF: the PF's observer may not see its unicast frames. A broadcast
+ * claim can reach both, and both may ack. Set when the programs are loaded.
  */
 volatile const bool verify = false;
 

@@ -67,8 +67,14 @@ func take(dir string) *handedOver {
 // idle returns the files of the servers in dir.
 func idle(dir string) []string { return must.Value(filepath.Glob(filepath.Join(dir, "*.json"))) }
 
+// lives reports whether all processes of the server run.
 func (h *handedOver) lives() bool {
-	return !slices.ContainsFunc(slices.Collect(maps.Values(h.Running)), func(p process.Process) bool { return !p.Alive() })
+	for _, p := range h.Running {
+		if !p.Alive() {
+			return false
+		}
+	}
+	return true
 }
 
 func (h *handedOver) server() *Server {
@@ -105,7 +111,7 @@ func ofEarlierTest(t testing.TB, dir string) *Server {
 	return s
 }
 
-var errUnfit = errors.New("no next test needs this server")
+var errUnfit = errors.New("this server is not for the next test")
 
 // handOver restores the content and leaves the server in dir.
 func (h *handedOver) handOver(dir string) (err error) {

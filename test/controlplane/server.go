@@ -277,7 +277,7 @@ func ownerOf(dir string) (owner process.Process, ok bool) {
 	return owner, err == nil
 }
 
-// stopServers stops the servers of the owners for whom it is said, and removes their directories.
+// stopServers stops the servers whose owner is selected by of, and removes their directories.
 func stopServers(ctx context.Context, base string, of func(owner process.Process) bool) {
 	entries, err := os.ReadDir(base)
 	must.Done(err, "look for servers")
