@@ -6,22 +6,18 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/guard"
 )
 
 // mapsOfCode returns the maps that all programs of this version share.
 func mapsOfCode() (map[string]*ebpf.MapSpec, error) {
-	guard, err := loadGuard()
-	if err != nil {
-		return nil, err
-	}
 	observer, err := loadObserver()
 	if err != nil {
 		return nil, err
 	}
-	shared := observer.Maps // it uses all others
+	shared := observer.Maps // it uses all maps but the guards'
 	delete(shared, rodata)
-	shared[guardMapGuards] = guard.Maps[guardMapGuards]
-	return shared, nil
+	return shared, guard.AddMap(shared)
 }
 
 // rodata is the map of the constants. Each load has its own.

@@ -71,12 +71,7 @@ const (
 	ResultObserved        = Result(observerResultOBSERVED)         // passed, since the pool only observes
 )
 
-func (r Result) String() string {
-	if s, ok := resultNames[r]; ok {
-		return s
-	}
-	return fmt.Sprintf("result-%d", uint16(r))
-}
+func (r Result) String() string { return nameOf(resultNames, r, "result") }
 
 var resultNames = map[Result]string{
 	ResultClaim: "claim", ResultShort: "short", ResultMagic: "magic", ResultForeign: "foreign",

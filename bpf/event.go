@@ -3,7 +3,6 @@
 package bpf
 
 import (
-	"fmt"
 	"net"
 	"time"
 )
@@ -29,20 +28,10 @@ const (
 	EventSource = EventType(observerEventTypeEVENT_SOURCE)
 )
 
-func (t EventType) String() string {
-	switch t {
-	case EventHit:
-		return "hit"
-	case EventFenced:
-		return "fenced"
-	case EventAck:
-		return "ack"
-	case EventOldClaim:
-		return "old-claim"
-	case EventSource:
-		return "source"
-	}
-	return fmt.Sprintf("event-%d", uint16(t))
+func (t EventType) String() string { return nameOf(eventNames, t, "event") }
+
+var eventNames = map[EventType]string{
+	EventHit: "hit", EventFenced: "fenced", EventAck: "ack", EventOldClaim: "old-claim", EventSource: "source",
 }
 
 // Where is the program that saw a frame.
@@ -56,18 +45,11 @@ const (
 	WhereObserverEgress  = Where(observerWhereOBSERVER_EGRESS)
 )
 
-func (w Where) String() string {
-	switch w {
-	case WhereGuardIngress:
-		return "guard-ingress"
-	case WhereGuardEgress:
-		return "guard-egress"
-	case WhereObserverIngress:
-		return "observer-ingress"
-	case WhereObserverEgress:
-		return "observer-egress"
-	}
-	return fmt.Sprintf("where-%d", uint16(w))
+func (w Where) String() string { return nameOf(whereNames, w, "where") }
+
+var whereNames = map[Where]string{
+	WhereGuardIngress: "guard-ingress", WhereGuardEgress: "guard-egress",
+	WhereObserverIngress: "observer-ingress", WhereObserverEgress: "observer-egress",
 }
 
 // Event is one report of the kernel. Events may be lost under load, fences never are.

@@ -102,7 +102,11 @@ func assemble(dir pins.Dir, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, e
 	if err := t.inheritSources(used); err != nil {
 		return nil, err
 	}
-	if err := t.refreshGuards(used); err != nil {
+	needed, err := t.kindsOf(used)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.guards.Refresh(needed); err != nil {
 		return nil, err
 	}
 	if k.Guards, err = enforce.Open(dir, &k.noTCX, records{t}, used); err != nil {
@@ -114,6 +118,10 @@ func assemble(dir pins.Dir, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, e
 	}
 	return k, k.tellMACs()
 }
+
+// PrepareGuards loads the programs that the guards of all pods share, except those of VFs, so that a start
+// fails if the kernel refuses them. Otherwise they are loaded for the first pod.
+func (k *Kernel) PrepareGuards() error { return k.guards.Prepare(false) }
 
 // Close closes all file descriptors. Pins stay and programs go on enforcing.
 func (k *Kernel) Close() error {
@@ -151,7 +159,7 @@ func (k *Kernel) removePins() error {
 	if err := k.freeSlots(); err != nil {
 		return err
 	}
-	if err := k.unloadGuards(); err != nil {
+	if err := k.guards.Unload(); err != nil {
 		return err
 	}
 	return k.dir.RemoveMaps()

@@ -12,8 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/enforce"
+	"github.com/fenceline/fenceline/bpf/guard"
 	"github.com/fenceline/fenceline/bpf/pins"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -89,9 +89,7 @@ func TestAPodIsMuteWithoutTheProgramsThatAllShare(t *testing.T) {
 	}
 	passes, mute := [...]uint32{pass, pass}, [...]uint32{drop, drop}
 	equal(t, "guarded", verdicts(), passes)
-	for _, d := range attach.Directions {
-		check.OK(t, b.shared[guardMapGuards].Delete(sharedProgram(d.Name, false)))
-	}
+	check.OK(t, b.guards.Unload())
 	equal(t, "without the programs", verdicts(), mute)
 	k := openKernel(t, string(b.dir))
 	equal(t, "with the next agent", verdicts(), passes)
@@ -102,18 +100,19 @@ func TestAPodIsMuteWithoutTheProgramsThatAllShare(t *testing.T) {
 func TestSharedProgramsAreLoadedForTheFirstInterfaceOfTheirKind(t *testing.T) {
 	dir := bpffs(t)
 	k := openKernel(t, dir)
+	programs := func() *ebpf.Map { return k.shared["guards"] }
 	loaded := func() [2]int {
-		return [...]int{check.Value(k.sharedGuards(false))(t), check.Value(k.sharedGuards(true))(t)}
+		return [...]int{check.Value(k.guards.Loaded(false))(t), check.Value(k.guards.Loaded(true))(t)}
 	}
 	equal(t, "after the first start", loaded(), [...]int{0, 0})
 	check.OK(t, k.PrepareGuards())
 	equal(t, "pods and VFs", loaded(), [...]int{2, 0})
-	check.OK(t, k.shared[guardMapGuards].Delete(sharedProgram("egress", false)))
+	check.OK(t, programs().Delete(guard.Key("egress", false)))
 	check.OK(t, k.PrepareGuards())
 	equal(t, "after half a load", loaded(), [...]int{2, 0})
 
 	id := func() (id ebpf.ProgramID) {
-		check.OK(t, k.shared[guardMapGuards].Lookup(sharedProgram("egress", false), &id))
+		check.OK(t, programs().Lookup(guard.Key("egress", false), &id))
 		return id
 	}
 	old := id()

@@ -26,24 +26,17 @@ func (k Kind) Tentative() bool { return k == KindARPProbe || k == KindDAD }
 // Answers reports whether a host that has heard a probe of the address sends a frame of this kind.
 func (k Kind) Answers() bool { return k == KindARPReply || k == KindNA }
 
-func (k Kind) String() string {
-	switch k {
-	case KindARP:
-		return "arp"
-	case KindARPProbe:
-		return "arp-probe"
-	case KindNA:
-		return "na"
-	case KindNS:
-		return "ns"
-	case KindDAD:
-		return "dad"
-	case KindIP:
-		return "ip"
-	case KindARPReply:
-		return "arp-reply"
-	case KindClaim:
-		return "claim"
+func (k Kind) String() string { return nameOf(kindNames, k, "kind") }
+
+var kindNames = map[Kind]string{
+	KindARP: "arp", KindARPProbe: "arp-probe", KindARPReply: "arp-reply",
+	KindNA: "na", KindNS: "ns", KindDAD: "dad", KindIP: "ip", KindClaim: "claim",
+}
+
+// nameOf returns the name of a number. A number of a later version has none: then it stands after the word.
+func nameOf[N ~uint16](names map[N]string, n N, word string) string {
+	if name, ok := names[n]; ok {
+		return name
 	}
-	return fmt.Sprintf("kind-%d", uint16(k))
+	return fmt.Sprintf("%s-%d", word, uint16(n))
 }

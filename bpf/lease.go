@@ -210,15 +210,13 @@ func (t *leaseTables) Lease(key Key) (Lease, bool, error) {
 
 // Leases returns all installed leases and watches. Concurrent changes may be missing.
 func (t *leaseTables) Leases() (map[Key]Lease, error) {
-	leases := map[Key]Lease{}
-	var key observerLeaseKey
-	var l observerLease
-	it := t.maps.Leases.Iterate()
-	for it.Next(&key, &l) {
-		leases[key.key()] = l.lease()
-	}
-	if err := it.Err(); err != nil {
+	all, err := entriesOf[observerLeaseKey, observerLease](t.maps.Leases)
+	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
+	}
+	leases := make(map[Key]Lease, len(all))
+	for key, l := range all {
+		leases[key.key()] = l.lease()
 	}
 	return leases, nil
 }
@@ -230,6 +228,19 @@ func lookup(m *ebpf.Map, key, value any) (ok bool, err error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// entriesOf returns the entries of a map. Concurrent changes may be missing. With an error it returns those
+// that it has read before.
+func entriesOf[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
+	all := map[K]V{}
+	var key K
+	var value V
+	it := m.Iterate()
+	for it.Next(&key, &value) {
+		all[key] = value
+	}
+	return all, it.Err()
 }
 
 // deleteEntry deletes one entry. A missing one is no error.

@@ -84,9 +84,13 @@ func localEntry(mac [3]uint16, slot uint32) uint64 {
 
 // indexLocals writes the index of the map of locals. It needs mu.
 func (t *sourceTables) indexLocals() error {
-	exclusive, err := t.anyExclusive()
+	parents, err := t.parents()
 	if err != nil {
 		return err
+	}
+	exclusive := false
+	for _, p := range parents {
+		exclusive = exclusive || p.Flags&parentExclusive != 0
 	}
 	wanted := indexOf(t.locals, exclusive)
 	changed := wanted.changedSince(t.index)
@@ -110,18 +114,4 @@ func (t *sourceTables) putIndex(hashes []uint32, from *localIndex) error {
 		return fmt.Errorf("index the MACs of devices: %w", err)
 	}
 	return nil
-}
-
-// anyExclusive reports whether a parent is exclusive.
-func (t *sourceTables) anyExclusive() (exclusive bool, err error) {
-	var segment uint32
-	var p observerParent
-	it := t.maps.Parents.Iterate()
-	for it.Next(&segment, &p) {
-		exclusive = exclusive || p.Flags&parentExclusive != 0
-	}
-	if err := it.Err(); err != nil {
-		return false, fmt.Errorf("list parents: %w", err)
-	}
-	return exclusive, nil
 }

@@ -147,17 +147,14 @@ func (t *sourceTables) isParents(segment uint32, mac [3]uint16) bool {
 
 // inheritTrusted reads the devices that an earlier process has told the kernel.
 func (t *sourceTables) inheritTrusted() error {
-	var key observerLocalKey
-	var slot uint32
-	it := t.maps.Locals.Iterate()
-	for it.Next(&key, &slot) {
-		t.locals[key] = slot
+	var err error
+	if t.locals, err = entriesOf[observerLocalKey, uint32](t.maps.Locals); err != nil {
+		return fmt.Errorf("list the MACs of devices: %w", err)
+	}
+	for key, slot := range t.locals {
 		if key.Segment != everySegment && slot == 0 && !t.allowsMAC(key) {
 			t.trusted[key.Segment] = append(t.trusted[key.Segment], key.Mac.Part)
 		}
-	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("list the MACs of devices: %w", err)
 	}
 	return t.indexLocals()
 }

@@ -20,32 +20,26 @@ func (e Event) Offence() Offence {
 
 // Offences returns the number of frames of each offence since the slot was attached.
 func (t *sourceTables) Offences() (map[Offence]uint64, error) {
-	all := map[Offence]uint64{}
-	var key observerOffenceKey
-	var o observerOffence
-	it := t.maps.Offences.Iterate()
-	for it.Next(&key, &o) {
-		all[Offence{Slot: key.Slot, Result: Result(key.Result), Observed: key.Observed != 0}] = o.Frames
-	}
-	if err := it.Err(); err != nil {
+	counted, err := entriesOf[observerOffenceKey, observerOffence](t.maps.Offences)
+	if err != nil {
 		return nil, fmt.Errorf("list offences: %w", err)
+	}
+	all := make(map[Offence]uint64, len(counted))
+	for key, o := range counted {
+		all[Offence{Slot: key.Slot, Result: Result(key.Result), Observed: key.Observed != 0}] = o.Frames
 	}
 	return all, nil
 }
 
 // forgetOffences removes the counts of a slot.
 func (t *sourceTables) forgetOffences(slot uint32) error {
-	all, err := t.Offences()
+	counted, err := entriesOf[observerOffenceKey, observerOffence](t.maps.Offences)
 	if err != nil {
-		return err
+		return fmt.Errorf("list offences: %w", err)
 	}
-	for o := range all {
-		if o.Slot != slot {
+	for key := range counted {
+		if key.Slot != slot {
 			continue
-		}
-		key := observerOffenceKey{Slot: o.Slot, Result: uint16(o.Result)}
-		if o.Observed {
-			key.Observed = 1
 		}
 		if err := deleteEntry(t.maps.Offences, key); err != nil {
 			return fmt.Errorf("forget offences: %w", err)

@@ -4,16 +4,10 @@ package bpf
 
 import "fmt"
 
-// described returns the descriptions of parents in the map, by ifindex. It needs mu.
-func (o *observers) described() (map[int]observerParent, error) {
-	all := map[int]observerParent{}
-	var parent uint32
-	var p observerParent
-	it := o.tables.maps.Parents.Iterate()
-	for it.Next(&parent, &p) {
-		all[int(parent)] = p
-	}
-	if err := it.Err(); err != nil {
+// parents returns the descriptions of parents in the map, by ifindex. It needs mu.
+func (t *sourceTables) parents() (map[uint32]observerParent, error) {
+	all, err := entriesOf[uint32, observerParent](t.maps.Parents)
+	if err != nil {
 		return nil, fmt.Errorf("list parents: %w", err)
 	}
 	return all, nil
@@ -22,14 +16,14 @@ func (o *observers) described() (map[int]observerParent, error) {
 // forgetParents removes the descriptions of deleted parents from the map. Otherwise they would fill
 // the map, since each new device gets another ifindex.
 func (o *observers) forgetParents() error {
-	all, err := o.described()
+	all, err := o.tables.parents()
 	if err != nil {
 		return err
 	}
 	for parent := range all {
-		gone, err := o.parents.Gone(parent)
+		gone, err := o.parents.Gone(int(parent))
 		if err == nil && gone {
-			err = o.detachObserver(parent)
+			err = o.detachObserver(int(parent))
 		}
 		if err != nil {
 			return fmt.Errorf("forget the parent with ifindex %d: %w", parent, err)
@@ -41,7 +35,7 @@ func (o *observers) forgetParents() error {
 // tellMACs writes the MACs of this node's parents into a map for the programs. Two parents on one
 // segment hear each other, which proves nothing about other nodes (R2).
 func (o *observers) tellMACs() error {
-	parents, err := o.described()
+	parents, err := o.tables.parents()
 	if err != nil {
 		return err
 	}
@@ -49,19 +43,14 @@ func (o *observers) tellMACs() error {
 	for _, p := range parents {
 		wanted[p.Mac.Part] = true
 	}
-	var stale [][3]uint16
-	var mac [3]uint16
-	var unused uint8
-	it := o.tables.maps.OwnMacs.Iterate()
-	for it.Next(&mac, &unused) {
-		if !wanted[mac] {
-			stale = append(stale, mac)
-		}
-	}
-	if err := it.Err(); err != nil {
+	present, err := entriesOf[[3]uint16, uint8](o.tables.maps.OwnMacs)
+	if err != nil {
 		return fmt.Errorf("list MACs of parents: %w", err)
 	}
-	for _, mac := range stale {
+	for mac := range present {
+		if wanted[mac] {
+			continue
+		}
 		if err := deleteEntry(o.tables.maps.OwnMacs, mac); err != nil {
 			return fmt.Errorf("remove a parent's MAC: %w", err)
 		}

@@ -21,7 +21,7 @@ func (r records) Settle() error                { return r.settle() }
 func (r records) Shared() map[string]*ebpf.Map { return r.shared }
 
 func (r records) Load(slot uint32, verify bool) (attach.Programs, error) {
-	return r.loadEntry(slot, verify)
+	return r.guards.Load(enforce.ProgramName(slot), slot, verify)
 }
 
 func (r records) Record(slot uint32) (enforce.Record, error) {

@@ -82,7 +82,7 @@ func slotOf(g enforce.Guard) (s observerSlot) {
 // guardOf loads the guard of slot 1.
 func guardOf(t testing.TB, k *Kernel, g enforce.Guard) attach.Programs {
 	t.Helper()
-	return check.Value(k.loadEntry(1, g.Verify))(t)
+	return check.Value(records{k.tables}.Load(1, g.Verify))(t)
 }
 
 // attachGuard puts a guard on its interface to stay.

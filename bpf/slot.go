@@ -18,20 +18,22 @@ const (
 
 // SlotDead reports whether the slot was killed and not detached since.
 func (t *slotTable) SlotDead(slot uint32) (bool, error) {
-	if err := checkSlot(slot); err != nil {
-		return false, fmt.Errorf("slot %d: %w", slot, err)
-	}
-	s, err := t.slot(slot)
-	return s.Status == slotDead, err
+	status, err := t.status(slot)
+	return status == slotDead, err
 }
 
 // SlotUsed reports whether the slot was attached or killed, and not detached or swept since.
 func (t *slotTable) SlotUsed(slot uint32) (bool, error) {
+	status, err := t.status(slot)
+	return status != slotFree, err
+}
+
+func (t *slotTable) status(slot uint32) (uint32, error) {
 	if err := checkSlot(slot); err != nil {
-		return false, fmt.Errorf("slot %d: %w", slot, err)
+		return slotFree, fmt.Errorf("slot %d: %w", slot, err)
 	}
 	s, err := t.slot(slot)
-	return s.Status != slotFree, err
+	return s.Status, err
 }
 
 // usedSlots returns the slots that an earlier process has left in use.
@@ -46,6 +48,19 @@ func (t *slotTable) usedSlots() (used []uint32, err error) {
 		}
 	}
 	return used, nil
+}
+
+// kindsOf returns whether slots guard virtual functions, other interfaces or both.
+func (t *slotTable) kindsOf(slots []uint32) (kinds map[bool]bool, err error) {
+	kinds = map[bool]bool{}
+	for _, slot := range slots {
+		s, err := t.slot(slot)
+		if err != nil {
+			return nil, err
+		}
+		kinds[s.Flags&slotVerify != 0] = true
+	}
+	return kinds, nil
 }
 
 // freeSlots frees all slots, so that pods whose guards stay in filters are not mute after Remove. It

@@ -408,16 +408,6 @@ func TestAnIPv6PrefixAllowsNoIPv4Address(t *testing.T) {
 	s.Prefixes = append(s.Prefixes, netip.MustParsePrefix("10.9.0.0/24"))
 	check.OK(t, b.SetSources(1, s))
 	b.expect(WhereGuardEgress, udpFrom(far4), pass)
-	t.Run("set by an earlier version", func(t *testing.T) {
-		b.t = t
-		s.Prefixes = s.Prefixes[:1]
-		check.OK(t, b.SetSources(1, s))
-		check.OK(t, b.maps.Sources.Put(prefixLayout(1, s.Prefixes[0]), uint8(1)))
-		b.expect(WhereGuardEgress, udpFrom(far4), pass)
-		_, err := assemble(b.dir, b.shared, false)
-		check.OK(t, err)
-		b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
-	})
 }
 
 // The kernel of a receiver takes off any number of tags of VLAN 0. A frame of which the guard reads no address is dropped,

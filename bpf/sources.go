@@ -174,18 +174,12 @@ func (s Sources) entries(slot uint32) (e sourceEntries) {
 	return e
 }
 
-func (e sourceEntries) without(o sourceEntries) (rest sourceEntries) {
-	for _, p := range e.prefixes {
-		if !slices.Contains(o.prefixes, p) {
-			rest.prefixes = append(rest.prefixes, p)
-		}
+// without returns the entries that o lacks. It changes e.
+func (e sourceEntries) without(o sourceEntries) sourceEntries {
+	return sourceEntries{
+		prefixes: slices.DeleteFunc(e.prefixes, func(p observerSourceKey) bool { return slices.Contains(o.prefixes, p) }),
+		macs:     slices.DeleteFunc(e.macs, func(m observerSourceMac) bool { return slices.Contains(o.macs, m) }),
 	}
-	for _, m := range e.macs {
-		if !slices.Contains(o.macs, m) {
-			rest.macs = append(rest.macs, m)
-		}
-	}
-	return rest
 }
 
 func (t *sourceTables) addSources(e sourceEntries) error {
@@ -255,11 +249,11 @@ func (t *sourceTables) inheritSources(used []uint32) error {
 
 func (t *sourceTables) inheritAllowed() error {
 	var orphans sourceEntries
-	var p observerSourceKey
-	var m observerSourceMac
-	var unused uint8
-	it := t.maps.Sources.Iterate()
-	for it.Next(&p, &unused) {
+	prefixes, err := entriesOf[observerSourceKey, uint8](t.maps.Sources)
+	if err != nil {
+		return fmt.Errorf("list allowed addresses: %w", err)
+	}
+	for p := range prefixes {
 		s, ok := t.sources[p.Slot]
 		if !ok {
 			orphans.prefixes = append(orphans.prefixes, p)
@@ -268,11 +262,11 @@ func (t *sourceTables) inheritAllowed() error {
 		s.Prefixes = append(s.Prefixes, p.prefix())
 		t.sources[p.Slot] = s
 	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("list allowed addresses: %w", err)
+	macs, err := entriesOf[observerSourceMac, uint8](t.maps.SourceMacs)
+	if err != nil {
+		return fmt.Errorf("list allowed MACs: %w", err)
 	}
-	it = t.maps.SourceMacs.Iterate()
-	for it.Next(&m, &unused) {
+	for m := range macs {
 		s, ok := t.sources[m.Slot]
 		if !ok {
 			orphans.macs = append(orphans.macs, m)
@@ -280,14 +274,6 @@ func (t *sourceTables) inheritAllowed() error {
 		}
 		s.MACs = append(s.MACs, macOf(m.Mac.Part))
 		t.sources[m.Slot] = s
-	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("list allowed MACs: %w", err)
-	}
-	for slot, s := range t.sources { // an earlier version wrote SOURCE_ANY for all
-		if err := t.addSources(s.entries(slot)); err != nil {
-			return err
-		}
 	}
 	return t.deleteSources(orphans)
 }

@@ -107,25 +107,17 @@ func (t *leaseTables) forgetState(key Key, disproved uint64) error {
 }
 
 func (t *leaseTables) pruneStates() error {
-	var orphans []Key
-	var key observerLeaseKey
-	var s observerState
-	it := t.maps.States.Iterate()
-	for it.Next(&key, &s) {
-		_, leased, err := t.Lease(key.key())
-		if err != nil {
-			return err
-		}
-		if !leased {
-			orphans = append(orphans, key.key())
-		}
-	}
-	if err := it.Err(); err != nil {
+	states, err := entriesOf[observerLeaseKey, observerState](t.maps.States)
+	if err != nil {
 		return fmt.Errorf("list states: %w", err)
 	}
-	for _, key := range orphans {
-		if err := deleteEntry(t.maps.States, key.layout()); err != nil {
-			return fmt.Errorf("prune state of %s: %w", key, err)
+	for key := range states {
+		_, leased, err := t.Lease(key.key())
+		if err == nil && !leased {
+			err = deleteEntry(t.maps.States, key)
+		}
+		if err != nil {
+			return fmt.Errorf("prune state of %s: %w", key.key(), err)
 		}
 	}
 	return nil

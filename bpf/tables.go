@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fenceline/fenceline/bpf/guard"
 	"github.com/fenceline/fenceline/bpf/obey"
 )
 
@@ -23,8 +24,7 @@ type tables struct {
 	shared   map[string]*ebpf.Map
 	maps     *observerMaps
 	networks *obey.Networks
-	// loading is held while shared programs are loaded. No other lock is taken meanwhile.
-	loading sync.Mutex
+	guards   *guard.Shared
 
 	// mu guards the writes to the maps that only user space writes, the pins of observers, and the
 	// fields of Guards. The tables of slots and of sources have it too.
@@ -66,7 +66,7 @@ func newTables(shared map[string]*ebpf.Map) (*tables, error) {
 			slotTable: slots,
 			sources:   map[uint32]slotSources{}, trusted: map[uint32][][3]uint16{}, locals: map[observerLocalKey]uint32{},
 		},
-		Ceiling: obey.NewCeiling(m.Ceiling), networks: obey.NewNetworks(m.Networks, m.NetworkIndex),
+		Ceiling: obey.NewCeiling(m.Ceiling), networks: obey.NewNetworks(m.Networks, m.NetworkIndex), guards: guard.NewShared(shared),
 		shared: shared, maps: m, mu: mu,
 	}, nil
 }

@@ -4,8 +4,8 @@
 /*
  * Guard: the two programs for the interfaces of pods. They enforce the leases,
  * with or without a running agent. The verifier takes tens of milliseconds for
- * them, so all pods share them: entry.go has the short programs of a single
- * interface.
+ * them, so all pods share them: guard/entry.go has the short programs of a
+ * single interface.
  */
 #include "hit.h"
 #include "ingress.h"
@@ -19,6 +19,12 @@ char __license[] SEC("license") = "Dual BSD/GPL";
  * claim can reach both, and both may ack. Set when the programs are loaded.
  */
 volatile const bool verify = false;
+
+/* Keep these types in the object's BTF: the Go side has its numbers from it. */
+const struct btf {
+	enum slot_status slot_status;
+	enum where where;
+} *const btf = 0;
 
 /* A key is a value of enum where, plus GUARDS_OF_VF for a VF. */
 enum guard_program {
