@@ -17,6 +17,6 @@ import (
 func TestAlertRules(t *testing.T) {
 	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
 	dir := check.Value(builder.Dir(t.Context(), thirdparty.Prometheus))(t)
-	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr", "bin", "promtool"), "test", "rules", "alerts_test.yaml").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "usr", "bin", "promtool"), "test", "rules", "alerts_test.yaml", "days_test.yaml").CombinedOutput()
 	check.Must(t, err == nil, "promtool: %v\n%s", err, out)
 }
