@@ -26,8 +26,8 @@ cluster := $(GO) run ./test/cmd/cluster
 tags := model,kernel,api,cluster,bench,guest,frames,browser
 suites := unit race browser kernel api cluster fuzz bench model frames
 # Make test runs the others in what the timed suites leave of the machine, and prints them after these.
-timed := unit browser kernel cluster guest-ci
-others := race api fuzz model bench
+timed := unit browser kernel cluster guest-pods
+others := race api fuzz model bench guest-oldest
 
 ##@ See it
 
