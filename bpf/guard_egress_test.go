@@ -149,8 +149,7 @@ func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
 		b.expect(WhereGuardEgress, frame, drop, ResultDropDead)
 		b.expect(WhereGuardIngress, frame, drop, ResultDropDead)
 	}
-	dead := check.Value(b.SlotDead(1))(t)
-	equal(t, "dead", dead, true)
+	equal(t, "dead", check.Value(b.SlotDead(1))(t), true)
 }
 
 func TestGuardEgressDropsClaimsOfPods(t *testing.T) {

@@ -74,13 +74,24 @@ func (ns *netns) up(name string) {
 
 func (ns *netns) deleteLink(name string) {
 	ns.t.Helper()
-	ns.do(func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkDel(l)
-	})
+	check.OK(ns.t, ns.DeleteLink(name))
+}
+
+func (ns *netns) device(name string) netlink.Link {
+	ns.t.Helper()
+	return check.Value(ns.Links().LinkByName(name))(ns.t)
+}
+
+func (ns *netns) setMAC(name string, mac net.HardwareAddr) {
+	ns.t.Helper()
+	check.OK(ns.t, ns.Links().LinkSetHardwareAddr(ns.device(name), mac))
+}
+
+func (ns *netns) move(name string, to *netns) {
+	ns.t.Helper()
+	f := check.Value(os.Open(to.path))(ns.t)
+	defer f.Close()
+	check.OK(ns.t, ns.Links().LinkSetNsFd(ns.device(name), int(f.Fd())))
 }
 
 // pod makes a namespace with a macvlan eth0 on parent, as the reference plugin does: the link is there and down.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,6 +86,34 @@ func (s *socket) expect(what string, match func(frame []byte) bool) []byte {
 	return found
 }
 
+// hears reports whether a frame that matches comes before the marker, which must come.
+func (s *socket) hears(match, marker func(frame []byte) bool) bool {
+	s.t.Helper()
+	frames, ok := s.until(marker)
+	check.Must(s.t, ok, "the marker did not come")
+	return slices.ContainsFunc(frames, match)
+}
+
+// chatter sends a frame again and again. stop ends that, and returns how often it was sent.
+func (s *socket) chatter(frame []byte) (stop func() int) {
+	end, ended := make(chan struct{}), make(chan int)
+	go func() {
+		for sent := 0; ; sent++ {
+			select {
+			case <-end:
+				ended <- sent
+				return
+			default:
+				s.send(frame)
+			}
+		}
+	}()
+	return func() int {
+		close(end)
+		return <-ended
+	}
+}
+
 // arpFrom matches ARP packets whose sender is the address.
 func arpFrom(addr netip.Addr) func([]byte) bool {
 	return func(f []byte) bool {
@@ -101,14 +130,4 @@ func ipFrom(addr netip.Addr) func([]byte) bool {
 
 func protocol(proto uint16) func([]byte) bool {
 	return func(f []byte) bool { return len(f) >= 14 && bytes.Equal(f[12:14], be16(proto)) }
-}
-
-// contains reports whether one of the frames matches.
-func contains(frames [][]byte, match func([]byte) bool) bool {
-	for _, f := range frames {
-		if match(f) {
-			return true
-		}
-	}
-	return false
 }

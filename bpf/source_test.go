@@ -414,8 +414,7 @@ func TestAnIPv6PrefixAllowsNoIPv4Address(t *testing.T) {
 		check.OK(t, b.SetSources(1, s))
 		check.OK(t, b.maps.Sources.Put(prefixLayout(1, s.Prefixes[0]), uint8(1)))
 		b.expect(WhereGuardEgress, udpFrom(far4), pass)
-		_, err := assemble(b.dir, b.shared, false)
-		check.OK(t, err)
+		check.OK(t, check.Err(assemble(b.dir, b.shared, false)))
 		b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
 	})
 }
