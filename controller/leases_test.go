@@ -86,15 +86,10 @@ func lasting(d time.Duration) func(*v1alpha1.IPLeaseSpec) {
 
 func (w world) statefulSet(name string, replicas int32, edits ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	w.Helper()
-	labels := map[string]string{"app": name}
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: ptr.To(replicas), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
-			},
+			Replicas: ptr.To(replicas), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template(name),
 		},
 	}
 	for _, edit := range edits {
@@ -130,4 +125,14 @@ func (w world) waitQuarantined(name string, reason v1alpha1.LeaseReason) *v1alph
 		return nil
 	})
 	return lease
+}
+
+// template returns a template of pods with annotations of Fenceline: names without prefix, and values.
+func template(app string, annotations ...string) corev1.PodTemplateSpec {
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}, Annotations: map[string]string{}}}
+	for i := 0; i < len(annotations); i += 2 {
+		t.Annotations[v1alpha1.AnnotationPrefix+annotations[i]] = annotations[i+1]
+	}
+	t.Spec.Containers = []corev1.Container{{Name: "main", Image: "none"}}
+	return t
 }

@@ -7,8 +7,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -41,46 +43,36 @@ func (w world) waitMessage(name string, reason v1alpha1.LeaseReason, words strin
 	})
 }
 
-// waitEvent waits for an event with the reason about the object, whose note has all the words.
+// waitEvent waits for an event about an object of that name, with all the words.
 func (w world) waitEvent(namespace, reason, about string, words ...string) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("event %s about %s", reason, about), func() error {
+	w.waitEventAbout(namespace, reason, about, func(o corev1.ObjectReference) bool { return o.Name == about }, words)
+}
+
+// waitEventOf waits for an event about an object that kubectl describe shows: it names the UID.
+func (w world) waitEventOf(o client.Object, reason string, words ...string) {
+	w.Helper()
+	w.waitEventAbout(o.GetNamespace(), reason, o.GetName(), func(about corev1.ObjectReference) bool { return about.UID == o.GetUID() }, words)
+}
+
+func (w world) waitEventAbout(namespace, reason, name string, is func(corev1.ObjectReference) bool, words []string) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("event %s about %s", reason, name), func() error {
 		var list eventsv1.EventList
 		if err := w.client.List(w.ctx, &list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 		var heard []string
 		for _, e := range list.Items {
-			if e.Reason != reason || e.Regarding.Name != about {
+			if e.Reason != reason || !is(e.Regarding) {
 				continue
 			}
-			heard = append(heard, e.Note)
-			all := true
-			for _, word := range words {
-				all = all && strings.Contains(e.Note, word)
-			}
-			if all {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(e.Note, word) }) {
 				return nil
 			}
+			heard = append(heard, e.Note)
 		}
 		return fmt.Errorf("heard %q", heard)
-	})
-}
-
-// waitEventOf waits for an event about an object that kubectl describe shows: it names the UID.
-func (w world) waitEventOf(o client.Object, reason, word string) {
-	w.Helper()
-	w.eventually(fmt.Sprintf("event %s of %s", reason, o.GetName()), func() error {
-		var list eventsv1.EventList
-		if err := w.client.List(w.ctx, &list, client.InNamespace(o.GetNamespace())); err != nil {
-			return err
-		}
-		for _, e := range list.Items {
-			if e.Reason == reason && e.Regarding.UID == o.GetUID() && strings.Contains(e.Note, word) {
-				return nil
-			}
-		}
-		return errNotYet
 	})
 }
 

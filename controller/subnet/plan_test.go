@@ -299,9 +299,7 @@ func TestPlans(t *testing.T) {
 				told[u.Ref.Name] += u.Message
 			}
 			for app, part := range c.unserved {
-				if !strings.Contains(told[app], part) {
-					t.Errorf("%s is told %q, want %q", app, told[app], part)
-				}
+				check.That(t, strings.Contains(told[app], part), "%s is told %q, want %q", app, told[app], part)
 			}
 			check.That(t, len(told) == len(c.unserved), "unserved: %v", told)
 			check.OK(t, w.check())
