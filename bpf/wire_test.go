@@ -239,14 +239,3 @@ func TestPriorityTaggedFramesFromTheWireCountAsUntagged(t *testing.T) {
 	check.OK(t, err)
 	equal(t, "VLAN 100 seen", seen, false)
 }
-
-func TestAForeignHostThatTakesAnAddressIsAHit(t *testing.T) {
-	r := newRig(t)
-	r.ext.addAddr("p0", addr4) // the kernel announces nothing, so speak for it
-	s := r.ext.socket("p0", allProtocols)
-	s.send(arpFrame(r.ext.mac("p0"), addr4, addr4))
-	e := r.events.next()
-	equal(t, "type", e.Type, EventHit)
-	equal(t, "key", e.Key, r.key)
-	equal(t, "MAC", e.MAC.String(), r.ext.mac("p0").String())
-}
