@@ -25,9 +25,7 @@ func TestASlotComesBackAsLateAsPossible(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	s.Leave(7)
-	if _, err := s.Take(); !errors.Is(err, errNoSlot) {
-		t.Errorf("a slot whose guard may be there was given away: %v", err)
-	}
+	check.Is(t, check.Err(s.Take()), errNoSlot, "a slot whose guard may be there was given away:")
 	s.PutBack(7)
 	if slot, _ := s.Take(); slot != 7 {
 		t.Errorf("took %d", slot)

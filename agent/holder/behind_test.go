@@ -93,9 +93,7 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	r.Want("10.0.0.2 Quarantined")
 	changeLease(r, func(s *v1alpha1.IPLeaseSpec) { s.Since = metav1.NewTime(time.Now().Add(-time.Minute)) })
 	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
-	if left := resume(); left != 0 {
-		t.Errorf("%d entries are left", left)
-	}
+	check.Equal(t, resume(), 0, "entries are left:")
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 	if l.Spec.Holder.PodUID != "b" || l.Spec.Previous != nil || !r.Speaks(pod, "10.0.0.2") {
 		t.Errorf("the target does not have the address: %+v", l.Spec)

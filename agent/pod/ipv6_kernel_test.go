@@ -55,9 +55,7 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(found) != 1 || found[0] == netip.MustParseAddr("fe80::1") {
-		t.Errorf("got %v, want the one address that the kernel made", found)
-	}
+	check.That(t, len(found) == 1 && found[0] != netip.MustParseAddr("fe80::1"), "got %v, want the one address that the kernel made", found)
 	check.OK(t, finder.Autoconfigure(pod.Path(), "eth0", false))
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
 		value, err := sysctl.Sysctl("net/ipv6/conf/eth0/autoconf")

@@ -96,12 +96,8 @@ func TestSetsAgainstABitmap(t *testing.T) {
 			for i, addr := range addrs {
 				want := inA[i] && !inB[i]
 				overlap = overlap || inA[i] && inB[i]
-				if a.Contains(addr) != inA[i] || minus.Contains(addr) != want {
-					t.Fatalf("%v minus %v: wrong about %s", a, b, addr)
-				}
-				if minus.Rank(addr) != index {
-					t.Fatalf("%v: rank of %s is %d, want %d", minus, addr, minus.Rank(addr), index)
-				}
+				check.Must(t, a.Contains(addr) == inA[i] && minus.Contains(addr) == want, "%v minus %v: wrong about %s", a, b, addr)
+				check.Must(t, minus.Rank(addr) == index, "%v: rank of %s is %d, want %d", minus, addr, minus.Rank(addr), index)
 				if want {
 					check.Must(t, minus.At(index) == addr, "%v: address %d is %s, want %s", minus, index, minus.At(index), addr)
 					index++
