@@ -63,10 +63,6 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 		return err
 	})
 	check.OK(t, err)
-	if _, err := finder.LinkLocal(pod.Path(), "eth1"); !IsGone(err) {
-		t.Errorf("got %v for a missing interface", err)
-	}
-	if _, err := finder.LinkLocal(pod.Path()+"-none", "eth0"); !IsGone(err) {
-		t.Errorf("got %v for a missing namespace", err)
-	}
+	check.That(t, IsGone(check.Err(finder.LinkLocal(pod.Path(), "eth1"))), "a missing interface is not gone")
+	check.That(t, IsGone(check.Err(finder.LinkLocal(pod.Path()+"-none", "eth0"))), "a missing namespace is not gone")
 }

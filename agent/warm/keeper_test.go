@@ -310,9 +310,7 @@ func TestAnAddressThatAPodHereHoldsIsThrownOutWithThePodsMAC(t *testing.T) {
 		check.That(t, s.State == v1alpha1.StateQuarantined && s.Conflict.MAC == podMAC.String(), "set aside %+v", s)
 		r.hear("10.0.0.3", segment.DoubtHeld) // by an interface that is going
 		r.pass(time.Minute)
-		if s := r.lease("10.0.0.3").Spec; s.State != v1alpha1.StateWarm {
-			t.Errorf("left %+v", s)
-		}
+		check.Equal(t, r.lease("10.0.0.3").Spec.State, v1alpha1.StateWarm, "left")
 		r.hear("10.0.0.3", segment.DoubtNone)
 		r.pass(2*proofTakes + 2*time.Second)
 		r.ready("10.0.0.3", "10.0.0.4")

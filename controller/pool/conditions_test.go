@@ -219,9 +219,7 @@ func TestEveryStatusIsAccepted(t *testing.T) {
 			check.That(t, len(c.Message) <= 32768, "pool %s: the message of %s has %d bytes", f.Pool.Name, c.Type, len(c.Message))
 			told = told || c.Status == metav1.ConditionFalse && strings.HasSuffix(c.Message, " more")
 		}
-		if !told {
-			t.Errorf("pool %s: no message counts what it leaves out", f.Pool.Name)
-		}
+		check.That(t, told, "pool %s: no message counts what it leaves out", f.Pool.Name)
 	}
 }
 

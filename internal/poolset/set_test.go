@@ -48,12 +48,8 @@ func TestSetsOfEntries(t *testing.T) {
 				check.That(t, !s.Contains(netip.MustParseAddr(a)), "%s should not be in it", a)
 			}
 			for i, want := range c.at {
-				if got := s.At(i); got != netip.MustParseAddr(want) {
-					t.Errorf("address %d is %s, want %s", i, got, want)
-				}
-				if got := s.Rank(netip.MustParseAddr(want)); got != i {
-					t.Errorf("rank of %s is %d, want %d", want, got, i)
-				}
+				check.Equal(t, s.At(i), netip.MustParseAddr(want), "address %d is", i)
+				check.Equal(t, s.Rank(netip.MustParseAddr(want)), i, "rank of %s is", want)
 			}
 		})
 	}

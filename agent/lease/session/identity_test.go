@@ -88,9 +88,8 @@ func TestWhoANodeIs(t *testing.T) {
 				i := asking(t, &test.server, test.told, thisCluster()...)
 				got, sure, err := i.Ask(t.Context())
 				check.Must(t, err == nil && got == test.want && sure == test.sure, "is %+v, sure %v, %v", got, sure, err)
-				if remembered, _ := i.Memory.Get(); remembered != test.want {
-					t.Errorf("remembers %+v", remembered)
-				}
+				remembered, _ := i.Memory.Get()
+				check.Equal(t, remembered, test.want, "remembers")
 			})
 		})
 	}
