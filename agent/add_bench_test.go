@@ -299,9 +299,7 @@ func (b *addBench) rawWrites(took *rawTimes) {
 	bind := func(warm lease.Request, prepare func(*v1alpha1.IPLease)) sample {
 		l := leaseOf(warm, lease.Warm(warm, nobody))
 		check.OK(b.t, b.Create(b.t.Context(), l))
-		var err error
-		l.Spec, err = lease.BindWarm(warm)(l.Spec, nobody)
-		check.OK(b.t, err)
+		l.Spec = check.Value(lease.BindWarm(warm)(l.Spec, nobody))(b.t)
 		prepare(l)
 		return b.timed(func() error { return b.Update(b.t.Context(), l) })
 	}

@@ -65,9 +65,7 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	m := &machine{t: t, server: controlplane.New(t), parent: fmt.Sprintf("flt%d", os.Getpid())}
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
-	var err error
-	m.Client, err = client.New(m.server.Admin(), client.Options{Scheme: scheme})
-	check.OK(t, err)
+	m.Client = check.Value(client.New(m.server.Admin(), client.Options{Scheme: scheme}))(t)
 
 	cable(t, m.parent)
 

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -44,12 +45,8 @@ func TestEqualIfindexesOfTwoPodsAreToldApart(t *testing.T) {
 func TestAttachingToNoDevice(t *testing.T) {
 	r := newRig(t)
 	check.Is(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"}), ErrNoDevice, "guard: got")
-	s := check.Value(r.slot(2))(t)
-	equal(t, "slot", s, observerSlot{})
-	r.node.do(func() error {
-		check.Is(t, r.AttachObserver(99999), ErrNoDevice, "observer: got")
-		return nil
-	})
+	equal(t, "slot", check.Value(r.slot(2))(t), observerSlot{})
+	check.Is(t, attach.InNetNS(r.node.path, func() error { return r.AttachObserver(99999) }), ErrNoDevice, "observer: got")
 }
 
 func TestDetachingAGuardWorksTwice(t *testing.T) {
@@ -58,8 +55,7 @@ func TestDetachingAGuardWorksTwice(t *testing.T) {
 	for range 2 {
 		check.OK(t, r.DetachGuard(1))
 		equal(t, "attached", r.attached(), false)
-		dead := check.Value(r.SlotDead(1))(t)
-		equal(t, "dead", dead, false)
+		equal(t, "dead", check.Value(r.SlotDead(1))(t), false)
 	}
 }
 
@@ -67,29 +63,17 @@ func TestSweepFreesTheSlotsOfGoneDevices(t *testing.T) {
 	r := newRig(t)
 	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	check.OK(t, r.KillSlot(1))
-	swept, err := r.SweepGuards()
-	check.OK(t, err)
-	equal(t, "swept while alive", len(swept), 0)
+	check.None(t, check.Value(r.SweepGuards())(t), "swept while alive")
 	r.pod.deleteLink("eth0")
-	swept, err = r.SweepGuards()
-	check.OK(t, err)
-	equal(t, "swept", len(swept), 1)
-	equal(t, "slot", swept[0], 1)
-	guarded := check.Value(r.Guarded())(t)
-	equal(t, "guarded", len(guarded), 1)
-	dead := check.Value(r.SlotDead(1))(t)
-	equal(t, "dead", dead, false)
+	check.List(t, check.Value(r.SweepGuards())(t), []uint32{1}, "swept")
+	equal(t, "guarded", len(check.Value(r.Guarded())(t)), 1)
+	equal(t, "dead", check.Value(r.SlotDead(1))(t), false)
 }
 
 func TestAGuardStaysOnADeviceThatIsRenamedOrBounced(t *testing.T) {
 	r := newRig(t)
-	r.pod.do(func() error {
-		l, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "net1"), netlink.LinkSetUp(l))
-	})
+	links, eth0 := r.pod.Links(), r.pod.device("eth0")
+	check.OK(t, errors.Join(links.LinkSetDown(eth0), links.LinkSetName(eth0, "net1"), links.LinkSetUp(eth0)))
 	equal(t, "attached", r.attached(), true)
 }
 
@@ -112,9 +96,7 @@ func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
 		check.OK(t, r.maps.Parents.Put(gone+i, observerParent{}))
 		check.OK(t, r.maps.Hearing.Put(gone+i, uint64(1)))
 	}
-	r.node.do(func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "p1"}, PeerName: "p2"})
-	})
+	check.OK(t, r.node.Links().LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "p1"}, PeerName: "p2"}))
 	second := r.node.index("p1")
 	r.node.do(func() error { return r.AttachObserver(second) })
 	r.node.do(func() error {
@@ -125,8 +107,7 @@ func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
 	})
 	for _, segment := range []uint32{gone, uint32(r.parent), uint32(second)} {
 		var p observerParent
-		known := check.Value(lookup(r.maps.Parents, segment, &p))(t)
-		equal(t, "known", known, segment != gone)
+		equal(t, "known", check.Value(lookup(r.maps.Parents, segment, &p))(t), segment != gone)
 	}
 }
 

@@ -7,8 +7,6 @@ package bpf
 import (
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -53,8 +51,7 @@ func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
 	r.acks(200)
 	equal(t, "the zombie answers", r.answers(s), false)
 	r.Kernel = openKernelWith(t, Options{Dir: r.dir, NoTCX: true})
-	fenced := check.Value(r.Fenced(r.key))(t)
-	equal(t, "fenced when the agent is back", fenced, true)
+	equal(t, "fenced when the agent is back", check.Value(r.Fenced(r.key))(t), true)
 
 	for range 2 {
 		r.unobserve(r.parent)
@@ -67,12 +64,7 @@ func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
 func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 	r := newRigWith(t, Options{NoTCX: true})
 	_, before := r.observed()
-	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // nobody behind sees a frame
-	})
-	check.OK(t, err)
-	defer rude.Close()
+	rude := rudeProgram(t)
 	r.node.do(func() error {
 		dev, err := attach.OpenParent(r.parent)
 		if err != nil {
@@ -100,20 +92,14 @@ func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 func TestWithoutTCXAnIngressQdiscIsRefused(t *testing.T) {
 	r := newRigWith(t, Options{NoTCX: true})
 	r.unobserve(r.parent)
+	attrs := netlink.QdiscAttrs{LinkIndex: r.parent, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	check.OK(t, r.node.Links().QdiscDel(&netlink.Clsact{QdiscAttrs: attrs}))
+	check.OK(t, r.node.Links().QdiscAdd(&netlink.Ingress{QdiscAttrs: attrs}))
 	r.node.do(func() error {
-		attrs := netlink.QdiscAttrs{LinkIndex: r.parent, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
-		if err := netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: attrs}); err != nil {
-			return err
-		}
-		return netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: attrs})
-	})
-	var err error
-	r.node.do(func() error {
-		err = r.AttachObserver(r.parent)
+		check.Says(t, r.AttachObserver(r.parent), "ingress qdisc", "add clsact")
+		check.Says(t, r.Blocked(r.parent), "ingress qdisc")
 		return nil
 	})
-	check.Says(t, err, "ingress qdisc", "add clsact")
-	r.node.do(func() error { check.Says(t, r.Blocked(r.parent), "ingress qdisc"); return nil })
 	attached, _ := r.observed()
 	equal(t, "attached", attached, false)
 }
@@ -125,7 +111,6 @@ func TestWithoutTCXAFilterInTheObserversPlaceIsNamed(t *testing.T) {
 	programs := check.Value(r.parents.Load(uint32(r.parent)))(t)
 	defer programs.Close()
 	r.unobserve(r.parent)
-	var err, blocked error
 	r.node.do(func() error {
 		dev, err := attach.OpenParent(r.parent)
 		if err != nil {
@@ -137,29 +122,21 @@ func TestWithoutTCXAFilterInTheObserversPlaceIsNamed(t *testing.T) {
 		return netlink.FilterAdd(other)
 	})
 	r.node.do(func() error {
-		err, blocked = r.AttachObserver(r.parent), r.Blocked(r.parent)
+		check.Says(t, r.AttachObserver(r.parent), "priority 1", "greater number")
+		check.Says(t, r.Blocked(r.parent), "priority 1", "greater number")
 		return nil
 	})
-	check.Says(t, err, "priority 1", "greater number")
-	check.Says(t, blocked, "priority 1", "greater number")
 }
 
 func TestWithoutTCXAnUpgradeReplacesTheObserversPrograms(t *testing.T) {
 	r := newRigWith(t, Options{NoTCX: true})
 	_, before := r.observed()
 	r.acks(200)
-	check.OK(t, r.Close())
-	r.node.do(func() (err error) {
-		r.Kernel, err = Open(Options{Dir: r.dir, NoTCX: true})
-		return err
-	})
-	t.Cleanup(func() { check.OK(t, r.Close()) })
+	r.reopen(Options{NoTCX: true})
 	attached, after := r.observed()
 	equal(t, "attached", attached, true)
-	for i := range attach.Directions {
-		if before[i] == after[i] {
-			t.Errorf("%s program was not replaced", attach.Directions[i].Name)
-		}
+	for i, d := range attach.Directions {
+		check.That(t, before[i] != after[i], "%s program was not replaced", d.Name)
 	}
 	r.acks(300)
 }

@@ -92,18 +92,6 @@ func (r *linkRig) linkFilters(dir attach.Direction) (names []string, ids []int) 
 	return names, ids
 }
 
-// reopen ends the agent and starts the next one.
-func (r *linkRig) reopen(o Options) {
-	r.t.Helper()
-	check.OK(r.t, r.Close())
-	o.Dir = r.dir
-	r.node.do(func() (err error) {
-		r.Kernel, err = Open(o)
-		return err
-	})
-	r.t.Cleanup(func() { check.OK(r.t, r.Close()) })
-}
-
 // sweep sweeps as the agent does, in the node's namespace.
 func (r *linkRig) sweep() (swept []uint32) {
 	r.t.Helper()

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -55,9 +53,7 @@ func TestOnlyLeasedAddressesOfTheSlotLeaveByTheHostLink(t *testing.T) {
 			"claim":                             {claimFrame(t, claim.Frame{Network: network, Addr: addr4, Token: 900}, broadcast, by, keyA), false},
 			"LLDP":                              {eth(to, by, 0x88cc, []byte{1}), false},
 		} {
-			if passes := r.leaves(tc.frame); passes != tc.passes {
-				t.Errorf("%s: passes %v, want %v", name, passes, tc.passes)
-			}
+			check.Equal(t, r.leaves(tc.frame), tc.passes, "%s: passes", name)
 		}
 	})
 }
@@ -81,8 +77,7 @@ func TestAFencedAddressPassesNoHostLink(t *testing.T) {
 		}
 		want := func(when string, all ...string) {
 			t.Helper()
-			got := crossing()
-			check.That(t, slices.Equal(got, all), "%s: %v pass, want %v", when, got, all)
+			check.List(t, crossing(), all, "%s: pass", when)
 		}
 		want("before the fence", "from IPv4", "from IPv6", "to IPv4", "to IPv6")
 		r.acks(200) // fences addr4
@@ -101,7 +96,7 @@ func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 		equal(t, when+": guarded", r.linkGuarded(slot), guarded)
 		for _, d := range attach.Directions {
 			got, _ := r.linkFilters(d)
-			check.That(t, slices.Equal(got, names), "%s: %s filters %v, want %v", when, d.Name, got, names)
+			check.List(t, got, names, "%s: %s filters", when, d.Name)
 		}
 	}
 	own := string(attach.HostLinkFilter)
@@ -109,12 +104,7 @@ func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 	r.guardLink(1)
 	want("guarded again", 1, true, own)
 
-	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // nobody behind sees a frame
-	})
-	check.OK(t, err)
-	defer rude.Close()
+	rude := rudeProgram(t)
 	r.onLink(func(dev *attach.Device) error {
 		return errors.Join(
 			dev.PutFilter(dev.Filter(attach.Directions[0], "rude", 77, rude.FD())),
@@ -155,30 +145,16 @@ func TestAnUpgradeReplacesTheGuardOfAHostLinkWithoutAGap(t *testing.T) {
 		_, before := r.linkFilters(attach.Directions[1])
 		r.acks(200)
 		s := r.node.socket(nodeEnd, unix.ETH_P_IP)
-		zombie, frame := r.pod.socket(podEnd, 0), eth(r.node.mac(nodeEnd), r.pod.mac(podEnd), etherIPv4, ipv4(addr4, far4))
-		stop, stopped := make(chan struct{}), make(chan int)
-		go func() {
-			sent := 0
-			for ; ; sent++ {
-				select {
-				case <-stop:
-					stopped <- sent
-					return
-				default:
-					zombie.send(frame)
-				}
-			}
-		}()
+		frame := eth(r.node.mac(nodeEnd), r.pod.mac(podEnd), etherIPv4, ipv4(addr4, far4))
+		stop := r.pod.socket(podEnd, 0).chatter(frame)
 		for range 3 {
 			r.reopen(o)
 			for range 20 {
 				r.guardLink(1)
 			}
 		}
-		close(stop)
-		if sent := <-stopped; sent < 1000 {
-			t.Errorf("only %d frames sent", sent)
-		}
+		sent := stop()
+		check.That(t, sent >= 1000, "only %d frames sent", sent)
 		equal(t, "a frame of the zombie came", s.has(frame), false)
 		_, after := r.linkFilters(attach.Directions[1])
 		check.That(t, !slices.Equal(before, after), "the program was not replaced")
@@ -221,11 +197,8 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 				r := newLinkRig(t, o)
 				before(r)
 				for range 2 {
-					if swept := r.sweep(); len(swept) > 0 {
-						t.Errorf("swept %v while the host link lives", swept)
-					}
-					used := check.Value(r.SlotUsed(1))(t)
-					equal(t, "used", used, true)
+					check.None(t, r.sweep(), "swept while the host link lives")
+					equal(t, "used", check.Value(r.SlotUsed(1))(t), true)
 				}
 				// Without its leases, as the agent leaves it, nothing passes.
 				check.OK(t, errors.Join(r.RemoveLease(r.key), r.RemoveLease(r.key6())))
@@ -241,8 +214,7 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 					return len(swept) > 0
 				})
 				check.That(t, maps.Equal(swept, map[uint32]bool{1: true}), "swept %v once the host link is gone", swept)
-				used := check.Value(r.SlotUsed(1))(t)
-				equal(t, "used once swept", used, false)
+				equal(t, "used once swept", check.Value(r.SlotUsed(1))(t), false)
 			})
 		}
 	})
@@ -253,7 +225,7 @@ func TestRemovingTakesTheGuardOffHostLinks(t *testing.T) {
 	r.node.do(func() error { return r.Remove() })
 	for _, d := range attach.Directions {
 		names, _ := r.linkFilters(d)
-		check.That(t, len(names) == 0, "%s filters %v", d.Name, names)
+		check.None(t, names, "%s filters", d.Name)
 	}
 }
 

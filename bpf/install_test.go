@@ -5,7 +5,6 @@
 package bpf
 
 import (
-	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -29,9 +28,7 @@ func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
 	}{
 		{100, nil, true}, {150, nil, true}, {149, ErrOlderToken, true}, {200, nil, false}, {199, ErrOlderToken, false},
 	} {
-		if err := install(tc.token); !errors.Is(err, tc.err) {
-			t.Errorf("install token %d: got %v, want %v", tc.token, err, tc.err)
-		}
+		check.Is(t, install(tc.token), tc.err, "install token %d: got", tc.token)
 		equal(t, "max", b.state(addr4).MaxToken, 200)
 		equal(t, "fenced", b.fenced(addr4), tc.fenced)
 	}

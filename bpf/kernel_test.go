@@ -35,16 +35,14 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	check.OK(t, err)
 	equal(t, "lease", ok, true)
 	equal(t, "token", l.Token, 7)
-	dead := check.Value(k.SlotDead(3))(t)
-	equal(t, "slot dead", dead, true)
+	equal(t, "slot dead", check.Value(k.SlotDead(3))(t), true)
 }
 
 func TestRemoveLeavesNothing(t *testing.T) {
 	dir := filepath.Join(bpffs(t), "fenceline")
 	k := check.Value(Open(Options{Dir: dir}))(t)
 	check.OK(t, k.Remove())
-	entries := check.Value(os.ReadDir(dir))(t)
-	equal(t, "entries", len(entries), 0)
+	equal(t, "entries", len(check.Value(os.ReadDir(dir))(t)), 0)
 }
 
 func TestSlotsOutOfRangeAreRefused(t *testing.T) {
@@ -73,8 +71,7 @@ func TestAMapOfAnotherLayoutIsAClearError(t *testing.T) {
 			for _, m := range check.Value(pins.Dir(dir).OpenMaps(other))(t) {
 				check.OK(t, m.Close())
 			}
-			_, err := Open(Options{Dir: dir})
-			check.Is(t, err, pins.ErrLayout, "got")
+			check.Is(t, check.Err(Open(Options{Dir: dir})), pins.ErrLayout, "got")
 		})
 	}
 }

@@ -62,7 +62,5 @@ func TestLayoutsKeepWhatTheyCarry(t *testing.T) {
 	lease := Lease{Token: 1, Network: 2, Slot: 3, MAC: net.HardwareAddr{1, 2, 3, 4, 5, 6}, Flags: FlagSharedMAC}
 	got := lease.layout().lease()
 	check.That(t, reflect.DeepEqual(got, lease), "lease: got %+v, want %+v", got, lease)
-	if got := (Lease{}).layout().lease(); !reflect.DeepEqual(got, Lease{}) {
-		t.Errorf("watch: got %+v", got)
-	}
+	check.Same(t, Lease{}.layout().lease(), Lease{}, "watch")
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -44,8 +43,7 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 	for _, d := range attach.Directions {
 		check.That(t, before[d.Name] != after[d.Name], "%s program was not replaced", d.Name)
 	}
-	s := check.Value(r.slot(1))(t)
-	equal(t, "flags", s.Flags, slotVerify)
+	equal(t, "flags", check.Value(r.slot(1))(t).Flags, slotVerify)
 }
 
 func TestATornPairIsCompleted(t *testing.T) {
@@ -66,31 +64,16 @@ func TestReopeningLeavesNoGap(t *testing.T) {
 	before := r.programs()
 	check.OK(t, r.Close())
 
-	zombie, frame := r.pod.socket("eth0", unix.ETH_P_IP), eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(addr4, far4))
-	stop, stopped := make(chan struct{}), make(chan int)
-	go func() {
-		sent := 0
-		for ; ; sent++ {
-			select {
-			case <-stop:
-				stopped <- sent
-				return
-			default:
-				zombie.send(frame)
-			}
-		}
-	}()
+	zombie := r.pod.socket("eth0", unix.ETH_P_IP)
+	stop := zombie.chatter(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(addr4, far4)))
 	for range 20 {
 		k := check.Value(Open(Options{Dir: r.dir}))(t)
 		check.OK(t, k.Close())
 	}
-	close(stop)
-	sent := <-stopped
+	sent := stop()
 	check.That(t, sent >= 1000, "only %d frames sent", sent)
 	zombie.send(eth(broadcast, r.pod.mac("eth0"), etherIPv4, ipv4(nobody4, far4)))
-	frames, ok := s.until(ipFrom(nobody4))
-	equal(t, "marker came", ok, true)
-	equal(t, "zombie's frames came", contains(frames, ipFrom(addr4)), false)
+	equal(t, "zombie's frames came", s.hears(ipFrom(addr4), ipFrom(nobody4)), false)
 	r.Kernel = openKernel(t, r.dir)
 	for name, id := range r.programs() {
 		check.That(t, id != before[name], "%s program was not replaced", name)
@@ -123,12 +106,7 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	}
 	equal(t, "programs of others", len(others()), 0)
 
-	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL", Name: "rude",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // TCX_PASS: nobody behind sees a frame
-	})
-	check.OK(t, err)
-	defer rude.Close()
+	rude := rudeProgram(t)
 	var l link.Link
 	r.node.do(func() (err error) {
 		l, err = link.AttachTCX(link.TCXOptions{
@@ -161,12 +139,7 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 // meanwhile must not be told of an observer of others.
 func TestAnObserverThatMovesIsNoProgramOfOthers(t *testing.T) {
 	r := newRig(t)
-	rude, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL", Name: "rude",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
-	check.OK(t, err)
-	defer rude.Close()
+	rude := rudeProgram(t)
 	// push moves rude to the head. A chain that grows while it is read cannot be read, so no look is under way.
 	push := func() (link.Link, error) {
 		r.mu.Lock()

@@ -5,14 +5,10 @@
 package bpf
 
 import (
-	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/internal/frames"
@@ -352,15 +348,9 @@ func TestWhatOneSegmentHearsIsNoEvidenceForAnother(t *testing.T) {
 func (r *rig) both() (second int) {
 	r.t.Helper()
 	spare := r.wire.plug("spare")
-	node := check.Value(os.Open(r.node.path))(r.t)
-	defer node.Close()
-	spare.do(func() error {
-		l, err := netlink.LinkByName("p0")
-		if err != nil {
-			return err
-		}
-		return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "p1"), netlink.LinkSetNsFd(l, int(node.Fd())))
-	})
+	spare.down("p0")
+	check.OK(r.t, spare.Links().LinkSetName(spare.device("p0"), "p1"))
+	spare.move("p1", r.node)
 	r.node.up("p1")
 	second = r.node.index("p1")
 	r.node.do(func() error { return r.AttachObserver(second) })

@@ -22,11 +22,10 @@ const runsPerCall = 20000
 
 // BenchmarkPrograms gives ns per packet through test runs. Compare with "empty": that much is the harness.
 func BenchmarkPrograms(b *testing.B) {
-	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+	empty := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
-	})
-	check.OK(b, err)
+	}))(b)
 	defer empty.Close()
 	k := newBench(b, setup{})
 	k.bind(addr4, 1)

@@ -35,8 +35,7 @@ func TestTheCeilingFollowsTheNewestRevision(t *testing.T) {
 	k.Close()
 	k = openKernel(t, dir) // of an agent that starts again
 	check.OK(t, k.KnowRevision(8))
-	known := check.Value(k.Revision())(t)
-	equal(t, "newest revision after a restart of the agent", known, 9)
+	equal(t, "newest revision after a restart of the agent", check.Value(k.Revision())(t), 9)
 }
 
 // A renewal disproves the token of a claim that this store has never given. The kernel must then obey

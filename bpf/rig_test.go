@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
@@ -66,6 +67,28 @@ func openKernelWith(t testing.TB, o Options) *Kernel {
 	check.OK(t, k.SetKeys(&keyA, &keyB))
 	check.OK(t, k.SetNetworks([]uint64{network}))
 	return k
+}
+
+// reopen ends the agent and starts the next one, in the node's namespace.
+func (r *rig) reopen(o Options) {
+	r.t.Helper()
+	check.OK(r.t, r.Close())
+	o.Dir = r.dir
+	r.node.do(func() (err error) {
+		r.Kernel, err = Open(o)
+		return err
+	})
+	r.t.Cleanup(func() { check.OK(r.t, r.Close()) })
+}
+
+// rudeProgram lets nobody behind it in a chain see a frame.
+func rudeProgram(t testing.TB) *ebpf.Program {
+	t.Helper()
+	p := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Name: "rude", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	}))(t)
+	t.Cleanup(func() { check.OK(t, p.Close()) })
+	return p
 }
 
 func equal[T comparable](t testing.TB, what string, got, want T) {

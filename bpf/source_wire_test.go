@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -91,9 +90,7 @@ func (r *rig) escapes(from *socket, at *socket, frame, marker []byte) bool {
 	r.t.Helper()
 	from.send(frame)
 	from.send(marker)
-	frames, ok := at.until(func(f []byte) bool { return string(f) == string(marker) })
-	check.Must(r.t, ok, "the marker did not come")
-	return contains(frames, like(frame))
+	return at.hears(like(frame), func(f []byte) bool { return string(f) == string(marker) })
 }
 
 // untagged takes off the outer tag, if there is one.
@@ -285,14 +282,8 @@ func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 // stack puts a macvlan on a device of a pod, as a process with NET_ADMIN can. The kernel makes it one of the parent.
 func (r *rig) stack(ns *netns, on, name string, by net.HardwareAddr) {
 	r.t.Helper()
-	ns.do(func() error {
-		l, err := netlink.LinkByName(on)
-		if err != nil {
-			return err
-		}
-		attrs := netlink.LinkAttrs{Name: name, ParentIndex: l.Attrs().Index, HardwareAddr: by}
-		return netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
-	})
+	attrs := netlink.LinkAttrs{Name: name, ParentIndex: ns.index(on), HardwareAddr: by}
+	check.OK(r.t, ns.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
 	ns.up(name)
 }
 
@@ -300,15 +291,7 @@ func (r *rig) stack(ns *netns, on, name string, by net.HardwareAddr) {
 func TestTheSourceGuardOutlivesWhatThePodDoesToItsInterface(t *testing.T) {
 	for name, do := range map[string]func(t *testing.T, r *rig){
 		"down and up": func(_ *testing.T, r *rig) { r.pod.down("eth0"); r.pod.up("eth0") },
-		"another MAC": func(t *testing.T, r *rig) {
-			r.pod.do(func() error {
-				l, err := netlink.LinkByName("eth0")
-				if err != nil {
-					return err
-				}
-				return netlink.LinkSetHardwareAddr(l, otherMAC)
-			})
-		},
+		"another MAC": func(_ *testing.T, r *rig) { r.pod.setMAC("eth0", otherMAC) },
 		"moved away and back": func(t *testing.T, r *rig) {
 			away := newNetNS(t, "away")
 			r.pod.move("eth0", away)
@@ -348,19 +331,11 @@ func TestAnIPOptionDoesNotPassForAHostLink(t *testing.T) {
 	came := func(frame []byte) bool { return ipFrom(addr4)(frame) && frame[14] > 0x45 }
 	send()
 	heard.expect("a packet with the option", came)
-	r.pod.do(func() error {
-		l, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetHardwareAddr(l, otherMAC)
-	})
+	r.pod.setMAC("eth0", otherMAC)
 	send()
 	last := marker(eth(broadcast, own, etherIPv4), own, broadcast)
 	r.pod.socket("eth0", unix.ETH_P_LOOP).send(last)
-	frames, ok := heard.until(like(last))
-	equal(t, "marker came", ok, true)
-	equal(t, "came with a forged MAC", contains(frames, came), false)
+	equal(t, "came with a forged MAC", heard.hears(came, like(last)), false)
 }
 
 // neighbour makes an address reachable without ARP.
@@ -403,17 +378,4 @@ func (r *wireRig) until(wanted ...Offence) {
 func (ns *netns) down(name string) {
 	ns.t.Helper()
 	check.OK(ns.t, ns.SetUp(name, false))
-}
-
-func (ns *netns) move(name string, to *netns) {
-	ns.t.Helper()
-	f := check.Value(os.Open(to.path))(ns.t)
-	defer f.Close()
-	ns.do(func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetNsFd(l, int(f.Fd()))
-	})
 }

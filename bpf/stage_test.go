@@ -7,6 +7,7 @@ package bpf
 import (
 	"errors"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,15 +26,8 @@ func stagedRig(t *testing.T, o Options) *rig {
 	t.Helper()
 	r := newRig(t)
 	check.OK(t, r.DetachGuard(1))
-	check.OK(t, r.Close())
-	o.Dir = r.dir
-	var err error
-	r.Kernel, err = Open(o)
-	check.OK(t, err)
-	t.Cleanup(func() { check.OK(t, r.Close()) })
-	s := r.ext.socket("p0", allProtocols)
-	r.claim(s, 200)
-	s.expect("ack", protocol(etherClaim))
+	r.reopen(o)
+	r.acks(200)
 	r.unobserve(r.parent)
 	check.OK(t, r.StageGuard(r.guard()))
 	return r
@@ -52,8 +46,7 @@ func (r *rig) filters(slot uint32) (all []string) {
 	r.t.Helper()
 	dev := r.on()
 	for _, d := range attach.Directions {
-		present := check.Value(dev.HasFilter(d, slot))(r.t)
-		if present {
+		if check.Value(dev.HasFilter(d, slot))(r.t) {
 			all = append(all, d.Name)
 		}
 	}
@@ -63,13 +56,10 @@ func (r *rig) filters(slot uint32) (all []string) {
 // links are the directions in which the device has tcx programs.
 func (r *rig) links() (all []string) {
 	r.t.Helper()
+	eth0 := r.pod.index("eth0")
 	r.pod.do(func() error {
-		index, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
 		for _, d := range attach.Directions {
-			chain, err := link.QueryPrograms(link.QueryOptions{Target: index.Attrs().Index, Attach: d.Hook})
+			chain, err := link.QueryPrograms(link.QueryOptions{Target: eth0, Attach: d.Hook})
 			if err != nil {
 				return err
 			}
@@ -101,7 +91,7 @@ func (r *rig) leaks() (guarded, other bool) {
 	r.sibling.socket("eth0", unix.ETH_P_IP).send(eth(broadcast, r.sibling.mac("eth0"), etherIPv4, ipv4(other4, far4)))
 	frames, ok := s.until(ipFrom(other4))
 	equal(r.t, "marker came", ok, true)
-	return contains(frames, ipFrom(addr4)), contains(frames, ipFrom(nobody4))
+	return slices.ContainsFunc(frames, ipFrom(addr4)), slices.ContainsFunc(frames, ipFrom(nobody4))
 }
 
 func TestAStagedGuardEnforcesLikeAPinnedOne(t *testing.T) {
@@ -118,8 +108,7 @@ func TestAStagedGuardEnforcesLikeAPinnedOne(t *testing.T) {
 	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("pinned", nil, both)
 	equal(t, "attached", r.attached(), true)
-	dead := check.Value(r.SlotDead(1))(t)
-	equal(t, "dead slot stays dead", dead, true)
+	equal(t, "dead slot stays dead", check.Value(r.SlotDead(1))(t), true)
 	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("pinned twice", nil, both)
 }
@@ -129,19 +118,8 @@ func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
 	r := stagedRig(t, Options{})
 	s := r.ext.socket("p0", unix.ETH_P_IP)
 	mac := r.pod.mac("eth0")
-	zombie, frame := r.pod.socket("eth0", unix.ETH_P_IP), eth(broadcast, mac, etherIPv4, ipv4(addr4, far4))
-	stop, stopped := make(chan struct{}), make(chan int)
-	go func() {
-		for sent := 0; ; sent++ {
-			select {
-			case <-stop:
-				stopped <- sent
-				return
-			default:
-				zombie.send(frame)
-			}
-		}
-	}()
+	zombie := r.pod.socket("eth0", unix.ETH_P_IP)
+	stop := zombie.chatter(eth(broadcast, mac, etherIPv4, ipv4(addr4, far4)))
 	const moves = 25
 	for range moves {
 		check.OK(t, r.PinGuard(r.guard()))
@@ -152,53 +130,41 @@ func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
 		check.OK(t, r.pins(1).Remove())
 		programs.Close()
 	}
-	close(stop)
-	sent := <-stopped
+	sent := stop()
 	zombie.send(eth(broadcast, mac, etherIPv4, ipv4(nobody4, far4)))
-	frames, ok := s.until(ipFrom(nobody4))
-	equal(t, "marker came", ok, true)
-	equal(t, "zombie's frames came", contains(frames, ipFrom(addr4)), false)
+	equal(t, "zombie's frames came", s.hears(ipFrom(addr4), ipFrom(nobody4)), false)
 	t.Logf("%d frames sent while the guard moved %d times there and back", sent, moves)
 	check.That(t, sent >= 100*moves, "only %d frames sent", sent)
 }
 
 func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
-	for name, tc := range map[string]struct {
-		before func(r *rig)
-	}{
-		"before the first link": {func(*rig) {}},
-		"between the two links": {func(r *rig) {
-			check.OK(r.t, r.PinGuard(r.guard()))
+	for name, before := range map[string]func(*rig){
+		"before the first link": func(*rig) {},
+		"between the two links": func(r *rig) {
 			r.restage()
 			check.OK(r.t, attach.Detach(r.pins(1).Path(attach.Directions[1])))
 			check.OK(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
-		}},
-		"before the filters were removed": {func(r *rig) {
-			check.OK(r.t, r.PinGuard(r.guard()))
-			r.restage()
-		}},
+		},
+		"before the filters were removed": (*rig).restage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := stagedRig(t, Options{})
-			tc.before(r)
+			before(r)
 			check.OK(t, r.KillSlot(1))
-			check.OK(t, r.Close())
-			var err error
-			r.Kernel, err = Open(Options{Dir: r.dir})
-			check.OK(t, err)
+			r.reopen(Options{})
 			_, other := r.leaks()
 			equal(t, "the dead slot leaks after the crash", other, false)
 			check.OK(t, r.PinGuard(r.guard()))
 			r.sits("taken up", nil, both)
-			dead := check.Value(r.SlotDead(1))(t)
-			equal(t, "dead slot stays dead", dead, true)
+			equal(t, "dead slot stays dead", check.Value(r.SlotDead(1))(t), true)
 		})
 	}
 }
 
-// restage puts the filters back on a pinned guard's device.
+// restage pins the guard, and puts the filters back on its device.
 func (r *rig) restage() {
 	r.t.Helper()
+	check.OK(r.t, r.PinGuard(r.guard()))
 	programs := guardOf(r.t, r.Kernel, r.guard())
 	defer programs.Close()
 	check.OK(r.t, r.on().AddFilters(1, programs))
@@ -226,8 +192,7 @@ func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 
 func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {
 	r := stagedRig(t, Options{})
-	swept := check.Value(r.SweepGuards())(t)
-	equal(t, "swept", len(swept), 0)
+	equal(t, "swept", len(check.Value(r.SweepGuards())(t)), 0)
 	elsewhere := enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
 	check.Is(t, r.StageGuard(elsewhere), enforce.ErrPinned, "got")
 	r.sits("refused elsewhere", both, nil)
@@ -248,14 +213,10 @@ func TestAGuardThatIsStagedAgainKeepsItsSlotDead(t *testing.T) {
 	r := stagedRig(t, Options{})
 	check.OK(t, r.KillSlot(1))
 	check.OK(t, r.StageGuard(r.guard()))
-	dead, err := r.SlotDead(1)
-	check.OK(t, err)
-	equal(t, "dead", dead, true)
+	equal(t, "dead", check.Value(r.SlotDead(1))(t), true)
 	check.OK(t, r.DetachGuard(1))
 	check.OK(t, r.StageGuard(r.guard()))
-	dead, err = r.SlotDead(1)
-	check.OK(t, err)
-	equal(t, "dead after it was detached", dead, false)
+	equal(t, "dead after it was detached", check.Value(r.SlotDead(1))(t), false)
 }
 
 // A slot is killed, or gets other sources, while its guard is staged.
@@ -298,9 +259,7 @@ func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 	guarded, other := r.leaks()
 	equal(t, "fenced address leaks", guarded, false)
 	equal(t, "another address comes", other, true)
-	swept, err := r.SweepGuards()
-	check.OK(t, err)
-	equal(t, "swept while alive", len(swept), 0)
+	check.None(t, check.Value(r.SweepGuards())(t), "swept while alive")
 
 	dev := r.on()
 	check.OK(t, attach.InNetNS(r.pod.path, func() error {
@@ -313,9 +272,7 @@ func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 	equal(t, "attached again", r.attached(), true)
 
 	// The next agent may have tcx: the kernel was upgraded, or the option is gone.
-	check.OK(t, r.Close())
-	r.Kernel, err = Open(Options{Dir: r.dir})
-	check.OK(t, err)
+	r.reopen(Options{})
 	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("moved", nil, both)
 }
@@ -331,18 +288,14 @@ func TestOthersFiltersStay(t *testing.T) {
 	check.OK(t, r.PinGuard(r.guard()))
 	r.sits("moved", nil, both)
 	check.OK(t, dev.RemoveFilter(attach.Directions[0], attach.GuardFilter, 1)) // the pod was faster
-	left := check.Value(dev.Filters(attach.Directions[0]))(t)
-	equal(t, "filters left", len(left), 1)
+	equal(t, "filters left", len(check.Value(dev.Filters(attach.Directions[0]))(t)), 1)
 }
 
 // An ADD is repeated on the interface for which an agent died in the middle of it: its dead guard goes, or it would
 // drop what the next one lets pass.
 func TestWithoutTCXAStageOfAnAgentBeforeIsDetached(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
-	check.OK(t, r.Close())
-	var err error
-	r.Kernel, err = Open(Options{Dir: r.dir, NoTCX: true})
-	check.OK(t, err)
+	r.reopen(Options{NoTCX: true})
 	check.OK(t, r.KillSlot(1))
 	check.OK(t, r.PinGuard(r.guard()))
 	second := r.guard()

@@ -44,13 +44,11 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 		{"before the directory", func(*rig) {}},
 		{"before the first link", func(r *rig) { check.OK(r.t, os.MkdirAll(string(r.pins(1)), 0o700)) }},
 		{"before the first link has its name", func(r *rig) {
-			check.OK(r.t, r.PinGuard(r.guard()))
 			r.restage()
 			check.OK(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
 			check.OK(r.t, os.Rename(r.pins(1).Path(attach.Directions[0]), r.pins(1).Path(attach.Directions[0])+attach.NextSuffix))
 		}},
 		{"before the second link", func(r *rig) {
-			check.OK(r.t, r.PinGuard(r.guard()))
 			r.restage()
 			check.OK(r.t, os.Remove(r.pins(1).Path(attach.Directions[1])))
 		}},
@@ -60,26 +58,16 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 			check.OK(t, r.KillSlot(1))
 			tc.end(r)
 			check.OK(t, r.RemoveLease(r.key))
-			check.OK(t, r.Close())
-			var err error
-			r.Kernel, err = Open(Options{Dir: r.dir})
-			check.OK(t, err)
-			swept := check.Value(r.SweepGuards())(t)
-			check.That(t, len(swept) == 0, "swept %v while the device lives", swept)
-			dead := check.Value(r.SlotDead(1))(t)
-			equal(t, "dead", dead, true)
+			r.reopen(Options{})
+			check.None(t, check.Value(r.SweepGuards())(t), "swept while the device lives")
+			equal(t, "dead", check.Value(r.SlotDead(1))(t), true)
 			guarded, other := r.leaks()
 			equal(t, "anything leaks", guarded || other, false)
 
 			r.pod.deleteLink("eth0")
-			swept = r.sweepsIn(10 * time.Second)
-			check.That(t, slices.Equal(swept, []uint32{1}), "swept %v once the device is gone", swept)
-			left, err := r.Kernel.dir.Guards()
-			check.OK(t, err)
-			check.That(t, len(left) == 0, "pins of slots %v are left", left)
-			dead, err = r.SlotDead(1)
-			check.OK(t, err)
-			equal(t, "dead once swept", dead, false)
+			check.List(t, r.sweepsIn(10*time.Second), []uint32{1}, "swept once the device is gone")
+			check.None(t, check.Value(r.Kernel.dir.Guards())(t), "pins are left of slots")
+			equal(t, "dead once swept", check.Value(r.SlotDead(1))(t), false)
 		})
 	}
 }
@@ -90,9 +78,7 @@ func (r *rig) sweepsIn(limit time.Duration) (swept []uint32) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(limit); len(swept) == 0 && time.Now().Before(deadline); <-tick.C {
-		var err error
-		swept, err = r.SweepGuards()
-		check.OK(r.t, err)
+		swept = check.Value(r.SweepGuards())(r.t)
 	}
 	return swept
 }
@@ -121,8 +107,7 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 			tc.before(r)
 			check.OK(t, r.KillSlot(1))
 			check.List(t, r.sweepsIn(2*time.Second), []uint32{1}, "swept")
-			dead := check.Value(r.SlotDead(1))(t)
-			equal(t, "dead", dead, false)
+			equal(t, "dead", check.Value(r.SlotDead(1))(t), false)
 		})
 	}
 }
@@ -135,8 +120,7 @@ func TestAStagedGuardWhoseNamespaceHasLostItsNameIsNotSwept(t *testing.T) {
 	process := check.Value(os.Open(r.pod.path))(t)
 	defer process.Close()
 	r.pod.remove()
-	swept := r.sweepsIn(500 * time.Millisecond)
-	check.That(t, len(swept) == 0, "swept %v while the device lives", swept)
+	check.None(t, r.sweepsIn(500*time.Millisecond), "swept while the device lives")
 	check.OK(t, os.WriteFile(r.pod.path, nil, 0o400))
 	check.OK(t, unix.Mount(fmt.Sprintf("/proc/self/fd/%d", process.Fd()), r.pod.path, "", unix.MS_BIND, ""))
 	again := check.Value(lan.Open(r.pod.Name))(t)
@@ -146,7 +130,5 @@ func TestAStagedGuardWhoseNamespaceHasLostItsNameIsNotSwept(t *testing.T) {
 	equal(t, "anything leaks", guarded || other, false)
 
 	r.pod.deleteLink("eth0")
-	if swept := r.sweepsIn(10 * time.Second); !slices.Equal(swept, []uint32{1}) {
-		t.Errorf("swept %v once the device is gone", swept)
-	}
+	check.List(t, r.sweepsIn(10*time.Second), []uint32{1}, "swept once the device is gone")
 }

@@ -235,14 +235,13 @@ func (b *bench) after(where Where, first asm.Instructions) uint32 {
 	next := check.Value(ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}))(b.t)
 	defer next.Close()
 	check.OK(b.t, next.Put(uint32(0), b.program(where)))
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: slices.Concat(first, asm.Instructions{
+	program := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: slices.Concat(first, asm.Instructions{
 		asm.LoadMapPtr(asm.R2, next.FD()),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnTailCall.Call(),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
-	})})
-	check.OK(b.t, err)
+	})}))(b.t)
 	defer program.Close()
 	return check.Value(program.Run(&ebpf.RunOptions{Data: udpFrom(addr4), DataOut: make([]byte, 256)}))(b.t)
 }

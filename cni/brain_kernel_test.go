@@ -70,13 +70,6 @@ func (b *brain) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddRe
 		return &agentapi.AddResponse{}, nil
 	}
 	b.held[r.Attachment] = link
-	if r.Interface != "eth0" {
-		// A later interface has a gateway, and no default route.
-		return &agentapi.AddResponse{
-			IPs:    []agentapi.IP{{Address: netip.MustParsePrefix("203.0.113.7/24"), Gateway: netip.MustParseAddr("203.0.113.1")}},
-			Routes: []agentapi.Route{{Dst: netip.MustParsePrefix("198.18.0.0/15"), GW: netip.MustParseAddr("203.0.113.254")}},
-		}, nil
-	}
 	return &agentapi.AddResponse{
 		IPs: []agentapi.IP{
 			{Address: netip.MustParsePrefix("192.0.2.7/24"), Gateway: netip.MustParseAddr("192.0.2.1")},

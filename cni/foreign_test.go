@@ -58,10 +58,9 @@ func TestFieldsOfOtherIPAMsAreHonouredOrNamed(t *testing.T) {
 
 // A configuration of Spiderpool's coordinator whose type was changed.
 func TestFieldsOfTheCoordinatorAreNamed(t *testing.T) {
-	conf, err := parseNetConf([]byte(`{"cniVersion":"1.0.0","name":"n","type":"fenceline","MODE":"auto","txQueueLen":0,"hostlink":true,
+	conf := check.Value(parseNetConf([]byte(`{"cniVersion":"1.0.0","name":"n","type":"fenceline","MODE":"auto","txQueueLen":0,"hostlink":true,
 		"args":{},"runtimeConfig":{},"capabilities":{},"prevResult":{},"cni.dev/valid-attachments":[],
-		"detectGateway":true,"podDefaultRouteNic":"eth0","logOptions":{},"ipam":{"socket":"/s","routes":[],"ranges":[]}}`))
-	check.OK(t, err)
+		"detectGateway":true,"podDefaultRouteNic":"eth0","logOptions":{},"ipam":{"socket":"/s","routes":[],"ranges":[]}}`)))(t)
 	got, err := conf.addNetwork()
 	want := []string{"detectGateway", "ipam.ranges", "ipam.routes", "logOptions", "podDefaultRouteNic"}
 	check.That(t, err == nil && reflect.DeepEqual(got.Ignored, want), "got %q, %v, want %q", got.Ignored, err, want)

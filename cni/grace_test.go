@@ -72,16 +72,12 @@ func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 	serving()
 	for _, after := range []time.Duration{0, 5 * time.Second, 54 * time.Second} {
 		s.now.up += after
-		if err := s.call(t); err != nil {
-			t.Fatalf("after %s: %v", s.now.up-time.Hour, err)
-		}
+		check.Is(t, s.call(t), nil, "after %s:", s.now.up-time.Hour)
 		check.That(t, strings.Contains(s.said, s.socket()) && strings.Contains(s.said, "1m0s"), "it says %q", s.said)
 	}
 	// Starting, it answers that it does not serve yet: that is the same absence.
 	starting := listenUntil(t, s.node, answers{err: agentapi.Errorf(agentapi.CodeNotAvailable, "not yet")})
-	if err := s.call(t); err != nil {
-		t.Fatalf("while it starts: %v", err)
-	}
+	check.Is(t, s.call(t), nil, "while it starts:")
 	s.now.up += time.Second
 	wantCNI(t, s.call(t), 50, "not yet")
 	starting()

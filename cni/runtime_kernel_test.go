@@ -53,11 +53,10 @@ func namespace(t *testing.T, role string) *network.Namespace {
 // startAgent runs the agent's server until the returned function ends it.
 func (m *machine) startAgent(t *testing.T) (stop func()) {
 	t.Helper()
-	s, err := cniserver.New(cniserver.Options{
+	s := check.Value(cniserver.New(cniserver.Options{
 		Backend: m.brain, Socket: m.socket(), Spool: m.spool(),
 		Metrics: prometheus.NewRegistry(), Log: testr.New(t),
-	})
-	check.OK(t, err)
+	}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Start(ctx) }()
@@ -75,10 +74,9 @@ func (m *machine) startAgent(t *testing.T) (stop func()) {
 // conflist has macvlan delegate to fenceline and chains it after as well.
 func (m *machine) conflist(t *testing.T, version string) *libcni.NetworkConfigList {
 	t.Helper()
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":%q,"name":"underlay","plugins":[
+	list := check.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":%q,"name":"underlay","plugins":[
 		{"type":"macvlan","master":"parent0","mode":"bridge","ipam":{"type":"fenceline","socket":%q,"spool":%q}},
-		{"type":"fenceline","ipam":{"socket":%[2]q,"spool":%[3]q}}]}`, version, m.socket(), m.spool()))
-	check.OK(t, err)
+		{"type":"fenceline","ipam":{"socket":%[2]q,"spool":%[3]q}}]}`, version, m.socket(), m.spool())))(t)
 	return list
 }
 
@@ -140,39 +138,3 @@ func hasLink(ns *network.Namespace, name string) bool {
 
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
-
-// The gateway of an address is no default route: the plugins that make the
-// interface take routes from the answer only, so a later interface does not
-// take the pod's traffic from the first.
-func TestALaterInterfaceLeavesTheDefaultRouteAlone(t *testing.T) {
-	m := newMachine(t)
-	m.startAgent(t)
-	sandbox, list := namespace(t, "pod"), m.conflist(t, "1.1.0")
-	first, later := attach("abc", sandbox), attach("abc", sandbox)
-	later.IfName = "net1"
-	for _, rt := range []*libcni.RuntimeConf{first, later} {
-		_, err := m.add(t, list, rt)
-		check.Must(t, err == nil, "%v", err)
-	}
-	want := []string{"0.0.0.0/0 192.0.2.1 eth0", "198.18.0.0/15 203.0.113.254 net1", "198.51.100.0/24 192.0.2.254 eth0"}
-	check.List(t, gateways(t, sandbox), want, "with both interfaces")
-	check.OK(t, m.del(t, list, later))
-	want = []string{"0.0.0.0/0 192.0.2.1 eth0", "198.51.100.0/24 192.0.2.254 eth0"}
-	check.List(t, gateways(t, sandbox), want, "without the later one")
-}
-
-// gateways lists the IPv4 routes with a gateway as "destination gateway interface".
-func gateways(t *testing.T, ns *network.Namespace) []string {
-	t.Helper()
-	routes := check.Value(ns.Links().RouteList(nil, netlink.FAMILY_V4))(t)
-	var found []string
-	for _, r := range routes {
-		if r.Gw == nil {
-			continue
-		}
-		link := check.Value(ns.Links().LinkByIndex(r.LinkIndex))(t)
-		found = append(found, r.Dst.String()+" "+r.Gw.String()+" "+link.Attrs().Name)
-	}
-	slices.Sort(found)
-	return found
-}

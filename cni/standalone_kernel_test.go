@@ -71,9 +71,8 @@ func (h *loneHost) macvlanConf(t *testing.T, ipam string) *libcni.NetworkConfigL
 
 func (h *loneHost) list(t *testing.T, plugin, ipamType, ipam string) *libcni.NetworkConfigList {
 	t.Helper()
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","plugins":[{%s,
-		"ipam":{"type":%q,"dataDir":%q,%s}}]}`, plugin, ipamType, h.data, ipam))
-	check.OK(t, err)
+	list := check.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","plugins":[{%s,
+		"ipam":{"type":%q,"dataDir":%q,%s}}]}`, plugin, ipamType, h.data, ipam)))(t)
 	return list
 }
 
@@ -148,8 +147,8 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 			list := h.list(t, row.plugin, pluginType, dual)
 			first := container("one", namespace(t, "one"))
 			check.List(t, h.mustAdd(t, list, first), []string{"192.0.2.11/24", "2001:db8::11/64"}, "the first container got")
-			got := h.mustAdd(t, list, container("two", namespace(t, "two")))
-			check.That(t, slices.Equal(got, []string{"192.0.2.13/24", "2001:db8::12/64"}), "the second container got %v", got)
+			second := container("two", namespace(t, "two"))
+			check.List(t, h.mustAdd(t, list, second), []string{"192.0.2.13/24", "2001:db8::12/64"}, "the second container got")
 			check.List(t, h.held(t), []string{"192.0.2.11", "192.0.2.13", "2001:db8::11", "2001:db8::12"}, "data files of")
 			memory := check.Value(os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName)))(t)
 			for _, want := range []string{"192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String()} {
@@ -223,9 +222,7 @@ func addManyToTwoHosts(t *testing.T, l *lan, plugin string) {
 			addrs, err := a.h.add(t.Context(), list[a.h], a.rt)
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
-				t.Errorf("%s: %v", a.rt.ContainerID, err)
-			}
+			check.That(t, err == nil, "%s: %v", a.rt.ContainerID, err)
 			for _, addr := range addrs {
 				holders[addr] = append(holders[addr], a.rt.ContainerID)
 			}
@@ -279,31 +276,23 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 	l := newLAN(t)
 	h, other, one := l.host(t, "host"), l.host(t, "other"), namespace(t, "one")
 	link := h.child(t, one, child)
-	running, err := capture.Start(l.Switch, network.Bridge)
-	check.OK(t, err)
-	err = h.net.Do(func() error {
+	running := check.Value(capture.Start(l.Switch, network.Bridge))(t)
+	check.OK(t, h.net.Do(func() error {
 		out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, loneConf(h.data, small))
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
+		check.That(t, err == nil, "%v: %s", err, out)
 		return err
-	})
-	check.OK(t, err)
+	}))
 	check.List(t, localRoutes(t, one, link), []string{"192.0.2.10"}, "after IPAM the kernel answers for")
-	if got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.11/24"}) {
-		t.Errorf("another machine gave %v", got)
-	}
-	frames := check.Value(running.Stop())(t)
-	if got := capture.Speakers(frames, netip.MustParseAddr("192.0.2.10")); !slices.Equal(got, []string{link.Attrs().HardwareAddr.String()}) {
-		t.Errorf("the address is announced by %v", got)
-	}
+	got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", namespace(t, "two")))
+	check.List(t, got, []string{"192.0.2.11/24"}, "another machine gave")
+	speakers := capture.Speakers(check.Value(running.Stop())(t), netip.MustParseAddr("192.0.2.10"))
+	check.List(t, speakers, []string{link.Attrs().HardwareAddr.String()}, "the address is announced by")
 
 	address := check.Value(netlink.ParseAddr("192.0.2.10/24"))(t)
 	check.OK(t, one.Links().AddrAdd(link, address))
 	check.List(t, localRoutes(t, one, link), []string{"192.0.2.10"}, "with the address the kernel answers for")
 	check.OK(t, one.Links().AddrDel(link, address))
-	got := localRoutes(t, one, link)
-	check.That(t, len(got) == 0, "without the address the kernel answers for %v", got)
+	check.None(t, localRoutes(t, one, link), "without the address the kernel answers for")
 }
 
 func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {

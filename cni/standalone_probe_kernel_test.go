@@ -95,9 +95,7 @@ func TestARememberedAddressIsTheLastResort(t *testing.T) {
 	r.wantAddr(t, "a", two, "192.0.2.11")
 	_, out, err := r.add(t, "b", two)
 	wantPrinted(t, out, err, agentapi.CodeExhausted, "other hosts use 192.0.2.10 ("+r.foreign+")")
-	if err := r.l.Switch.SetUp(network.Port("foreign"), false); err != nil { // the foreign host leaves
-		t.Fatal(err)
-	}
+	check.OK(t, r.l.Switch.SetUp(network.Port("foreign"), false)) // the foreign host leaves
 	r.wantAddr(t, "b", two, "192.0.2.10")
 	memory := filesOf(t, r.dir+"/net")["conflicts.json"]
 	check.That(t, !strings.Contains(memory, "192.0.2.10"), "the conflict is still remembered: %s", memory)

@@ -64,15 +64,12 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 		})
 	}
 	t.Run("VERSION", func(t *testing.T) {
-		err := m.runtime(func(c *libcni.CNIConfig) error {
+		check.OK(t, m.runtime(func(c *libcni.CNIConfig) error {
 			info, err := c.GetVersionInfo(t.Context(), pluginType)
-			if err != nil {
-				return err
-			}
+			check.OK(t, err)
 			check.Equal(t, strings.Join(info.SupportedVersions(), " "), "0.3.1 0.4.0 1.0.0 1.1.0", "the plugin supports")
 			return nil
-		})
-		check.That(t, err == nil, "%v", err)
+		}))
 	})
 }
 
@@ -143,9 +140,7 @@ func TestUnderARuntimeWhileTheAgentIsAway(t *testing.T) {
 	err = m.runtime(func(c *libcni.CNIConfig) error { return c.GetStatusNetworkList(t.Context(), list) })
 	wantRuntimeCode(t, err, agentapi.CodeNotAvailable)
 
-	if err := m.del(t, list, rt); err != nil {
-		t.Fatalf("DEL: %v", err)
-	}
+	check.OK(t, m.del(t, list, rt))
 	check.That(t, !hasLink(sandbox, "eth0"), "macvlan kept the link")
 	if waiting, err := m.spool().List(); err != nil || len(waiting) != 1 {
 		t.Fatalf("spooled %v, %v; want one DEL for the two plugins of the chain", waiting, err)

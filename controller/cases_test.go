@@ -76,7 +76,7 @@ func nodeDownNever(w world) {
 	pod := w.runningPod("never-0", "sleeps")
 	w.bound("never", "10.17.0.2", pod)
 	w.setReady("sleeps", corev1.ConditionUnknown)
-	w.deletePod(pod)
+	w.remove(pod)
 	w.waitMessage("10.17.0.2", "", "reclaim.nodeDown is Never")
 	l := w.lease("10.17.0.2")
 	check.That(w, l.Spec.State == v1alpha1.StateBound, "the lease is %s", l.Spec.State)
@@ -163,7 +163,7 @@ func longNames(w world) {
 	w.waitBound(pool, 1)
 	// No kubelet ends the pod. A deletion without grace is two writes of the API server: a controller
 	// that is slow between them may give either reason.
-	w.deletePod(pod, client.GracePeriodSeconds(1))
+	w.remove(pod, client.GracePeriodSeconds(1))
 	w.waitQuarantined("10.28.0.2", v1alpha1.ReasonPodTerminating)
 	w.waitEvent(pod.Namespace, "AddressReclaimed", pod.Name, "10.28.0.2", "PodTerminating")
 }

@@ -53,7 +53,7 @@ func onThePage(server *controlplane.Server) func(world) {
 			})
 		}
 		says("The controller leaves the lease as it is: the pod is alive.")
-		w.deletePod(pod, client.GracePeriodSeconds(0))
+		w.remove(pod, client.GracePeriodSeconds(0))
 		w.waitQuarantined("10.77.0.2", v1alpha1.ReasonPodDeleted)
 		says("It was taken from pod default/page-0 on node n1.")
 	}

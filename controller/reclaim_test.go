@@ -85,7 +85,7 @@ func terminating(w world) {
 	w.pool("terminating", "10.1.0.0/24")
 	pod := w.runningPod("terminating-0", "n1")
 	token := check.Value(strconv.ParseInt(w.bound("terminating", "10.1.0.2", pod).ResourceVersion, 10, 64))(w)
-	w.deletePod(pod)
+	w.remove(pod)
 	check.OK(w, w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
 	due := pod.DeletionTimestamp.Add(extraGrace)
 
@@ -114,7 +114,7 @@ func forceDeleted(w world) {
 	w.bound("forced", "10.2.0.2", pod)
 	w.waitBound("forced", 1) // a controller that has not seen both says PodGone
 	deleted := time.Now()
-	w.deletePod(pod, client.GracePeriodSeconds(0))
+	w.remove(pod, client.GracePeriodSeconds(0))
 
 	w.waitQuarantined("10.2.0.2", v1alpha1.ReasonPodDeleted)
 	waited := time.Since(deleted)
@@ -125,7 +125,7 @@ func replaced(w world) {
 	w.pool("replaced", "10.3.0.0/24")
 	pod := w.runningPod("replaced-0", "n1")
 	w.bound("replaced", "10.3.0.2", pod)
-	w.deletePod(pod, client.GracePeriodSeconds(0))
+	w.remove(pod, client.GracePeriodSeconds(0))
 	w.runningPod("replaced-0", "n2")
 
 	lease := w.waitQuarantined("10.3.0.2", v1alpha1.ReasonPodReplaced)
@@ -154,7 +154,7 @@ func nodeGone(w world) {
 
 	// What a cloud's controller and the pod garbage collector do.
 	check.OK(w, w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaving"}}))
-	w.deletePod(pod, client.GracePeriodSeconds(0))
+	w.remove(pod, client.GracePeriodSeconds(0))
 
 	lease := w.waitQuarantined("10.5.0.2", v1alpha1.ReasonNodeGone)
 	check.That(w, lease.Spec.NodeName == "n2", "%s verifies, want n2, which has a lease of the pool", lease.Spec.NodeName)

@@ -53,11 +53,6 @@ func (w world) reserve(name string, ips ...string) *v1alpha1.ReservedIP {
 	return r
 }
 
-func (w world) remove(o client.Object) {
-	w.Helper()
-	check.OK(w, w.client.Delete(w.ctx, o))
-}
-
 // waitReservation waits until a condition of the reservation is "status/reason" and has all the words.
 func (w world) waitReservation(name, condition, statusAndReason string, inUse int64, words ...string) {
 	w.Helper()

@@ -139,8 +139,8 @@ func keptForPods(w world) {
 	}
 	living, _ := kept("10.57.0.2", "sandbox-lives")
 	for address, end := range map[string]func(*corev1.Pod){
-		"10.57.0.3": func(p *corev1.Pod) { w.deletePod(p) },
-		"10.57.0.4": func(p *corev1.Pod) { w.deletePod(p, client.GracePeriodSeconds(0)) },
+		"10.57.0.3": func(p *corev1.Pod) { w.remove(p) },
+		"10.57.0.4": func(p *corev1.Pod) { w.remove(p, client.GracePeriodSeconds(0)) },
 		"10.57.0.5": func(p *corev1.Pod) {
 			w.setPodStatus(p, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
 		},

@@ -96,8 +96,7 @@ func scaledDeployment(w world) {
 	pod := w.runningPod("web-a", "n1")
 	lease := w.bound(pool.Name, "10.81.0.4", pod)
 	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](5) })
-	grown := w.waitPool("web", 6)
-	check.Equal(w, grown.Name, pool.Name, "%s became", pool.Name)
+	check.Equal(w, w.waitPool("web", 6).Name, pool.Name, "%s became", pool.Name)
 	// The address of the pod is the last one but not free.
 	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0) })
 	w.waitPool("web", 1)
@@ -273,7 +272,7 @@ func kindsOfApplications(w world) {
 	fixed.Annotations = template("fixed", append(annotations, "ippool-ip-number", "1")...).Annotations
 	w.create(fixed)
 	w.waitPool("fixed", 1)
-	w.deletePod(fixed, client.GracePeriodSeconds(0))
+	w.remove(fixed, client.GracePeriodSeconds(0))
 	w.waitNoPool("fixed")
 }
 
@@ -305,17 +304,15 @@ func overlappingSubnets(w world) {
 		return nil
 	})
 	w.subnet("younger", "10.92.0.0/27")
-	w.waitSubnet("younger", func(s v1alpha1.IPSubnetStatus) error {
-		// Of 30 host addresses, the older one has 14. The younger one also has 10.92.0.15, which is no host there.
-		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionOverlapping); c == nil || c.Status != metav1.ConditionTrue || s.Total != 16 {
-			return fmt.Errorf("total %d, %v", s.Total, c)
+	overlapping := func(total int64) func(v1alpha1.IPSubnetStatus) error {
+		return func(s v1alpha1.IPSubnetStatus) error {
+			if !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionOverlapping) || s.Total != total {
+				return fmt.Errorf("total %d, %v", s.Total, s.Conditions)
+			}
+			return nil
 		}
-		return nil
-	})
-	w.waitSubnet("older", func(s v1alpha1.IPSubnetStatus) error {
-		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionOverlapping); c == nil || c.Status != metav1.ConditionTrue || s.Total != 8 {
-			return fmt.Errorf("total %d, %v", s.Total, c)
-		}
-		return nil
-	})
+	}
+	// Of 30 host addresses, the older one has 14. The younger one also has 10.92.0.15, which is no host there.
+	w.waitSubnet("younger", overlapping(16))
+	w.waitSubnet("older", overlapping(8))
 }

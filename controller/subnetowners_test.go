@@ -46,7 +46,7 @@ func unreadOwner(w world) {
 	check.That(w, now.Name == pool.Name, "pool %s became %s", pool.Name, now.Name)
 	// Without pods, the pool of an owner that cannot be read stays as well.
 	for _, name := range []string{"unread-0", "unread-1"} {
-		w.deletePod(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
+		w.remove(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
 	}
 	w.barrierSubnet("others")
 	w.waitPool("unread", 3)
@@ -72,7 +72,7 @@ func scaledOwner(w world) {
 
 	check.OK(w, w.client.Delete(w.ctx, set))
 	for _, name := range []string{"kruise-0", "kruise-1", "kruise-3"} {
-		w.deletePod(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
+		w.remove(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
 	}
 	w.barrierSubnet("others")
 	check.That(w, len(w.poolsOf("kruise")) == 1, "the pool of an address in use is gone")
@@ -92,7 +92,7 @@ func unscaledOwner(w world) {
 	if pools := w.poolsOf("flexible"); len(pools) > 0 {
 		w.Errorf("%s has pool %s", "flexible", pools[0].Name)
 	}
-	w.deletePod(pod, client.GracePeriodSeconds(0))
+	w.remove(pod, client.GracePeriodSeconds(0))
 	w.waitNoPool("fixed")
 }
 

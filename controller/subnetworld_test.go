@@ -13,7 +13,6 @@ import (
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,16 +31,6 @@ func (w world) subnet(name, subnet string, edits ...func(*v1alpha1.IPSubnetSpec)
 	}
 	w.create(s)
 	return s
-}
-
-// template returns a template of pods with annotations of Fenceline: names without prefix, and values.
-func template(app string, annotations ...string) corev1.PodTemplateSpec {
-	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}, Annotations: map[string]string{}}}
-	for i := 0; i < len(annotations); i += 2 {
-		t.Annotations[v1alpha1.AnnotationPrefix+annotations[i]] = annotations[i+1]
-	}
-	t.Spec.Containers = []corev1.Container{{Name: "main", Image: "none"}}
-	return t
 }
 
 // deployment makes a Deployment whose template has annotations.

@@ -68,8 +68,8 @@ func TestSwitchedOffThenAwayThenOn(t *testing.T) {
 	check.That(t, l.Spec.State == v1alpha1.StateBound, "with reclaim switched off, the lease is %s", l.Spec.State)
 	stop()
 
-	w.deletePod(running, client.GracePeriodSeconds(0))
-	w.deletePod(leaving, client.GracePeriodSeconds(0))
+	w.remove(running, client.GracePeriodSeconds(0))
+	w.remove(leaving, client.GracePeriodSeconds(0))
 	check.OK(t, w.client.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaves"}}))
 	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](0) })
 
@@ -110,7 +110,7 @@ func TestFormsOfNodeDownAtTheAPIServer(t *testing.T) {
 	for i, pool := range []string{"silent", "takes"} {
 		pod := w.runningPod(pool+"-0", "cut")
 		w.bound(pool, fmt.Sprintf("10.%d.0.2", 42+i), pod)
-		w.deletePod(pod, client.GracePeriodSeconds(0))
+		w.remove(pod, client.GracePeriodSeconds(0))
 	}
 	w.setReady("cut", corev1.ConditionUnknown)
 	never := policy()
@@ -140,7 +140,7 @@ func TestAControllerWhoseClockIsOffByAnHour(t *testing.T) {
 		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3)
 		w.create(pod)
 		w.bound("clock", address, pod)
-		w.deletePod(pod)
+		w.remove(pod)
 		check.OK(t, w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
 		due := pod.DeletionTimestamp.Add(extraGrace)
 		w.waitQuarantined(address, v1alpha1.ReasonPodTerminating)

@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -31,6 +30,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
@@ -126,12 +126,29 @@ func (w world) create(o client.Object) {
 // change edits an object as it is now, again if somebody else wrote meanwhile.
 func change[T client.Object](w world, o T, edit func(T)) {
 	w.Helper()
+	w.write(o, func() error {
+		edit(o)
+		return w.client.Update(w.ctx, o)
+	})
+}
+
+// changeStatus is change of the status.
+func changeStatus[T client.Object](w world, o T, edit func(T)) {
+	w.Helper()
+	w.write(o, func() error {
+		edit(o)
+		return w.client.Status().Update(w.ctx, o)
+	})
+}
+
+// write reads an object and writes it, until nobody else was quicker.
+func (w world) write(o client.Object, update func() error) {
+	w.Helper()
 	w.eventually("change "+o.GetName(), func() error {
 		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
-		edit(o)
-		return w.client.Update(w.ctx, o)
+		return update()
 	})
 }
 
@@ -143,19 +160,7 @@ func (w world) eventually(what string, condition func() error) {
 
 func (w world) eventuallyWithin(limit time.Duration, what string, condition func() error) {
 	w.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		check.Must(w, time.Now().Before(deadline), "%s: not within %s: %v", what, limit, err)
-		select {
-		case <-w.ctx.Done():
-			w.Fatalf("%s: %v", what, err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	check.OK(w, await.Until(w.ctx, limit, 20*time.Millisecond, what, func(context.Context) error { return condition() }))
 }
 
 // readyNode makes a node that is Ready, with an agent that is.
@@ -176,15 +181,8 @@ func (w world) readyNode(name string) {
 
 func (w world) setReady(name string, status corev1.ConditionStatus) {
 	w.Helper()
-	node := &corev1.Node{}
-	w.eventually("set node "+name+" ready", func() error {
-		if err := w.client.Get(w.ctx, types.NamespacedName{Name: name}, node); err != nil {
-			return err
-		}
-		node.Status.Conditions = []corev1.NodeCondition{{
-			Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now(),
-		}}
-		return w.client.Status().Update(w.ctx, node)
+	changeStatus(w, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
 	})
 }
 
@@ -192,13 +190,7 @@ func (w world) setReady(name string, status corev1.ConditionStatus) {
 // indexes now and then.
 func (w world) setPodStatus(pod *corev1.Pod, edit func(*corev1.PodStatus)) {
 	w.Helper()
-	w.eventually("set status of pod "+pod.Name, func() error {
-		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
-			return err
-		}
-		edit(&pod.Status)
-		return w.client.Status().Update(w.ctx, pod)
-	})
+	changeStatus(w, pod, func(p *corev1.Pod) { edit(&p.Status) })
 }
 
 func (w world) podObject(namespace, name, node string) *corev1.Pod {
@@ -221,7 +213,7 @@ func (w world) runningPod(name, node string) *corev1.Pod {
 	return pod
 }
 
-func (w world) deletePod(pod *corev1.Pod, options ...client.DeleteOption) {
+func (w world) remove(o client.Object, options ...client.DeleteOption) {
 	w.Helper()
-	check.OK(w, w.client.Delete(w.ctx, pod, options...))
+	check.OK(w, w.client.Delete(w.ctx, o, options...))
 }

@@ -82,10 +82,9 @@ func TestTwoNodesRaceForTheLastAddresses(t *testing.T) {
 // occupy leases an address to somebody who does not take part.
 func occupy(t *testing.T, n *node, addr string) *v1alpha1.IPLease {
 	t.Helper()
-	l, err := n.store.Create(t.Context(), lease.Request{
+	l := check.Value(n.store.Create(t.Context(), lease.Request{
 		Pool: "a", Addr: netip.MustParseAddr(addr), Holder: v1alpha1.Holder{Namespace: "shop", Pod: "db-0", ContainerID: "other"},
-	})
-	check.OK(t, err)
+	}))(t)
 	return l
 }
 

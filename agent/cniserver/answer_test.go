@@ -152,8 +152,7 @@ func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 	conn := check.Value(net.Dial("unix", r.socket))(t)
 	defer conn.Close()
 	h := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
-	resp, err := h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{"))
-	check.OK(t, err)
+	resp := check.Value(h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{")))(t)
 	defer resp.Body.Close()
 	check.That(t, resp.StatusCode == http.StatusBadRequest, "got %s", resp.Status)
 }

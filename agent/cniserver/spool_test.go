@@ -126,9 +126,7 @@ func TestADELOfTheRuntimeSettlesTheSpooledOneUnlessItIsChained(t *testing.T) {
 		empty   bool
 	}{{chained, false}, {delOf("abc"), true}} {
 		check.OK(t, r.Del(t.Context(), c.request))
-		if r.spoolIsEmpty() != c.empty {
-			t.Errorf("after a DEL with chained %v the spool is empty: %v", c.request.Chained, !c.empty)
-		}
+		check.That(t, r.spoolIsEmpty() == c.empty, "after a DEL with chained %v the spool is empty: %v", c.request.Chained, !c.empty)
 	}
 }
 

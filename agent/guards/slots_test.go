@@ -3,7 +3,6 @@
 package guards
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/fenceline/fenceline/bpf"
@@ -21,17 +20,11 @@ func TestASlotComesBackAsLateAsPossible(t *testing.T) {
 	}
 	slot, err := s.Take()
 	check.Must(t, slot == first && err == nil, "took %d, %v", slot, err)
-	if _, err := s.Take(); !errors.Is(err, errNoSlot) {
-		t.Fatalf("got %v", err)
-	}
+	check.Is(t, check.Err(s.Take()), errNoSlot, "got")
 	s.Leave(7)
-	if _, err := s.Take(); !errors.Is(err, errNoSlot) {
-		t.Errorf("a slot whose guard may be there was given away: %v", err)
-	}
+	check.Is(t, check.Err(s.Take()), errNoSlot, "a slot whose guard may be there was given away:")
 	s.PutBack(7)
-	if slot, _ := s.Take(); slot != 7 {
-		t.Errorf("took %d", slot)
-	}
+	check.Equal(t, check.Value(s.Take())(t), 7, "took")
 }
 
 func TestASlotFoundAfterARestartIsNotGivenAway(t *testing.T) {

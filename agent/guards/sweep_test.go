@@ -55,9 +55,7 @@ func TestASweepComesAtOnceWhenAVFIsBack(t *testing.T) {
 // A new pod would be as mute as the old one, whose address the kernel may have
 // under another slot, or watch for a Warm lease.
 func TestAKilledSlotIsNobodysUntilItIsSwept(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	old := r.Pod("old", "u1")
-	r.MustAdd(old)
+	r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	slot := r.SlotOf(old)
 	r.MustDel(old)
 	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
@@ -89,9 +87,7 @@ func TestASlotWhoseDeviceWentBeforeItsEntryIsGivenBack(t *testing.T) {
 
 // Its device may live: the process that knew has ended, and its pin never came.
 func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	old := r.Pod("old", "u1")
-	r.MustAdd(old)
+	r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	slot := r.SlotOf(old)
 	r.MustDel(old)
 	delete(r.Kernel.Guards, slot)
@@ -116,9 +112,7 @@ func TestASweepLeavesTheLeasesOfAGuardThatNobodyKnows(t *testing.T) {
 }
 
 func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	old := r.Pod("old", "u1")
-	r.MustAdd(old)
+	r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.MustDel(old)
 	r.Kernel.Unplug(old.NetNS, old.Interface)
 	stale, _ := r.Kernel.Leases()

@@ -100,9 +100,7 @@ func TestAnAddressThatWasSetAsideDoesNotKillTheADDThatGoesOn(t *testing.T) {
 
 func TestALivingPodWithoutItsLeaseIsNotMutedByItsOwnNode(t *testing.T) {
 	for _, hint := range []bool{true, false} {
-		r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
-		old := r.Pod("old", "u1")
-		r.MustAdd(old)
+		r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.3"))
 		r.API.Drop(fakenode.Held("10.0.0.2"))
 		request := r.Pod("new", "u2")
 		if !hint {
@@ -115,7 +113,7 @@ func TestALivingPodWithoutItsLeaseIsNotMutedByItsOwnNode(t *testing.T) {
 		check.That(t, r.Speaks(old, "10.0.0.2"), "the living pod is mute")
 		r.Settle()
 		l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-		check.That(t, l.Spec.Holder.Pod == "old" && r.Speaks(old, "10.0.0.2"), "lease of %v", l.Spec.Holder)
+		check.That(t, l.Spec.Holder.Pod == old.Pod.Name && r.Speaks(old, "10.0.0.2"), "lease of %v", l.Spec.Holder)
 	}
 }
 

@@ -89,9 +89,7 @@ func TestBadInputIsToldInTheErrorAndAnEventAndLeavesNothing(t *testing.T) {
 			}
 			for _, part := range says {
 				check.Says(t, text, part)
-				if !strings.Contains(events[0], part) {
-					t.Errorf("the event %q does not say %q", events[0], part)
-				}
+				check.That(t, strings.Contains(events[0], part), "the event %q does not say %q", events[0], part)
 			}
 			check.That(t, len(events[0]) <= event.MaxNote+100, "an event of %d bytes", len(events[0]))
 			r.WantNothing()

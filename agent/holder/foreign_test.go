@@ -49,9 +49,7 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 	if n := len(r.API.Leases()); n != v1alpha1.ManyAddresses || quarantined(r) != n {
 		t.Errorf("leases %v", r.Names())
 	}
-	if probes := len(r.Wire.Did); probes != foreignhost.MaxConflicts+21 {
-		t.Errorf("%d probes: each ADD in the interval tries one address", probes)
-	}
+	check.Equal(t, len(r.Wire.Did), foreignhost.MaxConflicts+21, "each ADD in the interval tries one address: probes")
 	// Neither time nor another agent adds to them.
 	r.Skip(2 * foreignhost.Interval)
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u3"))

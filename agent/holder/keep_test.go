@@ -290,9 +290,7 @@ func TestAPodThatKeepsNothingIsTreatedLikeOthers(t *testing.T) {
 }
 
 func TestANewerSandboxOfAPodBindsItsAddressAgain(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	older := r.Pod("web", "u1")
-	r.MustAdd(older)
+	r, older := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	newer := next(older, "c-newer")
 	r.Gets(newer, "10.0.0.2")
 	check.That(t, r.Kernel.IsDead(r.SlotOf(older)) && r.Speaks(newer, "10.0.0.2"), "the older sandbox may speak, or the newer may not")
@@ -333,9 +331,7 @@ func TestAVerifierDoesNotKillTheSlotOfATakeOver(t *testing.T) {
 // The worker sees that the first has gone to the newer sandbox while the second is
 // still the older one's.
 func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2-fd00::9"))
-	older := r.Pod("web", "u1")
-	r.MustAdd(older)
+	r, older := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2-fd00::9"))
 	newer := next(older, "c-newer")
 	r.Wire.OnClaim = func(c segment.Claim) {
 		if c.Addr == fakenode.Two {

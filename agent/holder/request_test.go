@@ -74,9 +74,7 @@ func TestAnEventTellsWholeCandidates(t *testing.T) {
 
 func TestAnErrorOfAnotherKindIsCutAtALetter(t *testing.T) {
 	got := note(errors.New(strings.Repeat("ä", event.MaxNote)))
-	if len(got) > event.MaxNote || strings.Trim(got, "ä") != "..." {
-		t.Errorf("%d bytes, %q", len(got), got[len(got)-10:])
-	}
+	check.That(t, len(got) <= event.MaxNote && strings.Trim(got, "ä") == "...", "%d bytes, %q", len(got), got[len(got)-10:])
 }
 
 func TestDecideRouting(t *testing.T) {

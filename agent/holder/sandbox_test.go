@@ -4,14 +4,12 @@ package holder_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -141,20 +139,10 @@ func TestADELFreesTheAddressOfAPodThatGetsNoOtherSandbox(t *testing.T) {
 	}
 }
 
-// deafCache cannot tell whether a pod lives.
-type deafCache struct{ client.Reader }
-
-func (c deafCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if _, pod := o.(*corev1.Pod); pod {
-		return errors.New("the cache is not started")
-	}
-	return c.Reader.Get(ctx, key, o, opts...)
-}
-
 func TestADELKeepsTheAddressIfThePodIsUnknown(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Wait() // the steps after the answer read the cache
-	r.Cache = deafCache{r.Cache}
+	r.Cache = deafReader{r.Cache}
 	r.SandboxDies(web)
 	l := r.Lease("10.0.0.2", v1alpha1.StateRetained)
 	check.That(t, l.Spec.Reason == v1alpha1.ReasonSandboxEnded, "lease %+v", l.Spec)

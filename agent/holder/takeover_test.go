@@ -44,9 +44,7 @@ func TestATakeOverThatMeetsAProberVerifiesOnceMore(t *testing.T) {
 				r.Refused(agentapi.CodeTryAgainLater, web)
 				r.Want("10.0.0.2 Quarantined")
 			}
-			if looks := r.Wire.Times("verify 10.0.0.2"); looks != test.looks {
-				t.Errorf("verified %d times, want %d", looks, test.looks)
-			}
+			check.Equal(t, r.Wire.Times("verify 10.0.0.2"), test.looks, "verifications:")
 		})
 	}
 }

@@ -65,9 +65,7 @@ func TestTheUndoOfAnADDEndsNobodyWhoseRecordWasLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-			old := r.Pod("old", "u1")
-			r.MustAdd(old)
+			r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 			r.API.Drop(fakenode.Held("10.0.0.2"))
 			r.API.Breaks("update")
 			r.Refused(agentapi.CodeTryAgainLater, next(r, old))
@@ -91,9 +89,7 @@ func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-			older := r.Pod("web", "u1")
-			r.MustAdd(older)
+			r, older := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 			failed, newer := older, older
 			failed.ContainerID, failed.NetNS = "c-failed", "/netns/c-failed"
 			newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
@@ -104,8 +100,7 @@ func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
 			happens(r)
 			got := r.MustAdd(newer)
 			r.Settle()
-			podExists := r.HasPod("web")
-			check.That(t, podExists, "the pod is deleted")
+			check.That(t, r.HasPod("web"), "the pod is deleted")
 			check.That(t, r.Speaks(newer, got[0]), "the newer sandbox is mute")
 			r.HoldsWhatTheJournalSays(newer)
 			_, there := r.Journal.Get(older.ContainerID, older.Interface)

@@ -77,8 +77,7 @@ func TestAPodThatDrivesItsVFHasALeaseWithoutAGuard(t *testing.T) {
 	check.That(t, len(r.Kernel.Guards) == 0 && !r.acked(), "guards %v, acked %v", r.Kernel.Guards, r.acked())
 	chained := web
 	chained.Chained = true
-	_, err := r.Add(t.Context(), chained)
-	check.OK(t, err)
+	check.OK(t, check.Err(r.Add(t.Context(), chained)))
 	check.OK(t, r.Check(t.Context(), agentapi.CheckRequest{Attachment: web.Attachment, Chained: true}))
 	r.MustDel(web)
 	r.Want()

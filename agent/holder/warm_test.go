@@ -32,9 +32,7 @@ func TestAReadyAddressIsBoundByOneWriteAndClaimedAfterTheAnswer(t *testing.T) {
 		r.Gets(request, "10.0.0.7")
 	})
 	check.That(t, creates == 0 && updates == 1, "%d creates and %d updates, want one update", creates, updates)
-	if r.Wire.Took("probe 10.0.0.7") || r.Wire.Took("announce 10.0.0.7") {
-		t.Errorf("before the answer: %v", r.Wire.Did)
-	}
+	check.That(t, !r.Wire.Took("probe 10.0.0.7") && !r.Wire.Took("announce 10.0.0.7"), "before the answer: %v", r.Wire.Did)
 	close(answered)
 	r.Eventually("it is announced after the claim", func() bool { return r.Wire.Took("announce 10.0.0.7") })
 	bound := r.Lease(l.Name, v1alpha1.StateBound)
@@ -42,9 +40,7 @@ func TestAReadyAddressIsBoundByOneWriteAndClaimedAfterTheAnswer(t *testing.T) {
 	token, _ := lease.Token(bound)
 	installed, _, _ := r.Kernel.Lease(fakenode.Key("10.0.0.7"))
 	check.That(t, installed.Token == token && r.Speaks(request, "10.0.0.7"), "installed %+v, want token %d", installed, token)
-	if r.Warm.InStock(l.Name) || !slices.Equal(r.Warm.Pairs, []string{"v4 on eth1"}) {
-		t.Errorf("ended %v, used %v", r.Warm.Gone, r.Warm.Pairs)
-	}
+	check.That(t, !r.Warm.InStock(l.Name) && slices.Equal(r.Warm.Pairs, []string{"v4 on eth1"}), "ended %v, used %v", r.Warm.Gone, r.Warm.Pairs)
 	r.MustDel(request)
 	r.Want()
 }

@@ -93,8 +93,7 @@ func (r *rig) wantHeard(pod *network.Namespace, address string) {
 	var server net.PacketConn
 	check.OK(r, pod.Do(func() (err error) { server, err = net.ListenPacket("udp4", ":9"); return err }))
 	defer server.Close()
-	mac, err := pod.MAC("eth0")
-	check.OK(r, err)
+	mac := check.Value(pod.MAC("eth0"))(r)
 	link, err := r.router.Links().LinkByName("eth0")
 	check.OK(r, err)
 	check.OK(r, putNeighbour(r.router.Links(), link, podEnd4, mac, mend))
@@ -113,7 +112,5 @@ func (r *rig) wantHeard(pod *network.Namespace, address string) {
 	heard := make([]byte, 64)
 	check.OK(r, server.SetReadDeadline(time.Now().Add(5*time.Second)))
 	n, _, err := server.ReadFrom(heard)
-	if err != nil || string(heard[:n]) != address {
-		r.Errorf("the pod heard what was sent to %s, %v; want %s", heard[:n], err, address)
-	}
+	check.That(r, err == nil && string(heard[:n]) == address, "the pod heard what was sent to %s, %v; want %s", heard[:n], err, address)
 }

@@ -115,9 +115,8 @@ func TestEachStepOfTakingTheDefaultRoutesFails(t *testing.T) {
 		for _, c := range []struct{ from, to, want string }{
 			{"", "192.0.2.9", "net1"}, {"", "10.96.0.1", "eth0"}, {"10.244.0.7", "192.0.2.9", "eth0"}, {"10.0.0.7", "192.0.2.9", "net1"},
 		} {
-			if link, _ := leavesBy(t, pod, c.from, c.to); link != c.want {
-				t.Errorf("after %v and another Make: from %q to %s: leaves by %s, want %s", err, c.from, c.to, link, c.want)
-			}
+			link, _ := leavesBy(t, pod, c.from, c.to)
+			check.Equal(t, link, c.want, "after %v and another Make: from %q to %s: leaves by", err, c.from, c.to)
 		}
 		check.OK(r, pod.DeleteLink("net1")) // two ipvlans of a master have no address in common
 		if !failed {

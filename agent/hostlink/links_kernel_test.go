@@ -25,13 +25,10 @@ import (
 func TestAPodAndItsNodeReachEachOther(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	_, err := answers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80")
+	_, err := r.answers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80")
 	check.Must(t, err != nil, "the pod reaches its node without a host link: this test shows nothing")
 	check.OK(r, r.links.Make(entries[0]))
-	r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
-	r.wantAnswers(r.node, pod, "["+nodeAddr6+"]:80", "["+nodeAddr6+"]:80", "fd00::7")
-	r.wantAnswers(pod, r.node, ":80", "10.0.0.7:80", nodeAddr4)
-	r.wantAnswers(pod, r.node, ":80", "[fd00::7]:80", nodeAddr6)
+	r.wantBothWays(pod)
 	// The rest stays on the underlay.
 	r.wantAnswers(r.router, pod, routerAddr4+":80", routerAddr4+":80", "10.0.0.7")
 	r.wantAnswers(pod, r.router, ":80", "10.0.0.7:80", routerAddr4)
@@ -91,7 +88,7 @@ func TestSecondInterfacesAnswerWhereTheyWereAsked(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"10.0.0.8:80", "[fd00::8]:80", "10.0.0.7:80", "[fd00::7]:80"} {
-		check.Is(t, check.Err(answers(pod, r.router, ":80", address)), nil, "router to %s:", address)
+		check.Is(t, check.Err(r.answers(pod, r.router, ":80", address)), nil, "router to %s:", address)
 	}
 	for _, e := range entries {
 		check.OK(t, r.links.Check(e))
@@ -140,17 +137,9 @@ func (r *rig) besideBridge(name string) (*network.Namespace, *journal.Entry) {
 // tables are not those of another network.
 func TestTheDefaultRoutesOfTheUnderlayItselfStay(t *testing.T) {
 	r := newRig(t)
-	pod, bridge := r.namespace("a"), r.namespace("bridge")
-	check.OK(r, bridge.AddBridge("br0"))
-	check.OK(r, pod.SetUp("lo", true))
-	check.OK(r, pod.Plug("eth0", nil, bridge, "port", "br0"))
-	check.OK(r, pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
-	link := check.Value(pod.Links().LinkByName("eth0"))(r)
-	check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
-	first, second := r.attach(pod, "a", "net1", "10.0.0.7/24"), r.attach(pod, "a", "net2", "10.0.0.8/24")
-	first.Routing.TakesDefault, first.Routing.HostLink, second.Routing.HostLink = true, true, true
-	net1 := check.Value(pod.Links().LinkByName("net1"))(r)
-	check.OK(r, pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1.Attrs().Index, Gw: netip.MustParseAddr(routerAddr4).AsSlice()}))
+	pod, first := r.besideBridge("a")
+	second := r.attach(pod, "a", "net2", "10.0.0.8/24")
+	first.Routing.HostLink, second.Routing.HostLink = true, true
 	check.OK(r, r.links.Make(first))
 	check.OK(r, r.links.Make(second))
 	check.OK(r, r.links.Make(first)) // a repair
@@ -158,7 +147,7 @@ func TestTheDefaultRoutesOfTheUnderlayItselfStay(t *testing.T) {
 		check.Is(t, r.links.Check(e), nil, "%s:", e.Interface)
 	}
 	routes := check.Value(pod.Links().RouteGet(netip.MustParseAddr("10.96.0.1").AsSlice()))(r)
-	check.That(t, routes[0].LinkIndex == link.Attrs().Index, "the Services are not behind eth0")
+	check.Equal(t, routes[0].LinkIndex, check.Value(pod.Index("eth0"))(r), "the Services are behind the interface")
 	r.wantAnswers(pod, r.node, "10.0.0.7:80", "10.0.0.7:80", nodeAddr4)
 	r.wantAnswers(pod, r.node, "10.0.0.8:80", "10.0.0.8:80", nodeAddr4)
 }

@@ -5,7 +5,6 @@
 package hostlink
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -295,42 +294,6 @@ func meant(c *net.TCPConn, level int, dst *netip.AddrPort) error {
 	}), err)
 }
 
-func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
-
-// serve answers each client with the address under which it is seen.
-func (r *rig) serve(in *network.Namespace, family, address string) {
-	r.Helper()
-	r.listen(in, family, address, nil, func(c *net.TCPConn) error {
-		_, err := fmt.Fprintf(c, "server saw %s", addrPort(c.RemoteAddr()).Addr())
-		return err
-	})
-}
-
-// listen serves TCP until the test ends. The client reads the error of serve.
-func (r *rig) listen(in *network.Namespace, family, address string, control func(string, string, syscall.RawConn) error, serve func(*net.TCPConn) error) {
-	r.Helper()
-	var l net.Listener
-	check.OK(r, in.Do(func() (err error) {
-		l, err = (&net.ListenConfig{Control: control}).Listen(r.Context(), family, address)
-		return err
-	}))
-	r.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				if err := serve(c.(*net.TCPConn)); err != nil {
-					_, _ = fmt.Fprint(c, err)
-				}
-			}()
-		}
-	}()
-}
-
 // serveDNS answers each datagram until the test ends, with a socket of that user.
 func (r *rig) serveDNS(in *network.Namespace, family, address string, uid int, answer func(netip.AddrPort) string) {
 	r.Helper()
@@ -381,25 +344,4 @@ func (r *rig) askDNS(client *network.Namespace, family, dst string, uid int) str
 		return err.Error()
 	}
 	return string(answer)
-}
-
-// wantAnswer fails the test unless a client in a namespace gets that answer.
-func (r *rig) wantAnswer(client *network.Namespace, family, dst, want string) {
-	r.Helper()
-	var got []byte
-	err := client.Do(func() error {
-		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
-		defer cancel()
-		c, err := (&net.Dialer{}).DialContext(ctx, family, dst)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if err := c.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {
-			return err
-		}
-		got, err = io.ReadAll(c)
-		return err
-	})
-	check.That(r, err == nil && string(got) == want, "%s to %s: %q, %v; want %q", client.Name, dst, got, err, want)
 }

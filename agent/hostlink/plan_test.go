@@ -117,9 +117,7 @@ func TestPlan(t *testing.T) {
 			p := Make(c.facts)
 			got := texts(p.Link)
 			check.That(t, slices.Equal(got, c.link), "through the host link:\n%q, want\n%q", got, c.link)
-			if got := texts(p.Own); !slices.Equal(got, c.own) {
-				t.Errorf("through the interface:\n%q, want\n%q", got, c.own)
-			}
+			check.List(t, texts(p.Own), c.own, "through the interface:")
 			var rules []string
 			for _, r := range p.Rules {
 				rules = append(rules, r.String())

@@ -8,12 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -166,30 +168,50 @@ func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...strin
 	return e
 }
 
-// answers reports the peer's address that a TCP server at addr in one namespace saw of a client in
-// another one. It fails with the client's error.
-func answers(server, client *network.Namespace, listen, dial string) (peer netip.Addr, err error) {
+// serve answers each client with the address under which it is seen, until the test ends or stop is called.
+func (r *rig) serve(in *network.Namespace, family, address string) (stop func()) {
+	r.Helper()
+	return r.listen(in, family, address, nil, func(c *net.TCPConn) error {
+		_, err := fmt.Fprintf(c, "server saw %s", addrPort(c.RemoteAddr()).Addr().Unmap())
+		return err
+	})
+}
+
+func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+
+// listen serves TCP until the test ends or stop is called. The client reads the error of serve.
+func (r *rig) listen(in *network.Namespace, family, address string, control func(string, string, syscall.RawConn) error, serve func(*net.TCPConn) error) (stop func()) {
+	r.Helper()
 	var l net.Listener
-	if err := server.Do(func() (err error) { l, err = net.Listen("tcp", listen); return err }); err != nil {
-		return peer, err
-	}
-	defer l.Close()
-	seen := make(chan netip.Addr, 1)
+	check.OK(r, in.Do(func() (err error) {
+		l, err = (&net.ListenConfig{Control: control}).Listen(r.Context(), family, address)
+		return err
+	}))
+	stop = func() { _ = l.Close() }
+	r.Cleanup(stop)
 	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			close(seen)
-			return
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if err := serve(c.(*net.TCPConn)); err != nil {
+					_, _ = fmt.Fprint(c, err)
+				}
+			}()
 		}
-		defer c.Close()
-		a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-		seen <- a.Addr().Unmap()
-		_, _ = c.Write([]byte("x"))
 	}()
+	return stop
+}
+
+// ask returns all that a server says to a client in a namespace.
+func ask(client *network.Namespace, family, dst string) (said string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	err = client.Do(func() error {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", dial)
+		c, err := (&net.Dialer{}).DialContext(ctx, family, dst)
 		if err != nil {
 			return err
 		}
@@ -197,20 +219,32 @@ func answers(server, client *network.Namespace, listen, dial string) (peer netip
 		if err := c.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {
 			return err
 		}
-		_, err = c.Read(make([]byte, 1))
+		all, err := io.ReadAll(c)
+		said = string(all)
 		return err
 	})
-	if err != nil {
-		return peer, err
-	}
-	return <-seen, nil
+	return said, err
+}
+
+// answers returns what a server that listens for this call says to a client in another namespace.
+func (r *rig) answers(server, client *network.Namespace, listen, dial string) (string, error) {
+	r.Helper()
+	defer r.serve(server, "tcp", listen)()
+	return ask(client, "tcp", dial)
+}
+
+// wantAnswer fails the test unless a client in a namespace gets that answer.
+func (r *rig) wantAnswer(client *network.Namespace, family, dst, want string) {
+	r.Helper()
+	got, err := ask(client, family, dst)
+	check.That(r, err == nil && got == want, "%s to %s: %q, %v; want %q", client.Name, dst, got, err, want)
 }
 
 // wantAnswers fails the test unless the server sees the client under the wanted address.
 func (r *rig) wantAnswers(server, client *network.Namespace, listen, dial, want string) {
 	r.Helper()
-	peer, err := answers(server, client, listen, dial)
-	check.That(r, err == nil && peer.String() == want, "%s to %s: the server saw %s, %v; want %s", client.Name, dial, peer, err, want)
+	defer r.serve(server, "tcp", listen)()
+	r.wantAnswer(client, "tcp", dial, "server saw "+want)
 }
 
 // wantBroken fails the test unless Check reports ErrBroken.

@@ -77,17 +77,7 @@ type sender struct {
 
 func (r *rig) sender(w way) *sender {
 	r.Helper()
-	var l net.Listener
-	check.OK(r, w.to.Do(func() (err error) { l, err = net.Listen("tcp", w.address); return err }))
-	r.Cleanup(func() { l.Close() })
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_, _ = io.Copy(io.Discard, c)
-	}()
+	r.listen(w.to, "tcp", w.address, nil, func(c *net.TCPConn) error { return check.Err(io.Copy(io.Discard, c)) })
 	s := &sender{}
 	check.OK(r, w.from.Do(func() (err error) { s.conn, err = net.DialTimeout("tcp", w.address, 5*time.Second); return err }))
 	r.Cleanup(func() { s.conn.Close() })

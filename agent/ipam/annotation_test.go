@@ -65,7 +65,5 @@ func TestAMalformedAnnotationOfOursIsNotReplacedByTheOtherPrefix(t *testing.T) {
 
 func TestALongValueIsCutInTheError(t *testing.T) {
 	_, err := ChoosePools(requestOf(onPod("ipam.fenceline.io/ippool", strings.Repeat("x", 5000))), nil, poolset.Set{})
-	if err == nil || len(err.Error()) > 700 {
-		t.Errorf("%d bytes of error", len(err.Error()))
-	}
+	check.That(t, err != nil && len(err.Error()) <= 700, "%d bytes of error", len(err.Error()))
 }

@@ -45,14 +45,19 @@ func TestTheInterfacesOfAPodWithTheirDefinitions(t *testing.T) {
 			if c.network != "" {
 				annotations[multusDefault] = c.network
 			}
-			all := check.Value(attachments(podWith(annotations), Multus{}))(t)
-			var got []string
-			for _, a := range all {
-				got = append(got, a.iface+"="+a.definition)
-			}
-			check.Equal(t, strings.Join(got, " "), c.want, "got")
+			check.Equal(t, attachmentsOf(t, podWith(annotations), Multus{}), c.want, "got")
 		})
 	}
+}
+
+// attachmentsOf lists the attachments of a pod as "interface=definition".
+func attachmentsOf(t *testing.T, pod Pod, m Multus) string {
+	t.Helper()
+	var got []string
+	for _, a := range check.Value(attachments(pod, m))(t) {
+		got = append(got, a.iface+"="+a.definition)
+	}
+	return strings.Join(got, " ")
 }
 
 func TestTheInterfacesThatMultusGivesToPods(t *testing.T) {
@@ -75,12 +80,7 @@ func TestTheInterfacesThatMultusGivesToPods(t *testing.T) {
 			if c.network != "" {
 				pod.Annotations[multusDefault] = c.network
 			}
-			all := check.Value(attachments(pod, c.multus))(t)
-			var got []string
-			for _, a := range all {
-				got = append(got, a.iface+"="+a.definition)
-			}
-			check.Equal(t, strings.Join(got, " "), c.want, "got")
+			check.Equal(t, attachmentsOf(t, pod, c.multus), c.want, "got")
 		})
 	}
 }

@@ -215,9 +215,7 @@ func TestSharesDivideAPoolEvenly(t *testing.T) {
 					owners++
 				}
 			}
-			if owners != 1 {
-				t.Fatalf("%s belongs to %d shares", set.At(i), owners)
-			}
+			check.Must(t, owners == 1, "%s belongs to %d shares", set.At(i), owners)
 		}
 		for index, n := range counts {
 			check.That(t, n >= 150 && n <= 260, "%s: share %d has %d of %d addresses", entry, index, n, set.Len())
@@ -249,9 +247,7 @@ func TestALargeIPv6PoolIsRotatedToo(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
 		a := b.take()
-		if seen[a] || !b.view.Share.Has(netip.MustParseAddr(a)) {
-			t.Fatalf("%s: seen %v", a, seen[a])
-		}
+		check.Must(t, !seen[a] && b.view.Share.Has(netip.MustParseAddr(a)), "%s: seen %v", a, seen[a])
 		seen[a] = true
 	}
 }

@@ -209,8 +209,7 @@ func TestANewLeaseIsBoundToItsHolder(t *testing.T) {
 	r := request("c1")
 	r.Retention = &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainForever}
 	got := Bind(r, me)
-	want := with(boundAnew, func(s *spec) { s.Retention = r.Retention })
-	check.Same(t, got, want, "the value")
+	check.Same(t, got, with(boundAnew, func(s *spec) { s.Retention = r.Retention }), "the value")
 	got.Holder.Pod, got.Retention.Policy = "changed", "changed"
 	check.That(t, r.Holder.Pod == "web-0" && r.Retention.Policy == v1alpha1.RetainForever, "the spec shares memory with the request")
 }

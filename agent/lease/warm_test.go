@@ -55,8 +55,7 @@ func TestARequestWithoutAHolderIsKeptReady(t *testing.T) {
 	r := request("c1")
 	r.Holder = v1alpha1.Holder{}
 	l := check.Value(s.Create(t.Context(), r))(t)
-	want := with(kept, func(s *spec) { s.Since = metav1.NewTime(now) })
-	check.Same(t, l.Spec, want, "the value")
+	check.Same(t, l.Spec, with(kept, func(s *spec) { s.Since = metav1.NewTime(now) }), "the value")
 }
 
 func TestBindingAWarmLeaseIsOneWrite(t *testing.T) {

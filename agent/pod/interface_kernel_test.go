@@ -51,9 +51,7 @@ func child(t *testing.T, node, pod *network.Namespace, l netlink.Link) {
 		l.Attrs().Namespace = netlink.NsFd(int(inside.Fd()))
 		return node.Links().LinkAdd(l)
 	})
-	if err != nil {
-		t.Fatalf("add %s %s in %s: %v", l.Type(), l.Attrs().Name, pod.Name, err)
-	}
+	check.Must(t, err == nil, "add %s %s in %s: %v", l.Type(), l.Attrs().Name, pod.Name, err)
 }
 
 func attrs(name string, parent int) netlink.LinkAttrs {

@@ -55,9 +55,7 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(found) != 1 || found[0] == netip.MustParseAddr("fe80::1") {
-		t.Errorf("got %v, want the one address that the kernel made", found)
-	}
+	check.That(t, len(found) == 1 && found[0] != netip.MustParseAddr("fe80::1"), "got %v, want the one address that the kernel made", found)
 	check.OK(t, finder.Autoconfigure(pod.Path(), "eth0", false))
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
 		value, err := sysctl.Sysctl("net/ipv6/conf/eth0/autoconf")
@@ -65,10 +63,6 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 		return err
 	})
 	check.OK(t, err)
-	if _, err := finder.LinkLocal(pod.Path(), "eth1"); !IsGone(err) {
-		t.Errorf("got %v for a missing interface", err)
-	}
-	if _, err := finder.LinkLocal(pod.Path()+"-none", "eth0"); !IsGone(err) {
-		t.Errorf("got %v for a missing namespace", err)
-	}
+	check.That(t, IsGone(check.Err(finder.LinkLocal(pod.Path(), "eth1"))), "a missing interface is not gone")
+	check.That(t, IsGone(check.Err(finder.LinkLocal(pod.Path()+"-none", "eth0"))), "a missing namespace is not gone")
 }

@@ -180,9 +180,7 @@ func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
 // An agent that dies between the take-over's write and the end of the older
 // sandbox must end it before the address is free, whichever it resumes first.
 func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	older := r.Pod("web", "u1")
-	r.MustAdd(older)
+	r, older := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	newer := older
 	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
 	r.Death.Did, r.Death.Before = nil, "kill"

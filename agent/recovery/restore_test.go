@@ -75,9 +75,7 @@ func TestALivingPodTakesTheWarmLeaseOfItsNode(t *testing.T) {
 	l.Spec.State, l.Spec.Holder = v1alpha1.StateWarm, nil
 	r.API.Put(l)
 	r.Settle()
-	if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.PodUID != "u1" {
-		t.Errorf("lease of %+v", l.Spec.Holder)
-	}
+	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.PodUID, "u1", "the lease is of")
 	check.That(t, r.Speaks(web, "10.0.0.2"), "fenced")
 }
 

@@ -137,8 +137,7 @@ func TestAPodThatLostItsAddressIsDeletedAlsoWhenTheFirstTryFails(t *testing.T) {
 	check.Must(t, left == 1 && err != nil, "left %d, %v", left, err)
 	r.Recovery.Client = client
 	r.Settle()
-	exists := r.HasPod("web")
-	check.That(t, !exists, "the mute pod stays")
+	check.That(t, !r.HasPod("web"), "the mute pod stays")
 }
 
 func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
@@ -226,9 +225,7 @@ func TestAPodThatWasMutedIsNotRecordedAgain(t *testing.T) {
 				r.Restart()
 			}
 			r.Settle()
-			if r.HasPod("web") {
-				t.Errorf("the pod stays, speaks: %v", r.Speaks(web, "10.0.0.2"))
-			}
+			check.That(t, !r.HasPod("web"), "the pod stays, speaks: %v", r.Speaks(web, "10.0.0.2"))
 			r.Want()
 		})
 	}

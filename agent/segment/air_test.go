@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
@@ -85,9 +86,7 @@ func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
 	run.Go(func() {
-		if err := set.Run(ctx, holder); err != nil {
-			t.Errorf("run: %v", err)
-		}
+		check.Is(t, set.Run(ctx, holder), nil, "run:")
 	})
 	t.Cleanup(func() {
 		cancel()
@@ -96,6 +95,12 @@ func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {
 	})
 	seg := check.Value(set.Open(parent))(t)
 	return a, seg
+}
+
+// bubble runs a subtest in a bubble of fake time.
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 func (a *air) Link() (wire.Link, error) {

@@ -60,14 +60,12 @@ func TestOnlyEnforceClaims(t *testing.T) {
 	for mode, want := range map[v1alpha1.ConflictMode]int{
 		"": 6, v1alpha1.ModeEnforce: 6, v1alpha1.ModeObserve: 0, v1alpha1.ModeOff: 0,
 	} {
-		t.Run(string(mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t)
-				c := ownClaim
-				c.Mode = mode
-				check.OK(t, seg.ClaimAndConfirm(t.Context(), c))
-				equal(t, "claims", len(a.list(isClaim)), want)
-			})
+		bubble(t, string(mode), func(t *testing.T) {
+			a, seg := newAir(t)
+			c := ownClaim
+			c.Mode = mode
+			check.OK(t, seg.ClaimAndConfirm(t.Context(), c))
+			equal(t, "claims", len(a.list(isClaim)), want)
 		})
 	}
 }
@@ -82,21 +80,19 @@ func TestR10ClaimWaitsForANewerOneBeforeItIsConfirmed(t *testing.T) {
 		{"a newer claim within 20 ms wins", 1001, 19 * time.Millisecond, ErrFenced},
 		{"an older claim does not", 999, 19 * time.Millisecond, nil},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t)
-				check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{Token: 1000, Slot: 3, MAC: holderMAC}))
-				n := 0
-				a.onClaim = func(_ claim.Frame, dst net.HardwareAddr) {
-					if n++; n == 6 {
-						time.AfterFunc(tc.after, func() { a.kernel.claim(key(addr4), tc.counter, otherMAC) })
-					}
+		bubble(t, tc.name, func(t *testing.T) {
+			a, seg := newAir(t)
+			check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{Token: 1000, Slot: 3, MAC: holderMAC}))
+			n := 0
+			a.onClaim = func(_ claim.Frame, dst net.HardwareAddr) {
+				if n++; n == 6 {
+					time.AfterFunc(tc.after, func() { a.kernel.claim(key(addr4), tc.counter, otherMAC) })
 				}
-				start := time.Now()
-				err := seg.ClaimAndConfirm(t.Context(), ownClaim)
-				check.That(t, errors.Is(err, tc.want) && (err == nil) == (tc.want == nil), "err = %v, want %v", err, tc.want)
-				equal(t, "duration", time.Since(start), 30*time.Millisecond)
-			})
+			}
+			start := time.Now()
+			err := seg.ClaimAndConfirm(t.Context(), ownClaim)
+			check.That(t, errors.Is(err, tc.want) && (err == nil) == (tc.want == nil), "err = %v, want %v", err, tc.want)
+			equal(t, "duration", time.Since(start), 30*time.Millisecond)
 		})
 	}
 }
@@ -111,15 +107,13 @@ func TestVerifyAckFromBeforeTheStoreWentBackIsNone(t *testing.T) {
 		{"nobody acknowledges now", func(*air) {}, Silent},
 		{"the holder acknowledges now", guardedZombie, Fenced},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, verdict, e, _ := verifyAir(t, verification(), func(a *air) {
-					later := ownClaim.Token + 100
-					a.kernel.states[key(addr4)] = bpf.State{MaxToken: later, AckedToken: later, AckMAC: otherMAC}
-					tc.prepare(a)
-				})
-				check.That(t, verdict == tc.want, "verdict %s (%s), want %s", verdict, e, tc.want)
+		bubble(t, tc.name, func(t *testing.T) {
+			_, verdict, e, _ := verifyAir(t, verification(), func(a *air) {
+				later := ownClaim.Token + 100
+				a.kernel.states[key(addr4)] = bpf.State{MaxToken: later, AckedToken: later, AckMAC: otherMAC}
+				tc.prepare(a)
 			})
+			check.That(t, verdict == tc.want, "verdict %s (%s), want %s", verdict, e, tc.want)
 		})
 	}
 }

@@ -95,15 +95,13 @@ func TestWhoIsFencedOrDeadStopsAnnouncing(t *testing.T) {
 		"fenced":    func(a *air) { a.kernel.claim(key(addr4), 1001, otherMAC) },
 		"slot dead": func(a *air) { a.kernel.mu.Lock(); defer a.kernel.mu.Unlock(); a.kernel.deadSlots[3] = true },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, seg, _ := holderAir(t, held(v1alpha1.ModeEnforce))
-				seg.Announce(held("").announcement())
-				time.Sleep(100 * time.Millisecond)
-				silence(a)
-				time.Sleep(5 * time.Second)
-				equal(t, "announcements", len(a.list(isAnnouncement)), 4)
-			})
+		bubble(t, name, func(t *testing.T) {
+			a, seg, _ := holderAir(t, held(v1alpha1.ModeEnforce))
+			seg.Announce(held("").announcement())
+			time.Sleep(100 * time.Millisecond)
+			silence(a)
+			time.Sleep(5 * time.Second)
+			equal(t, "announcements", len(a.list(isAnnouncement)), 4)
 		})
 	}
 }
@@ -123,23 +121,21 @@ func TestDefenceIsAtOnceAndThenEvery10s(t *testing.T) {
 		"against a foreign host": func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) },
 		"against an older claim": func(a *air) { a.kernel.claim(key(addr4), 999, hostMAC) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, _, r := holderAir(t, held(v1alpha1.ModeEnforce))
-				for range 25 { // one per second
-					attack(a)
-					time.Sleep(time.Second)
-				}
-				var at []time.Duration
-				for _, f := range a.list(func(s sent) bool { return isClaim(s) && sameMAC(s.dst, hostMAC) }) {
-					at = append(at, f.after)
-					equal(t, "asks", f.claim.Flags, 0)
-				}
-				check.That(t, len(at) == 3 && at[0] == 0 && at[1] == 10*time.Second && at[2] == 20*time.Second, "defended at %v", at)
-				equal(t, "announcements", len(a.list(isAnnouncement)), 6)
-				equal(t, "reports", len(r.met()), 3)
-				equal(t, "MAC", r.met()[0].MAC.String(), hostMAC.String())
-			})
+		bubble(t, name, func(t *testing.T) {
+			a, _, r := holderAir(t, held(v1alpha1.ModeEnforce))
+			for range 25 { // one per second
+				attack(a)
+				time.Sleep(time.Second)
+			}
+			var at []time.Duration
+			for _, f := range a.list(func(s sent) bool { return isClaim(s) && sameMAC(s.dst, hostMAC) }) {
+				at = append(at, f.after)
+				equal(t, "asks", f.claim.Flags, 0)
+			}
+			check.That(t, len(at) == 3 && at[0] == 0 && at[1] == 10*time.Second && at[2] == 20*time.Second, "defended at %v", at)
+			equal(t, "announcements", len(a.list(isAnnouncement)), 6)
+			equal(t, "reports", len(r.met()), 3)
+			equal(t, "MAC", r.met()[0].MAC.String(), hostMAC.String())
 		})
 	}
 }
@@ -166,14 +162,12 @@ func TestNoDefence(t *testing.T) {
 		{"of an address that nobody here holds", held(v1alpha1.ModeEnforce),
 			func(a *air) { a.kernel.report(bpf.Event{Type: bpf.EventHit, Key: key(addr6), MAC: hostMAC}) }, 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, _, r := holderAir(t, tc.h)
-				tc.attack(a)
-				time.Sleep(30 * time.Millisecond)
-				equal(t, "frames", len(a.list(func(sent) bool { return true })), 0)
-				equal(t, "reports", len(r.met()), tc.reports)
-			})
+		bubble(t, tc.name, func(t *testing.T) {
+			a, _, r := holderAir(t, tc.h)
+			tc.attack(a)
+			time.Sleep(30 * time.Millisecond)
+			equal(t, "frames", len(a.list(func(sent) bool { return true })), 0)
+			equal(t, "reports", len(r.met()), tc.reports)
 		})
 	}
 }
@@ -241,13 +235,11 @@ func TestDeafnessMetric(t *testing.T) {
 		{"has no carrier", false, func(a *air) { a.setCarrier(false) }, 1},
 		{"has no observer", false, func(a *air) { delete(a.kernel.observers, parent) }, 1},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t)
-				tc.prepare(a)
-				others := func(int) bool { return tc.others }
-				equal(t, "deaf", gauge(t, seg.set.Collector(others, others), "fenceline_segment_deaf"), tc.want)
-			})
+		bubble(t, tc.name, func(t *testing.T) {
+			a, seg := newAir(t)
+			tc.prepare(a)
+			others := func(int) bool { return tc.others }
+			equal(t, "deaf", gauge(t, seg.set.Collector(others, others), "fenceline_segment_deaf"), tc.want)
 		})
 	}
 }

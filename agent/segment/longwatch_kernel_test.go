@@ -115,18 +115,6 @@ func TestAHostThatAppearsLaterVoidsTheProof(t *testing.T) {
 	}
 }
 
-func TestAHostThatIsThereIsFoundByTheProof(t *testing.T) {
-	families(t, func(t *testing.T, addr netip.Addr) {
-		r := newRig(t)
-		n := r.addNode("node1")
-		h := r.addHost("host", addr)
-		w := n.watchLong(addr, DoubtSpoken)
-		answer := n.proveAgain(w, DoubtSpoken)
-		equal(t, "MAC", answer.MAC.String(), h.mac.String())
-		equal(t, "source", answer.Source, SourceProbe)
-	})
-}
-
 func TestALostCarrierVoidsTheProofHoweverShort(t *testing.T) {
 	r := newRig(t)
 	n := r.addNode("node1")
@@ -180,17 +168,6 @@ func TestAnObserverThatWasAwayVoidsTheProof(t *testing.T) {
 	n.detachObserver()
 	n.open()
 	equal(t, "doubt with the observer back", n.doubt(w), DoubtObserver)
-}
-
-func TestTheHolderThatIsGivenTheAddressIsNoSpeaker(t *testing.T) {
-	r := newRig(t)
-	n := r.addNode("node1")
-	w := n.watchLong(rig4, DoubtNone)
-	p := n.addPod("pod", rig4, 100)
-	check.OK(t, w.End())
-	l, held, err := n.kernel.Lease(p.key())
-	check.OK(t, err)
-	equal(t, "held", held && l.Slot == p.slot, true)
 }
 
 // A switch that snoops passes the solicitations of a detection to the members of their group only. The host

@@ -21,8 +21,7 @@ import (
 func quiet(t *testing.T, p ProbeParams) (*air, *Segment, *LongWatch) {
 	t.Helper()
 	a, seg := newAir(t)
-	w, err := seg.WatchLong(addr4, p)
-	check.OK(t, err)
+	w := check.Value(seg.WatchLong(addr4, p))(t)
 	t.Cleanup(func() {
 		check.Is(t, w.End(), nil, "got")
 	})
@@ -58,26 +57,24 @@ func TestProbesAtLeisureKeepTheTimesOfTheStandards(t *testing.T) {
 		{"IPv6 at the quickest: RetransTimer between solicitations and after the last", addr6, 0, []time.Duration{0, 1e9, 2e9}, 3e9},
 		{"IPv6 at the slowest: MAX_RTR_SOLICITATION_DELAY first", addr6, 1, []time.Duration{1e9, 2e9, 3e9}, 4e9},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t)
-				a.setJitter(c.jitter)
-				w := check.Value(seg.WatchLong(c.addr, ProbeParams{}))(t)
-				start := time.Now()
-				w.prove(t, DoubtNone)
-				equal(t, "duration", time.Since(start), c.took)
-				probes := a.list(isProbe)
-				equal(t, "probes", len(probes), len(c.sent))
-				for i, p := range probes {
-					equal(t, "time of probe", p.after, c.sent[i])
-					equal(t, "marked for reflection", p.marked, true)
-				}
-				_, watched, _ := a.kernel.Lease(key(c.addr))
-				equal(t, "watched on", watched, true)
-				check.OK(t, w.End())
-				_, watched, _ = a.kernel.Lease(key(c.addr))
-				equal(t, "watched after the end", watched, false)
-			})
+		bubble(t, c.name, func(t *testing.T) {
+			a, seg := newAir(t)
+			a.setJitter(c.jitter)
+			w := check.Value(seg.WatchLong(c.addr, ProbeParams{}))(t)
+			start := time.Now()
+			w.prove(t, DoubtNone)
+			equal(t, "duration", time.Since(start), c.took)
+			probes := a.list(isProbe)
+			equal(t, "probes", len(probes), len(c.sent))
+			for i, p := range probes {
+				equal(t, "time of probe", p.after, c.sent[i])
+				equal(t, "marked for reflection", p.marked, true)
+			}
+			_, watched, _ := a.kernel.Lease(key(c.addr))
+			equal(t, "watched on", watched, true)
+			check.OK(t, w.End())
+			_, watched, _ = a.kernel.Lease(key(c.addr))
+			equal(t, "watched after the end", watched, false)
 		})
 	}
 }
@@ -94,15 +91,13 @@ func TestNothingIsProvenWithoutCarrierOrObserver(t *testing.T) {
 		"there is no observer": {
 			func(a *air) { _ = a.kernel.detachObserver(parent) }, func(*air) {}, DoubtObserver},
 	} {
-		t.Run(rule, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, _, w := quiet(t, ProbeParams{})
-				c.off(a)
-				time.AfterFunc(time.Second, func() { c.on(a) })
-				w.prove(t, c.want)
-				equal(t, "probes", len(a.list(isProbe)), 0)
-				synctest.Wait()
-			})
+		bubble(t, rule, func(t *testing.T) {
+			a, _, w := quiet(t, ProbeParams{})
+			c.off(a)
+			time.AfterFunc(time.Second, func() { c.on(a) })
+			w.prove(t, c.want)
+			equal(t, "probes", len(a.list(isProbe)), 0)
+			synctest.Wait()
 		})
 	}
 }
@@ -183,26 +178,24 @@ func TestWhatVoidsAProof(t *testing.T) {
 			_ = a.kernel.InstallLease(key(addr4), bpf.Lease{Slot: 3, Token: 1, MAC: holderMAC})
 		}, DoubtHeld},
 	} {
-		t.Run(rule, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, seg, w := quiet(t, ProbeParams{Ignore: []net.HardwareAddr{holderMAC}})
+		bubble(t, rule, func(t *testing.T) {
+			a, seg, w := quiet(t, ProbeParams{Ignore: []net.HardwareAddr{holderMAC}})
+			w.doubt(t, DoubtUnproven)
+			w.prove(t, DoubtNone)
+			c.happens(a, seg)
+			answer := w.doubt(t, c.want)
+			if c.want == DoubtSpoken {
+				equal(t, "MAC", answer.MAC.String(), hostMAC.String())
+				equal(t, "source", answer.Source, SourceObserver)
+			}
+			if c.want == DoubtCarrier || c.want == DoubtObserver {
+				a.setCarrier(true)
+				_, _ = seg.set.Open(parent)
+				_ = a.kernel.InstallLease(key(addr4), bpf.Lease{})
 				w.doubt(t, DoubtUnproven)
 				w.prove(t, DoubtNone)
-				c.happens(a, seg)
-				answer := w.doubt(t, c.want)
-				if c.want == DoubtSpoken {
-					equal(t, "MAC", answer.MAC.String(), hostMAC.String())
-					equal(t, "source", answer.Source, SourceObserver)
-				}
-				if c.want == DoubtCarrier || c.want == DoubtObserver {
-					a.setCarrier(true)
-					_, _ = seg.set.Open(parent)
-					_ = a.kernel.InstallLease(key(addr4), bpf.Lease{})
-					w.doubt(t, DoubtUnproven)
-					w.prove(t, DoubtNone)
-					w.doubt(t, DoubtNone)
-				}
-			})
+				w.doubt(t, DoubtNone)
+			}
 		})
 	}
 }
@@ -212,19 +205,17 @@ func TestWaitTellsOfADoubtAtOnceOrSoon(t *testing.T) {
 		lose   bool
 		within time.Duration
 	}{"by its event": {false, 0}, "by the state, the event being lost": {true, lookInterval}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, _, w := quiet(t, ProbeParams{})
-				w.prove(t, DoubtNone)
-				a.kernel.loseEvents = c.lose
-				time.AfterFunc(time.Hour, func() { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) })
-				start := time.Now()
-				doubt, _, err := w.Wait(t.Context())
-				check.OK(t, err)
-				equal(t, "doubt", doubt, DoubtSpoken)
-				late := time.Since(start) - time.Hour
-				check.That(t, late >= 0 && late <= c.within, "told %s after it was said", late)
-			})
+		bubble(t, name, func(t *testing.T) {
+			a, _, w := quiet(t, ProbeParams{})
+			w.prove(t, DoubtNone)
+			a.kernel.loseEvents = c.lose
+			time.AfterFunc(time.Hour, func() { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) })
+			start := time.Now()
+			doubt, _, err := w.Wait(t.Context())
+			check.OK(t, err)
+			equal(t, "doubt", doubt, DoubtSpoken)
+			late := time.Since(start) - time.Hour
+			check.That(t, late >= 0 && late <= c.within, "told %s after it was said", late)
 		})
 	}
 }

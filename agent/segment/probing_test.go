@@ -58,15 +58,13 @@ func TestFreeAddressIsSilentAfterThreeRounds(t *testing.T) {
 
 func TestAnswerEndsTheProbeAtOnce(t *testing.T) {
 	for _, kind := range []bpf.Kind{bpf.KindARP, bpf.KindNA, bpf.KindIP} {
-		t.Run(kind.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, answer, took := probeAir(t, params50, answering(hostMAC, kind))
-				equal(t, "conflict", answer.Conflict, true)
-				equal(t, "MAC", answer.MAC.String(), hostMAC.String())
-				equal(t, "kind", answer.Kind, kind)
-				equal(t, "source", answer.Source, SourceProbe)
-				equal(t, "duration", took, 0)
-			})
+		bubble(t, kind.String(), func(t *testing.T) {
+			_, answer, took := probeAir(t, params50, answering(hostMAC, kind))
+			equal(t, "conflict", answer.Conflict, true)
+			equal(t, "MAC", answer.MAC.String(), hostMAC.String())
+			equal(t, "kind", answer.Kind, kind)
+			equal(t, "source", answer.Source, SourceProbe)
+			equal(t, "duration", took, 0)
 		})
 	}
 }
@@ -91,19 +89,17 @@ func TestForeignProbeIsAConflictWhenSeenTwice(t *testing.T) {
 	}{
 		{"once", false, 1, false}, {"twice", false, 2, true}, {"twice, events lost", true, 2, true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, answer, _ := probeAir(t, params50, func(a *air) {
-					a.kernel.loseEvents = tc.lose
-					left := tc.times
-					a.onProbe = func(addr netip.Addr, _ net.HardwareAddr) {
-						if left--; left >= 0 {
-							a.kernel.speak(key(addr), hostMAC, bpf.KindARPProbe)
-						}
+		bubble(t, tc.name, func(t *testing.T) {
+			_, answer, _ := probeAir(t, params50, func(a *air) {
+				a.kernel.loseEvents = tc.lose
+				left := tc.times
+				a.onProbe = func(addr netip.Addr, _ net.HardwareAddr) {
+					if left--; left >= 0 {
+						a.kernel.speak(key(addr), hostMAC, bpf.KindARPProbe)
 					}
-				})
-				equal(t, "conflict", answer.Conflict, tc.want)
+				}
 			})
+			equal(t, "conflict", answer.Conflict, tc.want)
 		})
 	}
 }
@@ -145,13 +141,11 @@ func TestPredecessor(t *testing.T) {
 			}
 		}, true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := params50
-				p.PreviousMAC, p.Settle = holderMAC, SettleAfterClaim
-				_, answer, _ := probeAir(t, p, func(a *air) { a.onProbe = tc.onProbe(a) })
-				equal(t, "conflict", answer.Conflict, tc.want)
-			})
+		bubble(t, tc.name, func(t *testing.T) {
+			p := params50
+			p.PreviousMAC, p.Settle = holderMAC, SettleAfterClaim
+			_, answer, _ := probeAir(t, p, func(a *air) { a.onProbe = tc.onProbe(a) })
+			equal(t, "conflict", answer.Conflict, tc.want)
 		})
 	}
 }

@@ -122,45 +122,39 @@ func TestVerifyAckOfAnOlderClaimIsNone(t *testing.T) {
 	})
 }
 
-func TestVerifyFindsAStrangerBehindTheAck(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		previous net.HardwareAddr
-	}{{"previous MAC known", holderMAC}, {"previous MAC unknown", nil}} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := verification()
-				v.Claim.PreviousMAC = tc.previous
-				_, verdict, e, _ := verifyAir(t, v, func(a *air) {
-					guardedZombie(a)
-					answering(hostMAC, bpf.KindARP)(a)
-				})
-				equal(t, "verdict", verdict, Answered)
-				equal(t, "MAC", e.Answer.MAC.String(), hostMAC.String())
-			})
+// withAndWithoutThePreviousMAC runs a test in bubbles of fake time.
+func withAndWithoutThePreviousMAC(t *testing.T, test func(*testing.T, Verification)) {
+	t.Helper()
+	for name, mac := range map[string]net.HardwareAddr{"previous MAC known": holderMAC, "previous MAC unknown": nil} {
+		bubble(t, name, func(t *testing.T) {
+			v := verification()
+			v.Claim.PreviousMAC = mac
+			test(t, v)
 		})
 	}
 }
 
-func TestVerifyLateFramesOfAFencedHolderAreNoConflict(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		previous net.HardwareAddr
-	}{{"previous MAC known", holderMAC}, {"previous MAC unknown", nil}} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := verification()
-				v.Claim.PreviousMAC = tc.previous
-				_, verdict, _, _ := verifyAir(t, v, func(a *air) {
-					guardedZombie(a)
-					for late := 10 * time.Millisecond; late < SettleAfterClaim; late += 10 * time.Millisecond {
-						time.AfterFunc(late, func() { a.kernel.speak(key(addr4), holderMAC, bpf.KindARP) })
-					}
-				})
-				equal(t, "verdict", verdict, Fenced)
-			})
+func TestVerifyFindsAStrangerBehindTheAck(t *testing.T) {
+	withAndWithoutThePreviousMAC(t, func(t *testing.T, v Verification) {
+		_, verdict, e, _ := verifyAir(t, v, func(a *air) {
+			guardedZombie(a)
+			answering(hostMAC, bpf.KindARP)(a)
 		})
-	}
+		equal(t, "verdict", verdict, Answered)
+		equal(t, "MAC", e.Answer.MAC.String(), hostMAC.String())
+	})
+}
+
+func TestVerifyLateFramesOfAFencedHolderAreNoConflict(t *testing.T) {
+	withAndWithoutThePreviousMAC(t, func(t *testing.T, v Verification) {
+		_, verdict, _, _ := verifyAir(t, v, func(a *air) {
+			guardedZombie(a)
+			for late := 10 * time.Millisecond; late < SettleAfterClaim; late += 10 * time.Millisecond {
+				time.AfterFunc(late, func() { a.kernel.speak(key(addr4), holderMAC, bpf.KindARP) })
+			}
+		})
+		equal(t, "verdict", verdict, Fenced)
+	})
 }
 
 // Two nodes may have holders with the same MAC.
@@ -175,20 +169,18 @@ func TestVerifyFindsAStrangerWithTheMACOfTheFencedHolder(t *testing.T) {
 		{"a host, which answers a unicast probe too", false, Answered, SettleAfterClaim + 2*answer},
 		{"a switch, which answers for the MAC, but to no unicast probe", true, Fenced, SettleAfterClaim + answer + 50*time.Millisecond},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, verdict, e, took := verifyAir(t, verification(), func(a *air) {
-					guardedZombie(a)
-					a.onProbe = func(addr netip.Addr, dst net.HardwareAddr) {
-						if broadcast(dst) || !tc.suppress {
-							time.AfterFunc(answer, func() { a.kernel.speak(key(addr), holderMAC, bpf.KindARP) })
-						}
+		bubble(t, tc.name, func(t *testing.T) {
+			_, verdict, e, took := verifyAir(t, verification(), func(a *air) {
+				guardedZombie(a)
+				a.onProbe = func(addr netip.Addr, dst net.HardwareAddr) {
+					if broadcast(dst) || !tc.suppress {
+						time.AfterFunc(answer, func() { a.kernel.speak(key(addr), holderMAC, bpf.KindARP) })
 					}
-				})
-				equal(t, "verdict", verdict, tc.want)
-				equal(t, "acked", e.Acked, true)
-				equal(t, "duration", took, tc.took)
+				}
 			})
+			equal(t, "verdict", verdict, tc.want)
+			equal(t, "acked", e.Acked, true)
+			equal(t, "duration", took, tc.took)
 		})
 	}
 }
@@ -238,19 +230,17 @@ func TestVerifySilence(t *testing.T) {
 			func(a *air) { time.AfterFunc(70*time.Millisecond, func() { a.setCarrier(false) }) }, Unknown},
 		{"in mode Off", func(v *Verification) { v.Claim.Mode = v1alpha1.ModeOff }, nil, Unknown},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := verification()
-				if tc.change != nil {
-					tc.change(&v)
+		bubble(t, tc.name, func(t *testing.T) {
+			v := verification()
+			if tc.change != nil {
+				tc.change(&v)
+			}
+			_, verdict, e, _ := verifyAir(t, v, func(a *air) {
+				if tc.prepare != nil {
+					tc.prepare(a)
 				}
-				_, verdict, e, _ := verifyAir(t, v, func(a *air) {
-					if tc.prepare != nil {
-						tc.prepare(a)
-					}
-				})
-				check.That(t, verdict == tc.want, "verdict %s (%s), want %s", verdict, e, tc.want)
 			})
+			check.That(t, verdict == tc.want, "verdict %s (%s), want %s", verdict, e, tc.want)
 		})
 	}
 }
@@ -268,22 +258,20 @@ func TestVerifyReportsWhetherACanaryAnswered(t *testing.T) {
 		{"no canary", false, func(a *air) { a.kernel.speakers = nil }, nil},
 		{"silence that needs no canary", true, func(*air) {}, nil},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var asked []string
-				a, seg := newAir(t)
-				seg.set.onAsked = func(parent string, answered bool) {
-					asked = append(asked, fmt.Sprintf("%s answered: %t", parent, answered))
-				}
-				a.kernel.heard[parent] = a.kernel.Now() - time.Minute
-				a.kernel.speakers = []netip.Addr{canary4}
-				tc.prepare(a)
-				v := verification()
-				v.Asserted = tc.asserted
-				_, _, err := seg.Verify(t.Context(), v)
-				check.Must(t, err == nil, "%v", err)
-				equal(t, "reports", strings.Join(asked, ", "), strings.Join(tc.want, ", "))
-			})
+		bubble(t, tc.name, func(t *testing.T) {
+			var asked []string
+			a, seg := newAir(t)
+			seg.set.onAsked = func(parent string, answered bool) {
+				asked = append(asked, fmt.Sprintf("%s answered: %t", parent, answered))
+			}
+			a.kernel.heard[parent] = a.kernel.Now() - time.Minute
+			a.kernel.speakers = []netip.Addr{canary4}
+			tc.prepare(a)
+			v := verification()
+			v.Asserted = tc.asserted
+			_, _, err := seg.Verify(t.Context(), v)
+			check.Must(t, err == nil, "%v", err)
+			equal(t, "reports", strings.Join(asked, ", "), strings.Join(tc.want, ", "))
 		})
 	}
 }
@@ -335,21 +323,19 @@ func TestVerifyWithAnOlderLeaseInstalledHere(t *testing.T) {
 		{"is safe if the slot is dead", func(v *Verification) { v.SlotDead = true }, func(*air) {}, Fenced},
 		{"is safe by the ack of the true holder elsewhere", func(*Verification) {}, guardedZombie, Fenced},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, seg := newAir(t)
-				a.kernel.heard[parent] = a.kernel.Now()
-				older := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
-				check.OK(t, a.kernel.InstallLease(key(addr4), older))
-				tc.prepare(a)
-				v := verification()
-				tc.change(&v)
-				verdict, e, err := seg.Verify(t.Context(), v)
-				check.OK(t, err)
-				check.That(t, verdict == tc.want, "%s (%s), want %s", verdict, e, tc.want)
-				_, ok, _ := a.kernel.Lease(key(addr4))
-				check.That(t, ok, "the lease was removed")
-			})
+		bubble(t, tc.name, func(t *testing.T) {
+			a, seg := newAir(t)
+			a.kernel.heard[parent] = a.kernel.Now()
+			older := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
+			check.OK(t, a.kernel.InstallLease(key(addr4), older))
+			tc.prepare(a)
+			v := verification()
+			tc.change(&v)
+			verdict, e, err := seg.Verify(t.Context(), v)
+			check.OK(t, err)
+			check.That(t, verdict == tc.want, "%s (%s), want %s", verdict, e, tc.want)
+			_, ok, _ := a.kernel.Lease(key(addr4))
+			check.That(t, ok, "the lease was removed")
 		})
 	}
 }

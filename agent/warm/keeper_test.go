@@ -97,9 +97,7 @@ func TestABoundAddressIsReplaced(t *testing.T) {
 		r.pass(proofTakes + time.Second)
 		r.want("10.0.0.2 Bound", warm3, warm4)
 		r.ready("10.0.0.3", "10.0.0.4")
-		if len(r.told().lost) != 0 || r.told().taken[true] == 0 {
-			t.Errorf("lost %v, taken %v", r.told().lost, r.told().taken)
-		}
+		check.That(t, len(r.told().lost) == 0 && r.told().taken[true] != 0, "lost %v, taken %v", r.told().lost, r.told().taken)
 	})
 }
 
@@ -312,9 +310,7 @@ func TestAnAddressThatAPodHereHoldsIsThrownOutWithThePodsMAC(t *testing.T) {
 		check.That(t, s.State == v1alpha1.StateQuarantined && s.Conflict.MAC == podMAC.String(), "set aside %+v", s)
 		r.hear("10.0.0.3", segment.DoubtHeld) // by an interface that is going
 		r.pass(time.Minute)
-		if s := r.lease("10.0.0.3").Spec; s.State != v1alpha1.StateWarm {
-			t.Errorf("left %+v", s)
-		}
+		check.Equal(t, r.lease("10.0.0.3").Spec.State, v1alpha1.StateWarm, "left")
 		r.hear("10.0.0.3", segment.DoubtNone)
 		r.pass(2*proofTakes + 2*time.Second)
 		r.ready("10.0.0.3", "10.0.0.4")
@@ -374,9 +370,7 @@ func TestPairsAreJournalledSeldom(t *testing.T) {
 			t.Errorf("%d writes, journalled %v", r.book.written(), r.book.all())
 		}
 		r.pass(2 * time.Hour)
-		if len(r.book.all()) != 0 {
-			t.Errorf("journalled %v", r.book.all())
-		}
+		check.That(t, len(r.book.all()) == 0, "journalled %v", r.book.all())
 	})
 }
 
@@ -417,9 +411,7 @@ func TestAPoolThatSaysNothingKeepsAsManyAsPodsCame(t *testing.T) {
 		r.want(warm2)
 		r.pass(30 * time.Minute)
 		r.want()
-		if lost := r.told().lost; !slices.Equal(lost, []string{string(Surplus), string(Unused)}) {
-			t.Errorf("lost %v", lost)
-		}
+		check.List(t, r.told().lost, []string{string(Surplus), string(Unused)}, "lost")
 	}, v4(unsetWarm))
 }
 
@@ -500,9 +492,7 @@ func TestWhatWasProvenOnAnInterfaceIsNotOnAnotherOneOfItsName(t *testing.T) {
 				t.Error("nothing is proven on the new one")
 			}
 		}
-		if r.proofs("10.0.0.2") != 2 || r.proofs("10.0.0.3") != 2 {
-			t.Errorf("%d and %d proofs", r.proofs("10.0.0.2"), r.proofs("10.0.0.3"))
-		}
+		check.That(t, r.proofs("10.0.0.2") == 2 && r.proofs("10.0.0.3") == 2, "%d and %d proofs", r.proofs("10.0.0.2"), r.proofs("10.0.0.3"))
 	})
 }
 

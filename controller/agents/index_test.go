@@ -50,9 +50,7 @@ func TestAssignIndexes(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			got := agents.Assign(row.pods)
 			check.That(t, maps.Equal(got, row.want), "assigned %v, want %v", got, row.want)
-			if got := agents.Shares(row.pods); got != row.shares {
-				t.Errorf("%d shares, want %d", got, row.shares)
-			}
+			check.Equal(t, agents.Shares(row.pods), row.shares, "shares:")
 		})
 	}
 }

@@ -216,23 +216,17 @@ func TestEveryStatusIsAccepted(t *testing.T) {
 	for _, f := range []Facts{{Pool: &pool, Now: noon()}, {Pool: &crowded, Others: others, Leases: leases, Now: noon()}} {
 		told := false
 		for _, c := range NewReport(f).Status.Conditions {
-			if len(c.Message) > 32768 {
-				t.Errorf("pool %s: the message of %s has %d bytes", f.Pool.Name, c.Type, len(c.Message))
-			}
+			check.That(t, len(c.Message) <= 32768, "pool %s: the message of %s has %d bytes", f.Pool.Name, c.Type, len(c.Message))
 			told = told || c.Status == metav1.ConditionFalse && strings.HasSuffix(c.Message, " more")
 		}
-		if !told {
-			t.Errorf("pool %s: no message counts what it leaves out", f.Pool.Name)
-		}
+		check.That(t, told, "pool %s: no message counts what it leaves out", f.Pool.Name)
 	}
 }
 
 func TestAPoolThatCannotBeReadHasNoLeaseOutside(t *testing.T) {
 	pool := edited(subnetPool("blue", "fd00:6::/64", 1), func(p *v1alpha1.IPPool) { p.Spec.IPs = []string{"fd00:6::20-fd00:6::10"} })
 	r := NewReport(Facts{Pool: &pool, Leases: leasesFrom("fd00:6::15", 3, v1alpha1.StateBound), Now: noon()})
-	if r.Outside != 0 || r.Status.Used != 3 {
-		t.Errorf("%d of %d leases are outside of nobody knows what", r.Outside, r.Status.Used)
-	}
+	check.That(t, r.Outside == 0 && r.Status.Used == 3, "%d of %d leases are outside of nobody knows what", r.Outside, r.Status.Used)
 }
 
 func TestReservedAddressesAreCounted(t *testing.T) {

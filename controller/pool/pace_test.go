@@ -63,9 +63,7 @@ func TestUrgentPublicationsGoAhead(t *testing.T) {
 	// Five publications in 5 s: a state that flaps goes on at the pace.
 	got := p.wait("blue", true, second(5)).Round(100 * time.Millisecond)
 	check.That(t, got == 5*time.Second, "one more urgent publication waits %s, want 5s", got)
-	if got := p.wait("blue", false, second(5)).Round(100 * time.Millisecond); got != 45*time.Second {
-		t.Errorf("an ordinary publication waits %s, want 45s", got)
-	}
+	check.Equal(t, p.wait("blue", false, second(5)).Round(100*time.Millisecond), 45*time.Second, "an ordinary publication waits")
 	// What is not used up is not saved.
 	p.published("blue", size{bytes: bytes}, agents, second(3600))
 	check.Equal(t, p.wait("blue", false, second(3600)).Round(100*time.Millisecond), cost, "an hour later an ordinary publication waits")
@@ -81,9 +79,7 @@ func TestBusyPoolsShareThePace(t *testing.T) {
 	check.That(t, got == 30*time.Second, "one of 65 busy pools waits %s, want twice the 15s of a single one", got)
 	// The others have had their turn and are quiet since.
 	p.published("green", size{bytes: 44}, 5000, noon().Add(time.Hour))
-	if got := p.wait("green", false, noon().Add(time.Hour)).Round(time.Second); got != 15*time.Second {
-		t.Errorf("a single busy pool waits %s, want 15s", got)
-	}
+	check.Equal(t, p.wait("green", false, noon().Add(time.Hour)).Round(time.Second), 15*time.Second, "a single busy pool waits")
 }
 
 func TestWhatIsUrgent(t *testing.T) {

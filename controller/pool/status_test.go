@@ -103,13 +103,9 @@ func TestFreedAddressesCoolDown(t *testing.T) {
 	c.cool("blue", second, noon().Add(10*time.Second))
 
 	addrs, next := c.cooling("blue", 30*time.Second, noon().Add(20*time.Second))
-	if !slices.Equal(addrs, []netip.Addr{second, first}) || !next.Equal(noon().Add(30*time.Second)) {
-		t.Errorf("cooling %v until %v", addrs, next)
-	}
+	check.That(t, slices.Equal(addrs, []netip.Addr{second, first}) && next.Equal(noon().Add(30*time.Second)), "cooling %v until %v", addrs, next)
 	addrs, _ = c.cooling("blue", 30*time.Second, noon().Add(30*time.Second))
-	if !slices.Equal(addrs, []netip.Addr{second}) {
-		t.Errorf("after 30 s: %v", addrs)
-	}
+	check.List(t, addrs, []netip.Addr{second}, "after 30 s:")
 	if addrs, next = c.cooling("green", 30*time.Second, noon().Time); len(addrs) != 0 || !next.IsZero() {
 		t.Errorf("another pool: %v until %v", addrs, next)
 	}

@@ -101,9 +101,7 @@ func TestAWarmLeaseThatIsBoundMaySucceed(t *testing.T) {
 	defer queue.ShutDown()
 	b := between(t, objects(kept), nil)
 	handler.EnqueueRequestsFromMapFunc(woken{b.cached, namespace}.ofName).Update(t.Context(), update, queue)
-	if queue.Len() != 1 {
-		t.Fatalf("%d leases are woken", queue.Len())
-	}
+	check.Must(t, queue.Len() == 1, "%d leases are woken", queue.Len())
 	woken, _ := queue.Get()
 	check.That(t, woken.Name == kept.Name, "woken is %s", woken.Name)
 }

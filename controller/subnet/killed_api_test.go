@@ -158,9 +158,7 @@ func (p *play) check() {
 		}
 	}
 	for _, l := range leases.Items {
-		if !sets[l.Spec.Pool].Contains(l.Spec.Addr()) {
-			p.Errorf("pool %s of a lease does not have %s", l.Spec.Pool, l.Spec.Address)
-		}
+		check.That(p, sets[l.Spec.Pool].Contains(l.Spec.Addr()), "pool %s of a lease does not have %s", l.Spec.Pool, l.Spec.Address)
 	}
 }
 

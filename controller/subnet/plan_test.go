@@ -299,9 +299,7 @@ func TestPlans(t *testing.T) {
 				told[u.Ref.Name] += u.Message
 			}
 			for app, part := range c.unserved {
-				if !strings.Contains(told[app], part) {
-					t.Errorf("%s is told %q, want %q", app, told[app], part)
-				}
+				check.That(t, strings.Contains(told[app], part), "%s is told %q, want %q", app, told[app], part)
 			}
 			check.That(t, len(told) == len(c.unserved), "unserved: %v", told)
 			check.OK(t, w.check())
@@ -384,9 +382,7 @@ func TestPassesEndWhenNothingCanBeGivenBack(t *testing.T) {
 			// Once all is settled and given back, nothing is left to do.
 			w.now += never + 1
 			w.pass(settleTicks)
-			if p := w.pass(settleTicks); p.Settling {
-				t.Error("passes go on after all")
-			}
+			check.That(t, !w.pass(settleTicks).Settling, "passes go on after all")
 		})
 	}
 }
@@ -421,9 +417,7 @@ func TestPoolsFollowTheSourceGuardOfTheirIPSubnet(t *testing.T) {
 	pool, _ := w.poolOf("web")
 	pool.Spec.SourceGuard, pool.ResourceVersion = v1alpha1.SourceGuardObserve, w.next()
 	w.put(pool)
-	if got := settle(); got.SourceGuard != v1alpha1.SourceGuardObserve {
-		t.Errorf("a person's setting of a pool became %q", got.SourceGuard)
-	}
+	check.Equal(t, settle().SourceGuard, v1alpha1.SourceGuardObserve, "a person's setting of a pool became")
 	s := w.subnets["a"]
 	s.Spec.SourceGuard = v1alpha1.SourceGuardEnforce
 	s.Spec.SourceGuardAllow = &v1alpha1.SourceGuardAllow{CIDRs: []v1alpha1.CIDR{"10.0.0.1/32"}}

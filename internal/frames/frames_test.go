@@ -112,9 +112,7 @@ func TestNeighbourAnnouncementOverrides(t *testing.T) {
 	equal(t, "solicited", na.Solicited, false)
 	equal(t, "target", na.TargetAddress, addr6)
 	lla, ok := na.Options[0].(*ndp.LinkLayerAddress)
-	if !ok || lla.Direction != ndp.Target || lla.Addr.String() != holderMAC.String() {
-		t.Fatalf("option %+v", na.Options[0])
-	}
+	check.Must(t, ok && lla.Direction == ndp.Target && lla.Addr.String() == holderMAC.String(), "option %+v", na.Options[0])
 }
 
 func parseARP(t *testing.T, b []byte) (ethernet.Frame, arp.Packet) {

@@ -76,17 +76,13 @@ func TestACallDuringAReadWaitsForTheNextRead(t *testing.T) {
 		later := []*call{s.ask(t.Context(), "n1"), s.ask(t.Context(), "n1")}
 		check.Must(t, len(s.begun) == 1, "%d reads of one key at the same time", len(s.begun))
 		s.finish(nil)
-		if !first.done || first.read != 1 {
-			t.Errorf("the caller of read 1 got %+v", *first)
-		}
+		check.That(t, first.done && first.read == 1, "the caller of read 1 got %+v", *first)
 		for _, c := range later {
 			check.That(t, !c.done, "read 1 answered a call that came after it began")
 		}
 		s.finish(nil)
 		for _, c := range later {
-			if !c.done || c.read != 2 || c.err != nil {
-				t.Errorf("a call during read 1 got %+v, want the result of read 2", *c)
-			}
+			check.That(t, c.done && c.read == 2 && c.err == nil, "a call during read 1 got %+v, want the result of read 2", *c)
 		}
 		s.wantIdle(t)
 	})
@@ -114,15 +110,11 @@ func TestAFailedReadFailsForItsOwnCallersOnly(t *testing.T) {
 		check.That(t, first.err == nil, "read 1 got the error of read 2: %v", first.err)
 		s.finish(refused)
 		for _, c := range waiting {
-			if !c.done || !errors.Is(c.err, refused) {
-				t.Errorf("got %+v, want the error of the read", *c)
-			}
+			check.That(t, c.done && errors.Is(c.err, refused), "got %+v, want the error of the read", *c)
 		}
 		after := s.ask(t.Context(), "n1")
 		s.finish(nil)
-		if after.err != nil || after.read != 3 {
-			t.Errorf("a call after a failed read got %+v", *after)
-		}
+		check.That(t, after.err == nil && after.read == 3, "a call after a failed read got %+v", *after)
 		s.wantIdle(t)
 	})
 }
@@ -140,20 +132,14 @@ func TestAReadThatPanicsFailsForItsCallersAndBlocksNoOther(t *testing.T) {
 		synctest.Wait()
 		reads <- func() int { panic("a bug") }
 		synctest.Wait()
-		if !before.done || before.read != 1 {
-			t.Errorf("the caller of read 1 got %+v", *before)
-		}
+		check.That(t, before.done && before.read == 1, "the caller of read 1 got %+v", *before)
 		for _, c := range waiting {
-			if !c.done || c.err == nil {
-				t.Fatalf("a caller of the read that panicked got %+v", *c)
-			}
+			check.Must(t, c.done && c.err != nil, "a caller of the read that panicked got %+v", *c)
 		}
 		after := ask()
 		reads <- func() int { return 3 }
 		synctest.Wait()
-		if !after.done || after.read != 3 || after.err != nil {
-			t.Errorf("a later call got %+v", *after)
-		}
+		check.That(t, after.done && after.read == 3 && after.err == nil, "a later call got %+v", *after)
 	})
 }
 
@@ -164,13 +150,9 @@ func TestAReadThatNeverEndsFailsAtItsTimeout(t *testing.T) {
 		first, later := s.ask(t.Context(), "n1"), s.ask(t.Context(), "n1")
 		time.Sleep(timeout)
 		synctest.Wait()
-		if !first.done || !errors.Is(first.err, context.DeadlineExceeded) {
-			t.Errorf("the caller of the read that never ended got %+v", *first)
-		}
+		check.That(t, first.done && errors.Is(first.err, context.DeadlineExceeded), "the caller of the read that never ended got %+v", *first)
 		s.finish(nil)
-		if !later.done || later.err != nil || later.read != 2 {
-			t.Errorf("a later call got %+v", *later)
-		}
+		check.That(t, later.done && later.err == nil && later.read == 2, "a later call got %+v", *later)
 		s.wantIdle(t)
 	})
 }
@@ -182,14 +164,10 @@ func TestACallerThatLeavesDoesNotEndTheReadOfOthers(t *testing.T) {
 		first, other := s.ask(ctx, "n1"), s.ask(t.Context(), "n1")
 		leave()
 		synctest.Wait()
-		if !first.done || !errors.Is(first.err, context.Canceled) {
-			t.Errorf("the caller that left got %+v", *first)
-		}
+		check.That(t, first.done && errors.Is(first.err, context.Canceled), "the caller that left got %+v", *first)
 		s.finish(nil)
 		s.finish(nil)
-		if !other.done || other.err != nil || other.read != 2 {
-			t.Errorf("the other caller got %+v", *other)
-		}
+		check.That(t, other.done && other.err == nil && other.read == 2, "the other caller got %+v", *other)
 		s.wantIdle(t)
 	})
 }

@@ -87,9 +87,7 @@ func TestOrdinalsWithReservedOnes(t *testing.T) {
 			}
 		}
 		for i := range int64(30) {
-			if o.Want(i) != want[i] {
-				t.Fatalf("%+v: ordinal %d is wanted: %v, want %v", o, i, o.Want(i), want[i])
-			}
+			check.Must(t, o.Want(i) == want[i], "%+v: ordinal %d is wanted: %v, want %v", o, i, o.Want(i), want[i])
 		}
 	}
 	o := (owner.Ordinals{Start: 2147483646, Replicas: 2147483647})

@@ -48,12 +48,8 @@ func TestSetsOfEntries(t *testing.T) {
 				check.That(t, !s.Contains(netip.MustParseAddr(a)), "%s should not be in it", a)
 			}
 			for i, want := range c.at {
-				if got := s.At(i); got != netip.MustParseAddr(want) {
-					t.Errorf("address %d is %s, want %s", i, got, want)
-				}
-				if got := s.Rank(netip.MustParseAddr(want)); got != i {
-					t.Errorf("rank of %s is %d, want %d", want, got, i)
-				}
+				check.Equal(t, s.At(i), netip.MustParseAddr(want), "address %d is", i)
+				check.Equal(t, s.Rank(netip.MustParseAddr(want)), i, "rank of %s is", want)
 			}
 		})
 	}
@@ -96,12 +92,8 @@ func TestSetsAgainstABitmap(t *testing.T) {
 			for i, addr := range addrs {
 				want := inA[i] && !inB[i]
 				overlap = overlap || inA[i] && inB[i]
-				if a.Contains(addr) != inA[i] || minus.Contains(addr) != want {
-					t.Fatalf("%v minus %v: wrong about %s", a, b, addr)
-				}
-				if minus.Rank(addr) != index {
-					t.Fatalf("%v: rank of %s is %d, want %d", minus, addr, minus.Rank(addr), index)
-				}
+				check.Must(t, a.Contains(addr) == inA[i] && minus.Contains(addr) == want, "%v minus %v: wrong about %s", a, b, addr)
+				check.Must(t, minus.Rank(addr) == index, "%v: rank of %s is %d, want %d", minus, addr, minus.Rank(addr), index)
 				if want {
 					check.Must(t, minus.At(index) == addr, "%v: address %d is %s, want %s", minus, index, minus.At(index), addr)
 					index++

@@ -329,9 +329,8 @@ func (e *env) testColumns(t *testing.T) {
 func (e *env) table(t *testing.T, resource string) *metav1.Table {
 	t.Helper()
 	clients := check.Value(kubernetes.NewForConfig(e.server.Admin()))(t)
-	data, err := clients.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion().Group, v1alpha1.GroupVersion().Version, resource).
-		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
-	check.OK(t, err)
+	data := check.Value(clients.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion().Group, v1alpha1.GroupVersion().Version, resource).
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context()))(t)
 	table := &metav1.Table{}
 	check.OK(t, json.Unmarshal(data, table))
 	return table

@@ -24,8 +24,8 @@ import (
 // testRights asks RBAC for what each account needs, and for what none may have.
 func (e *env) testRights(t *testing.T) {
 	type right struct {
-		user, verb, group, resource, namespace, name string
-		allowed                                      bool
+		user, verbs, group, resource, namespace, name string
+		allowed                                       bool
 	}
 	const ours = "fenceline.io"
 	const viewer, keeper = "viewer", "keeper"
@@ -37,24 +37,16 @@ func (e *env) testRights(t *testing.T) {
 		})
 	}
 	for _, r := range []right{
-		{agentUser, "get", ours, "reservedips", "", "", true},
-		{agentUser, "list", ours, "reservedips", "", "", true},
-		{agentUser, "watch", ours, "reservedips", "", "", true},
-		{agentUser, "update", ours, "reservedips", "", "", false},
+		{agentUser, "get list watch", ours, "reservedips", "", "", true},
+		{agentUser, "update delete", ours, "reservedips", "", "", false},
 		{agentUser, "update", ours, "reservedips/status", "", "", false},
-		{agentUser, "delete", ours, "reservedips", "", "", false},
 		{controllerUser, "watch", ours, "reservedips", "", "", true},
 		{controllerUser, "update", ours, "reservedips/status", "", "", true},
-		{controllerUser, "create", ours, "reservedips", "", "", false},
-		{controllerUser, "update", ours, "reservedips", "", "", false},
-		{controllerUser, "delete", ours, "reservedips", "", "", false},
+		{controllerUser, "create update delete", ours, "reservedips", "", "", false},
 		{viewer, "watch", ours, "reservedips", "", "", true},
 		{viewer, "list", ours, "ippools", "", "", true},
-		{viewer, "create", ours, "reservedips", "", "", false},
-		{viewer, "delete", ours, "reservedips", "", "", false},
-		{keeper, "create", ours, "reservedips", "", "", true},
-		{keeper, "patch", ours, "reservedips", "", "", true},
-		{keeper, "deletecollection", ours, "reservedips", "", "", true},
+		{viewer, "create delete", ours, "reservedips", "", "", false},
+		{keeper, "create patch deletecollection", ours, "reservedips", "", "", true},
 		{keeper, "update", ours, "reservedips/status", "", "", false},
 
 		{agentUser, "watch", ours, "ipsubnets", "", "", true},
@@ -64,13 +56,11 @@ func (e *env) testRights(t *testing.T) {
 		{agentUser, "get", "batch", "jobs", "default", "run", true},
 		{agentUser, "list", "apps", "replicasets", "", "", false},
 		{agentUser, "list", "batch", "jobs", "", "", false},
-		{agentUser, "create", ours, "ippools", "", "", false},
+		{agentUser, "create update", ours, "ippools", "", "", false},
 		{controllerUser, "watch", ours, "ipsubnets", "", "", true},
 		{controllerUser, "update", ours, "ipsubnets/status", "", "", true},
-		{controllerUser, "update", ours, "ipsubnets", "", "", false},
-		{controllerUser, "delete", ours, "ipsubnets", "", "", false},
-		{controllerUser, "create", ours, "ippools", "", "", true},
-		{controllerUser, "delete", ours, "ippools", "", "", true},
+		{controllerUser, "update delete", ours, "ipsubnets", "", "", false},
+		{controllerUser, "create delete update", ours, "ippools", "", "", true},
 		{controllerUser, "watch", "apps", "deployments", "", "", true},
 		{controllerUser, "watch", "apps", "daemonsets", "", "", true},
 		{controllerUser, "watch", "batch", "jobs", "", "", true},
@@ -82,35 +72,27 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "update", "apps", "deployments", "default", "web", false},
 		{viewer, "watch", ours, "ipsubnets", "", "", true},
 		{viewer, "create", ours, "ipsubnets", "", "", false},
-		{keeper, "create", ours, "ipsubnets", "", "", true},
-		{keeper, "delete", ours, "ipsubnets", "", "", true},
+		{keeper, "create delete", ours, "ipsubnets", "", "", true},
 		{keeper, "update", ours, "ipsubnets/status", "", "", false},
 
 		{agentUser, "watch", ours, "ippools", "", "", true},
 		{agentUser, "create", ours, "ipleases", "", "", true},
-		{agentUser, "get", "", "secrets", namespace, "fenceline-claim-key", true},
-		{agentUser, "watch", "", "secrets", namespace, "fenceline-claim-key", true},
+		{agentUser, "get watch", "", "secrets", namespace, "fenceline-claim-key", true},
 		{agentUser, "list", "", "namespaces", "", "", true},
 		{agentUser, "get", "", "nodes", "", "n1", true},
-		{agentUser, "list", "networking.k8s.io", "servicecidrs", "", "", true},
-		{agentUser, "watch", "networking.k8s.io", "servicecidrs", "", "", true},
+		{agentUser, "list watch", "networking.k8s.io", "servicecidrs", "", "", true},
 		{agentUser, "list", "", "nodes", "", "", true},
 		{agentUser, "list", "crd.projectcalico.org", "ippools", "", "", true},
 		{agentUser, "update", "crd.projectcalico.org", "ippools", "", "", false},
 		{agentUser, "get", "", "configmaps", "kube-system", "cilium-config", true},
 		{agentUser, "get", "", "configmaps", "kube-system", "other", false},
 		{agentUser, "list", "", "configmaps", "kube-system", "", false},
-		{agentUser, "create", "networking.k8s.io", "servicecidrs", "", "", false},
-		{agentUser, "list", "networking.k8s.io", "servicecidrs", "", "", true},
-		{agentUser, "watch", "networking.k8s.io", "servicecidrs", "", "", true},
-		{agentUser, "update", "networking.k8s.io", "servicecidrs", "", "", false},
+		{agentUser, "create update", "networking.k8s.io", "servicecidrs", "", "", false},
 		{agentUser, "create", "events.k8s.io", "events", "default", "", true},
 		{agentUser, "delete", "", "pods", "default", "p", true},
 
-		{agentUser, "update", ours, "ippools", "", "", false},
 		{agentUser, "update", ours, "ippools/status", "", "", false},
-		{agentUser, "patch", ours, "ipleases", "", "", false},
-		{agentUser, "deletecollection", ours, "ipleases", "", "", false},
+		{agentUser, "patch deletecollection", ours, "ipleases", "", "", false},
 		{agentUser, "get", "", "secrets", namespace, "other", false},
 		{agentUser, "list", "", "secrets", namespace, "", false},
 		{agentUser, "get", "", "secrets", "kube-system", "fenceline-claim-key", false},
@@ -128,10 +110,8 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "update", "kubevirt.io", "virtualmachines", "default", "db", false},
 		{agentUser, "get", "kubevirt.io", "virtualmachines", "default", "db", false},
 
-		{controllerUser, "update", ours, "ippools", "", "", true},
 		{controllerUser, "update", ours, "ippools/status", "", "", true},
-		{controllerUser, "update", ours, "ipleases", "", "", true},
-		{controllerUser, "delete", ours, "ipleases", "", "", true},
+		{controllerUser, "update delete", ours, "ipleases", "", "", true},
 		{controllerUser, "delete", "", "pods", "default", "p", true},
 		{controllerUser, "watch", "apps", "statefulsets", "", "", true},
 		{controllerUser, "list", "discovery.k8s.io", "endpointslices", "default", "", true},
@@ -142,8 +122,7 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "create", "events.k8s.io", "events", "default", "", true},
 
 		{controllerUser, "create", ours, "ipleases", "", "", false},
-		{controllerUser, "get", "", "secrets", namespace, "fenceline-claim-key", false},
-		{controllerUser, "update", "", "secrets", namespace, "fenceline-claim-key", false},
+		{controllerUser, "get update", "", "secrets", namespace, "fenceline-claim-key", false},
 		{controllerUser, "delete", "", "secrets", namespace, "other", false},
 		{controllerUser, "create", "", "secrets", "default", "", false},
 		{controllerUser, "patch", "", "pods", "default", "", false},
@@ -155,14 +134,16 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "delete", "apps", "deployments", namespace, "fenceline-controller", false},
 	} {
 		resource, subresource, _ := strings.Cut(r.resource, "/")
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: r.user,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: r.verb, Group: r.group, Resource: resource, Subresource: subresource, Namespace: r.namespace, Name: r.name,
-			},
-		}}
-		check.OK(t, e.admin.Create(t.Context(), review))
-		check.Equal(t, review.Status.Allowed, r.allowed, "%+v: RBAC says", r)
+		for _, verb := range strings.Fields(r.verbs) {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: r.user,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: verb, Group: r.group, Resource: resource, Subresource: subresource, Namespace: r.namespace, Name: r.name,
+				},
+			}}
+			check.OK(t, e.admin.Create(t.Context(), review))
+			check.Equal(t, review.Status.Allowed, r.allowed, "%s, %+v: RBAC says", verb, r)
+		}
 	}
 }
 

@@ -60,7 +60,5 @@ func TestTheDelayIsBoundedAndShorterForOlderWaiters(t *testing.T) {
 	check.Equal(t, delay(0, v), spreadMost, "the longest delay is")
 	got := delay(time.Hour, v)
 	check.That(t, got == spreadMost/2, "a very old waiter is delayed by %s, want half of the spread", got)
-	if got := delay(0, vacancy{agents: 1, luck: 1}); got != 0 {
-		t.Errorf("a single agent waits %s for other agents", got)
-	}
+	check.Equal(t, delay(0, vacancy{agents: 1, luck: 1}), 0, "a single agent waits for other agents:")
 }

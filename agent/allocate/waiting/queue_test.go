@@ -151,6 +151,15 @@ func (w *world) await(p *Place, who string, patience time.Duration, ends chan<- 
 	synctest.Wait()
 }
 
+// inBubble runs a test in a bubble of fake time, with a full pool of some addresses.
+func inBubble(t *testing.T, addresses int, test func(t *testing.T, w *world, lan Pool, ends chan outcome)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		test(t, w, w.full("lan", addresses), make(chan outcome, Most))
+	})
+}
+
 func wantOffer(t *testing.T, ends <-chan outcome, who, addr string) {
 	t.Helper()
 	select {
@@ -162,10 +171,7 @@ func wantOffer(t *testing.T, ends <-chan outcome, who, addr string) {
 }
 
 func TestAddressesAreOfferedInTheOrderOfArrival(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		lan := w.full("lan", 3)
-		ends := make(chan outcome, 10)
+	inBubble(t, 3, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		places := map[string]*Place{}
 		for _, who := range []string{"a", "b", "c"} {
 			places[who] = w.Enter(Key{who, "eth0"})
@@ -199,21 +205,15 @@ func TestAddressesAreOfferedInTheOrderOfArrival(t *testing.T) {
 }
 
 func TestAnAddressThatCameFreeBeforeTheWatchIsNotMissed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		lan := w.full("lan", 3)
+	inBubble(t, 3, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		w.set("lan", "10.0.0.3", false)
-		ends := make(chan outcome, 1)
 		w.await(w.Enter(Key{"a", "eth0"}), "a", time.Minute, ends, lan)
 		wantOffer(t, ends, "a", "10.0.0.3")
 	})
 }
 
 func TestALostAddressIsOfferedAgainOnlyIfItHasNoLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		lan := w.full("lan", 2)
-		ends := make(chan outcome, 1)
+	inBubble(t, 2, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		a := w.Enter(Key{"a", "eth0"})
 		w.await(a, "a", time.Minute, ends, lan)
 		w.set("lan", "10.0.0.2", false)
@@ -222,8 +222,7 @@ func TestALostAddressIsOfferedAgainOnlyIfItHasNoLease(t *testing.T) {
 		w.set("lan", "10.0.0.2", true)
 		began := time.Now()
 		w.await(a, "a", 2*lostRetry, ends, lan)
-		e := <-ends
-		check.Must(t, errors.Is(e.err, ErrLate), "got %v, %v", e.Offer, e.err)
+		check.Is(t, (<-ends).err, ErrLate, "got")
 		check.That(t, time.Since(began) >= 2*lostRetry, "it gave up early")
 		// The create failed, and nobody has the address.
 		w.set("lan", "10.0.0.2", false)
@@ -235,22 +234,15 @@ func TestALostAddressIsOfferedAgainOnlyIfItHasNoLease(t *testing.T) {
 		w.await(w.Enter(Key{"b", "eth0"}), "b", 2*lostRetry, ends, lan)
 		w.set("lan", "10.0.0.2", true)
 		a.Leave(false)
-		if e := <-ends; !errors.Is(e.err, ErrLate) {
-			t.Errorf("the next ADD: got %v, %v", e.Offer, e.err)
-		}
+		check.Is(t, (<-ends).err, ErrLate, "the next ADD: got")
 	})
 }
 
 func TestTheNextTryOfTheRuntimeKeepsItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		lan := w.full("lan", 1)
-		ends := make(chan outcome, 2)
+	inBubble(t, 1, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		first := w.Enter(Key{"a", "eth0"})
 		w.await(first, "a", time.Nanosecond, ends, lan)
-		if e := <-ends; !errors.Is(e.err, ErrLate) {
-			t.Fatal(e.err)
-		}
+		check.Is(t, (<-ends).err, ErrLate, "got")
 		first.Leave(false)
 		w.await(w.Enter(Key{"b", "eth0"}), "b", time.Minute, ends, lan)
 		again := w.Enter(Key{"a", "eth0"})
@@ -269,10 +261,7 @@ func TestTheNextTryOfTheRuntimeKeepsItsPlace(t *testing.T) {
 }
 
 func TestAWatchThatEndsIsOpenedAgainAndMissesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		lan := w.full("lan", 2)
-		ends := make(chan outcome, 1)
+	inBubble(t, 2, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		a := w.Enter(Key{"a", "eth0"})
 		w.await(a, "a", time.Minute, ends, lan)
 		w.lose(nil)
@@ -282,24 +271,17 @@ func TestAWatchThatEndsIsOpenedAgainAndMissesNothing(t *testing.T) {
 }
 
 func TestAWaitWithoutTheAPIServerIsNotCalledExhausted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		lan := w.full("lan", 2)
-		ends := make(chan outcome, 1)
+	inBubble(t, 2, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		a := w.Enter(Key{"a", "eth0"})
 		w.lose(errors.New("away"))
 		w.await(a, "a", 200*time.Millisecond, ends, lan)
-		e := <-ends
-		check.That(t, errors.Is(e.err, ErrBlind), "got %v", e.err)
+		check.Is(t, (<-ends).err, ErrBlind, "got")
 		a.Leave(false)
 	})
 }
 
 func TestOtherEndsOfAWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		lan := w.full("lan", 1)
-		ends := make(chan outcome, Most)
+	inBubble(t, 1, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		a := w.Enter(Key{"a", "eth0"})
 		w.await(a, "a", time.Minute, ends, lan)
 		w.Changed()

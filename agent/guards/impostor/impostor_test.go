@@ -145,9 +145,7 @@ func TestInModeObserveAnImpostorIsReportedOnly(t *testing.T) {
 	r.clock.Step(tellInterval)
 	r.watch.Look(nil)
 	r.watch.Look(nil)
-	if n := len(r.recorder.Events); n != 2 {
-		t.Errorf("%d events after the interval", n)
-	}
+	check.Equal(t, len(r.recorder.Events), 2, "events after the interval:")
 }
 
 func TestARemovalThatFailsIsTriedAgain(t *testing.T) {

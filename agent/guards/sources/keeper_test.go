@@ -86,8 +86,7 @@ func (r *rig) edit(mode v1alpha1.SourceGuardMode) {
 
 func (r *rig) applies() {
 	r.t.Helper()
-	_, err := r.pass(context.Background())
-	check.OK(r.t, err)
+	check.OK(r.t, check.Err(r.pass(context.Background())))
 }
 
 func TestAnEditOfThePoolReachesALivingPod(t *testing.T) {
@@ -136,14 +135,10 @@ func TestAnInterfaceThatCannotBeReadKeepsItsAddresses(t *testing.T) {
 	r.readErr = errors.New("no descriptor left")
 	for range 10 { // the pause does not grow as it does without an error
 		pause, err := r.pass(context.Background())
-		if !errors.Is(err, r.readErr) || pause > patience {
-			t.Errorf("got %v, the next pass after %s, want %v", err, pause, r.readErr)
-		}
+		check.That(t, errors.Is(err, r.readErr) && pause <= patience, "got %v, the next pass after %s, want %v", err, pause, r.readErr)
 		r.clock.Step(pause)
 	}
-	if r.writes != 0 {
-		t.Errorf("%d writes to the kernel", r.writes)
-	}
+	check.Equal(t, r.writes, 0, "writes to the kernel:")
 	r.readErr = pod.ErrNoInterface
 	r.clock.Step(patience)
 	r.applies()
@@ -171,12 +166,8 @@ func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
 	check.That(t, n == 0, "%d events more", n)
 	r.clock.Step(reportPeriod)
 	r.report(ev(bpf.ResultDropUnleased, 0))
-	if n := len(r.events.Events); n != 1 {
-		t.Errorf("%d events after the period, want 1", n)
-	}
-	if n := len(r.told); n != 1 {
-		t.Errorf("%d events are remembered, want 1", n)
-	}
+	check.Equal(t, len(r.events.Events), 1, "events after the period:")
+	check.Equal(t, len(r.told), 1, "events are remembered:")
 }
 
 // A read costs as much as the rest of a pass over a hundred pods.

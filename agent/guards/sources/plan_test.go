@@ -63,9 +63,7 @@ func TestPlanSaysWhatThePoolsSay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := check.Value(Plan(&journal.Entry{MAC: podMAC}, tc.pools, tc.local))(t)
 			check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()}, got, tc.want, "sources")
-			if slaac := mayAutoconfigure(got); slaac != tc.slaac {
-				t.Errorf("may autoconfigure: got %v, want %v", slaac, tc.slaac)
-			}
+			check.Equal(t, mayAutoconfigure(got), tc.slaac, "may autoconfigure:")
 		})
 	}
 }

@@ -137,9 +137,7 @@ func TestALossThatLastsIsReportedAgain(t *testing.T) {
 	r.clock.Step(tellInterval - 2*period)
 	told := r.passes(1)
 	check.That(t, told == nil, "told too early: %v", told)
-	if told := r.passes(1); len(told) != 2 {
-		t.Errorf("not told again: %v", told)
-	}
+	check.Equal(t, len(r.passes(1)), 2, "reports:")
 	r.find = nil
 	if told := r.passes(1); told != nil || len(r.lost) > 0 {
 		t.Errorf("it is back: %v, %v", told, r.lost)

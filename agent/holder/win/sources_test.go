@@ -4,7 +4,6 @@ package win
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -62,9 +61,7 @@ func TestWhatFollowsATry(t *testing.T) {
 		{usedUp, Source{final: true}, giveUp},
 		{endOfADD, Source{}, giveUp},
 	} {
-		if got := after(outcome{result: row.result}, row.source); got != row.want {
-			t.Errorf("%s: got %d, want %d", fmt.Sprintf("result %d, %+v", row.result, row.source), got, row.want)
-		}
+		check.Equal(t, after(outcome{result: row.result}, row.source), row.want, "result %d, %+v:", row.result, row.source)
 	}
 }
 

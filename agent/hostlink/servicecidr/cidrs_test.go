@@ -108,9 +108,7 @@ func serviceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 			answered = true
 		default:
 		}
-		if want := !errors.Is(row.want, ErrNotRead); answered != want {
-			t.Errorf("answer %v: those who wait go on: %v, want %v", row.answer, answered, want)
-		}
+		check.Equal(t, answered, !errors.Is(row.want, ErrNotRead), "answer %v: those who wait go on:", row.answer)
 		if got := text(c.Prefixes()); got != row.want.Error() || !strings.Contains(got, "cni.hostLink.serviceCIDRs") {
 			t.Errorf("answer %v: %s, want %v with a remedy", row.answer, got, row.want)
 		}

@@ -87,12 +87,9 @@ func TestWhoANodeIs(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := asking(t, &test.server, test.told, thisCluster()...)
 				got, sure, err := i.Ask(t.Context())
-				if err != nil || got != test.want || sure != test.sure {
-					t.Fatalf("is %+v, sure %v, %v", got, sure, err)
-				}
-				if remembered, _ := i.Memory.Get(); remembered != test.want {
-					t.Errorf("remembers %+v", remembered)
-				}
+				check.Must(t, err == nil && got == test.want && sure == test.sure, "is %+v, sure %v, %v", got, sure, err)
+				remembered, _ := i.Memory.Get()
+				check.Equal(t, remembered, test.want, "remembers")
 			})
 		})
 	}

@@ -45,9 +45,7 @@ func TestFrameOnTheWire(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := tc.frame.Marshal(keyA)
-			if got := hex.EncodeToString(b[:tagOffset]); got != tc.want {
-				t.Fatalf("payload\n got %s\nwant %s", got, tc.want)
-			}
+			check.Equal(t, hex.EncodeToString(b[:tagOffset]), tc.want, "payload")
 			got := check.Value(Unmarshal(b[:], keyB, keyA))(t)
 			check.Must(t, got == tc.frame, "came back as %+v", got)
 		})

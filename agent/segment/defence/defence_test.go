@@ -108,8 +108,6 @@ func BenchmarkHoldingsOf250Pods(b *testing.B) {
 	d := newDefence(b, 250, &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}})
 	b.ReportAllocs()
 	for b.Loop() {
-		if len(d.Holdings()) != 250 {
-			b.Fatal("wrong")
-		}
+		check.Must(b, len(d.Holdings()) == 250, "wrong")
 	}
 }

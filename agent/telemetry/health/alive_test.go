@@ -21,8 +21,7 @@ func TestALivenessProbeIsAnsweredUntilStopFreesItsPort(t *testing.T) {
 	for range 2 {
 		stop := check.Value(AnswerAlive(address, testr.New(t)))(t)
 		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusNotFound} {
-			answer, err := http.Get(fmt.Sprintf("http://%s%s", address, path))
-			check.OK(t, err)
+			answer := check.Value(http.Get(fmt.Sprintf("http://%s%s", address, path)))(t)
 			answer.Body.Close()
 			check.That(t, answer.StatusCode == want, "%s answers %s", path, answer.Status)
 		}
