@@ -21,8 +21,7 @@ const defendInterval = 10 * time.Second
 // announcement, if the pool enforces: at once the first time, then at most once per defendInterval.
 // Then it reports the conflict. It checks that limit first, so that a flood costs little.
 func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
-	now := s.clock.Now()
-	if ev.Kind.Tentative() || !s.conflicts.Ready(ev.Key, now) {
+	if _, recent := s.conflicts.Get(ev.Key); recent || ev.Kind.Tentative() {
 		return // a probe does not use the address, and the holder itself answers the probe
 	}
 	h, ok := holding(holder, ev.Key)
@@ -37,7 +36,7 @@ func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 	if silent {
 		return // the second speaker is the rightful holder
 	}
-	s.conflicts.Note(ev.Key, now)
+	s.conflicts.Set(ev.Key, nil, defendInterval)
 	seg, open := s.Get(h.Parent)
 	// The claim comes first: a report writes to the log, which may be slow.
 	if open && claims(h.Mode) {

@@ -4,6 +4,7 @@ package segment
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -138,6 +139,22 @@ func TestDefenceIsAtOnceAndThenEvery10s(t *testing.T) {
 			equal(t, "MAC", r.met()[0].MAC.String(), hostMAC.String())
 		})
 	}
+}
+
+func TestTheDefenceOfOneAddressDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := held(v1alpha1.ModeEnforce)
+		a, _, r := holderAir(t, h)
+		other := h
+		other.Addr = addr6
+		r.holdings = append(r.holdings, other)
+		check.OK(t, a.kernel.InstallLease(other.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}))
+		for _, addr := range []netip.Addr{addr4, addr6} {
+			a.kernel.claim(key(addr), 999, hostMAC)
+		}
+		synctest.Wait()
+		equal(t, "reports", len(r.met()), 2)
+	})
 }
 
 func TestNoDefence(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -28,7 +29,7 @@ type Segments struct {
 	onSource func(bpf.Event)
 
 	watches   *watches
-	conflicts *pace.Limiter
+	conflicts *cache.Expiring // as keys the addresses that were defended within defendInterval
 	claimKeys atomic.Pointer[[]claim.Key]
 	stats     stats
 
@@ -58,7 +59,7 @@ func New(c Config) *Segments {
 	s := &Segments{
 		kernel: c.Kernel, clock: c.Clock, log: c.Log, onAsked: c.OnAsked, onSource: c.OnSource,
 		watches:    newWatches(c.Kernel),
-		conflicts:  pace.NewLimiter(defendInterval),
+		conflicts:  cache.NewExpiringWithClock(c.Clock),
 		openParent: func(parent int) (parentWire, error) { return wire.OpenParent(parent) },
 		openPort:   func(netNS, iface string) (podPort, error) { return wire.OpenPort(netNS, iface) },
 		jitter:     rand.Float64,

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -50,33 +49,4 @@ func TestPacerStopsWaitingWithItsContext(t *testing.T) {
 		check.Must(t, errors.Is(err, context.Canceled), "err = %v", err)
 		p.turn <- struct{}{}
 	})
-}
-
-func TestLimiterAllowsAtOnceThenOncePerInterval(t *testing.T) {
-	one, other := bpf.Key{Segment: 1}, bpf.Key{Segment: 2}
-	start := time.Now()
-	l := NewLimiter(10 * time.Second)
-	allow := func(k bpf.Key, after time.Duration) bool {
-		ok := l.Ready(k, start.Add(after))
-		if ok {
-			l.Note(k, start.Add(after))
-		}
-		return ok
-	}
-	for _, tc := range []struct {
-		key   bpf.Key
-		after time.Duration
-		want  bool
-	}{
-		{one, 0, true},
-		{one, time.Second, false},
-		{other, time.Second, true},
-		{one, 9999 * time.Millisecond, false},
-		{one, 10 * time.Second, true},
-		{one, 19 * time.Second, false},
-	} {
-		check.Equal(t, allow(tc.key, tc.after), tc.want, "%s after %s:", tc.key, tc.after)
-	}
-	l.Note(one, start.Add(time.Hour))
-	check.Equal(t, len(l.last), 1, "addresses remembered after an hour:")
 }
