@@ -5,6 +5,8 @@ package metrics
 import (
 	"cmp"
 	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // verbs returns the label verb of each method. Lists and watches count as get.
@@ -16,7 +18,7 @@ func verbs() map[string]string {
 
 // Transport wraps a round tripper so that failed requests are counted by verb.
 func (m *Metrics) Transport(next http.RoundTripper) http.RoundTripper {
-	return transport(func(r *http.Request) (*http.Response, error) {
+	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(r)
 		// A request that its caller cancelled, as at the end of a watch, did not fail.
 		if (err != nil && r.Context().Err() == nil) || (err == nil && failed(response.StatusCode)) {
@@ -25,10 +27,6 @@ func (m *Metrics) Transport(next http.RoundTripper) http.RoundTripper {
 		return response, err
 	})
 }
-
-type transport func(*http.Request) (*http.Response, error)
-
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // failed reports whether a status code is an error. Three codes are normal: a conflict (409), an
 // absent object (404), and an expired watch (410).

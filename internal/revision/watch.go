@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -96,7 +97,7 @@ func NewOutages() *Outages { return &Outages{over: idle.NewWake()} }
 
 // Transport observes requests and answers. Pass it to the Wrap of a rest.Config.
 func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {
-	return transport(func(r *http.Request) (*http.Response, error) {
+	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(r)
 		switch {
 		case err != nil && r.Context().Err() != nil:
@@ -109,7 +110,3 @@ func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {
 		return response, err
 	})
 }
-
-type transport func(*http.Request) (*http.Response, error)
-
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }

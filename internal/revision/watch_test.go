@@ -14,6 +14,8 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -85,7 +87,7 @@ func (r *rig) ends(t *testing.T, known, live uint64) {
 // answer passes one answer of the API server through the transport.
 func (r *rig) answer(t *testing.T, status int, failure error) {
 	t.Helper()
-	through := r.outages.Transport(transport(func(*http.Request) (*http.Response, error) {
+	through := r.outages.Transport(promhttp.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
 		if failure != nil {
 			return nil, failure
 		}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
 )
 
@@ -38,7 +39,7 @@ func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // Transport reads the API server's clock from each answer. It leaves request and answer unchanged.
 func (c *Clock) Transport(next http.RoundTripper) http.RoundTripper {
-	return transport(func(r *http.Request) (*http.Response, error) {
+	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		asked := c.WithTicker.Now()
 		response, err := next.RoundTrip(r)
 		if err == nil {
@@ -47,10 +48,6 @@ func (c *Clock) Transport(next http.RoundTripper) http.RoundTripper {
 		return response, err
 	})
 }
-
-type transport func(*http.Request) (*http.Response, error)
-
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // learn sets the clock by a Date header (RFC 9110, section 6.6.1), which was written between
 // request and answer. A header changes nothing if it is missing or invalid, or if it agrees with
