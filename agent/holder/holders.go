@@ -28,7 +28,7 @@ type Holders struct {
 // after an answer end with ctx.
 func New(ctx context.Context, o node.Options) *Holders {
 	b := node.New(ctx, o)
-	return &Holders{Base: b, Releaser: &release.Releaser{Base: b}, After: answered.New(b)}
+	return &Holders{Base: b, Releaser: release.New(b), After: answered.New(b)}
 }
 
 // Fenced handles a newer claim for an address held here: recovery reads the lease.

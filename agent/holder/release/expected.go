@@ -4,11 +4,11 @@ package release
 
 import (
 	"context"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
@@ -26,38 +26,25 @@ const mostExpected = 1024
 
 // Expected has the interfaces of pods whose next sandbox may get the address of an earlier one. It
 // bridges the time until the agent's cache shows the lease. Safe for concurrent use.
-type Expected struct {
-	mu         sync.Mutex
-	interfaces map[podInterface]bool
-}
+type Expected struct{ interfaces *lru.Cache }
 
 type podInterface struct{ podUID, ifname string }
 
-func (x *Expected) Has(podUID, ifname string) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.interfaces[podInterface{podUID, ifname}]
-}
-
-func (x *Expected) add(holder *v1alpha1.Holder) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.interfaces == nil || len(x.interfaces) >= mostExpected {
-		x.interfaces = map[podInterface]bool{}
-	}
-	x.interfaces[podInterface{holder.PodUID, holder.Interface}] = true
+func (x Expected) Has(podUID, ifname string) bool {
+	_, has := x.interfaces.Get(podInterface{podUID, ifname})
+	return has
 }
 
 // Forget removes an interface that has its addresses.
-func (x *Expected) Forget(podUID, ifname string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.interfaces, podInterface{podUID, ifname})
+func (x Expected) Forget(podUID, ifname string) {
+	x.interfaces.Remove(podInterface{podUID, ifname})
 }
 
 // Expect records that the next sandbox of a holder's pod may get the address of this holder: its
 // ADD looks for the lease.
-func (r *Releaser) Expect(holder *v1alpha1.Holder) { r.Expected.add(holder) }
+func (r *Releaser) Expect(holder *v1alpha1.Holder) {
+	r.Expected.interfaces.Add(podInterface{holder.PodUID, holder.Interface}, nil)
+}
 
 // IsOfLastBoot reports whether a lease is bound to a pod that ended with the last
 // boot of this node.

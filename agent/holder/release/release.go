@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/utils/lru"
+
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -23,6 +25,11 @@ type Releaser struct {
 	Overtaken Overtaken
 	// Expected has the interfaces whose next sandbox may get the address of an earlier one.
 	Expected Expected
+}
+
+// New returns a Releaser.
+func New(b *node.Base) *Releaser {
+	return &Releaser{Base: b, Expected: Expected{lru.New(mostExpected)}}
 }
 
 // errEntryStays: the leases of an entry are freed, but the disk does not record the removal of the
