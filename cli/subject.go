@@ -163,7 +163,7 @@ func (w *whyFor) readApplication(ctx context.Context) error {
 
 // readInterfaces finds the interfaces of the pod that Fenceline serves.
 func (w *whyFor) readInterfaces(ctx context.Context) error {
-	all, err := ipam.Interfaces(w.subject.pod, w.request.Multus)
+	all, err := ipam.Attachments(w.subject.pod, w.request.Multus)
 	if err != nil {
 		return err
 	}

@@ -3,14 +3,10 @@
 package ipam
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // Names of annotations, without prefix.
@@ -67,33 +63,12 @@ func kindOf(name string) []string {
 	return nil
 }
 
-// prefixes returns the prefixes of annotations by precedence.
-func prefixes() []string { return []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} }
-
-// hasOurs reports whether there is an annotation of a kind with our prefix.
-func hasOurs(all map[string]string, kind []string) bool {
-	return slices.ContainsFunc(kind, func(name string) bool {
-		_, ok := all[v1alpha1.AnnotationPrefix+name]
-		return ok
-	})
-}
-
 // find returns the first annotation that has one of the names, which are of one kind. An annotation
 // with our prefix takes precedence over one with the other prefix. Among annotations with the same
 // prefix, the order of names decides.
 func find(on string, all map[string]string, expected string, names ...string) (annotation, bool) {
-	read := prefixes()
-	if hasOurs(all, kindOf(names[0])) {
-		read = read[:1]
-	}
-	for _, prefix := range read {
-		for _, name := range names {
-			if value, ok := all[prefix+name]; ok {
-				return annotation{on, prefix + name, value, expected}, true
-			}
-		}
-	}
-	return annotation{}, false
+	key, value, ok := demand.Find(all, kindOf(names[0]), names...)
+	return annotation{on, key, value, expected}, ok
 }
 
 // wrong returns an AnnotationError for the annotation.
@@ -104,13 +79,8 @@ func (a annotation) wrong(format string, args ...any) error {
 // decode reads the value as JSON. Unknown fields are refused: a misspelt
 // "ipv4" must not fall through to some other pool.
 func (a annotation) decode(into any) error {
-	d := json.NewDecoder(bytes.NewReader([]byte(a.value)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return a.wrong("not the JSON expected: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return a.wrong("more follows after the JSON value")
+	if err := demand.Decode(a.value, into); err != nil {
+		return a.wrong("%w", err)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // Annotations that Multus reads. Multus creates the interface of the cluster's network first, then
@@ -23,23 +25,19 @@ const (
 const (
 	// FirstInterface is the name that container runtimes give to the first interface of a pod.
 	FirstInterface = "eth0"
-	// longestInterface is the greatest length of an interface name in the kernel (IFNAMSIZ - 1).
-	longestInterface = 15
 	// multusNamespace is the namespace of a default network that names none. It is the default
 	// of Multus's own configuration.
 	multusNamespace = "kube-system"
-	// maxEntries is the greatest number of entries of a list in an annotation.
-	maxEntries = 256
 )
 
-// attachment is one interface of a pod with the NetworkAttachmentDefinition
-// ("namespace/name") that it is made from; empty for a network that is made from a file.
-type attachment struct{ iface, definition string }
+// Attachment is one interface of a pod, and the NetworkAttachmentDefinition ("namespace/name") that it is
+// made from. Definition is empty for a network that is made from a file.
+type Attachment struct{ Interface, Definition string }
 
-// attachments returns the interfaces that Multus' configuration and the pod's annotations name, in the
+// Attachments returns the interfaces that Multus' configuration and the pod's annotations name, in the
 // order in which Multus creates them. The first interface is always in the result.
-func attachments(pod Pod, m Multus) ([]attachment, error) {
-	all := []attachment{{FirstInterface, m.Cluster}}
+func Attachments(pod Pod, m Multus) ([]Attachment, error) {
+	all := []Attachment{{FirstInterface, m.Cluster}}
 	if a, ok := findExactly(pod, annotationDefaultNetwork); ok {
 		networks, err := parseNetworks(a, cmp.Or(m.Namespace, multusNamespace))
 		if err != nil {
@@ -48,13 +46,13 @@ func attachments(pod Pod, m Multus) ([]attachment, error) {
 		if len(networks) != 1 {
 			return nil, a.wrong("it names %d networks, a pod has one default network", len(networks))
 		}
-		all[0].definition = networks[0].definition
-		if networks[0].iface != "" {
-			all[0].iface = networks[0].iface
+		all[0].Definition = networks[0].Definition
+		if networks[0].Interface != "" {
+			all[0].Interface = networks[0].Interface
 		}
 	}
 	for _, definition := range m.additional(pod.Namespace) {
-		all = append(all, attachment{fmt.Sprintf("net%d", len(all)), definition})
+		all = append(all, Attachment{fmt.Sprintf("net%d", len(all)), definition})
 	}
 	a, ok := findExactly(pod, annotationNetworks)
 	if !ok || a.value == "" {
@@ -65,35 +63,20 @@ func attachments(pod Pod, m Multus) ([]attachment, error) {
 		return nil, err
 	}
 	for _, n := range networks {
-		if n.iface == "" {
-			n.iface = fmt.Sprintf("net%d", len(all))
+		if n.Interface == "" {
+			n.Interface = fmt.Sprintf("net%d", len(all))
 		}
-		if place(all, n.iface) >= 0 {
-			return nil, a.wrong("two networks make the interface %s", n.iface)
+		if place(all, n.Interface) >= 0 {
+			return nil, a.wrong("two networks make the interface %s", n.Interface)
 		}
 		all = append(all, n)
 	}
 	return all, nil
 }
 
-// Attached is one interface of a pod, and the NetworkAttachmentDefinition ("namespace/name") that it is
-// made from. Definition is empty for a network that is made from a file.
-type Attached struct{ Interface, Definition string }
-
-// Interfaces returns the interfaces that Multus' configuration and the pod's annotations name, in the
-// order in which Multus creates them.
-func Interfaces(pod Pod, m Multus) ([]Attached, error) {
-	var all []Attached
-	found, err := attachments(pod, m)
-	for _, a := range found {
-		all = append(all, Attached{a.iface, a.definition})
-	}
-	return all, err
-}
-
 // place returns the index of an interface, or -1.
-func place(all []attachment, iface string) int {
-	return slices.IndexFunc(all, func(a attachment) bool { return a.iface == iface })
+func place(all []Attachment, iface string) int {
+	return slices.IndexFunc(all, func(a Attachment) bool { return a.Interface == iface })
 }
 
 // findExactly returns the annotation of another project by its full name.
@@ -104,20 +87,20 @@ func findExactly(pod Pod, key string) (annotation, bool) {
 
 // parseNetworks reads both forms of a network selection. It must not be stricter than Multus, which
 // has already accepted the value if the pod has several interfaces.
-func parseNetworks(a annotation, namespace string) ([]attachment, error) {
+func parseNetworks(a annotation, namespace string) ([]Attachment, error) {
 	parse := parseNetworkNames
 	if strings.ContainsAny(a.value, `[{"`) {
 		parse = parseNetworkList
 	}
 	networks, err := parse(a, namespace)
-	if err == nil && len(networks) > maxEntries {
-		err = a.wrong("it has %d entries, more than %d", len(networks), maxEntries)
+	if err == nil && len(networks) > demand.MaxEntries {
+		err = a.wrong("it has %d entries, more than %d", len(networks), demand.MaxEntries)
 	}
 	return networks, err
 }
 
 // parseNetworkList reads the JSON form. It ignores the fields that only other plugins read.
-func parseNetworkList(a annotation, namespace string) ([]attachment, error) {
+func parseNetworkList(a annotation, namespace string) ([]Attachment, error) {
 	var list []*struct {
 		Name         string `json:"name"`
 		Namespace    string `json:"namespace"`
@@ -127,22 +110,22 @@ func parseNetworkList(a annotation, namespace string) ([]attachment, error) {
 	if err := json.Unmarshal([]byte(a.value), &list); err != nil {
 		return nil, a.wrong("not the JSON expected: %w", err)
 	}
-	networks := make([]attachment, 0, len(list))
+	networks := make([]Attachment, 0, len(list))
 	for i, e := range list {
 		if e == nil || e.Name == "" {
 			return nil, a.wrong("entry %d names no network", i)
 		}
-		networks = append(networks, attachment{
-			iface:      cmp.Or(e.Interface, e.OldInterface),
-			definition: cmp.Or(e.Namespace, namespace) + "/" + e.Name,
+		networks = append(networks, Attachment{
+			Interface:  cmp.Or(e.Interface, e.OldInterface),
+			Definition: cmp.Or(e.Namespace, namespace) + "/" + e.Name,
 		})
 	}
 	return networks, nil
 }
 
 // parseNetworkNames reads the form [namespace/]name[@interface], separated by commas.
-func parseNetworkNames(a annotation, namespace string) ([]attachment, error) {
-	var networks []attachment
+func parseNetworkNames(a annotation, namespace string) ([]Attachment, error) {
+	var networks []Attachment
 	for i, item := range strings.Split(a.value, ",") {
 		qualified, iface, _ := strings.Cut(strings.TrimSpace(item), "@")
 		in, name, found := strings.Cut(qualified, "/")
@@ -153,7 +136,7 @@ func parseNetworkNames(a annotation, namespace string) ([]attachment, error) {
 		if in == "" || name == "" || strings.ContainsAny(name+iface, "/@") {
 			return nil, a.wrong("entry %d names no network", i)
 		}
-		networks = append(networks, attachment{iface, in + "/" + name})
+		networks = append(networks, Attachment{iface, in + "/" + name})
 	}
 	return networks, nil
 }

@@ -54,8 +54,8 @@ func TestTheInterfacesOfAPodWithTheirDefinitions(t *testing.T) {
 func attachmentsOf(t *testing.T, pod Pod, m Multus) string {
 	t.Helper()
 	var got []string
-	for _, a := range check.Value(attachments(pod, m))(t) {
-		got = append(got, a.iface+"="+a.definition)
+	for _, a := range check.Value(Attachments(pod, m))(t) {
+		got = append(got, a.Interface+"="+a.Definition)
 	}
 	return strings.Join(got, " ")
 }
@@ -105,7 +105,7 @@ func TestNetworksThatCannotBeUsed(t *testing.T) {
 		{"a default network of no entries", multusDefault, "[]", "it names 0 networks"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := attachments(podWith(map[string]string{c.annotation: c.value}), Multus{})
+			_, err := Attachments(podWith(map[string]string{c.annotation: c.value}), Multus{})
 			bad := (*AnnotationError)(nil)
 			if !errors.As(err, &bad) || bad.Annotation != c.annotation || bad.Value != c.value || bad.On != "pod shop/web-0" ||
 				!strings.Contains(err.Error(), c.problem) || !strings.Contains(err.Error(), `expected the form "namespace/name@net1, …"`) {

@@ -67,7 +67,7 @@ func FuzzNetworks(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		for _, key := range []string{multusNetworks, multusDefault} {
-			all, err := attachments(podWith(map[string]string{key: value}), Multus{})
+			all, err := Attachments(podWith(map[string]string{key: value}), Multus{})
 			if err != nil {
 				if bad := (*AnnotationError)(nil); !errors.As(err, &bad) {
 					t.Errorf("%T", err)
@@ -76,10 +76,10 @@ func FuzzNetworks(f *testing.F) {
 			}
 			seen := map[string]bool{}
 			for i, a := range all {
-				if a.iface == "" || seen[a.iface] || i > 0 && a.definition == "" {
+				if a.Interface == "" || seen[a.Interface] || i > 0 && a.Definition == "" {
 					t.Errorf("attachment %d is %+v", i, a)
 				}
-				seen[a.iface] = true
+				seen[a.Interface] = true
 			}
 		}
 	})

@@ -2,6 +2,8 @@
 
 package ipam
 
+import "github.com/fenceline/fenceline/internal/demand"
+
 // perInterface is one entry of the annotation ippools, which names pools for each interface.
 type perInterface struct {
 	Interface    string   `json:"interface"`
@@ -20,8 +22,8 @@ func readInterfaces(req Request) ([]perInterface, annotation, error) {
 	if err := a.decode(&entries); err != nil {
 		return nil, a, err
 	}
-	if len(entries) == 0 || len(entries) > maxEntries {
-		return nil, a, a.wrong("the list has %d entries, expected 1 to %d", len(entries), maxEntries)
+	if len(entries) == 0 || len(entries) > demand.MaxEntries {
+		return nil, a, a.wrong("the list has %d entries, expected 1 to %d", len(entries), demand.MaxEntries)
 	}
 	seen := map[string]bool{}
 	for i, e := range entries {

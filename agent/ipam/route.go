@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/demand"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -36,8 +37,8 @@ func (s said) readRoutes(req Request) (podRoutes, error) {
 	if err := r.at.decode(&entries); err != nil {
 		return podRoutes{}, err
 	}
-	if len(entries) > maxEntries {
-		return podRoutes{}, r.at.wrong("it has %d entries, more than %d", len(entries), maxEntries)
+	if len(entries) > demand.MaxEntries {
+		return podRoutes{}, r.at.wrong("it has %d entries, more than %d", len(entries), demand.MaxEntries)
 	}
 	for i, e := range entries {
 		route, err := poolset.ParseRoute(e)

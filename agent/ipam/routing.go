@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // setting is a value for one interface of a pod, or for every interface if iface is empty.
@@ -118,8 +119,8 @@ func (a annotation) isList() bool { return strings.HasPrefix(a.value, "[") }
 
 // checkSettings checks the interfaces of a list.
 func checkSettings[T any](a annotation, settings []setting[T]) error {
-	if len(settings) == 0 || len(settings) > maxEntries {
-		return a.wrong("the list has %d entries, expected 1 to %d", len(settings), maxEntries)
+	if len(settings) == 0 || len(settings) > demand.MaxEntries {
+		return a.wrong("the list has %d entries, expected 1 to %d", len(settings), demand.MaxEntries)
 	}
 	seen := map[string]bool{}
 	for i, s := range settings {

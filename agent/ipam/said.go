@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // said is the content of the pod's annotations for the interface of a request: the interfaces, the
@@ -13,7 +15,7 @@ import (
 type said struct {
 	// attachments are the pod's interfaces in their order, and at is the index of the request's
 	// interface. named reports whether the pod's annotations name the interfaces.
-	attachments []attachment
+	attachments []Attachment
 	at          int
 	named       bool
 	// interfaces are the entries of the annotation interfacesAt, which is ippools.
@@ -25,7 +27,7 @@ type said struct {
 // readPod reads the annotations that matter for every source of pools. It returns the error of a bad
 // annotation even if another source names the pools.
 func readPod(req Request) (said, error) {
-	all, err := attachments(req.Pod, req.Multus)
+	all, err := Attachments(req.Pod, req.Multus)
 	if err != nil {
 		return said{}, err
 	}
@@ -33,7 +35,7 @@ func readPod(req Request) (said, error) {
 	if s.at < 0 {
 		// Neither Multus nor the annotations name this interface, so it comes after the others.
 		s.at = len(all)
-		s.attachments = append(s.attachments, attachment{iface: req.Interface})
+		s.attachments = append(s.attachments, Attachment{Interface: req.Interface})
 	}
 	if s.interfaces, s.interfacesAt, err = readInterfaces(req); err != nil {
 		return said{}, err
@@ -53,7 +55,7 @@ func readPod(req Request) (said, error) {
 }
 
 // definition is the NetworkAttachmentDefinition of the request's interface.
-func (s said) definition() string { return s.attachments[s.at].definition }
+func (s said) definition() string { return s.attachments[s.at].Definition }
 
 // last reports whether this is the last interface that the annotations name.
 func (s said) last() bool { return s.at == len(s.attachments)-1 }
@@ -61,12 +63,12 @@ func (s said) last() bool { return s.at == len(s.attachments)-1 }
 // know returns an error if the pod cannot have the interface. If the annotations do not name the
 // interfaces, know accepts every name that the kernel accepts.
 func (s said) know(a annotation, req Request, iface string) error {
-	if len(iface) > longestInterface || strings.ContainsFunc(iface, unfitForInterface) {
+	if len(iface) > demand.LongestInterface || strings.ContainsFunc(iface, unfitForInterface) {
 		return a.wrong("%q is not the name of an interface", iface)
 	}
 	known := make([]string, 0, len(s.attachments)+len(req.Earlier))
 	for _, other := range s.attachments {
-		known = append(known, other.iface)
+		known = append(known, other.Interface)
 	}
 	for _, other := range req.Earlier {
 		known = append(known, other.Name)
@@ -92,6 +94,6 @@ func (s said) clean(i int, req Request) bool {
 	case len(req.Earlier) == s.at:
 		index = i
 	}
-	n := entryOf(s.interfaces, s.attachments[i].iface, index)
+	n := entryOf(s.interfaces, s.attachments[i].Interface, index)
 	return n >= 0 && s.interfaces[n].CleanGateway
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/demand"
 )
 
 // named is the pool names or patterns of one source, in the order in which the user wrote them.
@@ -129,8 +130,8 @@ func checkNames(n named) error {
 		names []string
 		at    *annotation
 	}{{n.v4, n.at4}, {n.v6, n.at6}} {
-		if len(f.names) > maxEntries {
-			return f.at.wrong("it names %d pools of a family, more than %d", len(f.names), maxEntries)
+		if len(f.names) > demand.MaxEntries {
+			return f.at.wrong("it names %d pools of a family, more than %d", len(f.names), demand.MaxEntries)
 		}
 		seen := map[string]bool{}
 		for _, name := range f.names {

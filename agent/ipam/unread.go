@@ -40,7 +40,7 @@ func unread(on string, all map[string]string, here, others []string, forOthers s
 	var found []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		prefix, name, _ := strings.Cut(key, "/")
-		if prefix += "/"; !slices.Contains(prefixes(), prefix) || slices.Contains(here, name) {
+		if prefix += "/"; !slices.Contains(demand.Prefixes(), prefix) || slices.Contains(here, name) {
 			continue
 		}
 		near := nearest(name, append(slices.Clone(here), others...))

@@ -32,10 +32,10 @@ const (
 const (
 	// MaxAddresses is the greatest number of addresses of a pool that is made of an IPSubnet.
 	MaxAddresses = 4096
-	// maxEntries is the greatest number of interfaces, and of IPSubnets of one family.
-	maxEntries = 256
-	// longestInterface is the greatest length of an interface name in the kernel (IFNAMSIZ - 1).
-	longestInterface = 15
+	// MaxEntries is the greatest number of entries of a list in an annotation.
+	MaxEntries = 256
+	// LongestInterface is the greatest length of an interface name in the kernel (IFNAMSIZ - 1).
+	LongestInterface = 15
 )
 
 // The expected forms, by example.
@@ -113,7 +113,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Annotations returns the full names of the annotations that Parse and NamesPools read.
 func Annotations() []string {
 	var all []string
-	for _, prefix := range prefixes() {
+	for _, prefix := range Prefixes() {
 		for _, name := range []string{Subnets, Subnet, Number, Reclaim, pools, pool} {
 			all = append(all, prefix+name)
 		}
@@ -124,7 +124,7 @@ func Annotations() []string {
 // Parse reads the annotations of a pod, or of the template of an application. ok is false if they name
 // no IPSubnet. The error is an *Error.
 func Parse(annotations map[string]string) (d Demand, ok bool, err error) {
-	key, value, ok := find(annotations, kind(), Subnets, Subnet)
+	key, value, ok := Find(annotations, kind(), Subnets, Subnet)
 	if !ok {
 		return Demand{}, false, nil
 	}
@@ -151,13 +151,13 @@ func Default(annotations map[string]string, v4, v6 []string) (Demand, error) {
 
 // NamesPools reports whether the annotations name pools.
 func NamesPools(annotations map[string]string) bool {
-	_, _, ok := find(annotations, kind(), pools, pool)
+	_, _, ok := Find(annotations, kind(), pools, pool)
 	return ok
 }
 
 // NamespaceNamesPools reports whether the annotations of a namespace name pools for its pods.
 func NamespaceNamesPools(annotations map[string]string) bool {
-	_, _, ok := find(annotations, nil, "default-ipv4-ippool", "default-ipv6-ippool", "defaultv4ippool", "defaultv6ippool")
+	_, _, ok := Find(annotations, nil, "default-ipv4-ippool", "default-ipv6-ippool", "defaultv4ippool", "defaultv6ippool")
 	return ok
 }
 
@@ -193,7 +193,7 @@ func (d Demand) FormerNames(iface string) []string {
 // settings reads the annotations that do not name IPSubnets.
 func settings(annotations map[string]string) (Demand, error) {
 	d := Demand{Size: Flexible(), Reclaim: true}
-	if key, value, ok := find(annotations, []string{Number}, Number); ok {
+	if key, value, ok := Find(annotations, []string{Number}, Number); ok {
 		digits, isFlexible := strings.CutPrefix(value, "+")
 		n, err := strconv.ParseUint(digits, 10, 31)
 		switch {
@@ -206,7 +206,7 @@ func settings(annotations map[string]string) (Demand, error) {
 		}
 		d.Size = Size{Fixed: !isFlexible, Addresses: int(n)}
 	}
-	if key, value, ok := find(annotations, []string{Reclaim}, Reclaim); ok {
+	if key, value, ok := Find(annotations, []string{Reclaim}, Reclaim); ok {
 		if value != "true" && value != "false" {
 			return d, &Error{key, value, reclaimForm, errors.New("it is neither true nor false")}
 		}
@@ -221,16 +221,16 @@ func readInterfaces(key, value string) ([]Interface, error) {
 	wrong := func(format string, args ...any) ([]Interface, error) {
 		return nil, &Error{key, value, subnetsForm, fmt.Errorf(format, args...)}
 	}
-	if err := decode(value, &all); err != nil {
+	if err := Decode(value, &all); err != nil {
 		return wrong("%w", err)
 	}
-	if len(all) == 0 || len(all) > maxEntries {
-		return wrong("the list has %d entries, expected 1 to %d", len(all), maxEntries)
+	if len(all) == 0 || len(all) > MaxEntries {
+		return wrong("the list has %d entries, expected 1 to %d", len(all), MaxEntries)
 	}
 	seen := map[string]bool{}
 	for i := range all {
 		name := cmp.Or(all[i].Name, strconv.Itoa(i))
-		if len(name) > longestInterface || strings.ContainsAny(name, "/:\" \t") {
+		if len(name) > LongestInterface || strings.ContainsAny(name, "/:\" \t") {
 			return wrong("%q is not the name of an interface", name)
 		}
 		if seen[name] {
@@ -247,7 +247,7 @@ func readInterfaces(key, value string) ([]Interface, error) {
 // readFirst reads the annotation subnet, which is for the first interface.
 func readFirst(key, value string) ([]Interface, error) {
 	var first Interface
-	err := decode(value, &first)
+	err := Decode(value, &first)
 	if err == nil && first.Name != "" {
 		err = errors.New("it is for the first interface: remove the field interface")
 	}
@@ -266,8 +266,8 @@ func checkInterface(i Interface) error {
 		return errors.New("it names nothing")
 	}
 	for _, names := range [][]string{i.V4, i.V6} {
-		if len(names) > maxEntries {
-			return fmt.Errorf("it names %d subnets of a family, more than %d", len(names), maxEntries)
+		if len(names) > MaxEntries {
+			return fmt.Errorf("it names %d subnets of a family, more than %d", len(names), MaxEntries)
 		}
 		for n, name := range names {
 			if name == "" {
@@ -281,8 +281,8 @@ func checkInterface(i Interface) error {
 	return nil
 }
 
-// decode reads JSON. A misspelt field must not lead to addresses of another source.
-func decode(value string, into any) error {
+// Decode reads a value as JSON. A misspelt field must not lead to addresses of another source.
+func Decode(value string, into any) error {
 	d := json.NewDecoder(bytes.NewReader([]byte(value)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
@@ -294,15 +294,16 @@ func decode(value string, into any) error {
 	return nil
 }
 
-func prefixes() []string { return []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} }
+// Prefixes returns the prefixes of annotations by precedence.
+func Prefixes() []string { return []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} }
 
 // kind returns the annotations that decide about the same thing: the source of addresses.
 func kind() []string { return []string{Subnets, Subnet, pools, pool} }
 
-// find returns the first annotation that has one of the names. If an annotation of the kind has our
+// Find returns the first annotation that has one of the names. If an annotation of the kind has our
 // prefix, those with the other prefix are leftovers, and are not read.
-func find(annotations map[string]string, kind []string, names ...string) (key, value string, ok bool) {
-	for _, prefix := range prefixes() {
+func Find(annotations map[string]string, kind []string, names ...string) (key, value string, ok bool) {
+	for _, prefix := range Prefixes() {
 		for _, name := range names {
 			if value, ok := annotations[prefix+name]; ok {
 				return prefix + name, value, true

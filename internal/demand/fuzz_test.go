@@ -32,7 +32,7 @@ func FuzzDemand(f *testing.F) {
 		if !ok {
 			return
 		}
-		if n := d.Size.Addresses; n < 0 || n > MaxAddresses || d.Size.Fixed && n == 0 || len(d.Interfaces) == 0 || len(d.Interfaces) > maxEntries {
+		if n := d.Size.Addresses; n < 0 || n > MaxAddresses || d.Size.Fixed && n == 0 || len(d.Interfaces) == 0 || len(d.Interfaces) > MaxEntries {
 			t.Errorf("%v: %+v", annotations, d)
 		}
 		for _, i := range d.Interfaces {
