@@ -134,7 +134,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		return err
 	}
 	a.defence = defence.New(defence.Options{
-		Node: a.node, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.Holders, Leases: a.Leases,
+		Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.Holders, Leases: a.Leases,
 		CountConflict: a.counters.Conflict, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	masters, err := a.installer.Masters()

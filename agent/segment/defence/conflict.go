@@ -30,7 +30,7 @@ func (d *Defence) Met(c segment.Conflict) {
 		return
 	}
 	d.CountConflict(address.Pool, c.Source)
-	audit.Log(d.Log, audit.Conflict, d.record(&e, address, "speaker "+c.MAC.String()))
+	d.Holders.Audit(audit.Conflict, &e, address, "speaker "+c.MAC.String())
 	if !d.pace.allow(address.LeaseName) {
 		return
 	}

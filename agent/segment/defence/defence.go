@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -29,8 +28,8 @@ const backlog = 256
 
 // Options of a Defence. All are required.
 type Options struct {
-	// Node is the name of this node, Cluster the UID of the kube-system namespace.
-	Node, Cluster string
+	// Cluster is the UID of the kube-system namespace.
+	Cluster string
 	// Cache holds the pools.
 	Cache   client.Reader
 	Holders *holder.Holders
@@ -94,17 +93,7 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 func (d *Defence) Fenced(f segment.Fence) {
 	d.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
 	e, address, _ := d.Holders.Holder(f.Key)
-	record := d.record(&e, address, "claimed by "+f.MAC.String())
-	record.Address, record.Token = f.Key.Addr, f.Token
-	audit.Log(d.Log, audit.Fence, record)
+	address.Addr, address.Token = f.Key.Addr, f.Token
+	d.Holders.Audit(audit.Fence, &e, address, "claimed by "+f.MAC.String())
 	d.Holders.Fenced(f.Key)
-}
-
-// record returns the audit record of an address of this node.
-func (d *Defence) record(e *journal.Entry, address journal.Address, reason string) audit.Record {
-	return audit.Record{
-		Address: address.Addr, Network: address.Network, Pool: address.Pool,
-		Namespace: e.PodNamespace, Pod: e.PodName, PodUID: e.PodUID,
-		Node: d.Node, MAC: e.MAC, Token: address.Token, Reason: reason,
-	}
 }

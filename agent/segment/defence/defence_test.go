@@ -51,7 +51,7 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 		log = testr.New(t)
 	}
 	d := New(Options{
-		Node: "n1", Cluster: "c", Cache: c,
+		Cluster: "c", Cache: c,
 		Holders: holder.New(t.Context(), node.Options{
 			Self: node.Self{Node: "n1", Session: "s"}, Stores: node.Stores{Journal: book},
 		}),

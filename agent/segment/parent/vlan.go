@@ -3,18 +3,14 @@
 package parent
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
-
-// listTries is how often the interfaces are listed at most. A change of an
-// interface interrupts a list.
-const listTries = 10
 
 // Named returns the names of the interfaces on which a pool is reached by its own spec: its parents
 // or, if the pool has a VLAN, the interfaces of that VLAN on them. Without a VLAN the interfaces
@@ -27,24 +23,17 @@ func named(pool *v1alpha1.IPPool, list func() ([]netlink.Link, error)) ([]string
 	if vlan == 0 || len(pool.Spec.Parents) == 0 {
 		return pool.Spec.Parents, nil
 	}
-	var err error
-	for range listTries {
-		var links []netlink.Link
-		links, err = list()
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-		var names []string
-		for _, parent := range pool.Spec.Parents {
-			if name, ok := onVLAN(links, parent, int(vlan)); ok {
-				names = append(names, name)
-			}
-		}
-		if err == nil || len(names) == len(pool.Spec.Parents) {
-			return names, nil
+	links, err := wholelist.Of(list)
+	var names []string
+	for _, parent := range pool.Spec.Parents {
+		if name, ok := onVLAN(links, parent, int(vlan)); ok {
+			names = append(names, name)
 		}
 	}
-	return nil, fmt.Errorf("list the interfaces of VLAN %d for pool %s: %w", vlan, pool.Name, err)
+	if err != nil && len(names) < len(pool.Spec.Parents) { // an interrupted list may have all of them
+		return nil, fmt.Errorf("list the interfaces of VLAN %d for pool %s: %w", vlan, pool.Name, err)
+	}
+	return names, nil
 }
 
 // onVLAN returns the interface whose frames carry a VLAN on a parent: the parent
