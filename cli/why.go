@@ -101,7 +101,7 @@ func (w *whyFor) live(ctx context.Context, namespace, name string) (subject, err
 		return subject{}, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
 	}
 	return subject{
-		pod:  ipam.Pod{Namespace: namespace, Name: name, UID: string(pod.UID), Labels: pod.Labels, Annotations: pod.Annotations},
+		pod:  ipam.Pod{Namespace: namespace, Name: name, Labels: pod.Labels, Annotations: pod.Annotations},
 		node: pod.Spec.NodeName, object: pod,
 	}, nil
 }

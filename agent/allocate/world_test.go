@@ -131,7 +131,7 @@ func randomPool(r *rand.Rand, i int) v1alpha1.IPPool {
 func (w *world) pod(r *rand.Rand, node, name string) []ask {
 	definitions := []string{"", "nets/a", "nets/b"}[:1+r.IntN(3)]
 	pod := ipam.Pod{
-		Namespace: pick(r, []string{"shop", "bank"}), Name: name, UID: name,
+		Namespace: pick(r, []string{"shop", "bank"}), Name: name,
 		Labels:      map[string]string{"kind": pick(r, []string{"x", "y"})},
 		Annotations: map[string]string{"k8s.v1.cni.cncf.io/networks": strings.Join(definitions[1:], ",")},
 	}

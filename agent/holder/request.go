@@ -41,17 +41,11 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 	if err := h.Cache.Get(ctx, types.NamespacedName{Name: h.Node}, self, client.UnsafeDisableDeepCopy); err != nil {
 		return surroundings{}, fmt.Errorf("read node %s: %w", h.Node, err)
 	}
-	pools := &v1alpha1.IPPoolList{}
-	if err := h.Cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
-		return surroundings{}, fmt.Errorf("list pools: %w", err)
-	}
-	reservations := &v1alpha1.ReservedIPList{}
-	if err := h.Cache.List(ctx, reservations, client.UnsafeDisableDeepCopy); err != nil {
-		return surroundings{}, fmt.Errorf("list reservations: %w", err)
-	}
-	subnets := &v1alpha1.IPSubnetList{}
-	if err := h.Cache.List(ctx, subnets, client.UnsafeDisableDeepCopy); err != nil {
-		return surroundings{}, fmt.Errorf("list IPSubnets: %w", err)
+	pools, reservations, subnets := &v1alpha1.IPPoolList{}, &v1alpha1.ReservedIPList{}, &v1alpha1.IPSubnetList{}
+	for list, name := range map[client.ObjectList]string{pools: "pools", reservations: "reservations", subnets: "IPSubnets"} {
+		if err := h.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return surroundings{}, fmt.Errorf("list %s: %w", name, err)
+		}
 	}
 	multus := ipam.Multus{}
 	if h.Multus != nil {

@@ -59,7 +59,7 @@ func objects(pools ...*poolOf) []v1alpha1.IPPool {
 // requestOf is a request whose pod, namespace and node have one label each.
 func requestOf(change ...func(*Request)) Request {
 	r := Request{
-		Pod: Pod{Namespace: "shop", Name: "web-0", UID: "u1", Labels: map[string]string{"app": "web"},
+		Pod: Pod{Namespace: "shop", Name: "web-0", Labels: map[string]string{"app": "web"},
 			Annotations: map[string]string{"v1.multus-cni.io/default-network": "kube-system/macvlan"}},
 		NamespaceLabels: map[string]string{"tier": "gold"},
 		NodeName:        "n1",

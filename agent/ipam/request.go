@@ -11,8 +11,8 @@ import (
 
 // Pod is the part of a pod that the rules read.
 type Pod struct {
-	Namespace, Name, UID string
-	Labels, Annotations  map[string]string
+	Namespace, Name     string
+	Labels, Annotations map[string]string
 }
 
 // ConfigPools are the pools that the CNI configuration names, per family.

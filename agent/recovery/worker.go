@@ -43,14 +43,6 @@ const (
 	firstPatience = time.Second
 )
 
-// Leases is the part of *lease.Store that recovery needs.
-type Leases interface {
-	Get(ctx context.Context, name string) (*v1alpha1.IPLease, error)
-	Create(context.Context, lease.Request) (*v1alpha1.IPLease, error)
-	BindWarm(context.Context, *v1alpha1.IPLease, lease.Request) (*v1alpha1.IPLease, error)
-	Update(context.Context, *v1alpha1.IPLease, lease.Transition) (*v1alpha1.IPLease, error)
-}
-
 // Options of a Worker. All are required.
 type Options struct {
 	// Node is the name of this node, Session its current life.
@@ -61,7 +53,7 @@ type Options struct {
 	Client client.Writer
 	Reader client.Reader
 
-	Leases  Leases
+	Leases  *lease.Store
 	Journal node.Journal
 	Holders *holder.Holders
 	Guards  *guards.Guards

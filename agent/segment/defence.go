@@ -42,7 +42,7 @@ func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 	if open && claims(h.Mode) {
 		s.background(func(ctx context.Context) { seg.defend(ctx, h, ev) })
 	}
-	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where), Kind: ev.Kind, At: ev.At})
+	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where)})
 }
 
 // defend claims once, by broadcast and by unicast to the second speaker, and announces. It asks no

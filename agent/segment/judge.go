@@ -59,8 +59,6 @@ type Evidence struct {
 
 	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
 	Carrier, Observed bool
-	// Claimed: at least one claim left this node. False in mode Observe.
-	Claimed bool
 	// Acked: an authenticated ack for the claimed token or a newer one came from the parent AckMAC.
 	Acked  bool
 	AckMAC net.HardwareAddr

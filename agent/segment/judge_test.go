@@ -16,7 +16,7 @@ import (
 func TestJudge(t *testing.T) {
 	// quiet is a verification during which nobody answered, on a parent that
 	// hears others; each row changes it.
-	quiet := Evidence{Carrier: true, Observed: true, Claimed: true, OthersShare: true,
+	quiet := Evidence{Carrier: true, Observed: true, OthersShare: true,
 		Unanswered: 3, Heard: true, HeardAgo: 59 * time.Second, Canary: canary4, Asked: 1}
 	for _, tc := range []struct {
 		name   string

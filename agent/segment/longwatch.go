@@ -299,7 +299,7 @@ func (w *LongWatch) take(h hit) bool {
 		w.answers = newAnswers(w.params, h.at)
 	}
 	if w.answers.take(h) && !w.answer.Conflict {
-		w.answer = Answer{Conflict: true, MAC: h.mac.hardware(), Kind: h.kind, At: h.at, Source: SourceObserver}
+		w.answer = Answer{Conflict: true, MAC: h.mac.hardware(), Kind: h.kind, Source: SourceObserver}
 		if w.proving {
 			w.answer.Source = SourceProbe
 		}

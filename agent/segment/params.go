@@ -75,7 +75,6 @@ type Answer struct {
 	Conflict bool
 	MAC      net.HardwareAddr
 	Kind     bpf.Kind
-	At       time.Duration // boot time
 	Source   Source
 }
 
@@ -161,7 +160,6 @@ type Fence struct {
 	Token, Mine uint64
 	// MAC of the claim's sender.
 	MAC net.HardwareAddr
-	At  time.Duration // boot time
 }
 
 // Conflict reports a second speaker for an address held here.
@@ -169,9 +167,6 @@ type Conflict struct {
 	Holding Holding
 	MAC     net.HardwareAddr
 	Source  Source
-	// Kind of the frame, 0 for an older claim of another node.
-	Kind bpf.Kind
-	At   time.Duration // boot time
 }
 
 // claims reports whether a pool of mode m sends claims and defends its holders.

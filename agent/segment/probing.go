@@ -224,7 +224,7 @@ func (p *probing) readState() error {
 
 func (p *probing) hit(h hit) {
 	if p.answers.take(h) && !p.answer.Conflict {
-		p.answer = Answer{Conflict: true, MAC: h.mac.hardware(), Kind: h.kind, At: h.at, Source: SourceProbe}
+		p.answer = Answer{Conflict: true, MAC: h.mac.hardware(), Kind: h.kind, Source: SourceProbe}
 	}
 }
 

@@ -196,6 +196,6 @@ func (s *Segments) dispatch(ev bpf.Event, holder Holder) {
 	case bpf.EventSource:
 		s.onSource(ev)
 	case bpf.EventFenced:
-		holder.Fenced(Fence{Key: ev.Key, Token: ev.Token, Mine: ev.Mine, MAC: ev.MAC, At: ev.At})
+		holder.Fenced(Fence{Key: ev.Key, Token: ev.Token, Mine: ev.Mine, MAC: ev.MAC})
 	}
 }

@@ -52,7 +52,6 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	if err := p.verify(ctx, v); err != nil {
 		return e, err
 	}
-	e.Claimed = claims(v.Claim.Mode)
 	e.Acked, e.AckMAC = p.acked, p.ackMAC
 	if !e.HeldHere {
 		e.Unanswered = p.unanswered

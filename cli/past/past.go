@@ -166,11 +166,9 @@ func LastOf(e *eventsv1.Event) time.Time {
 // line is an audit line.
 type line struct {
 	Time      time.Time
-	Logger    string
 	Msg       string
 	Address   string
 	Network   string
-	Pool      string
 	Namespace string
 	Pod       string
 	Node      string

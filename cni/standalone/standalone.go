@@ -51,45 +51,45 @@ func (c Call) load() (*allocator.IPAMConfig, error) {
 }
 
 // Del frees the addresses of the attachment. It succeeds if there are none.
-func Del(c Call) (err error) {
+func Del(c Call) error {
+	return c.with(func(s *store) error {
+		return s.locked(func() error {
+			if err := s.ReleaseByID(c.ContainerID, c.Interface); err != nil {
+				return ioError("free the addresses of %s in %s: %w", c.ContainerID, s.dir, err)
+			}
+			return nil
+		})
+	})
+}
+
+// with calls do with the store, and closes it.
+func (c Call) with(do func(*store) error) error {
 	s, err := c.open()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.locked(func() error {
-		if err := s.ReleaseByID(c.ContainerID, c.Interface); err != nil {
-			return ioError("free the addresses of %s in %s: %w", c.ContainerID, s.dir, err)
+	return errors.Join(do(s), s.Close())
+}
+
+// Check checks that the attachment has an address.
+func Check(c Call) error {
+	if _, err := c.load(); err != nil {
+		return err
+	}
+	return c.with(func(s *store) error {
+		if !s.FindByID(c.ContainerID, c.Interface) {
+			return agentapi.Errorf(agentapi.CodeNotHeld, "find the addresses in %s: there is none of this container; start the container anew", s.dir)
 		}
 		return nil
 	})
 }
 
-// Check checks that the attachment has an address.
-func Check(c Call) (err error) {
-	if _, err := c.load(); err != nil {
-		return err
-	}
-	s, err := c.open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if !s.FindByID(c.ContainerID, c.Interface) {
-		return agentapi.Errorf(agentapi.CodeNotHeld, "find the addresses in %s: there is none of this container; start the container anew", s.dir)
-	}
-	return nil
-}
-
 // GC frees the addresses of the network that no valid attachment of this machine holds.
-func GC(c Call, valid []agentapi.Attachment) (err error) {
-	s, err := c.open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.locked(func() error {
-		return s.remove(func(e entry) bool { return !e.elsewhere && (!e.isOneOf(valid) || e.stale) })
+func GC(c Call, valid []agentapi.Attachment) error {
+	return c.with(func(s *store) error {
+		return s.locked(func() error {
+			return s.remove(func(e entry) bool { return !e.elsewhere && (!e.isOneOf(valid) || e.stale) })
+		})
 	})
 }
 

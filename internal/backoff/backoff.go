@@ -48,3 +48,18 @@ func Pause(first, most time.Duration, failures int) time.Duration {
 	}
 	return min(pause, most)
 }
+
+// Told has the text of the last error of each of several things, for those that are tried at a steady pace.
+type Told[K comparable] map[K]string
+
+// IsNew reports whether the text of an error of a thing differs from the last one. It forgets the last one
+// if err is nil.
+func (t Told[K]) IsNew(of K, err error) bool {
+	if err == nil {
+		delete(t, of)
+		return false
+	}
+	isNew := t[of] != err.Error()
+	t[of] = err.Error()
+	return isNew
+}

@@ -56,3 +56,22 @@ func TestOnlyANewErrorIsLogged(t *testing.T) {
 	b.Reset()
 	check.That(t, b.IsNew(refused), "after a success the same error is not new")
 }
+
+func TestToldKnowsTheErrorsOfEachThing(t *testing.T) {
+	told := Told[string]{}
+	refused := errors.New("refused")
+	for i, row := range []struct {
+		of   string
+		err  error
+		want bool
+	}{
+		{"a", refused, true},
+		{"a", fmt.Errorf("refused"), false},
+		{"b", refused, true},
+		{"a", nil, false},
+		{"a", refused, true},
+		{"b", errors.New("full"), true},
+	} {
+		check.Equal(t, told.IsNew(row.of, row.err), row.want, "error %d, %v of %s: new", i, row.err, row.of)
+	}
+}

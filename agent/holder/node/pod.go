@@ -76,7 +76,7 @@ func (b *Base) Pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
 // PodOf returns the part of a pod that the choice of pools needs.
 func PodOf(pod *corev1.Pod) ipam.Pod {
 	return ipam.Pod{
-		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+		Namespace: pod.Namespace, Name: pod.Name,
 		Labels: pod.Labels, Annotations: pod.Annotations,
 	}
 }

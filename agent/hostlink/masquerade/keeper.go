@@ -67,15 +67,15 @@ type Keeper struct {
 	mu sync.Mutex
 	// made are the families whose rules were complete once.
 	made map[string]bool
-	// errors has the state of each fault, by family and reason.
-	errors map[[2]string]*backoff.Backoff
+	// faults are those that were reported, by family and reason.
+	faults backoff.Told[[2]string]
 	// told is the time of the last event about rules that were put back.
 	told time.Time
 }
 
 // NewKeeper returns a Keeper for the network namespace of the calling thread.
 func NewKeeper(o Options) *Keeper {
-	return &Keeper{Options: o, made: map[string]bool{}, errors: map[[2]string]*backoff.Backoff{}}
+	return &Keeper{Options: o, made: map[string]bool{}, faults: backoff.Told[[2]string]{}}
 }
 
 // Prepare makes the rules, unless they were made before. Call it before a host link is made. A node
@@ -166,16 +166,7 @@ func (k *Keeper) restored(missing error) {
 // report reports a fault once, and its end.
 func (k *Keeper) report(f Family, reason string, fault error) {
 	k.Metrics.HostLinkFault(f.Name, reason, fault != nil)
-	state := k.errors[[2]string{f.Name, reason}]
-	if state == nil {
-		state = &backoff.Backoff{}
-		k.errors[[2]string{f.Name, reason}] = state
-	}
-	if fault == nil {
-		state.Reset()
-		return
-	}
-	if !state.IsNew(fault) {
+	if !k.faults.IsNew([2]string{f.Name, reason}, fault) {
 		return
 	}
 	k.Log.Error(fault, "host links of this node do not work fully", "family", f.Name)

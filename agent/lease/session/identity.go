@@ -54,16 +54,11 @@ func Identify(id journal.Identity, bootID string, entries []*journal.Entry) Iden
 	return Identity{Session: now, Cluster: id.Cluster}
 }
 
-// Memory keeps the identity of the node over restarts. The document of the journal implements it.
-type Memory interface {
-	Get() (journal.Identity, bool)
-	Put(journal.Identity) error
-}
-
 // Inquiry asks the API server for the identity of a node. All fields are required.
 type Inquiry struct {
-	Reader   client.Reader
-	Memory   Memory
+	Reader client.Reader
+	// Memory keeps the identity over restarts.
+	Memory   *journal.Document[journal.Identity]
 	Node     string
 	Patience time.Duration // see the constant Patience
 	Log      logr.Logger

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	acked    = segment.Evidence{Claimed: true, Acked: true}
+	acked    = segment.Evidence{Acked: true}
 	silent   = segment.Evidence{Heard: true, Canary: netip.MustParseAddr("10.0.0.1"), Asked: 1}
 	deaf     = segment.Evidence{}
 	answered = segment.Evidence{Answer: segment.Answer{Conflict: true, MAC: strangerMAC}}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
 )
 
@@ -53,7 +54,7 @@ type Watch struct {
 	found map[string][]Hazard
 	told  map[subject]report
 	// unread has the last failure of each parent.
-	unread map[string]string
+	unread backoff.Told[string]
 }
 
 type subject struct {
@@ -68,7 +69,7 @@ type report struct {
 
 // New returns a Watch.
 func New(o Options) *Watch {
-	return &Watch{Options: o, found: map[string][]Hazard{}, told: map[subject]report{}, unread: map[string]string{}}
+	return &Watch{Options: o, found: map[string][]Hazard{}, told: map[subject]report{}, unread: backoff.Told[string]{}}
 }
 
 // Run looks at the parents every 30 s until ctx ends.
@@ -96,7 +97,9 @@ func (w *Watch) Pass() {
 	found := map[string][]Hazard{}
 	for _, p := range w.Parents() {
 		facts, err := w.Look(p.Index)
-		w.failed(p.Name, err)
+		if w.unread.IsNew(p.Name, err) {
+			w.Log.Info("not everything about a parent could be read", "parent", p.Name, "why", err.Error())
+		}
 		found[p.Name] = keep(Of(facts), w.found[p.Name], facts.Unread)
 		present := map[Kind]bool{}
 		for _, h := range found[p.Name] {
@@ -131,18 +134,6 @@ func keep(found, before []Hazard, unread []Kind) []Hazard {
 		}
 	}
 	return found
-}
-
-// failed logs a failure once, and again after a change.
-func (w *Watch) failed(parent string, err error) {
-	if err == nil {
-		delete(w.unread, parent)
-		return
-	}
-	if w.unread[parent] != err.Error() {
-		w.unread[parent] = err.Error()
-		w.Log.Info("not everything about a parent could be read", "parent", parent, "why", err.Error())
-	}
 }
 
 // tell reports a hazard once, and again after a change.

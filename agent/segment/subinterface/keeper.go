@@ -64,13 +64,13 @@ type Keeper struct {
 	wake idle.Wake
 	// unneeded has the start of the time in which nothing needs a subinterface, by its index.
 	unneeded map[int]time.Time
-	// failures has the state of each failure, by the name of the interface.
-	failures map[string]*backoff.Backoff
+	// failures are those that were reported, by the name of the interface.
+	failures backoff.Told[string]
 }
 
 // New returns a Keeper.
 func New(o Options) *Keeper {
-	return &Keeper{Options: o, wake: idle.NewWake(), unneeded: map[int]time.Time{}, failures: map[string]*backoff.Backoff{}}
+	return &Keeper{Options: o, wake: idle.NewWake(), unneeded: map[int]time.Time{}, failures: backoff.Told[string]{}}
 }
 
 // Wake makes Run start a pass at once. It does not block.
@@ -163,16 +163,7 @@ func (k *Keeper) remove(candidates []Link, failed map[string]error) {
 
 // report reports a failure once, and again after a change.
 func (k *Keeper) report(name string, failure error) {
-	state := k.failures[name]
-	if failure == nil {
-		delete(k.failures, name)
-		return
-	}
-	if state == nil {
-		state = &backoff.Backoff{}
-		k.failures[name] = state
-	}
-	if !state.IsNew(failure) {
+	if !k.failures.IsNew(name, failure) {
 		return
 	}
 	k.Log.Error(failure, "the VLAN subinterfaces are not as the networks need them; the agent tries again")
