@@ -6,7 +6,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -26,6 +29,7 @@ import (
 	"github.com/fenceline/fenceline/agent/telemetry/health"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/internal/version"
 )
@@ -143,4 +147,26 @@ func removeAndWait(ctx context.Context, s settings) error {
 	defer stop()
 	<-ctx.Done()
 	return nil
+}
+
+// diagnose asks the agent that runs on this node. A person runs it in the agent's container. The
+// right to do that decides, so the agent listens on no port for it.
+func diagnose() *cobra.Command {
+	socket := ""
+	c := &cobra.Command{
+		Use: "diagnose", Short: "Ask the running agent about its node: JSON in, JSON out", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var request diagnosis.Request
+			if err := json.NewDecoder(c.InOrStdin()).Decode(&request); err != nil && !errors.Is(err, io.EOF) {
+				return fmt.Errorf("read the request: %w", err)
+			}
+			var report diagnosis.Report
+			if err := agentapi.NewClient(socket).Diagnose(c.Context(), request, &report); err != nil {
+				return err
+			}
+			return json.NewEncoder(c.OutOrStdout()).Encode(report)
+		},
+	}
+	c.Flags().StringVar(&socket, "socket", agentapi.DefaultSocket, "unix socket of the agent")
+	return c
 }

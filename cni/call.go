@@ -4,10 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -59,4 +62,83 @@ func (c *call) subject() string {
 	default:
 		return fmt.Sprintf(" of %s in pod %s/%s", c.args.IfName, c.env.pod.Namespace, c.env.pod.Name)
 	}
+}
+
+// errUnread is the cause with which a call ends when its result has no reader.
+var errUnread = errors.New("the calling plugin or the runtime has ended and no longer reads the result")
+
+// whileRead returns a context that ends when the reading end of the pipe out is closed. After a
+// timeout a runtime kills the plugin that it called, but not the IPAM plugin below. Without this
+// context the agent would go on with a call that has no caller. It costs one thread for the rest of
+// the process.
+func whileRead(ctx context.Context, out *os.File) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	fd := int32(out.Fd())
+	go func() {
+		// Without requested events poll reports only POLLERR and POLLHUP. The writing end of a pipe
+		// gets POLLERR when the reading end is closed (poll(2)).
+		fds := []unix.PollFd{{Fd: fd}}
+		for {
+			_, err := unix.Poll(fds, -1)
+			switch {
+			case errors.Is(err, unix.EINTR):
+			case err == nil:
+				cancel(errUnread)
+				return
+			default: // the agent's deadline ends the call
+				return
+			}
+		}
+	}()
+	return ctx
+}
+
+// environment holds the values of CNI_ARGS that the plugin uses.
+type environment struct {
+	pod agentapi.Pod
+	ips []string
+}
+
+// parseEnvironment reads CNI_ARGS, "K=V;K2=V2". It ignores unknown keys, which are for other
+// plugins.
+func parseEnvironment(args string) (environment, error) {
+	var env environment
+	for pair := range strings.SplitSeq(args, ";") {
+		if pair == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return environment{}, badEnvironment.errorf(
+				"CNI_ARGS holds %q, which is not KEY=VALUE", pair)
+		}
+		switch key {
+		case "K8S_POD_NAMESPACE":
+			env.pod.Namespace = value
+		case "K8S_POD_NAME":
+			env.pod.Name = value
+		case "K8S_POD_UID":
+			env.pod.UID = value
+		case "IP":
+			env.ips = strings.Split(value, ",")
+		}
+	}
+	return env, nil
+}
+
+// requirePod returns an error if the call names no pod: a lease needs a holder.
+func (e environment) requirePod() error {
+	var missing []string
+	if e.pod.Namespace == "" {
+		missing = append(missing, "K8S_POD_NAMESPACE")
+	}
+	if e.pod.Name == "" {
+		missing = append(missing, "K8S_POD_NAME")
+	}
+	if missing == nil {
+		return nil
+	}
+	return badEnvironment.errorf(
+		"CNI_ARGS lacks %s: the runtime of a Kubernetes node sets it; by hand, export CNI_ARGS='K8S_POD_NAMESPACE=…;K8S_POD_NAME=…;K8S_POD_UID=…'",
+		strings.Join(missing, " and "))
 }

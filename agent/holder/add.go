@@ -6,6 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder/kept"
 	"github.com/fenceline/fenceline/agent/holder/node"
@@ -17,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Add gives a new pod interface its addresses, all or none of them. If ctx ends first, Add undoes
@@ -244,4 +249,40 @@ func (a *adding) record() error {
 		a.Audit(audit.Grant, &e, b.Address, "")
 	}
 	return nil
+}
+
+// reach reads the node from the API server if the last ADD could not reach it. An
+// ADD that cannot be answered (R5) then takes no slot and writes nothing, however
+// often the runtime tries in a long outage.
+func (h *Holders) reach(ctx context.Context) error {
+	if !h.away.Load() {
+		return nil
+	}
+	err := h.Reader.Get(ctx, client.ObjectKey{Name: h.Node}, &corev1.Node{})
+	if lease.IsUnavailable(err) {
+		return fmt.Errorf("read node %s: %w", h.Node, err)
+	}
+	h.away.Store(false)
+	return nil
+}
+
+// answer returns the addresses with their gateways, and the routes, for the runtime to configure.
+func answer(choice ipam.Choice, bound []win.Bound, n agentapi.Network) (*agentapi.AddResponse, error) {
+	var r agentapi.AddResponse
+	for i, b := range bound {
+		subnet, err := poolset.Subnet(b.Pool)
+		if err != nil {
+			return nil, fmt.Errorf("pool %s: %w", b.Pool.Name, err)
+		}
+		r.IPs = append(r.IPs, agentapi.IP{Address: netip.PrefixFrom(b.Address.Addr, subnet.Bits()), Gateway: b.Pool.Gateway()})
+		// Addresses are bound in the order of the families.
+		routes, err := win.RoutesThrough(&choice.Families[i], b.Pool, n)
+		if err != nil {
+			return nil, err
+		}
+		for _, route := range routes {
+			r.Routes = append(r.Routes, agentapi.Route{Dst: route.Dst, GW: route.Gateway})
+		}
+	}
+	return &r, nil
 }

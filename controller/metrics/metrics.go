@@ -5,8 +5,12 @@
 package metrics
 
 import (
+	"cmp"
+	"net/http"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -163,5 +167,35 @@ func (m *Metrics) SetSubnet(subnet string, s v1alpha1.IPSubnetStatus, unserved i
 func (m *Metrics) ForgetSubnet(subnet string) {
 	for _, gauge := range []*prometheus.GaugeVec{m.subnetAddresses, m.subnetFree, m.subnetPools, m.subnetUnserved} {
 		gauge.DeleteLabelValues(subnet)
+	}
+}
+
+// verbs returns the label verb of each method. Lists and watches count as get.
+func verbs() map[string]string {
+	return map[string]string{
+		http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+	}
+}
+
+// Transport wraps a round tripper so that failed requests are counted by verb.
+func (m *Metrics) Transport(next http.RoundTripper) http.RoundTripper {
+	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		// A request that its caller cancelled, as at the end of a watch, did not fail.
+		if (err != nil && r.Context().Err() == nil) || (err == nil && failed(response.StatusCode)) {
+			m.apiErrors.WithLabelValues(cmp.Or(verbs()[r.Method], "other")).Inc()
+		}
+		return response, err
+	})
+}
+
+// failed reports whether a status code is an error. Three codes are normal: a conflict (409), an
+// absent object (404), and an expired watch (410).
+func failed(code int) bool {
+	switch code {
+	case http.StatusConflict, http.StatusNotFound, http.StatusGone:
+		return false
+	default:
+		return code >= http.StatusBadRequest
 	}
 }

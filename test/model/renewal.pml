@@ -2,7 +2,7 @@
  * A fence that was not meant: the record is the fenced holder's own. A copy of
  * the cluster sent the claim, or a person with the key, or a pod whose record
  * the store lost. The token is renewed, and the holder speaks again once nobody
- * else is proven to: agent/lease/renewal.go, agent/recovery/renewal.go,
+ * else is proven to: agent/lease/wentback.go, agent/recovery/renewal.go,
  * agent/holder/answered/regain.go.
  */
 #define OTHER_ON_AIR(m) (ON_AIR(0, m) || ON_AIR(1, m) || ON_AIR(2, m))

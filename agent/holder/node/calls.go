@@ -4,7 +4,9 @@ package node
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -45,5 +47,90 @@ func (c *Calls) BeginADD() (end func()) {
 func (c *Calls) GiveWay(ctx context.Context, now clock.Clock) {
 	for end := now.Now().Add(giveWayLatest); c.adds.Load() > 0 && ctx.Err() == nil && now.Now().Before(end); {
 		idle.For(ctx, now, PinDelay, nil)
+	}
+}
+
+// giveWayLatest bounds the time for which other work waits for the ADDs under way. An ADD that waits
+// for a full pool is not under way.
+const giveWayLatest = time.Second
+
+// WaitFor waits d. It returns false at once if the call's deadline is too close.
+func WaitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(c.Now()) < d+AnswerMargin {
+		return false
+	}
+	return idle.Again(ctx, c, d, nil)
+}
+
+// AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server.
+// A connection that died silently would block for much longer.
+const AskTimeout = 5 * time.Second
+
+// PinDelay is the time from the answer to the pin of the guard. In this time the plugin sets the
+// interface up, and needs the kernel's RTNL lock for that. A pin holds that lock for tens of
+// milliseconds.
+const PinDelay = 30 * time.Millisecond
+
+// AnswerMargin is the part of an ADD's deadline that is reserved for the answer.
+const AnswerMargin = 3 * time.Second
+
+// UndoTimeout bounds the undo of an ADD whose own deadline has passed. The worker
+// does the rest.
+const UndoTimeout = 5 * time.Second
+
+// locks has a lock for each key that is locked or waited for. The zero value is
+// ready for use.
+type locks[K comparable] struct {
+	mu   sync.Mutex
+	held map[K]*heldLock
+}
+
+type heldLock struct {
+	sync.Mutex
+	users int
+}
+
+// lock returns the function that unlocks.
+func (l *locks[K]) lock(k K) (unlock func()) {
+	one := l.join(k)
+	one.Lock()
+	return func() { l.unlock(k, one) }
+}
+
+// tryLock does not wait: ok is false while the key is locked.
+func (l *locks[K]) tryLock(k K) (unlock func(), ok bool) {
+	one := l.join(k)
+	if !one.TryLock() {
+		l.quit(k, one)
+		return nil, false
+	}
+	return func() { l.unlock(k, one) }, true
+}
+
+func (l *locks[K]) join(k K) *heldLock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil {
+		l.held = map[K]*heldLock{}
+	}
+	one := l.held[k]
+	if one == nil {
+		one = &heldLock{}
+		l.held[k] = one
+	}
+	one.users++
+	return one
+}
+
+func (l *locks[K]) unlock(k K, one *heldLock) {
+	one.Unlock()
+	l.quit(k, one)
+}
+
+func (l *locks[K]) quit(k K, one *heldLock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one.users--; one.users == 0 {
+		delete(l.held, k)
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 // KillHolder reads a lease past the cache. If the lease is Quarantined and names a
@@ -101,3 +103,23 @@ func (r *Releaser) muteUnguarded(found *journal.Entry) error {
 func isHolder(s *v1alpha1.IPLeaseSpec, e *journal.Entry) bool {
 	return s.Holder != nil && s.Holder.ContainerID == e.ContainerID && s.Holder.Interface == e.Interface
 }
+
+// Overtaken has the ADDs under way. The value is true if a verifier of this node took the lease,
+// because Kubernetes no longer wants the pod. Such an ADD must not answer: its guard may be
+// attached after the verifier has killed the slots. Safe for concurrent use.
+type Overtaken struct{ all sync.Map }
+
+// Begin adds an ADD. Earlier kills do not count.
+func (o *Overtaken) Begin(a agentapi.Attachment) { o.all.Store(a, false) }
+
+// Add marks an ADD as overtaken, if one is under way.
+func (o *Overtaken) Add(a agentapi.Attachment) { o.all.CompareAndSwap(a, false, true) }
+
+// Has reports whether an ADD is overtaken.
+func (o *Overtaken) Has(a agentapi.Attachment) bool {
+	is, underWay := o.all.Load(a)
+	return underWay && is.(bool)
+}
+
+// Forget removes an ADD that has ended.
+func (o *Overtaken) Forget(a agentapi.Attachment) { o.all.Delete(a) }

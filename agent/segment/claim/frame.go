@@ -3,6 +3,7 @@
 package claim
 
 import (
+	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
 	"errors"
@@ -131,4 +132,12 @@ func signed(b []byte, keys []Key) bool {
 // tag is SipHash-2-4 with the key's halves read as little-endian words.
 func tag(key Key, b []byte) uint64 {
 	return siphash.Hash(binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:]), b)
+}
+
+// Network returns the number that separates claims of different clusters, and of unconnected
+// networks of one cluster: the first eight bytes of SHA-256 over the UID of the kube-system
+// namespace, "/" and the pool's spec.network, which may be empty.
+func Network(clusterUID, network string) uint64 {
+	sum := sha256.Sum256([]byte(clusterUID + "/" + network))
+	return binary.BigEndian.Uint64(sum[:8])
 }
