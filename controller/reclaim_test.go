@@ -268,7 +268,7 @@ func (w world) drain(node, pool string) []string {
 	var reservations v1alpha1.ReservedIPList
 	check.OK(w, errors.Join(w.client.List(w.ctx, &all), w.client.List(w.ctx, &reservations)))
 	request := ipam.Request{
-		Pod:      ipam.Pod{Namespace: "default", Name: "drain-" + pool, UID: "1"},
+		Pod:      ipam.Pod{Namespace: "default", Name: "drain-" + pool},
 		NodeName: node, Interface: "eth0", ConfigPools: ipam.ConfigPools{V4: []string{pool}},
 	}
 	choice := check.Value(ipam.ChoosePools(request, all.Items, poolset.ReservedSet(reservations.Items)))(w)

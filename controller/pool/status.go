@@ -141,9 +141,4 @@ func inUse(f Facts) string {
 	return poolset.EncodeBitmap(bitmap)
 }
 
-func clamp(n uint64) int64 {
-	if n > math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return int64(n)
-}
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
