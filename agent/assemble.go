@@ -157,7 +157,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	})
 	a.key = keyring.NewWatch(keyring.WatchOptions{
 		Cache: a.mgr.GetClient(), Namespace: a.namespace, Node: a.node, HasKey: a.segments.HasKey,
-		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		SetFault: a.counters.ClaimKeyFault, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.state = statedir.New(statedir.Options{
 		Node: a.node, Dir: a.stateDir, Ensure: a.journal.Ensure, Events: a.events, Log: a.log, Clock: clock.RealClock{},
@@ -186,8 +186,8 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			}
 			return unknown
 		},
-		Reach:   a.reach.Fault,
-		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Reach:    a.reach.Fault,
+		SetFault: a.counters.HostLinkFault, Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	last, _ := a.journal.Rotations.Get()
 	a.Parts = assembly.New(ctx, assembly.Options{

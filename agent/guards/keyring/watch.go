@@ -35,23 +35,18 @@ const (
 	reasonMalformed = "malformed"
 )
 
-// Metrics has one gauge of faults.
-type Metrics interface {
-	// ClaimKeyFault sets whether the Secret has a fault.
-	ClaimKeyFault(reason string, present bool)
-}
-
 // WatchOptions are the options of a Watch. All are required.
 type WatchOptions struct {
 	// Cache holds the Secret.
 	Cache           client.Reader
 	Namespace, Node string
 	// HasKey reports whether a key is in force.
-	HasKey  func() bool
-	Metrics Metrics
-	Events  events.EventRecorder
-	Log     logr.Logger
-	Clock   clock.Clock
+	HasKey func() bool
+	// SetFault sets the gauge that says whether the Secret has a fault.
+	SetFault func(reason string, present bool)
+	Events   events.EventRecorder
+	Log      logr.Logger
+	Clock    clock.Clock
 }
 
 // Watch reports a Secret that is missing or malformed, and ends the wait for the first key.
@@ -86,7 +81,7 @@ func (w *Watch) Run(ctx context.Context) error {
 func (w *Watch) look(ctx context.Context) {
 	reason, fault := w.fault(ctx)
 	for _, r := range []string{reasonMissing, reasonMalformed} {
-		w.Metrics.ClaimKeyFault(r, r == reason)
+		w.SetFault(r, r == reason)
 	}
 	if fault == nil {
 		w.faults.Reset()

@@ -23,7 +23,7 @@ import (
 // gauge has the reasons of the faults that are present.
 type gauge map[string]bool
 
-func (g gauge) ClaimKeyFault(reason string, present bool) {
+func (g gauge) set(reason string, present bool) {
 	delete(g, reason)
 	if present {
 		g[reason] = true
@@ -34,7 +34,7 @@ func watchOf(store client.Client, hasKey *bool, c clock.WithTicker) (*Watch, gau
 	g, recorder := gauge{}, events.NewFakeRecorder(10)
 	return NewWatch(WatchOptions{
 		Cache: store, Namespace: "system", Node: "n1", HasKey: func() bool { return *hasKey },
-		Metrics: g, Events: recorder, Log: logr.Discard(), Clock: c,
+		SetFault: g.set, Events: recorder, Log: logr.Discard(), Clock: c,
 	}), g, recorder
 }
 

@@ -38,12 +38,6 @@ const (
 	reasonReach      = "reach"
 )
 
-// Metrics has one gauge of faults.
-type Metrics interface {
-	// HostLinkFault says whether host links of a family lack something on the node.
-	HostLinkFault(family, reason string, present bool)
-}
-
 // Options of a Keeper. All are required.
 type Options struct {
 	Node string
@@ -52,11 +46,12 @@ type Options struct {
 	// Services returns an error while the service CIDRs are unknown.
 	Services func() error
 	// Reach returns an error if this node does not reach pods of other nodes by the family.
-	Reach   func(v4 bool) error
-	Metrics Metrics
-	Events  events.EventRecorder
-	Log     logr.Logger
-	Clock   clock.PassiveClock
+	Reach func(v4 bool) error
+	// SetFault sets the gauge that says whether host links of a family lack something on the node.
+	SetFault func(family, reason string, present bool)
+	Events   events.EventRecorder
+	Log      logr.Logger
+	Clock    clock.PassiveClock
 }
 
 // Keeper makes the rules on the node before its first host link, keeps them, and reports what host
@@ -165,7 +160,7 @@ func (k *Keeper) restored(missing error) {
 
 // report reports a fault once, and its end.
 func (k *Keeper) report(f Family, reason string, fault error) {
-	k.Metrics.HostLinkFault(f.Name, reason, fault != nil)
+	k.SetFault(f.Name, reason, fault != nil)
 	if !k.faults.IsNew([2]string{f.Name, reason}, fault) {
 		return
 	}

@@ -23,7 +23,7 @@ import (
 // gauges are the faults that are present.
 type gauges map[string]bool
 
-func (g gauges) HostLinkFault(family, reason string, present bool) {
+func (g gauges) set(family, reason string, present bool) {
 	delete(g, family+" "+reason)
 	if present {
 		g[family+" "+reason] = true
@@ -38,8 +38,8 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	k := NewKeeper(Options{
 		Node: "n1", Entries: func() []*journal.Entry { return entries }, Services: func() error { return unknown },
-		Reach:   func(bool) error { return unreached },
-		Metrics: faults, Events: recorder, Log: testr.New(t), Clock: clock,
+		Reach:    func(bool) error { return unreached },
+		SetFault: faults.set, Events: recorder, Log: testr.New(t), Clock: clock,
 	})
 	for _, step := range []struct {
 		does  string
