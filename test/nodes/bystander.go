@@ -21,8 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/must"
@@ -250,6 +248,7 @@ type apiDoor struct {
 	server *http.Server
 	url    string
 	shut   atomic.Bool
+	ahead  atomic.Int64 // by which the server's clock seems to be ahead
 	see    func(Moment) error
 }
 
@@ -312,6 +311,9 @@ func (d *apiDoor) answered(r *http.Response) error {
 	if d.shut.Load() {
 		return errShut
 	}
+	if ahead := d.ahead.Load(); ahead != 0 {
+		r.Header.Set("Date", time.Now().Add(time.Duration(ahead)).UTC().Format(http.TimeFormat))
+	}
 	if r.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
@@ -332,18 +334,4 @@ func ofLease(r *http.Request) string {
 		return ""
 	}
 	return r.Method
-}
-
-// writeKubeconfig writes a kubeconfig that leads to the proxy.
-func (d *apiDoor) writeKubeconfig(path string) error {
-	config := clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: d.url}},
-		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test"}},
-		CurrentContext: "test",
-	}
-	data, err := clientcmd.Write(config)
-	if err != nil {
-		return fmt.Errorf("encode a kubeconfig: %w", err)
-	}
-	return os.WriteFile(path, data, 0o600)
 }

@@ -31,8 +31,7 @@ func saySandbox(ctx context.Context, t *testing.T, c *nodes.Cluster, pod *corev1
 
 // stateOf describes a lease; it is empty if there is none.
 func stateOf(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) (string, error) {
-	l := &v1alpha1.IPLease{}
-	err := c.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+	l, err := c.Lease(ctx, s.Addr)
 	return strings.TrimSpace(fmt.Sprint(l.Spec.State, " ", l.Spec.Reason)), client.IgnoreNotFound(err)
 }
 

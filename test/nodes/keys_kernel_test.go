@@ -32,7 +32,7 @@ func TestTheClaimKeyIsReplacedWithoutAGap(t *testing.T) {
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	check.OK(t, c.Create(ctx, setOf("web", 1)))
 	c.StartController()
-	k := &keys{off: &off{Cluster: c, t: t, ctx: ctx}, name: &name{Cluster: c, t: t, ctx: ctx}, current: "0123456789abcdef"}
+	k := &keys{name: &name{Cluster: c, t: t, ctx: ctx}, current: "0123456789abcdef"}
 	defer k.traffic(c.Nodes[2])()
 
 	holder := k.begin(c.Nodes[0])
@@ -50,15 +50,10 @@ func TestTheClaimKeyIsReplacedWithoutAGap(t *testing.T) {
 
 // keys replaces the claim key of a cluster.
 type keys struct {
-	*off
-	name    *name
+	*name
 	current string
 	dead    *nodes.Node // its agent does not run
 }
-
-func (k *keys) begin(n *nodes.Node) *nodes.Sandbox { return k.name.begin(n) }
-
-func (k *keys) end(s *nodes.Sandbox) { k.name.end(s) }
 
 // begins makes next the current key and keeps the old one beside it, as docs/operations.md says. It
 // returns when the live agents use both.
@@ -98,19 +93,16 @@ func (k *keys) patch(data map[string][]byte) {
 func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *nodes.Sandbox {
 	k.t.Helper()
 	at := zombie.Node()
-	check.OK(k.t, at.KillAgent())
+	check.OK(k.t, at.Fall(k.ctx))
 	k.dead = at
 	between()
-	k.report(at, corev1.ConditionUnknown)
-	check.OK(k.t, k.ForgetPod(k.ctx, zombie.Pod))
-	zombie.Abandon()
+	check.OK(k.t, zombie.Outlive(k.ctx))
 	before := k.acks(zombie)
 	next := k.begin(to)
 	check.Equal(k.t, next.Addr, zombie.Addr, "web-0 had %s and has", zombie.Addr)
 	check.That(k.t, k.acks(zombie) != before, "no ack of %s, which knows another key than %q", at.Name, k.current)
-	check.OK(k.t, errors.Join(at.StartAgent(), at.AwaitAgent(k.ctx)))
+	check.OK(k.t, at.Rise(k.ctx))
 	k.dead = nil
-	k.report(at, corev1.ConditionTrue)
 	check.OK(k.t, zombie.End(k.ctx))
 	return next
 }

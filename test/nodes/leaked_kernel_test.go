@@ -48,10 +48,7 @@ func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
 	l.zombies = begin(ctx, t, c, crowd(t, c, "zombie", zombies))
 	check.OK(t, l.fill(ctx, first, last))
 	hush := l.speak(ctx, t)
-	each(t, l.zombies, func(z *nodes.Sandbox) error { return c.ForgetPod(ctx, z.Pod) })
-	for _, z := range l.zombies {
-		z.Abandon()
-	}
+	each(t, l.zombies, func(z *nodes.Sandbox) error { return z.Outlive(ctx) })
 	waiting := crowd(t, c, "late", late)
 
 	c.StartController()

@@ -52,7 +52,6 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	})
 	check.OK(t, c.Create(ctx, setOf("web", 1)))
 	c.StartController()
-	o := &off{Cluster: c, t: t, ctx: ctx}
 	dark, light := c.Nodes[0], c.Nodes[1]
 	begin(ctx, t, c, crowd(t, c, "heard", len(c.Nodes))[1:]) // so that the silence of others counts
 
@@ -77,17 +76,14 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	second = w.begin(dark, nodes.Wants("rack-1"))
 
 	// The node of the first rack loses its power.
-	check.OK(t, errors.Join(dark.KillAgent(), dark.CutUnderlay(), second.Remove()))
-	o.report(dark, corev1.ConditionUnknown)
-	check.OK(t, c.ForgetPod(ctx, second.Pod))
+	check.OK(t, errors.Join(dark.CutUnderlay(), dark.Fall(ctx), second.Remove(), second.Outlive(ctx)))
 	third := w.begin(light)
 	check.That(t, strings.HasPrefix(third.Addr.String(), "10.66.0.2") && third.Addr != second.Addr, "web-0 has %s on the second rack", third.Addr)
 	w.told(third, fmt.Sprintf("%s replaces %s: pool rack-1 does not serve the pod on node %s", third.Addr, second.Addr, light.Name))
 	c.Eventually(t, "the address of the first rack is free", func() error { return w.isFree(second) })
 
 	// It comes back.
-	check.OK(t, errors.Join(dark.HealUnderlay(), dark.StartAgent(), dark.AwaitAgent(ctx)))
-	o.report(dark, corev1.ConditionTrue)
+	check.OK(t, errors.Join(dark.HealUnderlay(), dark.Rise(ctx)))
 	w.end(third)
 	fourth := w.begin(dark)
 	w.told(fourth, fmt.Sprintf("%s replaces %s: pool rack-2 does not serve the pod on node %s", fourth.Addr, third.Addr, dark.Name))
@@ -170,8 +166,7 @@ func (w *name) told(s *nodes.Sandbox, text string) {
 
 // isFree returns an error while the address of a sandbox has a lease.
 func (w *name) isFree(s *nodes.Sandbox) error {
-	l := &v1alpha1.IPLease{}
-	err := w.Get(w.ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+	l, err := w.Lease(w.ctx, s.Addr)
 	if err == nil {
 		return fmt.Errorf("lease %s is %s %s: %s", l.Name, l.Spec.State, l.Spec.Reason, l.Spec.Message)
 	}
@@ -213,7 +208,7 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 			return next, errors.Join(err, was.End(ctx))
 		}},
 		{"DEL, another agent, then ADD", func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
-			check.OK(t, errors.Join(was.End(ctx), n.StopAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+			check.OK(t, errors.Join(was.End(ctx), n.StopAgent(), n.AwaitAgent(ctx)))
 			return n.Begin(ctx, was.Pod)
 		}},
 	} {
@@ -243,7 +238,6 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	check.OK(t, c.Create(ctx, setOf("web", 1)))
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
-	o := &off{Cluster: c, t: t, ctx: ctx}
 	w := &name{Cluster: c, t: t, ctx: ctx}
 
 	first := w.begin(c.Nodes[0])
@@ -252,8 +246,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	reached := func(s *nodes.Sandbox) {
 		t.Helper()
 		check.That(t, s.Addr == first.Addr && s.MAC.String() == mac.String(), "web-0 had %s with %s, and has %s with %s", first.Addr, mac, s.Addr, s.MAC)
-		l := &v1alpha1.IPLease{}
-		check.OK(t, c.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+		l := check.Value(c.Lease(ctx, s.Addr))(t)
 		if l.Spec.Holder == nil || l.Spec.Holder.MAC != mac.String() {
 			t.Errorf("the lease names %+v", l.Spec.Holder)
 		}
@@ -265,10 +258,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	reached(second)
 
 	// Its node is cut off from the API server and has no agent. Its pod lives on.
-	check.OK(t, c.Nodes[1].KillAgent())
-	o.report(c.Nodes[1], corev1.ConditionUnknown)
-	check.OK(t, c.ForgetPod(ctx, second.Pod))
-	second.Abandon()
+	check.OK(t, errors.Join(c.Nodes[1].Fall(ctx), second.Outlive(ctx)))
 	third := w.begin(c.Nodes[2])
 	reached(third)
 	c.Eventually(t, "the take-over was fenced", func() error { return saidFenced(ctx, c, third) })
@@ -299,9 +289,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	for _, f := range spoken() {
 		check.That(t, f.Port == home, "the zombie spoke: %s", f)
 	}
-	check.OK(t, errors.Join(c.Nodes[1].StartAgent(), c.Nodes[1].AwaitAgent(ctx)))
-	o.report(c.Nodes[1], corev1.ConditionTrue)
-	check.OK(t, second.End(ctx))
+	check.OK(t, errors.Join(c.Nodes[1].Rise(ctx), second.End(ctx)))
 	reached(third)
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 }
@@ -551,8 +539,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	refused := late.Add(ctx)
 	check.Must(t, refused != nil && strings.Contains(refused.Error(), "pool v6: it is exhausted"), "the second pod was answered %v", refused)
 	check.OK(t, late.End(ctx))
-	conflict := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", taken)}, conflict))
+	conflict := check.Value(c.Lease(ctx, taken))(t)
 	if s := conflict.Spec; s.Reason != v1alpha1.ReasonConflict || s.Conflict == nil || s.Conflict.MAC != host.MAC.String() {
 		t.Errorf("the lease of the foreign host's address is %+v, want its MAC %s", s, host.MAC)
 	}

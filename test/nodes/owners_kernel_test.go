@@ -5,6 +5,7 @@
 package nodes_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -65,10 +66,9 @@ func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
 // loseItsPower: the owners end after their pods. A stopped machine keeps its address until then.
 func (p *projects) loseItsPower() {
 	dark, light := p.Nodes[0], p.Nodes[1]
-	check.OK(p.t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
-	p.report(dark, corev1.ConditionUnknown)
+	check.OK(p.t, errors.Join(dark.CutUnderlay(), dark.Fall(p.ctx)))
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
-		check.OK(p.t, errors.Join(s.Remove(), p.ForgetPod(p.ctx, s.Pod)))
+		check.OK(p.t, errors.Join(s.Remove(), s.Outlive(p.ctx)))
 	}
 	p.start("the node has lost its power", light, light)
 	p.end()
@@ -86,11 +86,10 @@ func (p *projects) cutItsCable() {
 	cut := p.Nodes[0]
 	zombies := []*zombie{p.zombie(p.web), p.zombie(p.db)}
 	cut.ShutAPI(true)
-	p.report(cut, corev1.ConditionUnknown)
+	check.OK(p.t, cut.Report(p.ctx, corev1.ConditionUnknown))
 	since := time.Now()
 	for _, z := range zombies {
-		check.OK(p.t, p.ForgetPod(p.ctx, z.Pod))
-		z.Abandon()
+		check.OK(p.t, z.Outlive(p.ctx))
 	}
 	p.start("the old pods are zombies", p.Nodes[1], p.Nodes[2])
 	heard := []func(){p.hears(p.web.Addr), p.hears(p.db.Addr)}
@@ -100,7 +99,7 @@ func (p *projects) cutItsCable() {
 
 	back := time.Now()
 	cut.ShutAPI(false)
-	p.report(cut, corev1.ConditionTrue)
+	check.OK(p.t, cut.Report(p.ctx, corev1.ConditionTrue))
 	for _, z := range zombies {
 		check.OK(p.t, z.End(p.ctx))
 	}
@@ -175,7 +174,10 @@ func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 // db. No controller of these projects runs: the test makes the pods, and an instance for each start of the
 // machine.
 type projects struct {
-	*off
+	*nodes.Cluster
+	t                      *testing.T
+	ctx                    context.Context
+	host                   *namespaces.Host
 	set, machine, instance *unstructured.Unstructured
 	launched               int
 	// web and db are the present sandboxes.
@@ -197,7 +199,7 @@ func newProjects(t *testing.T, count int, runStrategy string) *projects {
 	})
 	check.OK(t, owners.Install(ctx, c.Server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
 	p := &projects{
-		off: &off{Cluster: c, t: t, ctx: ctx, host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))},
+		Cluster: c, t: t, ctx: ctx, host: c.Host(netip.MustParsePrefix("10.66.0.1/24")),
 		set: owners.StatefulSet(nodes.Shop, "web", 1), machine: owners.Machine(nodes.Shop, "db", runStrategy), instance: owners.Instance(nodes.Shop, "db"),
 	}
 	check.OK(t, errors.Join(c.Create(ctx, p.set), c.Create(ctx, p.machine), c.Create(ctx, p.instance)))
@@ -259,8 +261,7 @@ func (p *projects) end() {
 	p.stop()
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
 		check.OK(p.t, s.Finish(p.ctx))
-		l := &v1alpha1.IPLease{}
-		check.OK(p.t, p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+		l := check.Value(p.Lease(p.ctx, s.Addr))(p.t)
 		check.That(p.t, l.Spec.State == v1alpha1.StateRetained, "the address of pod %s is %s after its end", s.Pod.Name, l.Spec.State)
 	}
 }
@@ -271,11 +272,11 @@ func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
 	p.t.Helper()
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
 		p.Eventually(p.t, "the address of pod "+s.Pod.Name+" is free", func() error {
-			l := &v1alpha1.IPLease{}
-			if err := p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l); err != nil {
+			l, err := p.Lease(p.ctx, s.Addr)
+			if err != nil {
 				return client.IgnoreNotFound(err)
 			}
-			err := fmt.Errorf("it is %s: %s", l.Spec.State, l.Spec.Message)
+			err = fmt.Errorf("it is %s: %s", l.Spec.State, l.Spec.Message)
 			if look != nil {
 				err = errors.Join(err, look(l))
 			}
@@ -287,8 +288,8 @@ func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
 // boundTo returns an error unless the sandbox has the lease of its address, with nothing left to
 // verify.
 func (p *projects) boundTo(s *nodes.Sandbox) error {
-	l := &v1alpha1.IPLease{}
-	if err := p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l); err != nil {
+	l, err := p.Lease(p.ctx, s.Addr)
+	if err != nil {
 		return err
 	}
 	if l.Spec.State != v1alpha1.StateBound || l.Spec.Previous != nil || l.Spec.Holder.PodUID != string(s.Pod.UID) {

@@ -52,8 +52,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": `{"ipv4":["primary","backup"]}`}
 	}
 	old := started(ctx, t, n, "old", both)
-	was := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
+	was := check.Value(c.Lease(ctx, old.Addr))(t)
 	check.Equal(t, was.Spec.Pool, primary.Name, "the pod names %s first, and has an address of", primary.Name)
 	answered := pinged(ctx, t, host, old.Addr)
 
@@ -78,7 +77,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			})
 		}, "10.66.0.5"},
 		{"served by another agent", func() {
-			check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+			check.OK(t, errors.Join(n.KillAgent(), n.AwaitAgent(ctx)))
 		}, "10.66.0.5"},
 		{"deleted", func() { check.OK(t, c.Delete(ctx, primary)) }, "10.66.0.10"},
 	} {
@@ -93,11 +92,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			check.Must(t, tries != 7, "the pool is %s: a new pod has %s, want %s", step.name, next.Addr, step.serves)
 			check.OK(t, next.Finish(ctx))
 		}
-		now := &v1alpha1.IPLease{}
-		check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
-		if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(old.Pod.UID) {
-			t.Errorf("the pool is %s, and the lease of the old pod is %+v", step.name, now)
-		}
+		isKept(ctx, t, c, old, was, "the pool is "+step.name)
 	}
 	loses(t, c, answered)
 	speakers := capture.Speakers(c.Frames.Frames(), old.Addr)
@@ -111,6 +106,15 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 		}
 		return c.LeasesAreLiving(ctx)
 	})
+}
+
+// isKept fails the test unless a pod has the same lease as before.
+func isKept(ctx context.Context, t *testing.T, c *nodes.Cluster, s *nodes.Sandbox, was *v1alpha1.IPLease, what string) {
+	t.Helper()
+	now := check.Value(c.Lease(ctx, s.Addr))(t)
+	if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(s.Pod.UID) {
+		t.Errorf("%s, and the lease of pod %s is %+v", what, s.Pod.Name, now)
+	}
 }
 
 // pinged pings an address from a host until the test ends. answered returns the numbers of the
@@ -169,8 +173,7 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 	}
 
 	old := all[0]
-	was := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
+	was := check.Value(c.Lease(ctx, old.Addr))(t)
 	answered := pinged(ctx, t, host, old.Addr)
 	edit(ctx, t, c, subnet, func() { subnet.Spec.ExcludeIPs = []string{old.Addr.String()} })
 	pooled := func(what string, with bool) {
@@ -188,11 +191,7 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 	}
 	pooled("the pool has another address besides", true)
 	started(ctx, t, n, "web-next", web)
-	now := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
-	if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(old.Pod.UID) {
-		t.Errorf("the lease of the excluded address is %+v", now)
-	}
+	isKept(ctx, t, c, old, was, "its address is excluded")
 	loses(t, c, answered)
 	check.OK(t, old.Finish(ctx))
 	pooled("the pool gives the address back with the pod", false)
@@ -249,7 +248,7 @@ func TestOldPodsKeepTheRoutesOfTheirPool(t *testing.T) {
 			}
 			return nil
 		})
-		check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+		check.OK(t, errors.Join(n.KillAgent(), n.AwaitAgent(ctx)))
 		later := routed(ctx, t, n, name+"-later", row.of)
 		for of, s := range map[string]*nodes.Sandbox{"10.66.0.1": old, "10.66.0.2": later} {
 			expected := want(of)
@@ -357,18 +356,15 @@ func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 		}))
 	}
 	forced, stays := pods[0], pods[1]
-	was := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKey{Name: stays.Addr.String()}, was))
+	was := check.Value(c.Lease(ctx, stays.Addr))(t)
 	answered := pinged(ctx, t, host, stays.Addr)
 
-	check.OK(t, c.ForgetPod(ctx, forced.Pod))
-	forced.Abandon()
+	check.OK(t, forced.Outlive(ctx))
 	next := started(ctx, t, c.Nodes[1], "web-0", func(pod *corev1.Pod) { pod.OwnerReferences = forced.Pod.OwnerReferences })
 	check.Equal(t, next.Addr, forced.Addr, "the next pod of the name has")
 	check.OK(t, forced.End(ctx))
 	loses(t, c, answered)
-	now := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
+	now := check.Value(c.Lease(ctx, stays.Addr))(t)
 	check.That(t, now.ResourceVersion == was.ResourceVersion, "the lease of the other pod was written: %+v", now.Spec)
 	c.Settles(ctx, t)
 }

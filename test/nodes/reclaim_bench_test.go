@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -25,7 +23,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/figure"
 	"github.com/fenceline/fenceline/test/namespaces"
-	"github.com/fenceline/fenceline/test/process"
 )
 
 const (
@@ -40,7 +37,7 @@ const (
 // are processes. The pool has one address.
 func TestTimeOfAReclaim(t *testing.T) {
 	c := New(t, 3)
-	startController(t, c)
+	c.StartController()
 	// A verifier hears other nodes only by their claims.
 	c.Pool("others", "10.91.0.0/24", "10.91.0.2-10.91.0.9")
 	for _, n := range c.Nodes {
@@ -61,10 +58,10 @@ func TestTimeOfAReclaim(t *testing.T) {
 	live := r.measure(t, "a live node, whose DEL never came", figure.Size(100, 1), reclaim{})
 	// The agents are killed, since they return sooner than a watch that was lost.
 	cutRounds := figure.Size(20, 1)
-	cut := r.measure(t, "a cut node, whose kernel acknowledges", cutRounds, reclaim{fall: (*Node).KillAgent, rise: (*Node).StartAgent})
+	cut := r.measure(t, "a cut node, whose kernel acknowledges", cutRounds, reclaim{fall: (*Node).Fall, rise: (*Node).Rise})
 	off := r.measure(t, "a node without power", cutRounds, reclaim{
-		fall: func(n *Node) error { return errors.Join(n.KillAgent(), n.CutUnderlay()) },
-		rise: func(n *Node) error { return errors.Join(n.HealUnderlay(), n.StartAgent()) },
+		fall: func(n *Node, ctx context.Context) error { return errors.Join(n.CutUnderlay(), n.Fall(ctx)) },
+		rise: func(n *Node, ctx context.Context) error { return errors.Join(n.HealUnderlay(), n.Rise(ctx)) },
 	})
 	load, err := os.ReadFile("/proc/loadavg")
 	c.check(err)
@@ -78,21 +75,9 @@ func TestTimeOfAReclaim(t *testing.T) {
 	report("reclaim on a node without power, quarantined to free", off.freeAfter, 50, probeWindow+100*time.Millisecond)
 }
 
-// startController starts the controller as the chart does, without a leader's Lease.
-func startController(t *testing.T, c *Cluster) {
-	t.Helper()
-	log := filepath.Join(t.TempDir(), "controller.log")
-	cmd := exec.Command(filepath.Join(c.bin, "controller"), "--namespace", System, "--leader-elect=false",
-		"--metrics-address", "127.0.0.1:0", "--health-address", "127.0.0.1:0")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Server.Kubeconfig())
-	controller, err := process.Start("controller", cmd, log)
-	c.check(err)
-	t.Cleanup(func() { c.check(controller.Kill(context.Background())) })
-}
-
 // reclaim makes the holder's node fail and come back. A nil function does nothing.
 type reclaim struct {
-	fall, rise func(*Node) error
+	fall, rise func(*Node, context.Context) error
 }
 
 // reclaims takes the only address from one pod after the other.
@@ -151,8 +136,7 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	next, err := successors.NewSandbox(r.pod(t, successors))
 	r.check(err)
 	if how.fall != nil {
-		r.check(how.fall(victim))
-		r.ready(t, victim, corev1.ConditionUnknown)
+		r.check(how.fall(victim, ctx))
 	}
 
 	var m moments
@@ -165,8 +149,8 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	for m.freed.IsZero() {
 		event, ok := <-leases.ResultChan()
 		if !ok {
-			lease := &v1alpha1.IPLease{}
-			r.check(r.Get(t.Context(), client.ObjectKey{Name: onlyAddress}, lease))
+			lease, err := r.Lease(t.Context(), old.Addr)
+			r.check(err)
 			t.Fatalf("it was due at %s and is not free: %s %s, node %s: %s",
 				m.due, lease.Spec.State, lease.Spec.Reason, lease.Spec.NodeName, lease.Spec.Message)
 		}
@@ -185,21 +169,10 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	}
 	r.check(<-served)
 
-	r.check(next.End(ctx))
-	r.check(r.ForgetPod(ctx, next.Pod))
+	r.check(next.Finish(ctx))
 	if how.rise != nil {
-		r.check(how.rise(victim))
-		r.check(victim.AwaitAgent(ctx))
-		r.ready(t, victim, corev1.ConditionTrue)
+		r.check(how.rise(victim, ctx))
 	}
 	r.check(old.End(ctx))
 	return m
-}
-
-// ready sets the readiness of a node, as its heartbeats would.
-func (r *reclaims) ready(t *testing.T, n *Node, status corev1.ConditionStatus) {
-	t.Helper()
-	r.check(r.Get(t.Context(), client.ObjectKeyFromObject(n.Object), n.Object))
-	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
-	r.check(r.Status().Update(t.Context(), n.Object))
 }

@@ -51,7 +51,7 @@ func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 		r.begin(t)
 		r.play(r.backup(), flags...)
 		r.tells(false)
-		r.force(r.later[0])
+		check.OK(t, r.later[0].Outlive(r.ctx))
 		r.wellAgain("a pod that was deleted by force has lost its address")
 		r.end()
 	})
@@ -69,7 +69,7 @@ func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 		// A holder that was bound before the backup can be fenced. A later one cannot.
 		behind := r.later[0]
 		check.OK(t, c.ForgetPod(r.ctx, behind.Pod))
-		r.force(r.earlier[0])
+		check.OK(t, r.earlier[0].Outlive(r.ctx))
 		r.wellAgain("a pod of before the backup that was deleted by force has lost its address")
 		r.tells(true)
 
@@ -143,8 +143,7 @@ func (r *restore) play(file string, flags ...string) {
 func (r *restore) missing(n *nodes.Node) int {
 	missing := 0
 	for _, s := range r.Living() {
-		l := &v1alpha1.IPLease{}
-		err := r.Get(r.ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+		_, err := r.Lease(r.ctx, s.Addr)
 		check.OK(r.t, client.IgnoreNotFound(err))
 		if s.Node() == n && err != nil {
 			missing++
@@ -170,13 +169,6 @@ func (r *restore) wellAgain(what string) {
 	since := time.Now()
 	r.Eventually(r.t, what, func() error { return errors.Join(r.Revive(), r.LeasesAreLiving(r.ctx, v1alpha1.StateWarm)) })
 	r.t.Logf("%s: %s", what, time.Since(since).Round(time.Millisecond))
-}
-
-// force deletes a pod by force. Its node does not notice.
-func (r *restore) force(s *nodes.Sandbox) {
-	r.t.Helper()
-	check.OK(r.t, r.ForgetPod(r.ctx, s.Pod))
-	s.Abandon()
 }
 
 // tells waits until leases, pool and events agree whether the store went back.
@@ -345,8 +337,7 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 	copied.Eventually(t, "the copy has claimed every address of the original", func() error {
 		frames := capture.After(c.Frames.Frames(), began)
 		for _, s := range pods {
-			l := &v1alpha1.IPLease{}
-			err := copied.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+			l, err := copied.Lease(ctx, s.Addr)
 			if client.IgnoreNotFound(err) != nil {
 				return err
 			}
