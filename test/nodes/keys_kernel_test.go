@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,9 +78,9 @@ func (k *keys) patch(data map[string][]byte) {
 			continue
 		}
 		k.Eventually(k.t, n.Name+" uses the keys", func() error {
-			used, err := n.KeyRevision(k.ctx)
-			if err == nil && strconv.FormatUint(used, 10) != secret.ResourceVersion {
-				err = fmt.Errorf("%s uses the keys of revision %d, not %s", n.Name, used, secret.ResourceVersion)
+			used, err := n.Sum(k.ctx, "fenceline_claim_key_revision", nil)
+			if err == nil && fmt.Sprintf("%.0f", used) != secret.ResourceVersion {
+				err = fmt.Errorf("%s uses the keys of revision %.0f, not %s", n.Name, used, secret.ResourceVersion)
 			}
 			return err
 		})

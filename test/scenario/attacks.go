@@ -288,17 +288,17 @@ type counts map[string]int
 // counted returns the frames of a pod that were dropped up to now, with the claims of all pods of its
 // node.
 func counted(ctx context.Context, pod *cluster.Pod) counts {
-	m := scrape(ctx, pod.Node, agentMetrics)
+	m := scraped(ctx, pod.Node, agentMetrics)
 	all := counts{}
 	for _, reason := range []string{
 		whyEther, whySender, whyUnleased, whySlot, whyRouter, whyDHCP, whyTagged, whyBridge, whyMalformed,
 		"fenced", "link-local", "unspecified",
 	} {
-		n, _ := m.sum("fenceline_source_guard_frames_total",
+		n, _ := m.Sum("fenceline_source_guard_frames_total",
 			map[string]string{"namespace": pod.Namespace, "pod": pod.Name, "result": "dropped", "reason": reason})
 		all[reason] = int(n)
 	}
-	n, _ := m.sum("fenceline_claims_received_total", map[string]string{"result": whyFromPod})
+	n, _ := m.Sum("fenceline_claims_received_total", map[string]string{"result": whyFromPod})
 	all[whyFromPod] = int(n)
 	return all
 }
