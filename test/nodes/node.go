@@ -65,7 +65,7 @@ func (c *Cluster) newNode(number int) *Node {
 	c.t.Cleanup(func() { n.api.server.Close() })
 	c.check(n.writeKubeconfig())
 	n.calls = check.Value(openSocketDoor(n.socket(), n.agentSocket(), n.see))(c.t)
-	c.t.Cleanup(func() { n.calls.listener.Close() })
+	c.t.Cleanup(func() { n.calls.server.Close() })
 	c.t.Cleanup(func() { c.check(n.RemovePins()) })
 	c.t.Cleanup(func() { c.check(n.KillAgent()) })
 	c.t.Cleanup(func() { c.closeLog("the agent of "+n.Name, n.log()) })
