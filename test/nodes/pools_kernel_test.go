@@ -369,41 +369,6 @@ func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 	c.Settles(ctx, t)
 }
 
-// The entries of ippools have no names, so they belong to the interfaces by order. One entry changes:
-// its interface gets an address of the other pool, and the other interface keeps its address.
-func TestAnEntryWithoutANameChangesForItsInterfaceOnly(t *testing.T) {
-	ctx, c := cluster(t, 2*nodes.Limit, 2)
-	for i, name := range []string{"first", "second", "third"} {
-		subnet := fmt.Sprintf("10.6%d.0.", 6+i)
-		c.NamedPool(name, subnet+"0/24", subnet+"2-"+subnet+"5")
-	}
-	c.StartController()
-	set := setOf("web", 1)
-	check.OK(t, c.Create(ctx, set))
-	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: set}
-	var was [2]netip.Addr
-	for i, row := range []struct{ entries, first, second string }{
-		{`[{"ipv4":["first"]},{"ipv4":["second"]}]`, "10.66.0.0/24", "10.67.0.0/24"},
-		{`[{"ipv4":["first"]},{"ipv4":["third"]}]`, "10.66.0.0/24", "10.68.0.0/24"},
-		{`[{"ipv4":["second"]},{"ipv4":["third"]}]`, "10.67.0.0/24", "10.68.0.0/24"},
-	} {
-		p.on, p.pools = c.Nodes[i%2], row.entries
-		check.OK(t, p.start(ctx, func() error { return nil }))
-		is := p.addresses()
-		for k, subnet := range []string{row.first, row.second} {
-			within := netip.MustParsePrefix(subnet)
-			if !within.Contains(is[k]) || within.Contains(was[k]) && is[k] != was[k] {
-				t.Errorf("with %s, interface %d has %s after %s, want one of %s", row.entries, k, is[k], was[k], subnet)
-			}
-		}
-		was = is
-		c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
-		check.OK(t, p.stop(ctx, func() error { return nil }))
-	}
-	check.OK(t, c.Delete(ctx, set))
-	c.Settles(ctx, t)
-}
-
 // scalable is an application and its pods.
 type scalable struct {
 	object client.Object
