@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/figure"
 	"github.com/fenceline/fenceline/test/namespaces"
 )
@@ -41,10 +42,8 @@ func TestTimeOfAReclaim(t *testing.T) {
 	// A verifier hears other nodes only by their claims.
 	c.Pool("others", "10.91.0.0/24", "10.91.0.2-10.91.0.9")
 	for _, n := range c.Nodes {
-		pod, err := n.NewPod(t.Context(), "other-"+n.Name, nil)
-		c.check(err)
-		_, err = n.Begin(t.Context(), pod)
-		c.check(err)
+		pod := check.Value(n.NewPod(t.Context(), "other-"+n.Name, nil))(t)
+		check.Value(n.Begin(t.Context(), pod))(t)
 	}
 	only := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "only"}, Spec: v1alpha1.IPPoolSpec{
 		Subnet: "10.90.0.0/24", IPs: []string{onlyAddress}, Parents: []string{namespaces.Parent},
@@ -52,8 +51,7 @@ func TestTimeOfAReclaim(t *testing.T) {
 	}}
 	c.check(c.Create(t.Context(), only))
 
-	watcher, err := client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()})
-	c.check(err)
+	watcher := check.Value(client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()}))(t)
 	r := &reclaims{Cluster: c, watcher: watcher}
 	live := r.measure(t, "a live node, whose DEL never came", figure.Size(100, 1), reclaim{})
 	// The agents are killed, since they return sooner than a watch that was lost.
@@ -63,9 +61,7 @@ func TestTimeOfAReclaim(t *testing.T) {
 		fall: func(n *Node, ctx context.Context) error { return errors.Join(n.CutUnderlay(), n.Fall(ctx)) },
 		rise: func(n *Node, ctx context.Context) error { return errors.Join(n.HealUnderlay(), n.Rise(ctx)) },
 	})
-	load, err := os.ReadFile("/proc/loadavg")
-	c.check(err)
-	t.Logf("the machine's load is %s on %d CPUs; a probe window is %s", strings.Fields(string(load))[0], runtime.NumCPU(), probeWindow)
+	t.Logf("the machine's %s; a probe window is %s", load(t), probeWindow)
 	report := func(name string, s span, percent int, goal time.Duration) {
 		figure.Report(t, fmt.Sprintf("%s, p%d", name, percent), figure.Milliseconds(figure.Percentile(s, percent)), "ms", figure.AtMost(figure.Milliseconds(goal)))
 	}
@@ -73,6 +69,13 @@ func TestTimeOfAReclaim(t *testing.T) {
 	report("reclaim on a live node, due to served", live.served, 99, time.Second)
 	report("reclaim on a cut node, quarantined to free", cut.freeAfter, 50, 100*time.Millisecond)
 	report("reclaim on a node without power, quarantined to free", off.freeAfter, 50, probeWindow+100*time.Millisecond)
+}
+
+// load tells how busy the machine is.
+func load(t *testing.T) string {
+	t.Helper()
+	averages := check.Value(os.ReadFile("/proc/loadavg"))(t)
+	return fmt.Sprintf("load is %s on %d CPUs", strings.Fields(string(averages))[0], runtime.NumCPU())
 }
 
 // reclaim makes the holder's node fail and come back. A nil function does nothing.
@@ -116,12 +119,10 @@ type moments struct{ due, quarantined, freed, served time.Time }
 func (r *reclaims) pod(t *testing.T, n *Node) *corev1.Pod {
 	t.Helper()
 	r.pods++
-	pod, err := n.NewPod(t.Context(), fmt.Sprintf("p%d", r.pods), func(p *corev1.Pod) {
-		p.Annotations = map[string]string{"ipam.fenceline.io/ippool": `{"ipv4":["only"]}`}
+	return check.Value(n.NewPod(t.Context(), fmt.Sprintf("p%d", r.pods), func(p *corev1.Pod) {
+		Wants("only")(p)
 		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
-	})
-	r.check(err)
-	return pod
+	}))(t)
 }
 
 func (r *reclaims) round(t *testing.T, how reclaim) moments {
@@ -131,17 +132,14 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	// The lease's name makes n2 the verifier. A successor on n2 would be the installed holder of the
 	// next round, and n2 could not hear its answer until its guard is swept.
 	victim, successors := r.Nodes[0], r.Nodes[2]
-	old, err := victim.Begin(ctx, r.pod(t, victim))
-	r.check(err)
-	next, err := successors.NewSandbox(r.pod(t, successors))
-	r.check(err)
+	old := check.Value(victim.Begin(ctx, r.pod(t, victim)))(t)
+	next := check.Value(successors.NewSandbox(r.pod(t, successors)))(t)
 	if how.fall != nil {
 		r.check(how.fall(victim, ctx))
 	}
 
 	var m moments
-	leases, err := r.watcher.Watch(ctx, &v1alpha1.IPLeaseList{}, client.MatchingFields{"metadata.name": onlyAddress})
-	r.check(err)
+	leases := check.Value(r.watcher.Watch(ctx, &v1alpha1.IPLeaseList{}, client.MatchingFields{"metadata.name": onlyAddress}))(t)
 	defer leases.Stop()
 	m.due = time.Now()
 	r.check(r.ForgetPod(ctx, old.Pod))
@@ -149,8 +147,7 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	for m.freed.IsZero() {
 		event, ok := <-leases.ResultChan()
 		if !ok {
-			lease, err := r.Lease(t.Context(), old.Addr)
-			r.check(err)
+			lease := check.Value(r.Lease(t.Context(), old.Addr))(t)
 			t.Fatalf("it was due at %s and is not free: %s %s, node %s: %s",
 				m.due, lease.Spec.State, lease.Spec.Reason, lease.Spec.NodeName, lease.Spec.Message)
 		}

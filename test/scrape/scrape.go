@@ -5,6 +5,7 @@ package scrape
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 
@@ -27,8 +28,13 @@ func Read(ctx context.Context, address string, dial func(ctx context.Context, ne
 	must.OK(err)
 	defer response.Body.Close()
 	must.That(response.StatusCode == http.StatusOK, "%s", response.Status)
+	return Parse(response.Body)
+}
+
+// Parse reads the text format.
+func Parse(text io.Reader) (Metrics, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(response.Body)
+	return parser.TextToMetricFamilies(text)
 }
 
 // Sum adds up the series of a counter or gauge, or the counts of a histogram, that have all the labels.
