@@ -108,8 +108,7 @@ func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 		return nil
 	})
 	young := started(ctx, t, n, "young", nil)
-	elsewhere := check.Value(c.Nodes[1].NewPod(ctx, "elsewhere", nil))(t)
-	refused := check.Value(c.Nodes[1].NewSandbox(elsewhere))(t)
+	refused := empty(ctx, t, c.Nodes[1], "elsewhere", nil)
 	soon, end := context.WithTimeout(ctx, nodes.Limit/10)
 	defer end()
 	if err := refused.Add(soon); err == nil {
@@ -122,7 +121,7 @@ func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 
 	check.OK(t, c.ForgetPod(ctx, old.Pod))
 	check.OK(t, old.End(ctx))
-	third := check.Value(c.Nodes[1].Begin(ctx, elsewhere))(t)
+	third := check.Value(c.Nodes[1].Begin(ctx, refused.Pod))(t)
 	check.Equal(t, third.Addr, old.Addr, "the third pod has")
 	for _, s := range []*nodes.Sandbox{young, third} {
 		check.OK(t, c.ForgetPod(ctx, s.Pod))

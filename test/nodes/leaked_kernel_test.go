@@ -179,10 +179,8 @@ const atOnce = 8
 func crowd(t *testing.T, c *nodes.Cluster, name string, size int) []*corev1.Pod {
 	t.Helper()
 	pods := make([]*corev1.Pod, size)
-	var err error
 	for i := range pods {
-		pods[i], err = c.Nodes[i%len(c.Nodes)].NewPod(t.Context(), fmt.Sprintf("%s-%d", name, i), nil)
-		check.OK(t, err)
+		pods[i] = check.Value(c.Nodes[i%len(c.Nodes)].NewPod(t.Context(), fmt.Sprintf("%s-%d", name, i), nil))(t)
 	}
 	return pods
 }

@@ -12,10 +12,10 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -25,9 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
@@ -278,7 +276,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	}
 	speaksLater(third.Since)
 	home := spoken()[len(spoken())-1].Port
-	refused(t, second)
+	mute(t, second, second.Addr)
 	err := second.Command(ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-w", "2", "10.66.0.1").Run()
 	if _, unanswered := errors.AsType[*exec.ExitError](err); !unanswered {
 		t.Errorf("the zombie pings: %v", err)
@@ -299,18 +297,17 @@ func fromAddress(addr netip.Addr) net.HardwareAddr {
 	return append(net.HardwareAddr{0x0a, 0x58}, addr.AsSlice()...)
 }
 
-// refused sends frames from a sandbox, and fails the test unless the kernel refuses each of them.
-func refused(t *testing.T, s *nodes.Sandbox) {
+// patience is the time in which an expected answer must come, also in an emulated machine.
+const patience = 30 * time.Second
+
+// mute fails the test unless a pod's kernel refuses each announcement of an address from the pod.
+func mute(t *testing.T, s *nodes.Sandbox, addr netip.Addr) {
 	t.Helper()
-	out := check.Value(wire.OpenPort(s.Path(), namespaces.PodInterface))(t)
-	for range 10 {
-		for _, f := range check.Value(frames.Announce(s.MAC, s.Addr))(t) {
-			if err := out.Send(f); !errors.Is(err, unix.ENOBUFS) {
-				t.Errorf("a frame of %s on %s was not refused: %v", s.Addr, s.Node().Name, err)
-			}
-		}
-	}
-	check.OK(t, out.Close())
+	var sent, refused atomic.Int64
+	stop := check.Value(s.Cry(namespaces.PodInterface, addr, &sent, &refused))(t)
+	check.Becomes(t, patience, "refused frames", func() bool { return refused.Load()+sent.Load() >= 3 })
+	stop()
+	check.That(t, sent.Load() == 0, "%d frames of %s for %s were sent", sent.Load(), s.ContainerID, addr)
 }
 
 // saidFenced returns an error until an event reports that the last holder of a sandbox's address was
@@ -443,7 +440,7 @@ func (p *twoInterfaces) addresses() [2]netip.Addr { return [2]netip.Addr{p.all[0
 func (p *twoInterfaces) start(ctx context.Context, repair func() error) error {
 	var err error
 	p.pod, err = p.on.NewPod(ctx, "web-0", func(pod *corev1.Pod) {
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: p.set.Name, UID: p.set.UID, Controller: ptr.To(true)}}
+		webOf(p.set.UID)(pod)
 		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippools": p.pools}
 	})
 	if err != nil {
@@ -525,8 +522,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	change(ctx, t, c, pool)
 	host := c.Host(netip.PrefixFrom(taken, 64))
 
-	first := check.Value(n.NewPod(ctx, "first", nil))(t)
-	pod := check.Value(n.NewSandbox(first))(t)
+	pod := empty(ctx, t, n, "first", nil)
 	check.OK(t, pod.Add(ctx))
 	check.Must(t, pod.Addr == free, "the pod has %s, want %s", pod.Addr, free)
 	ping := host.Command(ctx, "ping", "-6", "-q", "-c", "3", "-i", "0.2", "-w", "30", pod.Addr.String())
@@ -534,8 +530,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 		t.Errorf("the foreign host does not reach the pod: %v\n%s", err, out)
 	}
 
-	second := check.Value(n.NewPod(ctx, "second", nil))(t)
-	late := check.Value(n.NewSandbox(second))(t)
+	late := empty(ctx, t, n, "second", nil)
 	refused := late.Add(ctx)
 	check.Must(t, refused != nil && strings.Contains(refused.Error(), "pool v6: it is exhausted"), "the second pod was answered %v", refused)
 	check.OK(t, late.End(ctx))
@@ -546,7 +541,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 
 	check.OK(t, host.Unplug())
 	began := time.Now()
-	got := check.Value(n.Begin(ctx, second))(t)
+	got := check.Value(n.Begin(ctx, late.Pod))(t)
 	t.Logf("the address of the foreign host served a pod %s after the host had left", time.Since(began).Round(time.Millisecond))
 	check.Equal(t, got.Addr, taken, "the second pod has")
 	for _, s := range []*nodes.Sandbox{pod, got} {

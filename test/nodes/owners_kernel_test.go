@@ -232,13 +232,11 @@ func (p *projects) launch(n *nodes.Node, change ...func(*corev1.Pod)) *nodes.San
 
 func (p *projects) begin(n *nodes.Node, name string, changes ...func(*corev1.Pod)) *nodes.Sandbox {
 	p.t.Helper()
-	pod, err := n.NewPod(p.ctx, name, func(pod *corev1.Pod) {
+	return started(p.ctx, p.t, n, name, func(pod *corev1.Pod) {
 		for _, change := range changes {
 			change(pod)
 		}
 	})
-	check.OK(p.t, err)
-	return check.Value(n.Begin(p.ctx, pod))(p.t)
 }
 
 // ownedBy gives a pod an owner that exists. Kubernetes deletes a pod whose owner has another UID.

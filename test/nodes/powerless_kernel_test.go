@@ -99,6 +99,13 @@ func started(ctx context.Context, t *testing.T, n *nodes.Node, name string, chan
 	return check.Value(n.Begin(ctx, pod))(t)
 }
 
+// empty makes a pod on a node, and a sandbox without an address for it.
+func empty(ctx context.Context, t *testing.T, n *nodes.Node, name string, change func(*corev1.Pod)) *nodes.Sandbox {
+	t.Helper()
+	pod := check.Value(n.NewPod(ctx, name, change))(t)
+	return check.Value(n.NewSandbox(pod))(t)
+}
+
 // Two switches are not connected, and both have a parent of the same name. Nodes that have never
 // heard the holder of an address cannot prove that it is silent, even if they hear each other in the
 // same subnet.

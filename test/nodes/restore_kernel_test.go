@@ -122,9 +122,7 @@ func (r *restore) play(file string, flags ...string) {
 	check.OK(t, r.Server.Restore(ctx, file, flags...))
 	stop := r.Supervise(other)
 	for i := range strangers {
-		pod := check.Value(other.NewPod(ctx, fmt.Sprintf("stranger-%d-%d", r.rounds, i), nil))(t)
-		s := check.Value(other.Begin(ctx, pod))(t)
-		r.later = append(r.later, s)
+		r.later = append(r.later, started(ctx, t, other, fmt.Sprintf("stranger-%d-%d", r.rounds, i), nil))
 	}
 	stop()
 	check.That(t, r.missing(silent) != 0, "no lease was missing while strangers asked for addresses")
@@ -322,9 +320,7 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 	var pods []*nodes.Sandbox
 	for i, n := range c.Nodes[:2] {
 		for j := range 3 {
-			pod := check.Value(n.NewPod(ctx, fmt.Sprintf("web-%d-%d", i, j), nil))(t)
-			s := check.Value(n.Begin(ctx, pod))(t)
-			pods = append(pods, s)
+			pods = append(pods, started(ctx, t, n, fmt.Sprintf("web-%d-%d", i, j), nil))
 		}
 	}
 	reach(ctx, t, host, pods)
@@ -372,10 +368,9 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 
 	// Both clusters go on, and no address has two speakers.
 	for i, who := range []*nodes.Cluster{c, copied} {
-		pod := check.Value(who.Nodes[0].NewPod(ctx, fmt.Sprintf("next-%d", i), nil))(t)
-		s := check.Value(who.Nodes[0].Begin(ctx, pod))(t)
+		s := started(ctx, t, who.Nodes[0], fmt.Sprintf("next-%d", i), nil)
 		if slices.ContainsFunc(pods, func(other *nodes.Sandbox) bool { return other.Addr == s.Addr }) {
-			t.Errorf("the new pod %s got %s, which another pod has", pod.Name, s.Addr)
+			t.Errorf("the new pod %s got %s, which another pod has", s.Pod.Name, s.Addr)
 		}
 		pods = append(pods, s)
 	}

@@ -167,9 +167,7 @@ func (l *lane) bind(v verb, s step, f fault) {
 	}
 	check.OK(t, l.n.AwaitAgent(ctx))
 	if !sandbox.Lives() {
-		var err error
-		sandbox, err = l.n.Begin(ctx, pod)
-		check.OK(t, err)
+		sandbox = check.Value(l.n.Begin(ctx, pod))(t)
 	}
 	l.awaitLeases(ctx, "the leases are those of the living")
 	l.speaksAlone(ctx, sandbox)
@@ -251,7 +249,7 @@ func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
 			if measured && pool == "unset" {
 				stock = stocked(ctx, t, c, n, pool, min(i, 2))
 			}
-			sandbox := sandboxOf(ctx, t, n, pool, i)
+			sandbox := empty(ctx, t, n, fmt.Sprintf("%s-%d", pool, i), nodes.Wants(pool))
 			begun := time.Now()
 			check.OK(t, sandbox.Add(ctx))
 			took[pool] = time.Since(begun).Round(time.Millisecond)
@@ -335,16 +333,6 @@ func TestPodsOfOneNodeGetTheWarmAddressesOfAllNodes(t *testing.T) {
 		check.That(t, e.Reason != "AddressRefused", "pod %s was refused: %s", e.Regarding.Name, e.Note)
 	}
 	check.OK(t, c.SpeakersAreHolders())
-}
-
-// sandboxOf makes a pod of a pool, and a sandbox for it.
-func sandboxOf(ctx context.Context, t *testing.T, n *nodes.Node, pool string, number int) *nodes.Sandbox {
-	t.Helper()
-	pod, err := n.NewPod(ctx, fmt.Sprintf("%s-%d", pool, number), func(p *corev1.Pod) {
-		p.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": fmt.Sprintf(`{"ipv4":[%q]}`, pool)}
-	})
-	check.OK(t, err)
-	return check.Value(n.NewSandbox(pod))(t)
 }
 
 // change writes the spec of a pool, whose status the controller may have written meanwhile.
