@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,13 +19,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +33,6 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
-	"github.com/fenceline/fenceline/test/owners"
 )
 
 // A pod has an address of the first of two pools. The pool is disabled, gets other addresses, and is
@@ -157,8 +153,7 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 
 	all, ended := make([]*nodes.Sandbox, 5), make(chan error, 5)
 	for i := range all {
-		pod := check.Value(n.NewPod(ctx, fmt.Sprintf("web-%d", i), web))(t)
-		all[i] = check.Value(n.NewSandbox(pod))(t)
+		all[i] = empty(ctx, t, n, fmt.Sprintf("web-%d", i), web)
 		go func() { ended <- all[i].Add(ctx) }()
 	}
 	c.Eventually(t, "the application lacks addresses", func() error {
