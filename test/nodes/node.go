@@ -184,12 +184,6 @@ func (n *Node) Serves(ctx context.Context) error {
 	return agentapi.NewClient(n.agentSocket()).Status(ctx)
 }
 
-// HasNetwork returns an error until the agent has installed the configuration of the network.
-func (n *Node) HasNetwork() error {
-	_, err := os.Stat(filepath.Join(n.confDir(), filepath.Base(n.conflist())))
-	return err
-}
-
 // CloseConnections closes every connection between plugins and the agent.
 func (n *Node) CloseConnections() { n.calls.closeAll() }
 
