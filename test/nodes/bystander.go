@@ -118,6 +118,7 @@ func openSocketDoor(path, agent string, see func(Moment) error) (*socketDoor, er
 		}},
 		ModifyResponse: func(r *http.Response) error { return see(answered[r.Request.URL.Path]) },
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { closeConnection() },
+		ErrorLog:       silent(),
 	}
 	d := &socketDoor{open: map[net.Conn]bool{}}
 	d.server = newServer(func(w http.ResponseWriter, r *http.Request) {
@@ -131,10 +132,13 @@ func openSocketDoor(path, agent string, see func(Moment) error) (*socketDoor, er
 	return d, nil
 }
 
-// newServer returns a server of a proxy, which logs nothing.
+// newServer returns a server of a proxy.
 func newServer(handle http.HandlerFunc) *http.Server {
-	return &http.Server{ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute, Handler: handle}
+	return &http.Server{ErrorLog: silent(), ReadHeaderTimeout: time.Minute, Handler: handle}
 }
+
+// silent logs nothing: tests break connections.
+func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // closeConnection closes the connection of the present call without an answer.
 func closeConnection() { panic(http.ErrAbortHandler) }
@@ -230,6 +234,7 @@ func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) err
 			}
 			closeConnection()
 		},
+		ErrorLog: silent(),
 	}
 	d.url = "http://" + l.Addr().String()
 	d.server = newServer(func(w http.ResponseWriter, r *http.Request) {
