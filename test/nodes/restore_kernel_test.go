@@ -111,7 +111,7 @@ func (r *restore) backup() string {
 func (r *restore) play(file string, flags ...string) {
 	t, ctx := r.t, r.ctx
 	r.later = begin(ctx, t, r.Cluster, r.pods)
-	gone := r.earlier[:ended]
+	gone, answered := r.earlier[:ended], pinged(ctx, t, r.host, r.earlier[ended].Addr)
 	each(t, gone, func(s *nodes.Sandbox) error { return s.End(ctx) })
 	r.earlier = r.earlier[ended:]
 	check.OK(t, r.LeasesAreLiving(ctx, v1alpha1.StateWarm))
@@ -134,6 +134,7 @@ func (r *restore) play(file string, flags ...string) {
 	each(t, r.Living(), func(s *nodes.Sandbox) error {
 		return r.host.Command(ctx, "ping", "-q", "-i", "0.2", "-c", "1", "-w", "30", s.Addr.String()).Run()
 	})
+	loses(t, r.Cluster, answered)
 	r.judge()
 }
 
