@@ -9,14 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -220,67 +217,6 @@ func (l *lane) ask(ctx context.Context, scarce bool) {
 func (l *lane) stocked(ctx context.Context) {
 	l.t.Helper()
 	stocked(ctx, l.t, l.Cluster, l.n, l.pool.Name, 1)
-}
-
-// comers is the number of pods that come to the pool, one after the other.
-const comers = 10
-
-// A pool without spec.warm has Warm addresses from the second pod of a node on. A small pool never
-// has any. Pods of a pool with warm: 0 take turns with them, so that the figures can be compared on
-// any machine.
-func TestAPoolThatSaysNothingServesPodsFromItsStock(t *testing.T) {
-	ctx, c := cluster(t, nodes.Limit, 1)
-	c.StartController()
-	n := c.Nodes[0]
-	unset, never, small := c.Pool("unset", "10.66.1.0/24", "10.66.1.2-10.66.1.99"),
-		c.Pool("never", "10.66.2.0/24", "10.66.2.2-10.66.2.99"), c.Pool("small", "10.66.3.0/28", "10.66.3.2-10.66.3.14")
-	never.Spec.Warm = ptr.To[int64](0)
-	change(ctx, t, c, never)
-
-	for i := range comers {
-		took := map[string]time.Duration{}
-		// The first pod comes on demand. After the second one, the node keeps two.
-		measured := i < 2 || i == comers-1
-		for _, pool := range []string{"small", "never", "unset"} {
-			if !measured && pool != "unset" {
-				continue
-			}
-			var stock []v1alpha1.IPLease
-			if measured && pool == "unset" {
-				stock = stocked(ctx, t, c, n, pool, min(i, 2))
-			}
-			sandbox := empty(ctx, t, n, fmt.Sprintf("%s-%d", pool, i), nodes.Wants(pool))
-			begun := time.Now()
-			check.OK(t, sandbox.Add(ctx))
-			took[pool] = time.Since(begun).Round(time.Millisecond)
-			if len(stock) > 0 && !slices.ContainsFunc(stock, func(l v1alpha1.IPLease) bool { return l.Spec.Address == sandbox.Addr.String() }) {
-				t.Errorf("pod %d got %s, which is none of the stock", i+1, sandbox.Addr)
-			}
-		}
-		if measured {
-			t.Logf("ADD of pod %d: %v", i+1, took)
-		}
-	}
-	for _, pool := range []string{"small", "never"} {
-		stock, err := n.Stock(ctx, pool)
-		check.That(t, err == nil && len(stock) == 0, "pool %s has the Warm leases %v, %v", pool, stock, err)
-	}
-	c.Eventually(t, "the leases are those of the living, and Warm ones", func() error { return c.LeasesAreLiving(ctx, v1alpha1.StateWarm) })
-
-	// Only its pods keep a pool. Without them, it can be deleted.
-	for _, s := range c.Living() {
-		check.OK(t, s.Finish(ctx))
-	}
-	for _, pool := range []*v1alpha1.IPPool{unset, never, small} {
-		check.OK(t, c.Delete(ctx, pool))
-		c.Eventually(t, "pool "+pool.Name+" is gone", func() error {
-			err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool)
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return fmt.Errorf("it has the status %+v: %w", pool.Status, err)
-		})
-	}
 }
 
 // The only free addresses of a pool are the Warm ones of three nodes. Pods come to one node at once
