@@ -21,51 +21,10 @@ import (
 // restarted makes a pod whose kubelet starts another sandbox when one dies.
 func restarted(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyAlways }
 
-// saySandbox reports the state of a pod's sandbox, as a kubelet does.
-func saySandbox(ctx context.Context, t *testing.T, c *nodes.Cluster, pod *corev1.Pod, ready corev1.ConditionStatus) {
-	t.Helper()
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: ready}}
-	check.OK(t, c.Status().Update(ctx, pod))
-}
-
 // stateOf describes a lease; it is empty if there is none.
 func stateOf(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) (string, error) {
 	l, err := c.Lease(ctx, s.Addr)
 	return strings.TrimSpace(fmt.Sprint(l.Spec.State, " ", l.Spec.Reason)), client.IgnoreNotFound(err)
-}
-
-// net1 of a running pod is unplugged, and another pod needs the address. Then the sandbox of the first
-// pod dies: eth0 keeps its address for the next sandbox.
-func TestAnInterfaceThatIsUnpluggedGivesItsAddressToAnotherPod(t *testing.T) {
-	ctx, c := cluster(t, 2*nodes.Limit, 1)
-	n := c.Nodes[0]
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.3")
-	web := check.Value(n.NewPod(ctx, "web", restarted))(t)
-	eth0 := check.Value(n.Begin(ctx, web))(t)
-	saySandbox(ctx, t, c, web, corev1.ConditionTrue)
-	net1 := eth0.Second("net1")
-	check.OK(t, net1.Add(ctx))
-
-	check.OK(t, net1.Del(ctx))
-	other := started(ctx, t, n, "other", nil)
-	check.Equal(t, other.Addr, net1.Addr, "the other pod has")
-
-	saySandbox(ctx, t, c, web, corev1.ConditionFalse)
-	check.OK(t, eth0.End(ctx))
-	c.Eventually(t, "the address is kept for the next sandbox", func() error {
-		state, err := stateOf(ctx, c, eth0)
-		if err == nil && state != "Retained SandboxEnded" {
-			err = fmt.Errorf("the lease is %q", state)
-		}
-		return err
-	})
-	next := check.Value(n.Begin(ctx, web))(t)
-	check.Equal(t, next.Addr, eth0.Addr, "the next sandbox has")
-	for _, s := range []*nodes.Sandbox{other, next} {
-		check.OK(t, c.ForgetPod(ctx, s.Pod))
-		check.OK(t, s.End(ctx))
-	}
-	c.Settles(ctx, t)
 }
 
 // countEvents counts the events of an object that have a reason, and a text in their note.
