@@ -117,7 +117,11 @@ func (z *zombie) isGivenUp(ctx context.Context) {
 
 // isZombie checks that the pod runs and that its address has not been taken yet.
 func (z *zombie) isZombie(ctx context.Context) {
-	during(func() { z.alive(ctx, z.pod) }, "pod %s is no zombie", z.pod.Name)
+	during(func() {
+		z.answersARP(ctx, z.addr)
+		name := value(greeting(ctx, z.host, z.addr))
+		must(name == z.pod.Name, "pod %s answered", name)
+	}, "pod %s is no zombie", z.pod.Name)
 	entries, _ := z.chronicle.of(z.addr)
 	if last := entries[len(entries)-1]; last.gone || last.Spec.State != v1alpha1.StateBound {
 		fail("the zombie was to be checked before its address was taken: %s", last)
