@@ -29,7 +29,7 @@ const rotations = 10
 func TestTheClaimKeyIsReplacedWithoutAGap(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
-	check.OK(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, webSet()))
 	c.StartController()
 	k := &keys{name: &name{Cluster: c, t: t, ctx: ctx}, current: "0123456789abcdef"}
 	defer k.traffic(c.Nodes[2])()

@@ -48,7 +48,7 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	w.edit(racks[1], func(s *v1alpha1.IPPoolSpec) {
 		s.NodeName, s.Parents = []string{c.Nodes[1].Name, c.Nodes[2].Name}, []string{namespaces.Parent}
 	})
-	check.OK(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, webSet()))
 	c.StartController()
 	dark, light := c.Nodes[0], c.Nodes[1]
 	begin(ctx, t, c, crowd(t, c, "heard", len(c.Nodes))[1:]) // so that the silence of others counts
@@ -95,10 +95,11 @@ type name struct {
 	ctx context.Context
 }
 
-func setOf(name string, replicas int32) *appsv1.StatefulSet {
-	labels := map[string]string{"app": name}
-	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: name}, Spec: appsv1.StatefulSetSpec{
-		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+// webSet is the StatefulSet web, of one pod.
+func webSet() *appsv1.StatefulSet {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: "web"}, Spec: appsv1.StatefulSetSpec{
+		Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}},
@@ -233,7 +234,7 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.FromIPPool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9", "0a:58")
-	check.OK(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, webSet()))
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	w := &name{Cluster: c, t: t, ctx: ctx}
@@ -399,7 +400,7 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	c.Pool("second", "10.67.0.0/24", "10.67.0.2-10.67.0.5")
 	c.StartController()
 	ctx := within(t, 2*nodes.Limit)
-	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: setOf("web", 1), pools: `[{"interface":"` + namespaces.PodInterface +
+	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: webSet(), pools: `[{"interface":"` + namespaces.PodInterface +
 		`","ipv4":["first"]},{"interface":"net1","ipv4":["second"]}]`}
 	check.OK(t, c.Create(ctx, p.set))
 	check.OK(t, p.start(ctx, func() error { return nil }))

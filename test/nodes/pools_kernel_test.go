@@ -342,7 +342,7 @@ func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 	check.OK(t, c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}))
 	var pods []*nodes.Sandbox
 	for _, namespace := range []string{nodes.Shop, "other"} {
-		set := setOf("web", 1)
+		set := webSet()
 		set.Namespace = namespace
 		check.OK(t, c.Create(ctx, set))
 		pods = append(pods, started(ctx, t, c.Nodes[0], "web-0", func(pod *corev1.Pod) {

@@ -41,7 +41,7 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	dark, light := c.Nodes[0], c.Nodes[1]
-	web := setOf("web", 1)
+	web := webSet()
 	check.OK(t, c.Create(ctx, web)) // it keeps the address until the next pod takes it
 	all := []*powerless{
 		{was: "early-1", is: "early-2", change: nodes.Wants("early")},
