@@ -111,11 +111,12 @@ func openSocketDoor(path, agent string, see func(Moment) error) (*socketDoor, er
 	}
 	called := map[string]Moment{agentapi.PathAdd: AddCalled, agentapi.PathDel: DelCalled}
 	answered := map[string]Moment{agentapi.PathAdd: AddAnswered, agentapi.PathDel: DelAnswered}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", agent)
+	}
 	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "agent"}) },
-		Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", agent)
-		}},
+		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "agent"}) },
+		Transport:      &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: dial},
 		ModifyResponse: func(r *http.Response) error { return see(answered[r.Request.URL.Path]) },
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { closeConnection() },
 		ErrorLog:       silent(),

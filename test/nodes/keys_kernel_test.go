@@ -96,24 +96,15 @@ func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *
 	k.dead = at
 	between()
 	check.OK(k.t, zombie.Outlive(k.ctx))
-	before := k.acks(zombie)
+	acks := func() int { return len(capture.About(capture.Of(k.Frames.Frames(), "ack"), zombie.Addr)) }
+	before := acks()
 	next := k.begin(to)
 	check.Equal(k.t, next.Addr, zombie.Addr, "web-0 had %s and has", zombie.Addr)
-	check.That(k.t, k.acks(zombie) != before, "no ack of %s, which knows another key than %q", at.Name, k.current)
+	check.That(k.t, acks() != before, "no ack of %s, which knows another key than %q", at.Name, k.current)
 	check.OK(k.t, at.Rise(k.ctx))
 	k.dead = nil
 	check.OK(k.t, zombie.End(k.ctx))
 	return next
-}
-
-// acks counts the acks for the address of a sandbox.
-func (k *keys) acks(s *nodes.Sandbox) (n int) {
-	for _, f := range capture.Of(k.Frames.Frames(), "ack") {
-		if f.Target == s.Addr {
-			n++
-		}
-	}
-	return n
 }
 
 // traffic starts and ends pods on a node until stop is called. None of them is refused.

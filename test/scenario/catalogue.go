@@ -13,7 +13,10 @@ func All() []Scenario {
 		{Name: "pods", Promise: "Each pod gets its own address, and all pods reach each other", play: playPods},
 		{Name: "conflict", Promise: "An address that a foreign host uses is not given to a pod, returns to the pool later, and does not keep a pool from its deletion", play: playConflict},
 		{Name: "multus", Promise: "Each interface of a pod gets its own address, from a pool that serves it", play: playMultus},
-		{Name: "secondary", Promise: "Beside another network, interfaces on the underlay are reached, and answer, by the underlay alone, with the thin plugin of Multus", play: secondaryBy(cluster.Multus{Routed: true})},
+		{
+			Name: "secondary", Promise: "Beside another network, interfaces on the underlay are reached, and answer, by the underlay alone, with the thin plugin of Multus",
+			play: secondaryBy(cluster.Multus{Routed: true}),
+		},
 		{Name: "secondary-thick", Promise: "The same with the thick plugin of Multus", ByHand: true, play: secondaryBy(cluster.Multus{Routed: true, Thick: true})},
 		{Name: "latecomer", Promise: "A pod defends its address against a foreign host. After the pod, no pod gets the address until that host has left", play: badDay(playLatecomer)},
 		{Name: "attacks", Promise: "Of a pod with NET_RAW that pretends to be somebody else, nobody hears a frame, each of them is counted under its reason, and other pods lose nothing", play: playAttacks},
