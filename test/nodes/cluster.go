@@ -384,7 +384,6 @@ func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Clust
 	c.check(n.api.server.Close())
 	n.api = check.Value(openAPIDoor(n.Namespace, copied.Server.Admin(), n.see))(c.t)
 	c.check(n.writeKubeconfig())
-	c.check(n.StartAgent())
 	c.check(n.AwaitAgent(ctx))
 	return copied
 }

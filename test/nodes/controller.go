@@ -65,7 +65,7 @@ func (n *Node) supervise(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := n.ReviveAgent(); err != nil {
+			if err := n.StartAgent(); err != nil {
 				return err
 			}
 		}
@@ -75,7 +75,7 @@ func (n *Node) supervise(ctx context.Context) error {
 // Revive starts the agents and the controller that have ended, as kubelets do.
 func (c *Cluster) Revive() error {
 	for _, n := range c.Nodes {
-		if err := n.ReviveAgent(); err != nil {
+		if err := n.StartAgent(); err != nil {
 			return err
 		}
 	}

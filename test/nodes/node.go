@@ -95,14 +95,13 @@ func (n *Node) confDir() string     { return filepath.Join(n.dir, "net.d") }
 func (n *Node) pins() string        { return filepath.Join(n.bpffs, "fenceline") }
 func (n *Node) spool() spool.Dir    { return spool.Dir(filepath.Join(n.state(), "spool")) }
 
-// StartAgent starts the agent; see AwaitAgent.
+// StartAgent starts the agent, unless it runs; see AwaitAgent.
 func (n *Node) StartAgent() error {
 	n.starting.Lock()
 	defer n.starting.Unlock()
-	return n.startAgent()
-}
-
-func (n *Node) startAgent() error {
+	if n.agent.Alive() {
+		return nil
+	}
 	if err := os.WriteFile(n.conflist(), n.networkConfig(), 0o600); err != nil {
 		return err
 	}
@@ -116,16 +115,6 @@ func (n *Node) startAgent() error {
 		n.agent, err = process.Start("agent of "+n.Name, cmd, n.log())
 		return err
 	})
-}
-
-// ReviveAgent starts an agent that has ended, as a kubelet does.
-func (n *Node) ReviveAgent() error {
-	n.starting.Lock()
-	defer n.starting.Unlock()
-	if n.agent.Alive() {
-		return nil
-	}
-	return n.startAgent()
 }
 
 // KillAgent ends the agent as kill -9 does.
@@ -152,7 +141,7 @@ func (n *Node) AwaitAgent(ctx context.Context) error {
 			// SIGQUIT writes the stacks of the agent to its log.
 			return errors.Join(fmt.Errorf("wait for the agent of %s: %w", n.Name, err), n.agent.Signal(syscall.SIGQUIT))
 		}
-		if err := n.ReviveAgent(); err != nil {
+		if err := n.StartAgent(); err != nil {
 			return err
 		}
 		err = agent.Status(ctx)
