@@ -9,17 +9,12 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Ethertypes that are decoded.
-const (
-	TypeIPv4  = 0x0800
-	TypeARP   = 0x0806
-	TypeVLAN  = 0x8100
-	TypeQinQ  = 0x88A8
-	TypeIPv6  = 0x86DD
-	TypeClaim = 0x88B5
-)
+// TypeClaim is the ethertype of claims and acks.
+const TypeClaim = 0x88B5
 
 // Frame is one frame that entered the switch.
 type Frame struct {
@@ -66,15 +61,15 @@ func decode(data []byte) Frame {
 	}
 	f.Destination, f.Source = net.HardwareAddr(data[0:6]), net.HardwareAddr(data[6:12])
 	f.Type, f.Payload = binary.BigEndian.Uint16(data[12:]), data[14:]
-	for (f.Type == TypeVLAN || f.Type == TypeQinQ) && len(f.Payload) >= 4 {
+	for (f.Type == unix.ETH_P_8021Q || f.Type == unix.ETH_P_8021AD) && len(f.Payload) >= 4 {
 		f.Type, f.Payload = binary.BigEndian.Uint16(f.Payload[2:]), f.Payload[4:]
 	}
 	switch f.Type {
-	case TypeARP:
+	case unix.ETH_P_ARP:
 		f.decodeARP()
-	case TypeIPv4:
+	case unix.ETH_P_IP:
 		f.decodeIPv4()
-	case TypeIPv6:
+	case unix.ETH_P_IPV6:
 		f.decodeIPv6()
 	case TypeClaim:
 		f.decodeClaim()
@@ -130,8 +125,8 @@ func (f *Frame) decodeIPv6() {
 	}
 	f.Kind = fmt.Sprintf("IPv6 next header %d", p[6])
 	f.speak(netip.AddrFrom16([16]byte(p[8:24])))
-	const icmpv6, solicitation, advertisement = 58, 135, 136
-	if p[6] != icmpv6 || len(p) < 40+24 {
+	const solicitation, advertisement = 135, 136
+	if p[6] != unix.IPPROTO_ICMPV6 || len(p) < 40+24 {
 		return
 	}
 	switch p[40] {

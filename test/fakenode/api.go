@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"reflect"
 	"strconv"
 	"sync"
 	"syscall"
@@ -90,20 +91,12 @@ func (m *API) find(name types.NamespacedName, into client.Object) error {
 	if !ok {
 		return apierrors.NewNotFound(schema.GroupResource{}, name.Name)
 	}
-	switch into := into.(type) {
-	case *v1alpha1.IPLease:
-		found.(*v1alpha1.IPLease).DeepCopyInto(into)
-	case *v1alpha1.IPPool:
-		found.(*v1alpha1.IPPool).DeepCopyInto(into)
-	case *corev1.Pod:
-		found.(*corev1.Pod).DeepCopyInto(into)
-	case *corev1.Node:
-		found.(*corev1.Node).DeepCopyInto(into)
-	case *metav1.PartialObjectMetadata:
-		found.(*corev1.Namespace).ObjectMeta.DeepCopyInto(&into.ObjectMeta)
-	default:
-		return fmt.Errorf("get of %T", into)
+	if partial, ok := into.(*metav1.PartialObjectMetadata); ok {
+		found.(*corev1.Namespace).ObjectMeta.DeepCopyInto(&partial.ObjectMeta)
+		return nil
 	}
+	// The key names the type, so both have the same one.
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(found.DeepCopyObject()).Elem())
 	return nil
 }
 

@@ -12,9 +12,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +35,7 @@ func Boot(c Config) (err error) {
 	must.That(os.Getpid() == 1, "boot %s: process %d is not the first of a PID namespace", c.Name, os.Getpid())
 	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
 	defer cancel()
+	must.OK(os.Setenv("PATH", c.searchPath()))
 	steps := []struct {
 		what string
 		do   func() error
@@ -123,8 +124,6 @@ type daemon struct {
 }
 
 func (c Config) daemons() map[string]daemon {
-	// A program reads the first PATH that it gets.
-	env := append([]string{"PATH=" + c.searchPath()}, os.Environ()...)
 	all := map[string]daemon{
 		c.Runtime: {Args: c.runtime().args, Socket: c.runtime().socket},
 		Kubelet: {Args: []string{
@@ -139,7 +138,7 @@ func (c Config) daemons() map[string]daemon {
 		}},
 	}
 	for name, d := range all {
-		d.Env, d.Log = env, filepath.Join(c.Dir, "log", name+".log")
+		d.Env, d.Log = os.Environ(), filepath.Join(c.Dir, "log", name+".log")
 		all[name] = d
 	}
 	return all
@@ -184,7 +183,7 @@ func (d daemon) start() {
 	defer log.Close()
 	null := must.Value(os.Open(os.DevNull))
 	defer null.Close()
-	p := must.Value(os.StartProcess(lookPath(d.Args[0], d.Env), d.Args, &os.ProcAttr{
+	p := must.Value(os.StartProcess(must.Value(exec.LookPath(d.Args[0])), d.Args, &os.ProcAttr{
 		Dir: "/", Env: d.Env, Files: []*os.File{null, log, log}, Sys: &syscall.SysProcAttr{Setsid: true},
 	}))
 	must.OK(p.Release())
@@ -198,19 +197,4 @@ func (d daemon) start() {
 		}
 		return conn.Close()
 	}))
-}
-
-// lookPath finds the program in the first PATH of env.
-func lookPath(name string, env []string) string {
-	var search string
-	if i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }); i >= 0 {
-		search = strings.TrimPrefix(env[i], "PATH=")
-	}
-	for _, dir := range filepath.SplitList(search) {
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path
-		}
-	}
-	panic(must.Failure("no program %s in %s", name, search))
 }

@@ -67,7 +67,7 @@ func (p Pod) Thaw(ctx context.Context) error { return p.freeze(ctx, false) }
 func (p Pod) freeze(ctx context.Context, frozen bool) (err error) {
 	defer must.Catch(&err)
 	dir, h := p.group("freezer")
-	freezer{dir: dir, unified: h.unified}.write(ctx, frozen)
+	h.freeze(ctx, dir, frozen)
 	return nil
 }
 
@@ -229,50 +229,29 @@ func directories(dir string) ([]string, error) {
 	return dirs, err
 }
 
-// freezer is the file that freezes a cgroup with all below it. A frozen process
-// runs nothing, not even the handling of SIGKILL under version 1; the kernel's
-// network stack goes on answering for it.
-type freezer struct {
-	dir     string
-	unified bool
-}
-
-func (f freezer) write(ctx context.Context, frozen bool) {
-	file, value := "freezer.state", "THAWED"
-	if frozen {
-		value = "FROZEN"
+// freeze freezes a cgroup of a hierarchy with all below it, or thaws it. A frozen process runs nothing, not
+// even the handling of SIGKILL under version 1; the kernel's network stack goes on answering for it.
+func (h hierarchy) freeze(ctx context.Context, dir string, frozen bool) {
+	file, value, watched, want := "freezer.state", "THAWED", "freezer.state", "THAWED"
+	switch {
+	case h.unified && frozen:
+		file, value, watched, want = "cgroup.freeze", "1", "cgroup.events", "frozen 1"
+	case h.unified:
+		file, value, watched, want = "cgroup.freeze", "0", "cgroup.events", "frozen 0"
+	case frozen:
+		value, want = "FROZEN", "FROZEN"
 	}
-	if f.unified {
-		file, value = "cgroup.freeze", "0"
-		if frozen {
-			value = "1"
-		}
-	}
-	must.Done(os.WriteFile(filepath.Join(f.dir, file), []byte(value), 0), "write %s to %s of %s", value, file, f.dir)
-	f.wait(ctx, frozen)
-}
-
-// wait returns when all processes have reached the state.
-func (f freezer) wait(ctx context.Context, frozen bool) {
-	must.OK(await.Until(ctx, 10*time.Second, 5*time.Millisecond, "cgroup "+f.dir, func(context.Context) error {
-		is, err := f.frozen()
+	must.Done(os.WriteFile(filepath.Join(dir, file), []byte(value), 0), "write %s to %s of %s", value, file, dir)
+	must.OK(await.Until(ctx, 10*time.Second, 5*time.Millisecond, "cgroup "+dir, func(context.Context) error {
+		is, err := os.ReadFile(filepath.Join(dir, watched))
 		if err != nil {
 			return await.Never(err)
 		}
-		if is != frozen {
-			return fmt.Errorf("frozen: %t, want %t", is, frozen)
+		if !strings.Contains(string(is), want) {
+			return fmt.Errorf("%s is %q, want %s", watched, is, want)
 		}
 		return nil
 	}))
-}
-
-func (f freezer) frozen() (bool, error) {
-	if f.unified {
-		data, err := os.ReadFile(filepath.Join(f.dir, "cgroup.events"))
-		return strings.Contains(string(data), "frozen 1"), err
-	}
-	data, err := os.ReadFile(filepath.Join(f.dir, "freezer.state"))
-	return strings.TrimSpace(string(data)) == "FROZEN", err
 }
 
 // thawAll thaws everything below the group, so that its processes can die.
@@ -284,7 +263,7 @@ func thawAll(ctx context.Context, group string) {
 		dirs, err := directories(filepath.Join(h.root, group))
 		must.Done(err, "thaw %s", group)
 		for _, dir := range dirs {
-			(freezer{dir: dir, unified: h.unified}).write(ctx, false)
+			h.freeze(ctx, dir, false)
 		}
 	}
 }

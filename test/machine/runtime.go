@@ -109,8 +109,7 @@ func namesIn(tarball string) (_ []string, err error) {
 func (c Config) run(ctx context.Context, commands [][]string) (err error) {
 	defer must.Catch(&err)
 	for _, args := range commands {
-		path := lookPath(args[0], []string{"PATH=" + c.searchPath()})
-		output, err := exec.CommandContext(ctx, path, args[1:]...).CombinedOutput()
+		output, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
 		must.That(err == nil, "%v: %w: %s", args, err, output)
 	}
 	return nil

@@ -3,7 +3,7 @@
 package nodes
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/must"
@@ -96,107 +94,74 @@ func (b *bystander) see(m Moment) error {
 	return w.act()
 }
 
-// socketDoor is the proxy through which the plugin calls the agent.
+// socketDoor is the proxy through which the plugin calls the agent. If one side closes its connection,
+// the other side is closed too.
 type socketDoor struct {
-	listener *net.UnixListener
-	agent    string // the agent's own socket
-	see      func(Moment) error
+	server *http.Server
 
 	mu   sync.Mutex
-	open map[*passage]bool
+	open map[net.Conn]bool // of plugins
 }
 
-// passage is one call of the plugin.
-type passage struct {
-	plugin, agent net.Conn
-	pid           int // of the plugin
-}
-
+// openSocketDoor starts the proxy on path, before the agent's own socket.
 func openSocketDoor(path, agent string, see func(Moment) error) (*socketDoor, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the plugin: %w", err)
 	}
-	d := &socketDoor{listener: l, agent: agent, see: see, open: map[*passage]bool{}}
-	go d.serve()
+	called := map[string]Moment{agentapi.PathAdd: AddCalled, agentapi.PathDel: DelCalled}
+	answered := map[string]Moment{agentapi.PathAdd: AddAnswered, agentapi.PathDel: DelAnswered}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", agent)
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "agent"}) },
+		Transport:      &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: dial},
+		ModifyResponse: func(r *http.Response) error { return see(answered[r.Request.URL.Path]) },
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { closeConnection() },
+		ErrorLog:       silent(),
+	}
+	d := &socketDoor{open: map[net.Conn]bool{}}
+	d.server = newServer(func(w http.ResponseWriter, r *http.Request) {
+		if see(called[r.URL.Path]) != nil {
+			closeConnection()
+		}
+		proxy.ServeHTTP(w, r)
+	})
+	d.server.ConnState = d.track
+	go func() { _ = d.server.Serve(l) }()
 	return d, nil
 }
 
-func (d *socketDoor) serve() {
-	for {
-		c, err := d.listener.AcceptUnix()
-		if err != nil {
-			return // closed
-		}
-		pid, err := peer(c)
-		if err != nil {
-			c.Close()
-			continue
-		}
-		go d.pass(&passage{plugin: c, pid: pid})
-	}
+// newServer returns a server of a proxy.
+func newServer(handle http.HandlerFunc) *http.Server {
+	return &http.Server{ErrorLog: silent(), ReadHeaderTimeout: time.Minute, Handler: handle}
 }
 
-// pass carries one call and its answer. If one side closes, the other side is closed too.
-func (d *socketDoor) pass(p *passage) {
-	d.mu.Lock()
-	d.open[p] = true
-	d.mu.Unlock()
-	defer d.close(p)
-	request := make([]byte, 64<<10)
-	n, err := p.plugin.Read(request)
-	if err != nil {
-		return
-	}
-	called, answered := momentsOf(request[:n])
-	if d.see(called) != nil {
-		return
-	}
-	agent, err := net.Dial("unix", d.agent)
-	if err != nil {
-		return
-	}
-	d.mu.Lock()
-	p.agent = agent
-	d.mu.Unlock()
-	if _, err := agent.Write(request[:n]); err != nil {
-		return
-	}
-	go func() {
-		_, _ = io.Copy(agent, p.plugin)
-		agent.Close()
-	}()
-	answer := make([]byte, 64<<10)
-	n, err = agent.Read(answer)
-	if err != nil || d.see(answered) != nil {
-		return
-	}
-	if _, err := p.plugin.Write(answer[:n]); err == nil {
-		_, _ = io.Copy(p.plugin, agent)
-	}
-}
+// silent logs nothing: tests break connections.
+func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// momentsOf returns the moments of a call, which its first line tells.
-func momentsOf(request []byte) (called, answered Moment) {
-	for path, moments := range map[string][2]Moment{
-		agentapi.PathAdd: {AddCalled, AddAnswered}, agentapi.PathDel: {DelCalled, DelAnswered},
-	} {
-		if bytes.HasPrefix(request, []byte("POST "+path+" ")) {
-			return moments[0], moments[1]
-		}
+// closeConnection closes the connection of the present call without an answer.
+func closeConnection() { panic(http.ErrAbortHandler) }
+
+// track keeps the open connections.
+func (d *socketDoor) track(c net.Conn, state http.ConnState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		d.open[c] = true
+	case http.StateClosed:
+		delete(d.open, c)
 	}
-	return "", ""
 }
 
 // closeAll closes every connection between the plugin and the agent.
 func (d *socketDoor) closeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for p := range d.open {
-		p.plugin.Close()
-		if p.agent != nil {
-			p.agent.Close()
-		}
+	for c := range d.open {
+		c.Close()
 	}
 }
 
@@ -205,25 +170,16 @@ func (d *socketDoor) killPlugins() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	for p := range d.open {
-		if p.pid == os.Getpid() {
-			continue // a call of the test itself
+	for c := range d.open {
+		pid, err := peer(c.(*net.UnixConn))
+		if err == nil && pid != os.Getpid() { // not a call of the test itself
+			err = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			errs = append(errs, fmt.Errorf("kill plugin %d: %w", p.pid, err))
+		if err != nil && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, fmt.Errorf("kill plugin %d: %w", pid, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (d *socketDoor) close(p *passage) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.open, p)
-	p.plugin.Close()
-	if p.agent != nil {
-		p.agent.Close()
-	}
 }
 
 // peer returns the process at the other end of a connection.
@@ -250,6 +206,7 @@ type apiDoor struct {
 	server *http.Server
 	url    string
 	shut   atomic.Bool
+	ahead  atomic.Int64 // by which the server's clock seems to be ahead
 	see    func(Moment) error
 }
 
@@ -266,28 +223,27 @@ func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) err
 	must.Done(err, "address of the API server")
 	transport, err := rest.TransportFor(admin)
 	must.Done(err, "connect to the API server")
-	silent := log.New(io.Discard, "", 0)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:      transport,
 		FlushInterval:  -1, // watches
-		ModifyResponse: func(r *http.Response) error { return d.answered(r) },
+		ModifyResponse: d.answered,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 				w.WriteHeader(http.StatusServiceUnavailable) // as a load balancer without a server
 				return
 			}
-			panic(http.ErrAbortHandler)
+			closeConnection()
 		},
-		ErrorLog: silent,
+		ErrorLog: silent(),
 	}
 	d.url = "http://" + l.Addr().String()
-	d.server = &http.Server{ErrorLog: silent, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d.server = newServer(func(w http.ResponseWriter, r *http.Request) {
 		if d.shut.Load() || d.sent(r) != nil {
-			panic(http.ErrAbortHandler) // closes the connection without an answer
+			closeConnection()
 		}
 		proxy.ServeHTTP(w, r)
-	})}
+	})
 	go func() { _ = d.server.Serve(l) }()
 	return d, nil
 }
@@ -312,6 +268,9 @@ func (d *apiDoor) answered(r *http.Response) error {
 	if d.shut.Load() {
 		return errShut
 	}
+	if ahead := d.ahead.Load(); ahead != 0 {
+		r.Header.Set("Date", time.Now().Add(time.Duration(ahead)).UTC().Format(http.TimeFormat))
+	}
 	if r.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
@@ -332,18 +291,4 @@ func ofLease(r *http.Request) string {
 		return ""
 	}
 	return r.Method
-}
-
-// writeKubeconfig writes a kubeconfig that leads to the proxy.
-func (d *apiDoor) writeKubeconfig(path string) error {
-	config := clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: d.url}},
-		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test"}},
-		CurrentContext: "test",
-	}
-	data, err := clientcmd.Write(config)
-	if err != nil {
-		return fmt.Errorf("encode a kubeconfig: %w", err)
-	}
-	return os.WriteFile(path, data, 0o600)
 }

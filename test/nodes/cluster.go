@@ -66,8 +66,7 @@ type Cluster struct {
 	bin string // the programs under test
 
 	controller       process.Process
-	controllerClock  time.Duration // by how much it is ahead
-	controllerRights *rest.Config  // nil: those of an administrator
+	controllerRights *rest.Config // nil: those of an administrator
 
 	mu     sync.Mutex
 	made   int // sandboxes, for their names
@@ -213,6 +212,12 @@ func (c *Cluster) pool(name, subnet, ips string, isDefault bool, macs *v1alpha1.
 	pool.Status.Agents = int64(len(c.Nodes))
 	c.check(c.Status().Patch(c.t.Context(), pool, client.MergeFrom(before)))
 	return pool
+}
+
+// Lease reads the lease of an address of no network.
+func (c *Cluster) Lease(ctx context.Context, addr netip.Addr) (*v1alpha1.IPLease, error) {
+	l := &v1alpha1.IPLease{}
+	return l, c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", addr)}, l)
 }
 
 // Host plugs a host without Fenceline into the switch.
@@ -378,8 +383,7 @@ func (c *Cluster) Copy(ctx context.Context, file string, flags ...string) *Clust
 	n.cluster = copied
 	c.check(n.api.server.Close())
 	n.api = check.Value(openAPIDoor(n.Namespace, copied.Server.Admin(), n.see))(c.t)
-	c.check(n.api.writeKubeconfig(n.kubeconfig()))
-	c.check(n.StartAgent())
+	c.check(n.writeKubeconfig())
 	c.check(n.AwaitAgent(ctx))
 	return copied
 }

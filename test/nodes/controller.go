@@ -5,13 +5,11 @@ package nodes
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
-	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/process"
@@ -44,10 +42,8 @@ func (c *Cluster) startController() error {
 		"--metrics-address", cmp.Or(c.ControllerMetrics, "0"), "--health-address", "0", "--extra-grace", "1s")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+access)
 	var err error
-	if c.controller, err = process.Start("controller", cmd, c.controllerLog()); err != nil || c.controllerClock == 0 {
-		return err
-	}
-	return setClock(c.controller, cmd.Path, c.controllerClock)
+	c.controller, err = process.Start("controller", cmd, c.controllerLog())
+	return err
 }
 
 // Supervise starts a node's agent again whenever it ends, until stop is called.
@@ -69,20 +65,17 @@ func (n *Node) supervise(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := n.ReviveAgent(); err != nil {
+			if err := n.StartAgent(); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// KillController ends the controller as kill -9 does.
-func (c *Cluster) KillController() error { return c.controller.Kill(context.Background()) }
-
 // Revive starts the agents and the controller that have ended, as kubelets do.
 func (c *Cluster) Revive() error {
 	for _, n := range c.Nodes {
-		if err := n.ReviveAgent(); err != nil {
+		if err := n.StartAgent(); err != nil {
 			return err
 		}
 	}
@@ -93,45 +86,3 @@ func (c *Cluster) Revive() error {
 }
 
 func (c *Cluster) controllerLog() string { return filepath.Join(c.bin, "controller.log") }
-
-// execLimit is how long a program may take to begin.
-const execLimit = 20 * time.Second
-
-// SetClock sets the agent's clock ahead of this machine's, or behind if ahead is negative. It holds
-// for later starts too. The API server keeps the machine's clock.
-func (n *Node) SetClock(ahead time.Duration) error {
-	n.starting.Lock()
-	defer n.starting.Unlock()
-	n.clock = ahead
-	return n.agent.ShiftClock(context.Background(), ahead)
-}
-
-// Clock returns the lead of the agent's clock over this machine's.
-func (n *Node) Clock() time.Duration { return n.clock }
-
-// SetControllerClock sets the clock of the running controller in the same way.
-func (c *Cluster) SetControllerClock(ahead time.Duration) error {
-	c.controllerClock = ahead
-	return c.controller.ShiftClock(context.Background(), ahead)
-}
-
-// setClock sets the clock of a process once it runs the program: the process starts as another
-// program, which enters the namespace and then executes this one.
-func setClock(p process.Process, program string, ahead time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), execLimit)
-	defer cancel()
-	err := await.Until(ctx, execLimit, time.Millisecond, program, func(context.Context) error {
-		args, err := process.Arguments(p.PID)
-		if err != nil {
-			return await.Never(err)
-		}
-		if len(args) == 0 || args[0] != program {
-			return fmt.Errorf("it still is %q", args)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("set the clock of %s: %w", p.Name, err)
-	}
-	return p.ShiftClock(ctx, ahead)
-}

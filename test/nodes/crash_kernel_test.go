@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -93,9 +94,7 @@ func (w *walk) play(v verb, s step, f fault) {
 		w.awaitLeases(ctx, "the DEL is carried out")
 	}
 	if !sandbox.Lives() {
-		var err error
-		sandbox, err = w.n.Begin(ctx, pod)
-		check.OK(t, err)
+		sandbox = check.Value(w.n.Begin(ctx, pod))(t)
 	}
 	w.Eventually(t, "the leases are those of the living", func() error { return w.LeasesAreLiving(ctx) })
 	w.speaksAlone(ctx, sandbox)
@@ -284,22 +283,18 @@ func (w *walk) exhaust(pool *v1alpha1.IPPool) {
 // again makes another pod of the same name.
 func (w *walk) again(ctx context.Context, pod *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
-	again := check.Value(w.n.NewPod(ctx, pod.Name, func(next *corev1.Pod) { next.OwnerReferences = pod.OwnerReferences }))(w.t)
-	return again
+	return check.Value(w.n.NewPod(ctx, pod.Name, func(next *corev1.Pod) { next.OwnerReferences = pod.OwnerReferences }))(w.t)
 }
 
 // pod makes a pod; a kept one is a StatefulSet's.
 func (w *walk) pod(ctx context.Context, kept bool) *corev1.Pod {
 	w.t.Helper()
 	w.pods++
-	pod, err := w.n.NewPod(ctx, fmt.Sprintf("pod-%d", w.pods), func(pod *corev1.Pod) {
+	return check.Value(w.n.NewPod(ctx, fmt.Sprintf("pod-%d", w.pods), func(pod *corev1.Pod) {
 		if kept {
-			yes := true
-			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "pod", UID: "u", Controller: &yes}}
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "pod", UID: "u", Controller: ptr.To(true)}}
 		}
-	})
-	check.OK(w.t, err)
-	return pod
+	}))(w.t)
 }
 
 // step is a point of a verb at which a fault may strike.

@@ -14,7 +14,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/nodes"
 )
@@ -22,52 +21,10 @@ import (
 // restarted makes a pod whose kubelet starts another sandbox when one dies.
 func restarted(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyAlways }
 
-// saySandbox reports the state of a pod's sandbox, as a kubelet does.
-func saySandbox(ctx context.Context, t *testing.T, c *nodes.Cluster, pod *corev1.Pod, ready corev1.ConditionStatus) {
-	t.Helper()
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: ready}}
-	check.OK(t, c.Status().Update(ctx, pod))
-}
-
 // stateOf describes a lease; it is empty if there is none.
 func stateOf(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) (string, error) {
-	l := &v1alpha1.IPLease{}
-	err := c.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+	l, err := c.Lease(ctx, s.Addr)
 	return strings.TrimSpace(fmt.Sprint(l.Spec.State, " ", l.Spec.Reason)), client.IgnoreNotFound(err)
-}
-
-// net1 of a running pod is unplugged, and another pod needs the address. Then the sandbox of the first
-// pod dies: eth0 keeps its address for the next sandbox.
-func TestAnInterfaceThatIsUnpluggedGivesItsAddressToAnotherPod(t *testing.T) {
-	ctx, c := cluster(t, 2*nodes.Limit, 1)
-	n := c.Nodes[0]
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.3")
-	web := check.Value(n.NewPod(ctx, "web", restarted))(t)
-	eth0 := check.Value(n.Begin(ctx, web))(t)
-	saySandbox(ctx, t, c, web, corev1.ConditionTrue)
-	net1 := eth0.Second("net1")
-	check.OK(t, net1.Add(ctx))
-
-	check.OK(t, net1.Del(ctx))
-	other := started(ctx, t, n, "other", nil)
-	check.Equal(t, other.Addr, net1.Addr, "the other pod has")
-
-	saySandbox(ctx, t, c, web, corev1.ConditionFalse)
-	check.OK(t, eth0.End(ctx))
-	c.Eventually(t, "the address is kept for the next sandbox", func() error {
-		state, err := stateOf(ctx, c, eth0)
-		if err == nil && state != "Retained SandboxEnded" {
-			err = fmt.Errorf("the lease is %q", state)
-		}
-		return err
-	})
-	next := check.Value(n.Begin(ctx, web))(t)
-	check.Equal(t, next.Addr, eth0.Addr, "the next sandbox has")
-	for _, s := range []*nodes.Sandbox{other, next} {
-		check.OK(t, c.ForgetPod(ctx, s.Pod))
-		check.OK(t, s.End(ctx))
-	}
-	c.Settles(ctx, t)
 }
 
 // countEvents counts the events of an object that have a reason, and a text in their note.
@@ -109,8 +66,7 @@ func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 		return nil
 	})
 	young := started(ctx, t, n, "young", nil)
-	elsewhere := check.Value(c.Nodes[1].NewPod(ctx, "elsewhere", nil))(t)
-	refused := check.Value(c.Nodes[1].NewSandbox(elsewhere))(t)
+	refused := empty(ctx, t, c.Nodes[1], "elsewhere", nil)
 	soon, end := context.WithTimeout(ctx, nodes.Limit/10)
 	defer end()
 	if err := refused.Add(soon); err == nil {
@@ -123,7 +79,7 @@ func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 
 	check.OK(t, c.ForgetPod(ctx, old.Pod))
 	check.OK(t, old.End(ctx))
-	third := check.Value(c.Nodes[1].Begin(ctx, elsewhere))(t)
+	third := check.Value(c.Nodes[1].Begin(ctx, refused.Pod))(t)
 	check.Equal(t, third.Addr, old.Addr, "the third pod has")
 	for _, s := range []*nodes.Sandbox{young, third} {
 		check.OK(t, c.ForgetPod(ctx, s.Pod))
@@ -131,21 +87,4 @@ func TestAParentThatIsMadeAgainTakesNoAddressFromARunningPod(t *testing.T) {
 	}
 	check.OK(t, refused.End(ctx))
 	c.Settles(ctx, t)
-}
-
-// A pod has a misspelt annotation, and a hostPort on a network without portmap.
-func TestEventsReportTheWishesOfAPodThatHaveNoEffect(t *testing.T) {
-	ctx, c := cluster(t, nodes.Limit, 1)
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
-	c.Eventually(t, "the network is there, without which a runtime sends no ADD", c.Nodes[0].HasNetwork)
-	started(ctx, t, c.Nodes[0], "web", func(pod *corev1.Pod) {
-		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ip-pool": `{"ipv4":["other"]}`}
-		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
-	})
-	for reason, text := range map[string]string{
-		"AnnotationUnknown": "ipam.fenceline.io/ip-pool of pod shop/web does not exist, the nearest one is ipam.fenceline.io/ippool",
-		"HostPortIgnored":   "hostPort 8080/TCP of pod shop/web has no effect",
-	} {
-		c.Eventually(t, reason, func() error { return eventOf(ctx, c, "Pod", "web", reason, text) })
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,9 +29,9 @@ const rotations = 10
 func TestTheClaimKeyIsReplacedWithoutAGap(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
-	check.OK(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, webSet()))
 	c.StartController()
-	k := &keys{off: &off{Cluster: c, t: t, ctx: ctx}, name: &name{Cluster: c, t: t, ctx: ctx}, current: "0123456789abcdef"}
+	k := &keys{name: &name{Cluster: c, t: t, ctx: ctx}, current: "0123456789abcdef"}
 	defer k.traffic(c.Nodes[2])()
 
 	holder := k.begin(c.Nodes[0])
@@ -50,15 +49,10 @@ func TestTheClaimKeyIsReplacedWithoutAGap(t *testing.T) {
 
 // keys replaces the claim key of a cluster.
 type keys struct {
-	*off
-	name    *name
+	*name
 	current string
 	dead    *nodes.Node // its agent does not run
 }
-
-func (k *keys) begin(n *nodes.Node) *nodes.Sandbox { return k.name.begin(n) }
-
-func (k *keys) end(s *nodes.Sandbox) { k.name.end(s) }
 
 // begins makes next the current key and keeps the old one beside it, as docs/operations.md says. It
 // returns when the live agents use both.
@@ -84,9 +78,9 @@ func (k *keys) patch(data map[string][]byte) {
 			continue
 		}
 		k.Eventually(k.t, n.Name+" uses the keys", func() error {
-			used, err := n.KeyRevision(k.ctx)
-			if err == nil && strconv.FormatUint(used, 10) != secret.ResourceVersion {
-				err = fmt.Errorf("%s uses the keys of revision %d, not %s", n.Name, used, secret.ResourceVersion)
+			used, err := n.Sum(k.ctx, "fenceline_claim_key_revision", nil)
+			if err == nil && fmt.Sprintf("%.0f", used) != secret.ResourceVersion {
+				err = fmt.Errorf("%s uses the keys of revision %.0f, not %s", n.Name, used, secret.ResourceVersion)
 			}
 			return err
 		})
@@ -98,31 +92,19 @@ func (k *keys) patch(data map[string][]byte) {
 func (k *keys) takeOver(zombie *nodes.Sandbox, to *nodes.Node, between func()) *nodes.Sandbox {
 	k.t.Helper()
 	at := zombie.Node()
-	check.OK(k.t, at.KillAgent())
+	check.OK(k.t, at.Fall(k.ctx))
 	k.dead = at
 	between()
-	k.report(at, corev1.ConditionUnknown)
-	check.OK(k.t, k.ForgetPod(k.ctx, zombie.Pod))
-	zombie.Abandon()
-	before := k.acks(zombie)
+	check.OK(k.t, zombie.Outlive(k.ctx))
+	acks := func() int { return len(capture.About(capture.Of(k.Frames.Frames(), "ack"), zombie.Addr)) }
+	before := acks()
 	next := k.begin(to)
 	check.Equal(k.t, next.Addr, zombie.Addr, "web-0 had %s and has", zombie.Addr)
-	check.That(k.t, k.acks(zombie) != before, "no ack of %s, which knows another key than %q", at.Name, k.current)
-	check.OK(k.t, errors.Join(at.StartAgent(), at.AwaitAgent(k.ctx)))
+	check.That(k.t, acks() != before, "no ack of %s, which knows another key than %q", at.Name, k.current)
+	check.OK(k.t, at.Rise(k.ctx))
 	k.dead = nil
-	k.report(at, corev1.ConditionTrue)
 	check.OK(k.t, zombie.End(k.ctx))
 	return next
-}
-
-// acks counts the acks for the address of a sandbox.
-func (k *keys) acks(s *nodes.Sandbox) (n int) {
-	for _, f := range capture.Of(k.Frames.Frames(), "ack") {
-		if f.Target == s.Addr {
-			n++
-		}
-	}
-	return n
 }
 
 // traffic starts and ends pods on a node until stop is called. None of them is refused.

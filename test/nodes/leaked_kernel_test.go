@@ -48,10 +48,7 @@ func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
 	l.zombies = begin(ctx, t, c, crowd(t, c, "zombie", zombies))
 	check.OK(t, l.fill(ctx, first, last))
 	hush := l.speak(ctx, t)
-	each(t, l.zombies, func(z *nodes.Sandbox) error { return c.ForgetPod(ctx, z.Pod) })
-	for _, z := range l.zombies {
-		z.Abandon()
-	}
+	each(t, l.zombies, func(z *nodes.Sandbox) error { return z.Outlive(ctx) })
 	waiting := crowd(t, c, "late", late)
 
 	c.StartController()
@@ -182,10 +179,8 @@ const atOnce = 8
 func crowd(t *testing.T, c *nodes.Cluster, name string, size int) []*corev1.Pod {
 	t.Helper()
 	pods := make([]*corev1.Pod, size)
-	var err error
 	for i := range pods {
-		pods[i], err = c.Nodes[i%len(c.Nodes)].NewPod(t.Context(), fmt.Sprintf("%s-%d", name, i), nil)
-		check.OK(t, err)
+		pods[i] = check.Value(c.Nodes[i%len(c.Nodes)].NewPod(t.Context(), fmt.Sprintf("%s-%d", name, i), nil))(t)
 	}
 	return pods
 }
@@ -217,52 +212,37 @@ func each(t *testing.T, sandboxes []*nodes.Sandbox, do func(*nodes.Sandbox) erro
 	check.OK(t, g.Wait())
 }
 
-// Pods end while the API server is away. No DEL fails. Once the server is back, every lease ends,
-// whether the agent was restarted meanwhile or not.
+// Pods end while the API server is away. The agent is killed after half of them, and starts again after
+// all. No DEL fails. Once the server is back, every lease ends.
 func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 	const size = 50
-	t.Parallel()
-	c := nodes.New(t, 1)
+	ctx, c := cluster(t, 4*nodes.Limit, 1)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.61")
 	n := c.Nodes[0]
-	for _, v := range []struct {
-		name string
-		// half runs after half of the pods have ended, all after all of them.
-		half, all func() error
-	}{
-		{"the agent lives on", func() error { return nil }, func() error { return nil }},
-		{"the agent is killed and starts again meanwhile", n.KillAgent, n.StartAgent},
-	} {
-		t.Run(v.name, func(t *testing.T) {
-			ctx := within(t, 4*nodes.Limit)
-			pods := crowd(t, c, fmt.Sprintf("pod-%d", len(v.name)), size)
-			sandboxes := begin(ctx, t, c, pods)
-			check.OK(t, c.LeasesAreLiving(ctx))
+	sandboxes := begin(ctx, t, c, crowd(t, c, "pod", size))
+	check.OK(t, c.LeasesAreLiving(ctx))
 
-			check.OK(t, c.Server.StopAPIServer(ctx))
-			away := time.Now()
-			end := func(s *nodes.Sandbox) error {
-				if err := s.Del(ctx); err != nil {
-					return err
-				}
-				return s.Remove()
-			}
-			each(t, sandboxes[:size/2], end)
-			check.OK(t, v.half())
-			each(t, sandboxes[size/2:], end)
-			check.OK(t, v.all())
-			t.Logf("%d DELs were answered within %s", size, time.Since(away).Round(time.Millisecond))
-			// Each DEL is on disk: in the agent's journal or in the plugin's spool.
-			check.That(t, n.Leftovers(nil) != nil, "nobody remembers the DELs")
-			check.OK(t, c.Server.StartAPIServer(ctx))
-			back := time.Now()
-			c.Eventually(t, "every lease is gone", func() error { return c.LeasesAreLiving(ctx) })
-			t.Logf("%d leases were gone %s after the API server's return", size, time.Since(back).Round(time.Millisecond))
-			check.OK(t, n.AwaitAgent(ctx))
-		})
-		if t.Failed() {
-			return
+	check.OK(t, c.Server.StopAPIServer(ctx))
+	away := time.Now()
+	end := func(s *nodes.Sandbox) error {
+		if err := s.Del(ctx); err != nil {
+			return err
 		}
+		return s.Remove()
 	}
+	each(t, sandboxes[:size/2], end)
+	check.OK(t, n.KillAgent())
+	each(t, sandboxes[size/2:], end)
+	check.OK(t, n.StartAgent())
+	t.Logf("%d DELs were answered within %s", size, time.Since(away).Round(time.Millisecond))
+	// Each DEL is on disk: in the agent's journal or in the plugin's spool.
+	check.That(t, n.Leftovers(nil) != nil, "nobody remembers the DELs")
+	check.OK(t, c.Server.StartAPIServer(ctx))
+	back := time.Now()
+	c.Eventually(t, "every lease is gone", func() error { return c.LeasesAreLiving(ctx) })
+	t.Logf("%d leases were gone %s after the API server's return", size, time.Since(back).Round(time.Millisecond))
+	// A server that has lost its data would have no lease either.
+	check.OK(t, c.Get(ctx, client.ObjectKey{Name: nodes.Shop}, &corev1.Namespace{}))
+	check.OK(t, n.AwaitAgent(ctx))
 	check.OK(t, c.SpeakersAreHolders())
 }

@@ -12,10 +12,10 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -25,9 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
@@ -50,9 +48,8 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	w.edit(racks[1], func(s *v1alpha1.IPPoolSpec) {
 		s.NodeName, s.Parents = []string{c.Nodes[1].Name, c.Nodes[2].Name}, []string{namespaces.Parent}
 	})
-	check.OK(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, webSet()))
 	c.StartController()
-	o := &off{Cluster: c, t: t, ctx: ctx}
 	dark, light := c.Nodes[0], c.Nodes[1]
 	begin(ctx, t, c, crowd(t, c, "heard", len(c.Nodes))[1:]) // so that the silence of others counts
 
@@ -77,17 +74,14 @@ func TestANameLeavesTheAddressThatCannotLiveOnItsNode(t *testing.T) {
 	second = w.begin(dark, nodes.Wants("rack-1"))
 
 	// The node of the first rack loses its power.
-	check.OK(t, errors.Join(dark.KillAgent(), dark.CutUnderlay(), second.Remove()))
-	o.report(dark, corev1.ConditionUnknown)
-	check.OK(t, c.ForgetPod(ctx, second.Pod))
+	check.OK(t, errors.Join(dark.CutUnderlay(), dark.Fall(ctx), second.Remove(), second.Outlive(ctx)))
 	third := w.begin(light)
 	check.That(t, strings.HasPrefix(third.Addr.String(), "10.66.0.2") && third.Addr != second.Addr, "web-0 has %s on the second rack", third.Addr)
 	w.told(third, fmt.Sprintf("%s replaces %s: pool rack-1 does not serve the pod on node %s", third.Addr, second.Addr, light.Name))
 	c.Eventually(t, "the address of the first rack is free", func() error { return w.isFree(second) })
 
 	// It comes back.
-	check.OK(t, errors.Join(dark.HealUnderlay(), dark.StartAgent(), dark.AwaitAgent(ctx)))
-	o.report(dark, corev1.ConditionTrue)
+	check.OK(t, errors.Join(dark.HealUnderlay(), dark.Rise(ctx)))
 	w.end(third)
 	fourth := w.begin(dark)
 	w.told(fourth, fmt.Sprintf("%s replaces %s: pool rack-2 does not serve the pod on node %s", fourth.Addr, third.Addr, dark.Name))
@@ -101,10 +95,11 @@ type name struct {
 	ctx context.Context
 }
 
-func setOf(name string, replicas int32) *appsv1.StatefulSet {
-	labels := map[string]string{"app": name}
-	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: name}, Spec: appsv1.StatefulSetSpec{
-		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+// webSet is the StatefulSet web, of one pod.
+func webSet() *appsv1.StatefulSet {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: "web"}, Spec: appsv1.StatefulSetSpec{
+		Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}},
@@ -170,8 +165,7 @@ func (w *name) told(s *nodes.Sandbox, text string) {
 
 // isFree returns an error while the address of a sandbox has a lease.
 func (w *name) isFree(s *nodes.Sandbox) error {
-	l := &v1alpha1.IPLease{}
-	err := w.Get(w.ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+	l, err := w.Lease(w.ctx, s.Addr)
 	if err == nil {
 		return fmt.Errorf("lease %s is %s %s: %s", l.Name, l.Spec.State, l.Spec.Reason, l.Spec.Message)
 	}
@@ -213,7 +207,7 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 			return next, errors.Join(err, was.End(ctx))
 		}},
 		{"DEL, another agent, then ADD", func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
-			check.OK(t, errors.Join(was.End(ctx), n.StopAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+			check.OK(t, errors.Join(was.End(ctx), n.StopAgent(), n.AwaitAgent(ctx)))
 			return n.Begin(ctx, was.Pod)
 		}},
 	} {
@@ -240,10 +234,9 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.FromIPPool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9", "0a:58")
-	check.OK(t, c.Create(ctx, setOf("web", 1)))
+	check.OK(t, c.Create(ctx, webSet()))
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
-	o := &off{Cluster: c, t: t, ctx: ctx}
 	w := &name{Cluster: c, t: t, ctx: ctx}
 
 	first := w.begin(c.Nodes[0])
@@ -252,8 +245,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	reached := func(s *nodes.Sandbox) {
 		t.Helper()
 		check.That(t, s.Addr == first.Addr && s.MAC.String() == mac.String(), "web-0 had %s with %s, and has %s with %s", first.Addr, mac, s.Addr, s.MAC)
-		l := &v1alpha1.IPLease{}
-		check.OK(t, c.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+		l := check.Value(c.Lease(ctx, s.Addr))(t)
 		if l.Spec.Holder == nil || l.Spec.Holder.MAC != mac.String() {
 			t.Errorf("the lease names %+v", l.Spec.Holder)
 		}
@@ -265,10 +257,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	reached(second)
 
 	// Its node is cut off from the API server and has no agent. Its pod lives on.
-	check.OK(t, c.Nodes[1].KillAgent())
-	o.report(c.Nodes[1], corev1.ConditionUnknown)
-	check.OK(t, c.ForgetPod(ctx, second.Pod))
-	second.Abandon()
+	check.OK(t, errors.Join(c.Nodes[1].Fall(ctx), second.Outlive(ctx)))
 	third := w.begin(c.Nodes[2])
 	reached(third)
 	c.Eventually(t, "the take-over was fenced", func() error { return saidFenced(ctx, c, third) })
@@ -288,7 +277,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	}
 	speaksLater(third.Since)
 	home := spoken()[len(spoken())-1].Port
-	refused(t, second)
+	mute(t, second, second.Addr)
 	err := second.Command(ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-w", "2", "10.66.0.1").Run()
 	if _, unanswered := errors.AsType[*exec.ExitError](err); !unanswered {
 		t.Errorf("the zombie pings: %v", err)
@@ -299,9 +288,7 @@ func TestTheMACMovesWithTheAddressOfAName(t *testing.T) {
 	for _, f := range spoken() {
 		check.That(t, f.Port == home, "the zombie spoke: %s", f)
 	}
-	check.OK(t, errors.Join(c.Nodes[1].StartAgent(), c.Nodes[1].AwaitAgent(ctx)))
-	o.report(c.Nodes[1], corev1.ConditionTrue)
-	check.OK(t, second.End(ctx))
+	check.OK(t, errors.Join(c.Nodes[1].Rise(ctx), second.End(ctx)))
 	reached(third)
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 }
@@ -311,18 +298,17 @@ func fromAddress(addr netip.Addr) net.HardwareAddr {
 	return append(net.HardwareAddr{0x0a, 0x58}, addr.AsSlice()...)
 }
 
-// refused sends frames from a sandbox, and fails the test unless the kernel refuses each of them.
-func refused(t *testing.T, s *nodes.Sandbox) {
+// patience is the time in which an expected answer must come, also in an emulated machine.
+const patience = 30 * time.Second
+
+// mute fails the test unless a pod's kernel refuses each announcement of an address from the pod.
+func mute(t *testing.T, s *nodes.Sandbox, addr netip.Addr) {
 	t.Helper()
-	out := check.Value(wire.OpenPort(s.Path(), namespaces.PodInterface))(t)
-	for range 10 {
-		for _, f := range check.Value(frames.Announce(s.MAC, s.Addr))(t) {
-			if err := out.Send(f); !errors.Is(err, unix.ENOBUFS) {
-				t.Errorf("a frame of %s on %s was not refused: %v", s.Addr, s.Node().Name, err)
-			}
-		}
-	}
-	check.OK(t, out.Close())
+	var sent, refused atomic.Int64
+	stop := check.Value(s.Cry(namespaces.PodInterface, addr, &sent, &refused))(t)
+	check.Becomes(t, patience, "refused frames", func() bool { return refused.Load()+sent.Load() >= 3 })
+	stop()
+	check.That(t, sent.Load() == 0, "%d frames of %s for %s were sent", sent.Load(), s.ContainerID, addr)
 }
 
 // saidFenced returns an error until an event reports that the last holder of a sandbox's address was
@@ -414,7 +400,7 @@ func TestAStatefulSetPodKeepsBothAddressesWhateverBreaks(t *testing.T) {
 	c.Pool("second", "10.67.0.0/24", "10.67.0.2-10.67.0.5")
 	c.StartController()
 	ctx := within(t, 2*nodes.Limit)
-	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: setOf("web", 1), pools: `[{"interface":"` + namespaces.PodInterface +
+	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: webSet(), pools: `[{"interface":"` + namespaces.PodInterface +
 		`","ipv4":["first"]},{"interface":"net1","ipv4":["second"]}]`}
 	check.OK(t, c.Create(ctx, p.set))
 	check.OK(t, p.start(ctx, func() error { return nil }))
@@ -455,7 +441,7 @@ func (p *twoInterfaces) addresses() [2]netip.Addr { return [2]netip.Addr{p.all[0
 func (p *twoInterfaces) start(ctx context.Context, repair func() error) error {
 	var err error
 	p.pod, err = p.on.NewPod(ctx, "web-0", func(pod *corev1.Pod) {
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: p.set.Name, UID: p.set.UID, Controller: ptr.To(true)}}
+		webOf(p.set.UID)(pod)
 		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippools": p.pools}
 	})
 	if err != nil {
@@ -537,8 +523,7 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 	change(ctx, t, c, pool)
 	host := c.Host(netip.PrefixFrom(taken, 64))
 
-	first := check.Value(n.NewPod(ctx, "first", nil))(t)
-	pod := check.Value(n.NewSandbox(first))(t)
+	pod := empty(ctx, t, n, "first", nil)
 	check.OK(t, pod.Add(ctx))
 	check.Must(t, pod.Addr == free, "the pod has %s, want %s", pod.Addr, free)
 	ping := host.Command(ctx, "ping", "-6", "-q", "-c", "3", "-i", "0.2", "-w", "30", pod.Addr.String())
@@ -546,20 +531,18 @@ func TestAnIPv6ConflictIsFoundByAWholeADD(t *testing.T) {
 		t.Errorf("the foreign host does not reach the pod: %v\n%s", err, out)
 	}
 
-	second := check.Value(n.NewPod(ctx, "second", nil))(t)
-	late := check.Value(n.NewSandbox(second))(t)
+	late := empty(ctx, t, n, "second", nil)
 	refused := late.Add(ctx)
 	check.Must(t, refused != nil && strings.Contains(refused.Error(), "pool v6: it is exhausted"), "the second pod was answered %v", refused)
 	check.OK(t, late.End(ctx))
-	conflict := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName("", taken)}, conflict))
+	conflict := check.Value(c.Lease(ctx, taken))(t)
 	if s := conflict.Spec; s.Reason != v1alpha1.ReasonConflict || s.Conflict == nil || s.Conflict.MAC != host.MAC.String() {
 		t.Errorf("the lease of the foreign host's address is %+v, want its MAC %s", s, host.MAC)
 	}
 
 	check.OK(t, host.Unplug())
 	began := time.Now()
-	got := check.Value(n.Begin(ctx, second))(t)
+	got := check.Value(n.Begin(ctx, late.Pod))(t)
 	t.Logf("the address of the foreign host served a pod %s after the host had left", time.Since(began).Round(time.Millisecond))
 	check.Equal(t, got.Addr, taken, "the second pod has")
 	for _, s := range []*nodes.Sandbox{pod, got} {

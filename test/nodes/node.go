@@ -19,11 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/process"
 )
@@ -50,7 +52,6 @@ type Node struct {
 
 	starting sync.Mutex
 	agent    process.Process
-	clock    time.Duration // by how much it is ahead
 }
 
 // newNode makes a node whose agent does not run yet.
@@ -62,9 +63,9 @@ func (c *Cluster) newNode(number int) *Node {
 	c.check(errors.Join(os.MkdirAll(n.state(), 0o700), os.MkdirAll(n.confDir(), 0o700)))
 	n.api = check.Value(openAPIDoor(n.Namespace, c.Server.Admin(), n.see))(c.t)
 	c.t.Cleanup(func() { n.api.server.Close() })
-	c.check(n.api.writeKubeconfig(n.kubeconfig()))
+	c.check(n.writeKubeconfig())
 	n.calls = check.Value(openSocketDoor(n.socket(), n.agentSocket(), n.see))(c.t)
-	c.t.Cleanup(func() { n.calls.listener.Close() })
+	c.t.Cleanup(func() { n.calls.server.Close() })
 	c.t.Cleanup(func() { c.check(n.RemovePins()) })
 	c.t.Cleanup(func() { c.check(n.KillAgent()) })
 	c.t.Cleanup(func() { c.closeLog("the agent of "+n.Name, n.log()) })
@@ -79,6 +80,11 @@ func (c *Cluster) shortDir() string {
 	return dir
 }
 
+// writeKubeconfig leads the agent to the proxy.
+func (n *Node) writeKubeconfig() error {
+	return controlplane.WriteKubeconfig(&rest.Config{Host: n.api.url}, n.kubeconfig())
+}
+
 func (n *Node) state() string       { return filepath.Join(n.dir, "state") }
 func (n *Node) socket() string      { return filepath.Join(n.dir, "door.sock") }
 func (n *Node) agentSocket() string { return filepath.Join(n.dir, "agent.sock") }
@@ -89,42 +95,26 @@ func (n *Node) confDir() string     { return filepath.Join(n.dir, "net.d") }
 func (n *Node) pins() string        { return filepath.Join(n.bpffs, "fenceline") }
 func (n *Node) spool() spool.Dir    { return spool.Dir(filepath.Join(n.state(), "spool")) }
 
-// StartAgent starts the agent; see AwaitAgent.
+// StartAgent starts the agent, unless it runs; see AwaitAgent.
 func (n *Node) StartAgent() error {
-	n.starting.Lock()
-	defer n.starting.Unlock()
-	return n.startAgent()
-}
-
-func (n *Node) startAgent() error {
-	program := filepath.Join(n.cluster.bin, "agent")
-	if err := os.WriteFile(n.conflist(), n.networkConfig(), 0o600); err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(context.Background(), program, append([]string{
-		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-" + n.Name,
-		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins(),
-		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir(),
-	}, n.Flags...)...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
-	err := n.Do(func() (err error) {
-		n.agent, err = process.Start("agent of "+n.Name, cmd, n.log())
-		return err
-	})
-	if err != nil || n.clock == 0 {
-		return err
-	}
-	return setClock(n.agent, program, n.clock)
-}
-
-// ReviveAgent starts an agent that has ended, as a kubelet does.
-func (n *Node) ReviveAgent() error {
 	n.starting.Lock()
 	defer n.starting.Unlock()
 	if n.agent.Alive() {
 		return nil
 	}
-	return n.startAgent()
+	if err := os.WriteFile(n.conflist(), n.networkConfig(), 0o600); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(context.Background(), filepath.Join(n.cluster.bin, "agent"), append([]string{
+		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-" + n.Name,
+		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins(),
+		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir(),
+	}, n.Flags...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
+	return n.Do(func() (err error) {
+		n.agent, err = process.Start("agent of "+n.Name, cmd, n.log())
+		return err
+	})
 }
 
 // KillAgent ends the agent as kill -9 does.
@@ -151,7 +141,7 @@ func (n *Node) AwaitAgent(ctx context.Context) error {
 			// SIGQUIT writes the stacks of the agent to its log.
 			return errors.Join(fmt.Errorf("wait for the agent of %s: %w", n.Name, err), n.agent.Signal(syscall.SIGQUIT))
 		}
-		if err := n.ReviveAgent(); err != nil {
+		if err := n.StartAgent(); err != nil {
 			return err
 		}
 		err = agent.Status(ctx)
@@ -168,15 +158,19 @@ func (n *Node) Report(ctx context.Context, status corev1.ConditionStatus) error 
 	return n.cluster.Status().Update(ctx, n.Object)
 }
 
+// Fall ends the agent as kill -9 does, and has the control plane take the node for unreachable.
+func (n *Node) Fall(ctx context.Context) error {
+	return errors.Join(n.KillAgent(), n.Report(ctx, corev1.ConditionUnknown))
+}
+
+// Rise undoes Fall.
+func (n *Node) Rise(ctx context.Context) error {
+	return errors.Join(n.AwaitAgent(ctx), n.Report(ctx, corev1.ConditionTrue))
+}
+
 // Serves returns an error unless the agent serves ADD. It asks as a runtime does.
 func (n *Node) Serves(ctx context.Context) error {
 	return agentapi.NewClient(n.agentSocket()).Status(ctx)
-}
-
-// HasNetwork returns an error until the agent has installed the configuration of the network.
-func (n *Node) HasNetwork() error {
-	_, err := os.Stat(filepath.Join(n.confDir(), filepath.Base(n.conflist())))
-	return err
 }
 
 // CloseConnections closes every connection between plugins and the agent.
@@ -187,6 +181,9 @@ func (n *Node) KillPlugins() error { return n.calls.killPlugins() }
 
 // ShutAPI cuts the agent off from the API server, or undoes that.
 func (n *Node) ShutAPI(shut bool) { n.api.shut.Store(shut) }
+
+// ShiftAPI sets the API server's clock ahead, or behind if ahead is negative, as this node sees it.
+func (n *Node) ShiftAPI(ahead time.Duration) { n.api.ahead.Store(int64(ahead)) }
 
 // Said reports whether a line of the agent's log has all the words.
 func (n *Node) Said(words ...string) (bool, error) {

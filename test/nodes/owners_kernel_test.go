@@ -5,6 +5,7 @@
 package nodes_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -37,47 +38,19 @@ const (
 
 // The identity of a virtual machine is the machine, not the name of its pod. The StatefulSet of
 // another project reuses its pod names. The address comes back after a restart, after a stop, and on
-// another node when the first one is lost. It ends with its owner.
+// another node when the first one is cut off. It ends with its owner.
 func TestAddressesOfOwnersOfOtherProjects(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		play func(*projects)
-	}{
-		{"the node loses its power, and the owners end after their pods", (*projects).loseItsPower},
-		{"the node is cut off, and the owners end before their pods", (*projects).cutItsCable},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			p := newProjects(t, 3, "Halted")
-			begin(p.ctx, t, p.Cluster, crowd(t, p.Cluster, "heard", len(p.Nodes))[1:]) // so that the silence of others counts
-			first, second := p.Nodes[0], p.Nodes[1]
-			p.start("first", first, first)
-			p.end()
-			p.start("a restart", second, second)
-			p.end()
-			p.start("back on the first node", first, first)
-			row.play(p)
-			check.OK(t, p.SpeakersAreHolders())
-		})
-	}
-}
-
-// loseItsPower: the owners end after their pods. A stopped machine keeps its address until then.
-func (p *projects) loseItsPower() {
-	dark, light := p.Nodes[0], p.Nodes[1]
-	check.OK(p.t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
-	p.report(dark, corev1.ConditionUnknown)
-	for _, s := range []*nodes.Sandbox{p.web, p.db} {
-		check.OK(p.t, errors.Join(s.Remove(), p.ForgetPod(p.ctx, s.Pod)))
-	}
-	p.start("the node has lost its power", light, light)
+	t.Parallel()
+	p := newProjects(t, 3, "Halted")
+	begin(p.ctx, t, p.Cluster, crowd(t, p.Cluster, "heard", len(p.Nodes))[1:]) // so that the silence of others counts
+	first, second := p.Nodes[0], p.Nodes[1]
+	p.start("first", first, first)
 	p.end()
-	check.OK(p.t, errors.Join(p.Delete(p.ctx, p.set), p.Delete(p.ctx, p.machine)))
-	p.isFree(func(l *v1alpha1.IPLease) error {
-		// No event tells the controller that such an owner has ended. An edit of the lease wakes it.
-		l.Annotations = map[string]string{"test": l.ResourceVersion}
-		return client.IgnoreNotFound(p.Update(p.ctx, l))
-	})
+	p.start("a restart", second, second)
+	p.end()
+	p.start("back on the first node", first, first)
+	p.cutItsCable()
+	check.OK(t, p.SpeakersAreHolders())
 }
 
 // cutItsCable: the node is cut off from the API server for a time, and its pods are zombies. The
@@ -86,11 +59,10 @@ func (p *projects) cutItsCable() {
 	cut := p.Nodes[0]
 	zombies := []*zombie{p.zombie(p.web), p.zombie(p.db)}
 	cut.ShutAPI(true)
-	p.report(cut, corev1.ConditionUnknown)
+	check.OK(p.t, cut.Report(p.ctx, corev1.ConditionUnknown))
 	since := time.Now()
 	for _, z := range zombies {
-		check.OK(p.t, p.ForgetPod(p.ctx, z.Pod))
-		z.Abandon()
+		check.OK(p.t, z.Outlive(p.ctx))
 	}
 	p.start("the old pods are zombies", p.Nodes[1], p.Nodes[2])
 	heard := []func(){p.hears(p.web.Addr), p.hears(p.db.Addr)}
@@ -100,7 +72,7 @@ func (p *projects) cutItsCable() {
 
 	back := time.Now()
 	cut.ShutAPI(false)
-	p.report(cut, corev1.ConditionTrue)
+	check.OK(p.t, cut.Report(p.ctx, corev1.ConditionTrue))
 	for _, z := range zombies {
 		check.OK(p.t, z.End(p.ctx))
 	}
@@ -123,7 +95,7 @@ func (p *projects) cutItsCable() {
 		})
 		check.OK(p.t, s.Finish(p.ctx))
 	}
-	p.isFree(nil)
+	p.isFree()
 }
 
 // R15: source and target of a live migration have one address. The target is mute until KubeVirt
@@ -175,7 +147,10 @@ func TestALiveMigrationHandsTheAddressOver(t *testing.T) {
 // db. No controller of these projects runs: the test makes the pods, and an instance for each start of the
 // machine.
 type projects struct {
-	*off
+	*nodes.Cluster
+	t                      *testing.T
+	ctx                    context.Context
+	host                   *namespaces.Host
 	set, machine, instance *unstructured.Unstructured
 	launched               int
 	// web and db are the present sandboxes.
@@ -197,7 +172,7 @@ func newProjects(t *testing.T, count int, runStrategy string) *projects {
 	})
 	check.OK(t, owners.Install(ctx, c.Server.Admin(), append(owners.Machines(), owners.StatefulSets())...))
 	p := &projects{
-		off: &off{Cluster: c, t: t, ctx: ctx, host: c.Host(netip.MustParsePrefix("10.66.0.1/24"))},
+		Cluster: c, t: t, ctx: ctx, host: c.Host(netip.MustParsePrefix("10.66.0.1/24")),
 		set: owners.StatefulSet(nodes.Shop, "web", 1), machine: owners.Machine(nodes.Shop, "db", runStrategy), instance: owners.Instance(nodes.Shop, "db"),
 	}
 	check.OK(t, errors.Join(c.Create(ctx, p.set), c.Create(ctx, p.machine), c.Create(ctx, p.instance)))
@@ -230,13 +205,11 @@ func (p *projects) launch(n *nodes.Node, change ...func(*corev1.Pod)) *nodes.San
 
 func (p *projects) begin(n *nodes.Node, name string, changes ...func(*corev1.Pod)) *nodes.Sandbox {
 	p.t.Helper()
-	pod, err := n.NewPod(p.ctx, name, func(pod *corev1.Pod) {
+	return started(p.ctx, p.t, n, name, func(pod *corev1.Pod) {
 		for _, change := range changes {
 			change(pod)
 		}
 	})
-	check.OK(p.t, err)
-	return check.Value(n.Begin(p.ctx, pod))(p.t)
 }
 
 // ownedBy gives a pod an owner that exists. Kubernetes deletes a pod whose owner has another UID.
@@ -259,27 +232,21 @@ func (p *projects) end() {
 	p.stop()
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
 		check.OK(p.t, s.Finish(p.ctx))
-		l := &v1alpha1.IPLease{}
-		check.OK(p.t, p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l))
+		l := check.Value(p.Lease(p.ctx, s.Addr))(p.t)
 		check.That(p.t, l.Spec.State == v1alpha1.StateRetained, "the address of pod %s is %s after its end", s.Pod.Name, l.Spec.State)
 	}
 }
 
-// isFree waits until both addresses have no lease. Meanwhile it calls look with each lease that is
-// left, unless look is nil.
-func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
+// isFree waits until both addresses have no lease.
+func (p *projects) isFree() {
 	p.t.Helper()
 	for _, s := range []*nodes.Sandbox{p.web, p.db} {
 		p.Eventually(p.t, "the address of pod "+s.Pod.Name+" is free", func() error {
-			l := &v1alpha1.IPLease{}
-			if err := p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l); err != nil {
+			l, err := p.Lease(p.ctx, s.Addr)
+			if err != nil {
 				return client.IgnoreNotFound(err)
 			}
-			err := fmt.Errorf("it is %s: %s", l.Spec.State, l.Spec.Message)
-			if look != nil {
-				err = errors.Join(err, look(l))
-			}
-			return err
+			return fmt.Errorf("it is %s: %s", l.Spec.State, l.Spec.Message)
 		})
 	}
 }
@@ -287,8 +254,8 @@ func (p *projects) isFree(look func(*v1alpha1.IPLease) error) {
 // boundTo returns an error unless the sandbox has the lease of its address, with nothing left to
 // verify.
 func (p *projects) boundTo(s *nodes.Sandbox) error {
-	l := &v1alpha1.IPLease{}
-	if err := p.Get(p.ctx, client.ObjectKey{Name: s.Addr.String()}, l); err != nil {
+	l, err := p.Lease(p.ctx, s.Addr)
+	if err != nil {
 		return err
 	}
 	if l.Spec.State != v1alpha1.StateBound || l.Spec.Previous != nil || l.Spec.Holder.PodUID != string(s.Pod.UID) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
@@ -56,7 +55,7 @@ func parentRows() []parentRow {
 func TestGuestPodsOnEachKindOfParent(t *testing.T) {
 	c, lan := newInGuest(t)
 	c.StartController()
-	dark, o, whole := c.Nodes[0], &off{Cluster: c, t: t, ctx: t.Context()}, t
+	dark, whole := c.Nodes[0], t
 	var all []*onParent
 	for i, row := range parentRows() {
 		t.Run(row.name, func(t *testing.T) {
@@ -69,12 +68,10 @@ func TestGuestPodsOnEachKindOfParent(t *testing.T) {
 			all = append(all, p)
 		})
 	}
-	check.OK(t, dark.KillAgent())
 	dark.ShutAPI(true)
-	o.report(dark, corev1.ConditionUnknown)
+	check.OK(t, dark.Fall(t.Context()))
 	for _, p := range all {
-		p.pod.Abandon()
-		check.OK(t, c.ForgetPod(t.Context(), p.pod.Pod))
+		check.OK(t, p.pod.Outlive(t.Context()))
 	}
 	for _, p := range all {
 		t.Run(p.name+", fenced", func(t *testing.T) {
@@ -86,12 +83,11 @@ func TestGuestPodsOnEachKindOfParent(t *testing.T) {
 		})
 	}
 	dark.ShutAPI(false)
-	check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
-	o.report(dark, corev1.ConditionTrue)
+	check.OK(t, dark.Rise(t.Context()))
 	for _, p := range all {
 		for _, s := range []*nodes.Sandbox{p.pod, p.next} {
 			if s != nil {
-				check.OK(t, errors.Join(s.End(t.Context()), c.ForgetPod(t.Context(), s.Pod)))
+				check.OK(t, s.Finish(t.Context()))
 			}
 		}
 	}
@@ -172,7 +168,7 @@ func (p *onParent) survive(t *testing.T) {
 		t.Logf("the connection goes on after %s", time.Since(began).Round(time.Millisecond))
 		mute(t, p.pod, p.client)
 	}
-	check.OK(t, errors.Join(p.pod.End(t.Context()), p.ForgetPod(t.Context(), p.pod.Pod)))
+	check.OK(t, p.pod.Finish(t.Context()))
 	p.pod = p.attach(t, p.Nodes[0], p.parent)
 	p.talk(t, p.pod)
 }

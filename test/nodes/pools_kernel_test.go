@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,13 +19,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +33,6 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
-	"github.com/fenceline/fenceline/test/owners"
 )
 
 // A pod has an address of the first of two pools. The pool is disabled, gets other addresses, and is
@@ -52,8 +48,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 		pod.Annotations = map[string]string{v1alpha1.AnnotationPrefix + "ippool": `{"ipv4":["primary","backup"]}`}
 	}
 	old := started(ctx, t, n, "old", both)
-	was := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
+	was := check.Value(c.Lease(ctx, old.Addr))(t)
 	check.Equal(t, was.Spec.Pool, primary.Name, "the pod names %s first, and has an address of", primary.Name)
 	answered := pinged(ctx, t, host, old.Addr)
 
@@ -78,7 +73,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			})
 		}, "10.66.0.5"},
 		{"served by another agent", func() {
-			check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+			check.OK(t, errors.Join(n.KillAgent(), n.AwaitAgent(ctx)))
 		}, "10.66.0.5"},
 		{"deleted", func() { check.OK(t, c.Delete(ctx, primary)) }, "10.66.0.10"},
 	} {
@@ -93,11 +88,7 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 			check.Must(t, tries != 7, "the pool is %s: a new pod has %s, want %s", step.name, next.Addr, step.serves)
 			check.OK(t, next.Finish(ctx))
 		}
-		now := &v1alpha1.IPLease{}
-		check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
-		if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(old.Pod.UID) {
-			t.Errorf("the pool is %s, and the lease of the old pod is %+v", step.name, now)
-		}
+		isKept(ctx, t, c, old, was, "the pool is "+step.name)
 	}
 	loses(t, c, answered)
 	speakers := capture.Speakers(c.Frames.Frames(), old.Addr)
@@ -111,6 +102,15 @@ func TestAPodKeepsItsAddressWhateverBecomesOfItsPool(t *testing.T) {
 		}
 		return c.LeasesAreLiving(ctx)
 	})
+}
+
+// isKept fails the test unless a pod has the same lease as before.
+func isKept(ctx context.Context, t *testing.T, c *nodes.Cluster, s *nodes.Sandbox, was *v1alpha1.IPLease, what string) {
+	t.Helper()
+	now := check.Value(c.Lease(ctx, s.Addr))(t)
+	if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(s.Pod.UID) {
+		t.Errorf("%s, and the lease of pod %s is %+v", what, s.Pod.Name, now)
+	}
 }
 
 // pinged pings an address from a host until the test ends. answered returns the numbers of the
@@ -153,8 +153,7 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 
 	all, ended := make([]*nodes.Sandbox, 5), make(chan error, 5)
 	for i := range all {
-		pod := check.Value(n.NewPod(ctx, fmt.Sprintf("web-%d", i), web))(t)
-		all[i] = check.Value(n.NewSandbox(pod))(t)
+		all[i] = empty(ctx, t, n, fmt.Sprintf("web-%d", i), web)
 		go func() { ended <- all[i].Add(ctx) }()
 	}
 	c.Eventually(t, "the application lacks addresses", func() error {
@@ -169,8 +168,7 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 	}
 
 	old := all[0]
-	was := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKey{Name: old.Addr.String()}, was))
+	was := check.Value(c.Lease(ctx, old.Addr))(t)
 	answered := pinged(ctx, t, host, old.Addr)
 	edit(ctx, t, c, subnet, func() { subnet.Spec.ExcludeIPs = []string{old.Addr.String()} })
 	pooled := func(what string, with bool) {
@@ -188,11 +186,7 @@ func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 	}
 	pooled("the pool has another address besides", true)
 	started(ctx, t, n, "web-next", web)
-	now := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
-	if now.UID != was.UID || now.Spec.State != v1alpha1.StateBound || now.Spec.Holder.PodUID != string(old.Pod.UID) {
-		t.Errorf("the lease of the excluded address is %+v", now)
-	}
+	isKept(ctx, t, c, old, was, "its address is excluded")
 	loses(t, c, answered)
 	check.OK(t, old.Finish(ctx))
 	pooled("the pool gives the address back with the pod", false)
@@ -249,7 +243,7 @@ func TestOldPodsKeepTheRoutesOfTheirPool(t *testing.T) {
 			}
 			return nil
 		})
-		check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx)))
+		check.OK(t, errors.Join(n.KillAgent(), n.AwaitAgent(ctx)))
 		later := routed(ctx, t, n, name+"-later", row.of)
 		for of, s := range map[string]*nodes.Sandbox{"10.66.0.1": old, "10.66.0.2": later} {
 			expected := want(of)
@@ -348,7 +342,7 @@ func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 	check.OK(t, c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}))
 	var pods []*nodes.Sandbox
 	for _, namespace := range []string{nodes.Shop, "other"} {
-		set := setOf("web", 1)
+		set := webSet()
 		set.Namespace = namespace
 		check.OK(t, c.Create(ctx, set))
 		pods = append(pods, started(ctx, t, c.Nodes[0], "web-0", func(pod *corev1.Pod) {
@@ -357,133 +351,15 @@ func TestPodsOfOneNameInTwoNamespacesDoNotMeet(t *testing.T) {
 		}))
 	}
 	forced, stays := pods[0], pods[1]
-	was := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKey{Name: stays.Addr.String()}, was))
+	was := check.Value(c.Lease(ctx, stays.Addr))(t)
 	answered := pinged(ctx, t, host, stays.Addr)
 
-	check.OK(t, c.ForgetPod(ctx, forced.Pod))
-	forced.Abandon()
+	check.OK(t, forced.Outlive(ctx))
 	next := started(ctx, t, c.Nodes[1], "web-0", func(pod *corev1.Pod) { pod.OwnerReferences = forced.Pod.OwnerReferences })
 	check.Equal(t, next.Addr, forced.Addr, "the next pod of the name has")
 	check.OK(t, forced.End(ctx))
 	loses(t, c, answered)
-	now := &v1alpha1.IPLease{}
-	check.OK(t, c.Get(ctx, client.ObjectKeyFromObject(was), now))
+	now := check.Value(c.Lease(ctx, stays.Addr))(t)
 	check.That(t, now.ResourceVersion == was.ResourceVersion, "the lease of the other pod was written: %+v", now.Spec)
 	c.Settles(ctx, t)
-}
-
-// The entries of ippools have no names, so they belong to the interfaces by order. One entry changes:
-// its interface gets an address of the other pool, and the other interface keeps its address.
-func TestAnEntryWithoutANameChangesForItsInterfaceOnly(t *testing.T) {
-	ctx, c := cluster(t, 2*nodes.Limit, 2)
-	for i, name := range []string{"first", "second", "third"} {
-		subnet := fmt.Sprintf("10.6%d.0.", 6+i)
-		c.NamedPool(name, subnet+"0/24", subnet+"2-"+subnet+"5")
-	}
-	c.StartController()
-	set := setOf("web", 1)
-	check.OK(t, c.Create(ctx, set))
-	p := &twoInterfaces{Cluster: c, on: c.Nodes[0], set: set}
-	var was [2]netip.Addr
-	for i, row := range []struct{ entries, first, second string }{
-		{`[{"ipv4":["first"]},{"ipv4":["second"]}]`, "10.66.0.0/24", "10.67.0.0/24"},
-		{`[{"ipv4":["first"]},{"ipv4":["third"]}]`, "10.66.0.0/24", "10.68.0.0/24"},
-		{`[{"ipv4":["second"]},{"ipv4":["third"]}]`, "10.67.0.0/24", "10.68.0.0/24"},
-	} {
-		p.on, p.pools = c.Nodes[i%2], row.entries
-		check.OK(t, p.start(ctx, func() error { return nil }))
-		is := p.addresses()
-		for k, subnet := range []string{row.first, row.second} {
-			within := netip.MustParsePrefix(subnet)
-			if !within.Contains(is[k]) || within.Contains(was[k]) && is[k] != was[k] {
-				t.Errorf("with %s, interface %d has %s after %s, want one of %s", row.entries, k, is[k], was[k], subnet)
-			}
-		}
-		was = is
-		c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
-		check.OK(t, p.stop(ctx, func() error { return nil }))
-	}
-	check.OK(t, c.Delete(ctx, set))
-	c.Settles(ctx, t)
-}
-
-// scalable is an application and its pods.
-type scalable struct {
-	object client.Object
-	kind   schema.GroupVersionKind
-	pods   []*nodes.Sandbox
-	made   int
-}
-
-// scale writes the replicas, and makes or ends the pods as the application's controller does.
-func (a *scalable) scale(ctx context.Context, c *nodes.Cluster, replicas int) error {
-	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
-	if err := c.Patch(ctx, a.object, patch); err != nil {
-		return err
-	}
-	for len(a.pods) > replicas {
-		last := a.pods[len(a.pods)-1]
-		a.pods = a.pods[:len(a.pods)-1]
-		if err := last.Finish(ctx); err != nil {
-			return err
-		}
-	}
-	for len(a.pods) < replicas {
-		number := len(a.pods)
-		if a.kind.Kind == "Deployment" {
-			number = a.made // another name for each pod
-		}
-		a.made++
-		n := c.Nodes[rand.IntN(len(c.Nodes))]
-		pod, err := n.NewPod(ctx, fmt.Sprintf("%s-%d", a.object.GetName(), number), func(pod *corev1.Pod) {
-			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(a.object, a.kind)}
-		})
-		if err != nil {
-			return err
-		}
-		s, err := n.Begin(ctx, pod)
-		if err != nil {
-			return err
-		}
-		a.pods = append(a.pods, s)
-	}
-	return nil
-}
-
-// Six applications share a pool of 18 addresses. They scale at random, up to the whole pool, while
-// the controller is killed. The leases are those of the pods, and none is left at the end.
-func TestApplicationsThatScaleAtRandomShareAPool(t *testing.T) {
-	ctx, c := cluster(t, 4*nodes.Limit, 3)
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.20-10.66.0.37")
-	check.OK(t, owners.Install(ctx, c.Server.Admin(), owners.StatefulSets()))
-	c.StartController()
-	var all []*scalable
-	for _, n := range []string{"1", "2"} {
-		foreign := owners.StatefulSet(nodes.Shop, "foreign"+n, 0)
-		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: "web" + n}}
-		like := setOf("web"+n, 0).Spec
-		deployment.Spec = appsv1.DeploymentSpec{Replicas: like.Replicas, Selector: like.Selector, Template: like.Template}
-		set := setOf("db"+n, 0)
-		for _, o := range []client.Object{foreign, deployment, set} {
-			check.OK(t, c.Create(ctx, o))
-		}
-		all = append(all, &scalable{object: foreign, kind: foreign.GroupVersionKind()},
-			&scalable{object: deployment, kind: appsv1.SchemeGroupVersion.WithKind("Deployment")},
-			&scalable{object: set, kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet")})
-	}
-	for round := range 4 {
-		var g errgroup.Group
-		for _, a := range all {
-			replicas := rand.IntN(4)
-			if round == 3 {
-				replicas = 0
-			}
-			g.Go(func() error { return a.scale(ctx, c, replicas) })
-		}
-		check.OK(t, errors.Join(c.KillController(), c.Revive()))
-		check.OK(t, g.Wait())
-		c.Eventually(t, fmt.Sprintf("the leases are those of the pods in round %d", round), func() error { return c.LeasesAreLiving(ctx) })
-	}
-	check.OK(t, c.SpeakersAreHolders())
 }

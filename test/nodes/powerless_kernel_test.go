@@ -16,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -41,9 +40,8 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 	c.NamedPool("late", "10.66.0.0/24", "10.66.0.21")
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
-	o := &off{Cluster: c, t: t, ctx: ctx}
 	dark, light := c.Nodes[0], c.Nodes[1]
-	web := setOf("web", 1)
+	web := webSet()
 	check.OK(t, c.Create(ctx, web)) // it keeps the address until the next pod takes it
 	all := []*powerless{
 		{was: "early-1", is: "early-2", change: nodes.Wants("early")},
@@ -56,14 +54,13 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 		p.lost = started(ctx, t, dark, p.was, p.change)
 	}
 
-	check.OK(t, errors.Join(dark.KillAgent(), dark.CutUnderlay()))
+	check.OK(t, errors.Join(dark.CutUnderlay(), dark.Fall(ctx)))
 	for _, p := range all {
 		check.OK(t, p.lost.Remove())
 	}
 	cut := time.Now()
-	o.report(dark, corev1.ConditionUnknown)
 	for _, p := range all {
-		check.OK(t, c.ForgetPod(ctx, p.lost.Pod))
+		check.OK(t, p.lost.Outlive(ctx))
 		due := time.Now()
 		soon, cancel := context.WithTimeout(ctx, nodes.Limit/3)
 		defer cancel()
@@ -75,8 +72,7 @@ func TestAddressesOfANodeWithoutPowerServeOtherPods(t *testing.T) {
 		check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", p.next.Addr.String()).Run())
 	}
 
-	check.OK(t, errors.Join(dark.HealUnderlay(), dark.StartAgent(), dark.AwaitAgent(ctx)))
-	o.report(dark, corev1.ConditionTrue)
+	check.OK(t, errors.Join(dark.HealUnderlay(), dark.Rise(ctx)))
 	for _, p := range all {
 		check.OK(t, p.lost.End(ctx))
 	}
@@ -103,6 +99,13 @@ func started(ctx context.Context, t *testing.T, n *nodes.Node, name string, chan
 	return check.Value(n.Begin(ctx, pod))(t)
 }
 
+// empty makes a pod on a node, and a sandbox without an address for it.
+func empty(ctx context.Context, t *testing.T, n *nodes.Node, name string, change func(*corev1.Pod)) *nodes.Sandbox {
+	t.Helper()
+	pod := check.Value(n.NewPod(ctx, name, change))(t)
+	return check.Value(n.NewSandbox(pod))(t)
+}
+
 // Two switches are not connected, and both have a parent of the same name. Nodes that have never
 // heard the holder of an address cannot prove that it is silent, even if they hear each other in the
 // same subnet.
@@ -113,19 +116,14 @@ func TestSilenceOnAnotherSegmentOfTheSameNameProvesNothing(t *testing.T) {
 	dark := c.Nodes[0]
 	check.OK(t, dark.MoveElsewhere())
 	c.StartController()
-	o := &off{Cluster: c, t: t, ctx: ctx}
 	begin(ctx, t, c, crowd(t, c, "heard", len(c.Nodes))[1:])
 	was := started(ctx, t, dark, "app-1", nodes.Wants("own"))
 
 	// The pod lives on behind a cut management network.
-	check.OK(t, dark.KillAgent())
-	o.report(dark, corev1.ConditionUnknown)
-	check.OK(t, c.ForgetPod(ctx, was.Pod))
-	was.Abandon()
+	check.OK(t, errors.Join(dark.Fall(ctx), was.Outlive(ctx)))
 	var asked []string
 	c.Eventually(t, "both other nodes say that they cannot tell", func() error {
-		l := &v1alpha1.IPLease{}
-		err := c.Get(ctx, client.ObjectKey{Name: was.Addr.String()}, l)
+		l, err := c.Lease(ctx, was.Addr)
 		check.Must(t, err == nil, "the lease is gone while its pod lives: %v", err)
 		if l.Spec.State == v1alpha1.StateQuarantined && l.Spec.Message != "" && !slices.Contains(asked, l.Spec.NodeName) {
 			asked = append(asked, l.Spec.NodeName)
@@ -150,7 +148,6 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	change(ctx, t, c, pool)
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
-	o := &off{Cluster: c, t: t, ctx: ctx, host: host}
 	zombie := begin(ctx, t, c, crowd(t, c, "pod", len(c.Nodes)))[0]
 	home, others := c.Nodes[0], c.Nodes[1:]
 	l := &leak{Cluster: c, host: host, zombies: []*nodes.Sandbox{zombie}}
@@ -167,17 +164,14 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	})
 	unknown := map[string]string{"verdict": string(segment.Unknown)}
 	before := check.Value(sum(ctx, others, "fenceline_verifications_total", unknown))(t)
-	check.OK(t, home.KillAgent())
-	o.report(home, corev1.ConditionUnknown)
+	check.OK(t, home.Fall(ctx))
 	cut := time.Now()
 	check.OK(t, c.ForgetPod(ctx, zombie.Pod))
 
 	const tries, why = 4, "no other node was heard on the parent for "
 	c.Eventually(t, "verdicts that prove nothing", func() error {
-		lease := &v1alpha1.IPLease{}
-		if err := c.Get(ctx, client.ObjectKey{Name: zombie.Addr.String()}, lease); err != nil {
-			t.Fatalf("the lease is gone while its pod lives: %v", err)
-		}
+		lease, err := c.Lease(ctx, zombie.Addr)
+		check.Must(t, err == nil, "the lease is gone while its pod lives: %v", err)
 		if lease.Spec.Holder != nil && lease.Spec.Holder.PodUID != string(zombie.Pod.UID) {
 			t.Fatalf("the address was not to leave its quarantine: it is %s of %+v", lease.Spec.State, lease.Spec.Holder)
 		}
@@ -189,7 +183,8 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	})
 	got := capture.Speakers(capture.After(c.Frames.Frames(), cut), zombie.Addr)
 	check.That(t, slices.Equal(got, []string{zombie.MAC.String()}), "%v speak for %s, not only the zombie %s", got, zombie.Addr, zombie.MAC)
-	check.That(t, o.answers(zombie.Addr), "the zombie with %s does not serve its clients", zombie.Addr)
+	served := host.Command(ctx, "ping", "-q", "-c", "3", "-i", "0.2", "-W", "1", zombie.Addr.String()).Run()
+	check.That(t, served == nil, "the zombie with %s does not serve its clients", zombie.Addr)
 
 	zombie.Abandon()
 	healed := time.Now()

@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -23,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/figure"
 	"github.com/fenceline/fenceline/test/namespaces"
-	"github.com/fenceline/fenceline/test/process"
 )
 
 const (
@@ -40,14 +38,12 @@ const (
 // are processes. The pool has one address.
 func TestTimeOfAReclaim(t *testing.T) {
 	c := New(t, 3)
-	startController(t, c)
+	c.StartController()
 	// A verifier hears other nodes only by their claims.
 	c.Pool("others", "10.91.0.0/24", "10.91.0.2-10.91.0.9")
 	for _, n := range c.Nodes {
-		pod, err := n.NewPod(t.Context(), "other-"+n.Name, nil)
-		c.check(err)
-		_, err = n.Begin(t.Context(), pod)
-		c.check(err)
+		pod := check.Value(n.NewPod(t.Context(), "other-"+n.Name, nil))(t)
+		check.Value(n.Begin(t.Context(), pod))(t)
 	}
 	only := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "only"}, Spec: v1alpha1.IPPoolSpec{
 		Subnet: "10.90.0.0/24", IPs: []string{onlyAddress}, Parents: []string{namespaces.Parent},
@@ -55,20 +51,17 @@ func TestTimeOfAReclaim(t *testing.T) {
 	}}
 	c.check(c.Create(t.Context(), only))
 
-	watcher, err := client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()})
-	c.check(err)
+	watcher := check.Value(client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()}))(t)
 	r := &reclaims{Cluster: c, watcher: watcher}
 	live := r.measure(t, "a live node, whose DEL never came", figure.Size(100, 1), reclaim{})
 	// The agents are killed, since they return sooner than a watch that was lost.
 	cutRounds := figure.Size(20, 1)
-	cut := r.measure(t, "a cut node, whose kernel acknowledges", cutRounds, reclaim{fall: (*Node).KillAgent, rise: (*Node).StartAgent})
+	cut := r.measure(t, "a cut node, whose kernel acknowledges", cutRounds, reclaim{fall: (*Node).Fall, rise: (*Node).Rise})
 	off := r.measure(t, "a node without power", cutRounds, reclaim{
-		fall: func(n *Node) error { return errors.Join(n.KillAgent(), n.CutUnderlay()) },
-		rise: func(n *Node) error { return errors.Join(n.HealUnderlay(), n.StartAgent()) },
+		fall: func(n *Node, ctx context.Context) error { return errors.Join(n.CutUnderlay(), n.Fall(ctx)) },
+		rise: func(n *Node, ctx context.Context) error { return errors.Join(n.HealUnderlay(), n.Rise(ctx)) },
 	})
-	load, err := os.ReadFile("/proc/loadavg")
-	c.check(err)
-	t.Logf("the machine's load is %s on %d CPUs; a probe window is %s", strings.Fields(string(load))[0], runtime.NumCPU(), probeWindow)
+	t.Logf("the machine's %s; a probe window is %s", load(t), probeWindow)
 	report := func(name string, s span, percent int, goal time.Duration) {
 		figure.Report(t, fmt.Sprintf("%s, p%d", name, percent), figure.Milliseconds(figure.Percentile(s, percent)), "ms", figure.AtMost(figure.Milliseconds(goal)))
 	}
@@ -78,21 +71,16 @@ func TestTimeOfAReclaim(t *testing.T) {
 	report("reclaim on a node without power, quarantined to free", off.freeAfter, 50, probeWindow+100*time.Millisecond)
 }
 
-// startController starts the controller as the chart does, without a leader's Lease.
-func startController(t *testing.T, c *Cluster) {
+// load tells how busy the machine is.
+func load(t *testing.T) string {
 	t.Helper()
-	log := filepath.Join(t.TempDir(), "controller.log")
-	cmd := exec.Command(filepath.Join(c.bin, "controller"), "--namespace", System, "--leader-elect=false",
-		"--metrics-address", "127.0.0.1:0", "--health-address", "127.0.0.1:0")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Server.Kubeconfig())
-	controller, err := process.Start("controller", cmd, log)
-	c.check(err)
-	t.Cleanup(func() { c.check(controller.Kill(context.Background())) })
+	averages := check.Value(os.ReadFile("/proc/loadavg"))(t)
+	return fmt.Sprintf("load is %s on %d CPUs", strings.Fields(string(averages))[0], runtime.NumCPU())
 }
 
 // reclaim makes the holder's node fail and come back. A nil function does nothing.
 type reclaim struct {
-	fall, rise func(*Node) error
+	fall, rise func(*Node, context.Context) error
 }
 
 // reclaims takes the only address from one pod after the other.
@@ -131,12 +119,10 @@ type moments struct{ due, quarantined, freed, served time.Time }
 func (r *reclaims) pod(t *testing.T, n *Node) *corev1.Pod {
 	t.Helper()
 	r.pods++
-	pod, err := n.NewPod(t.Context(), fmt.Sprintf("p%d", r.pods), func(p *corev1.Pod) {
-		p.Annotations = map[string]string{"ipam.fenceline.io/ippool": `{"ipv4":["only"]}`}
+	return check.Value(n.NewPod(t.Context(), fmt.Sprintf("p%d", r.pods), func(p *corev1.Pod) {
+		Wants("only")(p)
 		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
-	})
-	r.check(err)
-	return pod
+	}))(t)
 }
 
 func (r *reclaims) round(t *testing.T, how reclaim) moments {
@@ -146,18 +132,14 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	// The lease's name makes n2 the verifier. A successor on n2 would be the installed holder of the
 	// next round, and n2 could not hear its answer until its guard is swept.
 	victim, successors := r.Nodes[0], r.Nodes[2]
-	old, err := victim.Begin(ctx, r.pod(t, victim))
-	r.check(err)
-	next, err := successors.NewSandbox(r.pod(t, successors))
-	r.check(err)
+	old := check.Value(victim.Begin(ctx, r.pod(t, victim)))(t)
+	next := check.Value(successors.NewSandbox(r.pod(t, successors)))(t)
 	if how.fall != nil {
-		r.check(how.fall(victim))
-		r.ready(t, victim, corev1.ConditionUnknown)
+		r.check(how.fall(victim, ctx))
 	}
 
 	var m moments
-	leases, err := r.watcher.Watch(ctx, &v1alpha1.IPLeaseList{}, client.MatchingFields{"metadata.name": onlyAddress})
-	r.check(err)
+	leases := check.Value(r.watcher.Watch(ctx, &v1alpha1.IPLeaseList{}, client.MatchingFields{"metadata.name": onlyAddress}))(t)
 	defer leases.Stop()
 	m.due = time.Now()
 	r.check(r.ForgetPod(ctx, old.Pod))
@@ -165,8 +147,7 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	for m.freed.IsZero() {
 		event, ok := <-leases.ResultChan()
 		if !ok {
-			lease := &v1alpha1.IPLease{}
-			r.check(r.Get(t.Context(), client.ObjectKey{Name: onlyAddress}, lease))
+			lease := check.Value(r.Lease(t.Context(), old.Addr))(t)
 			t.Fatalf("it was due at %s and is not free: %s %s, node %s: %s",
 				m.due, lease.Spec.State, lease.Spec.Reason, lease.Spec.NodeName, lease.Spec.Message)
 		}
@@ -185,21 +166,10 @@ func (r *reclaims) round(t *testing.T, how reclaim) moments {
 	}
 	r.check(<-served)
 
-	r.check(next.End(ctx))
-	r.check(r.ForgetPod(ctx, next.Pod))
+	r.check(next.Finish(ctx))
 	if how.rise != nil {
-		r.check(how.rise(victim))
-		r.check(victim.AwaitAgent(ctx))
-		r.ready(t, victim, corev1.ConditionTrue)
+		r.check(how.rise(victim, ctx))
 	}
 	r.check(old.End(ctx))
 	return m
-}
-
-// ready sets the readiness of a node, as its heartbeats would.
-func (r *reclaims) ready(t *testing.T, n *Node, status corev1.ConditionStatus) {
-	t.Helper()
-	r.check(r.Get(t.Context(), client.ObjectKeyFromObject(n.Object), n.Object))
-	n.Object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now()}}
-	r.check(r.Status().Update(t.Context(), n.Object))
 }

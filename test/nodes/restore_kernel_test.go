@@ -51,7 +51,7 @@ func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 		r.begin(t)
 		r.play(r.backup(), flags...)
 		r.tells(false)
-		r.force(r.later[0])
+		check.OK(t, r.later[0].Outlive(r.ctx))
 		r.wellAgain("a pod that was deleted by force has lost its address")
 		r.end()
 	})
@@ -69,7 +69,7 @@ func TestABackupOfEtcdFromBeforeAHundredAllocationsIsRestored(t *testing.T) {
 		// A holder that was bound before the backup can be fenced. A later one cannot.
 		behind := r.later[0]
 		check.OK(t, c.ForgetPod(r.ctx, behind.Pod))
-		r.force(r.earlier[0])
+		check.OK(t, r.earlier[0].Outlive(r.ctx))
 		r.wellAgain("a pod of before the backup that was deleted by force has lost its address")
 		r.tells(true)
 
@@ -111,7 +111,7 @@ func (r *restore) backup() string {
 func (r *restore) play(file string, flags ...string) {
 	t, ctx := r.t, r.ctx
 	r.later = begin(ctx, t, r.Cluster, r.pods)
-	gone := r.earlier[:ended]
+	gone, answered := r.earlier[:ended], pinged(ctx, t, r.host, r.earlier[ended].Addr)
 	each(t, gone, func(s *nodes.Sandbox) error { return s.End(ctx) })
 	r.earlier = r.earlier[ended:]
 	check.OK(t, r.LeasesAreLiving(ctx, v1alpha1.StateWarm))
@@ -122,9 +122,7 @@ func (r *restore) play(file string, flags ...string) {
 	check.OK(t, r.Server.Restore(ctx, file, flags...))
 	stop := r.Supervise(other)
 	for i := range strangers {
-		pod := check.Value(other.NewPod(ctx, fmt.Sprintf("stranger-%d-%d", r.rounds, i), nil))(t)
-		s := check.Value(other.Begin(ctx, pod))(t)
-		r.later = append(r.later, s)
+		r.later = append(r.later, started(ctx, t, other, fmt.Sprintf("stranger-%d-%d", r.rounds, i), nil))
 	}
 	stop()
 	check.That(t, r.missing(silent) != 0, "no lease was missing while strangers asked for addresses")
@@ -136,6 +134,7 @@ func (r *restore) play(file string, flags ...string) {
 	each(t, r.Living(), func(s *nodes.Sandbox) error {
 		return r.host.Command(ctx, "ping", "-q", "-i", "0.2", "-c", "1", "-w", "30", s.Addr.String()).Run()
 	})
+	loses(t, r.Cluster, answered)
 	r.judge()
 }
 
@@ -143,8 +142,7 @@ func (r *restore) play(file string, flags ...string) {
 func (r *restore) missing(n *nodes.Node) int {
 	missing := 0
 	for _, s := range r.Living() {
-		l := &v1alpha1.IPLease{}
-		err := r.Get(r.ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+		_, err := r.Lease(r.ctx, s.Addr)
 		check.OK(r.t, client.IgnoreNotFound(err))
 		if s.Node() == n && err != nil {
 			missing++
@@ -170,13 +168,6 @@ func (r *restore) wellAgain(what string) {
 	since := time.Now()
 	r.Eventually(r.t, what, func() error { return errors.Join(r.Revive(), r.LeasesAreLiving(r.ctx, v1alpha1.StateWarm)) })
 	r.t.Logf("%s: %s", what, time.Since(since).Round(time.Millisecond))
-}
-
-// force deletes a pod by force. Its node does not notice.
-func (r *restore) force(s *nodes.Sandbox) {
-	r.t.Helper()
-	check.OK(r.t, r.ForgetPod(r.ctx, s.Pod))
-	s.Abandon()
 }
 
 // tells waits until leases, pool and events agree whether the store went back.
@@ -330,9 +321,7 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 	var pods []*nodes.Sandbox
 	for i, n := range c.Nodes[:2] {
 		for j := range 3 {
-			pod := check.Value(n.NewPod(ctx, fmt.Sprintf("web-%d-%d", i, j), nil))(t)
-			s := check.Value(n.Begin(ctx, pod))(t)
-			pods = append(pods, s)
+			pods = append(pods, started(ctx, t, n, fmt.Sprintf("web-%d-%d", i, j), nil))
 		}
 	}
 	reach(ctx, t, host, pods)
@@ -345,8 +334,7 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 	copied.Eventually(t, "the copy has claimed every address of the original", func() error {
 		frames := capture.After(c.Frames.Frames(), began)
 		for _, s := range pods {
-			l := &v1alpha1.IPLease{}
-			err := copied.Get(ctx, client.ObjectKey{Name: s.Addr.String()}, l)
+			l, err := copied.Lease(ctx, s.Addr)
 			if client.IgnoreNotFound(err) != nil {
 				return err
 			}
@@ -381,10 +369,9 @@ func copyBeside(t *testing.T, bump string, fenced bool) {
 
 	// Both clusters go on, and no address has two speakers.
 	for i, who := range []*nodes.Cluster{c, copied} {
-		pod := check.Value(who.Nodes[0].NewPod(ctx, fmt.Sprintf("next-%d", i), nil))(t)
-		s := check.Value(who.Nodes[0].Begin(ctx, pod))(t)
+		s := started(ctx, t, who.Nodes[0], fmt.Sprintf("next-%d", i), nil)
 		if slices.ContainsFunc(pods, func(other *nodes.Sandbox) bool { return other.Addr == s.Addr }) {
-			t.Errorf("the new pod %s got %s, which another pod has", pod.Name, s.Addr)
+			t.Errorf("the new pod %s got %s, which another pod has", s.Pod.Name, s.Addr)
 		}
 		pods = append(pods, s)
 	}

@@ -201,6 +201,12 @@ func (s *Sandbox) Abandon() {
 	delete(c.living, s)
 }
 
+// Outlive deletes the pod by force, as somebody does whose node is lost. The sandbox runs on.
+func (s *Sandbox) Outlive(ctx context.Context) error {
+	defer s.Abandon()
+	return s.node.cluster.ForgetPod(ctx, s.Pod)
+}
+
 // Del sends DEL.
 func (s *Sandbox) Del(ctx context.Context) error {
 	s.Abandon()

@@ -5,12 +5,12 @@
 package nodes
 
 import (
-	"errors"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/figure"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/network"
@@ -51,11 +51,9 @@ func (s *starts) add(took, cpu time.Duration) {
 // of starts the agent of a node.
 func (s *starts) of(n *Node) {
 	begun := time.Now()
-	n.cluster.check(errors.Join(n.StartAgent(), n.AwaitAgent(n.cluster.t.Context())))
+	n.cluster.check(n.AwaitAgent(n.cluster.t.Context()))
 	took := time.Since(begun)
-	cpu, err := n.agent.CPU()
-	n.cluster.check(err)
-	s.add(took, cpu)
+	s.add(took, check.Value(n.agent.CPU())(n.cluster.t))
 }
 
 func (s *starts) report(t *testing.T, name string) {

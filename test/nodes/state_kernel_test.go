@@ -52,11 +52,9 @@ func TestAnAgentStartsOnAReadOnlyDisk(t *testing.T) {
 		}
 		return err
 	})
-	check.OK(t, n.SetDiskReadOnly(false))
-	check.OK(t, n.AwaitAgent(ctx))
+	check.OK(t, errors.Join(n.SetDiskReadOnly(false), n.AwaitAgent(ctx)))
 	next := started(ctx, t, n, "next", nil)
-	check.OK(t, c.ForgetPod(ctx, next.Pod))
-	check.OK(t, next.End(ctx))
+	check.OK(t, next.Finish(ctx))
 	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(ctx) })
 }
 
@@ -68,8 +66,7 @@ func TestAStateDirectoryThatIsEmptiedIsMadeAgain(t *testing.T) {
 	all := []*nodes.Sandbox{started(ctx, t, n, "first", restarted)}
 	for name, strike := range map[string]func() error{"emptied": n.EmptyState, "replaced": n.ReplaceDisk} {
 		check.OK(t, strike())
-		pod := check.Value(n.NewPod(ctx, name, nil))(t)
-		s := check.Value(n.NewSandbox(pod))(t)
+		s := empty(ctx, t, n, name, nil)
 		check.OK(t, s.Add(ctx)) // the first try
 		all = append(all, s)
 		c.Eventually(t, "the journal has the living pods", func() error { return n.Leftovers(all) })
@@ -116,19 +113,16 @@ func TestAnAgentThatCannotWriteItsStateIsNotReady(t *testing.T) {
 			t.Cleanup(func() { check.OK(t, undo()) })
 			check.Eventually(t, noticed, "the agent is not ready", func() error { return refuses(ctx, n, row.remedy) })
 			check.Eventually(t, noticed, "the event", func() error { return eventOf(ctx, c, "Node", n.Name, "StateUnusable", row.remedy) })
-			pod := check.Value(n.NewPod(ctx, row.name, nil))(t)
-			s := check.Value(n.NewSandbox(pod))(t)
+			s := empty(ctx, t, n, row.name, nil)
 			err := s.Add(ctx)
 			check.That(t, err != nil && strings.Contains(err.Error(), row.remedy), "ADD says %v", err)
 			check.OK(t, undo())
 			check.OK(t, n.AwaitAgent(ctx))
 			check.OK(t, s.End(ctx))
-			s = check.Value(n.Begin(ctx, pod))(t)
-			check.OK(t, c.ForgetPod(ctx, pod))
-			check.OK(t, s.End(ctx))
+			s = check.Value(n.Begin(ctx, s.Pod))(t)
+			check.OK(t, s.Finish(ctx))
 		})
 	}
-	check.OK(t, c.ForgetPod(ctx, lives.Pod))
-	check.OK(t, lives.End(ctx))
+	check.OK(t, lives.Finish(ctx))
 	c.Settles(ctx, t)
 }

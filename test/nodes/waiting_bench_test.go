@@ -7,20 +7,19 @@ package nodes
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/figure"
+	"github.com/fenceline/fenceline/test/scrape"
 )
 
 const (
@@ -37,8 +36,7 @@ func TestTimeOfAReleaseToAWaitingPod(t *testing.T) {
 	const each = 5
 	c := New(t, agents)
 	pool := c.Pool("full", "10.92.0.0/24", fmt.Sprintf("10.92.0.2-10.92.0.%d", holding+1))
-	watcher, err := client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()})
-	c.check(err)
+	watcher := check.Value(client.NewWithWatch(c.Server.Admin(), client.Options{Scheme: c.Scheme()}))(t)
 	w := &waits{Cluster: c, t: t, served: make(chan *Sandbox, agents*each)}
 	var holders []*Sandbox
 	for i := range holding {
@@ -49,8 +47,7 @@ func TestTimeOfAReleaseToAWaitingPod(t *testing.T) {
 		w.begin(c.Nodes[i%agents])
 	}
 	w.allWait(agents * each)
-	leases, err := watcher.Watch(t.Context(), &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": pool.Name})
-	c.check(err)
+	leases := check.Value(watcher.Watch(t.Context(), &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.pool": pool.Name}))(t)
 	defer leases.Stop()
 	var took span
 	creates := w.creates()
@@ -74,10 +71,8 @@ func TestTimeOfAReleaseToAWaitingPod(t *testing.T) {
 		w.begin(next.node)
 	}
 	tries := w.creates() - creates
-	load, err := os.ReadFile("/proc/loadavg")
-	c.check(err)
-	t.Logf("%d agents with %d waiting pods each, %d releases: free to served %s; %.1f creates for each release; the machine's load is %s on %d CPUs",
-		agents, each, releases, took, float64(tries)/float64(releases), strings.Fields(string(load))[0], runtime.NumCPU())
+	t.Logf("%d agents with %d waiting pods each, %d releases: free to served %s; %.1f creates for each release; the machine's %s",
+		agents, each, releases, took, tries/float64(releases), load(t))
 	half, most := figure.Median(took), figure.Percentile(took, 99)
 	figure.Report(t, "release of a full pool to a waiting pod, p50", figure.Milliseconds(half), "ms", figure.AtMost(figure.Milliseconds(servedHalf)))
 	figure.Report(t, "release of a full pool to a waiting pod, p99", figure.Milliseconds(most), "ms", figure.AtMost(figure.Milliseconds(servedMost)))
@@ -100,8 +95,7 @@ type waits struct {
 func (w *waits) begin(n *Node) {
 	w.t.Helper()
 	w.pods++
-	pod, err := n.NewPod(w.t.Context(), "w"+strconv.Itoa(w.pods), nil)
-	w.check(err)
+	pod := check.Value(n.NewPod(w.t.Context(), "w"+strconv.Itoa(w.pods), nil))(w.t)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.ends = append(w.ends, cancel)
 	go func() {
@@ -114,15 +108,13 @@ func (w *waits) begin(n *Node) {
 // allWait returns once each pod that is not served has said in an event that it waits.
 func (w *waits) allWait(pods int) {
 	w.t.Helper()
-	k, err := kubernetes.NewForConfig(w.Server.Admin())
-	w.check(err)
 	w.Eventually(w.t, "all pods wait", func() error {
-		text, err := k.EventsV1().Events(Shop).List(w.t.Context(), metav1.ListOptions{})
-		if err != nil {
+		all := &eventsv1.EventList{}
+		if err := w.List(w.t.Context(), all, client.InNamespace(Shop)); err != nil {
 			return err
 		}
 		waiting := map[string]bool{}
-		for _, e := range text.Items {
+		for _, e := range all.Items {
 			if e.Reason == "AddressAwaited" {
 				waiting[e.Regarding.Name] = true
 			}
@@ -135,20 +127,12 @@ func (w *waits) allWait(pods int) {
 }
 
 // creates is the number of leases that agents tried to create, by the API server's count.
-func (w *waits) creates() (n int) {
+func (w *waits) creates() float64 {
 	w.t.Helper()
-	k, err := kubernetes.NewForConfig(w.Server.Admin())
-	w.check(err)
-	text, err := k.RESTClient().Get().AbsPath("/metrics").DoRaw(w.t.Context())
-	w.check(err)
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="ipleases"`) && strings.Contains(line, `verb="POST"`) {
-			fields := strings.Fields(line)
-			f, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-			w.check(err)
-			n += int(f)
-		}
-	}
+	k := check.Value(kubernetes.NewForConfig(w.Server.Admin()))(w.t)
+	text := check.Value(k.RESTClient().Get().AbsPath("/metrics").Stream(w.t.Context()))(w.t)
+	defer text.Close()
+	n, _ := check.Value(scrape.Parse(text))(w.t).Sum("apiserver_request_total", map[string]string{"resource": "ipleases", "verb": "POST"})
 	return n
 }
 

@@ -4,19 +4,15 @@ package nodes
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/must"
+	"github.com/fenceline/fenceline/test/scrape"
 )
 
 // metricsAddress is the address of the agent's metrics in the node's namespace.
@@ -35,67 +31,12 @@ func (n *Node) Ready(ctx context.Context, pool string) (int, error) {
 	return int(ready), err
 }
 
-// Sum adds up the series of a counter or gauge of the agent that have all the labels.
+// Sum adds up the series of a counter or gauge of the agent, or the counts of a histogram, that have all
+// the labels.
 func (n *Node) Sum(ctx context.Context, name string, labels map[string]string) (float64, error) {
-	families, err := n.metrics(ctx)
-	sum := 0.0
-	for _, m := range with(families[name], labels) {
-		sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
-	}
+	metrics, err := scrape.Read(ctx, metricsAddress, n.dial)
+	sum, _ := metrics.Sum(name, labels)
 	return sum, err
-}
-
-// Exhausted counts the ADDs that found every pool full.
-func (n *Node) Exhausted(ctx context.Context) (uint64, error) {
-	families, err := n.metrics(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var count uint64
-	for _, m := range with(families["fenceline_cni_duration_seconds"], map[string]string{"verb": "ADD", "result": "exhausted"}) {
-		count += m.GetHistogram().GetSampleCount()
-	}
-	return count, nil
-}
-
-// with returns the metrics of a family that have these labels.
-func with(family *dto.MetricFamily, labels map[string]string) (found []*dto.Metric) {
-	for _, m := range family.GetMetric() {
-		met := 0
-		for _, l := range m.GetLabel() {
-			if want, ok := labels[l.GetName()]; ok && want == l.GetValue() {
-				met++
-			}
-		}
-		if met == len(labels) {
-			found = append(found, m)
-		}
-	}
-	return found
-}
-
-// KeyRevision returns the revision of the Secret whose claim keys the agent uses.
-func (n *Node) KeyRevision(ctx context.Context) (uint64, error) {
-	families, err := n.metrics(ctx)
-	if err != nil {
-		return 0, err
-	}
-	for _, m := range families["fenceline_claim_key_revision"].GetMetric() {
-		return uint64(m.GetGauge().GetValue()), nil
-	}
-	return 0, fmt.Errorf("the agent of %s reports no revision of the claim key", n.Name)
-}
-
-// metrics reads those of the agent.
-func (n *Node) metrics(ctx context.Context) (_ map[string]*dto.MetricFamily, err error) {
-	defer must.CatchIn(&err, "read the metrics of the agent of %s", n.Name)
-	caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.dial}}
-	request := must.Value(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil))
-	response, err := caller.Do(request)
-	must.OK(err)
-	defer response.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(response.Body)
 }
 
 // MetricsProxy serves the metrics of the agent outside of the node's namespace.

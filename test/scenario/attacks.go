@@ -17,6 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/mdlayher/arp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -181,7 +182,7 @@ type siege struct {
 	*act
 	attacker, sibling, remote *cluster.Pod
 	host                      *cluster.Host
-	// own is the attacker. victims are the columns of the table: remote, sibling, gateway, host, free.
+	// own is the attacker. victims are the columns of the table: remote, sibling, gateway.
 	own     party
 	victims []party
 	capture *capture.Capture
@@ -223,20 +224,12 @@ func onlyNetRaw(p *corev1.Pod) {
 
 // chooseVictims collects the parties on the underlay.
 func (s *siege) chooseVictims(ctx context.Context) {
-	const hostNumber, freeNumber = 250, 99
-	s.host = s.foreignHost("printer", netip.PrefixFrom(s.address(hostNumber), underlay.Bits()))
+	s.host = s.foreignHost("printer", netip.PrefixFrom(s.address(250), underlay.Bits()))
 	gateway := party{name: "gateway", four: s.Options.Gateways[0].Addr(), six: s.Options.Gateways[1].Addr()}
 	gateway.mac = s.neighbour(ctx, gateway.four)
 	s.own = partyOf(s.attacker)
-	s.victims = []party{
-		partyOf(s.remote), partyOf(s.sibling), gateway,
-		{"host", s.host.MAC, s.host.Addr, s.address6(hostNumber)},
-		{"free address", strangeMAC(), s.address(freeNumber), s.address6(freeNumber)},
-	}
+	s.victims = []party{partyOf(s.remote), partyOf(s.sibling), gateway}
 }
-
-// strangeMAC is a MAC that no host has.
-func strangeMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0xf, 0xe, 0xe} }
 
 func partyOf(pod *cluster.Pod) party {
 	must(len(pod.IPs) == 2, "pod %s has the addresses %v, not one of each family", pod.Name, pod.IPs)
@@ -288,17 +281,17 @@ type counts map[string]int
 // counted returns the frames of a pod that were dropped up to now, with the claims of all pods of its
 // node.
 func counted(ctx context.Context, pod *cluster.Pod) counts {
-	m := scrape(ctx, pod.Node, agentMetrics)
+	m := scraped(ctx, pod.Node, agentMetrics)
 	all := counts{}
 	for _, reason := range []string{
 		whyEther, whySender, whyUnleased, whySlot, whyRouter, whyDHCP, whyTagged, whyBridge, whyMalformed,
 		"fenced", "link-local", "unspecified",
 	} {
-		n, _ := m.sum("fenceline_source_guard_frames_total",
+		n, _ := m.Sum("fenceline_source_guard_frames_total",
 			map[string]string{"namespace": pod.Namespace, "pod": pod.Name, "result": "dropped", "reason": reason})
 		all[reason] = int(n)
 	}
-	n, _ := m.sum("fenceline_claims_received_total", map[string]string{"result": whyFromPod})
+	n, _ := m.Sum("fenceline_claims_received_total", map[string]string{"result": whyFromPod})
 	all[whyFromPod] = int(n)
 	return all
 }
@@ -338,9 +331,9 @@ func (s *siege) remains(ctx context.Context, w *way) {
 // isNoticed announces a pod's address with a MAC of nobody. If the frame comes to the underlay, the
 // lease of the address must name the MAC.
 func (s *siege) isNoticed(ctx context.Context, w *way, c *chronicle, v party) {
-	strange, sent := strangeMAC(), time.Now()
+	strange, sent := net.HardwareAddr{2, 0, 0, 0xf, 0xe, 0xe}, time.Now()
 	passed := s.passes(ctx, w, allowed+"gratuitous ARP with a MAC of nobody for the "+v.name, func(mark []byte) []byte {
-		return ethernet(broadcast, strange, unix.ETH_P_ARP, arp(arpReply, strange, v.four, broadcast, v.four), mark)
+		return shout(party{mac: strange}, unix.ETH_P_ARP, arpOf(arp.OperationReply, strange, v.four, v.four), mark)
 	})
 	noticed := "It is stopped."
 	if passed {
@@ -358,7 +351,7 @@ func (s *siege) isTakenForSibling(ctx context.Context, w *way, sibling party) {
 	before := counted(ctx, s.sibling)
 	udp := func(source netip.Addr) func([]byte) []byte {
 		return func(mark []byte) []byte {
-			return shout(sibling, unix.ETH_P_IP, packet4(source, allHosts, unix.IPPROTO_UDP, 0, datagram(9, 9, mark)))
+			return shout(sibling, unix.ETH_P_IP, packet4(source, allHosts, datagram(9, 9, mark)))
 		}
 	}
 	passed := s.passes(ctx, w, "UDP of the attacker with the MAC of the sibling", udp(s.own.four))
@@ -391,7 +384,7 @@ func (a *act) listen(pod *cluster.Pod) *ear {
 	defer ns.Close()
 	e := &ear{pod: pod}
 	a.after("close the sockets in pod "+pod.Name, func(context.Context) { check(e.close()) })
-	protocols := []uint16{unix.ETH_P_ARP, unix.ETH_P_IP, unix.ETH_P_IPV6, protocolClaim, protocolLLDP, unix.ETH_P_802_2}
+	protocols := []uint16{unix.ETH_P_ARP, unix.ETH_P_IP, unix.ETH_P_IPV6, capture.TypeClaim, unix.ETH_P_LLDP}
 	for _, protocol := range protocols {
 		err := ns.Do(func() error {
 			// The kernel wants the protocol in network byte order.

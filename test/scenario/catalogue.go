@@ -2,6 +2,8 @@
 
 package scenario
 
+import "github.com/fenceline/fenceline/test/cluster"
+
 // All returns every scenario, in the order of the story.
 func All() []Scenario {
 	all := []Scenario{
@@ -11,8 +13,11 @@ func All() []Scenario {
 		{Name: "pods", Promise: "Each pod gets its own address, and all pods reach each other", play: playPods},
 		{Name: "conflict", Promise: "An address that a foreign host uses is not given to a pod, returns to the pool later, and does not keep a pool from its deletion", play: playConflict},
 		{Name: "multus", Promise: "Each interface of a pod gets its own address, from a pool that serves it", play: playMultus},
-		{Name: "secondary", Promise: "Beside another network, interfaces on the underlay are reached, and answer, by the underlay alone, with the thin plugin of Multus", play: playThin},
-		{Name: "secondary-thick", Promise: "The same with the thick plugin of Multus", ByHand: true, play: playThick},
+		{
+			Name: "secondary", Promise: "Beside another network, interfaces on the underlay are reached, and answer, by the underlay alone, with the thin plugin of Multus",
+			play: secondaryBy(cluster.Multus{Routed: true}),
+		},
+		{Name: "secondary-thick", Promise: "The same with the thick plugin of Multus", ByHand: true, play: secondaryBy(cluster.Multus{Routed: true, Thick: true})},
 		{Name: "latecomer", Promise: "A pod defends its address against a foreign host. After the pod, no pod gets the address until that host has left", play: badDay(playLatecomer)},
 		{Name: "attacks", Promise: "Of a pod with NET_RAW that pretends to be somebody else, nobody hears a frame, each of them is counted under its reason, and other pods lose nothing", play: playAttacks},
 		{Name: "exhausted", Promise: "Pods that find a pool full learn why, and get the addresses that other pods release", play: playExhausted},
@@ -27,7 +32,6 @@ func All() []Scenario {
 		{Name: "absent", Promise: "A node without its agent stays Ready at first, and reports later what is missing. Its pods are not disturbed", play: badDay(playAbsent)},
 		{Name: "lossy", Promise: "On cables that lose frames, an address still has one speaker at a time", play: badDay(playLossy)},
 		{Name: "stuck", Promise: "The address of a pod that outlives its deletion serves a new pod: it is frozen, its containerd-shim hangs, or it was deleted by force. After an ordinary deletion, a pod sends no frame once its lease is gone", play: badDay(playStuck)},
-		{Name: "lost", Promise: "Leases that were deleted by hand return. No pod loses a frame, and no address is given twice", play: badDay(playLost)},
 		{Name: "uninstall", Promise: "helm refuses to uninstall Fenceline while leases exist. By force, it leaves no lease and nothing on the nodes", play: playUninstall},
 	}
 	for i := range all {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/foreignhost"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
 )
@@ -52,7 +51,6 @@ func playConflict(ctx context.Context, a *act) {
 	a.setAside(ctx, chronicle, second, had, used, host)
 	a.comesBack(ctx, chronicle, host)
 	a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second})
-	a.answersForAll(ctx, host)
 }
 
 // setAside judges that the pod got the other address in the same ADD, and that the lease of the first
@@ -97,20 +95,6 @@ func (a *act) poolEnds(ctx context.Context, c *chronicle, host *cluster.Host, po
 		a.isGone(ctx, pool, fmt.Sprintf("leases %v", brief(left)))
 	})
 	a.story.Say("The pool is gone after %s.", round(time.Since(deleted)))
-}
-
-// answersForAll gives the foreign host all addresses of another pool. The kubelet's event must name
-// the host that answers for so many.
-func (a *act) answersForAll(ctx context.Context, host *cluster.Host) {
-	first, count := 140, foreignhost.MaxConflicts+2
-	for i := range count {
-		value(host.Exec(ctx, "ip", "address", "add", netip.PrefixFrom(a.address(first+i), underlay.Bits()).String(), "dev", "eth0"))
-	}
-	a.addPool(ctx, a.namespace+"-answered", v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(first, count), Default: ptr.To(true)})
-	a.startPod(ctx, "refused", a.Node(1), nil)
-	why := fmt.Sprintf("%s answers for more than %d addresses", host.MAC, foreignhost.MaxConflicts)
-	event := a.event(ctx, "refused", "FailedCreatePodSandBox", why)
-	a.story.Say("The printer answers for all %d addresses of another pool. Pod refused waits. Its event: %q", count, event.Message)
 }
 
 // added returns the number of ADDs on a node, with any result.

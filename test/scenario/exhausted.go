@@ -137,9 +137,7 @@ func (a *act) rollsOn(ctx context.Context, c *chronicle) {
 	began := time.Now()
 	a.rollOut(ctx, a.deployment(), 1)
 	eventually(ctx, rollLimit, "the rolling update to end", func(ctx context.Context) { a.rolledOut(ctx, client.ObjectKeyFromObject(a.deployment())) })
-	entries, _ := c.all()
-	waits := a.waitsSince(ctx)
-	took := handedOn(entries, waits, began)
+	took := handedOn(c.all(), a.waitsSince(ctx), began)
 	must(len(took) != 0, "no pod has waited for another pod's address")
 	half, most := took[len(took)/2], took[(len(took)-1)*99/100]
 	a.story.Say("In a rolling update of %d pods on %d addresses, %d pods wait for an address. They have it %s (half) and %s (99 of 100) after it is free.",

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -169,11 +170,11 @@ func (c *chronicle) of(addr netip.Addr) ([]entry, <-chan struct{}) {
 	return found, c.added
 }
 
-// all returns all writes up to now, and a channel that is closed at the next write.
-func (c *chronicle) all() ([]entry, <-chan struct{}) {
+// all returns all writes up to now.
+func (c *chronicle) all() []entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.entries[:len(c.entries):len(c.entries)], c.added
+	return slices.Clone(c.entries)
 }
 
 // wait returns the first entry of an address, not older than since, that matches.

@@ -53,15 +53,14 @@ func (a *act) stageLossy(ctx context.Context) []*zombie {
 	a.makePool(ctx, size, nil)
 	a.deploy(ctx, size)
 	pods := a.running(ctx, size, everyPod)
+	nodes := a.others(a.controllerNode(ctx))
+	pods = []*cluster.Pod{podOn(nodes[0], pods), podOn(nodes[1], pods)}
+	c, w := a.keepChronicle(ctx, a.namespace), a.watch(addressOf(pods[0]), addressOf(pods[1]))
 	var zombies []*zombie
-	for _, node := range a.others(a.controllerNode(ctx))[:len(losses)] {
-		pod := podOn(node, pods)
-		zombies = append(zombies, &zombie{act: a, pod: pod, mac: macOf(pod), addr: addressOf(pod), crier: a.cry(pod)})
-	}
-	c := a.keepChronicle(ctx, a.namespace)
-	w := a.watch(zombies[0].addr, zombies[1].addr)
-	for _, z := range zombies {
-		z.chronicle, z.witness = c, w
+	for _, pod := range pods {
+		z := a.quietZombie(pod, c, w)
+		z.crier = a.cry(pod)
+		zombies = append(zombies, z)
 	}
 	w.pings.waitFor(ctx, 20)
 	return zombies

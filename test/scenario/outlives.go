@@ -31,9 +31,9 @@ func (w *whole) outlives(ctx context.Context) {
 		from  place
 		to    netip.AddrPort
 	}{
-		{15, w.atD, netip.AddrPortFrom(b.addrs[0], appPort)},
-		{10, w.atD, netip.AddrPortFrom(b.addrs[1], appPort)},
-		{10, w.atD, netip.AddrPortFrom(w.services["a"].addrs[0], appPort)},
+		{15, w.at[w.d], netip.AddrPortFrom(b.addrs[0], appPort)},
+		{10, w.at[w.d], netip.AddrPortFrom(b.addrs[1], appPort)},
+		{10, w.at[w.d], netip.AddrPortFrom(w.services["a"].addrs[0], appPort)},
 		{10, w.outside, netip.AddrPortFrom(nodeAddr(w.first, 0), b.tcp)},
 		{5, placeOfNode(w.first), netip.AddrPortFrom(w.a.IPs[0], appPort)},
 	} {

@@ -83,9 +83,9 @@ func (a *act) metricsAgree(ctx context.Context, before float64) {
 	controller := a.controllerNode(ctx)
 	eventually(ctx, eventLimit, "metrics that agree with the leases", func(ctx context.Context) {
 		adds := granted(ctx, a)
-		m := scrape(ctx, controller, controllerMetrics)
-		bound, _ := m.sum("fenceline_pool_leases", map[string]string{"pool": a.namespace, "state": string(v1alpha1.StateBound)})
-		capacity, _ := m.sum("fenceline_pool_addresses", map[string]string{"pool": a.namespace})
+		m := scraped(ctx, controller, controllerMetrics)
+		bound, _ := m.Sum("fenceline_pool_leases", map[string]string{"pool": a.namespace, "state": string(v1alpha1.StateBound)})
+		capacity, _ := m.Sum("fenceline_pool_addresses", map[string]string{"pool": a.namespace})
 		must(adds-before == manyPods && bound == manyPods && capacity == 2*manyPods,
 			"agents count %v ADDs, the controller %v Bound leases of %v addresses", adds-before, bound, capacity)
 		a.story.Say("The metrics agree: the agents count %v granted ADDs, the controller counts %v Bound leases of %v addresses.", adds-before, bound, capacity)
@@ -96,7 +96,7 @@ func (a *act) metricsAgree(ctx context.Context, before float64) {
 // nobodyIsBlind: no agent is blind.
 func (a *act) nobodyIsBlind(ctx context.Context) {
 	for _, n := range a.Nodes() {
-		attached, series := scrape(ctx, n, agentMetrics).sum("fenceline_programs_attached", map[string]string{"parent": cluster.UnderlayInterface})
+		attached, series := scraped(ctx, n, agentMetrics).Sum("fenceline_programs_attached", map[string]string{"parent": cluster.UnderlayInterface})
 		must(series == 1 && attached == 1, "the agent of %s has no program on %s", n.Name(), cluster.UnderlayInterface)
 	}
 }

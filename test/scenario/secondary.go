@@ -35,27 +35,21 @@ type secondary struct {
 	underlay, management *capture.Capture
 }
 
-// playThin: the promises hold with the underlay as a second network, and the thin plugin of Multus.
-func playThin(ctx context.Context, a *act) {
-	a.playSecondary(ctx, cluster.Multus{Routed: true})
-}
-
-// playThick is playThin with the thick plugin of Multus.
-func playThick(ctx context.Context, a *act) {
-	a.playSecondary(ctx, cluster.Multus{Routed: true, Thick: true})
-}
-
-func (a *act) playSecondary(ctx context.Context, multus cluster.Multus) {
-	s := a.openSecondary(ctx, multus)
-	a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide")
-	s.reaches(ctx)
-	s.reachUnderlay(ctx)
-	s.isServed(ctx)
-	s.deleteBlind(ctx)
-	during(func() { s.reachUnderlay(ctx) }, "after the restart of all agents")
-	s.staysOnItsWay()
-	check(s.RemoveDNS(ctx))
-	s.leavesNothing(ctx)
+// secondaryBy: the promises hold with the underlay as a second network, by the thin or the thick plugin
+// of Multus.
+func secondaryBy(multus cluster.Multus) func(context.Context, *act) {
+	return func(ctx context.Context, a *act) {
+		s := a.openSecondary(ctx, multus)
+		a.show(ctx, "get", "pods", "--namespace="+a.namespace, "--output=wide")
+		s.reaches(ctx)
+		s.reachUnderlay(ctx)
+		s.isServed(ctx)
+		s.deleteBlind(ctx)
+		during(func() { s.reachUnderlay(ctx) }, "after the restart of all agents")
+		s.staysOnItsWay()
+		check(s.RemoveDNS(ctx))
+		s.leavesNothing(ctx)
+	}
 }
 
 // openSecondary installs the routed network and Multus, and makes pods with interfaces on the underlay:
@@ -197,7 +191,7 @@ func (s *secondary) reachUnderlay(ctx context.Context) {
 // amongPods adds the ways from the underlay to the underlay.
 func (s *secondary) amongPods(ways *paths, family int) {
 	for from, own := range s.underlays {
-		at, client := s.at(from), own[0].addrs[family]
+		at, client := s.at[from], own[0].addrs[family]
 		for to, interfaces := range s.underlays {
 			for _, i := range interfaces {
 				what := fmt.Sprintf("%s of pod %s", i.name, to.Name)
@@ -240,16 +234,11 @@ func (s *secondary) toOutside(ways *paths, family int) {
 	to := netip.AddrPortFrom(s.outsideAddrs[family], httpPort)
 	for from, own := range s.underlays {
 		if from == s.d {
-			ways.get(s.at(from), "the outside host by net1", to, outsideName, own[0].addrs[family])
+			ways.get(s.at[from], "the outside host by net1", to, outsideName, own[0].addrs[family])
 		} else {
-			ways.get(s.at(from), "the outside host by eth0", to, outsideName, from.IPs[family])
+			ways.get(s.at[from], "the outside host by eth0", to, outsideName, from.IPs[family])
 		}
 	}
-}
-
-// at returns the network of a pod.
-func (s *secondary) at(pod *cluster.Pod) place {
-	return map[*cluster.Pod]place{s.a: s.atA, s.b: s.atB, s.c: s.atC, s.d: s.atD}[pod]
 }
 
 // outsideName is what the outside host says.

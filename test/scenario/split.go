@@ -59,8 +59,7 @@ func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie) {
 	a.story.Say("A pool of %d addresses, all in use. On %s, a client uses pod %s with %s. No client uses pod %s with %s.",
 		size, node.Name(), pods[0].Name, addressOf(pods[0]), pods[1].Name, addressOf(pods[1]))
 	loud = a.zombieOf(ctx, pods[0])
-	quiet = &zombie{act: a, pod: pods[1], mac: macOf(pods[1]), addr: addressOf(pods[1]), chronicle: loud.chronicle, witness: loud.witness}
-	return loud, quiet
+	return loud, a.quietZombie(pods[1], loud.chronicle, loud.witness)
 }
 
 // twoOwners judges that there are two: the switch receives frames of both for the same address, and

@@ -36,12 +36,11 @@ type whole struct {
 	// first, second and third are nodes; the controller is on none of the first two.
 	first, second, third *cluster.Node
 	// a and d are on the first node, b on the second, c on the third.
-	a, b, c, d *cluster.Pod
-	// atA and so on are their networks.
-	atA, atB, atC, atD place
-	outside            place
-	outsideAddrs       []netip.Addr
-	services           map[string]service
+	a, b, c, d   *cluster.Pod
+	at           map[*cluster.Pod]place // their networks
+	outside      place
+	outsideAddrs []netip.Addr
+	services     map[string]service
 }
 
 // playWhole: a pod has all that Kubernetes promises a pod.
@@ -181,8 +180,9 @@ func (w *whole) awaitPods(ctx context.Context) {
 
 // openPlaces opens the networks from which requests are made. They are new after a boot.
 func (w *whole) openPlaces() {
-	for pod, at := range map[*cluster.Pod]*place{w.a: &w.atA, w.b: &w.atB, w.c: &w.atC, w.d: &w.atD} {
-		*at = w.placeOf(pod)
+	w.at = map[*cluster.Pod]place{}
+	for _, pod := range []*cluster.Pod{w.a, w.b, w.c, w.d} {
+		w.at[pod] = w.placeOf(pod)
 	}
 	host, addrs, err := w.Outside()
 	check(err)
@@ -305,13 +305,13 @@ func (w *whole) toServices(ways *paths, family int) {
 		from      place
 		what, pod string
 	}{
-		{w.atD, "a", "a"}, // the same node
-		{w.atD, "b", "b"}, // another node
-		{w.atC, "a", "a"},
-		{w.atA, "a", "a"}, // itself
-		{w.atB, "b", "b"},
-		{w.atD, "near", w.first.Name()}, // on the network of its own node
-		{w.atD, "far", w.second.Name()},
+		{w.at[w.d], "a", "a"}, // the same node
+		{w.at[w.d], "b", "b"}, // another node
+		{w.at[w.c], "a", "a"},
+		{w.at[w.a], "a", "a"}, // itself
+		{w.at[w.b], "b", "b"},
+		{w.at[w.d], "near", w.first.Name()}, // on the network of its own node
+		{w.at[w.d], "far", w.second.Name()},
 		{placeOfNode(w.first), "a", "a"},
 		{placeOfNode(w.first), "b", "b"},
 		{placeOfNode(w.third), "far", w.second.Name()},
@@ -328,7 +328,7 @@ func (w *whole) toServices(ways *paths, family int) {
 		const times = 12
 		seen := map[string]int{}
 		for range times {
-			got, err := w.atD.get(ctx, all)
+			got, err := w.at[w.d].get(ctx, all)
 			if err != nil {
 				return err
 			}
@@ -345,7 +345,7 @@ func (w *whole) toServices(ways *paths, family int) {
 func (w *whole) byNodes(ways *paths, family int) {
 	b, local := w.services["b"], w.services["local"]
 	first, second := nodeAddr(w.first, family), nodeAddr(w.second, family)
-	for _, from := range []place{w.outside, w.atD, w.atB, placeOfNode(w.first), placeOfNode(w.third)} {
+	for _, from := range []place{w.outside, w.at[w.d], w.at[w.b], placeOfNode(w.first), placeOfNode(w.third)} {
 		for _, node := range []netip.Addr{first, second} {
 			ways.get(from, "the NodePort of b", netip.AddrPortFrom(node, b.http), "b", netip.Addr{})
 			ways.send(from, "the NodePort of b", netip.AddrPortFrom(node, b.udp), "b", netip.Addr{})
@@ -358,9 +358,8 @@ func (w *whole) byNodes(ways *paths, family int) {
 
 // direct adds the ways by the addresses of pods, nodes and the outside.
 func (w *whole) direct(ways *paths, family int) {
-	pods := map[*cluster.Pod]place{w.a: w.atA, w.b: w.atB, w.c: w.atC, w.d: w.atD}
-	for from, at := range pods {
-		for to := range pods {
+	for from, at := range w.at {
+		for to := range w.at {
 			ways.get(at, "pod "+to.Name, netip.AddrPortFrom(to.IPs[family], httpPort), to.Name, from.IPs[family])
 		}
 		for _, n := range w.Nodes() {
@@ -377,12 +376,11 @@ func (w *whole) direct(ways *paths, family int) {
 // names adds questions to a name server.
 func (w *whole) names(ways *paths, server netip.Addr) {
 	domain := "." + w.namespace + ".svc.cluster.local"
-	pods := []*cluster.Pod{w.a, w.b, w.c, w.d}
 	var all []netip.Addr
-	for _, p := range pods {
+	for p := range w.at {
 		all = append(all, p.IPs...)
 	}
-	for _, at := range []place{w.atB, w.atD} {
+	for _, at := range []place{w.at[w.b], w.at[w.d]} {
 		ways.resolve(at, server, "b"+domain, w.services["b"].addrs)
 		ways.resolve(at, server, "names"+domain, all)
 	}
@@ -394,7 +392,7 @@ func (w *whole) toAPIServer(ways *paths) {
 	authority := x509.NewCertPool()
 	must(authority.AppendCertsFromPEM(config.CAData), "the administrator's kubeconfig has no authority")
 	api := netip.AddrPortFrom(w.APIServerService(), 443)
-	for _, at := range []place{w.atA, w.atB, w.atC, w.atD} {
+	for _, at := range w.at {
 		ways.add(fmt.Sprintf("%s to the API server (TLS %s)", at.name, api), func(ctx context.Context) error {
 			return at.handshake(ctx, api, &tls.Config{RootCAs: authority, ServerName: "kubernetes"})
 		})

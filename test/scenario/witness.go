@@ -63,14 +63,6 @@ func (a *act) foreignHost(name string, addr netip.Prefix) *cluster.Host {
 	return host
 }
 
-// alive fails unless the pod answers ARP, and TCP with its own name.
-func (w *witness) alive(ctx context.Context, pod *cluster.Pod) {
-	w.answersARP(ctx, addressOf(pod))
-	name, err := greeting(ctx, w.host, addressOf(pod))
-	did(err, "connect to pod %s", pod.Name)
-	must(name == pod.Name, "connect to pod %s: pod %s answered", pod.Name, name)
-}
-
 // hears waits until the pod answers TCP. A pod may be Running before it listens.
 func (w *witness) hears(ctx context.Context, pod *cluster.Pod) {
 	eventually(ctx, clientLimit, "an answer of pod "+pod.Name, func(ctx context.Context) {

@@ -62,17 +62,18 @@ func (a *act) stageDeployment(ctx context.Context, change func(*v1alpha1.IPPoolS
 
 // zombieOf starts the witness, the crier and the chronicle of a pod.
 func (a *act) zombieOf(ctx context.Context, pod *cluster.Pod) *zombie {
-	z := &zombie{act: a, pod: pod, mac: macOf(pod), addr: addressOf(pod)}
-	z.chronicle = a.keepChronicle(ctx, a.namespace)
-	z.witness = a.watch(z.addr)
+	z := a.quietZombie(pod, a.keepChronicle(ctx, a.namespace), a.watch(addressOf(pod)))
 	z.crier = a.cry(pod)
 	return z
 }
 
+func (a *act) quietZombie(pod *cluster.Pod, c *chronicle, w *witness) *zombie {
+	return &zombie{act: a, pod: pod, mac: macOf(pod), addr: addressOf(pod), chronicle: c, witness: w}
+}
+
 // beside makes a zombie of another pod of the same pool and node, with a client and a crier of its own.
 func (z *zombie) beside(pod *cluster.Pod, number int) *zombie {
-	other := &zombie{act: z.act, pod: pod, mac: macOf(pod), addr: addressOf(pod), chronicle: z.chronicle}
-	other.witness = z.watchBy(fmt.Sprintf("user%d", number), number, z.capture, other.addr)
+	other := z.quietZombie(pod, z.chronicle, z.watchBy(fmt.Sprintf("user%d", number), number, z.capture, addressOf(pod)))
 	other.crier = z.cry(pod)
 	return other
 }
@@ -116,7 +117,11 @@ func (z *zombie) isGivenUp(ctx context.Context) {
 
 // isZombie checks that the pod runs and that its address has not been taken yet.
 func (z *zombie) isZombie(ctx context.Context) {
-	during(func() { z.alive(ctx, z.pod) }, "pod %s is no zombie", z.pod.Name)
+	during(func() {
+		z.answersARP(ctx, z.addr)
+		name := value(greeting(ctx, z.host, z.addr))
+		must(name == z.pod.Name, "pod %s answered", name)
+	}, "pod %s is no zombie", z.pod.Name)
 	entries, _ := z.chronicle.of(z.addr)
 	if last := entries[len(entries)-1]; last.gone || last.Spec.State != v1alpha1.StateBound {
 		fail("the zombie was to be checked before its address was taken: %s", last)
