@@ -72,6 +72,9 @@ func (n *Node) supervise(ctx context.Context) error {
 	}
 }
 
+// KillController ends the controller as kill -9 does.
+func (c *Cluster) KillController() error { return c.controller.Kill(context.Background()) }
+
 // Revive starts the agents and the controller that have ended, as kubelets do.
 func (c *Cluster) Revive() error {
 	for _, n := range c.Nodes {
