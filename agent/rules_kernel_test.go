@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
-	cnitypes "github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -265,7 +264,7 @@ func (m *machine) gatewayChecks(t *testing.T) {
 			continue
 		}
 		words := []string{"gateway " + c.silent + " not answer on parent " + elsewhere.parent + " of node n1"}
-		e, ok := errors.AsType[*cnitypes.Error](err)
+		e, ok := errors.AsType[*types.Error](err)
 		check.That(t, ok && e.Code == agentapi.CodeTryAgainLater && contains(e.Msg, words), "got %v, want code 11 with %q", err, words)
 		m.nothingLeft(t, pod, before)
 	}

@@ -152,7 +152,8 @@ func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 	conn := check.Value(net.Dial("unix", r.socket))(t)
 	defer conn.Close()
 	h := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
-	resp := check.Value(h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{")))(t)
+	resp, err := h.Post("http://agent"+agentapi.PathAdd, "application/json", strings.NewReader("{"))
+	check.OK(t, err)
 	defer resp.Body.Close()
 	check.That(t, resp.StatusCode == http.StatusBadRequest, "got %s", resp.Status)
 }

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fenceline/fenceline/test/check"
 )

@@ -73,11 +73,12 @@ func TestASlowAnswerTellsLittle(t *testing.T) {
 	clock := servertime.New(own)
 	for _, wait := range []time.Duration{0, took} {
 		request := check.Value(http.NewRequest(http.MethodGet, "http://server/api", http.NoBody))(t)
-		response := check.Value(clock.Transport(roundTrip(func() (*http.Response, error) {
+		response, err := clock.Transport(roundTrip(func() (*http.Response, error) {
 			own.Step(wait)
 			date := own.Now().Add(-ahead).Format(http.TimeFormat)
 			return &http.Response{Header: http.Header{"Date": {date}}, Body: http.NoBody}, nil
-		})).RoundTrip(request))(t)
+		})).RoundTrip(request)
+		check.OK(t, err)
 		response.Body.Close()
 		got, want := clock.Now(), own.Now().Add(-ahead)
 		check.That(t, got.Equal(want), "after an answer that took %s it is %v, want %v", wait, got, want)

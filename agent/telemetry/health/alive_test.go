@@ -21,7 +21,8 @@ func TestALivenessProbeIsAnsweredUntilStopFreesItsPort(t *testing.T) {
 	for range 2 {
 		stop := check.Value(AnswerAlive(address, testr.New(t)))(t)
 		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusNotFound} {
-			answer := check.Value(http.Get(fmt.Sprintf("http://%s%s", address, path)))(t)
+			answer, err := http.Get(fmt.Sprintf("http://%s%s", address, path))
+			check.OK(t, err)
 			answer.Body.Close()
 			check.That(t, answer.StatusCode == want, "%s answers %s", path, answer.Status)
 		}
