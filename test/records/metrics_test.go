@@ -112,7 +112,8 @@ func get(t *testing.T, url, token string) int {
 	// Nobody has signed the certificate.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer c.CloseIdleConnections()
-	answer := check.Value(c.Do(request))(t)
+	answer, err := c.Do(request)
+	check.OK(t, err)
 	check.OK(t, answer.Body.Close())
 	return answer.StatusCode
 }
@@ -126,7 +127,8 @@ func (e *env) testPage(t *testing.T) {
 
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api/events", nil))(t)
 	request.Header.Set("Authorization", "Bearer "+viewer)
-	answer := check.Value(http.DefaultClient.Do(request))(t)
+	answer, err := http.DefaultClient.Do(request)
+	check.OK(t, err)
 	defer answer.Body.Close()
 	const address = "10.77.0.5"
 	lease, agent := bound("", address), e.as(t, agentUser, map[string][]string{nodeNameKey: {"n1"}})
