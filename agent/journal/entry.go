@@ -33,7 +33,7 @@ type Entry struct {
 	// Machine is the name of the KubeVirt virtual machine that the pod runs, in its namespace.
 	Machine string `json:"machine,omitempty"`
 	Phase   Phase  `json:"phase"`
-	// Released is the time at which the phase became Releasing; zero if an earlier version wrote it.
+	// Released is the time at which the phase became Releasing.
 	Released time.Time `json:"released,omitzero"`
 	// Session in which the entry was written: "<Node UID>/<boot ID>".
 	Session string `json:"session,omitempty"`

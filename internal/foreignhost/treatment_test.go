@@ -18,7 +18,7 @@ func TestDecide(t *testing.T) {
 		{"a host of two addresses", 2, 2, Quarantine},
 		{"a third one is recorded, a fourth one is not", 3, 3, PassOver},
 		{"other nodes recorded them, or an earlier agent", 3, 0, PassOver},
-		{"an earlier version recorded the whole pool", 201, 0, PassOver},
+		{"the whole pool is recorded", 201, 0, PassOver},
 		{"the tenth address in the interval", 3, 9, PassOver},
 		{"the eleventh", 3, 10, Stop},
 		{"the eleventh, in several pools", 1, 10, Stop},

@@ -336,59 +336,13 @@ func (r *Node) FreeSlots() map[uint32]bool {
 // noMetrics counts nothing.
 type noMetrics struct{}
 
-func (noMetrics) GatewayUnanswered(string) {}
-
+func (noMetrics) GatewayUnanswered(string)        {}
 func (noMetrics) Conflict(string, segment.Source) {}
 func (noMetrics) Verification(segment.Verdict)    {}
 func (noMetrics) Renewal(segment.Verdict)         {}
 func (noMetrics) PinFailed()                      {}
 func (noMetrics) Step(string, time.Duration)      {}
 func (noMetrics) Waited(time.Duration, bool)      {}
-
-// SetMAC changes the MAC of a pod's interface.
-func (r *Node) SetMAC(netns string, mac net.HardwareAddr) {
-	r.macs.Lock()
-	defer r.macs.Unlock()
-	r.set[netns] = mac
-}
-
-// links sets MAC and state of the interfaces of a node's pods.
-type links struct{ *Node }
-
-func (l links) SetMAC(netns, _ string, mac net.HardwareAddr) error {
-	l.Node.SetMAC(netns, mac)
-	return nil
-}
-
-func (l links) SetDown(netns, _ string) error {
-	l.Lowered = append(l.Lowered, netns)
-	return nil
-}
-
-func (r *Node) setRemoved(netns string, removed bool) {
-	r.macs.Lock()
-	defer r.macs.Unlock()
-	r.removed[netns] = removed
-}
-
-func (r *Node) isRemoved(netns string) bool {
-	r.macs.Lock()
-	defer r.macs.Unlock()
-	return r.removed[netns]
-}
-
-func (r *Node) macOf(netns string) net.HardwareAddr {
-	r.macs.Lock()
-	defer r.macs.Unlock()
-	if mac, ok := r.set[netns]; ok {
-		return mac
-	}
-	return MacOf(netns)
-}
-
-func MacOf(netns string) net.HardwareAddr {
-	return net.HardwareAddr{2, 0, 0, 0, byte(len(netns)), netns[len(netns)-1]}
-}
 
 // Pool returns a default pool with these addresses.
 func Pool(name, subnet string, mode v1alpha1.ConflictMode, ips ...string) *v1alpha1.IPPool {

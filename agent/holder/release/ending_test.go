@@ -22,7 +22,7 @@ func TestADELTellsAnInterfaceThatIsRemovedFromASandboxThatEnds(t *testing.T) {
 		{"the kubelet may not have noticed yet", endingTime - 1, true, true, endUndecided},
 		{"the sandbox lives on", endingTime, true, true, endOfInterface},
 		{"another plugin holds up the end of the sandbox", endingTime, true, false, endOfSandbox},
-		{"an entry of an earlier version has no time", 1 << 62, true, true, endOfInterface},
+		{"a DEL of long ago", 1 << 62, true, true, endOfInterface},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			check.Equal(t, endingOf(endingFacts{row.since, row.netns, row.ready}), row.want, "got")
