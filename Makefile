@@ -87,7 +87,7 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 	@$(GO) build -o .cache/vet ./test/cmd/vet && $(GO) vet -vettool=.cache/vet ./...
 	@$(count) run check ./...
 
-# The suite of a file in queue is still to run. After the timed suites, their lane takes from the end.
+# A file in queue names a suite that nobody has begun. After the timed suites, their lane takes from the end.
 queue := $(COUNT_DIR)/queue
 .PHONY: test
 test: packages ## Run all suites, and add up their counts

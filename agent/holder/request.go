@@ -43,9 +43,12 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 		return surroundings{}, fmt.Errorf("read node %s: %w", h.Node, err)
 	}
 	pools, reservations, subnets := &v1alpha1.IPPoolList{}, &v1alpha1.ReservedIPList{}, &v1alpha1.IPSubnetList{}
-	for list, name := range map[client.ObjectList]string{pools: "pools", reservations: "reservations", subnets: "IPSubnets"} {
-		if err := h.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return surroundings{}, fmt.Errorf("list %s: %w", name, err)
+	for _, all := range []struct {
+		of   string
+		list client.ObjectList
+	}{{"pools", pools}, {"reservations", reservations}, {"IPSubnets", subnets}} {
+		if err := h.Cache.List(ctx, all.list, client.UnsafeDisableDeepCopy); err != nil {
+			return surroundings{}, fmt.Errorf("list %s: %w", all.of, err)
 		}
 	}
 	multus := ipam.Multus{}

@@ -78,9 +78,8 @@ func TestApplicationsThatScaleAtRandomShareAPool(t *testing.T) {
 	for _, n := range []string{"1", "2"} {
 		foreign := owners.StatefulSet(nodes.Shop, "foreign"+n, 0)
 		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: "web" + n}}
-		set := webSet()
-		set.Name, set.Spec.Replicas = "db"+n, ptr.To[int32](0)
-		like := set.Spec
+		set, like := webSet(), webSet().Spec
+		set.Name, set.Spec.Replicas, like.Replicas = "db"+n, ptr.To[int32](0), ptr.To[int32](0)
 		deployment.Spec = appsv1.DeploymentSpec{Replicas: like.Replicas, Selector: like.Selector, Template: like.Template}
 		for _, o := range []client.Object{foreign, deployment, set} {
 			check.OK(t, c.Create(ctx, o))

@@ -162,7 +162,8 @@ func packet4(src, dst netip.Addr, payload []byte) []byte {
 	for i := 0; i < len(h); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(h[i:]))
 	}
-	binary.BigEndian.PutUint16(h[10:], ^uint16(sum&0xffff+sum>>16))
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(h[10:], ^uint16(sum+sum>>16))
 	return append(h, payload...)
 }
 
