@@ -50,7 +50,8 @@ func (t *slotTable) usedSlots() (used []uint32, err error) {
 	return used, nil
 }
 
-// kindsOf returns whether slots guard virtual functions, other interfaces or both.
+// kindsOf returns the kinds of guards of slots, for guard.Shared: true as key for virtual functions, false
+// for other interfaces.
 func (t *slotTable) kindsOf(slots []uint32) (kinds map[bool]bool, err error) {
 	kinds = map[bool]bool{}
 	for _, slot := range slots {

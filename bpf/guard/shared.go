@@ -36,8 +36,8 @@ func NewShared(maps map[string]*ebpf.Map) *Shared {
 	return &Shared{maps: maps, programs: maps[codeMapGuards]}
 }
 
-// Refresh replaces the programs of an earlier process by this version's. It also loads the kinds that
-// are needed. All guarded interfaces run them from then on.
+// Refresh replaces the programs of an earlier process by this version's. It also loads the needed kinds,
+// which have their verify as key. All guarded interfaces run them from then on.
 func (s *Shared) Refresh(needed map[bool]bool) error {
 	for _, verify := range []bool{false, true} {
 		loaded, err := s.Loaded(verify)
