@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/interrupted"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // builtMark is the file that a finished build writes beside its binaries. It holds the digest of all
@@ -36,48 +37,32 @@ type Builder struct {
 }
 
 // NewBuilder returns a builder for the project that contains the working directory.
-func NewBuilder(progress io.Writer) (*Builder, error) {
-	root, err := Root()
-	if err != nil {
-		return nil, err
-	}
-	cache, err := CacheDir()
-	if err != nil {
-		return nil, err
-	}
-	return &Builder{Modules: filepath.Join(root, "test", "thirdparty", "modules"), Cache: cache, Progress: progress}, nil
+func NewBuilder(progress io.Writer) (_ *Builder, err error) {
+	defer must.Catch(&err)
+	modules := filepath.Join(must.Value(Root()), "test", "thirdparty", "modules")
+	return &Builder{Modules: modules, Cache: must.Value(CacheDir()), Progress: progress}, nil
 }
 
 // Dir returns the directory of the component's files. It first builds or fetches them if they are
 // missing. Processes that need the same component at the same time wait for each other.
-func (b *Builder) Dir(ctx context.Context, name string) (string, error) {
+func (b *Builder) Dir(ctx context.Context, name string) (_ string, err error) {
 	if u, ok := findUnpacked(name); ok {
 		return b.unpackedDir(ctx, u)
 	}
-	c, err := find(name)
-	if err != nil {
-		return "", err
-	}
-	plan, err := b.plan(c)
-	if err != nil {
-		return "", fmt.Errorf("plan the build of %s: %w", name, err)
-	}
+	defer must.CatchIn(&err, "build %s", name)
+	plan := b.plan(must.Value(find(name)))
 	if plan.done() {
 		return plan.dir, nil
 	}
-	unlock, err := lock(filepath.Join(b.Cache, name+".lock"))
-	if err != nil {
-		return "", fmt.Errorf("build %s: %w", name, err)
-	}
-	defer unlock()
+
+	defer lock(filepath.Join(b.Cache, name+".lock"))()
 	if plan.done() { // by the process that held the lock
 		return plan.dir, nil
 	}
+
 	started := time.Now()
 	fmt.Fprintf(b.Progress, "building %s %s\n", name, plan.version)
-	if err := plan.run(ctx); err != nil {
-		return "", fmt.Errorf("build %s %s: %w", name, plan.version, err)
-	}
+	plan.run(ctx)
 	fmt.Fprintf(b.Progress, "building %s %s: done in %s\n", name, plan.version, time.Since(started).Round(time.Second))
 	return plan.dir, nil
 }
@@ -97,19 +82,11 @@ type buildPlan struct {
 	c, module string
 }
 
-func (b *Builder) plan(c Component) (buildPlan, error) {
+func (b *Builder) plan(c Component) buildPlan {
 	p := buildPlan{source: filepath.Join(b.Modules, c.Name), target: "tool", binary: c.Binary, tests: c.TestPackage, tags: c.tags, c: c.CProgram, module: c.Module}
-	gomod, err := os.ReadFile(filepath.Join(p.source, "go.mod"))
-	if err != nil {
-		return p, err
-	}
-	gosum, err := os.ReadFile(filepath.Join(p.source, "go.sum"))
-	if err != nil {
-		return p, err
-	}
-	if p.version, err = requiredVersion(string(gomod), c.Module); err != nil {
-		return p, err
-	}
+	gomod := must.Value(os.ReadFile(filepath.Join(p.source, "go.mod")))
+	gosum := must.Value(os.ReadFile(filepath.Join(p.source, "go.sum")))
+	p.version = must.Value(requiredVersion(string(gomod), c.Module))
 	if c.Package != "" {
 		p.target = c.Package
 	}
@@ -126,17 +103,13 @@ func (b *Builder) plan(c Component) (buildPlan, error) {
 		}
 	}
 	if p.target == "." {
-		program, err := os.ReadFile(filepath.Join(p.source, "main.go"))
-		if err != nil {
-			return p, err
-		}
-		parts = append(parts, string(program))
+		parts = append(parts, string(must.Value(os.ReadFile(filepath.Join(p.source, "main.go")))))
 	}
 	for _, part := range parts {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
 	p.digest = hex.EncodeToString(sum.Sum(nil))
-	return p, nil
+	return p
 }
 
 func (p buildPlan) done() bool {
@@ -145,92 +118,57 @@ func (p buildPlan) done() bool {
 }
 
 // run builds into a temporary directory and renames it, so an interrupted build never looks finished.
-func (p buildPlan) run(ctx context.Context) (err error) {
-	work, err := os.MkdirTemp(filepath.Dir(p.dir), filepath.Base(p.dir)+".tmp-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.RemoveAll(work)
-		}
-	}()
+func (p buildPlan) run(ctx context.Context) {
+	work := must.Value(os.MkdirTemp(filepath.Dir(p.dir), filepath.Base(p.dir)+".tmp-"))
+	defer os.RemoveAll(work) // a finished build has another name
 	out := work + string(filepath.Separator)
 	if p.binary != "" {
 		out = filepath.Join(work, p.binary)
 	}
-	if err := p.compile(ctx, p.target, "build", "-o", out); err != nil {
-		return err
-	}
+	p.compile(ctx, p.target, "build", "-o", out)
 	if p.tests != "" {
-		if err := p.compile(ctx, p.tests, "test", "-c", "-o", filepath.Join(work, path.Base(p.tests)+".test")); err != nil {
-			return err
-		}
+		p.compile(ctx, p.tests, "test", "-c", "-o", filepath.Join(work, path.Base(p.tests)+".test"))
 	}
 	if p.c != "" {
-		if err := p.compileC(ctx, filepath.Join(work, p.c)); err != nil {
-			return err
-		}
+		p.compileC(ctx, filepath.Join(work, p.c))
 	}
-	if err := os.WriteFile(filepath.Join(work, builtMark), []byte(p.digest), 0o644); err != nil {
-		return err
-	}
-	if err := os.Chmod(work, 0o755); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(p.dir); err != nil {
-		return err
-	}
-	return os.Rename(work, p.dir)
+	must.OK(os.WriteFile(filepath.Join(work, builtMark), []byte(p.digest), 0o644))
+	must.OK(os.Chmod(work, 0o755))
+	must.OK(os.RemoveAll(p.dir))
+	must.OK(os.Rename(work, p.dir))
 }
 
 // compile runs one command of go for a target.
-func (p buildPlan) compile(ctx context.Context, target string, command ...string) error {
-	args := slices.Concat(command, []string{"-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, target})
-	_, err := p.command(ctx, "go", args...)
-	return err
+func (p buildPlan) compile(ctx context.Context, target string, command ...string) {
+	p.command(ctx, "go", slices.Concat(command, []string{"-trimpath", "-tags", p.tags, "-ldflags", p.ldflags, target})...)
 }
 
 // compileC builds the program in C of the module.
-func (p buildPlan) compileC(ctx context.Context, out string) error {
-	dir, err := p.command(ctx, "go", "list", "-m", "-f", "{{.Dir}}", p.module)
-	if err != nil {
-		return err
-	}
-	sources, err := filepath.Glob(filepath.Join(strings.TrimSpace(dir), p.c, "src", "*.c"))
-	if err != nil {
-		return err
-	}
-	_, err = p.command(ctx, "gcc", append([]string{"-std=c99", "-O2", "-static", "-o", out}, sources...)...)
-	return err
+func (p buildPlan) compileC(ctx context.Context, out string) {
+	dir := strings.TrimSpace(p.command(ctx, "go", "list", "-m", "-f", "{{.Dir}}", p.module))
+	sources := must.Value(filepath.Glob(filepath.Join(dir, p.c, "src", "*.c")))
+	p.command(ctx, "gcc", append([]string{"-std=c99", "-O2", "-static", "-o", out}, sources...)...)
 }
 
 // command runs a command in the tool module and returns what it printed.
-func (p buildPlan) command(ctx context.Context, name string, args ...string) (string, error) {
+func (p buildPlan) command(ctx context.Context, name string, args ...string) string {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = p.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
 	output, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%s %s in %s: %w\n%s", name, strings.Join(args, " "), p.source, err, lastLines(string(output), 30))
-	}
-	return string(output), nil
+	must.That(err == nil, "%s %s in %s: %w\n%s", name, strings.Join(args, " "), p.source, err, lastLines(string(output), 30))
+	return string(output)
 }
 
 // lock takes an advisory lock on the file and returns the function that releases it.
-func lock(path string) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
+func lock(path string) (unlock func()) {
+	must.OK(os.MkdirAll(filepath.Dir(path), 0o755))
+	f := must.Value(os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644))
 	if err := interrupted.Repeat(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX) }); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		panic(must.Failure("lock %s: %w", path, err))
 	}
-	return func() { f.Close() }, nil
+	return func() { f.Close() }
 }
 
 func lastLines(text string, n int) string {

@@ -4,7 +4,6 @@ package thirdparty
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Names of the components that are Debian packages. They are unpacked into the cache, not installed:
@@ -33,7 +34,7 @@ type unpacked struct {
 	name, suite string
 	arch        string // of the packages
 	// names returns the packages to fetch, the one whose version counts first.
-	names func(context.Context, apt) ([]string, error)
+	names func(context.Context, apt) []string
 }
 
 func unpackedComponents() []unpacked {
@@ -73,24 +74,18 @@ func findUnpacked(name string) (unpacked, bool) {
 
 // unpackedDir returns the directory of a component's files, <name>-<version>. It keeps an existing
 // directory: remove it to fetch the newest version of the suite.
-func (b *Builder) unpackedDir(ctx context.Context, u unpacked) (string, error) {
+func (b *Builder) unpackedDir(ctx context.Context, u unpacked) (dir string, err error) {
 	if dir, ok := b.present(u); ok {
 		return dir, nil
 	}
-	unlock, err := lock(filepath.Join(b.Cache, u.name+".lock"))
-	if err != nil {
-		return "", fmt.Errorf("fetch %s: %w", u.name, err)
-	}
-	defer unlock()
+	defer must.CatchIn(&err, "fetch %s", u.name)
+	defer lock(filepath.Join(b.Cache, u.name+".lock"))()
 	if dir, ok := b.present(u); ok { // by the process that held the lock
 		return dir, nil
 	}
 	started := time.Now()
 	fmt.Fprintf(b.Progress, "fetching %s\n", u.name)
-	dir, err := b.fetch(ctx, u)
-	if err != nil {
-		return "", fmt.Errorf("fetch %s: %w", u.name, err)
-	}
+	dir = b.fetch(ctx, u)
 	fmt.Fprintf(b.Progress, "fetching %s: %s in %s\n", u.name, filepath.Base(dir), time.Since(started).Round(time.Second))
 	return dir, nil
 }
@@ -104,60 +99,38 @@ func (b *Builder) present(u unpacked) (string, bool) {
 }
 
 // fetch unpacks into a temporary directory and renames it, as builds do.
-func (b *Builder) fetch(ctx context.Context, u unpacked) (_ string, err error) {
-	work, err := os.MkdirTemp(b.Cache, u.name+".tmp-")
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	a, err := newAPT(ctx, filepath.Join(work, "apt"), u.suite, u.arch)
-	if err != nil {
-		return "", err
-	}
-	names, err := u.names(ctx, a)
-	if err != nil {
-		return "", err
-	}
+func (b *Builder) fetch(ctx context.Context, u unpacked) (dir string) {
+	work := must.Value(os.MkdirTemp(b.Cache, u.name+".tmp-"))
+	defer func() { must.OK(os.RemoveAll(work)) }()
+	a := newAPT(ctx, filepath.Join(work, "apt"), u.suite, u.arch)
 	root := filepath.Join(work, "root")
-	version, err := a.unpack(ctx, root, names)
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(root, builtMark), []byte(version), 0o644); err != nil {
-		return "", err
-	}
-	dir := filepath.Join(b.Cache, u.name+"-"+version)
-	if err := os.RemoveAll(dir); err != nil {
-		return "", err
-	}
-	return dir, os.Rename(root, dir)
+	version := a.unpack(ctx, root, u.names(ctx, a))
+	must.OK(os.WriteFile(filepath.Join(root, builtMark), []byte(version), 0o644))
+	dir = filepath.Join(b.Cache, u.name+"-"+version)
+	must.OK(os.RemoveAll(dir))
+	must.OK(os.Rename(root, dir))
+	return dir
 }
 
 // closureOf names packages and their dependencies that this machine lacks.
-func closureOf(packages ...string) func(context.Context, apt) ([]string, error) {
-	return func(ctx context.Context, a apt) ([]string, error) { return a.closure(ctx, packages) }
+func closureOf(packages ...string) func(context.Context, apt) []string {
+	return func(ctx context.Context, a apt) []string { return a.closure(ctx, packages) }
 }
 
 // prometheusPackages returns Prometheus without its dependencies: its programs need only libc.
-func prometheusPackages(context.Context, apt) ([]string, error) {
-	return []string{"prometheus"}, nil
-}
+func prometheusPackages(context.Context, apt) []string { return []string{"prometheus"} }
 
 // userlandPackages returns what the commands of Kubernetes' e2e tests need in a container, with all
 // dependencies, as if this machine had no package at all.
-func userlandPackages(ctx context.Context, a apt) ([]string, error) {
+func userlandPackages(ctx context.Context, a apt) []string {
 	commands := []string{"curl", "bind9-dnsutils", "netcat-openbsd", "coreutils", "dash", "grep", "hostname", "libc-bin", "mawk", "sed"}
 	return a.closure(ctx, commands, "-o", "Dir::State::status=/dev/null")
 }
 
 // closure returns the packages, the first one first, and their dependencies that are not installed.
-func (a apt) closure(ctx context.Context, packages []string, options ...string) ([]string, error) {
+func (a apt) closure(ctx context.Context, packages []string, options ...string) []string {
 	args := append([]string{"install", "--simulate", "--no-install-recommends", "-t", a.suite}, options...)
-	plan, err := a.run(ctx, "apt-get", append(args, packages...)...)
-	if err != nil {
-		return nil, err
-	}
-	return packagesOf(plan, packages[0]), nil
+	return packagesOf(a.run(ctx, "apt-get", append(args, packages...)...), packages[0])
 }
 
 // packagesOf returns the packages of a simulated installation, the package first before all others.
@@ -173,16 +146,10 @@ func packagesOf(plan, first string) []string {
 
 // kernelPackages returns the packages of the suite's newest kernel. Since 7.x, image and modules are
 // separate packages.
-func kernelPackages(ctx context.Context, a apt) ([]string, error) {
-	images, err := a.dependencies(ctx, "linux-image-"+a.arch, "linux-image-")
-	if err != nil {
-		return nil, err
-	}
-	if len(images) != 1 {
-		return nil, fmt.Errorf("find the kernel of %s: packages %v, want one", a.suite, images)
-	}
-	parts, err := a.dependencies(ctx, images[0], "linux-binary-", "linux-modules-")
-	return append(images, parts...), err
+func kernelPackages(ctx context.Context, a apt) []string {
+	images := a.dependencies(ctx, "linux-image-"+a.arch, "linux-image-")
+	must.That(len(images) == 1, "find the kernel of %s: packages %v, want one", a.suite, images)
+	return append(images, a.dependencies(ctx, images[0], "linux-binary-", "linux-modules-")...)
 }
 
 // apt is a separate package index. It changes nothing of the machine's own index.
@@ -191,26 +158,19 @@ type apt struct {
 	options          []string
 }
 
-func newAPT(ctx context.Context, dir, suite, arch string) (apt, error) {
+func newAPT(ctx context.Context, dir, suite, arch string) apt {
 	a := apt{dir: dir, suite: suite, arch: arch}
 	for _, d := range []string{"lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			return a, err
-		}
+		must.OK(os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
-	mirror, err := mirror(ctx)
-	if err != nil {
-		return a, err
-	}
+	mirror := mirror(ctx)
 	// The dependencies of QEMU come from the release.
 	var sources strings.Builder
 	for _, s := range slices.Compact([]string{suite, strings.TrimSuffix(suite, "-backports")}) {
 		fmt.Fprintf(&sources, "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, s)
 	}
 	list := filepath.Join(dir, "sources.list")
-	if err := os.WriteFile(list, []byte(sources.String()), 0o644); err != nil {
-		return a, err
-	}
+	must.OK(os.WriteFile(list, []byte(sources.String()), 0o644))
 	for _, option := range []string{
 		"Dir::State::Lists=" + filepath.Join(dir, "lists"), "Dir::Cache=" + filepath.Join(dir, "cache"),
 		"Dir::Etc::SourceList=" + list, "Dir::Etc::SourceParts=/dev/null",
@@ -219,42 +179,35 @@ func newAPT(ctx context.Context, dir, suite, arch string) (apt, error) {
 	} {
 		a.options = append(a.options, "-o", option)
 	}
-	_, err = a.run(ctx, "apt-get", "update", "-q")
-	return a, err
+	a.run(ctx, "apt-get", "update", "-q")
+	return a
 }
 
 // mirror returns the mirror of this machine's own packages.
-func mirror(ctx context.Context) (string, error) {
+func mirror(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
-	if err != nil {
-		return "", fmt.Errorf("read the mirrors of apt: %w", err)
-	}
+	must.Done(err, "read the mirrors of apt")
 	for line := range strings.Lines(string(out)) {
 		if uri := strings.TrimSpace(line); strings.HasSuffix(uri, "/debian/") {
-			return uri, nil
+			return uri
 		}
 	}
-	return "", errors.New("the sources of apt name no mirror of Debian")
+	panic(must.Failure("the sources of apt name no mirror of Debian"))
 }
 
 // run runs a command of apt and returns its output.
-func (a apt) run(ctx context.Context, name string, args ...string) (string, error) {
+func (a apt) run(ctx context.Context, name string, args ...string) string {
 	cmd := exec.CommandContext(ctx, name, append(slices.Clone(a.options), args...)...)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &stdout, &stderr, a.dir
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, lastLines(stderr.String(), 30))
-	}
-	return stdout.String(), nil
+	err := cmd.Run()
+	must.That(err == nil, "%s %s: %w\n%s", name, strings.Join(args, " "), err, lastLines(stderr.String(), 30))
+	return stdout.String()
 }
 
 // dependencies are those of a package whose name begins with one of the prefixes.
-func (a apt) dependencies(ctx context.Context, name string, prefixes ...string) ([]string, error) {
-	record, err := a.run(ctx, "apt-cache", "show", "--no-all-versions", name+"/"+a.suite)
-	if err != nil {
-		return nil, err
-	}
-	return dependenciesOf(record, prefixes), nil
+func (a apt) dependencies(ctx context.Context, name string, prefixes ...string) []string {
+	return dependenciesOf(a.run(ctx, "apt-cache", "show", "--no-all-versions", name+"/"+a.suite), prefixes)
 }
 
 func dependenciesOf(record string, prefixes []string) []string {
@@ -275,25 +228,17 @@ func dependenciesOf(record string, prefixes []string) []string {
 }
 
 // unpack fetches packages of the suite, unpacks them under root and returns the version of the first.
-func (a apt) unpack(ctx context.Context, root string, names []string) (version string, err error) {
-	if _, err := a.run(ctx, "apt-get", append([]string{"download", "-q", "-t", a.suite}, names...)...); err != nil {
-		return "", err
-	}
+func (a apt) unpack(ctx context.Context, root string, names []string) (version string) {
+	a.run(ctx, "apt-get", append([]string{"download", "-q", "-t", a.suite}, names...)...)
 	for i, name := range names {
 		name, _, _ := strings.Cut(name, ":")
-		files, err := filepath.Glob(filepath.Join(a.dir, name+"_*.deb"))
-		if err != nil {
-			return "", err
-		}
-		if len(files) != 1 {
-			return "", fmt.Errorf("download of package %s: %d files, want 1", name, len(files))
-		}
-		if output, err := exec.CommandContext(ctx, "dpkg-deb", "-x", files[0], root).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("unpack %s: %w\n%s", name, err, output)
-		}
+		files := must.Value(filepath.Glob(filepath.Join(a.dir, name+"_*.deb")))
+		must.That(len(files) == 1, "download of package %s: %d files, want 1", name, len(files))
+		output, err := exec.CommandContext(ctx, "dpkg-deb", "-x", files[0], root).CombinedOutput()
+		must.That(err == nil, "unpack %s: %w\n%s", name, err, output)
 		if i == 0 {
 			version = strings.Split(filepath.Base(files[0]), "_")[1]
 		}
 	}
-	return version, nil
+	return version
 }

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // packages returns the Debian packages of the tests and of `make generate`.
@@ -33,42 +35,37 @@ func packages() []string {
 
 // InstallPackages installs the Debian packages that are missing, and those of more, which needs root. If none is missing,
 // it changes nothing and contacts no package server.
-func InstallPackages(ctx context.Context, progress io.Writer, more ...string) error {
-	missing, err := missingPackages(ctx, append(packages(), more...))
-	if err != nil {
-		return err
-	}
+func InstallPackages(ctx context.Context, progress io.Writer, more ...string) (err error) {
+	defer must.Catch(&err)
+	missing := missingPackages(ctx, append(packages(), more...))
 	if len(missing) == 0 {
 		return nil
 	}
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("install %s: root is needed", strings.Join(missing, " "))
-	}
+	must.That(os.Geteuid() == 0, "install %s: root is needed", strings.Join(missing, " "))
 	fmt.Fprintf(progress, "installing %s\n", strings.Join(missing, " "))
 	started := time.Now()
 	install := append([]string{"install", "-y", "--no-install-recommends"}, missing...)
 	for _, args := range [][]string{{"update"}, install} {
 		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-o", "DPkg::Lock::Timeout=120"}, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if output, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, lastLines(string(output), 30))
-		}
+		output, err := cmd.CombinedOutput()
+		must.That(err == nil, "apt-get %s: %w\n%s", strings.Join(args, " "), err, lastLines(string(output), 30))
 	}
 	fmt.Fprintf(progress, "installing packages: done in %s\n", time.Since(started).Round(time.Second))
 	return nil
 }
 
 // missingPackages returns the wanted packages that are not installed.
-func missingPackages(ctx context.Context, wanted []string) ([]string, error) {
+func missingPackages(ctx context.Context, wanted []string) []string {
 	args := append([]string{"-W", "-f", "${db:Status-Status} ${Package}\n"}, wanted...)
 	cmd := exec.CommandContext(ctx, "dpkg-query", args...)
 	var stdout strings.Builder
 	cmd.Stdout = &stdout
 	// dpkg-query exits with 1 when it does not know one of the names.
 	if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != 1 {
-		return nil, fmt.Errorf("list installed packages with dpkg-query: %w", err)
+		panic(must.Failure("list installed packages with dpkg-query: %w", err))
 	}
-	return notInstalled(stdout.String(), wanted), nil
+	return notInstalled(stdout.String(), wanted)
 }
 
 func notInstalled(dpkg string, wanted []string) []string {
