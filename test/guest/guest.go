@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // ErrNoVerdict says that the guest ended, or was ended, before its program did: a panic, a hang, a QEMU that did not
@@ -63,23 +65,17 @@ const consoleTail = 4096
 // Run boots the guest, waits until it is off and returns its program's exit code. It returns ErrNoVerdict when there
 // is none, also because ctx is done. QEMU ends with the thread that called Run.
 func (g Guest) Run(ctx context.Context) (code int, err error) {
-	m, err := machineFor(g.Arch)
-	if err != nil {
-		return 0, err
-	}
 	work, err := os.MkdirTemp("", "flt-guest-")
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	defer must.Catch(&err)
+	m := must.Value(machineFor(g.Arch))
 	initrd := filepath.Join(work, "initrd")
-	if err := g.writeInitrd(initrd, m); err != nil {
-		return 0, fmt.Errorf("make the guest's files: %w", err)
-	}
+	must.Done(g.writeInitrd(initrd, m), "make the guest's files")
 	kernel, err := m.kernel(g.Kernel)
-	if err != nil {
-		return 0, fmt.Errorf("make the kernel bootable: %w", err)
-	}
+	must.Done(err, "make the kernel bootable")
 	console, status := &tail{max: consoleTail}, &tail{max: consoleTail}
 	err = g.boot(ctx, m, kernel, initrd, io.MultiWriter(g.Console, console), status)
 	if verdict, ok := strings.CutSuffix(string(status.kept), "\n"); ok && err == nil {

@@ -6,11 +6,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,37 +60,6 @@ func imitation(t *testing.T, script string) Guest {
 		check.OK(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	return g
-}
-
-func TestTheInitrdHasEachDirectoryOnceAndBeforeWhatIsInIt(t *testing.T) {
-	g := imitation(t, "")
-	g.Files = []string{g.Init}
-	path := filepath.Join(t.TempDir(), "initrd")
-	check.OK(t, g.writeInitrd(path, machine{}))
-	data := check.Value(os.ReadFile(path))(t)
-	var names []string
-	content := map[string]string{}
-	for rest := data; ; {
-		// The numbers are hexadecimal: the file's size in field 7, the name's in field 12. Each part ends at a multiple of 4.
-		var size, length int
-		if _, err := fmt.Sscanf(string(rest[54:62])+" "+string(rest[94:102]), "%x %x", &size, &length); err != nil || string(rest[:6]) != "070701" {
-			t.Fatalf("header %q: %v", rest[:110], err)
-		}
-		name, file := string(rest[110:110+length-1]), (110+length+3)/4*4
-		if name == "TRAILER!!!" {
-			break
-		}
-		content[name] = string(rest[file : file+size])
-		rest = rest[file+(size+3)/4*4:]
-		check.That(t, !slices.Contains(names, name), "%s comes twice", name)
-		dir := filepath.Dir(name)
-		check.That(t, dir == "/" || slices.Contains(names, dir), "%s comes before %s", name, dir)
-		names = append(names, name)
-	}
-	check.Equal(t, content[initPath], "init", "%s is", initPath)
-	for _, want := range []string{initPath, taskPath, "/work", "/proc", g.Init} {
-		check.That(t, slices.Contains(names, want), "%s is not among %v", want, names)
-	}
 }
 
 func TestTheELFFileOfABzImage(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/test/interrupted"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // mount is a file system of the kernel's that programs expect.
@@ -44,47 +45,29 @@ func Init() {
 	panic(fmt.Sprintf("guest: power off: %v", err)) // which ends the guest as well
 }
 
-func live() error {
+func live() (err error) {
+	defer must.Catch(&err)
 	for _, m := range mounts() {
 		if err := unix.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mount %s: %w", m.dir, err)
 		}
 	}
-	text, err := os.ReadFile(taskPath)
-	if err != nil {
-		return err
-	}
 	var t task
-	if err := json.Unmarshal(text, &t); err != nil {
-		return fmt.Errorf("read %s: %w", taskPath, err)
-	}
+	must.Done(json.Unmarshal(must.Value(os.ReadFile(taskPath)), &t), "read %s", taskPath)
 	for _, path := range t.Modules {
-		if err := load(path); err != nil {
-			return fmt.Errorf("load %s: %w", path, err)
-		}
+		must.Done(load(path), "load %s", path)
 	}
 	// As systemd does: what is mounted later is mounted in other mount namespaces as well.
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
-		return fmt.Errorf("share the mounts: %w", err)
-	}
+	must.Done(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""), "share the mounts")
 	// As on any machine: what a test run gives to a device goes to this one.
 	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("find the loopback device: %w", err)
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("raise the loopback device: %w", err)
-	}
+	must.Done(err, "find the loopback device")
+	must.Done(netlink.LinkSetUp(lo), "raise the loopback device")
 	if t.Uplink {
-		if err := raiseUplink(); err != nil {
-			return fmt.Errorf("raise the interface to the server: %w", err)
-		}
+		must.Done(raiseUplink(), "raise the interface to the server")
 	}
-	code, err := t.run()
-	if err != nil {
-		return err
-	}
-	return t.tell(code)
+	t.tell(t.run())
+	return nil
 }
 
 func load(path string) error {
@@ -104,63 +87,47 @@ func load(path string) error {
 const killed = 128
 
 // run returns the program's exit code.
-func (t task) run() (code int, err error) {
-	output, err := openRaw(t.Output)
-	if err != nil {
-		return 0, err
-	}
+func (t task) run() (code int) {
+	output := openRaw(t.Output)
 	cmd := exec.Command(t.Program, t.Args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.Dir, output, output
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp"}, t.Environment...)
-	err = cmd.Run()
-	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
-		return 0, fmt.Errorf("run %s: %w", t.Program, err)
-	}
+	err := cmd.Run()
+	_, failed := errors.AsType[*exec.ExitError](err)
+	must.That(err == nil || failed, "run %s: %w", t.Program, err)
 	code = cmd.ProcessState.ExitCode()
 	if code < 0 { // by a signal
 		code = killed
 	}
-	return code, drained(output)
+	drain(output)
+	return code
 }
 
 // tell writes the verdict.
-func (t task) tell(code int) error {
-	status, err := openRaw(t.Status)
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(status, code); err != nil {
-		return fmt.Errorf("tell the exit code: %w", err)
-	}
-	return drained(status)
+func (t task) tell(code int) {
+	status := openRaw(t.Status)
+	_, err := fmt.Fprintln(status, code)
+	must.Done(err, "tell the exit code")
+	drain(status)
 }
 
 // openRaw opens a serial line that carries bytes as they are.
-func openRaw(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = interrupted.Repeat(func() error {
+func openRaw(path string) *os.File {
+	f := must.Value(os.OpenFile(path, os.O_WRONLY|unix.O_NOCTTY, 0))
+	must.Done(interrupted.Repeat(func() error {
 		settings, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 		if err != nil {
 			return fmt.Errorf("ask for the settings of %s: %w", path, err)
 		}
 		settings.Oflag &^= unix.OPOST // or each line would end in a carriage return
 		return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, settings)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("set %s: %w", path, err)
-	}
-	return f, nil
+	}), "set %s", path)
+	return f
 }
 
-// drained waits until a serial line has sent all that was written.
-func drained(f *os.File) error {
+// drain waits until a serial line has sent all that was written, and closes it.
+func drain(f *os.File) {
 	// Any signal interrupts it, also one whose handler restarts other calls (tty_ioctl in the kernel).
-	err := interrupted.Repeat(func() error { return unix.IoctlSetInt(int(f.Fd()), unix.TCSBRK, 1) })
-	if err != nil {
-		return fmt.Errorf("drain %s: %w", f.Name(), err)
-	}
-	return f.Close()
+	must.Done(interrupted.Repeat(func() error { return unix.IoctlSetInt(int(f.Fd()), unix.TCSBRK, 1) }), "drain %s", f.Name())
+	must.OK(f.Close())
 }

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Places in the guest.
@@ -42,45 +44,25 @@ func (g Guest) writeInitrd(path string, m machine) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
+	defer must.Catch(&err)
 	a := archive{out, map[string]bool{"/": true}}
-	mods, err := modules(g.Kernel, g.Modules)
-	if err != nil {
-		return err
-	}
 	t := task{Program: g.Program, Args: g.Args, Dir: g.Dir, Environment: g.Environment, Uplink: g.Dial != "",
 		Output: m.output, Status: m.status}
-	for _, m := range mods {
+	for _, m := range modules(g.Kernel, g.Modules) {
 		file := filepath.Join(modulesDir, m.name)
 		t.Modules = append(t.Modules, file)
-		if err := a.add(file, 0o644, m.code); err != nil {
-			return err
-		}
+		a.add(file, 0o644, m.code)
 	}
-	init, err := os.ReadFile(g.Init)
-	if err != nil {
-		return err
-	}
-	if err := a.add(initPath, 0o755, init); err != nil {
-		return err
-	}
-	what, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	if err := a.add(taskPath, 0o644, what); err != nil {
-		return err
-	}
+	a.add(initPath, 0o755, must.Value(os.ReadFile(g.Init)))
+	a.add(taskPath, 0o644, must.Value(json.Marshal(t)))
 	for _, dir := range append(mountPoints(), g.Dir) {
-		if err := a.directory(dir); err != nil {
-			return err
-		}
+		a.directory(dir)
 	}
 	for _, file := range g.Files {
-		if err := a.copy(file); err != nil {
-			return err
-		}
+		a.copy(file)
 	}
-	return a.entry("TRAILER!!!", 0, 1, nil) // the name of the end
+	a.entry("TRAILER!!!", 0, 1, nil) // the name of the end
+	return nil
 }
 
 // archive is a cpio archive in the format newc, which the kernel reads (see
@@ -91,53 +73,37 @@ type archive struct {
 }
 
 // copy adds a file of this machine, or all that is in a directory.
-func (a archive) copy(root string) error {
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+func (a archive) copy(root string) {
+	must.OK(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			a.add(path, must.Value(d.Info()).Mode().Perm(), must.Value(os.ReadFile(path)))
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		return a.add(path, info.Mode().Perm(), data)
-	})
+		return err
+	}))
 }
 
-func (a archive) add(path string, mode fs.FileMode, data []byte) error {
-	if err := a.directory(filepath.Dir(path)); err != nil {
-		return err
-	}
-	return a.entry(path, unix.S_IFREG|uint32(mode), 1, data)
+func (a archive) add(path string, mode fs.FileMode, data []byte) {
+	a.directory(filepath.Dir(path))
+	a.entry(path, unix.S_IFREG|uint32(mode), 1, data)
 }
 
 // directory adds a directory and those above it once each: the kernel makes none by itself.
-func (a archive) directory(path string) error {
+func (a archive) directory(path string) {
 	if path == "" || a.directories[path] {
-		return nil
+		return
 	}
 	a.directories[path] = true
-	if err := a.directory(filepath.Dir(path)); err != nil {
-		return err
-	}
-	return a.entry(path, unix.S_IFDIR|0o755, 2, nil)
+	a.directory(filepath.Dir(path))
+	a.entry(path, unix.S_IFDIR|0o755, 2, nil)
 }
 
-func (a archive) entry(path string, mode uint32, links int, data []byte) error {
-	if len(data) > math.MaxUint32 {
-		return fmt.Errorf("add %s: %d bytes are more than an archive can name", path, len(data))
-	}
+func (a archive) entry(path string, mode uint32, links int, data []byte) {
+	must.That(len(data) <= math.MaxUint32, "add %s: %d bytes are more than an archive can name", path, len(data))
 	// The fields that are 0: inode, user and group, time, numbers of devices, checksum.
 	header := fmt.Appendf(nil, "070701%08x%08x%016x%08x%08x%08x%032x%08x%08x%s\x00",
 		0, mode, 0, links, 0, len(data), 0, len(path)+1, 0, path)
 	for _, part := range [][]byte{header, data} {
-		if _, err := a.Write(append(part, make([]byte, -len(part)&3)...)); err != nil {
-			return fmt.Errorf("add %s: %w", path, err)
-		}
+		_, err := a.Write(append(part, make([]byte, -len(part)&3)...))
+		must.Done(err, "add %s", path)
 	}
-	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Offsets into a bzImage, Documentation/arch/x86/boot.rst.
@@ -25,27 +27,16 @@ const elfMagic = "\x7fELF"
 
 // bootable returns the path of the kernel as an ELF file, which QEMU enters directly (PVH): to unpack a bzImage in
 // an emulated processor takes longer than all the rest of the boot. It is kept beside the package's own file.
-func bootable(dir string) (string, error) {
+func bootable(dir string) (_ string, err error) {
+	defer must.Catch(&err)
 	path := filepath.Join(dir, "vmlinux")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	image, err := findKernel(dir)
-	if err != nil {
-		return "", err
-	}
-	data, err := os.ReadFile(image)
-	if err != nil {
-		return "", err
-	}
-	elf, err := unpackKernel(data)
-	if err != nil {
-		return "", fmt.Errorf("unpack %s: %w", image, err)
-	}
-	next, err := os.CreateTemp(dir, "vmlinux-")
-	if err != nil {
-		return "", err
-	}
+	image := must.Value(findKernel(dir))
+	elf, err := unpackKernel(must.Value(os.ReadFile(image)))
+	must.Done(err, "unpack %s", image)
+	next := must.Value(os.CreateTemp(dir, "vmlinux-"))
 	_, err = next.Write(elf)
 	if err := errors.Join(err, next.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(next.Name()))

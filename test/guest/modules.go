@@ -5,11 +5,12 @@ package guest
 import (
 	"bytes"
 	"debug/elf"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // module is one loadable part of a kernel.
@@ -19,10 +20,10 @@ type module struct {
 }
 
 // modules reads the named modules of an unpacked kernel and what they depend on, in an order in which they load.
-func modules(dir string, names []string) ([]module, error) {
+func modules(dir string, names []string) []module {
 	paths := map[string]string{}
 	for _, root := range []string{"lib/modules", "usr/lib/modules"} {
-		err := filepath.WalkDir(filepath.Join(dir, root), func(path string, _ fs.DirEntry, err error) error {
+		must.OK(filepath.WalkDir(filepath.Join(dir, root), func(path string, _ fs.DirEntry, err error) error {
 			if name, _, ok := strings.Cut(filepath.Base(path), ".ko"); ok {
 				paths[moduleName(name)] = path
 			}
@@ -30,18 +31,13 @@ func modules(dir string, names []string) ([]module, error) {
 				return nil
 			}
 			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 	}
 	l := loader{paths: paths, seen: map[string]bool{}}
 	for _, name := range names {
-		if err := l.add(moduleName(name)); err != nil {
-			return nil, fmt.Errorf("module %s: %w", name, err)
-		}
+		l.add(moduleName(name))
 	}
-	return l.order, nil
+	return l.order
 }
 
 // moduleName is how modules name each other, whatever their files are called.
@@ -54,49 +50,29 @@ type loader struct {
 }
 
 // add appends a module after those that it depends on. What has no file is built in.
-func (l *loader) add(name string) error {
+func (l *loader) add(name string) {
 	path, ok := l.paths[name]
 	if l.seen[name] || !ok {
-		return nil
+		return
 	}
 	l.seen[name] = true
-	packed, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	code, err := decompress(packed)
-	if err != nil {
-		return err
-	}
+	code, err := decompress(must.Value(os.ReadFile(path)))
+	must.Done(err, "unpack %s", path)
 	depends, err := dependencies(code)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
+	must.Done(err, "read %s", path)
 	for _, d := range depends {
-		if err := l.add(moduleName(d)); err != nil {
-			return err
-		}
+		l.add(moduleName(d))
 	}
 	l.order = append(l.order, module{name, code})
-	return nil
 }
 
 // dependencies reads what a module says of itself.
-func dependencies(code []byte) ([]string, error) {
-	file, err := elf.NewFile(bytes.NewReader(code))
-	if err != nil {
-		return nil, err
-	}
+func dependencies(code []byte) (_ []string, err error) {
+	defer must.Catch(&err)
 	const section = ".modinfo"
-	s := file.Section(section)
-	if s == nil {
-		return nil, fmt.Errorf("no section %s", section)
-	}
-	info, err := s.Data()
-	if err != nil {
-		return nil, err
-	}
-	for field := range strings.SplitSeq(string(info), "\x00") {
+	s := must.Value(elf.NewFile(bytes.NewReader(code))).Section(section)
+	must.That(s != nil, "no section %s", section)
+	for field := range strings.SplitSeq(string(must.Value(s.Data())), "\x00") {
 		if list, ok := strings.CutPrefix(field, "depends="); ok && list != "" {
 			return strings.Split(list, ","), nil
 		}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // ServerAddress is where the guest reaches the server, see Guest.Dial.
@@ -29,20 +31,15 @@ func uplink(dial string) []string {
 }
 
 // raiseUplink gives the interface to the server its address.
-func raiseUplink() error {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return err
-	}
+func raiseUplink() (err error) {
+	defer must.Catch(&err)
 	addr := netip.MustParsePrefix(uplinkAddr)
-	for _, l := range links {
+	for _, l := range must.Value(netlink.LinkList()) {
 		if l.Attrs().HardwareAddr.String() != uplinkMAC {
 			continue
 		}
 		ip := &net.IPNet{IP: addr.Addr().AsSlice(), Mask: net.CIDRMask(addr.Bits(), addr.Addr().BitLen())}
-		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ip}); err != nil {
-			return err
-		}
+		must.OK(netlink.AddrAdd(l, &netlink.Addr{IPNet: ip}))
 		return netlink.LinkSetUp(l)
 	}
 	return fmt.Errorf("no interface has the MAC %s", uplinkMAC)
