@@ -10,7 +10,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"path"
@@ -18,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Image is one layer with files on an empty base.
@@ -65,11 +66,9 @@ type manifest struct {
 
 // Write writes the image in the form of `docker save`, which every container
 // engine imports. The same image always gives the same bytes.
-func Write(w io.Writer, img Image) error {
-	layer, err := img.layer()
-	if err != nil {
-		return fmt.Errorf("write image %s: %w", img.Name, err)
-	}
+func Write(w io.Writer, img Image) (err error) {
+	defer must.CatchIn(&err, "write image %s", img.Name)
+	layer := img.layer()
 	layerDigest := digest(layer)
 	var c config
 	c.Created = time.Unix(0, 0).UTC()
@@ -78,29 +77,18 @@ func Write(w io.Writer, img Image) error {
 	c.Config.Env = []string{"PATH=" + cmp.Or(img.Path, "/")}
 	c.Config.WorkingDir = "/"
 	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{"sha256:" + layerDigest}
-	configJSON, err := json.Marshal(c)
-	if err != nil {
-		return fmt.Errorf("write image %s: %w", img.Name, err)
-	}
+	configJSON := must.Value(json.Marshal(c))
 	m := manifest{Config: digest(configJSON) + ".json", RepoTags: append([]string{img.Name}, img.Aliases...), Layers: []string{layerDigest + ".tar"}}
-	manifestJSON, err := json.Marshal([]manifest{m})
-	if err != nil {
-		return fmt.Errorf("write image %s: %w", img.Name, err)
-	}
+	manifestJSON := must.Value(json.Marshal([]manifest{m}))
 	archive := tar.NewWriter(w)
-	for _, entry := range []struct {
-		name string
-		data []byte
-	}{{m.Layers[0], layer}, {m.Config, configJSON}, {"manifest.json", manifestJSON}} {
-		if err := add(archive, entry.name, 0o644, entry.data); err != nil {
-			return fmt.Errorf("write image %s: %w", img.Name, err)
-		}
-	}
+	add(archive, m.Layers[0], 0o644, layer)
+	add(archive, m.Config, 0o644, configJSON)
+	add(archive, "manifest.json", 0o644, manifestJSON)
 	return archive.Close()
 }
 
 // layer returns the files and links as an uncompressed tar with their directories.
-func (img Image) layer() ([]byte, error) {
+func (img Image) layer() []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	made := map[string]bool{".": true}
@@ -115,34 +103,23 @@ func (img Image) layer() ([]byte, error) {
 		}
 		for _, dir := range slices.Backward(parents) {
 			header := &tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}
-			if err := w.WriteHeader(header); err != nil {
-				return nil, err
-			}
+			must.OK(w.WriteHeader(header))
 		}
 		if target, ok := img.Links[file]; ok {
 			header := &tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target, Mode: 0o777, ModTime: time.Unix(0, 0)}
-			if err := w.WriteHeader(header); err != nil {
-				return nil, err
-			}
+			must.OK(w.WriteHeader(header))
 			continue
 		}
-		if err := add(w, name, 0o755, img.Files[file]); err != nil {
-			return nil, err
-		}
+		add(w, name, 0o755, img.Files[file])
 	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	must.OK(w.Close())
+	return out.Bytes()
 }
 
-func add(w *tar.Writer, name string, mode int64, data []byte) error {
+func add(w *tar.Writer, name string, mode int64, data []byte) {
 	header := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: int64(len(data)), ModTime: time.Unix(0, 0)}
-	if err := w.WriteHeader(header); err != nil {
-		return err
-	}
-	_, err := w.Write(data)
-	return err
+	must.OK(w.WriteHeader(header))
+	must.Value(w.Write(data))
 }
 
 func digest(data []byte) string {

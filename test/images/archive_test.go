@@ -47,75 +47,51 @@ func contents(t *testing.T, archive []byte) (map[string][]byte, []string) {
 		}
 		check.OK(t, err)
 		order = append(order, header.Name)
-		if files[header.Name], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
+		files[header.Name] = check.Value(io.ReadAll(r))(t)
 	}
+}
+
+// opened returns the parts of an image.
+func opened(t *testing.T, img Image) (m manifest, c config, layer []byte) {
+	t.Helper()
+	files, _ := contents(t, write(t, img))
+	var manifests []manifest
+	check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
+	check.Must(t, len(manifests) == 1, "manifest.json has %d entries", len(manifests))
+	m = manifests[0]
+	check.OK(t, json.Unmarshal(files[m.Config], &c))
+	check.Equal(t, m.Config, digest(files[m.Config])+".json", "config")
+	return m, c, files[m.Layers[0]]
 }
 
 func TestAnImageNamesItsArchitecture(t *testing.T) {
 	for _, arch := range []string{"", "arm64"} {
 		img := example()
 		img.Arch = arch
-		files, _ := contents(t, write(t, img))
-		var manifests []manifest
-		check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
-		var c config
-		check.OK(t, json.Unmarshal(files[manifests[0].Config], &c))
-		if want := cmp.Or(arch, runtime.GOARCH); c.Architecture != want {
-			t.Errorf("architecture %q, want %q", c.Architecture, want)
-		}
-	}
-}
-
-func TestTheManifestNamesAConfigAndALayerThatMatchTheirDigests(t *testing.T) {
-	files, _ := contents(t, write(t, example()))
-	var manifests []manifest
-	err := json.Unmarshal(files["manifest.json"], &manifests)
-	check.Must(t, err == nil && len(manifests) == 1, "manifest.json: %v, %d entries", err, len(manifests))
-	m := manifests[0]
-	check.Equal(t, m.RepoTags[0], "fenceline/example:1", "tag")
-	check.Equal(t, m.Config, digest(files[m.Config])+".json", "config")
-	var c config
-	check.OK(t, json.Unmarshal(files[m.Config], &c))
-	check.Equal(t, c.RootFS.DiffIDs[0], "sha256:"+digest(files[m.Layers[0]]), "diff ID")
-}
-
-func TestALayerHoldsEachDirectoryOnceAndBeforeItsFiles(t *testing.T) {
-	files, _ := contents(t, write(t, example()))
-	var manifests []manifest
-	check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
-	_, order := contents(t, files[manifests[0].Layers[0]])
-	want := []string{"bin/", "bin/example", "bin/other", "top"}
-	check.Must(t, len(order) == len(want), "got %v, want %v", order, want)
-	for i := range want {
-		check.Must(t, order[i] == want[i], "got %v, want %v", order, want)
+		_, c, _ := opened(t, img)
+		check.Equal(t, c.Architecture, cmp.Or(arch, runtime.GOARCH), "architecture")
 	}
 }
 
 func TestAnImageOfATreeHasItsLinksAndAllItsNames(t *testing.T) {
 	root := t.TempDir()
-	for _, file := range []string{"bin/dash", "usr/share/doc/page", "usr/lib/libc"} {
+	for _, file := range []string{"bin/dash", "top", "usr/share/doc/page", "usr/lib/libc"} {
 		check.OK(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755))
 		check.OK(t, os.WriteFile(filepath.Join(root, file), []byte(file), 0o644))
 	}
 	check.OK(t, os.Symlink("dash", filepath.Join(root, "bin/sh")))
 	img := Image{Name: "a:1", Aliases: []string{"b:2"}, Command: []string{"pause"}, Path: "/usr/bin:/bin"}
 	var err error
-	if img.Files, img.Links, err = Tree(root, "/usr/share"); err != nil {
-		t.Fatal(err)
-	}
-	files, _ := contents(t, write(t, img))
-	var manifests []manifest
-	check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
-	check.List(t, manifests[0].RepoTags, []string{"a:1", "b:2"}, "names")
-	var c config
-	check.OK(t, json.Unmarshal(files[manifests[0].Config], &c))
+	img.Files, img.Links, err = Tree(root, "/usr/share")
+	check.OK(t, err)
+	m, c, layer := opened(t, img)
+	check.List(t, m.RepoTags, []string{"a:1", "b:2"}, "names")
+	check.Equal(t, c.RootFS.DiffIDs[0], "sha256:"+digest(layer), "diff ID")
 	got := c.Config
 	check.That(t, slices.Equal(got.Cmd, img.Command) && slices.Equal(got.Env, []string{"PATH=/usr/bin:/bin"}), "config %+v", got)
-	_, order := contents(t, files[manifests[0].Layers[0]])
-	check.List(t, order, []string{"bin/", "bin/dash", "bin/sh", "usr/", "usr/lib/", "usr/lib/libc"}, "got")
-	check.Equal(t, linkTarget(t, files[manifests[0].Layers[0]], "bin/sh"), "dash", "bin/sh leads to")
+	_, order := contents(t, layer)
+	check.List(t, order, []string{"bin/", "bin/dash", "bin/sh", "top", "usr/", "usr/lib/", "usr/lib/libc"}, "got")
+	check.Equal(t, linkTarget(t, layer, "bin/sh"), "dash", "bin/sh leads to")
 }
 
 func linkTarget(t *testing.T, layer []byte, name string) string {

@@ -5,13 +5,13 @@ package images
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/programs"
 )
 
@@ -75,16 +75,12 @@ func DNS(dir string) Recipe {
 
 // SaveBusybox writes the image of the examples to the directory out: Debian's busybox, and a link for
 // each of its commands. It returns the tarball's path.
-func SaveBusybox(ctx context.Context, out string) (string, error) {
+func SaveBusybox(ctx context.Context, out string) (_ string, err error) {
+	defer must.CatchIn(&err, "build image %s", BusyboxImage)
 	const program = "/bin/busybox"
-	commands, err := exec.CommandContext(ctx, program, "--list").Output()
-	if err != nil {
-		return "", fmt.Errorf("list the commands of busybox: %w", err)
-	}
+	commands := must.Value(exec.CommandContext(ctx, program, "--list").Output())
 	img := Image{Name: BusyboxImage, Command: []string{"sh"}, Path: "/bin", Files: map[string][]byte{}, Links: map[string]string{}}
-	if img.Files[program], err = os.ReadFile(program); err != nil {
-		return "", fmt.Errorf("build image %s: %w", BusyboxImage, err)
-	}
+	img.Files[program] = must.Value(os.ReadFile(program))
 	for _, command := range strings.Fields(string(commands)) {
 		img.Links["/bin/"+command] = "busybox"
 	}
@@ -108,26 +104,18 @@ func Pause(tarball, name string) Recipe {
 
 // Build builds the recipe's binaries, and writes the tarball to the directory out. It returns the
 // tarball's path. It does not touch a file with the right content.
-func (r Recipe) Build(ctx context.Context, out string) (string, error) {
-	work, err := os.MkdirTemp("", "fenceline-image-")
-	if err != nil {
-		return "", fmt.Errorf("build image %s: %w", r.Name, err)
-	}
+func (r Recipe) Build(ctx context.Context, out string) (_ string, err error) {
+	defer must.CatchIn(&err, "build image %s", r.Name)
+	work := must.Value(os.MkdirTemp("", "fenceline-image-"))
 	defer os.RemoveAll(work)
 	img := Image{Name: r.Name, Arch: r.Arch, Entrypoint: []string{r.Entrypoint}, Files: map[string][]byte{}}
 	for path, pkg := range r.Binaries {
 		binary := filepath.Join(work, filepath.Base(path))
-		if err := r.program(ctx, pkg, binary); err != nil {
-			return "", fmt.Errorf("build image %s: %w", r.Name, err)
-		}
-		if img.Files[path], err = os.ReadFile(binary); err != nil {
-			return "", fmt.Errorf("build image %s: %w", r.Name, err)
-		}
+		must.OK(r.program(ctx, pkg, binary))
+		img.Files[path] = must.Value(os.ReadFile(binary))
 	}
 	for path, file := range r.Files {
-		if img.Files[path], err = os.ReadFile(file); err != nil {
-			return "", fmt.Errorf("build image %s: %w", r.Name, err)
-		}
+		img.Files[path] = must.Value(os.ReadFile(file))
 	}
 	path := filepath.Join(out, r.Tarball+".tar")
 	return path, Save(path, img)
@@ -141,27 +129,14 @@ func (r Recipe) program(ctx context.Context, pkg, file string) error {
 }
 
 // Save writes the image to a tarball. It does not touch a file with the right content.
-func Save(path string, img Image) error {
+func Save(path string, img Image) (err error) {
+	defer must.CatchIn(&err, "save image %s", img.Name)
 	var tarball bytes.Buffer
-	if err := Write(&tarball, img); err != nil {
-		return err
-	}
-	if err := replace(path, tarball.Bytes()); err != nil {
-		return fmt.Errorf("save image %s: %w", img.Name, err)
-	}
-	return nil
-}
-
-// replace writes data to path by renaming, unless it is there already.
-func replace(path string, data []byte) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+	must.OK(Write(&tarball, img))
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, tarball.Bytes()) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
-		return err
-	}
+	must.OK(os.MkdirAll(filepath.Dir(path), 0o755))
+	must.OK(os.WriteFile(path+".new", tarball.Bytes(), 0o644))
 	return os.Rename(path+".new", path)
 }
