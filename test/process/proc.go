@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // clockTick is the unit of times in /proc: USER_HZ, which is 100 wherever Go runs.
@@ -23,16 +25,9 @@ type stat struct {
 	cpu     time.Duration
 }
 
-func readStat(pid int) (stat, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return stat{}, err
-	}
-	s, err := parseStat(string(data))
-	if err != nil {
-		return stat{}, fmt.Errorf("read state of process %d: %w", pid, err)
-	}
-	return s, nil
+func readStat(pid int) (_ stat, err error) {
+	defer must.CatchIn(&err, "read state of process %d", pid)
+	return parseStat(string(must.Value(os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat")))))
 }
 
 // ended reports whether all threads have ended. The first thread of a killed process may be a zombie
@@ -44,26 +39,15 @@ func (s stat) ended() bool {
 // parseStat reads fields 3, 4, 14, 15, 20 and 22. The name in field 2 may hold
 // spaces and parentheses.
 func parseStat(text string) (s stat, err error) {
+	defer must.Catch(&err)
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 20 {
-		return stat{}, fmt.Errorf("%d fields after the name", len(fields))
-	}
-	s.state = fields[0]
-	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
-		return stat{}, err
-	}
-	if s.threads, err = strconv.Atoi(fields[17]); err != nil {
-		return stat{}, err
-	}
+	must.That(len(fields) >= 20, "%d fields after the name", len(fields))
+	s.state, s.parent, s.threads = fields[0], must.Value(strconv.Atoi(fields[1])), must.Value(strconv.Atoi(fields[17]))
 	for _, field := range fields[11:13] { // in user mode, and in the kernel
-		ticks, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return stat{}, err
-		}
-		s.cpu += time.Duration(ticks) * clockTick
+		s.cpu += time.Duration(must.Value(strconv.ParseInt(field, 10, 64))) * clockTick
 	}
-	s.started, err = strconv.ParseUint(fields[19], 10, 64)
-	return s, err
+	s.started = must.Value(strconv.ParseUint(fields[19], 10, 64))
+	return s, nil
 }
 
 // Arguments returns the command line of a process; it is empty for a process

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Process identifies one process by PID and start time: the kernel may give a PID alone to another
@@ -26,25 +27,18 @@ type Process struct {
 }
 
 // Start starts cmd in a new session and appends its output to log. The process outlives the caller.
-func Start(name string, cmd *exec.Cmd, log string) (Process, error) {
-	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
-		return Process{}, fmt.Errorf("start %s: %w", name, err)
-	}
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return Process{}, fmt.Errorf("start %s: %w", name, err)
-	}
+func Start(name string, cmd *exec.Cmd, log string) (p Process, err error) {
+	defer must.CatchIn(&err, "start %s", name)
+	must.OK(os.MkdirAll(filepath.Dir(log), 0o755))
+	out := must.Value(os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
 	defer out.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, out, out
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setsid = true
-	if err := cmd.Start(); err != nil {
-		return Process{}, fmt.Errorf("start %s: %w", name, err)
-	}
-	p, err := Find(name, cmd.Process.Pid)
-	if err != nil {
+	must.OK(cmd.Start())
+	if p, err = Find(name, cmd.Process.Pid); err != nil {
 		return Process{}, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	// While the caller lives, it reaps the process.

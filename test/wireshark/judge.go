@@ -4,11 +4,12 @@ package wireshark
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Verdict is what Wireshark finds in the files of a directory.
@@ -27,20 +28,14 @@ func (v Verdict) String() string {
 
 // Judge reads the files of a directory whose names end with .pcap. It is an error if they have no
 // frame.
-func Judge(ctx context.Context, dir string) (Verdict, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.pcap"))
-	if err != nil {
-		return Verdict{}, fmt.Errorf("judge the frames in %s: %w", dir, err)
-	}
-	v := Verdict{Files: len(files)}
+func Judge(ctx context.Context, dir string) (v Verdict, err error) {
+	defer must.CatchIn(&err, "judge the frames in %s", dir)
+	files := must.Value(filepath.Glob(filepath.Join(dir, "*.pcap")))
 	var distinct []Frame
 	var origin []string // the file of each distinct frame
 	known := map[string]bool{}
 	for _, path := range files {
-		all, err := readFile(path)
-		if err != nil {
-			return Verdict{}, err
-		}
+		all := readFile(path)
 		v.Frames += len(all)
 		for _, f := range all {
 			if !known[string(f.Data)] {
@@ -49,9 +44,8 @@ func Judge(ctx context.Context, dir string) (Verdict, error) {
 			}
 		}
 	}
-	if v.Distinct = len(distinct); v.Distinct == 0 {
-		return Verdict{}, fmt.Errorf("judge the frames in %s: there is none", dir)
-	}
+	must.That(len(distinct) > 0, "there is none")
+	v.Files, v.Distinct = len(files), len(distinct)
 	faults, err := Faults(ctx, distinct)
 	for _, f := range faults {
 		v.Faults = append(v.Faults, fmt.Sprintf("%s: %s: %x", origin[f.Frame], f.Text, distinct[f.Frame].Data))
@@ -59,15 +53,10 @@ func Judge(ctx context.Context, dir string) (Verdict, error) {
 	return v, err
 }
 
-func readFile(path string) (_ []Frame, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("judge a record: %w", err)
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
+func readFile(path string) []Frame {
+	file := must.Value(os.Open(path))
+	defer file.Close()
 	all, err := Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("judge %s: %w", path, err)
-	}
-	return all, nil
+	must.Done(err, "judge %s", path)
+	return all
 }

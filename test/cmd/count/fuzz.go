@@ -53,7 +53,7 @@ func (f fuzzing) execute(out io.Writer, ledger ledger) (err error) {
 	defer must.Catch(&err)
 	const suite = "fuzz"
 	started := time.Now()
-	targets := must.Value(f.targets())
+	targets := f.targets()
 	dir, err := os.MkdirTemp("", "fuzz")
 	must.Done(err, "build the fuzz targets")
 	defer os.RemoveAll(dir)
@@ -73,14 +73,10 @@ func (f fuzzing) execute(out io.Writer, ledger ledger) (err error) {
 }
 
 // targets returns the selected fuzz targets by package and name.
-func (f fuzzing) targets() (_ []target, err error) {
-	defer must.Catch(&err)
-	files := must.Value(testFiles(f.dir, fuzzTag))
+func (f fuzzing) targets() []target {
 	var all []target
-	for file, pkg := range files {
-		names, err := testsIn(file, "Fuzz")
-		must.Done(err, "find the fuzz targets of %s", file)
-		for _, name := range names {
+	for file, pkg := range testFiles(f.dir, fuzzTag) {
+		for _, name := range testsIn(file, "Fuzz") {
 			if strings.Contains(name, f.run) {
 				all = append(all, target{pkg, filepath.Dir(file), name})
 			}
@@ -88,7 +84,7 @@ func (f fuzzing) targets() (_ []target, err error) {
 	}
 	must.That(len(all) != 0, "no fuzz target has %q in its name", f.run)
 	slices.SortFunc(all, func(a, b target) int { return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name)) })
-	return all, nil
+	return all
 }
 
 // build builds the test binary of each package below dir, and returns their paths by package.

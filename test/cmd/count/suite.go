@@ -30,22 +30,13 @@ import (
 // it takes the tests whose "package.Name" matches only. It returns the packages as arguments of go
 // test, and the names of the tests.
 func tagged(dir, tag, with string, only *regexp.Regexp) (packages, names []string, err error) {
-	without, err := testFiles(dir, with)
-	if err != nil {
-		return nil, nil, err
-	}
-	files, err := testFiles(dir, strings.Trim(tag+","+with, ","))
-	if err != nil {
-		return nil, nil, err
-	}
-	for file, pkg := range files {
+	defer must.Catch(&err)
+	without := testFiles(dir, with)
+	for file, pkg := range testFiles(dir, strings.Trim(tag+","+with, ",")) {
 		if _, ok := without[file]; ok {
 			continue
 		}
-		found, err := testsIn(file, "Test", "Benchmark")
-		if err != nil {
-			return nil, nil, fmt.Errorf("find the tests of %s: %w", file, err)
-		}
+		found := testsIn(file, "Test", "Benchmark")
 		found = slices.DeleteFunc(found, func(name string) bool { return !only.MatchString(pkg + "." + name) })
 		if len(found) > 0 {
 			packages = append(packages, pkg)
@@ -58,28 +49,25 @@ func tagged(dir, tag, with string, only *regexp.Regexp) (packages, names []strin
 }
 
 // testFiles returns the test files below dir that are built with the tags, each with its package.
-func testFiles(dir, tags string) (map[string]string, error) {
+func testFiles(dir, tags string) map[string]string {
 	cmd := exec.Command("go", "list", "-tags", tags, "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Dir = dir
 	out, err := cmd.Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = fmt.Errorf("%w: %s", err, exit.Stderr)
-		}
-		return nil, fmt.Errorf("list the tests with tags %q: %w", tags, err)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
 	}
+	must.Done(err, "list the tests with tags %q", tags)
 	files := map[string]string{}
 	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p struct {
 			Dir, ImportPath           string
 			TestGoFiles, XTestGoFiles []string
 		}
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			return files, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("list the tests with tags %q: %w", tags, err)
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return files
 		}
+		must.Done(err, "list the tests with tags %q", tags)
 		for _, name := range append(p.TestGoFiles, p.XTestGoFiles...) {
 			files[filepath.Join(p.Dir, name)] = p.ImportPath
 		}
@@ -88,12 +76,9 @@ func testFiles(dir, tags string) (map[string]string, error) {
 
 // testsIn returns the names of the functions of a file that begin with one of the prefixes, such as
 // "Test".
-func testsIn(path string, prefixes ...string) ([]string, error) {
+func testsIn(path string, prefixes ...string) (names []string) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
+	must.Done(err, "find the tests of %s", path)
 	for _, decl := range file.Decls {
 		f, ok := decl.(*ast.FuncDecl)
 		if !ok || f.Recv != nil || f.Name.Name == "TestMain" {
@@ -104,7 +89,7 @@ func testsIn(path string, prefixes ...string) ([]string, error) {
 			names = append(names, name)
 		}
 	}
-	return names, nil
+	return names
 }
 
 // suite is one call of go test.

@@ -215,11 +215,9 @@ func (l ledger) record(suite string, c counts) (err error) {
 
 // total adds up the suites. A suite that left no counts did not run to its end, and counts as one
 // failed test.
-func (l ledger) total(out io.Writer, suites []string) (counts, error) {
-	if l.dir == "" || len(suites) == 0 {
-		return counts{}, errors.New("add up the suites: set COUNT_DIR and name the suites")
-	}
-	var sum counts
+func (l ledger) total(out io.Writer, suites []string) (sum counts, err error) {
+	defer must.CatchIn(&err, "add up the suites")
+	must.That(l.dir != "" && len(suites) > 0, "set COUNT_DIR and name the suites")
 	for _, suite := range suites {
 		data, err := os.ReadFile(filepath.Join(l.dir, suite+".json"))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -227,13 +225,9 @@ func (l ledger) total(out io.Writer, suites []string) (counts, error) {
 			sum.Failed++
 			continue
 		}
-		if err != nil {
-			return sum, fmt.Errorf("add up the suites: %w", err)
-		}
+		must.OK(err)
 		var c counts
-		if err := json.Unmarshal(data, &c); err != nil {
-			return sum, fmt.Errorf("add up the suites: decode the counts of %s: %w", suite, err)
-		}
+		must.Done(json.Unmarshal(data, &c), "decode the counts of %s", suite)
 		sum.Passed += c.Passed
 		sum.Failed += c.Failed
 	}
@@ -241,20 +235,15 @@ func (l ledger) total(out io.Writer, suites []string) (counts, error) {
 }
 
 // reset makes an empty directory.
-func (l ledger) reset() error {
+func (l ledger) reset() (err error) {
+	defer must.CatchIn(&err, "remove the counts of earlier suites")
 	if l.dir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(l.dir, 0o755); err != nil {
-		return fmt.Errorf("make the directory of the counts: %w", err)
-	}
-	files, err := filepath.Glob(filepath.Join(l.dir, "*.json"))
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the counts of earlier suites: %w", err)
+	must.OK(os.MkdirAll(l.dir, 0o755))
+	for _, file := range must.Value(filepath.Glob(filepath.Join(l.dir, "*.json"))) {
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			must.OK(err)
 		}
 	}
 	return nil
