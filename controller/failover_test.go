@@ -34,17 +34,17 @@ import (
 // leaked is how many leases are due when the leader is killed.
 const leaked = 300
 
-// TestFailOverInTheMiddleOfAReclaim kills the leader while it reclaims. The
-// controllers are real processes that have no more rights than the chart gives.
-// What living pods have is never touched.
-func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
+// TestFailOver kills the leader in the middle of a reclaim, and between an edit of a pool and what follows
+// from it. The controllers are real processes that have no more rights than the chart gives. What living
+// pods have is never touched.
+func TestFailOver(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
 	p := w.startPair(server)
+	endUnseen, checkPools := w.editPools()
+
 	w.pool("leaked", "10.30.0.0/16")
-	gone := w.podObject("default", "leaked-0", "n1")
-	gone.UID = "11111111-0000-4000-8000-000000000000"
-	names := addresses("10.30.1.0", leaked)
+	gone, names := w.goneHolder(), addresses("10.30.1.0", leaked)
 	for _, name := range names {
 		w.bound("leaked", name, gone)
 	}
@@ -57,30 +57,50 @@ func TestFailOverInTheMiddleOfAReclaim(t *testing.T) {
 	})
 	p.killLeader()
 	t.Logf("the leader was killed after %d of %d reclaims", w.quarantined(), leaked)
-
+	endUnseen()
 	p.waitSuccessor()
-	w.eventually("all reclaims", func() error {
-		if n := w.quarantined(); n != leaked {
-			return fmt.Errorf("%d of %d leases are quarantined", n, leaked)
-		}
-		return nil
-	})
+	w.waitQuarantines(leaked)
+
 	// Created, quarantined: whoever did it, did it once, and took it from the holder.
 	for _, name := range names {
-		l := w.lease(name)
-		if l.Generation != 2 || l.Spec.Previous == nil || l.Spec.Previous.Node != "n1" || l.Spec.NodeName != "n1" {
-			t.Errorf("lease %s: generation %d, node %s, previous %+v", name, l.Generation, l.Spec.NodeName, l.Spec.Previous)
-		}
+		w.takenOnce(name)
 	}
 	w.untouched(living)
-
+	checkPools()
 	p.endSuccessor()
+
 	// The leader may have been killed before it told of its last reclaim.
 	for name, n := range told(names, p.first, p.second) {
 		check.That(t, n <= 1, "%d audit lines tell of %s", n, name)
 	}
 	now, err := w.leader()
 	check.That(t, err != nil, "%s has ended and is still the leader", now)
+}
+
+// goneHolder is a pod that does not exist.
+func (w world) goneHolder() *corev1.Pod {
+	gone := w.podObject("default", "leaked-0", "n1")
+	gone.UID = "11111111-0000-4000-8000-000000000000"
+	return gone
+}
+
+// waitQuarantines waits until so many leases are Quarantined.
+func (w world) waitQuarantines(want int) {
+	w.Helper()
+	w.eventually("all reclaims", func() error {
+		if n := w.quarantined(); n != want {
+			return fmt.Errorf("%d of %d leases are quarantined", n, want)
+		}
+		return nil
+	})
+}
+
+// takenOnce reports an error unless a lease was created and then quarantined, and nothing else.
+func (w world) takenOnce(name string) {
+	w.Helper()
+	l := w.lease(name)
+	once := l.Generation == 2 && l.Spec.Previous != nil && l.Spec.Previous.Node == "n1" && l.Spec.NodeName == "n1"
+	check.That(w, once, "lease %s: generation %d, node %s, previous %+v", name, l.Generation, l.Spec.NodeName, l.Spec.Previous)
 }
 
 // build builds the controller.
@@ -126,14 +146,6 @@ func (w world) leader() (string, error) {
 	return "", errors.New("nobody is the leader")
 }
 
-// quarantined counts the Quarantined leases.
-func (w world) quarantined() int {
-	w.Helper()
-	var leases v1alpha1.IPLeaseList
-	check.OK(w, w.client.List(w.ctx, &leases, client.MatchingFields{"spec.state": string(v1alpha1.StateQuarantined)}))
-	return len(leases.Items)
-}
-
 // chartRights installs the controller's account as the chart does, and returns its access.
 func (w world) chartRights(server *controlplane.Server) *rest.Config {
 	w.Helper()
@@ -154,9 +166,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
 	w.pool("leaked", "10.31.0.0/16")
-	gone := w.podObject("default", "leaked-0", "n1")
-	gone.UID = "11111111-0000-4000-8000-000000000000"
-	names := addresses("10.31.1.0", leaked/5)
+	gone, names := w.goneHolder(), addresses("10.31.1.0", leaked/5)
 	kept := addresses("10.31.2.0", leaked/5)
 	for i := range names {
 		w.bound("leaked", names[i], gone)
@@ -168,12 +178,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	both := []*exec.Cmd{
 		w.start(program, kubeconfig, "--leader-elect=false"), w.start(program, kubeconfig, "--leader-elect=false"),
 	}
-	w.eventually("all reclaims", func() error {
-		if n := w.quarantined(); n != len(names) {
-			return fmt.Errorf("%d of %d leases are quarantined", n, len(names))
-		}
-		return nil
-	})
+	w.waitQuarantines(len(names))
 	for _, name := range kept {
 		w.waitGone(name)
 	}
@@ -182,10 +187,8 @@ func TestTwoControllersAtOnce(t *testing.T) {
 		check.OK(t, controller.Process.Signal(syscall.SIGTERM))
 		check.Is(t, controller.Wait(), nil, "the controller ended with")
 	}
-	for i := range names {
-		if l := w.lease(names[i]); l.Generation != 2 || l.Spec.Previous == nil || l.Spec.Previous.Node != "n1" {
-			t.Errorf("lease %s was written %d times, previous %+v", l.Name, l.Generation-1, l.Spec.Previous)
-		}
+	for _, name := range names {
+		w.takenOnce(name)
 	}
 	for address, n := range told(append(names, kept...), both...) {
 		check.That(t, n == 1, "%d audit lines tell of %s, want 1", n, address)

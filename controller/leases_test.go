@@ -115,6 +115,14 @@ func (w world) lease(name string) *v1alpha1.IPLease {
 	return lease
 }
 
+// quarantined counts the Quarantined leases.
+func (w world) quarantined() int {
+	w.Helper()
+	var leases v1alpha1.IPLeaseList
+	check.OK(w, w.client.List(w.ctx, &leases, client.MatchingFields{"spec.state": string(v1alpha1.StateQuarantined)}))
+	return len(leases.Items)
+}
+
 // waitQuarantined waits until the lease is taken for the reason.
 func (w world) waitQuarantined(name string, reason v1alpha1.LeaseReason) *v1alpha1.IPLease {
 	w.Helper()

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -191,13 +190,10 @@ func scarceOnOneNode(w world) {
 	}
 }
 
-// TestFailOverOfPools kills the leader between an edit and what follows from it.
-// The controllers are real processes that have no more rights than the chart gives.
-func TestFailOverOfPools(t *testing.T) {
-	w, server := newWorld(t)
-	w.readyNode("n1")
-	p := w.startPair(server)
-
+// editPools edits pools, and returns once the leader has seen the edits. endUnseen ends leases while there
+// is no leader, and verify wants the successor to tell of the pools as they are then.
+func (w world) editPools() (endUnseen, verify func()) {
+	w.Helper()
 	pool, leaving := w.pool("edited", "10.50.0.0/24"), w.pool("leaving", "10.51.0.0/24")
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.Cooldown = &v1alpha1.Duration{Duration: time.Hour} })
 	pod := w.runningPod("pod-0", "n1")
@@ -215,30 +211,20 @@ func TestFailOverOfPools(t *testing.T) {
 	w.waitStatus("edited", "an address cools down", func(s v1alpha1.IPPoolStatus) bool {
 		return s.Used == 2 && slices.Equal(marks(s.InUse), []uint64{9, 10, 20})
 	})
-
-	p.killLeader()
-	// Nobody sees these end.
-	w.remove(ends)
-	w.remove(last)
-	p.waitSuccessor()
-	w.waitStatus("edited", "names the lease that stays, has forgotten what cools down", func(s v1alpha1.IPPoolStatus) bool {
-		c := meta.FindStatusCondition(s.Conditions, "Outside")
-		return says("Outside", "True/AddressInUse", "10.50.0.9 ")(s) && !strings.Contains(c.Message, "10.50.0.10 ") &&
-			s.Used == 1 && s.Reserved == 1 && slices.Equal(marks(s.InUse), []uint64{9})
-	})
-	w.waitReservation("routers", "InUse", "False/None", 0)
-	w.eventually("end of the pool whose last lease nobody saw end", func() error {
-		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(leaving), leaving)
-		if client.IgnoreNotFound(err) != nil {
-			return err
-		} else if err == nil {
-			return fmt.Errorf("its status is %+v", leaving.Status)
+	return func() {
+			w.remove(ends)
+			w.remove(last)
+		}, func() {
+			w.waitStatus("edited", "names the lease that stays, has forgotten what cools down", func(s v1alpha1.IPPoolStatus) bool {
+				c := meta.FindStatusCondition(s.Conditions, "Outside")
+				return says("Outside", "True/AddressInUse", "10.50.0.9 ")(s) && !strings.Contains(c.Message, "10.50.0.10 ") &&
+					s.Used == 1 && s.Reserved == 1 && slices.Equal(marks(s.InUse), []uint64{9})
+			})
+			w.waitReservation("routers", "InUse", "False/None", 0)
+			w.waitEnded(limit, leaving) // nobody saw its last lease end
+			l := w.lease(stays.Name)
+			check.That(w, l != nil && l.UID == stays.UID && l.Spec.State == v1alpha1.StateBound, "the lease outside is %+v", l)
 		}
-		return nil
-	})
-	l := w.lease(stays.Name)
-	check.That(t, l != nil && l.UID == stays.UID && l.Spec.State == v1alpha1.StateBound, "the lease outside is %+v", l)
-	p.endSuccessor()
 }
 
 func deletion(w world) {
@@ -251,12 +237,5 @@ func deletion(w world) {
 	w.remove(l)
 	w.waitStatus("leaving", "waits for the Retained one", says("Ready", "False/Deleting", "gone: 1 Retained"))
 	w.remove(kept)
-	w.eventually("end of the pool", func() error {
-		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pool), pool); client.IgnoreNotFound(err) != nil {
-			return err
-		} else if err == nil {
-			return fmt.Errorf("its status is %+v", pool.Status)
-		}
-		return nil
-	})
+	w.waitEnded(limit, pool)
 }

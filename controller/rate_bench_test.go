@@ -79,9 +79,7 @@ func TestReclaimRate(t *testing.T) {
 		return nil
 	})
 	cpu, cpuHere := w.cpu(server)-used, ownCPU(t)-usedHere
-	if n := w.quarantinedLeases(); n != leakedAtOnce() {
-		t.Errorf("%d leases are quarantined, want %d", n, leakedAtOnce())
-	}
+	check.Equal(t, w.quarantined(), leakedAtOnce(), "Quarantined leases:")
 	rate := taken.rate()
 	t.Logf("%d leaked leases: %.0f reclaims/s with the live read, %.0f times the %.0f/s of Spiderpool", leakedAtOnce(), rate, rate/peerRate, peerRate)
 	t.Logf("raw GET and PUT %.0f/s, %.2f of it; raw PUT alone %.0f/s, %.2f of it, which is %.1f times Spiderpool's share of %.3f",

@@ -398,9 +398,9 @@ func (w world) conflict(pool, address string) *v1alpha1.IPLease {
 }
 
 // waitEnded waits until an object is gone.
-func (w world) waitEnded(o client.Object) {
+func (w world) waitEnded(within time.Duration, o client.Object) {
 	w.Helper()
-	w.eventuallyWithin(20*time.Second, fmt.Sprintf("end of %T %s", o, o.GetName()), func() error {
+	w.eventuallyWithin(within, fmt.Sprintf("end of %T %s", o, o.GetName()), func() error {
 		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(o), o)
 		switch {
 		case apierrors.IsNotFound(err):
@@ -415,18 +415,19 @@ func (w world) waitEnded(o client.Object) {
 // unwantedConflicts: the foreign hosts stay. Each edit ends the leases that it makes useless, and no
 // other one.
 func unwantedConflicts(w world) {
+	const soon = 20 * time.Second
 	pool, other := w.pool("printers", "10.62.0.0/24"), w.pool("printers-too", "10.62.0.64/26")
 	excluded, reserved := w.conflict("printers", "10.62.0.10"), w.conflict("printers", "10.62.0.11")
 	gateway, left, common := w.conflict("printers", "10.62.0.1"), w.conflict("printers", "10.62.0.12"), w.conflict("printers-too", "10.62.0.70")
 	w.waitStatus("printers", "counts them", func(s v1alpha1.IPPoolStatus) bool { return s.Quarantined == 4 })
 
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.62.0.10"} })
-	w.waitEnded(excluded)
+	w.waitEnded(soon, excluded)
 	w.waitEvent("default", "QuarantineEnded", "10.62.0.10", "no pool hands 10.62.0.10 out any more")
 	w.reserve("printers", "10.62.0.11")
-	w.waitEnded(reserved)
+	w.waitEnded(soon, reserved)
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Gateway = ptr.To("10.62.0.1") })
-	w.waitEnded(gateway)
+	w.waitEnded(soon, gateway)
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Disable = ptr.To(true) })
 	w.remove(other)
 	w.waitStatus("printers-too", "waits: the disabled pool has the address as well", says("Ready", "False/Deleting", "1 Quarantined"))
@@ -436,6 +437,6 @@ func unwantedConflicts(w world) {
 	}
 	w.remove(pool)
 	for _, object := range []client.Object{left, common, pool, other} {
-		w.waitEnded(object)
+		w.waitEnded(soon, object)
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
@@ -85,14 +84,6 @@ func (s *takenSpan) rate() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return float64(s.n) / s.last.Sub(s.first).Seconds()
-}
-
-// quarantinedLeases counts them at the API server.
-func (w world) quarantinedLeases() int {
-	w.Helper()
-	var leases v1alpha1.IPLeaseList
-	check.OK(w, w.client.List(w.ctx, &leases, client.MatchingFields{"spec.state": string(v1alpha1.StateQuarantined)}))
-	return len(leases.Items)
 }
 
 // cpu is the CPU time that the API server has used.
