@@ -6,14 +6,11 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -45,18 +42,11 @@ func templateChanged(w world) {
 	check.Must(w, w.lease("10.50.0.2") != nil, "freed although the template says static-ip")
 	change(w, set, annotated(v1alpha1.AliasIPRetention, "48"))
 	w.waitMessage("10.50.0.2", "", "kept until")
+	change(w, set, annotated(ipRetention, "two days"))
+	w.waitMessage("10.50.0.2", "", `StatefulSet default/template: annotation ipam.fenceline.io/ip-retention is "two days"`)
 	change(w, set, annotated(ipRetention, "0"))
 	w.waitGone("10.50.0.2")
 	check.That(w, w.lease("10.50.0.3") != nil, "freed although the StatefulSet wants the pod")
-}
-
-func templateUnreadable(w world) {
-	w.pool("nonsense", "10.51.0.0/24")
-	set := w.statefulSet("nonsense", 0, annotated(ipRetention, "two days"))
-	w.retained("nonsense", "10.51.0.2", "nonsense", 0)
-	w.waitMessage("10.51.0.2", "", `StatefulSet default/nonsense: annotation ipam.fenceline.io/ip-retention is "two days"`)
-	change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Template.Annotations = nil })
-	w.waitGone("10.51.0.2")
 }
 
 func cappedRetention(w world) {
@@ -153,55 +143,6 @@ func keptForPods(w world) {
 	}
 	w.barrier("sandboxes", "10.57.0.9")
 	check.That(w, w.lease(living.Name) != nil && w.lease("10.57.0.16") != nil, "freed although its pod lives")
-}
-
-// downAndUp: while the controller ends what one StatefulSet does not want any
-// more, it is scaled out again, and agents take the leases over that are left.
-// Whoever comes second loses, and no lease that is Bound is ever ended.
-func downAndUp(w world) {
-	const replicas, rounds = 8, 4
-	w.pool("shared", "10.56.0.0/24")
-	sets := []*appsv1.StatefulSet{w.statefulSet("down", replicas), w.statefulSet("up", replicas)}
-	scale := func(set *appsv1.StatefulSet, n int32) {
-		change(w, set, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(n) })
-	}
-	pods := map[string]*corev1.Pod{}
-	for _, set := range sets {
-		for ordinal := range replicas {
-			name := fmt.Sprintf("%s-%d", set.Name, ordinal)
-			pods[name] = w.runningPod(name, "n1")
-		}
-	}
-	for round := range rounds {
-		var agents sync.WaitGroup
-		bound := make([]*v1alpha1.IPLease, len(sets)*replicas)
-		for i, set := range sets {
-			scale(set, 0)
-			for ordinal := range replicas {
-				n := i*replicas + ordinal
-				lease := w.retained("shared", fmt.Sprintf("10.56.0.%d", 1+round*len(bound)+n), set.Name, ordinal)
-				agents.Go(func() { bound[n] = w.takeOver(lease, pods[lease.Spec.Holder.Pod]) })
-			}
-			scale(set, replicas)
-		}
-		agents.Wait()
-		taken := 0
-		for _, mine := range bound {
-			if mine == nil {
-				continue
-			}
-			taken++
-			if now := w.lease(mine.Name); now == nil || now.UID != mine.UID || now.Spec.State != v1alpha1.StateBound {
-				w.Errorf("lease %s was taken over and is now %+v", mine.Name, now)
-			}
-		}
-		for _, mine := range bound {
-			if mine != nil && w.client.Delete(w.ctx, mine) != nil {
-				w.Errorf("lease %s could not be deleted", mine.Name)
-			}
-		}
-		w.Logf("round %d: %d of %d leases were taken over before their retention ended", round, taken, len(bound))
-	}
 }
 
 // takeOver binds a Retained lease as the agent of its pod's new node does. It

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -151,7 +152,6 @@ func (e *env) testPoolsRefused(t *testing.T) {
 		"an interval of nothing":                    {detection("interval", "0s"), ": 0s is not between 10ms and 2s", "spec.conflictDetection.interval"},
 		"an interval without end":                   {detection("interval", "1h"), ": 1h is not between 10ms and 2s", "spec.conflictDetection.interval"},
 		"ignoreMACs is no MAC":                      {detection("ignoreMACs", list("02-00-00-00-00-01")), "ignoreMACs: 02-00-00-00-00-01 is not a MAC address", ""},
-		"an unknown nodeDown":                       {with("reclaim", map[string]any{"nodeDown": "Now"}), "nodeDown Now is none of Never, AfterTerminating and After with a duration", ""},
 		"extraGrace is no duration":                 {with("reclaim", map[string]any{"extraGrace": "5"}), ": 5 is not a duration", "spec.reclaim.extraGrace"},
 		"extraGrace of years":                       {with("reclaim", map[string]any{"extraGrace": "8760h"}), ": 8760h is not between 0s and 24h", "spec.reclaim.extraGrace"},
 		"cooldown is no duration":                   {with("reclaim", map[string]any{"cooldown": "soon"}), ": soon is not a duration", "spec.reclaim.cooldown"},
@@ -232,6 +232,25 @@ func (e *env) testPoolChanges(t *testing.T) {
 			c.change(&pool.Spec)
 			e.expect(t, e.admin.Update(t.Context(), pool), c.want)
 		})
+	}
+}
+
+// testNodeDown: what the API server accepts is what the controller reads.
+func (e *env) testNodeDown(t *testing.T) {
+	for text, accepted := range map[v1alpha1.NodeDownPolicy]bool{
+		"": true, "Never": true, "AfterTerminating": true, "After 2m": true, "After 1h30m": true, "After 0s": true,
+		"never": false, "Now": false, "After": false, "After 5": false, "After -1s": false, "After 2d": false, "After  2m": false, "2m": false,
+	} {
+		pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: v1alpha1.IPPoolSpec{
+			Subnet: "10.1.0.0/24", Reclaim: &v1alpha1.Reclaim{NodeDown: text},
+		}}
+		want := ""
+		if !accepted {
+			want = "nodeDown " + string(text) + " is none of Never, AfterTerminating and After with a duration"
+		}
+		e.expect(t, e.admin.Create(t.Context(), pool, client.DryRunAll), want)
+		_, err := reclaim.ParseNodeDown(text)
+		check.That(t, text == "" || (err == nil) == accepted, "%q: the controller says %v", text, err)
 	}
 }
 

@@ -53,6 +53,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("addresses of pools that are refused", e.testPoolAddressesRefused)
 	t.Run("changes of pools", e.testPoolChanges)
 	t.Run("a large pool", e.testLargePool)
+	t.Run("nodeDown of pools", e.testNodeDown)
 	t.Run("defaults of pools", e.testPoolDefaults)
 	t.Run("subnets that are accepted", e.testSubnetsAccepted)
 	t.Run("subnets that are refused", e.testSubnetsRefused)
