@@ -111,43 +111,26 @@ func TestFreedAddressesCoolDown(t *testing.T) {
 	}
 }
 
-func TestFewerAgentsAreToldOfOnceTheyAreNotMerelyReplaced(t *testing.T) {
-	f, now := newNotes(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, step := range []struct {
-		name          string
-		after         time.Duration
-		said, counted int
-		agents        int
-		wait          time.Duration
-	}{
-		{"the first count", 0, 0, 2, 2, 0},
-		{"one is replaced", time.Second, 2, 1, 2, fewerGrace},
-		{"it is not back yet", time.Minute, 2, 1, 2, fewerGrace - time.Minute},
-		{"it is back", time.Minute, 2, 2, 2, 0},
-		{"it is replaced again: the time begins anew", time.Minute, 2, 1, 2, fewerGrace},
-		{"and stays away", fewerGrace, 2, 1, 1, 0},
-		{"the same, not written yet", time.Second, 2, 1, 1, 0},
-		{"written", time.Second, 1, 1, 1, 0},
-		{"another is more at once", time.Second, 1, 3, 3, 0},
-		{"none is left: one has gone, and another", time.Second, 3, 0, 3, fewerGrace},
-	} {
-		now = now.Add(step.after)
-		if agents, wait := f.agents("blue", step.said, step.counted, now); agents != step.agents || wait != step.wait {
-			t.Errorf("%s: %d agents, wait %s; want %d, %s", step.name, agents, wait, step.agents, step.wait)
-		}
-	}
-	f.forget("blue")
-	if _, wait := f.agents("blue", 3, 0, now.Add(time.Hour)); wait != fewerGrace {
-		t.Errorf("a pool that was made anew waits %s", wait)
-	}
+// count is what a look finds after a while, and what comes of it.
+type count struct {
+	after                 time.Duration
+	said, counted, agents int
+	wait                  time.Duration
 }
 
 // One that is gone for good must not let the next that is replaced be told of at once.
-func TestEachAgentThatIsGoneHasTheWholeTimeToComeBack(t *testing.T) {
+func TestFewerAgentsAreToldOfOnceTheyAreNotMerelyReplaced(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		steps []count
 	}{
+		{"one is replaced, comes back, is replaced again and stays away", []count{
+			{0, 0, 2, 2, 0}, {time.Second, 2, 1, 2, fewerGrace}, {time.Minute, 2, 1, 2, fewerGrace - time.Minute},
+			{time.Minute, 2, 2, 2, 0}, {time.Minute, 2, 1, 2, fewerGrace}, {fewerGrace, 2, 1, 1, 0},
+			{time.Second, 2, 1, 1, 0}, {time.Second, 1, 1, 1, 0}, // not written yet, and written
+		}},
+		{"another is more at once", []count{{0, 1, 3, 3, 0}}},
+		{"none is left: one has gone, and another", []count{{0, 3, 0, 3, fewerGrace}}},
 		{"nobody looked at the pool between", []count{
 			{0, 3, 2, 3, fewerGrace}, {fewerGrace, 3, 2, 2, 0},
 			{time.Hour, 2, 1, 2, fewerGrace}, {time.Minute, 2, 2, 2, 0},
@@ -170,13 +153,11 @@ func TestEachAgentThatIsGoneHasTheWholeTimeToComeBack(t *testing.T) {
 			}
 		})
 	}
-}
-
-// count is what a look finds after a while, and what comes of it.
-type count struct {
-	after                 time.Duration
-	said, counted, agents int
-	wait                  time.Duration
+	f, now := newNotes(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f.agents("blue", 3, 0, now)
+	f.forget("blue")
+	_, wait := f.agents("blue", 3, 0, now.Add(time.Hour))
+	check.Equal(t, wait, fewerGrace, "a pool that was made anew waits")
 }
 
 func TestOneHostThatAnswersForManyAddressesIsNamed(t *testing.T) {

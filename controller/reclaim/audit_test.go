@@ -73,9 +73,7 @@ func TestTheAuditFindsWhatNoEventTold(t *testing.T) {
 		b.clock.Step(auditTestPeriod)
 		check.List(t, woken(), []string{"10.6.0.10"}, "woken:")
 		b.lookUntilDue()
-		if got := b.lease().Spec; got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonPodDeleted {
-			t.Errorf("lease is %s (%s), want Quarantined (PodDeleted)", got.State, got.Reason)
-		}
+		b.wantTaken(v1alpha1.ReasonPodDeleted)
 	})
 }
 

@@ -4,6 +4,7 @@ package reclaim
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -119,6 +120,14 @@ func (b *bench) lease() *v1alpha1.IPLease {
 	}
 	check.OK(b.t, err)
 	return lease
+}
+
+// wantTaken wants the lease Quarantined for a reason, with one of the verifiers if any are named.
+func (b *bench) wantTaken(reason v1alpha1.LeaseReason, verifiers ...string) {
+	b.t.Helper()
+	got := b.lease().Spec
+	check.That(b.t, got.State == v1alpha1.StateQuarantined && got.Reason == reason, "lease is %s (%s), want Quarantined (%s)", got.State, got.Reason, reason)
+	check.That(b.t, len(verifiers) == 0 || slices.Contains(verifiers, got.NodeName), "%q verifies, want %q", got.NodeName, verifiers)
 }
 
 func (b *bench) wantUntouched() {

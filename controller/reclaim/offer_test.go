@@ -95,9 +95,7 @@ func TestNoAddressIsTakenWhileItIsOffered(t *testing.T) {
 		e.Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(false), Terminating: ptr.To(true)}
 	})))
 	withdrawn.lookUntilDue()
-	if got := withdrawn.lease().Spec; got.State != v1alpha1.StateQuarantined || got.Reason != v1alpha1.ReasonNodeGone {
-		t.Errorf("lease is %s (%s), want Quarantined (NodeGone)", got.State, got.Reason)
-	}
+	withdrawn.wantTaken(v1alpha1.ReasonNodeGone)
 }
 
 // TestOnlyKubernetesOwnOffersCount: what others write may stay for ever.
@@ -107,8 +105,7 @@ func TestOnlyKubernetesOwnOffersCount(t *testing.T) {
 	gone := objects(poolObject(), leaseObject(), agentOn("n2"))
 	b := between(t, gone, objects(gone, other))
 	b.lookUntilDue()
-	got := b.lease().Spec.State
-	check.That(t, got == v1alpha1.StateQuarantined, "lease is %s, want Quarantined", got)
+	b.wantTaken(v1alpha1.ReasonNodeGone)
 }
 
 func TestNoAddressIsTakenWhenOffersCannotBeRead(t *testing.T) {

@@ -116,7 +116,6 @@ func freshLease(address string, edit func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLe
 // TestTheWriteItselfIsGuarded: each row changes the world between the last read and the write.
 func TestTheWriteItselfIsGuarded(t *testing.T) {
 	server := controlplane.New(t)
-	asIs := func(*v1alpha1.IPLeaseSpec) {}
 	once := func(do func(frozen)) func(frozen) {
 		done := false
 		return func(f frozen) {
@@ -126,40 +125,33 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 			}
 		}
 	}
-
-	t.Run("a lease that its agent wrote is not quarantined", func(t *testing.T) {
-		f := freeze(t, server, once(func(f frozen) {
-			l := f.lease("10.6.0.1")
-			l.Spec.Holder.PodUID = otherUID
+	ofOther := func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = otherUID }
+	for address, row := range map[string]struct {
+		name      string
+		before    func(*v1alpha1.IPLeaseSpec)
+		meanwhile func(frozen, *v1alpha1.IPLease)
+	}{
+		"10.6.0.1": {"a lease that its agent wrote is not quarantined", func(*v1alpha1.IPLeaseSpec) {}, func(f frozen, l *v1alpha1.IPLease) {
+			ofOther(&l.Spec)
 			check.OK(f, f.api.Update(context.Background(), l))
-		}), freshLease("10.6.0.1", asIs))
-		f.look("10.6.0.1")
-		l := f.lease("10.6.0.1")
-		check.That(t, l.Spec.State == v1alpha1.StateBound, "the lease of another pod is %s", l.Spec.State)
-	})
-
-	t.Run("a lease that was freed and given again is not quarantined", func(t *testing.T) {
-		f := freeze(t, server, once(func(f frozen) {
-			f.remove(f.lease("10.6.0.2"))
-			f.create(freshLease("10.6.0.2", func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = otherUID }))
-		}), freshLease("10.6.0.2", asIs))
-		f.look("10.6.0.2")
-		l := f.lease("10.6.0.2")
-		check.That(t, l.Spec.State == v1alpha1.StateBound, "the lease of another pod is %s", l.Spec.State)
-	})
-
-	t.Run("a retained lease that was taken over is not freed", func(t *testing.T) {
-		f := freeze(t, server, once(func(f frozen) {
-			l := f.lease("10.6.0.3")
+		}},
+		"10.6.0.2": {"a lease that was freed and given again is not quarantined", func(*v1alpha1.IPLeaseSpec) {}, func(f frozen, l *v1alpha1.IPLease) {
+			f.remove(l)
+			f.create(freshLease(l.Name, ofOther))
+		}},
+		"10.6.0.3": {"a retained lease that was taken over is not freed", func(s *v1alpha1.IPLeaseSpec) {
+			s.State, s.Holder.OwnerKind, s.Holder.OwnerName = v1alpha1.StateRetained, "StatefulSet", "web"
+		}, func(f frozen, l *v1alpha1.IPLease) {
 			l.Spec.State = v1alpha1.StateBound
 			check.OK(f, f.api.Update(context.Background(), l))
-		}), freshLease("10.6.0.3", func(s *v1alpha1.IPLeaseSpec) {
-			s.State, s.Holder.OwnerKind, s.Holder.OwnerName = v1alpha1.StateRetained, "StatefulSet", "web"
-		}))
-		f.look("10.6.0.3")
-		l := f.lease("10.6.0.3")
-		check.That(t, l.Spec.State == v1alpha1.StateBound, "the lease is %s", l.Spec.State)
-	})
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := freeze(t, server, once(func(f frozen) { row.meanwhile(f, f.lease(address)) }), freshLease(address, row.before))
+			f.look(address)
+			check.Equal(t, f.lease(address).Spec.State, v1alpha1.StateBound, "the lease of another pod is")
+		})
+	}
 
 	t.Run("a pod that was made again is not deleted in place of the old one", func(t *testing.T) {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
