@@ -171,19 +171,6 @@ func TestGuardEgressTakesTheProbeMarkOffAPodsFrame(t *testing.T) {
 	}
 }
 
-func TestTheSameTokenOrANewerOneEndsAFenceOnlyIfNewer(t *testing.T) {
-	b := newBench(t, setup{}, addr4)
-	b.fence(addr4) // token 200
-	for _, tc := range []struct {
-		token   uint64
-		verdict uint32
-	}{{100, drop}, {199, drop}, {200, pass}, {201, pass}} {
-		check.OK(t, b.InstallLease(key(addr4), Lease{Token: tc.token, Network: network, Slot: 1, MAC: podMAC}))
-		verdict, _ := b.run(WhereGuardEgress, udpFrom(addr4))
-		equal(t, "verdict", verdict, tc.verdict)
-	}
-}
-
 func udpTo(dst netip.Addr, by net.HardwareAddr, src netip.Addr) []byte {
 	if dst.Is4() {
 		return eth(podMAC, by, etherIPv4, ipv4(src, dst))

@@ -26,11 +26,13 @@ func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
 		err    error
 		fenced bool
 	}{
-		{100, nil, true}, {150, nil, true}, {149, ErrOlderToken, true}, {200, nil, false}, {199, ErrOlderToken, false},
+		{100, nil, true}, {150, nil, true}, {149, ErrOlderToken, true}, {199, nil, true}, {200, nil, false}, {199, ErrOlderToken, false}, {201, nil, false},
 	} {
 		check.Is(t, install(tc.token), tc.err, "install token %d: got", tc.token)
 		equal(t, "max", b.state(addr4).MaxToken, 200)
 		equal(t, "fenced", b.fenced(addr4), tc.fenced)
+		verdict, _ := b.run(WhereGuardEgress, udpFrom(addr4))
+		equal(t, "dropped", verdict == drop, tc.fenced)
 	}
 	t.Run("nor does removing it and coming back with an older one", func(t *testing.T) {
 		b.t = t

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -221,19 +220,24 @@ func (b *bench) fenced(addr netip.Addr) bool {
 	return check.Value(b.Fenced(key(addr)))(b.t)
 }
 
-// eventLog collects events as they come.
+// eventLog has the events in their order.
 type eventLog struct {
-	t    testing.TB
-	mu   sync.Mutex
-	all  []Event
-	more chan struct{}
+	t      testing.TB
+	events chan Event
 }
 
 func readEvents(t testing.TB, k *Kernel) *eventLog {
-	l := &eventLog{t: t, more: make(chan struct{}, 1)}
+	l := &eventLog{t, make(chan Event, 1024)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- k.ReadEvents(ctx, l.add) }()
+	go func() {
+		done <- k.ReadEvents(ctx, func(e Event) {
+			select {
+			case l.events <- e:
+			case <-ctx.Done(): // a test that makes many events reads few
+			}
+		})
+	}()
 	t.Cleanup(func() {
 		cancel()
 		check.Is(t, <-done, context.Canceled, "read events:")
@@ -241,35 +245,10 @@ func readEvents(t testing.TB, k *Kernel) *eventLog {
 	return l
 }
 
-func (l *eventLog) add(e Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all = append(l.all, e)
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
-}
-
 // next waits for the next event and takes it.
 func (l *eventLog) next() Event {
 	l.t.Helper()
-	deadline := time.After(time.Minute)
-	for {
-		l.mu.Lock()
-		if len(l.all) > 0 {
-			e := l.all[0]
-			l.all = l.all[1:]
-			l.mu.Unlock()
-			return e
-		}
-		l.mu.Unlock()
-		select {
-		case <-l.more:
-		case <-deadline:
-			l.t.Fatal("no event in a minute")
-		}
-	}
+	return check.Receive(l.t, time.Minute, "an event", l.events)
 }
 
 // skb is struct __sk_buff, as far as a test run sets or reads it; the kernel wants room for all of it.
