@@ -172,8 +172,9 @@ func (e *env) testPoolsRefused(t *testing.T) {
 	}
 }
 
-// testPoolAddressesRefused: ips and excludeIPs follow the same rules.
-func (e *env) testPoolAddressesRefused(t *testing.T) {
+// testAddressesRefused: ips and excludeIPs of pools follow the same rules, and ips of reservations too, which
+// have no subnet.
+func (e *env) testAddressesRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		subnet  string
 		entries []any
@@ -202,10 +203,17 @@ func (e *env) testPoolAddressesRefused(t *testing.T) {
 		"one of 4096 ranges lies outside":   {"fd00:1::/64", append(widest(4095), "fd00:1::1-fd00:1:0:1::1"), ": fd00:1::1-fd00:1:0:1::1 lies outside subnet fd00:1::/64"},
 		"an IPv4 address in IPv6's clothes": {"10.1.0.0/24", list("::ffff:10.1.0.1"), ": ::ffff:10.1.0.1 is neither"},
 	} {
-		for _, field := range []string{"ips", "excludeIPs"} {
+		for field, o := range map[string]client.Object{
+			"ips":        record("IPPool", "pool", fields{"subnet": c.subnet, "ips": c.entries}),
+			"excludeIPs": record("IPPool", "pool", fields{"subnet": c.subnet, "excludeIPs": c.entries}),
+			"reserved":   record("ReservedIP", "reserved", fields{"ips": c.entries}),
+		} {
+			if field == "reserved" && strings.Contains(c.want, "outside subnet") {
+				continue
+			}
 			t.Run(field+": "+name, func(t *testing.T) {
-				err := e.admin.Create(t.Context(), record("IPPool", "pool", fields{"subnet": c.subnet, field: c.entries}), client.DryRunAll)
-				e.refused(t, err, "spec."+field)
+				err := e.admin.Create(t.Context(), o, client.DryRunAll)
+				e.refused(t, err, "spec."+strings.Replace(field, "reserved", "ips", 1))
 				e.refused(t, err, c.want)
 			})
 		}

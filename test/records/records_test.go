@@ -19,12 +19,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
@@ -50,7 +50,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	e := installed(t)
 	t.Run("pools that are accepted", e.testPoolsAccepted)
 	t.Run("pools that are refused", e.testPoolsRefused)
-	t.Run("addresses of pools that are refused", e.testPoolAddressesRefused)
+	t.Run("addresses that are refused", e.testAddressesRefused)
 	t.Run("changes of pools", e.testPoolChanges)
 	t.Run("a large pool", e.testLargePool)
 	t.Run("nodeDown of pools", e.testNodeDown)
@@ -134,19 +134,18 @@ func (e *env) waitForPolicies(t *testing.T) {
 			return e.controller.Create(ctx, secret("first", corev1.SecretTypeOpaque), client.DryRunAll)
 		},
 	} {
-		var last error
-		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, effective, true, func(ctx context.Context) (bool, error) {
-			last = try(ctx)
-			return apierrors.IsForbidden(last) && strings.Contains(last.Error(), policy), nil
+		e.eventually(t, policy, func() error {
+			if err := try(t.Context()); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), policy) {
+				return fmt.Errorf("it is not enforced: %w", err)
+			}
+			return nil
 		})
-		check.Must(t, err == nil, "%s is not enforced: %v (%v)", policy, err, last)
 	}
 }
 
 func (e *env) client(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
-	c := check.Value(client.New(config, client.Options{Scheme: e.scheme}))(t)
-	return c
+	return check.Value(client.New(config, client.Options{Scheme: e.scheme}))(t)
 }
 
 // as returns the access of an impersonated user.
@@ -157,8 +156,8 @@ func (e *env) as(t *testing.T, user string, extra map[string][]string, groups ..
 	return e.client(t, config)
 }
 
-// agent returns the access of the agent of a node, with a token that is bound to its pod.
-func (e *env) agent(t *testing.T, node string) client.Client {
+// agentAccess is that of the agent of a node, with a token that is bound to its pod.
+func (e *env) agentAccess(t *testing.T, node string) *rest.Config {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: namespace},
@@ -168,8 +167,12 @@ func (e *env) agent(t *testing.T, node string) client.Client {
 		},
 	}
 	e.create(t, pod)
-	config := check.Value(e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod))(t)
-	return e.client(t, config)
+	return check.Value(e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod))(t)
+}
+
+func (e *env) agent(t *testing.T, node string) client.Client {
+	t.Helper()
+	return e.client(t, e.agentAccess(t, node))
 }
 
 // unboundAgent returns the access of the agents' account by a token of no pod.
@@ -274,12 +277,7 @@ func (e *env) refused(t *testing.T, err error, want string) {
 // eventually wants try to succeed before the API server's caches are late.
 func (e *env) eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, effective, true, func(context.Context) (bool, error) {
-		last = try()
-		return last == nil, nil
-	})
-	check.That(t, err == nil, "%s: %v", what, last)
+	check.OK(t, await.Until(t.Context(), effective, 50*time.Millisecond, what, func(context.Context) error { return try() }))
 }
 
 // objectKey is the key of an object that stands in no namespace.

@@ -39,24 +39,12 @@ func (e *env) testReservationsRefused(t *testing.T) {
 		spec fields
 		want string // the sentence, which names the field
 	}{
-		"no ips":                            {fields{}, "spec.ips: Required value"},
-		"an empty list":                     {fields{"ips": []any{}}, "spec.ips"},
-		"an empty entry":                    {fields{"ips": list("")}, "spec.ips[0]"},
-		"one twice":                         {fields{"ips": list("10.1.0.1", "10.1.0.1")}, "spec.ips[1]: Duplicate value"},
-		"more than 4096":                    {fields{"ips": many(4097)}, "spec.ips: Too many"},
-		"one of 4096 is no address":         {fields{"ips": append(many(4095), "10.0.16.256")}, "spec.ips[4095]: Invalid value"},
-		"longer than an IPv6 range can be":  {fields{"ips": list("fd00::1-" + strings.Repeat("0", 90))}, "spec.ips[0]: Too long"},
-		"no address":                        {fields{"ips": list("ten")}, ": ten is neither an address nor a CIDR nor a range first-last"},
-		"half a range":                      {fields{"ips": list("10.1.0.1-")}, ": 10.1.0.1- is neither"},
-		"a range of three":                  {fields{"ips": list("10.1.0.1-10.1.0.2-10.1.0.3")}, ": 10.1.0.1-10.1.0.2-10.1.0.3 is neither"},
-		"a range of CIDRs":                  {fields{"ips": list("10.1.0.0/25-10.1.0.128/25")}, ": 10.1.0.0/25-10.1.0.128/25 is neither"},
-		"an IPv4 address in IPv6's clothes": {fields{"ips": list("::ffff:10.1.0.1")}, ": ::ffff:10.1.0.1 is neither"},
-		"a CIDR with host bits":             {fields{"ips": list("10.1.0.129/25")}, ": 10.1.0.129/25 has host bits set"},
-		"an IPv6 CIDR with host bits":       {fields{"ips": list("fd00::1/64")}, ": fd00::1/64 has host bits set"},
-		"a range of both IP versions":       {fields{"ips": list("10.1.0.1-fd00::1")}, ": the range 10.1.0.1-fd00::1 mixes IPv4 and IPv6"},
-		"ipVersion is neither 4 nor 6":      {fields{"ips": list("10.1.0.1"), "ipVersion": int64(5)}, "spec.ipVersion: Unsupported value: 5"},
-		"ipVersion 6 with IPv4":             {fields{"ips": list("fd00::1", "10.1.0.1"), "ipVersion": int64(6)}, "ips: 10.1.0.1 is not of ipVersion"},
-		"ipVersion 4 with IPv6":             {fields{"ips": list("10.1.0.1", "fd00::/64"), "ipVersion": int64(4)}, "ips: fd00::/64 is not of ipVersion"},
+		"no ips":                       {fields{}, "spec.ips: Required value"},
+		"an empty list":                {fields{"ips": []any{}}, "spec.ips"},
+		"an IPv6 CIDR with host bits":  {fields{"ips": list("fd00::1/64")}, ": fd00::1/64 has host bits set"},
+		"ipVersion is neither 4 nor 6": {fields{"ips": list("10.1.0.1"), "ipVersion": int64(5)}, "spec.ipVersion: Unsupported value: 5"},
+		"ipVersion 6 with IPv4":        {fields{"ips": list("fd00::1", "10.1.0.1"), "ipVersion": int64(6)}, "ips: 10.1.0.1 is not of ipVersion"},
+		"ipVersion 4 with IPv6":        {fields{"ips": list("10.1.0.1", "fd00::/64"), "ipVersion": int64(4)}, "ips: fd00::/64 is not of ipVersion"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := e.admin.Create(t.Context(), record("ReservedIP", "reserved", c.spec), client.DryRunAll)

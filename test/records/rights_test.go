@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -164,10 +163,10 @@ func (l *lastLevel) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// watchedAgent returns a client with the token of an agent's pod, and the priority level of its calls.
-func (e *env) watchedAgent(t *testing.T, pod *corev1.Pod) (client.Client, *lastLevel) {
+// watchedAgent returns a client with the token of the agents' account, and the priority level of its calls.
+func (e *env) watchedAgent(t *testing.T) (client.Client, *lastLevel) {
 	t.Helper()
-	config := check.Value(e.server.ServiceAccount(t.Context(), namespace, "fenceline-agent", pod))(t)
+	config := e.agentAccess(t, "n1")
 	seen := &lastLevel{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		seen.next = next
@@ -184,12 +183,7 @@ func (e *env) testQueues(t *testing.T) {
 	for _, l := range levels.Items {
 		names[string(l.UID)] = l.Name
 	}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "agent-queues", Namespace: namespace},
-		Spec:       corev1.PodSpec{ServiceAccountName: "fenceline-agent", NodeName: "n1", Containers: []corev1.Container{{Name: "agent", Image: "agent"}}},
-	}
-	e.create(t, pod)
-	agent, seen := e.watchedAgent(t, pod)
+	agent, seen := e.watchedAgent(t)
 	for _, row := range []struct {
 		what, level string
 		write       func() error
