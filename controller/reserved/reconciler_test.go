@@ -4,8 +4,12 @@ package reserved
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -84,4 +88,82 @@ func BenchmarkPass(b *testing.B) {
 		}
 		match(sets, poolset.ReservedSet(all), leases)
 	}
+}
+
+func noon() metav1.Time { return metav1.NewTime(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)) }
+
+func reservation(ips ...string) *v1alpha1.ReservedIP {
+	return &v1alpha1.ReservedIP{
+		ObjectMeta: metav1.ObjectMeta{Name: "routers", Generation: 3},
+		Spec:       v1alpha1.ReservedIPSpec{IPs: ips},
+	}
+}
+
+// bound is the lease of pod shop/web-<n>.
+func bound(address string, n int) v1alpha1.IPLease {
+	return v1alpha1.IPLease{
+		ObjectMeta: metav1.ObjectMeta{Name: address},
+		Spec: v1alpha1.IPLeaseSpec{
+			Address: address, State: v1alpha1.StateBound,
+			Holder: &v1alpha1.Holder{Namespace: "shop", Pod: fmt.Sprintf("web-%d", n)},
+		},
+	}
+}
+
+func pointers(leases []v1alpha1.IPLease) []*v1alpha1.IPLease {
+	var all []*v1alpha1.IPLease
+	for i := range leases {
+		all = append(all, &leases[i])
+	}
+	return all
+}
+
+func TestStatus(t *testing.T) {
+	var many []v1alpha1.IPLease
+	for i := range 50 {
+		many = append(many, bound(fmt.Sprintf("10.1.0.%d", i+1), i))
+	}
+	var unreadable []string
+	for i := range 256 {
+		unreadable = append(unreadable, fmt.Sprintf("fd00:0006:0000:0000:0000:0000:0001:%04x-fd00:0006:0000:0000:0000:0000:0000:%04x", i, i))
+	}
+	for _, row := range []struct {
+		name         string
+		reservation  *v1alpha1.ReservedIP
+		leases       []v1alpha1.IPLease
+		ready, inUse string // "status/reason: message"
+	}{
+		{"free addresses", reservation("10.1.0.0/24"), nil, "True/Ready: ", "False/None: "},
+		{"addresses in use are named with their pods", reservation("10.1.0.0/24"), []v1alpha1.IPLease{bound("10.1.0.10", 1), bound("10.1.0.9", 0)},
+			"True/Ready: ", "True/AddressInUse: reserved once they are free: 10.1.0.9 (pod shop/web-0), 10.1.0.10 (pod shop/web-1)"},
+		{"many are counted", reservation("10.1.0.0/24"), many, "True/Ready: ", "True/AddressInUse: ... and 40 more"},
+		{"an IPv6 range that ends before it starts", reservation("10.1.0.1", "fd00::20-fd00::10"), nil,
+			"False/Invalid: the other entries are reserved: spec.ips[1]: range fd00::20-fd00::10 ends before it starts", "False/None: "},
+		{"as many of them as there can be", reservation(unreadable...), nil, "False/Invalid: ... and 246 more", "False/None: "},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, invalid := poolset.ReservedBy(row.reservation)
+			status := Status(Facts{Reservation: row.reservation, Invalid: invalid, Leases: pointers(row.leases), Now: noon()})
+			if status.InUse != int64(len(row.leases)) || status.ObservedGeneration != 3 {
+				t.Errorf("%d in use, generation %d", status.InUse, status.ObservedGeneration)
+			}
+			for kind, want := range map[string]string{v1alpha1.ConditionReady: row.ready, v1alpha1.ConditionInUse: row.inUse} {
+				c := meta.FindStatusCondition(status.Conditions, kind)
+				check.Must(t, c != nil, "no condition %s", kind)
+				start, end, cut := strings.Cut(want, "...")
+				got := fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
+				if got != want && !(cut && strings.HasPrefix(got, start) && strings.HasSuffix(got, end)) || len(got) > 32768 {
+					t.Errorf("%s is %s, want %s", kind, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAnUnchangedWorldHasAnUnchangedStatus(t *testing.T) {
+	r := reservation("10.1.0.0/24")
+	leases := []v1alpha1.IPLease{bound("10.1.0.1", 0)}
+	r.Status = Status(Facts{Reservation: r, Leases: pointers(leases), Now: noon()})
+	again := Status(Facts{Reservation: r, Leases: pointers(leases), Now: metav1.NewTime(noon().Add(time.Hour))})
+	check.That(t, fmt.Sprint(r.Status) == fmt.Sprint(again), "an hour later\n%+v, was\n%+v", again, r.Status)
 }

@@ -8,8 +8,13 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/demand"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -156,4 +161,196 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// at is a time of creation.
+func at(second int) metav1.Time {
+	return metav1.NewTime(time.Date(2030, 1, 1, 0, 0, second, 0, time.UTC))
+}
+
+// subnetOf returns an IPSubnet.
+func subnetOf(name, subnet string, ips ...string) v1alpha1.IPSubnet {
+	return v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(0)}, Spec: v1alpha1.IPSubnetSpec{Subnet: subnet, IPs: ips}}
+}
+
+// deployment returns an application that asks for a flexible pool in the named IPSubnets.
+func deployment(name string, replicas int, v4 ...string) Application {
+	return Application{
+		Ref: owner.Ref{Group: "apps", Kind: "Deployment", Namespace: "shop", Name: name}, Created: at(1), Replicas: replicas,
+		Demand: demand.Demand{Interfaces: []demand.Interface{{Name: "0", V4: v4}}, Size: demand.Flexible(), Reclaim: true},
+	}
+}
+
+// cluster is the part of a cluster that a plan reads and writes. Each write is a step of its own.
+type cluster struct {
+	subnets  map[string]v1alpha1.IPSubnet
+	pools    map[string]v1alpha1.IPPool
+	apps     map[string]Application
+	leases   map[netip.Addr]string // the pool of each lease
+	reserved poolset.Set
+	version  int
+	now      int
+	// since is the time since which a pool excludes an address.
+	since map[string]map[netip.Addr]int
+}
+
+func newCluster(subnets ...v1alpha1.IPSubnet) *cluster {
+	c := &cluster{
+		subnets: map[string]v1alpha1.IPSubnet{}, pools: map[string]v1alpha1.IPPool{}, apps: map[string]Application{},
+		leases: map[netip.Addr]string{}, since: map[string]map[netip.Addr]int{},
+	}
+	for _, s := range subnets {
+		s.ResourceVersion = c.next()
+		c.subnets[s.Name] = s
+	}
+	return c
+}
+
+func (c *cluster) next() string { c.version++; return fmt.Sprint(c.version) }
+
+// facts reads the cluster. An exclusion is settled after some ticks.
+func (c *cluster) facts(settle int) Facts {
+	f := Facts{Reserved: c.reserved, Leased: map[string]poolset.Set{}, Settled: map[string]poolset.Set{}}
+	for _, s := range c.subnets {
+		f.Subnets = append(f.Subnets, *s.DeepCopy())
+	}
+	for _, p := range c.pools {
+		f.Pools = append(f.Pools, *p.DeepCopy())
+	}
+	for _, a := range c.apps {
+		f.Applications = append(f.Applications, a)
+	}
+	leased := map[string][]string{}
+	for addr, pool := range c.leases {
+		leased[pool] = append(leased[pool], addr.String())
+	}
+	for pool, ips := range leased {
+		f.Leased[pool], _ = poolset.Parse(ips)
+	}
+	for pool, since := range c.since {
+		var settled []string
+		for addr, from := range since {
+			if c.now-from > settle {
+				settled = append(settled, addr.String())
+			}
+		}
+		f.Settled[pool], _ = poolset.Parse(settled)
+	}
+	return f
+}
+
+// carve writes the intents of a plan. It fails if the IPSubnet has changed since it was read.
+func (c *cluster) carve(p Plan, name string) bool {
+	s := c.subnets[name]
+	if s.ResourceVersion != p.Grounds[name].ResourceVersion {
+		return false
+	}
+	s.Status = p.Status(name, at(c.now))
+	s.ResourceVersion = c.next()
+	c.subnets[name] = s
+	return true
+}
+
+// make creates a pool, unless there is one of its name.
+func (c *cluster) make(pool v1alpha1.IPPool) bool {
+	if _, ok := c.pools[pool.Name]; ok {
+		return false
+	}
+	pool.ResourceVersion, pool.CreationTimestamp = c.next(), at(c.now)
+	c.put(pool)
+	return true
+}
+
+// resize updates a pool, unless it has changed since it was read, or one of the addresses that it gives
+// back has a lease.
+func (c *cluster) resize(r Resize) bool {
+	old, ok := c.pools[r.Pool.Name]
+	if !ok || old.ResourceVersion != r.Pool.ResourceVersion {
+		return false
+	}
+	for addr, pool := range c.leases {
+		if pool == r.Pool.Name && r.Released.Contains(addr) {
+			return false
+		}
+	}
+	pool := *r.Pool.DeepCopy()
+	pool.ResourceVersion = c.next()
+	c.put(pool)
+	return true
+}
+
+func (c *cluster) put(pool v1alpha1.IPPool) {
+	c.pools[pool.Name] = pool
+	excluded, _ := poolset.Parse(pool.Spec.ExcludeIPs)
+	was := c.since[pool.Name]
+	c.since[pool.Name] = map[netip.Addr]int{}
+	for i := range excluded.Len() {
+		addr, from := excluded.At(i), c.now
+		if since, ok := was[addr]; ok {
+			from = since
+		}
+		c.since[pool.Name][addr] = from
+	}
+}
+
+// remove deletes a pool without leases, as its finalizer demands.
+func (c *cluster) remove(name string) bool {
+	for _, pool := range c.leases {
+		if pool == name {
+			return false
+		}
+	}
+	delete(c.pools, name)
+	delete(c.since, name)
+	return true
+}
+
+// pass is a whole pass of a controller.
+func (c *cluster) pass(settle int) Plan {
+	p := MakePlan(c.facts(settle))
+	for _, step := range c.steps(p) {
+		if !step() {
+			break
+		}
+	}
+	return MakePlan(c.facts(settle))
+}
+
+// steps returns the writes of a plan, in the order of the Reconciler. A step that returns false ends the
+// pass.
+func (c *cluster) steps(p Plan) []func() bool {
+	var steps []func() bool
+	for name := range p.Grounds {
+		steps = append(steps, func() bool { return c.carve(p, name) })
+	}
+	for _, m := range p.Make {
+		steps = append(steps, func() bool { c.make(m.Pool); return true })
+	}
+	for _, r := range p.Resize {
+		steps = append(steps, func() bool { c.resize(r); return true })
+	}
+	for _, pool := range p.Delete {
+		steps = append(steps, func() bool { c.remove(pool.Name); return true })
+	}
+	return steps
+}
+
+// handsOut returns the addresses that a pool gives to pods.
+func (c *cluster) handsOut(pool string) poolset.Set {
+	p, ok := c.pools[pool]
+	if !ok {
+		return poolset.Set{}
+	}
+	s, _ := poolset.Addresses(&p)
+	return s.Minus(c.reserved)
+}
+
+// poolOf returns the pool of an application on its first interface, by name.
+func (c *cluster) poolOf(app string) (v1alpha1.IPPool, bool) {
+	for _, p := range c.pools {
+		if a := p.Spec.Application; a != nil && a.Name == app {
+			return p, true
+		}
+	}
+	return v1alpha1.IPPool{}, false
 }
