@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
@@ -237,6 +240,144 @@ func TestANetworkConfigurationNamesNoPathElsewhere(t *testing.T) {
 			_, err := parseNetConf(fmt.Appendf(nil, `{"name":"n","type":"fenceline","ipam":{%q:%q}}`, row.field, row.path))
 			check.Must(t, (err == nil) == row.ok, "%v", err)
 			check.That(t, err == nil || strings.Contains(err.Error(), dirsVariable), "it says %q, and not what to do", err)
+		})
+	}
+}
+
+// A configuration of another IPAM whose type was changed.
+func TestFieldsOfOtherIPAMsAreHonouredOrNamed(t *testing.T) {
+	route := func(dst, gw string) agentapi.Route {
+		r := agentapi.Route{Dst: netip.MustParsePrefix(dst)}
+		if gw != "" {
+			r.GW = netip.MustParseAddr(gw)
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		ipam string
+		want agentapi.Network
+		says string
+	}{
+		"fields of Fenceline": {ipam: `"default_ipv4_ippool":["a"],"socket":"/s","spool":"/p","status_grace":"1s"`,
+			want: agentapi.Network{DefaultIPv4IPPool: []string{"a"}}},
+		"routes": {ipam: `"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.7.9/16","gw":"10.10.5.1"},{"dst":"fd08::/64"}]`,
+			want: agentapi.Network{Routes: []agentapi.Route{route("0.0.0.0/0", ""), route("192.168.0.0/16", "10.10.5.1"), route("fd08::/64", "")}}},
+		"no default route":        {ipam: `"clean_gateway":true`, want: agentapi.Network{CleanGateway: true}},
+		"host-local":              {ipam: `"ranges":[[{"subnet":"10.0.0.0/8"}]],"dataDir":"/run/x"`, want: agentapi.Network{Ignored: []string{"ipam.dataDir", "ipam.ranges"}}},
+		"whereabouts":             {ipam: `"range":"10.0.0.0/8","exclude":["10.0.0.1/32"]`, want: agentapi.Network{Ignored: []string{"ipam.exclude", "ipam.range"}}},
+		"Spiderpool":              {ipam: `"match_master_subnet":true,"log_level":"INFO"`, want: agentapi.Network{Ignored: []string{"ipam.log_level", "ipam.match_master_subnet"}}},
+		"a route that is none":    {ipam: `"routes":"10.0.0.0/8"`, says: `"ipam.routes" is "10.0.0.0/8"`},
+		"a route of two families": {ipam: `"routes":[{"dst":"10.0.0.0/8","gw":"fd00::1"}]`, says: "dst and gw must be of one family"},
+		"a word for true":         {ipam: `"clean_gateway":"yes"`, says: `"ipam.clean_gateway" is "yes": write true or false`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf, err := parseNetConf(fmt.Appendf(nil, `{"name":"n","type":"macvlan","ipam":{"type":"fenceline",%s}}`, c.ipam))
+			check.Must(t, err == nil, "a DEL would fail: %v", err)
+			got, err := conf.addNetwork()
+			if c.says != "" {
+				check.That(t, err != nil && strings.Contains(err.Error(), c.says), "got %v, want %s", err, c.says)
+				return
+			}
+			c.want.Name, c.want.Type = "n", "macvlan"
+			if len(got.Ignored) == 0 {
+				got.Ignored = nil
+			}
+			check.That(t, err == nil && reflect.DeepEqual(got, c.want), "got %+v, %v, want %+v", got, err, c.want)
+		})
+	}
+}
+
+// A configuration of Spiderpool's coordinator whose type was changed.
+func TestFieldsOfTheCoordinatorAreNamed(t *testing.T) {
+	conf := check.Value(parseNetConf([]byte(`{"cniVersion":"1.0.0","name":"n","type":"fenceline","MODE":"auto","txQueueLen":0,"hostlink":true,
+		"args":{},"runtimeConfig":{},"capabilities":{},"prevResult":{},"cni.dev/valid-attachments":[],
+		"detectGateway":true,"podDefaultRouteNic":"eth0","logOptions":{},"ipam":{"socket":"/s","routes":[],"ranges":[]}}`)))(t)
+	got, err := conf.addNetwork()
+	want := []string{"detectGateway", "ipam.ranges", "ipam.routes", "logOptions", "podDefaultRouteNic"}
+	check.That(t, err == nil && reflect.DeepEqual(got.Ignored, want), "got %q, %v, want %q", got.Ignored, err, want)
+}
+
+// FuzzCall: each part of a configuration and of CNI_ARGS is read, or refused with a CNI error.
+func FuzzCall(f *testing.F) {
+	for _, text := range []string{
+		`{"type":"fenceline"}`, `{"ipam":{"type":"fenceline"}}`, `{"type":"fenceline","cniVersion":"1.0.0","prevResult":{"cniVersion":"1.0.0"}}`,
+		`{"type":"fenceline","cniVersion":"1.0.0","prevResult":{"interfaces":[{"name":"eth0","sandbox":"/n","mac":"02:00:00:00:00:01"}],"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1","interface":0}]}}`,
+		`{"type":"fenceline","cniVersion":"1.0.0","prevResult":{"interfaces":[null],"ips":[{"address":"192.0.2.7/24","interface":0}]}}`,
+		`{"type":"fenceline","cniVersion":"1.0.0","prevResult":{"ips":[null]}}`,
+		`{"type":"fenceline","cniVersion":"0.3.1","prevResult":{"interfaces":[null],"ips":[null],"routes":[null]}}`,
+		`{"type":"fenceline","cniVersion":"0.4.0","prevResult":{"ips":[{"version":"4","address":"::ffff:192.0.2.7/120"}]}}`,
+		`{"ipam":{"type":"fenceline","socket":"/run/a","spool":"/b"},"args":{"cni":{"ips":["192.0.2.7/24","::ffff:192.0.2.7"]}},"runtimeConfig":{"ips":["fe80::1%a"]}}`,
+		`{"type":"fenceline","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}`, `{"type":"fenceline","cni.dev/attachments":[]}`,
+	} {
+		f.Add([]byte(text), "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;IP=192.0.2.7,fd00::7")
+		f.Add([]byte(text), "IgnoreUnknown")
+	}
+	f.Fuzz(func(t *testing.T, stdin []byte, args string) {
+		refused := func(err error) bool {
+			e, ok := errors.AsType[*agentapi.Error](err)
+			check.That(t, err == nil || ok && e.Code != 0, "%s, %q: %T %v", stdin, args, err, err)
+			return err != nil
+		}
+		env, err := parseEnvironment(args)
+		if refused(err) || refused(env.requirePod()) {
+			env = environment{}
+		}
+		conf, err := parseNetConf(stdin)
+		if refused(err) {
+			return
+		}
+		ips, err := conf.requestedIPs(env)
+		refused(err)
+		for i, ip := range ips {
+			if !ip.IsValid() || ip.Zone() != "" || ip.Is4In6() || slices.Contains(ips[:i], ip) {
+				t.Errorf("%s, %q: addresses %s", stdin, args, ips)
+			}
+		}
+		if valid, err := conf.validAttachments(); !refused(err) && valid == nil {
+			t.Errorf("%s: no list of attachments", stdin)
+		}
+		previous, err := conf.previous()
+		if refused(err) {
+			return
+		}
+		setMAC(previous, "eth0", "02:00:00:00:00:01")
+		for _, c := range configured(previous, "eth0") {
+			check.That(t, c.Address.IsValid() && !c.Address.Addr().Is4In6() && !c.Gateway.Is4In6(), "%s: address %+v", stdin, c)
+		}
+	})
+}
+
+func TestACallWithRangesAndWithoutAPodStandsAlone(t *testing.T) {
+	here, gone := filepath.Join(t.TempDir(), "agent.sock"), filepath.Join(t.TempDir(), "none", "agent.sock")
+	const ranges = `"ranges":[[{"subnet":"10.0.0.0/24"}]]`
+	for _, row := range []struct {
+		name, top, ipam, args, container, socket string
+		want                                     bool
+		verb                                     string
+	}{
+		{"ranges", "", ranges, "", "c", here, true, "ADD"},
+		{"the older form", "", `"subnet":"10.0.0.0/24"`, "", "c", here, true, "ADD"},
+		{"the capability", `"runtimeConfig":{"ipRanges":[[{"subnet":"10.0.0.0/24"}]]},`, `"dataDir":"/x"`, "", "c", here, true, "ADD"},
+		{"other arguments", "", ranges, "IgnoreUnknown=1;IP=10.0.0.7", "c", here, true, "ADD"},
+		{"the arguments of podman", "", ranges, "IgnoreUnknown=1;K8S_POD_NAME=web", "c", here, true, "ADD"},
+		{"the arguments of nerdctl", "", ranges, "IgnoreUnknown=1;NERDCTL_CNI_DHCP_HOSTNAME=web", "c", here, true, "ADD"},
+		{"ranges and a pod", "", ranges, podArgs, "c", gone, false, "ADD"},
+		{"ranges, a pod, and the setting", "", ranges + `,"standalone":true`, podArgs, "c", here, true, "ADD"},
+		{"ranges and the other setting", "", ranges + `,"standalone":false`, "", "c", gone, false, "ADD"},
+		{"no ranges", "", `"dataDir":"/x"`, "", "c", gone, false, "ADD"},
+		{"a DEL without ranges on a node", "", `"dataDir":"/x"`, "", "c", here, false, "DEL"},
+		{"a DEL without ranges elsewhere", "", `"dataDir":"/x"`, "", "c", gone, true, "DEL"},
+		{"a DEL of a pod without ranges", "", `"dataDir":"/x"`, podArgs, "c", gone, false, "DEL"},
+		{"GC and STATUS on a node", "", ranges, "", "", here, false, "STATUS"},
+		{"GC and STATUS elsewhere", "", ranges, "", "", gone, true, "STATUS"},
+		{"GC and STATUS on a node, by the setting", "", ranges + `,"standalone":true`, "", "", here, true, "STATUS"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			conf, err := parseNetConf(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","type":"macvlan",%s"ipam":{"type":"fenceline","socket":%q,%s}}`, row.top, row.socket, row.ipam))
+			check.OK(t, err)
+			env := check.Value(parseEnvironment(row.args))(t)
+			c := &call{args: &skel.CmdArgs{ContainerID: row.container}, conf: conf, env: env}
+			check.Equal(t, c.standsAlone(row.verb), row.want, "got")
 		})
 	}
 }

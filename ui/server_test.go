@@ -6,19 +6,30 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/reclaim"
+	"github.com/fenceline/fenceline/internal/access"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -163,4 +174,191 @@ func TestACertificateThatIsMissingIsAnError(t *testing.T) {
 	s := small(t)
 	s.Address, s.CertDir = ":0", t.TempDir()
 	check.Says(t, s.Start(t.Context()), "serve the page on :0: read the certificate in "+s.CertDir)
+}
+
+// tokens knows the tokens viewer, who may list everything, and tenant, who may list leases only.
+type tokens struct {
+	authenticationclient.TokenReviewInterface
+}
+
+func (tokens) Create(_ context.Context, r *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	r.Status.Authenticated = r.Spec.Token == "viewer" || r.Spec.Token == "tenant"
+	r.Status.User.Username = r.Spec.Token
+	return r, nil
+}
+
+type rights struct {
+	authorizationclient.SubjectAccessReviewInterface
+}
+
+func (rights) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	a := r.Spec.ResourceAttributes
+	r.Status.Allowed = a.Verb == "list" && a.Group == "fenceline.io" && a.Namespace == "" &&
+		(r.Spec.User == "viewer" || r.Spec.User == "tenant" && a.Resource == "ipleases")
+	return r, nil
+}
+
+// alive is an Explainer for which every pod lives.
+type alive struct{}
+
+func (alive) Explain(context.Context, *v1alpha1.IPLease) (reclaim.Action, error) {
+	return reclaim.Action{Kind: reclaim.None, Why: "the pod is alive"}, nil
+}
+
+func serverOf(reader client.Reader) *Server {
+	return &Server{
+		Reader: reader, Judge: access.Asking(tokens{}, rights{}, clock.RealClock{}, AllowedFor), Explain: alive{},
+		Watch:  func(context.Context, *Feed) error { return nil },
+		Assets: fstest.MapFS{"index.html": {Data: []byte("<title>Fenceline</title>")}}, Log: logr.Discard(),
+	}
+}
+
+func poolNamed(name, subnet string, ips ...string) *v1alpha1.IPPool {
+	return &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet, IPs: ips}}
+}
+
+// leaseNamed returns a lease of the pool underlay. With a pod, it is Bound to it on node n1.
+func leaseNamed(address string, state v1alpha1.LeaseState, pod string) *v1alpha1.IPLease {
+	l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: address, ResourceVersion: "1"}}
+	l.Spec = v1alpha1.IPLeaseSpec{Address: address, Pool: "underlay", State: state, NodeName: "n1", Since: metav1.NewTime(time.Unix(1767225600, 0))}
+	if pod != "" {
+		l.Spec.Holder = &v1alpha1.Holder{Namespace: "shop", Pod: pod, Interface: "eth0", Guarded: true}
+	}
+	return l
+}
+
+// taken returns a lease after its reclaim.
+func taken(l *v1alpha1.IPLease, reason v1alpha1.LeaseReason) *v1alpha1.IPLease {
+	q := l.DeepCopy()
+	q.ResourceVersion += "1"
+	q.Spec.State, q.Spec.Reason, q.Spec.NodeName = v1alpha1.StateQuarantined, reason, "n2"
+	q.Spec.Previous = &v1alpha1.PreviousHolder{Node: l.Spec.NodeName, Token: 1}
+	return q
+}
+
+func TestWhichChangesAreInTheFeed(t *testing.T) {
+	bound := leaseNamed("10.0.0.5", v1alpha1.StateBound, "web-0")
+	gone, conflict := taken(bound, v1alpha1.ReasonPodGone), taken(leaseNamed("10.0.0.5", v1alpha1.StateWarm, ""), v1alpha1.ReasonConflict)
+	conflict.Spec.Previous, conflict.Spec.Conflict = nil, &v1alpha1.Conflict{MAC: "02:00:00:00:00:09"}
+	warm := leaseNamed("10.0.0.6", v1alpha1.StateWarm, "")
+	for name, row := range map[string]struct {
+		was, is *v1alpha1.IPLease
+		want    string
+	}{
+		"a grant is not":                        {nil, bound, ""},
+		"an end of a pod is not":                {bound, nil, ""},
+		"a reclaim":                             {bound, gone, "reclaim: taken from pod shop/web-0 on node n1: PodGone"},
+		"a reclaim of a Warm address":           {warm, taken(warm, v1alpha1.ReasonAgentGone), "reclaim: taken from node n1: AgentGone"},
+		"a change of the verifier is not":       {gone, gone, ""},
+		"a proof that frees":                    {gone, nil, "fence: pod shop/web-0 on node n1 is fenced, gone or silent"},
+		"a take-over":                           {gone, bound, "fence: pod shop/web-0 on node n1 is fenced, gone or silent"},
+		"a conflict":                            {nil, conflict, "conflict: the host with MAC 02:00:00:00:00:09 uses the address"},
+		"a conflict of a reclaimed address":     {gone, conflict, "conflict: the host with MAC 02:00:00:00:00:09 uses the address"},
+		"the end of a conflict is not":          {conflict, nil, ""},
+		"another frame of the same host is not": {conflict, conflict, ""},
+	} {
+		h, ok := happened(row.was, row.is, time.Unix(0, 0))
+		got := h.Kind + ": " + h.Text
+		check.That(t, ok == (row.want != "") && (!ok || got == row.want), "%s: %q (%t), want %q", name, got, ok, row.want)
+	}
+}
+
+func TestANewPageGetsTheLastHappenings(t *testing.T) {
+	f := newFeed()
+	for i := range 2 * remembered {
+		l := taken(leaseNamed(fmt.Sprintf("10.0.0.%d", i), v1alpha1.StateBound, "web-0"), v1alpha1.ReasonPodGone)
+		l.Spec.Since.Time = time.Unix(int64(1000-i), 0) // the informer's order is not that of time
+		f.Present(l)
+	}
+	messages, leave, _ := f.join()
+	defer leave()
+	hello := string(<-messages)
+	n := strings.Count(hello, `"kind":"reclaim"`)
+	check.That(t, n == remembered && strings.Contains(hello, `"10.0.0.0"`) && !strings.Contains(hello, `"10.0.0.199"`), "%d happenings: %s", n, hello)
+	check.That(t, strings.HasPrefix(hello, "event: hello\ndata: [") && strings.HasSuffix(hello, "]\n\n"), "no server-sent event: %s", hello)
+}
+
+func TestASlowPageIsDisconnectedAndOthersAreNot(t *testing.T) {
+	f := newFeed()
+	slow, leaveSlow, _ := f.join()
+	defer leaveSlow()
+	quick, leaveQuick, _ := f.join()
+	defer leaveQuick()
+	<-quick
+	lease := leaseNamed("10.0.0.5", v1alpha1.StateBound, "web-0")
+	for range backlog {
+		f.Lease(nil, lease, time.Time{})
+		<-quick
+	}
+	n := 0
+	for range slow { // ends because the channel is closed
+		n++
+	}
+	check.That(t, n == backlog, "the slow page got %d messages, want %d", n, backlog)
+	f.Lease(lease, nil, time.Time{})
+	m := string(<-quick)
+	check.That(t, strings.HasPrefix(m, "event: lease-gone\n"), "the quick page got %s", m)
+}
+
+func TestThePagesAreBounded(t *testing.T) {
+	f := newFeed()
+	for range maxViewers {
+		_, _, ok := f.join()
+		check.Must(t, ok, "a page was refused")
+	}
+	if _, _, ok := f.join(); ok {
+		t.Error("there is no bound")
+	}
+}
+
+func TestGrids(t *testing.T) {
+	with := func(p *v1alpha1.IPPool, edit func(*v1alpha1.IPPoolSpec)) *v1alpha1.IPPool {
+		edit(&p.Spec)
+		return p
+	}
+	gateway := "10.0.0.1"
+	withheld := poolNamed("underlay", "10.0.0.0/29")
+	withheld.Status.Withheld = []v1alpha1.Withheld{{Pool: "other", IPs: []string{"10.0.0.5-10.0.0.6"}}}
+	for name, row := range map[string]struct {
+		pool     *v1alpha1.IPPool
+		reserved []string
+		leases   []string
+		want     Grid
+	}{
+		"a whole subnet": {poolNamed("underlay", "10.0.0.0/24"), nil, nil, Grid{"10.0.0.0", 256, "1-254f1-"}},
+		"gateway, excluded and reserved addresses": {with(poolNamed("underlay", "10.0.0.0/24", "10.0.0.1-10.0.0.20"), func(s *v1alpha1.IPPoolSpec) {
+			s.Gateway, s.ExcludeIPs = &gateway, []string{"10.0.0.4-10.0.0.5"}
+		}), []string{"10.0.0.5-10.0.0.9", "10.0.0.200"}, nil, Grid{"10.0.0.0", 256, "1-1g2f2-4r11f235-"}},
+		"addresses that another pool hands out":    {withheld, nil, nil, Grid{"10.0.0.0", 8, "1-4f2w1-"}},
+		"a small subnet":                           {poolNamed("underlay", "10.0.0.8/30"), nil, nil, Grid{"10.0.0.8", 4, "1-2f1-"}},
+		"a part of a large subnet":                 {poolNamed("underlay", "10.0.0.0/8", "10.9.1.5", "10.9.2.7"), nil, nil, Grid{"10.9.1.0", 512, "5-1f257-1f248-"}},
+		"with a lease outside of the pool":         {poolNamed("underlay", "10.0.0.0/8", "10.9.1.5"), nil, []string{"10.9.0.3"}, Grid{"10.9.0.0", 512, "261-1f250-"}},
+		"a /16":                                    {poolNamed("underlay", "10.20.0.0/16"), nil, nil, Grid{"10.20.0.0", 65536, "1-65534f1-"}},
+		"a /8 is too large":                        {poolNamed("underlay", "10.0.0.0/8"), nil, nil, Grid{}},
+		"a /64 is too large":                       {poolNamed("underlay", "fd00::/64"), nil, nil, Grid{}},
+		"a part of a /64":                          {poolNamed("underlay", "fd00::/64", "fd00::1:10-fd00::1:1f"), nil, nil, Grid{"fd00::1:0", 256, "16-16f224-"}},
+		"the last address of IPv4 has no next one": {poolNamed("underlay", "255.255.255.254/31"), nil, nil, Grid{"255.255.255.254", 2, "2f"}},
+		"a pool that cannot be read has none":      {poolNamed("underlay", "10.0.0.0/33"), nil, nil, Grid{}},
+		"ips that cannot be read, and a lease":     {poolNamed("underlay", "10.0.0.0/24", "x"), nil, []string{"10.0.0.3"}, Grid{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var leases []v1alpha1.IPLease
+			for _, address := range row.leases {
+				leases = append(leases, *leaseNamed(address, v1alpha1.StateBound, "web-0"))
+			}
+			row.pool.Status.InUse = "//8=" // all addresses were in use a moment ago
+			reserved := v1alpha1.ReservedIP{Spec: v1alpha1.ReservedIPSpec{IPs: row.reserved}}
+			check.Equal(t, GridOf(row.pool, []v1alpha1.ReservedIP{reserved}, leases), row.want, "got")
+		})
+	}
+}
+
+func TestLettersOfLeases(t *testing.T) {
+	for want, s := range map[string]v1alpha1.IPLeaseSpec{
+		"B": {State: v1alpha1.StateBound, Reason: v1alpha1.ReasonMigrated}, "W": {State: v1alpha1.StateWarm},
+		"R": {State: v1alpha1.StateRetained}, "Q": {State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonPodGone},
+		"C": {State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonConflict},
+	} {
+		check.Equal(t, leaseOf(&v1alpha1.IPLease{Spec: s}).State, want, "%s (%s) is", s.State, s.Reason)
+	}
 }

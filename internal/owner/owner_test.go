@@ -3,6 +3,8 @@
 package owner_test
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -161,4 +163,45 @@ func TestOrdinalOfAPodName(t *testing.T) {
 		got, ok := owner.Ordinal(row.pod, row.set)
 		check.That(t, got == row.want && ok == row.ok, "Ordinal(%q, %q) = %d, %v, want %d, %v", row.pod, row.set, got, ok, row.want, row.ok)
 	}
+}
+
+func TestTheSourceOfAMigrationHandsOverOnceItIsPausedForGood(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		state owner.Migration
+		want  bool
+	}{
+		{"there is none", owner.Migration{}, false},
+		{"the memory is copied", owner.Migration{Source: "a", Target: "b", Mode: "PreCopy"}, false},
+		{"the source is paused, and may go on", owner.Migration{Source: "a", Target: "b", Mode: "Paused"}, false},
+		{"the machine runs on the target, memory follows", owner.Migration{Source: "a", Target: "b", Mode: "PostCopy"}, true},
+		{"the domain is active on the target", owner.Migration{Source: "a", Target: "b", TargetReady: true}, true},
+		{"an older KubeVirt names no source", owner.Migration{Target: "b", TargetReady: true}, true},
+		{"it is completed", owner.Migration{Source: "a", Target: "b", Completed: true}, true},
+		{"it has failed", owner.Migration{Source: "a", Target: "b", Mode: "PostCopy", Completed: true, Failed: true}, false},
+		{"it leads to another pod", owner.Migration{Source: "a", Target: "c", TargetReady: true}, false},
+		{"it came from another pod", owner.Migration{Source: "c", Target: "b", TargetReady: true}, false},
+	} {
+		got, why := row.state.HandsOver("a", "b")
+		check.That(t, got == row.want && why != "", "%s: %v (%s), want %v", row.name, got, why, row.want)
+	}
+	got, _ := (owner.Migration{Source: "a", Target: "a", Completed: true}).HandsOver("a", "a")
+	check.That(t, !got, "a holder hands over to itself")
+}
+
+// FuzzReservedOrdinals: a range of ordinals that is read again from its own text, or an error.
+func FuzzReservedOrdinals(f *testing.F) {
+	for _, text := range []string{"", "3", "3-5", "5-3", " 3 - 5 ", "-1", "3-", "+3", "2147483648", "1-2-3"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := owner.ParseRange(text)
+		if err != nil {
+			return
+		}
+		check.That(t, r.First >= 0 && r.Last >= r.First && r.Last <= math.MaxInt32, "%q: %+v", text, r)
+		if again, err := owner.ParseRange(fmt.Sprintf("%d-%d", r.First, r.Last)); err != nil || again != r {
+			t.Errorf("%q: %+v is read as %+v, %v", text, r, again, err)
+		}
+	})
 }
