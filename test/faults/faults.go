@@ -7,12 +7,16 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
 	"sync"
+	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/interrupted"
 )
 
@@ -127,4 +131,23 @@ func (f *Faults) fails() bool {
 	f.left--
 	f.failed = f.left == 0
 	return f.failed
+}
+
+// inside is set in the process of one test.
+const inside = "FENCELINE_FAULTS"
+
+// Alone runs the calling test in a process of its own. It returns nil in the first process, whose
+// test has the outcome of the second one, and the faults in the second process.
+func Alone(t *testing.T) *Faults {
+	t.Helper()
+	if os.Getenv(inside) != t.Name() {
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+		cmd.Env = append(os.Environ(), inside+"="+t.Name())
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		check.That(t, err == nil, "in a process of its own: %v", err)
+		return nil
+	}
+	f := check.Value(Install())(t)
+	return f
 }

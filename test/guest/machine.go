@@ -2,7 +2,16 @@
 
 package guest
 
-import "fmt"
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/must"
+)
 
 // machine is what differs between guests of different processors.
 type machine struct {
@@ -41,4 +50,61 @@ func machineFor(arch string) (machine, error) {
 		}, nil
 	}
 	return machine{}, fmt.Errorf("no guest has the architecture %q", arch)
+}
+
+// ServerAddress is where the guest reaches the server, see Guest.Dial.
+const ServerAddress = "10.0.2.100:6443"
+
+// The guest's interface to the server.
+const (
+	uplinkMAC  = "52:54:00:00:02:00"
+	uplinkAddr = "10.0.2.15/24"
+)
+
+// uplink returns QEMU's arguments of a network that has only the server.
+func uplink(dial string) []string {
+	return []string{
+		"-netdev", "user,id=uplink,restrict=on,ipv6=off,guestfwd=tcp:" + ServerAddress + "-cmd:" + dial,
+		"-device", "virtio-net-pci,netdev=uplink,romfile=,mac=" + uplinkMAC,
+	}
+}
+
+// raiseUplink gives the interface to the server its address.
+func raiseUplink() (err error) {
+	defer must.Catch(&err)
+	addr := netip.MustParsePrefix(uplinkAddr)
+	for _, l := range must.Value(netlink.LinkList()) {
+		if l.Attrs().HardwareAddr.String() != uplinkMAC {
+			continue
+		}
+		ip := &net.IPNet{IP: addr.Addr().AsSlice(), Mask: net.CIDRMask(addr.Bits(), addr.Addr().BitLen())}
+		must.OK(netlink.AddrAdd(l, &netlink.Addr{IPNet: ip}))
+		return netlink.LinkSetUp(l)
+	}
+	return fmt.Errorf("no interface has the MAC %s", uplinkMAC)
+}
+
+// PFs is the number of cards of SRIOV.
+const PFs = 2
+
+// PFMAC and CableMAC return the MACs of a card, numbered from 1, and of the other end of its cable.
+func PFMAC(number int) net.HardwareAddr { return net.HardwareAddr{0x52, 0x54, 0, 0, 0, byte(number)} }
+func CableMAC(number int) net.HardwareAddr {
+	return net.HardwareAddr{0x52, 0x54, 0, 0, 1, byte(number)}
+}
+
+// SRIOV returns QEMU's arguments of the cards: Intel 82576, which can have virtual functions. Each has a
+// cable to an interface of the guest itself, which plugs it into a switch.
+func SRIOV() []string {
+	var args []string
+	for n := 1; n <= PFs; n++ {
+		number := strconv.Itoa(n)
+		args = append(args,
+			"-netdev", "hubport,id=card"+number+",hubid="+number,
+			"-device", "pcie-root-port,id=port"+number+",chassis="+number+",slot="+number,
+			"-device", "igb,romfile=,bus=port"+number+",netdev=card"+number+",mac="+PFMAC(n).String(),
+			"-netdev", "hubport,id=cable"+number+",hubid="+number,
+			"-device", "virtio-net-pci,romfile=,netdev=cable"+number+",mac="+CableMAC(n).String())
+	}
+	return args
 }

@@ -9,13 +9,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/grid"
+	"github.com/fenceline/fenceline/cni/conflicts"
+	"github.com/fenceline/fenceline/cni/prober"
+	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/must"
+	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/programs"
+	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 func main() {
@@ -104,4 +120,181 @@ func (l *lan) showFenceline(ctx context.Context, s *show) {
 	for _, c := range all {
 		must.OK(c.stop(ctx))
 	}
+}
+
+// The range of both hosts. The printer has its first address.
+var (
+	taken = netip.MustParseAddr("192.0.2.10")
+	last  = netip.MustParseAddr("192.0.2.30")
+)
+
+const subnet = "192.0.2.0/24"
+
+// build returns a directory with the plugin and the reference plugins.
+func build(ctx context.Context, dir string) (_ string, err error) {
+	defer must.Catch(&err)
+	reference := must.Value(must.Value(thirdparty.NewBuilder(os.Stdout)).Dir(ctx, thirdparty.CNIPlugins))
+	bin := filepath.Join(dir, "bin")
+	must.OK(os.Mkdir(bin, 0o755))
+	for _, name := range []string{"macvlan", "host-local"} {
+		must.OK(os.Symlink(filepath.Join(reference, name), filepath.Join(bin, name)))
+	}
+	return bin, programs.Build(ctx, "cni", filepath.Join(bin, "fenceline"))
+}
+
+// lan is a switch with all that is plugged into it.
+type lan struct {
+	sw, observer *network.Namespace
+	a, b         *host
+	printerMAC   string
+	bin, dir     string
+
+	mu   sync.Mutex
+	made []*network.Namespace
+}
+
+// host is a machine with a runtime.
+type host struct {
+	*network.Namespace
+	name string
+	lan  *lan
+}
+
+// plugAll makes the switch and what is plugged into it.
+func (l *lan) plugAll() {
+	l.sw = must.Value(l.namespace("switch"))
+	must.OK(errors.Join(l.sw.AddBridge("sw"), l.sw.SetUp("sw", true)))
+	printer := must.Value(l.plug("printer"))
+	l.printerMAC = must.Value(printer.MAC("eth0")).String()
+	must.OK(printer.AddAddr("eth0", netip.PrefixFrom(taken, 24)))
+	l.observer = must.Value(l.plug("observer"))
+	l.a, l.b = &host{must.Value(l.plug("a")), "a", l}, &host{must.Value(l.plug("b")), "b", l}
+}
+
+func (l *lan) namespace(role string) (*network.Namespace, error) {
+	ns, err := network.Create(fmt.Sprintf("fltry-%d-%s", os.Getpid(), role))
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.made = append(l.made, ns)
+	return ns, nil
+}
+
+func (l *lan) plug(role string) (*network.Namespace, error) {
+	ns, err := l.namespace(role)
+	if err != nil {
+		return nil, err
+	}
+	return ns, ns.Plug("eth0", nil, l.sw, role, "sw")
+}
+
+func (l *lan) remove() error {
+	var errs []error
+	for _, ns := range l.made {
+		errs = append(errs, ns.Delete())
+	}
+	return errors.Join(errs...)
+}
+
+// speakers asks for the printer's address and returns the MACs that answer.
+func (l *lan) speakers(ctx context.Context) ([]string, error) {
+	c, err := capture.Start(l.sw, "sw")
+	if err != nil {
+		return nil, err
+	}
+	params := prober.Params{Rounds: 3, Interval: 50 * time.Millisecond}
+	p, err := prober.Open(ctx, l.observer.Path(), "eth0", []netip.Addr{taken}, params)
+	if err == nil {
+		_, err = p.Probe(ctx, []netip.Addr{taken})
+		err = errors.Join(err, p.Close())
+	}
+	frames, stopping := c.Stop()
+	return capture.Speakers(frames, taken), errors.Join(err, stopping)
+}
+
+// container is a container with its address.
+type container struct {
+	name string
+	addr netip.Addr
+	host *host
+	list *libcni.NetworkConfigList
+	rt   *libcni.RuntimeConf
+}
+
+// data is the directory of the data files of an IPAM.
+func (h *host) data(ipam string) string { return filepath.Join(h.lan.dir, ipam+"-"+h.name) }
+
+func (h *host) memory() string {
+	return filepath.Join(h.data("fenceline"), "lan", conflicts.FileName)
+}
+
+// start starts a container whose address comes from an IPAM of that type.
+func (h *host) start(ctx context.Context, ipam, name string) (_ *container, err error) {
+	defer must.Catch(&err)
+	ns := must.Value(h.lan.namespace(name))
+	list := must.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"lan","plugins":[
+		{"type":"macvlan","master":"eth0","ipam":{"type":%q,"dataDir":%q,
+		 "ranges":[[{"subnet":%q,"rangeStart":%q,"rangeEnd":%q}]]}}]}`, ipam, h.data(ipam), subnet, taken, last)))
+	c := &container{name: name, host: h, list: list, rt: &libcni.RuntimeConf{ContainerID: name, NetNS: ns.Path(), IfName: "eth0"}}
+	must.Done(h.runtime(func(cni *libcni.CNIConfig) error {
+		answer, err := cni.AddNetworkList(ctx, list, c.rt)
+		if err != nil {
+			return err
+		}
+		result, err := types100.NewResultFromResult(answer)
+		if err != nil {
+			return err
+		}
+		c.addr, _ = netip.AddrFromSlice(result.IPs[0].Address.IP)
+		c.addr = c.addr.Unmap()
+		return nil
+	}), "start container %s on host %s", name, h.name)
+	return c, nil
+}
+
+func (c *container) stop(ctx context.Context) error {
+	return c.host.runtime(func(cni *libcni.CNIConfig) error { return cni.DelNetworkList(ctx, c.list, c.rt) })
+}
+
+func (h *host) runtime(fn func(*libcni.CNIConfig) error) error {
+	cache := filepath.Join(h.lan.dir, "cache-"+h.name)
+	return h.Do(func() error { return fn(libcni.NewCNIConfigWithCacheDir([]string{h.lan.bin}, cache, nil)) })
+}
+
+// startAll starts n containers on each host, all at the same time.
+func (l *lan) startAll(ctx context.Context, n int) ([]*container, error) {
+	all, errs := make([]*container, 2*n), make([]error, 2*n)
+	var wait sync.WaitGroup
+	for i := range 2 * n {
+		h := []*host{l.a, l.b}[i/n]
+		wait.Go(func() { all[i], errs[i] = h.start(ctx, "fenceline", fmt.Sprintf("%s%d", h.name, i%n)) })
+	}
+	wait.Wait()
+	return all, errors.Join(errs...)
+}
+
+// draw draws the range as `kubectl fenceline map` draws a pool: the addresses of the containers, and those
+// that a host remembers as used by others.
+func (l *lan) draw(w io.Writer, containers []*container) {
+	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Subnet: subnet, IPs: []string{taken.String() + "-" + last.String()}}}
+	var leases []v1alpha1.IPLease
+	add := func(a netip.Addr, state v1alpha1.LeaseState, reason v1alpha1.LeaseReason) {
+		leases = append(leases, v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Address: a.String(), State: state, Reason: reason}})
+	}
+	memory := must.Value(conflicts.Read(filepath.Dir(l.a.memory()), time.Now()))
+	for a := taken; a.Compare(last) <= 0; a = a.Next() {
+		if _, ok := memory.Find(a); ok {
+			add(a, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict)
+		}
+	}
+	// A host remembers a container of the other host like any host, so the containers come last.
+	for _, c := range containers {
+		add(c.addr, v1alpha1.StateBound, "")
+	}
+	p, err := inventory.Of(pool, leases, nil)
+	must.Done(err, "draw the range")
+	fmt.Fprintf(w, "\nThe range from %s to %s, a letter for each address:\n\n", taken, last)
+	grid.Grid{Pool: p, Paint: grid.Plain}.Write(w)
 }
