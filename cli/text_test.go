@@ -55,9 +55,8 @@ func TestAnswersFitIntoATerminal(t *testing.T) {
 			n := length(line) - 1
 			check.That(t, width <= 0 || n <= width, "%d columns on a terminal of %d: %s", n, width, line)
 		}
-		if said := strings.Join(strings.Fields(out.String()), " "); strings.Count(said, long) != 3 {
-			t.Errorf("a sentence is cut at %d columns:\n%s", width, &out)
-		}
+		said := strings.Join(strings.Fields(out.String()), " ")
+		check.That(t, strings.Count(said, long) == 3, "a sentence is cut at %d columns:\n%s", width, &out)
 		if width == 0 && strings.Count(out.String(), "  "+long+"\n") != 2 {
 			t.Errorf("a row of a file has more than one line:\n%s", &out)
 		}

@@ -70,9 +70,8 @@ func nodeDownAfter(w world) {
 	check.That(w, ptr.Deref(pod.DeletionGracePeriodSeconds, 0) != 0, "the pod was deleted without grace although it may be alive")
 	w.waitEvent("default", "DeletedForReclaim", pod.Name, "10.16.0.2", "NodeUnreachable")
 	lease := w.waitQuarantined("10.16.0.2", v1alpha1.ReasonNodeUnreachable)
-	if now := time.Now(); now.Before(deleted.Add(extraGrace)) {
-		w.Errorf("taken %s before the pod's end", deleted.Add(extraGrace).Sub(now))
-	}
+	now := time.Now()
+	check.That(w, !now.Before(deleted.Add(extraGrace)), "taken %s before the pod's end", deleted.Add(extraGrace).Sub(now))
 	check.That(w, lease.Spec.NodeName != "falls", "a node that is silent verifies")
 }
 

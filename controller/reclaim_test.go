@@ -88,9 +88,8 @@ func terminating(w world) {
 	due := pod.DeletionTimestamp.Add(extraGrace)
 
 	lease := w.waitQuarantined("10.1.0.2", v1alpha1.ReasonPodTerminating)
-	if now := time.Now(); now.Before(due) {
-		w.Errorf("taken %s too early", due.Sub(now))
-	}
+	now := time.Now()
+	check.That(w, !now.Before(due), "taken %s too early", due.Sub(now))
 	check.That(w, lease.Spec.NodeName == "n1", "%s verifies, want n1, the holder's own node", lease.Spec.NodeName)
 	want := v1alpha1.PreviousHolder{
 		Node: "n1", Session: "node/boot", PodUID: string(pod.UID), MAC: "02:00:00:00:00:0a", Token: token, Guarded: true,
@@ -171,9 +170,8 @@ func deletedFirst(w world) {
 	})
 
 	lease := w.waitQuarantined("10.6.0.2", v1alpha1.ReasonOutOfService)
-	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); !apierrors.IsNotFound(err) {
-		w.Errorf("the address was taken from a pod that Kubernetes believes %s (%v)", pod.Status.Phase, err)
-	}
+	err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod)
+	check.That(w, apierrors.IsNotFound(err), "the address was taken from a pod that Kubernetes believes %s (%v)", pod.Status.Phase, err)
 	check.That(w, lease.Spec.NodeName != "off", "a node that is off verifies")
 	w.waitEvent("default", "DeletedForReclaim", pod.Name, "10.6.0.2", "OutOfService")
 }

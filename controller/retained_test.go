@@ -99,9 +99,8 @@ func succeeded(w world) {
 	pod := w.runningPod("moved-0", "n1")
 	now := w.retained("moved-to", "10.99.0.2", "moved", 0, eth0, forever)
 	w.eventually("the pod takes its lease, whose message the controller may write", func() error {
-		if now = w.lease(now.Name); now == nil {
-			w.Fatal("the lease is not there")
-		}
+		now = w.lease(now.Name)
+		check.Must(w, now != nil, "the lease is not there")
 		if w.takeOver(now, pod) == nil {
 			return errors.New("it was written meanwhile")
 		}

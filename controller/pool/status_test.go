@@ -107,9 +107,8 @@ func TestFreedAddressesCoolDown(t *testing.T) {
 	check.That(t, slices.Equal(addrs, []netip.Addr{second, first}) && next.Equal(noon().Add(30*time.Second)), "cooling %v until %v", addrs, next)
 	addrs, _ = c.cooling("blue", 30*time.Second, noon().Add(30*time.Second))
 	check.List(t, addrs, []netip.Addr{second}, "after 30 s:")
-	if addrs, next = c.cooling("green", 30*time.Second, noon().Time); len(addrs) != 0 || !next.IsZero() {
-		t.Errorf("another pool: %v until %v", addrs, next)
-	}
+	addrs, next = c.cooling("green", 30*time.Second, noon().Time)
+	check.That(t, len(addrs) == 0 && next.IsZero(), "another pool: %v until %v", addrs, next)
 }
 
 // count is what a look finds after a while, and what comes of it.

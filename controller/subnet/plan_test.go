@@ -330,9 +330,8 @@ func TestReasonsDoNotChangeWithOtherApplications(t *testing.T) {
 		for _, subnet := range []string{"a", "limited"} {
 			w.apps[name+subnet] = deployment(name+subnet, 1, subnet)
 		}
-		if got := settle(); len(got) != 2 || !maps.Equal(got, before) {
-			t.Errorf("%d more applications: the reasons became %v, from %v", i+1, got, before)
-		}
+		got := settle()
+		check.That(t, len(got) == 2 && maps.Equal(got, before), "%d more applications: the reasons became %v, from %v", i+1, got, before)
 	}
 }
 

@@ -35,9 +35,7 @@ func TestWhatAPoolMayHandOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := check.Value(Addresses(c.pool.object()))(t)
-			if got.Minus(c.want).Len() != 0 || c.want.Minus(got).Len() != 0 {
-				t.Errorf("got %v, want %v", got.spans, c.want.spans)
-			}
+			check.That(t, got.Minus(c.want).Len() == 0 && c.want.Minus(got).Len() == 0, "got %v, want %v", got.spans, c.want.spans)
 		})
 	}
 }

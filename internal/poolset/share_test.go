@@ -170,9 +170,8 @@ func TestPartsOfASet(t *testing.T) {
 		{"the last of fewer", setOf(t, "10.0.0.2").Last(9), []string{"10.0.0.2"}},
 		{"a union", Union(setOf(t, "10.0.0.2"), Set{}, setOf(t, "10.0.0.3", "10.0.0.9")), []string{"10.0.0.2-10.0.0.3", "10.0.0.9"}},
 	} {
-		if got := row.got.Entries(); !slices.Equal(got, row.want) || !row.got.Equal(setOf(t, row.want...)) {
-			t.Errorf("%s: %v, want %v", row.rule, got, row.want)
-		}
+		got := row.got.Entries()
+		check.That(t, slices.Equal(got, row.want) && row.got.Equal(setOf(t, row.want...)), "%s: %v, want %v", row.rule, got, row.want)
 	}
 }
 

@@ -48,9 +48,8 @@ func TestLinksResolve(t *testing.T) {
 			if path != "" {
 				target = filepath.Join(filepath.Dir(d.path), path)
 			}
-			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
-				t.Errorf("%s links to %s: %v", d.path, m[1], err)
-			}
+			_, err := os.Stat(filepath.Join(root, target))
+			check.That(t, err == nil, "%s links to %s: %v", d.path, m[1], err)
 			if to, ok := byPath[target]; anchor != "" && (!ok || !to.hasAnchor(anchor)) {
 				t.Errorf("%s links to %s, which has no such heading", d.path, m[1])
 			}
@@ -74,9 +73,7 @@ func TestNamedPathsExist(t *testing.T) {
 			path = variable.ReplaceAllString(path, "*")
 			found, err := filepath.Glob(filepath.Join(root, path))
 			page, _ := filepath.Glob(filepath.Join(root, path+".md"))
-			if err != nil || len(found)+len(page) == 0 {
-				t.Errorf("%s names %s, which does not exist", d.path, m[1])
-			}
+			check.That(t, err == nil && len(found)+len(page) > 0, "%s names %s, which does not exist", d.path, m[1])
 			count++
 		}
 	}

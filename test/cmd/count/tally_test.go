@@ -85,9 +85,7 @@ func TestTally(t *testing.T) {
 			var out strings.Builder
 			got, err := tally(strings.NewReader(tc.stream+"\n"), &out, false, func(string) {})
 			check.That(t, err == nil && got == tc.want, "got %v, %v; want %v", got, err, tc.want)
-			if !strings.Contains(out.String(), tc.printed) {
-				t.Errorf("%q is not in what was printed:\n%s", tc.printed, out.String())
-			}
+			check.That(t, strings.Contains(out.String(), tc.printed), "%q is not in what was printed:\n%s", tc.printed, out.String())
 			check.That(t, tc.hidden == "" || !strings.Contains(out.String(), tc.hidden), "%q was printed", tc.hidden)
 		})
 	}
