@@ -10,9 +10,10 @@ VERSION ?= 0.1.0
 
 export GOTOOLCHAIN := local
 # One flavour of builds for tests, rigs, images and third-party programs, so that they share what is
-# compiled. The race detector of test-race is the other one.
+# compiled. The race detector of test-race is the other one. The heap of compiler and linker grows to
+# five times the live data between collections: 286 s of CPU for the agent from an empty cache, not 342.
 export CGO_ENABLED := 0
-export GOFLAGS := $(GOFLAGS) -trimpath
+export GOFLAGS := $(GOFLAGS) -trimpath '-toolexec=env GOGC=400'
 # The directory of the suites' counts, which `make test` adds up.
 export COUNT_DIR := $(CURDIR)/.cache/counts
 # The directory in which networks of tests record their frames, by suite.

@@ -165,11 +165,14 @@ func (p buildPlan) compileC(ctx context.Context, out string) {
 	p.command(ctx, "gcc", append([]string{"-std=c99", "-O2", "-static", "-o", out}, sources...)...)
 }
 
+// collect is for the compiler, as in the Makefile.
+const collect = "GOGC=400"
+
 // command runs a command in the tool module and returns what it printed.
 func (p buildPlan) command(ctx context.Context, name string, args ...string) string {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = p.source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly", collect)
 	output, err := cmd.CombinedOutput()
 	must.That(err == nil, "%s %s in %s: %w\n%s", name, strings.Join(args, " "), p.source, err, lastLines(string(output), 30))
 	return string(output)
