@@ -67,6 +67,7 @@ func (c Config) URL() string {
 func (c Config) etcdData() string        { return filepath.Join(c.Dir, "etcd") }
 func (c Config) keys() string            { return filepath.Join(c.Dir, "keys") }
 func (c Config) key(name string) string  { return filepath.Join(c.keys(), name) }
+func (c Config) tokens() string          { return c.key("tokens.csv") }
 func (c Config) log(name string) string  { return filepath.Join(c.Dir, "log", name+".log") }
 func (c Config) etcdURL(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
 
@@ -105,7 +106,7 @@ func (c Config) apiServerArguments() []string {
 		"--etcd-servers=" + c.etcdURL(c.EtcdClientPort),
 		"--advertise-address=" + c.Address.String(), "--bind-address=" + bind.String(), fmt.Sprintf("--secure-port=%d", c.Port),
 		"--tls-cert-file=" + c.key("apiserver.crt"), "--tls-private-key-file=" + c.key("apiserver.key"),
-		"--client-ca-file=" + c.key("ca.crt"),
+		"--client-ca-file=" + c.key("ca.crt"), "--token-auth-file=" + c.tokens(),
 		"--kubelet-client-certificate=" + c.key("kubelet-client.crt"), "--kubelet-client-key=" + c.key("kubelet-client.key"),
 		"--kubelet-certificate-authority=" + c.key("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",

@@ -60,7 +60,7 @@ func WriteKeys(c Config) (_ *Keys, err error) {
 		}}),
 		own.write(c, "kubelet-client", cert.Config{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}}),
 		front.write(c, "front-proxy", cert.Config{CommonName: frontProxyClient}),
-		k.writeClient("admin", cert.Config{CommonName: "admin", Organization: []string{"system:masters"}}),
+		k.writeAdmin(),
 		k.writeClient("controller-manager", cert.Config{CommonName: "system:kube-controller-manager"}),
 		k.writeClient("scheduler", cert.Config{CommonName: "system:kube-scheduler"}),
 		k.writeClient("proxy", cert.Config{CommonName: "system:kube-proxy"}),
@@ -73,10 +73,23 @@ func (k *Keys) ClientKubeconfig(client cert.Config) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clientcmd.Write(kubeconfig(
-		clientcmdapi.Cluster{Server: k.config.URL(), CertificateAuthorityData: k.Authority()},
-		clientcmdapi.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key},
-	))
+	return k.kubeconfig(clientcmdapi.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key})
+}
+
+func (k *Keys) kubeconfig(user clientcmdapi.AuthInfo) ([]byte, error) {
+	return clientcmd.Write(kubeconfig(clientcmdapi.Cluster{Server: k.config.URL(), CertificateAuthorityData: k.Authority()}, user))
+}
+
+// writeAdmin gives the administrator a token: most requests of a test are the administrator's, and
+// kube-apiserver verifies a certificate once more for each request.
+func (k *Keys) writeAdmin() error {
+	token := rand.Text()
+	data, err := k.kubeconfig(clientcmdapi.AuthInfo{Token: token})
+	return errors.Join(
+		err,
+		os.WriteFile(k.config.tokens(), []byte(token+",admin,admin,system:masters\n"), 0o600),
+		os.WriteFile(k.config.Kubeconfig("admin"), data, 0o600),
+	)
 }
 
 func (k *Keys) writeClient(name string, client cert.Config) error {
