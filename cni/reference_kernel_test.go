@@ -132,7 +132,7 @@ func documented() map[string]struct {
 }
 
 // Both plugins give the same results and leave the same files, also when every second call is
-// served by the other one.
+// served by the other one. The files do not depend on the version, so this is tried with one.
 func TestStandAloneIsTheReference(t *testing.T) {
 	bin := binaries(t)
 	for name, row := range documented() {
@@ -140,7 +140,11 @@ func TestStandAloneIsTheReference(t *testing.T) {
 			t.Run(name+"/"+version, func(t *testing.T) {
 				t.Parallel()
 				world := map[string]*referenceWorld{}
-				for who, order := range map[string][]string{"reference": {hostLocal}, "ours": {pluginType}, "in turns": {hostLocal, pluginType}, "in turns, ours first": {pluginType, hostLocal}} {
+				orders := map[string][]string{"reference": {hostLocal}, "ours": {pluginType}}
+				if version == "1.1.0" {
+					orders["in turns"], orders["in turns, ours first"] = []string{hostLocal, pluginType}, []string{pluginType, hostLocal}
+				}
+				for who, order := range orders {
 					world[who] = newReferenceWorld(t, bin, version, row.conf, row.files, order)
 				}
 				for i, c := range row.calls {
