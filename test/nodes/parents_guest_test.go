@@ -142,7 +142,7 @@ func (p *onParent) attach(t *testing.T, n *nodes.Node, parent string) *nodes.San
 	}
 	name := fmt.Sprintf("pod%d-%d", p.number, time.Now().UnixNano())
 	s := attached(t, n, name, fmt.Sprintf(`"type":"macvlan","mode":%q,"master":%q`, mode, parent), nodes.Wants(p.pool()))
-	serve(t, s.Namespace, "tcp", p.at(s))
+	s.Echo(t, "tcp", p.at(s))
 	return s
 }
 
@@ -158,13 +158,13 @@ func (p *onParent) talk(t *testing.T, s *nodes.Sandbox) {
 // its interface. Then another pod takes its place.
 func (p *onParent) survive(t *testing.T) {
 	t.Helper()
-	c := check.Value(open(p.host, netip.Addr{}, "tcp", p.at(p.pod)))(t)
+	c := check.Value(p.host.Connect(netip.Addr{}, "tcp", p.at(p.pod), tryLimit))(t)
 	defer c.Close()
-	check.Value(ask(c, patience))(t)
+	check.Value(network.SourceOf(c, patience))(t)
 	began := time.Now()
 	p.parent = p.happens(t, p.lan, p.Nodes[0].Namespace, p.role("n1"), p.parent)
 	if !p.lost {
-		check.Value(ask(c, patience))(t)
+		check.Value(network.SourceOf(c, patience))(t)
 		t.Logf("the connection goes on after %s", time.Since(began).Round(time.Millisecond))
 		mute(t, p.pod, p.client)
 	}

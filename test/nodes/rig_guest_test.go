@@ -7,7 +7,6 @@ package nodes_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -62,83 +61,17 @@ func chainOf(n *nodes.Node, plugin string) []byte {
 	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{%s,"ipam":%s},%s]}`, plugin, n.IPAM(), n.Chained())
 }
 
-// serve answers each request with the address of its client, until the test ends.
-func serve(t *testing.T, at *network.Namespace, protocol string, addr netip.AddrPort) {
-	t.Helper()
-	answer := func(client net.Addr) []byte {
-		a, _ := netip.ParseAddrPort(client.String())
-		return []byte(a.Addr().Unmap().String())
-	}
-	if protocol == "udp" {
-		var c net.PacketConn
-		check.OK(t, at.Do(func() (err error) { c, err = net.ListenPacket(protocol, addr.String()); return err }))
-		t.Cleanup(func() { _ = c.Close() })
-		go func() {
-			for {
-				_, from, err := c.ReadFrom(make([]byte, 1))
-				if err != nil {
-					return
-				}
-				_, _ = c.WriteTo(answer(from), from)
-			}
-		}()
-		return
-	}
-	var l net.Listener
-	check.OK(t, at.Do(func() (err error) { l, err = net.Listen(protocol, addr.String()); return err }))
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				for _, err := c.Read(make([]byte, 1)); err == nil; _, err = c.Read(make([]byte, 1)) {
-					_, _ = c.Write(answer(c.RemoteAddr()))
-				}
-			}()
-		}
-	}()
-}
-
-// open connects a host with a server from the address by; the kernel chooses one if by is invalid.
-func open(from *network.Namespace, by netip.Addr, protocol string, to netip.AddrPort) (c net.Conn, err error) {
-	d := net.Dialer{Timeout: tryLimit}
-	if by.IsValid() {
-		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(by, 0))
-	}
-	return c, from.Do(func() (err error) { c, err = d.Dial(protocol, to.String()); return err })
-}
-
-// ask returns the address by which a server knows its client.
-func ask(c net.Conn, limit time.Duration) (netip.Addr, error) {
-	answer := make([]byte, 64)
-	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
-		return netip.Addr{}, err
-	}
-	if _, err := c.Write([]byte("?")); err != nil {
-		return netip.Addr{}, err
-	}
-	n, err := c.Read(answer)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	return netip.ParseAddr(string(answer[:n]))
-}
-
 // knows fails the test unless a server answers, and knows the client by the wanted address.
 func knows(t *testing.T, what string, from *network.Namespace, by netip.Addr, protocol string, to netip.AddrPort, want netip.Addr) {
 	t.Helper()
 	var got netip.Addr
 	check.Eventually(t, patience, what, func() error {
-		c, err := open(from, by, protocol, to)
+		c, err := from.Connect(by, protocol, to, tryLimit)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		got, err = ask(c, tryLimit)
+		got, err = network.SourceOf(c, tryLimit)
 		return err
 	})
 	check.Equal(t, got, want, "%s: the client is known as", what)
@@ -171,7 +104,7 @@ func TestGuestPodsOnIPVLAN(t *testing.T) {
 		knows(t, "a host", outside, netip.Addr{}, "tcp", at, netip.MustParseAddr("10.66.0.1"))
 	}
 	for _, s := range []*nodes.Sandbox{zombie, beside} {
-		serve(t, s.Namespace, "tcp", netip.AddrPortFrom(s.Addr, 8080))
+		s.Echo(t, "tcp", netip.AddrPortFrom(s.Addr, 8080))
 		whole(s)
 	}
 	knows(t, "the pod beside", zombie.Namespace, netip.Addr{}, "tcp", netip.AddrPortFrom(beside.Addr, 8080), zombie.Addr)
@@ -193,7 +126,7 @@ func TestGuestPodsOnIPVLAN(t *testing.T) {
 		return err == nil && f.Flags == claim.Asks(token)|claim.FlagAck && a.Source.String() == parent
 	}), "no ack of the holder with the token %d: %v", token, acks)
 	mute(t, zombie, zombie.Addr)
-	serve(t, next.Namespace, "tcp", netip.AddrPortFrom(next.Addr, 8080))
+	next.Echo(t, "tcp", netip.AddrPortFrom(next.Addr, 8080))
 	knows(t, "the next pod", outside, netip.Addr{}, "tcp", netip.AddrPortFrom(next.Addr, 8080), netip.MustParseAddr("10.66.0.1"))
 	knows(t, "the next pod, from the pod beside the zombie", beside.Namespace, netip.Addr{}, "tcp", netip.AddrPortFrom(next.Addr, 8080), beside.Addr)
 	whole(beside)

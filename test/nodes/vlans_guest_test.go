@@ -11,11 +11,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -53,23 +49,23 @@ func TestGuestAPodOnTwoVLANs(t *testing.T) {
 	beside := attached(t, n, "beside", blue.plugin(), nodes.Wants("blue"))
 	eth0At, net1At := netip.AddrPortFrom(pod.Addr, 8080), netip.AddrPortFrom(net1.Addr, 8080)
 	for _, at := range []netip.AddrPort{eth0At, net1At} {
-		serve(t, pod.Namespace, "tcp", at)
+		pod.Echo(t, "tcp", at)
 	}
 	for protocol, port := range map[string]uint16{"tcp": 8080, "udp": 53} {
-		serve(t, beside.Namespace, protocol, netip.AddrPortFrom(beside.Addr, port))
+		beside.Echo(t, protocol, netip.AddrPortFrom(beside.Addr, port))
 	}
 
 	own, kernels := nodeAddress(1), netip.Addr{}
 	knows(t, "a probe of eth0", n.Namespace, kernels, "tcp", eth0At, own)
 	knows(t, "a probe of net1", n.Namespace, kernels, "tcp", net1At, own)
 	service := netip.MustParseAddr("10.96.0.50")
-	v.translate(n, "tcp", netip.AddrPortFrom(service, 80), netip.AddrPortFrom(beside.Addr, 8080))
-	v.translate(n, "udp", netip.AddrPortFrom(service, 53), netip.AddrPortFrom(beside.Addr, 53))
+	check.OK(t, n.Translate("tcp", netip.AddrPortFrom(service, 80), netip.AddrPortFrom(beside.Addr, 8080)))
+	check.OK(t, n.Translate("udp", netip.AddrPortFrom(service, 53), netip.AddrPortFrom(beside.Addr, 53)))
 	knows(t, "a Service", pod.Namespace, kernels, "tcp", netip.AddrPortFrom(service, 80), own)
 	knows(t, "DNS", pod.Namespace, kernels, "udp", netip.AddrPortFrom(service, 53), own)
 	outside := c.Host(netip.MustParsePrefix("192.0.2.9/24"))
 	for port, at := range map[uint16]netip.AddrPort{30080: eth0At, 30081: net1At} {
-		v.translate(n, "tcp", netip.AddrPortFrom(own, port), at)
+		check.OK(t, n.Translate("tcp", netip.AddrPortFrom(own, port), at))
 		knows(t, fmt.Sprintf("NodePort %d", port), outside.Namespace, kernels, "tcp", netip.AddrPortFrom(own, port), outside.Addr)
 	}
 
@@ -77,7 +73,7 @@ func TestGuestAPodOnTwoVLANs(t *testing.T) {
 	knows(t, "a client behind the router of eth0", blue.router, blue.client, "tcp", eth0At, blue.client)
 	knows(t, "a client behind the router of net1", green.router, green.client, "tcp", net1At, green.client)
 	for _, at := range []netip.AddrPort{netip.AddrPortFrom(far.Addr, 8080), netip.AddrPortFrom(farNet1.Addr, 8080)} {
-		serve(t, far.Namespace, "tcp", at)
+		far.Echo(t, "tcp", at)
 	}
 	knows(t, "the other node's pod by eth0", pod.Namespace, kernels, "tcp", netip.AddrPortFrom(far.Addr, 8080), pod.Addr)
 	knows(t, "the other node's pod by net1", pod.Namespace, kernels, "tcp", netip.AddrPortFrom(farNet1.Addr, 8080), net1.Addr)
@@ -92,7 +88,7 @@ func TestGuestAPodOnTwoVLANs(t *testing.T) {
 	twin := started(t.Context(), t, n, "twin", nodes.Wants("violet"))
 	check.Must(t, twin.Addr == pod.Addr, "the pod in the other VLAN has %s, want %s", twin.Addr, pod.Addr)
 	check.OK(t, green.router.AddAddr(green.iface, netip.MustParsePrefix("10.100.0.2/24")))
-	serve(t, twin.Namespace, "tcp", eth0At)
+	twin.Echo(t, "tcp", eth0At)
 	knows(t, "the pod with the same address", green.router, kernels, "tcp", eth0At, netip.MustParseAddr("10.100.0.2"))
 	knows(t, "the first pod, again", blue.router, blue.client, "tcp", eth0At, blue.client)
 	v.stayApart(green, blue, beside)
@@ -155,35 +151,6 @@ func (v vlans) pod(n *nodes.Node, name string) (eth0, net1 *nodes.Sandbox) {
 	net1 = check.Value(eth0.SecondOf("net1", chainOf(n, vlan{id: 200}.plugin())))(v.T)
 	check.OK(v.T, net1.Add(v.Context()))
 	return eth0, net1
-}
-
-// translate does what kube-proxy does on a node: it sends connections to an address to a backend.
-func (v vlans) translate(n *nodes.Node, protocol string, to, backend netip.AddrPort) {
-	v.Helper()
-	number := map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}[protocol]
-	check.OK(v.T, n.Do(func() error {
-		c, err := nftables.New()
-		if err != nil {
-			return err
-		}
-		table := c.AddTable(&nftables.Table{Name: "services", Family: nftables.TableFamilyIPv4})
-		chain := c.AddChain(&nftables.Chain{
-			Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT,
-			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
-		})
-		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: to.Addr().AsSlice()},
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{number}},
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(to.Port())},
-			&expr.Immediate{Register: 1, Data: backend.Addr().AsSlice()},
-			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(backend.Port())},
-			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
-		}})
-		return c.Flush()
-	}))
 }
 
 // stayApart sends an announcement and a claim for the address of a pod, first in another VLAN and

@@ -48,10 +48,10 @@ func TestFirewalldLetsServicesAndProbesPass(t *testing.T) {
 	pod := r.pod(podHost)
 	r.ensure()
 	for _, f := range families() {
-		r.serve(pod, "tcp", netip.AddrPortFrom(addr(f.Name, podHost), backendPort))
-		r.serve(r.node, "tcp", netip.AddrPortFrom(addr(f.Name, nodeHost), backendPort))
-		r.serve(r.other, "tcp", netip.AddrPortFrom(addr(f.Name, otherHost), backendPort))
-		r.translate(f, protocols()["tcp"], clusterIP(f.Name, serviceOfOther), addr(f.Name, otherHost))
+		pod.Echo(r, "tcp", netip.AddrPortFrom(addr(f.Name, podHost), backendPort))
+		r.node.Echo(r, "tcp", netip.AddrPortFrom(addr(f.Name, nodeHost), backendPort))
+		r.other.Echo(r, "tcp", netip.AddrPortFrom(addr(f.Name, otherHost), backendPort))
+		r.translate("tcp", clusterIP(f.Name, serviceOfOther), addr(f.Name, otherHost))
 	}
 	for name, trusted := range map[string]string{"by default": "", "with the pods' subnets trusted": "ip saddr 10.0.0.0/24 accept; ip6 saddr fd00::/64 accept"} {
 		nft := r.node.Command(t.Context(), "nft", "-f", "-")

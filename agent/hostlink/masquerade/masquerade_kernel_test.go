@@ -32,11 +32,11 @@ func TestAServiceAnswersThroughTheNode(t *testing.T) {
 	r := newRig(t)
 	pod, same := r.pod(podHost), r.pod(podOnSame)
 	for _, f := range families() {
-		for protocol, number := range protocols() {
-			r.serve(r.other, protocol, netip.AddrPortFrom(addr(f.Name, otherHost), backendPort))
-			r.serve(same, protocol, netip.AddrPortFrom(addr(f.Name, podOnSame), backendPort))
-			r.translate(f, number, clusterIP(f.Name, serviceOfOther), addr(f.Name, otherHost))
-			r.translate(f, number, clusterIP(f.Name, serviceOfSame), addr(f.Name, podOnSame))
+		for _, protocol := range protocols() {
+			r.other.Echo(r, protocol, netip.AddrPortFrom(addr(f.Name, otherHost), backendPort))
+			same.Echo(r, protocol, netip.AddrPortFrom(addr(f.Name, podOnSame), backendPort))
+			r.translate(protocol, clusterIP(f.Name, serviceOfOther), addr(f.Name, otherHost))
+			r.translate(protocol, clusterIP(f.Name, serviceOfSame), addr(f.Name, podOnSame))
 			r.wantHang("a backend of another node", pod, protocol, netip.AddrPortFrom(clusterIP(f.Name, serviceOfOther), servicePort))
 			if protocol == "udp" { // TCP answers on the way of the mark
 				r.wantHang("a backend of the same node", pod, protocol, netip.AddrPortFrom(clusterIP(f.Name, serviceOfSame), servicePort))
@@ -46,7 +46,7 @@ func TestAServiceAnswersThroughTheNode(t *testing.T) {
 	r.ensure()
 	for _, f := range families() {
 		node := addr(f.Name, nodeHost)
-		for protocol := range protocols() {
+		for _, protocol := range protocols() {
 			r.wantSource("a backend of another node", pod, protocol, netip.AddrPortFrom(clusterIP(f.Name, serviceOfOther), servicePort), node)
 			r.wantSource("a backend of the same node", pod, protocol, netip.AddrPortFrom(clusterIP(f.Name, serviceOfSame), servicePort), node)
 			r.wantSource("the pod is its own backend", same, protocol, netip.AddrPortFrom(clusterIP(f.Name, serviceOfSame), servicePort), node)
@@ -59,9 +59,9 @@ func TestAClientOfANodePortGetsTheAnswersOfThePod(t *testing.T) {
 	r := newRig(t)
 	pod := r.pod(podHost)
 	for _, f := range families() {
-		for protocol, number := range protocols() {
-			r.serve(pod, protocol, netip.AddrPortFrom(addr(f.Name, podHost), backendPort))
-			r.translate(f, number, addr(f.Name, nodeHost), addr(f.Name, podHost))
+		for _, protocol := range protocols() {
+			pod.Echo(r, protocol, netip.AddrPortFrom(addr(f.Name, podHost), backendPort))
+			r.translate(protocol, addr(f.Name, nodeHost), addr(f.Name, podHost))
 		}
 		r.wantHang("a node port", r.other, "udp", netip.AddrPortFrom(addr(f.Name, nodeHost), servicePort))
 	}
@@ -85,11 +85,11 @@ func TestOtherConnectionsKeepTheirAddresses(t *testing.T) {
 		// A network behind the other host.
 		check.OK(r, r.other.AddAddr("eth0", netip.PrefixFrom(listed(f.Name).Addr().Next(), listed(f.Name).Bits())))
 		check.OK(r, r.node.AddRoute(listed(f.Name), addr(f.Name, otherHost)))
-		r.serve(r.other, "tcp", netip.AddrPortFrom(listed(f.Name).Addr().Next(), backendPort))
-		r.serve(r.other, "udp", netip.AddrPortFrom(listed(f.Name).Addr().Next(), backendPort))
-		for protocol := range protocols() {
+		r.other.Echo(r, "tcp", netip.AddrPortFrom(listed(f.Name).Addr().Next(), backendPort))
+		r.other.Echo(r, "udp", netip.AddrPortFrom(listed(f.Name).Addr().Next(), backendPort))
+		for _, protocol := range protocols() {
 			for server, host := range map[*network.Namespace]byte{pod: podHost, r.node: nodeHost, r.other: otherHost} {
-				r.serve(server, protocol, netip.AddrPortFrom(addr(f.Name, host), backendPort))
+				server.Echo(r, protocol, netip.AddrPortFrom(addr(f.Name, host), backendPort))
 			}
 			toPod := netip.AddrPortFrom(addr(f.Name, podHost), backendPort)
 			r.wantSource("a host of the segment to a pod", r.other, protocol, toPod, addr(f.Name, otherHost))
@@ -106,7 +106,7 @@ func TestOtherConnectionsKeepTheirAddresses(t *testing.T) {
 				return err
 			}
 			defer c.Close()
-			if got, err := ask(c, patience); err != nil || got != second {
+			if got, err := network.SourceOf(c, patience); err != nil || got != second {
 				t.Errorf("the pod knows its node as %s, %v; want %s", got, err, second)
 			}
 			return nil
@@ -190,16 +190,16 @@ func TestConnectionsOutliveTheRules(t *testing.T) {
 	r.ensure()
 	var open []net.Conn
 	for _, f := range families() {
-		for protocol, number := range protocols() {
-			r.serve(r.other, protocol, netip.AddrPortFrom(addr(f.Name, otherHost), backendPort))
-			r.translate(f, number, clusterIP(f.Name, serviceOfOther), addr(f.Name, otherHost))
+		for _, protocol := range protocols() {
+			r.other.Echo(r, protocol, netip.AddrPortFrom(addr(f.Name, otherHost), backendPort))
+			r.translate(protocol, clusterIP(f.Name, serviceOfOther), addr(f.Name, otherHost))
 			open = append(open, r.connect(pod, protocol, netip.AddrPortFrom(clusterIP(f.Name, serviceOfOther), servicePort)))
 		}
 	}
 	goOn := func(when string) {
 		t.Helper()
 		for _, c := range open {
-			check.Is(t, check.Err(ask(c, patience)), nil, "%s: the connection to %s:", when, c.RemoteAddr())
+			check.Is(t, check.Err(network.SourceOf(c, patience)), nil, "%s: the connection to %s:", when, c.RemoteAddr())
 		}
 	}
 	goOn("at first")
@@ -229,7 +229,7 @@ func flush() error {
 // connect opens a connection that ends with the test.
 func (r *rig) connect(client *network.Namespace, protocol string, to netip.AddrPort) net.Conn {
 	r.Helper()
-	c := check.Value(open(client, protocol, to, patience))(r)
+	c := check.Value(client.Connect(netip.Addr{}, protocol, to, patience))(r)
 	r.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -239,8 +239,8 @@ func TestNoConnectionMeetsAReplacementWithoutRules(t *testing.T) {
 	pod := r.pod(podHost)
 	r.ensure()
 	f := families()[0]
-	r.serve(r.other, "udp", netip.AddrPortFrom(addr(f.Name, otherHost), backendPort))
-	r.translate(f, protocols()["udp"], clusterIP(f.Name, serviceOfOther), addr(f.Name, otherHost))
+	r.other.Echo(r, "udp", netip.AddrPortFrom(addr(f.Name, otherHost), backendPort))
+	r.translate("udp", clusterIP(f.Name, serviceOfOther), addr(f.Name, otherHost))
 	var written atomic.Int32
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() {

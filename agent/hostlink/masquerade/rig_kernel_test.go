@@ -18,10 +18,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
@@ -143,36 +139,10 @@ const (
 	backendPort = 8080
 )
 
-// translate does what kube-proxy does on the node: it sends connections for an address to a backend.
-func (r *rig) translate(f Family, protocol byte, to, backend netip.Addr) {
+// translate sends connections to the port of a Service to a backend, as kube-proxy does.
+func (r *rig) translate(protocol string, to, backend netip.Addr) {
 	r.Helper()
-	offset := uint32(16) // the destination in the IPv4 header
-	if f.Name == "ipv6" {
-		offset = 24
-	}
-	check.OK(r, r.node.Do(func() error {
-		c, err := nftables.New()
-		if err != nil {
-			return err
-		}
-		t := c.AddTable(&nftables.Table{Name: "services", Family: f.nft})
-		chain := c.AddChain(&nftables.Chain{
-			Name: "prerouting", Table: t, Type: nftables.ChainTypeNAT,
-			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
-		})
-		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(len(to.AsSlice()))},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: to.AsSlice()},
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocol}},
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(servicePort)},
-			&expr.Immediate{Register: 1, Data: backend.AsSlice()},
-			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(backendPort)},
-			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nft), RegAddrMin: 1, RegProtoMin: 2},
-		}})
-		return c.Flush()
-	}))
+	check.OK(r, r.node.Translate(protocol, netip.AddrPortFrom(to, servicePort), netip.AddrPortFrom(backend, backendPort)))
 }
 
 // ensure makes the rules of the package on the node.
@@ -184,80 +154,14 @@ func (r *rig) ensure() {
 // patience is how long a client waits for an answer that must come.
 const patience = 5 * time.Second
 
-// serve answers each request with the address of its client, until the test ends.
-func (r *rig) serve(server *network.Namespace, protocol string, at netip.AddrPort) {
-	r.Helper()
-	if protocol == "udp" {
-		var c *net.UDPConn
-		check.OK(r, server.Do(func() (err error) { c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); return err }))
-		r.Cleanup(func() { _ = c.Close() })
-		go func() {
-			for {
-				_, from, err := c.ReadFromUDPAddrPort(make([]byte, 1))
-				if err != nil {
-					return
-				}
-				_, _ = c.WriteToUDPAddrPort([]byte(from.Addr().Unmap().String()), from)
-			}
-		}()
-		return
-	}
-	var l *net.TCPListener
-	check.OK(r, server.Do(func() (err error) { l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); return err }))
-	r.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.AcceptTCP()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				for {
-					if _, err := c.Read(make([]byte, 1)); err != nil {
-						return
-					}
-					from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-					_, _ = c.Write([]byte(from.Addr().Unmap().String()))
-				}
-			}()
-		}
-	}()
-}
-
-// open opens a connection.
-func open(client *network.Namespace, protocol string, to netip.AddrPort, wait time.Duration) (c net.Conn, err error) {
-	err = client.Do(func() (err error) {
-		c, err = (&net.Dialer{Timeout: wait}).Dial(protocol, to.String())
-		return err
-	})
-	return c, err
-}
-
-// ask sends one request, and returns the address under which the server knows the client.
-func ask(c net.Conn, wait time.Duration) (netip.Addr, error) {
-	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
-		return netip.Addr{}, err
-	}
-	if _, err := c.Write([]byte("?")); err != nil {
-		return netip.Addr{}, err
-	}
-	answer := make([]byte, 64)
-	n, err := c.Read(answer)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	return netip.ParseAddr(string(answer[:n]))
-}
-
 // sourceOf returns the address under which a server knows a client.
 func sourceOf(client *network.Namespace, protocol string, to netip.AddrPort, wait time.Duration) (netip.Addr, error) {
-	c, err := open(client, protocol, to, wait)
+	c, err := client.Connect(netip.Addr{}, protocol, to, wait)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer c.Close()
-	return ask(c, wait)
+	return network.SourceOf(c, wait)
 }
 
 // wantSource fails the test unless the server answers, and knows the client as want.
@@ -288,7 +192,7 @@ func (r *rig) wantHang(what string, client *network.Namespace, protocol string, 
 		}
 		defer c.Close()
 		defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-		if got, err := ask(c, patience); err == nil {
+		if got, err := network.SourceOf(c, patience); err == nil {
 			answered <- got
 		}
 	}()
@@ -344,7 +248,5 @@ func (r *rig) strangers(host *network.Namespace) (n int) {
 	return n
 }
 
-// protocols are those of Services, with their numbers.
-func protocols() map[string]byte {
-	return map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
-}
+// protocols are those of Services.
+func protocols() []string { return []string{"tcp", "udp"} }
