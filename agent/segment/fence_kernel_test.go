@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -66,7 +67,7 @@ func TestFiguresClaimToFence(t *testing.T) {
 				// By the kernel's times: this process may have slept on its way.
 				check.Becomes(t, patience, "the claim was captured", func() bool { return len(claims.list(claiming(token+1))) > 0 })
 				frames, left := seen.list(from(zombie.mac, rig4)), claims.list(claiming(token+1))
-				last = append(last, max(0, frames[len(frames)-1].at.Sub(left[0].at)))
+				last = append(last, max(0, frames[len(frames)-1].Time.Sub(left[0].Time)))
 			}
 			stop()
 			check.OK(t, watch.end())
@@ -114,9 +115,9 @@ func (c *sendClock) Send(frame []byte) error {
 }
 
 // claiming matches claims with a token.
-func claiming(token uint64) func(frame) bool {
-	return func(f frame) bool {
-		c, err := claim.Unmarshal(f.data[14:], testKey)
+func claiming(token uint64) func(capture.Frame) bool {
+	return func(f capture.Frame) bool {
+		c, err := claim.Unmarshal(f.Payload, testKey)
 		return err == nil && c.Token == token && c.Flags&claim.FlagAck == 0
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -99,8 +100,8 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 		equal(t, "reports", len(met), 1)
 		equal(t, "MAC", met[0].MAC.String(), h.mac.String())
 		equal(t, "source", met[0].Source, SourceObserver)
-		isClaim := func(f frame) bool {
-			c, err := claim.Unmarshal(f.data[14:], testKey)
+		isClaim := func(f capture.Frame) bool {
+			c, err := claim.Unmarshal(f.Payload, testKey)
 			return err == nil && c.Addr == addr && c.Token == 100
 		}
 		equal(t, "claims, to all and to the speaker", len(seen.list(isClaim)), 2)
@@ -133,7 +134,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 			return waitingPort{port, waits}, err
 		}
 		p.node.seg.Announce(p.holding(100).announcement())
-		spoken := func(f frame) bool { return from(p.mac, addr)(f) && f.data[0]&1 == 1 }
+		spoken := func(f capture.Frame) bool { return from(p.mac, addr)(f) && f.Destination[0]&1 == 1 }
 		perRound := len(check.Value(frames.Announce(p.mac, addr))(t))
 
 		select {

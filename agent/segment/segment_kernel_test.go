@@ -6,7 +6,6 @@ package segment
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net"
 	"net/netip"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -110,7 +110,7 @@ func TestOfTwoNodesThatProbeAtOnceAtMostOneSucceeds(t *testing.T) {
 			}
 			// At once is: each began before the other's last probe.
 			as, bs := fromA.list(probeFrom(a.mac)), fromB.list(probeFrom(b.mac))
-			if len(as) > 1 && len(bs) > 1 && as[0].at.Before(bs[len(bs)-1].at) && bs[0].at.Before(as[len(as)-1].at) {
+			if len(as) > 1 && len(bs) > 1 && as[0].Time.Before(bs[len(bs)-1].Time) && bs[0].Time.Before(as[len(as)-1].Time) {
 				t.Fatal("both found the address free")
 			}
 			return false
@@ -119,10 +119,9 @@ func TestOfTwoNodesThatProbeAtOnceAtMostOneSucceeds(t *testing.T) {
 }
 
 // probeFrom matches what a node sends while it probes.
-func probeFrom(mac net.HardwareAddr) func(frame) bool {
-	return func(f frame) bool {
-		kind := binary.BigEndian.Uint16(f.data[12:14])
-		return bytes.Equal(f.src(), mac) && (kind == unix.ETH_P_ARP || kind == unix.ETH_P_IPV6 && len(f.data) > 54 && f.data[54] == 135)
+func probeFrom(mac net.HardwareAddr) func(capture.Frame) bool {
+	return func(f capture.Frame) bool {
+		return bytes.Equal(f.Source, mac) && (f.Type == unix.ETH_P_ARP || f.Kind == "neighbour solicitation")
 	}
 }
 
