@@ -17,10 +17,6 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// returnLimit is how long an address may stay Quarantined after the foreign host has left: it is
-// probed again after 10, then 20 seconds.
-const returnLimit = 60 * time.Second
-
 // playConflict shows that an address that a foreign host uses is not given to a pod.
 //
 // The pool has three addresses. Pod neighbour has one. Pod first had the second, which cools down. So
@@ -49,8 +45,7 @@ func playConflict(ctx context.Context, a *act) {
 	after := added(ctx, node)
 	must(after-before == 1, "the pod took %v ADDs, not one", after-before)
 	a.setAside(ctx, chronicle, second, had, used, host)
-	a.comesBack(ctx, chronicle, host)
-	a.poolEnds(ctx, chronicle, host, []*cluster.Pod{neighbour, second})
+	a.poolEnds(ctx, neighbour, second)
 }
 
 // setAside judges that the pod got the other address in the same ADD, and that the lease of the first
@@ -67,26 +62,12 @@ func (a *act) setAside(ctx context.Context, c *chronicle, pod *cluster.Pod, had,
 	a.story.Say("The ADD found the printer, and gave %s to the pod instead. The event of the pod: %q", had, event.Message)
 }
 
-// comesBack switches the foreign host off, and waits until its address is free.
-func (a *act) comesBack(ctx context.Context, c *chronicle, host *cluster.Host) {
-	value(host.Exec(ctx, "ip", "link", "set", "eth0", "down"))
-	left := time.Now()
-	a.story.Say("The printer is switched off. Fenceline has to find that out by probes.")
-	c.wait(ctx, returnLimit, host.Addr, left, "deleted", isDeleted)
-	a.story.Say("After %s, the address of the printer is free again.", round(time.Since(left)))
-}
-
-// poolEnds switches the foreign host on again and lets a pod meet it, so that its address is set aside.
-// Then it deletes the pods and the pool. The host stays for good, and the pool does not wait for it.
-func (a *act) poolEnds(ctx context.Context, c *chronicle, host *cluster.Host, pods []*cluster.Pod) {
-	value(host.Exec(ctx, "ip", "link", "set", "eth0", "up"))
-	returned := time.Now()
-	a.startPod(ctx, "third", pods[1].Node, nil)
-	c.wait(ctx, podLimit, host.Addr, returned, "Quarantined for a conflict", isQuarantined)
-	a.story.Say("The printer is back, and pod third meets it: %s is set aside again. The pods and the pool are deleted, and the printer stays.", host.Addr)
-	for _, pod := range append(pods, &cluster.Pod{Namespace: a.namespace, Name: "third"}) {
+// poolEnds deletes the pods and the pool. The printer stays for good, and the pool does not wait for it.
+func (a *act) poolEnds(ctx context.Context, pods ...*cluster.Pod) {
+	for _, pod := range pods {
 		a.deletePod(ctx, pod, false)
 	}
+	a.story.Say("The pods and the pool are deleted, and the printer stays.")
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}
 	did(a.api.Delete(ctx, pool), "delete pool %s", pool.Name)
 	deleted := time.Now()
@@ -108,6 +89,9 @@ const (
 	defenceLimit = 250 * time.Millisecond
 	// firstReprobe is the time until a conflicting address is probed again.
 	firstReprobe = 10 * time.Second
+	// returnLimit is how long an address may stay Quarantined after the foreign host has left: it is
+	// probed again after 10, then 20 seconds.
+	returnLimit = 60 * time.Second
 )
 
 // latecomer is a foreign host that takes an address after a pod has got it.
@@ -129,7 +113,7 @@ func playLatecomer(ctx context.Context, a *act) {
 	l.goes(ctx)
 	l.probedAgain(ctx)
 	l.nobodyElse()
-	l.comesBack(ctx, l.chronicle, l.host)
+	l.comesBack(ctx)
 	free := time.Now()
 	next := l.pod(ctx, "next")
 	check(speaksAlone(capture.After(l.capture.Frames(), free), next))
@@ -222,4 +206,13 @@ func (l *latecomer) nobodyElse() {
 	for _, speaker := range speakers {
 		must(speaker == l.host.MAC.String(), "%v speak for %s, not only the foreign host %s", speakers, l.addr, l.host.MAC)
 	}
+}
+
+// comesBack switches the foreign host off, and waits until its address is free.
+func (l *latecomer) comesBack(ctx context.Context) {
+	value(l.host.Exec(ctx, "ip", "link", "set", "eth0", "down"))
+	left := time.Now()
+	l.story.Say("The printer is switched off. Fenceline has to find that out by probes.")
+	l.chronicle.wait(ctx, returnLimit, l.addr, left, "deleted", isDeleted)
+	l.story.Say("After %s, the address of the printer is free again.", round(time.Since(left)))
 }

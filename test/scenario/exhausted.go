@@ -132,8 +132,11 @@ const (
 // and get each of them as soon as it is free.
 func (a *act) rollsOn(ctx context.Context, c *chronicle) {
 	a.editPool(ctx, a.namespace, func(s *v1alpha1.IPPoolSpec) { s.IPs = a.ips(firstHost, rolledPods+1) })
+	before := granted(ctx, a)
 	a.deploy(ctx, rolledPods)
-	a.running(ctx, rolledPods, everyPod)
+	pods := a.running(ctx, rolledPods, everyPod)
+	a.metricsAgree(ctx, before, rolledPods, rolledPods+1) // once the leases of the deleted pods have ended
+	a.distinctAndLeased(ctx, pods)
 	began := time.Now()
 	a.rollOut(ctx, a.deployment(), 1)
 	eventually(ctx, rollLimit, "the rolling update to end", func(ctx context.Context) { a.rolledOut(ctx, client.ObjectKeyFromObject(a.deployment())) })

@@ -12,26 +12,8 @@ import (
 	"github.com/fenceline/fenceline/test/cluster"
 )
 
-// manyPods is how many pods the first scenario starts at once.
-const manyPods = 20
-
 // httpPort is where a pod says its name by HTTP.
 const httpPort = 8080
-
-// playPods: pods get addresses of their own and reach each other.
-func playPods(ctx context.Context, a *act) {
-	before := granted(ctx, a)
-	a.makePool(ctx, 2*manyPods, nil)
-	a.story.Say("A pool of %d addresses, and a Deployment of %d pods with macvlan interfaces on three nodes.", 2*manyPods, manyPods)
-	a.deploy(ctx, manyPods)
-	pods := a.running(ctx, manyPods, everyPod)
-	a.distinctAndLeased(ctx, pods)
-	a.show(ctx, "get", "flpool", a.namespace)
-	a.show(ctx, "get", "fllease")
-	a.story.Say("All addresses are distinct, and the lease of each address names its pod. Now each pod connects to a pod on each other node.")
-	reachEachOther(ctx, pods)
-	a.metricsAgree(ctx, before)
-}
 
 // distinctAndLeased: no address occurs twice, and each lease is the pod's, or kept ready for the next
 // one.
@@ -48,22 +30,6 @@ func (a *act) distinctAndLeased(ctx context.Context, pods []*cluster.Pod) {
 	must(len(leases) == len(pods), "%d pods have %d leases: %s", len(pods), len(leases), brief(leases))
 }
 
-// reachEachOther lets each pod connect to a pod on each other node.
-func reachEachOther(ctx context.Context, pods []*cluster.Pod) {
-	for i, from := range pods {
-		asked := map[string]bool{from.Node.Name(): true}
-		for j := range pods {
-			to := pods[(i+j)%len(pods)]
-			if asked[to.Node.Name()] {
-				continue
-			}
-			asked[to.Node.Name()] = true
-			said := ask(ctx, from, addressOf(to))
-			must(said == to.Name, "pod %s asked pod %s, and %q answered", from.Name, to.Name, said)
-		}
-	}
-}
-
 // ask connects from a pod to an address by HTTP and returns the name that the other pod says. A pod
 // may listen a moment later than it runs.
 func ask(ctx context.Context, from *cluster.Pod, addr netip.Addr) string {
@@ -78,17 +44,18 @@ func granted(ctx context.Context, a *act) float64 {
 	return agents(ctx, a.Nodes(), "fenceline_cni_duration_seconds", map[string]string{"verb": "ADD", "result": "ok"})
 }
 
-// metricsAgree compares the metrics, scraped over HTTP, with the leases.
-func (a *act) metricsAgree(ctx context.Context, before float64) {
+// metricsAgree compares the metrics, scraped over HTTP, with the leases of a pool of this size. Since before,
+// each of the pods has got its address by one ADD.
+func (a *act) metricsAgree(ctx context.Context, before, pods, size float64) {
 	controller := a.controllerNode(ctx)
 	eventually(ctx, eventLimit, "metrics that agree with the leases", func(ctx context.Context) {
-		adds := granted(ctx, a)
+		adds := granted(ctx, a) - before
 		m := scraped(ctx, controller, controllerMetrics)
 		bound, _ := m.Sum("fenceline_pool_leases", map[string]string{"pool": a.namespace, "state": string(v1alpha1.StateBound)})
 		capacity, _ := m.Sum("fenceline_pool_addresses", map[string]string{"pool": a.namespace})
-		must(adds-before == manyPods && bound == manyPods && capacity == 2*manyPods,
-			"agents count %v ADDs, the controller %v Bound leases of %v addresses", adds-before, bound, capacity)
-		a.story.Say("The metrics agree: the agents count %v granted ADDs, the controller counts %v Bound leases of %v addresses.", adds-before, bound, capacity)
+		must(adds == pods && bound == pods && capacity == size,
+			"agents count %v ADDs, the controller %v Bound leases of %v addresses", adds, bound, capacity)
+		a.story.Say("The metrics agree: the agents count %v granted ADDs, the controller counts %v Bound leases of %v addresses.", adds, bound, capacity)
 		a.nobodyIsBlind(ctx)
 	})
 }

@@ -66,7 +66,7 @@ var errFailed = errors.New("a promise was broken")
 const prefix = "fldemo"
 
 // programme names the scenarios that fit into a few minutes.
-var programme = []string{"whole", "pods", "conflict", "zombie", "stuck"}
+var programme = []string{"whole", "conflict", "zombie", "stuck"}
 
 // choose finds scenarios by their names.
 func choose(names []string) []scenario.Scenario {
