@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +44,7 @@ type machine struct {
 	agent  *agentapi.Client
 	cni    *libcni.CNIConfig // for the parts with plugins
 	socket string
+	here   *network.Namespace
 	parent string
 	node   *corev1.Node
 	pods   int
@@ -67,7 +67,9 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	m.Client = check.Value(client.New(m.server.Admin(), client.Options{Scheme: scheme}))(t)
 
-	cable(t, m.parent)
+	m.here = check.Value(network.Current())(t)
+	t.Cleanup(func() { check.OK(t, m.here.Close()) })
+	m.cable(t, m.parent)
 
 	dir, bpffs := t.TempDir(), t.TempDir()
 	check.OK(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
@@ -110,18 +112,11 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 }
 
 // cable makes a parent; its other end is called the same with a p.
-func cable(t *testing.T, parent string) {
+func (m *machine) cable(t *testing.T, parent string) {
 	t.Helper()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = parent
-	check.OK(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: parent + "p"}))
-	for _, name := range []string{parent + "p", parent} {
-		link := check.Value(netlink.LinkByName(name))(t)
-		check.OK(t, netlink.LinkSetUp(link))
-		if name == parent {
-			t.Cleanup(func() { check.OK(t, netlink.LinkDel(link)) })
-		}
-	}
+	check.OK(t, m.here.AddPair(parent, m.here, parent+"p"))
+	t.Cleanup(func() { check.OK(t, m.here.DeleteLink(parent)) })
+	check.OK(t, errors.Join(m.here.SetUp(parent+"p", true), m.here.SetUp(parent, true)))
 }
 
 func namespace(name string) *corev1.Namespace {
@@ -131,8 +126,8 @@ func namespace(name string) *corev1.Namespace {
 // sandbox makes a pod with a network namespace and a macvlan in it.
 func (m *machine) sandbox(change ...func(*corev1.Pod)) agentapi.AddRequest {
 	m.t.Helper()
-	r, _ := m.unplugged(change...)
-	m.link(m.t, r.NetNS, r.Interface)
+	r, ns := m.unplugged(change...)
+	check.OK(m.t, m.here.AddMacvlan(m.parent, nil, ns, r.Interface))
 	return r
 }
 
@@ -151,8 +146,7 @@ func (m *machine) unplugged(change ...func(*corev1.Pod)) (agentapi.AddRequest, *
 		c(pod)
 	}
 	check.OK(t, m.Create(t.Context(), pod))
-	ns := check.Value(network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), name)))(t)
-	t.Cleanup(func() { check.OK(t, ns.Delete()) })
+	ns := network.New(t, name)
 	return agentapi.AddRequest{
 		Attachment: agentapi.Attachment{ContainerID: name, Interface: "eth0"}, NetNS: ns.Path(),
 		Pod:     agentapi.Pod{Namespace: pod.Namespace, Name: name, UID: string(pod.UID)},

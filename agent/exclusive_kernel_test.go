@@ -67,14 +67,9 @@ func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 	o.hears("a pod without a source guard", unguarded, its, its4)
 
 	// A new device of the node is soon known, and forgotten with its end.
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr = m.parent+"m", forged
-	parent := check.Value(netlink.LinkByName(m.parent))(t)
-	attrs.ParentIndex = parent.Attrs().Index
-	device := &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
-	check.OK(t, netlink.LinkAdd(device))
+	check.OK(t, m.here.AddMacvlan(m.parent, forged, m.here, m.parent+"m"))
 	o.eventually("the MAC of a new device passes", seen, func() bool { return o.escapes(pod, forged, mac, addr) })
-	check.OK(t, netlink.LinkDel(device))
+	check.OK(t, m.here.DeleteLink(m.parent+"m"))
 	o.eventually("the MAC of a device that is gone is dropped", seen, func() bool { return !o.escapes(pod, forged, mac, addr) })
 }
 
@@ -82,7 +77,7 @@ func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 func (o *outside) speaker(change ...func(*corev1.Pod)) (*packet.Conn, net.HardwareAddr, netip.Addr) {
 	o.t.Helper()
 	r, ns := o.unplugged(change...)
-	o.link(o.t, r.NetNS, r.Interface)
+	check.OK(o.t, o.here.AddMacvlan(o.parent, nil, ns, r.Interface))
 	answer := o.gets(o.t, r)
 	conn, mac := bypass(o.t, ns, r)
 	return conn, mac, answer.IPs[0].Address.Addr()

@@ -59,7 +59,7 @@ func (m *machine) changedMACs(t *testing.T) {
 // impostors shows that a pod which takes another MAC loses its interface, and that its event says so.
 func (m *machine) impostors(t *testing.T) {
 	r, ns := m.unplugged()
-	m.link(t, r.NetNS, r.Interface)
+	check.OK(t, m.here.AddMacvlan(m.parent, nil, ns, r.Interface))
 	l := m.add(r)
 	before := check.Value(ns.MAC("eth0"))(t)
 	check.OK(t, m.agent.Check(t.Context(), agentapi.CheckRequest{Attachment: r.Attachment}))

@@ -6,10 +6,8 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -246,7 +244,7 @@ func (m *machine) gatewayChecks(t *testing.T) {
 	pools := saying("ipam.fenceline.io/ippool", `{"ipv4":["gated"],"ipv6":["gated-6"]}`)
 	elsewhere := *m
 	elsewhere.parent = m.parent + "g"
-	ns := routerAt(t, elsewhere.parent, router)
+	ns := m.routerAt(t, elsewhere.parent, router)
 	for _, c := range []struct {
 		answers, silent string
 	}{
@@ -271,17 +269,11 @@ func (m *machine) gatewayChecks(t *testing.T) {
 }
 
 // routerAt makes a parent whose other end is the interface of a router without addresses.
-func routerAt(t *testing.T, parent, iface string) *network.Namespace {
+func (m *machine) routerAt(t *testing.T, parent, iface string) *network.Namespace {
 	t.Helper()
-	ns := check.Value(network.Create(fmt.Sprintf("%s-router", parent)))(t)
-	t.Cleanup(func() { check.OK(t, ns.Delete()) })
-	f := check.Value(os.Open(ns.Path()))(t)
-	defer f.Close()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = parent
-	check.OK(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: iface, PeerNamespace: netlink.NsFd(f.Fd())}))
-	link := check.Value(netlink.LinkByName(parent))(t)
-	t.Cleanup(func() { check.OK(t, netlink.LinkDel(link)) })
-	check.OK(t, errors.Join(netlink.LinkSetUp(link), ns.SetUp(iface, true)))
+	ns := network.New(t, "router")
+	check.OK(t, m.here.AddPair(parent, ns, iface))
+	t.Cleanup(func() { check.OK(t, m.here.DeleteLink(parent)) })
+	check.OK(t, errors.Join(m.here.SetUp(parent, true), ns.SetUp(iface, true)))
 	return ns
 }

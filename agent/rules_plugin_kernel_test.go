@@ -134,7 +134,7 @@ func gateways(t *testing.T, ns *network.Namespace) string {
 // VLAN's interface, which tags by itself.
 func (m *machine) vlans(t *testing.T) {
 	other := m.parent + "v"
-	cable(t, other)
+	m.cable(t, other)
 	five := int64(5)
 	m.pool(t, "vlan", 82, func(p *v1alpha1.IPPool) { p.Spec.Vlan = &five })
 	for _, parents := range [][2]string{{m.parent, other}, {other, m.parent}} {

@@ -7,15 +7,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -146,15 +143,4 @@ func (m *machine) noLease(t *testing.T, r agentapi.AddRequest) {
 
 func contains(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
-}
-
-// link makes a macvlan of the parent in a network namespace.
-func (m *machine) link(t *testing.T, netns, name string) {
-	t.Helper()
-	parent := check.Value(net.InterfaceByName(m.parent))(t)
-	f := check.Value(os.Open(netns))(t)
-	defer f.Close()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.ParentIndex, attrs.Namespace = name, parent.Index, netlink.NsFd(f.Fd())
-	check.OK(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
 }

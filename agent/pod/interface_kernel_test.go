@@ -6,7 +6,6 @@ package pod
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -19,16 +18,6 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
-
-// namespace makes one for the test.
-func namespace(t *testing.T, role string) *network.Namespace {
-	t.Helper()
-	ns := check.Value(network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), role)))(t)
-	t.Cleanup(func() {
-		check.Is(t, ns.Delete(), nil, "got")
-	})
-	return ns
-}
 
 // addLink adds a link to a namespace.
 func addLink(t *testing.T, ns *network.Namespace, l netlink.Link) int {
@@ -90,7 +79,7 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 		MACVTAP: func(m netlink.Macvlan) netlink.Link { return &netlink.Macvtap{Macvlan: m} },
 	} {
 		t.Run(string(kind), func(t *testing.T) {
-			node, pod := namespace(t, "node"), namespace(t, "pod")
+			node, pod := network.New(t, "node"), network.New(t, "pod")
 			parent := addLink(t, node, bridge("parent0"))
 			own := attrs("eth0", parent)
 			own.HardwareAddr = mac
@@ -113,7 +102,7 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 // TestEqualNumbersInTwoNamespacesAreToldApart: a pod's first interface often
 // has the very ifindex in the pod that its parent has on the node.
 func TestEqualNumbersInTwoNamespacesAreToldApart(t *testing.T) {
-	node, pod := namespace(t, "node"), namespace(t, "pod")
+	node, pod := network.New(t, "node"), network.New(t, "pod")
 	parent := bridge("parent0")
 	parent.Index = 42
 	addLink(t, node, parent)
@@ -125,7 +114,7 @@ func TestEqualNumbersInTwoNamespacesAreToldApart(t *testing.T) {
 }
 
 func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
-	node, pod, third := namespace(t, "node"), namespace(t, "pod"), namespace(t, "third")
+	node, pod, third := network.New(t, "node"), network.New(t, "pod"), network.New(t, "third")
 	addLink(t, pod, bridge("bridge0"))
 	trunk := addLink(t, pod, bridge("own0"))
 	addLink(t, pod, &netlink.Macvlan{LinkAttrs: attrs("nested0", trunk), Mode: netlink.MACVLAN_MODE_BRIDGE})
@@ -161,7 +150,7 @@ func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
 
 // The interfaces of all pods are found with their addresses and parents, each namespace once.
 func TestASearchFindsTheInterfacesOfAllPods(t *testing.T) {
-	node, web, other := namespace(t, "node"), namespace(t, "web"), namespace(t, "other")
+	node, web, other := network.New(t, "node"), network.New(t, "web"), network.New(t, "other")
 	parent := addLink(t, node, bridge("br0"))
 	child(t, node, web, &netlink.Macvlan{LinkAttrs: attrs("eth0", parent), Mode: netlink.MACVLAN_MODE_BRIDGE})
 	child(t, node, other, &netlink.Macvlan{LinkAttrs: attrs("net1", parent), Mode: netlink.MACVLAN_MODE_BRIDGE})

@@ -10,10 +10,11 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/network"
 )
 
 func TestGuestUnfitInterfacesAreNamed(t *testing.T) {
-	node, inside := namespace(t, "node"), namespace(t, "pod")
+	node, inside := network.New(t, "node"), network.New(t, "pod")
 	bond := func(name string, mode netlink.BondMode) int {
 		b := netlink.NewLinkBond(attrs(name, 0))
 		b.Mode = mode

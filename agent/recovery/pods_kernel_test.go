@@ -7,7 +7,6 @@ package recovery_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -185,16 +184,10 @@ type guest struct {
 func (m *machine) guest(n *fakenode.Node, uid string) *guest {
 	t := m.t
 	t.Helper()
-	ns := check.Value(network.Create(fmt.Sprintf("flt-%d-%s", os.Getpid(), uid)))(t)
-	t.Cleanup(func() { check.OK(t, ns.Delete()) })
+	ns := network.New(t, uid)
 	g := &guest{Namespace: ns, request: n.Pod("web", uid)}
 	g.request.NetNS = ns.Path()
-	f := check.Value(os.Open(ns.Path()))(t)
-	defer f.Close()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Namespace = g.request.Interface, netlink.NsFd(f.Fd())
-	attrs.ParentIndex = check.Value(m.node.Index(namespaces.Parent))(t)
-	check.OK(t, m.node.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+	check.OK(t, m.node.AddMacvlan(namespaces.Parent, nil, ns, g.request.Interface))
 	return g
 }
 
