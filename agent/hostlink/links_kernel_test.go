@@ -52,27 +52,13 @@ func TestRepliesLeaveAsTheRequestCame(t *testing.T) {
 // beyond makes a client beyond the node, 192.0.2.9 and 2001:db8::9, which the router does not know.
 func (r *rig) beyond() *network.Namespace {
 	r.Helper()
-	client := r.namespace("client")
-	sw := r.namespace("sw2")
-	check.OK(r, sw.AddBridge("br0"))
-	check.OK(r, r.node.Plug("out0", nil, sw, "p-node", "br0"))
-	check.OK(r, client.Plug("eth0", nil, sw, "p-client", "br0"))
-	check.OK(r, r.node.AddAddr("out0", netip.MustParsePrefix("192.0.2.1/24")))
-	check.OK(r, r.node.AddAddr("out0", netip.MustParsePrefix("2001:db8::1/64")))
-	check.OK(r, client.AddAddr("eth0", netip.MustParsePrefix("192.0.2.9/24")))
-	check.OK(r, client.AddAddr("eth0", netip.MustParsePrefix("2001:db8::9/64")))
-	link := check.Value(client.Links().LinkByName("eth0"))(r)
+	lan := network.NewLAN(r)
+	lan.Plug(r, r.node, "out0", nil, "out", prefixes("192.0.2.1/24", "2001:db8::1/64")...)
+	client := lan.Host(r, "client", "eth0", prefixes("192.0.2.9/24", "2001:db8::9/64")...)
 	for _, gw := range []string{"192.0.2.1", "2001:db8::1"} {
-		check.OK(r, client.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr(gw).AsSlice()}))
+		check.OK(r, client.AddRoute(netip.Prefix{}, netip.MustParseAddr(gw)))
 	}
-	check.OK(r, r.node.Do(func() error {
-		for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-			if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
+	check.OK(r, r.node.Forward())
 	return client
 }
 
@@ -105,13 +91,8 @@ func TestTheUnderlayTakesTheDefaultRoutes(t *testing.T) {
 			{"", "192.0.2.9", "net1"}, {"", "10.96.0.1", "eth0"}, {"", nodeAddr4, "eth0"}, {"", "10.244.0.9", "eth0"},
 			{"10.244.0.7", "192.0.2.9", "eth0"}, {"10.244.0.7", "10.244.0.9", "eth0"}, {"10.0.0.7", "192.0.2.9", "net1"},
 		} {
-			options := &netlink.RouteGetOptions{}
-			if c.from != "" {
-				options.SrcAddr = netip.MustParseAddr(c.from).AsSlice()
-			}
-			routes := check.Value(pod.Links().RouteGetWithOptions(netip.MustParseAddr(c.to).AsSlice(), options))(r)
-			on := check.Value(pod.Links().LinkByIndex(routes[0].LinkIndex))(r)
-			check.Equal(t, on.Attrs().Name, c.want, "from %q to %s: leaves by", c.from, c.to)
+			link, _ := leavesBy(t, pod, c.from, c.to)
+			check.Equal(t, link, c.want, "from %q to %s: leaves by", c.from, c.to)
 		}
 	}
 }
@@ -156,14 +137,13 @@ func TestTheDefaultRoutesOfTheUnderlayItselfStay(t *testing.T) {
 // host behind it.
 func leaves(t *testing.T, pod *network.Namespace, source, to string) string {
 	t.Helper()
-	from := netip.MustParseAddr(source)
-	dst := netip.MustParseAddr(map[bool]string{true: routerAddr4, false: routerAddr6}[from.Is4()])
+	is4 := netip.MustParseAddr(source).Is4()
+	dst := map[bool]string{true: routerAddr4, false: routerAddr6}[is4]
 	if to == "far" {
-		dst = netip.MustParseAddr(map[bool]string{true: "192.0.2.9", false: "2001:db8::9"}[from.Is4()])
+		dst = map[bool]string{true: "192.0.2.9", false: "2001:db8::9"}[is4]
 	}
-	routes := check.Value(pod.Links().RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{SrcAddr: from.AsSlice()}))(t)
-	link := check.Value(pod.Links().LinkByIndex(routes[0].LinkIndex))(t)
-	return link.Attrs().Name
+	link, _ := leavesBy(t, pod, source, dst)
+	return link
 }
 
 func TestCheckNamesWhatIsBrokenAndMakeMendsIt(t *testing.T) {
