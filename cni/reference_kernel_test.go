@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -203,23 +204,19 @@ func (w *referenceWorld) call(t *testing.T, i int, c referenceCall) outcome {
 // callPlugin starts a plugin and returns its output.
 func callPlugin(t testing.TB, bin, who string, c referenceCall, conf string) ([]byte, error) {
 	t.Helper()
-	container, iface, netns := c.container, c.iface, c.netns
-	if container == "" {
-		container = "c"
-	}
-	if netns == "" {
-		netns = "/some/where"
-	}
-	if iface == "" {
-		iface = "eth0"
-	}
+	return pluginCall(t, bin, who, c, conf).Output()
+}
+
+// pluginCall is a call of a plugin that has not begun.
+func pluginCall(t testing.TB, bin, who string, c referenceCall, conf string) *exec.Cmd {
+	t.Helper()
 	plugin := exec.CommandContext(t.Context(), filepath.Join(bin, who))
 	plugin.Env = []string{
-		"CNI_COMMAND=" + c.verb, "CNI_CONTAINERID=" + container, "CNI_IFNAME=" + iface,
-		"CNI_PATH=" + bin, "CNI_NETNS=" + netns, "CNI_ARGS=" + c.args,
+		"CNI_COMMAND=" + c.verb, "CNI_CONTAINERID=" + cmp.Or(c.container, "c"), "CNI_IFNAME=" + cmp.Or(c.iface, "eth0"),
+		"CNI_PATH=" + bin, "CNI_NETNS=" + cmp.Or(c.netns, "/some/where"), "CNI_ARGS=" + c.args,
 	}
 	plugin.Stdin = strings.NewReader(conf)
-	return plugin.Output()
+	return plugin
 }
 
 // compact removes the white space of JSON.

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -102,9 +101,7 @@ func TestWhatAKilledADDLeavesIsFreed(t *testing.T) {
 	conf := loneConf(h.data, dual+`,"conflictDetection":{"interval":"10ms"}`)
 	left := map[string]int{}
 	for after := time.Duration(0); after < 45*time.Millisecond; after += time.Millisecond {
-		plugin := exec.CommandContext(t.Context(), filepath.Join(l.bin, pluginType))
-		plugin.Env = []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=c", "CNI_IFNAME=eth0", "CNI_PATH=" + l.bin, "CNI_NETNS=" + pod.Path()}
-		plugin.Stdin = strings.NewReader(conf)
+		plugin := pluginCall(t, l.bin, pluginType, referenceCall{verb: "ADD", netns: pod.Path()}, conf)
 		check.OK(t, plugin.Start())
 		time.Sleep(after) // the step at which it is killed
 		_ = plugin.Process.Kill()
@@ -161,9 +158,7 @@ func TestAnUnusableDirectoryIsNamed(t *testing.T) {
 			check.OK(t, errors.Join(os.Mkdir(dir, 0o755), os.Chmod(filepath.Dir(bin), 0o755), os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755)))
 			row.prepare(t, dir)
 			for verb, code := range map[string]uint{"ADD": agentapi.CodeIOFailure, "STATUS": agentapi.CodeNotAvailable, "GC": agentapi.CodeIOFailure} {
-				plugin := exec.CommandContext(t.Context(), filepath.Join(bin, pluginType))
-				plugin.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=c", "CNI_IFNAME=eth0", "CNI_PATH=" + bin, "CNI_NETNS=/some/where"}
-				plugin.Stdin = strings.NewReader(loneConf(dir, small))
+				plugin := pluginCall(t, bin, pluginType, referenceCall{verb: verb}, loneConf(dir, small))
 				plugin.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: row.user, Gid: row.user}}
 				out, err := plugin.Output()
 				wantPrinted(t, out, err, code, dir)

@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -113,15 +114,9 @@ func (h *loneHost) mustDel(t *testing.T, list *libcni.NetworkConfigList, rt *lib
 }
 
 // held returns the addresses that have data files, sorted.
-func (h *loneHost) held(t *testing.T) (addrs []string) {
+func (h *loneHost) held(t *testing.T) []string {
 	t.Helper()
-	for name := range filesOf(t, filepath.Join(h.data, "net")) {
-		if _, err := netip.ParseAddr(name); err == nil {
-			addrs = append(addrs, name)
-		}
-	}
-	slices.Sort(addrs)
-	return addrs
+	return slices.Sorted(maps.Keys(addressFiles(t, h.data)))
 }
 
 const (
@@ -179,14 +174,17 @@ func TestOnPTPThereIsNoSegmentToProbe(t *testing.T) {
 	check.List(t, addresses(t, one, "eth0"), []string{"192.0.2.10/24"}, "the container has")
 }
 
-func TestASiblingOnTheSameParentIsMet(t *testing.T) {
-	l := newLAN(t)
-	h := l.host(t, "host")
-	one := namespace(t, "one")
-	h.mustAdd(t, h.macvlanConf(t, small), container("one", one))
+func TestASiblingOnTheSameParentIsMet(t *testing.T) { siblingIsMet(t, onMACVLAN) }
+
+// siblingIsMet adds containers of two networks with one range to a host.
+func siblingIsMet(t *testing.T, plugin string) {
+	t.Helper()
+	h := newLAN(t).host(t, "host")
+	h.mustAdd(t, h.list(t, plugin, pluginType, small), container("one", namespace(t, "one")))
 	other := *h
 	other.data = t.TempDir() // another network with the same range
-	check.List(t, other.mustAdd(t, other.macvlanConf(t, small), container("two", namespace(t, "two"))), []string{"192.0.2.11/24"}, "got")
+	got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", namespace(t, "two")))
+	check.List(t, got, []string{"192.0.2.11/24"}, "got")
 }
 
 // Two machines share a range and know nothing of each other.
@@ -242,13 +240,10 @@ func (h *loneHost) macvlanOf(t *testing.T, ns *network.Namespace) netlink.Link {
 	return h.child(t, ns, &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE})
 }
 
-// child makes a link on p0 of the host that is down, and moves it into a namespace as eth0.
+// child makes a link on p0 of the host, which is down, the eth0 of a namespace.
 func (h *loneHost) child(t *testing.T, ns *network.Namespace, link netlink.Link) netlink.Link {
 	t.Helper()
-	p0 := check.Value(h.net.Index("p0"))(t)
-	link.Attrs().Name, link.Attrs().ParentIndex = "child0", p0
-	check.OK(t, h.net.Links().LinkAdd(link))
-	check.OK(t, h.net.Do(func() error { return moveInto(link, ns, "eth0") }))
+	check.OK(t, h.net.AddChild("p0", link, ns, "eth0"))
 	return check.Value(ns.Links().LinkByName("eth0"))(t)
 }
 
@@ -315,17 +310,4 @@ func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
 			check.None(t, localRoutes(t, one, link), "the kernel answers for")
 		})
 	}
-}
-
-// moveInto moves a link of the thread's namespace into another one.
-func moveInto(link netlink.Link, ns *network.Namespace, name string) error {
-	if err := netlink.LinkSetName(link, name); err != nil {
-		return err
-	}
-	f, err := os.Open(ns.Path())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return netlink.LinkSetNsFd(link, int(f.Fd()))
 }

@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os/exec"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -172,13 +170,9 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 			return check.Receive(t, patience, "return of the runtime", failed)
 		},
 		"fenceline itself": func(t *testing.T, m *machine) error {
-			plugin := exec.CommandContext(t.Context(), filepath.Join(m.bin, pluginType))
-			plugin.Env = []string{
-				"CNI_COMMAND=ADD", "CNI_CONTAINERID=abc", "CNI_IFNAME=eth0", "CNI_PATH=" + m.bin,
-				"CNI_NETNS=" + namespace(t, "pod").Path(), "CNI_ARGS=" + podArgs,
-				dirsVariable + "=/",
-			}
-			plugin.Stdin = strings.NewReader(string(m.conf("macvlan", "1.1.0", "")))
+			call := referenceCall{verb: "ADD", container: "abc", netns: namespace(t, "pod").Path(), args: podArgs}
+			plugin := pluginCall(t, m.bin, pluginType, call, string(m.conf("macvlan", "1.1.0", "")))
+			plugin.Env = append(plugin.Env, dirsVariable+"=/")
 			check.OK(t, plugin.Start())
 			check.Receive(t, patience, "ADD at the agent", m.brain.begun)
 			check.OK(t, plugin.Process.Kill())
