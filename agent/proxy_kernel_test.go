@@ -5,9 +5,9 @@
 package main
 
 import (
-	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/frames"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -99,11 +100,12 @@ func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr 
 			if err != nil {
 				return
 			}
-			addr, ok := asked(frame[:n])
-			if !ok || !subnet.Contains(addr) {
+			f := capture.Decode(frame[:n])
+			asks := slices.Contains([]string{"ARP request", "ARP probe", "neighbour solicitation"}, f.Kind)
+			if !asks || !subnet.Contains(f.Target) {
 				continue
 			}
-			answers, err := frames.Announce(mac, addr)
+			answers, err := frames.Announce(mac, f.Target)
 			if err != nil {
 				continue
 			}
@@ -116,25 +118,4 @@ func (m *machine) answerAll(t *testing.T, subnet netip.Prefix) net.HardwareAddr 
 		<-done
 	})
 	return mac
-}
-
-// asked returns the address for which an ARP request or a neighbour solicitation asks.
-func asked(frame []byte) (netip.Addr, bool) {
-	const header, target4, type6, target6 = 14, 14 + 24, 14 + 40, 14 + 40 + 8
-	if len(frame) < target4+4 {
-		return netip.Addr{}, false
-	}
-	switch binary.BigEndian.Uint16(frame[12:]) {
-	case 0x0806:
-		if binary.BigEndian.Uint16(frame[header+6:]) != 1 {
-			return netip.Addr{}, false
-		}
-		return netip.AddrFromSlice(frame[target4 : target4+4])
-	case 0x86dd:
-		if len(frame) < target6+16 || frame[header+6] != 58 || frame[type6] != 135 {
-			return netip.Addr{}, false
-		}
-		return netip.AddrFromSlice(frame[target6 : target6+16])
-	}
-	return netip.Addr{}, false
 }

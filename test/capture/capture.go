@@ -180,7 +180,7 @@ func (c *Capture) add(ifindex int, at time.Time, data []byte) {
 	if port == "" {
 		return
 	}
-	f := decode(data)
+	f := Decode(data)
 	f.Time, f.Port = at, port
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -52,8 +52,8 @@ func (f Frame) String() string {
 	return b.String()
 }
 
-// decode reads all fields that are present. A truncated frame keeps the fields before its end.
-func decode(data []byte) Frame {
+// Decode reads all fields that are in an Ethernet frame. A truncated frame keeps the fields before its end.
+func Decode(data []byte) Frame {
 	var f Frame
 	if len(data) < 14 {
 		f.Kind = "truncated"

@@ -51,7 +51,7 @@ func TestDecodeSaysWhoSpeaksForWhichAddress(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data := check.Value(hex.DecodeString(tc.frame))(t)
-			f := decode(data)
+			f := Decode(data)
 			var speaks []string
 			for _, a := range f.Speaks {
 				speaks = append(speaks, a.String())
