@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -105,9 +104,7 @@ func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 	p.remove(t, far)
 	next := p.begin(t, 1, 0)
 	p.reach(t, next, taken)
-	p.remove(t, next)
-	p.remove(t, taken)
-	p.remove(t, near)
+	p.removeAll(t, next, taken, near)
 }
 
 // A PF goes down and up under its pods. Then it is renamed, for which it goes down as well. While it
@@ -151,11 +148,8 @@ func TestGuestAPFThatChangesUnderItsPods(t *testing.T) {
 	begun := p.add(t, 1, 2)
 	p.reach(t, begun, far)
 
-	check.OK(t, n.KillAgent())
 	n.ShutAPI(true)
-	check.OK(t, n.Report(t.Context(), corev1.ConditionUnknown))
-	pod.Abandon()
-	check.OK(t, c.ForgetPod(t.Context(), pod.Pod))
+	check.OK(t, errors.Join(n.Fall(t.Context()), pod.Outlive(t.Context())))
 	shout := newShout(t, pod, heard)
 	p.parent = ""
 	next := p.begin(t, 2, 1)
@@ -164,8 +158,7 @@ func TestGuestAPFThatChangesUnderItsPods(t *testing.T) {
 	shout.stop()
 	check.OK(t, c.SpeakersAreHolders())
 	n.ShutAPI(false)
-	check.OK(t, errors.Join(n.StartAgent(), n.AwaitAgent(t.Context())))
-	check.OK(t, n.Report(t.Context(), corev1.ConditionTrue))
+	check.OK(t, n.Rise(t.Context()))
 	p.stillGuards(t, heard)
 
 	t.Log("DEL while the PF has another name:", begun.Del(t.Context()))
@@ -192,7 +185,6 @@ func TestGuestAPFInABond(t *testing.T) {
 	p.reach(t, pod, far)
 	p.reach(t, far, pod)
 	p.stillGuards(t, pod)
-	p.remove(t, pod)
-	p.remove(t, far)
+	p.removeAll(t, pod, far)
 	check.OK(t, errors.Join(host.Links().LinkDel(bond), host.SetUp(namespaces.Parent, true)))
 }

@@ -59,9 +59,7 @@ func TestGuestAVFWithoutAnInterface(t *testing.T) {
 
 	dark.ShutAPI(true)
 	begun := time.Now()
-	check.OK(t, dark.Report(t.Context(), corev1.ConditionUnknown))
-	zombie.Abandon()
-	check.OK(t, c.ForgetPod(t.Context(), pod))
+	check.OK(t, errors.Join(dark.Report(t.Context(), corev1.ConditionUnknown), zombie.Outlive(t.Context())))
 	next := p.begin(t, 2, 0, nodes.Wants("one"))
 	about := capture.About(capture.After(c.Frames.Frames(), begun), zombie.Addr)
 	claims, acks := capture.Of(about, "claim"), capture.From(capture.Of(about, "ack"), check.Value(host.MAC(namespaces.Parent))(t))
@@ -90,6 +88,5 @@ func TestGuestAVFWithoutAnInterface(t *testing.T) {
 		return nil
 	})
 	check.OK(t, errors.Join(host.Drive(v, ""), host.Collect(beside.Namespace)))
-	p.remove(t, beside)
-	p.remove(t, next)
+	p.removeAll(t, beside, next)
 }

@@ -56,9 +56,6 @@ func TestGuestAPodOnAVFHasWhatAMacvlanPodHas(t *testing.T) {
 				pod.Name = set.Name + "-0"
 				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: set.Name, UID: set.UID, Controller: ptr.To(true)}}
 			}
-			end := func(s *nodes.Sandbox) {
-				check.OK(t, errors.Join(s.Del(t.Context()), p.takeBack(s), c.ForgetPod(t.Context(), s.Pod)))
-			}
 			audited := func(n *nodes.Node, kind string, of *nodes.Sandbox) {
 				t.Helper()
 				if !check.Value(n.Said("audit", kind, of.Addr.String(), of.MAC.String()))(t) {
@@ -84,16 +81,13 @@ func TestGuestAPodOnAVFHasWhatAMacvlanPodHas(t *testing.T) {
 				return vf.Reach(host.Namespace, first.Namespace, first.Addr)
 			})
 			audited(light, `"grant"`, first)
-			end(first)
+			p.end(t, first)
 			audited(light, `"free"`, first)
 
 			zombie := p.begin(t, 2, 0, web)
 			check.That(t, zombie.Addr == first.Addr, "the next pod of the name has %s, want %s", zombie.Addr, first.Addr)
-			check.OK(t, dark.KillAgent())
 			dark.ShutAPI(true)
-			check.OK(t, dark.Report(t.Context(), corev1.ConditionUnknown))
-			zombie.Abandon()
-			check.OK(t, c.ForgetPod(t.Context(), zombie.Pod))
+			check.OK(t, errors.Join(dark.Fall(t.Context()), zombie.Outlive(t.Context())))
 			last := p.begin(t, 1, 0, web)
 			check.That(t, last.Addr == zombie.Addr, "the pod that takes over has %s, want %s", last.Addr, zombie.Addr)
 			audited(light, `"fence"`, last)
@@ -102,10 +96,8 @@ func TestGuestAPodOnAVFHasWhatAMacvlanPodHas(t *testing.T) {
 			})
 
 			dark.ShutAPI(false)
-			check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
-			check.OK(t, dark.Report(t.Context(), corev1.ConditionTrue))
-			check.OK(t, errors.Join(zombie.Del(t.Context()), p.takeBack(zombie)))
-			end(last)
+			check.OK(t, errors.Join(dark.Rise(t.Context()), zombie.Del(t.Context()), p.takeBack(zombie)))
+			p.end(t, last)
 		})
 	}
 }

@@ -7,6 +7,7 @@ package vf_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -47,9 +48,7 @@ func TestGuestPodsOnVFs(t *testing.T) {
 				p.reach(t, beside, far)
 				next := p.add(t, 1, 0) // on the VF of the pod that has ended
 				p.reach(t, next, far)
-				for _, s := range []*nodes.Sandbox{far, beside, next} {
-					p.remove(t, s)
-				}
+				p.removeAll(t, far, beside, next)
 			})
 		}
 	}
@@ -129,6 +128,12 @@ func (p pods) begin(t *testing.T, node, index int, change ...func(*corev1.Pod)) 
 	}
 	vf.AwaitCarrier(t, s.Namespace, namespaces.PodInterface)
 	return s
+}
+
+// end ends a pod, and returns the VF to the host.
+func (p pods) end(t *testing.T, s *nodes.Sandbox) {
+	t.Helper()
+	check.OK(t, errors.Join(s.Del(t.Context()), p.takeBack(s), p.ForgetPod(t.Context(), s.Pod)))
 }
 
 // remove ends a pod with its lease and its guard, and returns the VF to the host.

@@ -36,9 +36,7 @@ func TestGuestVFsAndMacvlanPodsShareAPF(t *testing.T) {
 	}
 	check.OK(t, c.SpeakersAreHolders())
 	check.OK(t, beside.End(t.Context()))
-	for _, s := range []*nodes.Sandbox{near, far} {
-		p.remove(t, s)
-	}
+	p.removeAll(t, near, far)
 	check.OK(t, c.LeasesAreLiving(t.Context(), v1alpha1.StateWarm))
 }
 
@@ -86,7 +84,7 @@ func TestGuestTwoVLANsOfAPFStayApart(t *testing.T) {
 	}
 	check.That(t, had["10.66.0.20"] == 2 && had["10.66.0.21"] == 2, "each address should have a pod in each VLAN: %v", had)
 	for s, p := range all {
-		check.OK(t, errors.Join(s.Del(t.Context()), p.takeBack(s), c.ForgetPod(t.Context(), s.Pod)))
+		p.end(t, s)
 	}
 	for _, h := range c.LAN.Hosts {
 		check.OK(t, errors.Join(h.Links().LinkSetVfVlan(pf(t, h), 0, 0), h.DeleteLink(tagged)))
@@ -115,8 +113,7 @@ func TestGuestVFsThatAreMadeAgain(t *testing.T) {
 	t.Log("DEL of the lost VF:", lost.Del(t.Context()))
 	check.OK(t, errors.Join(p.takeBack(lost), c.ForgetPod(t.Context(), lost.Pod)))
 	p.reach(t, next, far)
-	p.remove(t, next)
-	p.remove(t, far)
+	p.removeAll(t, next, far)
 	p.noGuards(t)
 	check.OK(t, c.LeasesAreLiving(t.Context(), v1alpha1.StateWarm))
 }

@@ -21,6 +21,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
@@ -87,9 +88,8 @@ func TestGuestAForeignHostIsFound(t *testing.T) {
 				return nil
 			})
 			check.OK(t, errors.Join(thief.Unplug(), host.Unplug()))
-			for _, s := range []*nodes.Sandbox{before, pod} {
-				check.OK(t, errors.Join(s.Del(t.Context()), p.takeBack(s), c.ForgetPod(t.Context(), s.Pod)))
-			}
+			p.end(t, before)
+			p.end(t, pod)
 		})
 	}
 }
@@ -246,18 +246,11 @@ func rawSocket(t *testing.T, s *nodes.Sandbox) (socket int) {
 // say sends frames from an interface of a host.
 func say(t *testing.T, ns *network.Namespace, iface string, all ...[]byte) {
 	t.Helper()
-	index := check.Value(ns.Index(iface))(t)
-	check.OK(t, ns.Do(func() error {
-		socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(socket)
-		for _, frame := range all {
-			err = errors.Join(err, unix.Sendto(socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}))
-		}
-		return err
-	}))
+	out := check.Value(wire.OpenPort(ns.Path(), iface))(t)
+	for _, frame := range all {
+		check.OK(t, out.Send(frame))
+	}
+	check.OK(t, out.Close())
 }
 
 // tap keeps the frames that a pod's interface receives.
@@ -268,21 +261,12 @@ type tap struct {
 
 func newTap(t *testing.T, ns *network.Namespace) *tap {
 	t.Helper()
-	tp, socket := &tap{}, check.Value(packets(ns))(t)
-	check.OK(t, unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
-	var hearing sync.WaitGroup
-	hearing.Go(func() {
-		frame := make([]byte, 2048)
-		for t.Context().Err() == nil {
-			if n, _, err := unix.Recvfrom(socket, frame, 0); err == nil {
-				tp.mu.Lock()
-				tp.all = append(tp.all, bytes.Clone(frame[:n]))
-				tp.mu.Unlock()
-			}
-		}
-		unix.Close(socket)
+	tp := &tap{}
+	hear(t, ns, func(frame []byte) {
+		tp.mu.Lock()
+		defer tp.mu.Unlock()
+		tp.all = append(tp.all, bytes.Clone(frame))
 	})
-	t.Cleanup(hearing.Wait)
 	return tp
 }
 

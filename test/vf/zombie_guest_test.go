@@ -50,12 +50,9 @@ func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 
 			ear, shout := listen(t, beside.Namespace, zombie), newShout(t, zombie, beside)
 			check.Eventually(t, limit, "frames of the zombie at the VF beside", func() error { return ear.heardSince(time.Time{}) })
-			check.OK(t, dark.KillAgent())
 			dark.ShutAPI(true)
 			begun := time.Now()
-			check.OK(t, dark.Report(t.Context(), corev1.ConditionUnknown))
-			zombie.Abandon()
-			check.OK(t, c.ForgetPod(t.Context(), zombie.Pod))
+			check.OK(t, errors.Join(dark.Fall(t.Context()), zombie.Outlive(t.Context())))
 			next := p.begin(t, 2, 0, f.wants(one))
 			check.Must(t, next.Addr == zombie.Addr, "the next pod has %s, want %s", next.Addr, zombie.Addr)
 
@@ -77,11 +74,8 @@ func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 
 			shout.stop()
 			dark.ShutAPI(false)
-			check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
-			check.OK(t, dark.Report(t.Context(), corev1.ConditionTrue))
-			for _, s := range []*nodes.Sandbox{zombie, beside, far, next} {
-				p.remove(t, s)
-			}
+			check.OK(t, dark.Rise(t.Context()))
+			p.removeAll(t, zombie, beside, far, next)
 		})
 	}
 }
@@ -98,9 +92,7 @@ func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
 	zombie, beside := p.add(t, 1, 0, nodes.Wants("one")), p.add(t, 1, 1, nodes.Wants("others"))
 	p.reach(t, zombie, beside)
 	dark.ShutAPI(true)
-	check.OK(t, dark.Report(t.Context(), corev1.ConditionUnknown))
-	zombie.Abandon()
-	check.OK(t, c.ForgetPod(t.Context(), zombie.Pod))
+	check.OK(t, errors.Join(dark.Report(t.Context(), corev1.ConditionUnknown), zombie.Outlive(t.Context())))
 	next := p.begin(t, 2, 0, nodes.Wants("one"))
 	cut := func(want bool) {
 		t.Helper()
@@ -126,16 +118,13 @@ func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
 	shout.stop()
 
 	dark.ShutAPI(false)
-	check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(t.Context())))
-	check.OK(t, dark.Report(t.Context(), corev1.ConditionTrue))
+	check.OK(t, dark.Rise(t.Context()))
 	p.remove(t, zombie)
 	cut(false)
 	after := p.add(t, 1, 0, nodes.Wants("others"))
 	p.reach(t, after, beside)
 	p.reach(t, after, next)
-	for _, s := range []*nodes.Sandbox{beside, next, after} {
-		p.remove(t, s)
-	}
+	p.removeAll(t, beside, next, after)
 }
 
 // removeClsact removes the filters of a pod's guard, as a container with CAP_NET_ADMIN can do on a
@@ -205,22 +194,31 @@ type ear struct{ at atomic.Int64 }
 
 func listen(t *testing.T, ns *network.Namespace, of *nodes.Sandbox) *ear {
 	t.Helper()
+	e := &ear{}
+	hear(t, ns, func(frame []byte) {
+		if len(frame) >= 12 && slices.Equal(frame[6:12], of.MAC) {
+			e.at.Store(time.Now().UnixNano())
+		}
+	})
+	return e
+}
+
+// hear calls each with every frame that a pod's interface receives, until the test ends.
+func hear(t *testing.T, ns *network.Namespace, each func(frame []byte)) {
+	t.Helper()
 	socket := check.Value(packets(ns))(t)
 	check.OK(t, unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
-	e, ctx := &ear{}, t.Context()
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
 		frame := make([]byte, 2048)
-		for ctx.Err() == nil {
-			n, _, err := unix.Recvfrom(socket, frame, 0)
-			if err == nil && n >= 12 && slices.Equal(frame[6:12], of.MAC) {
-				e.at.Store(time.Now().UnixNano())
+		for t.Context().Err() == nil {
+			if n, _, err := unix.Recvfrom(socket, frame, 0); err == nil {
+				each(frame[:n])
 			}
 		}
 		unix.Close(socket)
 	})
 	t.Cleanup(hearing.Wait)
-	return e
 }
 
 func (e *ear) last() time.Time { return time.Unix(0, e.at.Load()) }
