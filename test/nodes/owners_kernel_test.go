@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,14 +25,6 @@ import (
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/owners"
-)
-
-const (
-	// inFlight is the longest time from the pod to the switch of a frame that left before the fence.
-	inFlight = time.Millisecond
-	// fenceLimit is the longest time of a claim from the switch to the kernel of the old holder, and of its
-	// ack back.
-	fenceLimit = 50 * time.Millisecond
 )
 
 // The identity of a virtual machine is the machine, not the name of its pod. The StatefulSet of
@@ -313,27 +304,14 @@ func (p *projects) zombie(s *nodes.Sandbox) *zombie {
 // speak, and the switch hears only the next holder.
 func (z *zombie) passesTo(next *nodes.Sandbox, since time.Time) {
 	z.t.Helper()
-	old := "ul-" + z.Sandbox.Node().Name
-	var claim, ack capture.Frame
-	z.Eventually(z.t, "a claim and the ack of "+old, func() error {
-		about := capture.About(capture.After(z.Frames.Frames(), since), z.Addr)
-		claims := slices.DeleteFunc(capture.Of(about, "claim"), func(f capture.Frame) bool { return f.Port == old })
-		if len(claims) == 0 {
-			return fmt.Errorf("no claim was seen, but %v", about)
-		}
-		claim = claims[0]
-		acks := slices.DeleteFunc(capture.Of(capture.After(about, claim.Time), "ack"), func(f capture.Frame) bool { return f.Port != old })
-		if len(acks) == 0 {
-			return fmt.Errorf("no ack came after the claim %s", claim)
-		}
-		ack = acks[0]
-		return nil
+	change := capture.Change{Addr: z.Addr, Old: z.MAC, New: next.MAC, OldPort: "ul-" + z.Sandbox.Node().Name}
+	var p capture.Passage
+	z.Eventually(z.t, "a claim, its ack, and frames of the next holder alone", func() (err error) {
+		p, err = change.PassageOf(z.Frames.Frames(), since)
+		return err
 	})
-	if took := ack.Time.Sub(claim.Time); took > fenceLimit {
-		z.t.Errorf("the ack for %s came %s after the claim", z.Addr, took)
-	}
 	for _, f := range capture.From(capture.SpokenFor(capture.After(z.Frames.Frames(), since), z.Addr), next.MAC) {
-		check.That(z.t, !f.Time.Before(ack.Time), "the next holder of %s spoke before the ack: %s", z.Addr, f)
+		check.That(z.t, !f.Time.Before(p.Ack.Time), "the next holder of %s spoke before the ack: %s", z.Addr, f)
 	}
 	refused := z.refused.Load()
 	z.Eventually(z.t, "the zombie tries to speak", func() error {
@@ -343,7 +321,7 @@ func (z *zombie) passesTo(next *nodes.Sandbox, since time.Time) {
 		return nil
 	})
 	z.hears(z.Addr)()
-	z.speaksAlone(next, ack.Time.Add(inFlight))
+	z.speaksAlone(next, p.Ack.Time.Add(capture.InFlight))
 	z.Eventually(z.t, "a live agent has an audit line of the fence", func() error {
 		for _, n := range z.Nodes {
 			if n == z.Sandbox.Node() {

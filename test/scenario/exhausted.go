@@ -38,19 +38,19 @@ func playExhausted(ctx context.Context, a *act) {
 	deleted := time.Now()
 	var old []passing
 	for _, p := range pods[:tooMany] {
-		old = append(old, passing{pod: p, change: change{addr: addressOf(p), old: macOf(p), oldPort: "ul-" + p.Node.Name()}})
+		old = append(old, passing{pod: p, Change: changeOf(p)})
 		a.deletePod(ctx, p, false)
 	}
 	for n := range old {
-		old[n].free = chronicle.wait(ctx, podLimit, old[n].addr, deleted, "deleted", isDeleted).at
+		old[n].free = chronicle.wait(ctx, podLimit, old[n].Addr, deleted, "deleted", isDeleted).at
 	}
 	before := exhausted(ctx, a)
-	a.story.Say("%d pods are deleted, so %s and %s become free.", len(old), old[0].addr, old[1].addr)
+	a.story.Say("%d pods are deleted, so %s and %s become free.", len(old), old[0].Addr, old[1].Addr)
 	successors := a.running(ctx, tooMany, func(p *corev1.Pod) bool { return slices.Contains(waiting, p.Name) })
 	for _, o := range old {
-		next := chronicle.wait(ctx, podLimit, o.addr, o.free, "the next pod's", func(e entry) bool { return isBoundToOther(e, o.pod.UID) })
+		next := chronicle.wait(ctx, podLimit, o.Addr, o.free, "the next pod's", func(e entry) bool { return isBoundToOther(e, o.pod.UID) })
 		took := next.at.Sub(o.free)
-		must(took <= servedMost, "%s was free for %s while pods waited for it", o.addr, took)
+		must(took <= servedMost, "%s was free for %s while pods waited for it", o.Addr, took)
 	}
 	after := exhausted(ctx, a)
 	must(after <= before, "%v ADDs found the pool exhausted after two addresses had become free", after-before)
@@ -64,7 +64,7 @@ func playExhausted(ctx context.Context, a *act) {
 
 // passing is an address that is given back, with the time at which it was free.
 type passing struct {
-	change
+	capture.Change
 	pod  *cluster.Pod
 	free time.Time
 }
@@ -88,13 +88,13 @@ func (a *act) isFull(ctx context.Context) []string {
 func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, successors []*cluster.Pod) {
 	a.distinctAndLeased(ctx, append(slices.Clone(stayed), successors...))
 	for _, p := range old {
-		n := slices.IndexFunc(successors, func(s *cluster.Pod) bool { return addressOf(s) == p.addr })
-		must(n >= 0, "%s of pod %s went to nobody", p.addr, p.pod.Name)
-		p.new = macOf(successors[n])
+		n := slices.IndexFunc(successors, func(s *cluster.Pod) bool { return addressOf(s) == p.Addr })
+		must(n >= 0, "%s of pod %s went to nobody", p.Addr, p.pod.Name)
+		p.New = macOf(successors[n])
 		w.hears(ctx, successors[n])
-		check(p.onlyNewAfter(w.capture.Frames(), p.free))
-		flips := capture.Flips(w.capture.Frames(), p.addr)
-		must(flips == 1, "the speaker for %s changed %d times, not once", p.addr, flips)
+		check(p.OnlyNewAfter(w.capture.Frames(), p.free))
+		flips := capture.Flips(w.capture.Frames(), p.Addr)
+		must(flips == 1, "the speaker for %s changed %d times, not once", p.Addr, flips)
 	}
 	for _, p := range stayed {
 		check(speaksAlone(w.capture.Frames(), p))

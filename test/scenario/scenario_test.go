@@ -112,7 +112,7 @@ func claimFrame(ms float64, port, kind string) capture.Frame {
 }
 
 func TestAPassageIsJudgedByTheFrames(t *testing.T) {
-	c := change{addr: disputed, old: zombieMAC, new: newMAC, oldPort: "ul-n2"}
+	c := capture.Change{Addr: disputed, Old: zombieMAC, New: newMAC, OldPort: "ul-n2"}
 	claim, ack := claimFrame(10, "ul-n3", "claim"), claimFrame(10.05, "ul-n2", "ack")
 	for _, tc := range []struct {
 		name    string
@@ -132,10 +132,10 @@ func TestAPassageIsJudgedByTheFrames(t *testing.T) {
 		{"what happened earlier does not matter", []capture.Frame{claimFrame(-9, "ul-n3", "claim"), claimFrame(-8, "ul-n2", "ack"), speech(5, zombieMAC), claim, ack, speech(30, newMAC)}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p, err := c.passageOf(tc.frames, began)
+			p, err := c.PassageOf(tc.frames, began)
 			expectProblem(t, err, tc.problem)
-			if err == nil && !p.claim.Time.Equal(claim.Time) {
-				t.Errorf("the claim is %s, want %s", p.claim, claim)
+			if err == nil && !p.Claim.Time.Equal(claim.Time) {
+				t.Errorf("the claim is %s, want %s", p.Claim, claim)
 			}
 		})
 	}

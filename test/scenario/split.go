@@ -87,18 +87,18 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, j
 	limited, cancel := context.WithTimeout(ctx, eventLimit)
 	defer cancel()
 	claim, err := z.capture.Wait(limited, func(f capture.Frame) bool {
-		return f.Time.After(asked) && f.Kind == "claim" && f.Target == z.addr && f.Port != change.oldPort
+		return f.Time.After(asked) && f.Kind == "claim" && f.Target == z.addr && f.Port != change.OldPort
 	})
 	did(err, "nobody claimed %s from its older owner", z.addr)
 	took := claim.Time.Sub(joined)
 	must(took <= loudLimit, "the older owner of %s was fenced %s after the underlay was whole", z.addr, took)
 	announced, err := z.capture.Wait(limited, func(f capture.Frame) bool {
-		return f.Time.After(claim.Time) && bytes.Equal(f.Source, change.new) && slices.Contains(f.Speaks, z.addr)
+		return f.Time.After(claim.Time) && bytes.Equal(f.Source, change.New) && slices.Contains(f.Speaks, z.addr)
 	})
 	did(err, "nobody announced %s after the claim", z.addr)
 	z.sendsTo(ctx, successor)
 	z.hearsOnly(ctx, successor, announced.Time)
-	check(change.onlyNewAfter(z.capture.Frames(), claim.Time.Add(fenceLimit)))
+	check(change.OnlyNewAfter(z.capture.Frames(), claim.Time.Add(capture.FenceLimit)))
 	crossed := capture.From(capture.SpokenFor(capture.After(z.capture.Frames(), asked), z.addr), z.mac)
 	must(len(crossed) != 0, "the older owner of %s was quiet, so its silence proves nothing", z.addr)
 	z.isMute()
@@ -125,7 +125,7 @@ func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, a
 	}
 	z.answersARP(ctx, z.addr)
 	z.hears(ctx, successor)
-	check(change.onlyNewAfter(z.capture.Frames(), claim.Time.Add(inFlight)))
+	check(change.OnlyNewAfter(z.capture.Frames(), claim.Time.Add(capture.InFlight)))
 	must(z.pod.Alive(), "the zombie %s has died, so its silence proves nothing", z.pod.Name)
 	z.story.Say("The quiet pair: after %s, a claim was repeated, and the newer token won. Only pod %s answers.", round(claim.Time.Sub(asked)), successor.Name)
 }

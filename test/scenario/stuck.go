@@ -165,7 +165,7 @@ func (s *stuck) passesAtHome(ctx context.Context, due time.Time) {
 	must(addressOf(s.next) == s.addr, "pod %s has %s, not %s", s.next.Name, addressOf(s.next), s.addr)
 	s.hearsOnly(ctx, s.next, free.at)
 	change := s.changeTo(s.next)
-	check(change.onlyNewAfter(s.capture.Frames(), free.at))
+	check(change.OnlyNewAfter(s.capture.Frames(), free.at))
 	s.story.Say("The address of pod %s was quarantined %s after the deletion, and free %s later. Only pod %s answers for it. Pod %s still runs, but its kernel dropped %d of its frames.",
 		s.pod.Name, round(quarantined.at.Sub(s.cut)), round(free.at.Sub(quarantined.at)), s.next.Name, s.pod.Name, s.crier.refused.Load())
 	s.door.isShut(ctx, free.at)

@@ -156,24 +156,29 @@ func (z *zombie) ends(ctx context.Context) {
 // that the zombie still runs but sends no frame.
 func (z *zombie) fencedFor(ctx context.Context, pod *cluster.Pod, since time.Time) {
 	change := z.changeTo(pod)
-	p := value(change.passageOf(z.capture.Frames(), since))
-	z.hearsOnly(ctx, pod, p.claim.Time)
+	p := value(change.PassageOf(z.capture.Frames(), since))
+	z.hearsOnly(ctx, pod, p.Claim.Time)
 	// Judge again, with the frames that arrived while the client listened.
-	p = value(change.passageOf(z.capture.Frames(), since))
+	p = value(change.PassageOf(z.capture.Frames(), since))
 	z.isMute()
 	z.tell(p, pod)
 	z.isHeadless()
 	z.auditedFence(ctx)
 }
 
-func (z *zombie) changeTo(pod *cluster.Pod) change {
-	return change{addr: z.addr, old: z.mac, new: macOf(pod), oldPort: "ul-" + z.pod.Node.Name()}
+func (z *zombie) changeTo(pod *cluster.Pod) capture.Change {
+	return capture.Change{Addr: z.addr, Old: z.mac, New: macOf(pod), OldPort: "ul-" + z.pod.Node.Name()}
+}
+
+// changeOf is the change that begins with the end of a pod.
+func changeOf(pod *cluster.Pod) capture.Change {
+	return capture.Change{Addr: addressOf(pod), Old: macOf(pod), OldPort: "ul-" + pod.Node.Name()}
 }
 
 // tell prints the evidence of the capture.
-func (z *zombie) tell(p passage, pod *cluster.Pod) {
+func (z *zombie) tell(p capture.Passage, pod *cluster.Pod) {
 	z.story.Say("On the underlay: a claim from %s, and an ack from %s %s later. The last frame of the zombie came %s. Its kernel dropped %d more.",
-		p.claim.Port, p.ack.Port, round(p.ack.Time.Sub(p.claim.Time)), p.lastFrame(), z.crier.refused.Load())
+		p.Claim.Port, p.Ack.Port, round(p.Ack.Time.Sub(p.Claim.Time)), lastFrame(p), z.crier.refused.Load())
 	z.story.Say("Now only pod %[2]s on %[3]s answers for %[1]s. The client saw no MAC flip and no wrong answer.", z.addr, pod.Name, pod.Node.Name())
 }
 
@@ -210,7 +215,7 @@ func (z *zombie) isRemoved(ctx context.Context, successor *cluster.Pod, back tim
 	change := z.changeTo(successor)
 	during(func() {
 		z.hearsOnly(ctx, successor, back)
-		check(change.onlyNewAfter(z.capture.Frames(), back))
+		check(change.OnlyNewAfter(z.capture.Frames(), back))
 		z.pings.noneLost(back)
 	}, "after the link was back")
 	z.boundTo(ctx, z.addr, successor.UID)
@@ -337,7 +342,7 @@ func (z *zombie) bothSpeak(ctx context.Context, successor *cluster.Pod, since ti
 	const enough = 20
 	eventually(ctx, clientLimit, "two speakers", func(context.Context) {
 		spoken := capture.SpokenFor(capture.After(z.capture.Frames(), since), z.addr)
-		byOld, byNew := len(capture.From(spoken, change.old)), len(capture.From(spoken, change.new))
+		byOld, byNew := len(capture.From(spoken, change.Old)), len(capture.From(spoken, change.New))
 		if byOld < enough || byNew < enough {
 			fail("%d frames of the zombie, %d of its successor", byOld, byNew)
 		}
