@@ -24,7 +24,6 @@ func All() []Scenario {
 		{Name: "subnets", Promise: "A Deployment, a DaemonSet and a Job get pools of their own of an IPSubnet. A rollout that starts the new pod first needs one address more, and the pools end with the applications", play: playSubnets},
 		{Name: "zombie", Promise: "The address of a pod on a cut-off node serves a new pod, that of a pod of a StatefulSet goes with its name to another node, and the zombies are silent", play: badDay(playZombie)},
 		{Name: "dead-agent", Promise: "The same with the agent of the cut-off node killed", play: badDay(playDeadAgent)},
-		{Name: "observe", Promise: "In mode Observe, the same events lead to two speakers", play: playObserve},
 		{Name: "split", Promise: "After a split of the underlay, two owners of an address become one as soon as they hear each other", play: badDay(playSplit)},
 		{Name: "flapping", Promise: "An unstable management network takes no address from a pod that stays", play: badDay(playFlapping)},
 		{Name: "restarts", Promise: "While any part of the cluster restarts under load, no address is lost or has two speakers", play: badDay(playRestarts)},

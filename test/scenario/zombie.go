@@ -313,29 +313,6 @@ func (z *zombie) restoreHead(ctx context.Context) {
 	}
 }
 
-// playObserve plays the same events in a pool of mode Observe, which leads to two speakers. So the
-// other scenarios would have seen a second speaker.
-func playObserve(ctx context.Context, a *act) {
-	z := a.stageDeployment(ctx, func(s *v1alpha1.IPPoolSpec) {
-		s.ConflictDetection = &v1alpha1.ConflictDetection{Mode: v1alpha1.ModeObserve}
-	})
-	a.story.Say("The pool is in mode Observe: Fenceline reports conflicts and fences no pod.")
-	z.cutOff(ctx)
-	successor := z.successor(ctx)
-	since := time.Now()
-	a.cry(successor)
-	z.bothSpeak(ctx, successor, since)
-	frames := z.capture.Frames()
-	for _, kind := range []string{"claim", "ack"} {
-		if sent := capture.Of(capture.About(capture.After(frames, z.cut), z.addr), kind); len(sent) > 0 {
-			fail("a %s was sent in mode Observe: %s", kind, sent[0])
-		}
-	}
-	flips := capture.Flips(capture.After(frames, since), z.addr)
-	z.story.Say("The capture sees two speakers for %s, and %d MAC flips in %s. So it would have seen a second speaker in the other scenarios.",
-		z.addr, flips, round(time.Since(since)))
-}
-
 // bothSpeak waits until the capture has enough frames of both holders.
 func (z *zombie) bothSpeak(ctx context.Context, successor *cluster.Pod, since time.Time) {
 	change := z.changeTo(successor)
