@@ -5,15 +5,19 @@ package holder_test
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
@@ -170,4 +174,153 @@ func TestADELOnAReadOnlyDiskFreesNow(t *testing.T) {
 	r.Journal = book
 	r.Settle()
 	check.None(t, r.Journal.All(), "entries:")
+}
+
+func ofThisNode(s *v1alpha1.IPLeaseSpec) {
+	s.Previous.Node, s.Previous.Session = fakenode.ThisNode, fakenode.ThisSession
+}
+
+func TestAVerifierKillsASlotThatOnlyTheJournalKnows(t *testing.T) {
+	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
+	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
+	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
+	l, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.That(t, err == nil && dead && l.Name == "10.0.0.2", "lease %v, dead %v, %v", l, dead, err)
+	check.That(t, r.Kernel.IsDead(r.SlotOf(web)), "the holder is said to be dead, and may speak")
+}
+
+func TestAVerifierKillsNobodyElse(t *testing.T) {
+	two := journal.Address{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2", Token: 50}
+	underWay, other := two, two
+	underWay.Token = 0
+	other.LeaseName = "storage.10.0.0.2"
+	const slot = 77
+	for name, e := range map[string]journal.Entry{
+		"a take-over under way":        {Session: fakenode.ThisSession, Addresses: []journal.Address{underWay}},
+		"a pod of an earlier boot":     {Session: "node-1/boot-0", Addresses: []journal.Address{two}},
+		"a pod of another network":     {Session: fakenode.ThisSession, Addresses: []journal.Address{other}},
+		"a pod without this address":   {Session: fakenode.ThisSession},
+		"a guard of another's address": {Session: fakenode.ThisSession, Addresses: []journal.Address{{Addr: two.Addr.Next(), LeaseName: "10.0.0.3", Token: 50}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
+			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", journal.Intent, slot
+			check.OK(t, r.Book.Put(e))
+			_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+			check.That(t, err == nil && !dead, "dead %v, %v", dead, err)
+			check.That(t, !r.Kernel.IsDead(slot), "killed")
+		})
+	}
+}
+
+func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
+	const slot = 77
+	e := journal.Entry{
+		Session: fakenode.ThisSession, ContainerID: "c0", Interface: "eth0", Phase: journal.Intent, Slot: slot,
+		Addresses: []journal.Address{{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2"}},
+	}
+	check.OK(t, r.Book.Put(e))
+	r.Overtaken.Begin(e.Attachment())
+	_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.Must(t, err == nil, "%v", err)
+	check.That(t, r.Kernel.IsDead(slot) && r.Overtaken.Has(e.Attachment()), "the ADD goes on, and is about to speak")
+}
+
+func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.Wire.OnClaim = func(segment.Claim) { r.Overtaken.Add(web.Attachment) }
+	_, err := r.Add(t.Context(), web)
+	check.That(t, isCode(err, agentapi.CodeTryAgainLater), "got %v", err)
+	r.Want()
+	r.Wire.OnClaim = nil
+	r.MustAdd(web)
+}
+
+// The first family is bound, and its lease quarantined while the second is sought.
+func TestAnADDWhoseFirstFamilyIsKilledMeanwhileIsNotAnswered(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2"))
+	var once sync.Once
+	r.Wire.OnClaim = func(c segment.Claim) {
+		if !c.Addr.Is6() {
+			return
+		}
+		once.Do(func() {
+			l := r.API.Leases()["10.0.0.2"]
+			fakenode.Quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
+			r.Replace(l)
+			_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+			check.That(t, err == nil, "%v", err)
+		})
+	}
+	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
+}
+
+// What an earlier ADD has left, and the agent's death, is no word about this one.
+func TestAnADDThatIsRepeatedAfterACrashIsNotOvertakenByItsOwnUndo(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	web := r.Pod("web", "u1")
+	r.Death.Before = "install 10.0.0.2"
+	check.Must(t, check.Err(r.Add(t.Context(), web)) != nil, "ADD succeeds")
+	r.Restart()
+	r.MustAdd(web)
+}
+
+func TestNothingIsProbedInstalledOrAnsweredBeforeTheGuardEnforces(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	late := lateGuard{r.Guards.Kernel, make(chan struct{})}
+	r.Guards.Kernel = late
+	answered := make(chan error, 1)
+	web := r.Pod("web", "u1")
+	go func() {
+		_, err := r.Add(t.Context(), web)
+		answered <- err
+	}()
+	r.Eventually("the lease is created meanwhile", func() bool { return slices.Contains(r.Names(), "10.0.0.2 Bound") })
+	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, !installed && !r.Wire.Took("probe 10.0.0.2") && len(answered) == 0, "the ADD went on without its guard")
+	close(late.enforce)
+	check.OK(t, <-answered)
+}
+
+func TestAnInterfaceThatGoesDuringItsADDLeavesNothing(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	web := r.Pod("web", "u1")
+	r.Kernel.Unplug(web.NetNS, web.Interface)
+	check.Is(t, check.Err(r.Add(t.Context(), web)), bpf.ErrNoDevice, "got")
+	r.Want()
+	check.None(t, r.Journal.All(), "journal")
+}
+
+func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.OpenSegment = func(int) (node.Segment, error) { return nil, bpf.ErrNoDevice }
+	_, err := r.Add(t.Context(), r.Pod("web", "u1"))
+	check.That(t, errors.Is(err, bpf.ErrNoDevice) && strings.Contains(err.Error(), "eth1"), "got %v", err)
+	n := r.API.Calls["create"]
+	check.That(t, n == 0, "%d leases were created", n)
+	check.None(t, r.Journal.All(), "journal")
+}
+
+func TestAnADDFailsWhoseObserverCannotBePutBack(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.Wire.ObserveFails = bpf.ErrNoDevice
+	check.Is(t, check.Err(r.Add(t.Context(), r.Pod("web", "u1"))), bpf.ErrNoDevice, "got")
+	check.None(t, r.Wire.Did, "unobserved:")
+	r.Want()
+	check.None(t, r.Journal.All(), "journal")
+}
+
+// lateGuard keeps a guard from enforcing until it is let go.
+type lateGuard struct {
+	guards.Kernel
+	enforce chan struct{}
+}
+
+func (k lateGuard) StageGuard(g enforce.Guard) error {
+	<-k.enforce
+	return k.Kernel.StageGuard(g)
 }

@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -176,5 +180,39 @@ func TestNamesFitIntoTheKernel(t *testing.T) {
 	}
 	if a, b := NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: "eth0"}), NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: "net1"}); a == b {
 		t.Error("two interfaces of a pod share a name")
+	}
+}
+
+// Only a namespace that is seen to be absent is gone: an error of another kind says nothing about the
+// pod, whose routing then stays.
+func TestAPodIsGoneOnlyIfItsNamespaceIsAbsent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "left-by-an-unmount")
+	check.OK(t, os.WriteFile(file, nil, 0o600))
+	loop := file + "-loop"
+	check.OK(t, os.Symlink(loop, loop))
+	for path, gone := range map[string]bool{
+		file + "-absent": true,
+		file:             true,
+		loop:             false, // ELOOP stands for all errors of the path itself
+	} {
+		_, err := openPod(&journal.Entry{NetNS: path})
+		check.That(t, err != nil && errors.Is(err, ErrGone) == gone, "%s: gone is to be %v: %v", path, gone, err)
+	}
+}
+
+// A kernel that was started with ipv6.disable=1 knows no routes and rules of IPv6.
+func TestOnlyIPv6MayBeMissing(t *testing.T) {
+	for _, c := range []struct {
+		family int
+		err    error
+		want   bool
+	}{
+		{unix.AF_INET6, unix.EAFNOSUPPORT, true},
+		{unix.AF_INET6, fmt.Errorf("list: %w", unix.EOPNOTSUPP), true},
+		{unix.AF_INET6, unix.EPERM, false},
+		{unix.AF_INET, unix.EAFNOSUPPORT, false},
+		{unix.AF_INET6, nil, false},
+	} {
+		check.Equal(t, lacks(c.family, c.err), c.want, "family %d, %v:", c.family, c.err)
 	}
 }

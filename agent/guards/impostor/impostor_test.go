@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -194,4 +195,21 @@ func TestAPodThatChangesItsInterfaceInALoopCostsHalfACoreAtMost(t *testing.T) {
 			running.Wait()
 		})
 	}
+}
+
+// A socket that fails for good returns at once: reading it again and again would take a core.
+func TestASocketIsReadAgainOnlyAfterAFailureThatEnds(t *testing.T) {
+	faults := []error{unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.EBADF}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reads := 0
+	err := report(ctx, nil, func() ([]byte, error) {
+		if reads++; reads > len(faults) {
+			cancel()
+			return nil, unix.EBADF
+		}
+		return nil, faults[reads-1]
+	})
+	check.Is(t, err, unix.EBADF, "the end of the reports:")
+	check.Equal(t, reads, len(faults), "reads:")
 }

@@ -5,12 +5,22 @@
 package allocate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -19,6 +29,60 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 )
+
+// node is one agent's allocator over its own connection to a real API server.
+type node struct {
+	*Allocator
+	store          *lease.Store
+	share          ipam.Share
+	creates, lists atomic.Int64
+}
+
+func newNode(t testing.TB, config *rest.Config, share ipam.Share) *node {
+	t.Helper()
+	n, c := &node{share: share}, connect(t, config)
+	name := fmt.Sprintf("n%d", share.Index)
+	n.store = lease.NewStore(lease.Options{
+		Client: c, Reader: c, Node: name, Session: name + "/boot", Clock: clock.RealClock{},
+		CountError: func(string, error) {},
+	})
+	n.Allocator = New(Options{Leases: counting{n}, Clock: clock.RealClock{}})
+	return n
+}
+
+func connect(t testing.TB, config *rest.Config) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	check.OK(t, v1alpha1.AddToScheme(scheme))
+	log.SetLogger(logr.Discard())
+	// A connection of its own, as each agent has: clients with equal
+	// configurations share one.
+	config = rest.CopyConfig(config)
+	config.Dial = (&net.Dialer{}).DialContext
+	return check.Value(client.New(config, client.Options{Scheme: scheme}))(t)
+}
+
+// counting counts what an allocation costs the API server.
+type counting struct{ *node }
+
+func (c counting) Create(ctx context.Context, r lease.Request) (*v1alpha1.IPLease, error) {
+	c.creates.Add(1)
+	return c.store.Create(ctx, r)
+}
+
+func (c counting) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {
+	c.lists.Add(1)
+	return c.store.TakenIn(ctx, pool)
+}
+
+// allocate asks for an address for a container.
+func (n *node) allocate(ctx context.Context, container string, pool ipam.Candidate) (*v1alpha1.IPLease, error) {
+	w := wishFor(pool)
+	w.Share = n.share
+	w.Holder.ContainerID = container
+	l, _, err := onDemand(ctx, n.Allocator, w)
+	return l, err
+}
 
 // TestTwoNodesRaceForTheLastAddresses leaves one or two addresses of a pool
 // free and lets two nodes ask at once, a thousand times: two addresses serve
@@ -109,4 +173,49 @@ func release(t *testing.T, n *node, l *v1alpha1.IPLease) {
 	}
 	check.OK(t, n.store.Delete(t.Context(), l))
 	n.Freed(l.Spec.Pool, netip.MustParseAddr(l.Spec.Address))
+}
+
+// TestPropertyOnAnAPIServer is TestProperty with real leases.
+func TestPropertyOnAnAPIServer(t *testing.T) {
+	server := controlplane.New(t)
+	var all tally
+	for seed := range uint64(16) {
+		w := newWorld(seed)
+		all.add(w.run(t, 3, 4, 6, func(index int) (Leases, func(*v1alpha1.IPLease) error) {
+			n := newNode(t, server.Admin(), ipam.Share{Index: index})
+			leases := recorded{n.store, w.history}
+			return leases, leases.end
+		}))
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+		// Those of strangers are left.
+		check.OK(t, connect(t, server.Admin()).DeleteAllOf(t.Context(), &v1alpha1.IPLease{}, client.GracePeriodSeconds(0)))
+	}
+	all.check(t)
+}
+
+// recorded tells the history what is done, before it is done if it makes a
+// lease, and after it if it ends one.
+type recorded struct {
+	*lease.Store
+	history *history
+}
+
+func (r recorded) Create(ctx context.Context, q lease.Request) (*v1alpha1.IPLease, error) {
+	name := v1alpha1.LeaseName(q.Network, q.Addr)
+	r.history.add(name, +1)
+	l, err := r.Store.Create(ctx, q)
+	if err != nil {
+		r.history.add(name, -1)
+	}
+	return l, err
+}
+
+func (r recorded) end(l *v1alpha1.IPLease) error {
+	if err := r.Delete(context.Background(), l); err != nil {
+		return err
+	}
+	r.history.add(l.Name, -1)
+	return nil
 }
