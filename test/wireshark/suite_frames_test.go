@@ -10,6 +10,9 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/wireshark"
@@ -25,6 +28,9 @@ func TestTsharkFindsNoFaultInTheFramesOfASuite(t *testing.T) {
 		t.Run(suite.Name(), func(t *testing.T) {
 			v := check.Value(wireshark.Judge(t.Context(), filepath.Join(dir, suite.Name())))(t)
 			t.Log(v)
+			for _, kind := range []uint16{unix.ETH_P_ARP, unix.ETH_P_IPV6, claim.EtherType} {
+				check.That(t, v.Types[kind] > 0, "no frame has the Ethernet type %#04x", kind)
+			}
 			if len(v.Faults) > 0 {
 				t.Fail()
 			}

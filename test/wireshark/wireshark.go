@@ -25,6 +25,8 @@ type Verdict struct {
 	Files, Frames int
 	// Distinct is the number of frames with other bytes than all frames before. Only these are judged.
 	Distinct int
+	// Types are the distinct frames by Ethernet type.
+	Types map[uint16]int
 	// Faults has a text for each fault, which begins with the name of the file.
 	Faults []string
 }
@@ -38,6 +40,7 @@ func (v Verdict) String() string {
 // frame.
 func Judge(ctx context.Context, dir string) (v Verdict, err error) {
 	defer must.CatchIn(&err, "judge the frames in %s", dir)
+	v.Types = map[uint16]int{}
 	files := must.Value(filepath.Glob(filepath.Join(dir, "*.pcap")))
 	var distinct []Frame
 	var origin []string // the file of each distinct frame
@@ -49,6 +52,7 @@ func Judge(ctx context.Context, dir string) (v Verdict, err error) {
 			if !known[string(f.Data)] {
 				known[string(f.Data)] = true
 				distinct, origin = append(distinct, f), append(origin, filepath.Base(path))
+				v.Types[binary.BigEndian.Uint16(f.Data[12:])]++
 			}
 		}
 	}
