@@ -133,7 +133,7 @@ func documented() map[string]struct {
 }
 
 // Both plugins give the same results and leave the same files, also when every second call is
-// served by the other one. The files do not depend on the version, so this is tried with one.
+// served by the other one. The files do not depend on the version, so one version shows this.
 func TestStandAloneIsTheReference(t *testing.T) {
 	bin := binaries(t)
 	for name, row := range documented() {

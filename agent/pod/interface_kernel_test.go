@@ -218,11 +218,10 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 	finder := check.Value(NewFinder())(t)
 	defer finder.Close()
 	var found []netip.Addr
-	for deadline := time.Now().Add(time.Minute); len(found) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if found, err = finder.LinkLocal(pod.Path(), "eth0"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	check.Becomes(t, time.Minute, "a link-local address", func() bool {
+		found = check.Value(finder.LinkLocal(pod.Path(), "eth0"))(t)
+		return len(found) > 0
+	})
 	check.That(t, len(found) == 1 && found[0] != netip.MustParseAddr("fe80::1"), "got %v, want the one address that the kernel made", found)
 	check.OK(t, finder.Autoconfigure(pod.Path(), "eth0", false))
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {

@@ -142,7 +142,7 @@ type loader struct {
 	order []module
 }
 
-// add appends a module after those that it depends on. What has no file is built in.
+// add appends a module after those that it depends on. A module without a file is built in.
 func (l *loader) add(name string) {
 	path, ok := l.paths[name]
 	if l.seen[name] || !ok {
