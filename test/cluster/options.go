@@ -48,11 +48,6 @@ type Options struct {
 	// Management is the network between the API server and the nodes, an IPv4
 	// /24. Default 172.30.0.0/24.
 	Management netip.Prefix
-	// CNIConfig returns the network configuration of the node with that number.
-	// By default there is none: nodes stay NotReady until a configuration is written to
-	// /etc/cni/net.d, for instance by the chart. The plugins macvlan, host-local and loopback are in
-	// /opt/cni/bin in any case.
-	CNIConfig func(node int) string `json:"-"`
 	// KubeProxy is the mode of kube-proxy on every node, Nftables or IPTables.
 	// Default: no kube-proxy.
 	KubeProxy string
@@ -145,21 +140,6 @@ const (
 
 // NodeName returns the name of the Node with that number, counted from 1.
 func NodeName(n int) string { return fmt.Sprintf("n%d", n) }
-
-// HostLocalMacvlan is a CNIConfig without Fenceline: macvlan on the underlay,
-// with a range of 10.77.0.0/16 for each node.
-func HostLocalMacvlan(node int) string {
-	return fmt.Sprintf(`{
-  "cniVersion": "1.0.0", "name": "underlay",
-  "plugins": [{
-    "type": "macvlan", "master": "ul0", "mode": "bridge",
-    "ipam": {"type": "host-local", "ranges": [[
-      {"subnet": "10.77.0.0/16", "rangeStart": "10.77.%[1]d.10", "rangeEnd": "10.77.%[1]d.250"}
-    ]]}
-  }]
-}
-`, node)
-}
 
 // Numbers of hosts on the management network. A node has the same number on the underlay if that is
 // its only network.

@@ -24,8 +24,8 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// Up starts a cluster. It returns when every node is registered, and Ready if there is a CNIConfig. It
-// first removes the rest of an earlier cluster of the same prefix, and builds missing third-party
+// Up starts a cluster. It returns when every node is registered; nodes are NotReady until the chart configures
+// a network. It first removes the rest of an earlier cluster of the same prefix, and builds missing third-party
 // binaries. After an error only the logs stay; the error names their directory.
 func Up(ctx context.Context, o Options) (_ *Cluster, err error) {
 	defer must.CatchIn(&err, "cluster up")
@@ -57,7 +57,7 @@ func (c *Cluster) up(ctx context.Context) {
 	}
 	must.OK(c.onEachNode(func(n *Node) error { return n.WaitBooted(ctx) }))
 	c.progress("waiting for %d nodes", c.Options.Nodes)
-	must.OK(c.waitUsable(ctx, c.Options.CNIConfig != nil))
+	must.OK(c.waitUsable(ctx, false))
 }
 
 // runtime returns the component that is the container runtime of the nodes: the variable
@@ -106,9 +106,6 @@ func (c *Cluster) nodeConfig(n int, keys *controlplane.Keys) machine.Config {
 	}
 	if runtime() == thirdparty.CRIO {
 		config.Runtime = machine.CRIO
-	}
-	if c.Options.CNIConfig != nil {
-		config.CNIConfig = c.Options.CNIConfig(n)
 	}
 	if c.Options.KubeProxy != "" {
 		config.Proxy = must.Value(os.ReadFile(c.controlPlane.Config.Kubeconfig("proxy")))

@@ -36,11 +36,9 @@ type Config struct {
 	Runtime string
 	// Path lists the directories of third-party binaries.
 	Path []string
-	// CNIPlugins is a directory whose files are copied to /opt/cni/bin.
+	// CNIPlugins is a directory whose files are copied to /opt/cni/bin. /etc/cni/net.d is empty: the node is
+	// NotReady until something else configures a network.
 	CNIPlugins string
-	// CNIConfig is written to /etc/cni/net.d. Empty leaves the directory empty:
-	// the node is NotReady until something else configures a network.
-	CNIConfig string
 	// PauseImage is the sandbox image; one of Images must hold it.
 	PauseImage string
 	// Images are tarballs to import before kubelet starts.
@@ -133,9 +131,6 @@ func (c Config) writeFiles() (err error) {
 	}
 	for path, text := range c.runtime().files {
 		files[path] = render(text, c)
-	}
-	if c.CNIConfig != "" {
-		files[filepath.Join(cniConfigDir, "10-test.conflist")] = []byte(c.CNIConfig)
 	}
 	for path, data := range files {
 		must.OK(os.MkdirAll(filepath.Dir(path), 0o755))

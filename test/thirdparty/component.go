@@ -5,9 +5,10 @@ package thirdparty
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -60,10 +61,8 @@ func components() map[string]Component {
 		{Name: E2E, Module: "k8s.io/kubernetes", TestPackage: "k8s.io/kubernetes/test/e2e", linkFlags: kubernetesVersion},
 		{Name: Etcd, Module: "go.etcd.io/etcd/server/v3", Package: "go.etcd.io/etcd/server/v3", Binary: "etcd"},
 		{Name: EtcdTools, Module: "go.etcd.io/etcd/etcdutl/v3"},
-		{Name: Containerd, Module: "github.com/containerd/containerd/v2",
-			linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
-		{Name: ContainerdOldest, Module: "github.com/containerd/containerd",
-			linkFlags: variable("github.com/containerd/containerd/version.Version")},
+		{Name: Containerd, Module: "github.com/containerd/containerd/v2", linkFlags: variable("github.com/containerd/containerd/v2/version.Version")},
+		{Name: ContainerdOldest, Module: "github.com/containerd/containerd", linkFlags: variable("github.com/containerd/containerd/version.Version")},
 		{Name: CRIO, Module: "github.com/cri-o/cri-o", CProgram: "pinns", tags: "containers_image_openpgp,exclude_graphdriver_btrfs,btrfs_noversion"},
 		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},
 		{Name: CNITuning, Module: "github.com/containernetworking/plugins"},
@@ -82,25 +81,17 @@ func components() map[string]Component {
 	return byName
 }
 
-// Names returns the names of all components, sorted.
-func Names() []string {
-	var names []string
-	for name := range components() {
-		names = append(names, name)
+func find(name string) (Component, error) {
+	all := components()
+	if c, ok := all[name]; ok {
+		return c, nil
 	}
+	names := slices.Collect(maps.Keys(all))
 	for _, u := range unpackedComponents() {
 		names = append(names, u.name)
 	}
-	sort.Strings(names)
-	return names
-}
-
-func find(name string) (Component, error) {
-	c, ok := components()[name]
-	if !ok {
-		return Component{}, fmt.Errorf("no component %q (there are %s)", name, strings.Join(Names(), ", "))
-	}
-	return c, nil
+	slices.Sort(names)
+	return Component{}, fmt.Errorf("no component %q (there are %s)", name, strings.Join(names, ", "))
 }
 
 // variable sets one string variable of the binary to the version.

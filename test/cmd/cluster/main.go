@@ -2,7 +2,7 @@
 
 // Cluster starts, uses and ends the cluster of package test/cluster.
 //
-//	cluster [-prefix P] up [-nodes N] [-cni host-local] [-proxy MODE] [-single-nic] [-fenceline VERSION [-set VALUE]... [-pools]]
+//	cluster [-prefix P] up [-nodes N] [-proxy MODE] [-single-nic] [-fenceline VERSION [-set VALUE]... [-pools]]
 //	cluster [-prefix P] install VERSION               build and install Fenceline, or another version of it
 //	cluster [-prefix P] down
 //	cluster [-prefix P] env                           print shell settings for kubectl and helm
@@ -92,7 +92,6 @@ func up(ctx context.Context, prefix string, args []string) {
 	flags.TextVar(&o.Management, "management", netip.MustParsePrefix("172.30.0.0/24"), "management network, so that several clusters can run")
 	flags.StringVar(&o.KubeProxy, "proxy", cluster.Nftables, "mode of kube-proxy, nftables or iptables")
 	flags.BoolVar(&o.SingleNIC, "single-nic", false, "put the addresses of the nodes on the underlay")
-	cni := flags.String("cni", "", `"host-local": macvlan without Fenceline; empty: no network until one is configured`)
 	version := flags.String("fenceline", "", "build and install Fenceline as that version, and CoreDNS")
 	var values []string
 	flags.Func("set", "a `value` of the chart, as helm's --set; may be repeated", func(value string) error {
@@ -101,13 +100,6 @@ func up(ctx context.Context, prefix string, args []string) {
 	})
 	pools := flags.Bool("pools", false, "make pools for all pods; needs -fenceline")
 	must.OK(flags.Parse(args))
-	switch *cni {
-	case "":
-	case "host-local":
-		o.CNIConfig = cluster.HostLocalMacvlan
-	default:
-		panic(must.Failure("no CNI configuration %q", *cni))
-	}
 	c := must.Value(cluster.Up(ctx, o))
 	if *version != "" {
 		must.OK(c.InstallFenceline(ctx, *version, values...))

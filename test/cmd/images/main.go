@@ -2,7 +2,7 @@
 
 // Images builds the project's images into tarballs and prints their paths.
 //
-//	images [-version V] [-out DIR] [-arch ARCH] [-tests]
+//	images [-version V] [-out DIR] [-arch ARCH]
 package main
 
 import (
@@ -21,15 +21,10 @@ func main() {
 	version := flag.String("version", images.DefaultVersion, "tag of the images")
 	out := flag.String("out", "images", "directory for the tarballs")
 	arch := flag.String("arch", runtime.GOARCH, "architecture of the nodes: amd64 or arm64")
-	tests := flag.Bool("tests", false, "build the images of the tests instead")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	recipes := images.Product(*version)
-	if *tests {
-		recipes = images.ForTests()
-	}
-	if err := build(ctx, recipes, *arch, *out); err != nil {
+	if err := build(ctx, images.Product(*version), *arch, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}

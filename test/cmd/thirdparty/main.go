@@ -6,7 +6,6 @@
 //	thirdparty packages NAME...   install missing Debian packages, and those named (root)
 //	thirdparty build NAME...   build components and print nothing but progress
 //	thirdparty dir NAME        build the component and print its directory
-//	thirdparty names           list the components
 package main
 
 import (
@@ -31,15 +30,10 @@ func main() {
 
 func run(ctx context.Context, args []string) (err error) {
 	defer must.Catch(&err)
-	must.That(len(args) != 0, "usage: thirdparty packages NAME... | build NAME... | dir NAME | names")
+	must.That(len(args) != 0, "usage: thirdparty packages NAME... | build NAME... | dir NAME")
 	switch verb, names := args[0], args[1:]; verb {
 	case "packages":
 		return thirdparty.InstallPackages(ctx, os.Stderr, names...)
-	case "names":
-		for _, name := range thirdparty.Names() {
-			fmt.Println(name)
-		}
-		return nil
 	case "build", "dir":
 		build(ctx, names, verb == "dir")
 		return nil
