@@ -4,13 +4,14 @@ package network
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // CryEvery is the interval of the announcements of a crier.
@@ -21,22 +22,9 @@ const CryEvery = 10 * time.Millisecond
 // that its frames are dropped. sent counts the frames that the kernel accepted, refused those that it
 // dropped.
 func (n *Namespace) Cry(iface string, addr netip.Addr, sent, refused *atomic.Int64) (stop func(), err error) {
-	mac, err := n.MAC(iface)
-	if err != nil {
-		return nil, err
-	}
-	index, err := n.Index(iface)
-	if err != nil {
-		return nil, err
-	}
-	var socket int
-	err = n.Do(func() (err error) {
-		socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open a packet socket in %s: %w", n.Name, err)
-	}
+	defer must.Catch(&err)
+	mac, index := must.Value(n.MAC(iface)), must.Value(n.Index(iface))
+	socket := must.Value(n.PacketSocket(0, 0))
 	toAll, nobody := slices.Repeat([]byte{0xff}, 6), make([]byte, 6)
 	request := []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 1}
 	frame := slices.Concat(toAll, mac, request, mac, addr.AsSlice(), nobody, addr.AsSlice())

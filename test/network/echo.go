@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Echo answers each request over "tcp" or "udp" with the address of its client, until the test ends.
@@ -68,18 +69,12 @@ func (n *Namespace) Connect(by netip.Addr, protocol string, to netip.AddrPort, l
 }
 
 // SourceOf sends one request to an Echo, and returns the address by which it knows its client.
-func SourceOf(c net.Conn, limit time.Duration) (netip.Addr, error) {
-	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
-		return netip.Addr{}, err
-	}
-	if _, err := c.Write([]byte("?")); err != nil {
-		return netip.Addr{}, err
-	}
+func SourceOf(c net.Conn, limit time.Duration) (_ netip.Addr, err error) {
+	defer must.Catch(&err)
+	must.OK(c.SetDeadline(time.Now().Add(limit)))
+	must.Value(c.Write([]byte("?")))
 	answer := make([]byte, 64)
-	n, err := c.Read(answer)
-	if err != nil {
-		return netip.Addr{}, err
-	}
+	n := must.Value(c.Read(answer))
 	return netip.ParseAddr(string(answer[:n]))
 }
 
@@ -92,10 +87,7 @@ func (n *Namespace) Translate(protocol string, to, backend netip.AddrPort) error
 		family, destination.Offset, destination.Len = nftables.TableFamilyIPv6, 24, 16
 	}
 	return n.Do(func() error {
-		c, err := nftables.New()
-		if err != nil {
-			return err
-		}
+		c := must.Value(nftables.New())
 		table := c.AddTable(&nftables.Table{Name: "services", Family: family})
 		chain := c.AddChain(&nftables.Chain{
 			Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT,

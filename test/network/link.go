@@ -16,35 +16,31 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // AddBridge adds a bridge without spanning tree and multicast snooping, as an unmanaged switch. It is
 // not for concurrent use.
-func (n *Namespace) AddBridge(name string) error {
-	if err := n.startRecord(); err != nil {
-		return err
-	}
+func (n *Namespace) AddBridge(name string) (err error) {
+	defer must.CatchIn(&err, "add bridge %s in %s", name, n.Name)
+	must.OK(n.startRecord())
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	snooping := false
-	if err := n.links.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}); err != nil {
-		return fmt.Errorf("add bridge %s in %s: %w", name, n.Name, err)
-	}
+	must.OK(n.links.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}))
 	return n.up(name)
 }
 
 // Snoop makes a bridge a switch with MLD and IGMP snooping, and with a querier: it passes multicast to the
 // members of a group only, except for frames to all hosts. It returns before the querier counts, which
 // takes 100 ms.
-func (n *Namespace) Snoop(bridge string) error {
-	br, err := n.links.LinkByName(bridge)
-	if err != nil {
-		return fmt.Errorf("find bridge %s in %s: %w", bridge, n.Name, err)
-	}
+func (n *Namespace) Snoop(bridge string) (err error) {
+	defer must.CatchIn(&err, "make bridge %s in %s snoop", bridge, n.Name)
+	index := must.Value(n.Index(bridge))
 	return n.Do(func() error {
 		request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 		header := nl.NewIfInfomsg(unix.AF_UNSPEC)
-		header.Index = int32(br.Attrs().Index)
+		header.Index = int32(index)
 		request.AddData(header)
 		info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 		info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("bridge"))
@@ -53,27 +49,18 @@ func (n *Namespace) Snoop(bridge string) error {
 		data.AddRtAttr(nl.IFLA_BR_MCAST_SNOOPING, nl.Uint8Attr(1))
 		data.AddRtAttr(nl.IFLA_BR_MCAST_QUERIER, nl.Uint8Attr(1))
 		request.AddData(info)
-		if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil {
-			return fmt.Errorf("make bridge %s in %s snoop: %w", bridge, n.Name, err)
-		}
-		return nil
+		_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+		return err
 	})
 }
 
 // Plug connects a new interface of the namespace with a new port of a bridge in
 // the namespace sw; both ends are up afterwards. A nil mac leaves the choice to
 // the kernel.
-func (n *Namespace) Plug(iface string, mac net.HardwareAddr, sw *Namespace, port, bridge string) error {
-	br, err := sw.links.LinkByName(bridge)
-	if err != nil {
-		return fmt.Errorf("find bridge %s in %s: %w", bridge, sw.Name, err)
-	}
-	if err := sw.addPair(port, br.Attrs().Index, n, iface, mac); err != nil {
-		return err
-	}
-	if err := sw.up(port); err != nil {
-		return err
-	}
+func (n *Namespace) Plug(iface string, mac net.HardwareAddr, sw *Namespace, port, bridge string) (err error) {
+	defer must.Catch(&err)
+	must.OK(sw.addPair(port, must.Value(sw.Index(bridge)), n, iface, mac))
+	must.OK(sw.up(port))
 	return n.up(iface)
 }
 
@@ -94,17 +81,12 @@ func (n *Namespace) addPair(name string, master int, other *Namespace, peer stri
 
 // AddChild makes a child of one of the namespace's interfaces an interface of a pod: a macvlan, an
 // ipvlan or a VLAN. It is down.
-func (n *Namespace) AddChild(parent string, child netlink.Link, pod *Namespace, iface string) error {
-	index, err := n.Index(parent)
-	if err != nil {
-		return err
-	}
-	attrs := child.Attrs()
+func (n *Namespace) AddChild(parent string, child netlink.Link, pod *Namespace, iface string) (err error) {
+	defer must.Catch(&err)
+	index, attrs := must.Value(n.Index(parent)), child.Attrs()
 	attrs.Name, attrs.ParentIndex, attrs.Namespace = iface, index, netlink.NsFd(pod.handle)
 	attrs.TxQLen = -1 // the kernel's choice
-	if err := n.links.LinkAdd(child); err != nil {
-		return fmt.Errorf("add a %s of %s in %s to %s: %w", child.Type(), parent, n.Name, pod.Name, err)
-	}
+	must.Done(n.links.LinkAdd(child), "add a %s of %s in %s to %s", child.Type(), parent, n.Name, pod.Name)
 	return nil
 }
 
@@ -115,11 +97,7 @@ func (n *Namespace) AddMacvlan(parent string, mac net.HardwareAddr, pod *Namespa
 
 // Replug moves a port of the namespace to another of its bridges.
 func (n *Namespace) Replug(port, bridge string) error {
-	br, err := n.link(bridge)
-	if err != nil {
-		return err
-	}
-	return n.change("plug into "+bridge, port, func(link netlink.Link) error { return n.links.LinkSetMaster(link, br) })
+	return n.change("plug into "+bridge, port, func(link netlink.Link) error { return n.links.LinkSetMaster(link, must.Value(n.link(bridge))) })
 }
 
 // SetUp raises or cuts a link of the namespace.
@@ -133,18 +111,14 @@ func (n *Namespace) SetUp(name string, up bool) error {
 // AddAddr gives the interface an address with its prefix length. An IPv6 address
 // skips duplicate address detection, and is answered for on return if the
 // interface is up.
-func (n *Namespace) AddAddr(name string, addr netip.Prefix) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
-	}
+func (n *Namespace) AddAddr(name string, addr netip.Prefix) (err error) {
+	defer must.CatchIn(&err, "add %s to %s in %s", addr, name, n.Name)
+	link := must.Value(n.link(name))
 	a := &netlink.Addr{IPNet: ipNet(addr)}
 	if addr.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
-	if err := n.links.AddrReplace(link, a); err != nil {
-		return fmt.Errorf("add %s to %s in %s: %w", addr, name, n.Name, err)
-	}
+	must.OK(n.links.AddrReplace(link, a))
 	if addr.Addr().Is6() && link.Attrs().Flags&net.FlagUp != 0 {
 		return n.awaitSolicited(name, addr.Addr())
 	}
@@ -173,21 +147,15 @@ func (n *Namespace) AddRoute(dst netip.Prefix, via netip.Addr) error {
 }
 
 // MAC returns the hardware address of an interface of the namespace.
-func (n *Namespace) MAC(name string) (net.HardwareAddr, error) {
-	link, err := n.link(name)
-	if err != nil {
-		return nil, err
-	}
-	return link.Attrs().HardwareAddr, nil
+func (n *Namespace) MAC(name string) (_ net.HardwareAddr, err error) {
+	defer must.Catch(&err)
+	return must.Value(n.link(name)).Attrs().HardwareAddr, nil
 }
 
 // Index returns the ifindex of an interface of the namespace.
-func (n *Namespace) Index(name string) (int, error) {
-	link, err := n.link(name)
-	if err != nil {
-		return 0, err
-	}
-	return link.Attrs().Index, nil
+func (n *Namespace) Index(name string) (_ int, err error) {
+	defer must.Catch(&err)
+	return must.Value(n.link(name)).Attrs().Index, nil
 }
 
 // DeleteLink removes an interface of the namespace, and its peer with it. It is
@@ -207,18 +175,12 @@ func (n *Namespace) DeleteLink(name string) error {
 }
 
 // Ports returns the ports of a bridge of the namespace by their ifindex.
-func (n *Namespace) Ports(bridge string) (map[int]string, error) {
-	br, err := n.link(bridge)
-	if err != nil {
-		return nil, err
-	}
-	links, err := n.links.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces in %s: %w", n.Name, err)
-	}
+func (n *Namespace) Ports(bridge string) (_ map[int]string, err error) {
+	defer must.CatchIn(&err, "list the ports of %s in %s", bridge, n.Name)
+	index := must.Value(n.Index(bridge))
 	ports := map[int]string{}
-	for _, l := range links {
-		if l.Attrs().MasterIndex == br.Attrs().Index {
+	for _, l := range must.Value(n.links.LinkList()) {
+		if l.Attrs().MasterIndex == index {
 			ports[l.Attrs().Index] = l.Attrs().Name
 		}
 	}
@@ -264,15 +226,9 @@ func settled(what string, done func() (bool, error)) error {
 }
 
 // change does something to an interface. what says that in an error.
-func (n *Namespace) change(what, name string, do func(netlink.Link) error) error {
-	link, err := n.links.LinkByName(name)
-	if err == nil {
-		err = do(link)
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s in %s: %w", what, name, n.Name, err)
-	}
-	return nil
+func (n *Namespace) change(what, name string, do func(netlink.Link) error) (err error) {
+	defer must.CatchIn(&err, "%s %s in %s", what, name, n.Name)
+	return do(must.Value(n.links.LinkByName(name)))
 }
 
 // SetIsolated makes a port of a bridge an isolated one, or an ordinary one
@@ -285,19 +241,12 @@ func (n *Namespace) SetIsolated(port string, isolated bool) error {
 const refusal = 100
 
 // Forward makes the namespace a router of both families.
-func (n *Namespace) Forward() error {
-	err := n.Do(func() error {
-		for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
-			if err := os.WriteFile(file, []byte("1"), 0); err != nil {
-				return err
-			}
-		}
-		return nil
+func (n *Namespace) Forward() (err error) {
+	defer must.CatchIn(&err, "forward packets in %s", n.Name)
+	return n.Do(func() error {
+		const four, six = "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"
+		return errors.Join(os.WriteFile(four, []byte("1"), 0), os.WriteFile(six, []byte("1"), 0))
 	})
-	if err != nil {
-		return fmt.Errorf("forward packets in %s: %w", n.Name, err)
-	}
-	return nil
 }
 
 // Refuse makes a router drop what it receives from src for dst, without an answer.

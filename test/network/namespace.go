@@ -17,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Namespace is a network namespace. Its methods may be called at the
@@ -32,20 +34,13 @@ type Namespace struct {
 
 // Create makes a namespace with its loopback interface up. It fails if the
 // name is taken.
-func Create(name string) (*Namespace, error) {
-	if err := shareNamedDir(); err != nil {
-		return nil, fmt.Errorf("create network namespace %s: %w", name, err)
-	}
-	err := onOwnThread(func() error {
-		h, err := netns.NewNamed(name)
-		if err != nil {
-			return err
-		}
+func Create(name string) (_ *Namespace, err error) {
+	defer must.CatchIn(&err, "create network namespace %s", name)
+	must.OK(shareNamedDir())
+	must.OK(onOwnThread(func() error {
+		h := must.Value(netns.NewNamed(name))
 		return h.Close()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("create network namespace %s: %w", name, err)
-	}
+	}))
 	ns, err := Open(name)
 	if err != nil {
 		return nil, errors.Join(err, netns.DeleteNamed(name))
@@ -57,9 +52,7 @@ func Create(name string) (*Namespace, error) {
 }
 
 // Open opens a named namespace that exists.
-func Open(name string) (*Namespace, error) {
-	return open(name, filepath.Join(namedDir, name))
-}
+func Open(name string) (*Namespace, error) { return open(name, filepath.Join(namedDir, name)) }
 
 // OfProcess opens the namespace that a process lives in.
 func OfProcess(pid int) (*Namespace, error) {
@@ -67,9 +60,7 @@ func OfProcess(pid int) (*Namespace, error) {
 }
 
 // Current opens the namespace that the calling thread lives in.
-func Current() (*Namespace, error) {
-	return open("the current namespace", "/proc/thread-self/ns/net")
-}
+func Current() (*Namespace, error) { return open("the current namespace", "/proc/thread-self/ns/net") }
 
 func open(name, path string) (*Namespace, error) {
 	h, err := netns.GetFromPath(path)
@@ -119,17 +110,13 @@ func (n *Namespace) Close() error {
 
 // Delete closes and removes the namespace. The kernel ends it when its last
 // process has left.
-func (n *Namespace) Delete() error {
-	return errors.Join(n.Close(), Remove(n.Name))
-}
+func (n *Namespace) Delete() error { return errors.Join(n.Close(), Remove(n.Name)) }
 
 // Do runs fn on a thread that is in the namespace. Sockets that fn opens
-// belong to the namespace for ever; goroutines that fn starts do not run in it.
+// belong to the namespace for ever; goroutines that fn starts do not run in it. fn may fail by package must.
 func (n *Namespace) Do(fn func() error) error {
 	return onOwnThread(func() error {
-		if err := n.enter(); err != nil {
-			return fmt.Errorf("enter network namespace %s: %w", n.Name, err)
-		}
+		must.Done(n.enter(), "enter network namespace %s", n.Name)
 		return fn()
 	})
 }
@@ -148,30 +135,32 @@ func (n *Namespace) enter() error {
 
 // MountSysfs has Do run in a mount namespace of its own, in which /sys shows the devices of this network
 // namespace, as on a machine. Later mounts appear there too if their mount point is shared.
-func (n *Namespace) MountSysfs() error {
-	err := n.Do(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			return err
-		}
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-			return err
-		}
-		if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
-			return err
-		}
-		mounts, err := os.Open("/proc/thread-self/ns/mnt")
-		n.mounts = mounts
+func (n *Namespace) MountSysfs() (err error) {
+	defer must.CatchIn(&err, "mount the sysfs of network namespace %s", n.Name)
+	return n.Do(func() (err error) {
+		must.OK(unix.Unshare(unix.CLONE_NEWNS))
+		must.OK(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""))
+		must.OK(unix.Mount("sysfs", "/sys", "sysfs", 0, ""))
+		n.mounts, err = os.Open("/proc/thread-self/ns/mnt")
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("mount the sysfs of network namespace %s: %w", n.Name, err)
-	}
-	return nil
 }
 
 // Command returns a command of this machine that will run in the namespace.
 func (n *Namespace) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + n.Path(), "--", name}, args...)...)
+}
+
+// PacketSocket opens a packet socket for the frames of a protocol on all interfaces, or of none for 0. The flags
+// are those of socket(2).
+func (n *Namespace) PacketSocket(protocol uint16, flags int) (socket int, err error) {
+	defer must.CatchIn(&err, "open a packet socket in %s", n.Name)
+	err = n.Do(func() (err error) {
+		// The kernel wants the protocol in network byte order.
+		socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|flags, int(protocol>>8|protocol<<8))
+		return err
+	})
+	return socket, err
 }
 
 // onOwnThread runs fn on a thread that ends afterwards: the goroutine never
@@ -180,25 +169,16 @@ func onOwnThread(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		result <- fn()
+		result <- must.Try(func() { must.OK(fn()) })
 	}()
 	return <-result
 }
 
 // Names returns the named namespaces that begin with prefix.
 func Names(prefix string) ([]string, error) {
-	entries, err := os.ReadDir(namedDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	names, err := filepath.Glob(filepath.Join(namedDir, prefix+"*"))
+	for i := range names {
+		names[i] = filepath.Base(names[i])
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list network namespaces: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if len(e.Name()) >= len(prefix) && e.Name()[:len(prefix)] == prefix {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
+	return names, err
 }

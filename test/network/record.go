@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/wireshark"
 )
 
@@ -29,22 +30,20 @@ type record struct {
 }
 
 // startRecord begins a record until Close, if somebody wants the frames and there is none yet.
-func (n *Namespace) startRecord() error {
+func (n *Namespace) startRecord() (err error) {
+	defer must.CatchIn(&err, "record the frames in %s", n.Name)
 	dir := os.Getenv(RecordVariable)
 	if dir == "" || n.record != nil {
 		return nil
 	}
 	r := &record{done: make(chan error, 1)}
-	if err := n.Do(r.open); err != nil {
-		return fmt.Errorf("record the frames in %s: %w", n.Name, err)
-	}
-	var err error
+	must.OK(n.Do(r.open))
 	// The name says which test binary made the network.
 	if r.file, err = os.CreateTemp(dir, filepath.Base(os.Args[0])+"-*.pcap"); err == nil {
 		_, err = r.file.Write(wireshark.Header())
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("record the frames in %s: %w", n.Name, err), r.socket.Close())
+		return errors.Join(err, r.socket.Close())
 	}
 	go func() { r.done <- r.run() }()
 	n.record = r
@@ -69,14 +68,9 @@ func (r *record) stop() error {
 }
 
 func (r *record) open() error {
-	filter, err := recordFilter()
-	if err != nil {
-		return err
-	}
+	filter := recordFilter()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("open a packet socket: %w", err)
-	}
+	must.Done(err, "open a packet socket")
 	r.socket = os.NewFile(uintptr(fd), "packet")
 	all := &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00} // network byte order
 	if err := errors.Join(
@@ -131,7 +125,7 @@ func (r *record) writeAll(fd int) error {
 
 // recordFilter keeps what enters a port: ARP, claims and acks, neighbour discovery directly after the
 // IPv6 header, and IPv6 that ends before its type.
-func recordFilter() ([]unix.SockFilter, error) {
+func recordFilter() []unix.SockFilter {
 	const (
 		typeAt, nextHeaderAt, icmpTypeAt = 12, 14 + 6, 14 + 40
 		claim                            = 0x88b5
@@ -155,13 +149,10 @@ func recordFilter() ([]unix.SockFilter, error) {
 		bpf.RetConstant{Val: 1 << 16},
 		bpf.RetConstant{Val: 0},
 	}
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		return nil, fmt.Errorf("assemble the filter of a record: %w", err)
-	}
+	raw := must.Value(bpf.Assemble(program))
 	filter := make([]unix.SockFilter, len(raw))
 	for i, r := range raw {
 		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
-	return filter, nil
+	return filter
 }
