@@ -43,28 +43,18 @@ type Capture struct {
 // Start records the frames that enter the bridge, by its present and its later ports.
 func Start(sw *network.Namespace, bridge string) (*Capture, error) {
 	c := &Capture{sw: sw, bridge: bridge, done: make(chan struct{}), arrived: make(chan struct{}), ports: map[int]string{}}
-	if err := sw.Do(c.open); err != nil {
+	fd, err := sw.PacketSocket(unix.ETH_P_ALL, unix.SOCK_NONBLOCK)
+	if err != nil {
 		return nil, fmt.Errorf("capture on %s: %w", bridge, err)
+	}
+	c.file = os.NewFile(uintptr(fd), "packet")
+	for option, value := range map[int]int{unix.SO_RCVBUFFORCE: bufferSize, unix.SO_TIMESTAMPNS: 1} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, value); err != nil {
+			return nil, errors.Join(fmt.Errorf("capture on %s: set packet socket option %d: %w", bridge, option, err), c.file.Close())
+		}
 	}
 	go c.run()
 	return c, nil
-}
-
-// open opens one socket for all interfaces of the namespace.
-func (c *Capture) open() error {
-	const allProtocols = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // network byte order
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, allProtocols)
-	if err != nil {
-		return fmt.Errorf("open packet socket: %w", err)
-	}
-	for option, value := range map[int]int{unix.SO_RCVBUFFORCE: bufferSize, unix.SO_TIMESTAMPNS: 1} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, value); err != nil {
-			unix.Close(fd)
-			return fmt.Errorf("set packet socket option %d: %w", option, err)
-		}
-	}
-	c.file = os.NewFile(uintptr(fd), "packet")
-	return nil
 }
 
 // Stop ends the capture and returns all frames in the order of their arrival. It returns an error if
@@ -145,18 +135,14 @@ func (c *Capture) receiveAll(fd int) {
 	data, control := make([]byte, snapLength), make([]byte, 128)
 	for {
 		n, controlLen, _, from, err := unix.Recvmsg(fd, data, control, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if errors.Is(err, unix.EAGAIN) {
+		switch {
+		case errors.Is(err, unix.EAGAIN):
 			return
-		}
-		if err != nil {
-			if !errors.Is(err, unix.ENETDOWN) { // a test has pulled the cable
-				c.fail(fmt.Errorf("receive a frame: %w", err))
-				return
-			}
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN): // a test has pulled the cable
 			continue
+		case err != nil:
+			c.fail(fmt.Errorf("receive a frame: %w", err))
+			return
 		}
 		link, ok := from.(*unix.SockaddrLinklayer)
 		if !ok || link.Pkttype == unix.PACKET_OUTGOING {
@@ -195,11 +181,10 @@ func (c *Capture) port(ifindex int) (string, error) {
 		return name, nil
 	}
 	ports, err := c.sw.Ports(c.bridge)
-	if err != nil {
-		return "", err
+	if err == nil {
+		c.ports[ifindex] = ports[ifindex]
 	}
-	c.ports[ifindex] = ports[ifindex]
-	return ports[ifindex], nil
+	return ports[ifindex], err
 }
 
 // fail keeps the first error.

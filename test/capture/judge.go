@@ -54,14 +54,8 @@ func Speakers(frames []Frame, addr netip.Addr) []string {
 
 // Flips counts how often the speaker for addr changed from one frame to the next.
 func Flips(frames []Frame, addr netip.Addr) int {
-	flips := 0
-	spoken := SpokenFor(frames, addr)
-	for i := 1; i < len(spoken); i++ {
-		if !bytes.Equal(spoken[i].Source, spoken[i-1].Source) {
-			flips++
-		}
-	}
-	return flips
+	turns := slices.CompactFunc(SpokenFor(frames, addr), func(a, b Frame) bool { return bytes.Equal(a.Source, b.Source) })
+	return max(0, len(turns)-1)
 }
 
 func filter(frames []Frame, keep func(Frame) bool) []Frame {

@@ -42,10 +42,11 @@ func (c Change) PassageOf(frames []Frame, since time.Time) (Passage, error) {
 	var p Passage
 	frames = After(frames, since)
 	about := About(frames, c.Addr)
-	var err error
-	if p.Claim, err = c.firstClaim(frames); err != nil {
-		return p, err
+	claim := slices.IndexFunc(about, func(f Frame) bool { return f.Kind == "claim" && f.Port != c.OldPort })
+	if claim < 0 {
+		return p, fmt.Errorf("no claim for %s was seen, but %v", c.Addr, about)
 	}
+	p.Claim = about[claim]
 	acks := slices.DeleteFunc(Of(After(about, p.Claim.Time), "ack"), func(f Frame) bool { return f.Port != c.OldPort })
 	if len(acks) == 0 {
 		return p, fmt.Errorf("no ack for %s came from %s after the claim %s", c.Addr, c.OldPort, p.Claim)
@@ -54,23 +55,10 @@ func (c Change) PassageOf(frames []Frame, since time.Time) (Passage, error) {
 	if took := p.Ack.Time.Sub(p.Claim.Time); took > FenceLimit {
 		return p, fmt.Errorf("the ack for %s came %s after the claim", c.Addr, took)
 	}
-	byOld := From(SpokenFor(frames, c.Addr), c.Old)
-	if len(byOld) > 0 {
+	if byOld := From(SpokenFor(frames, c.Addr), c.Old); len(byOld) > 0 {
 		p.Last = byOld[len(byOld)-1]
 	}
-	end := p.Ack.Time.Add(InFlight)
-	return p, c.OnlyNewAfter(frames, end)
-}
-
-// firstClaim returns the first claim for the address by another node than that of the old holder.
-func (c Change) firstClaim(frames []Frame) (Frame, error) {
-	about := About(frames, c.Addr)
-	for _, f := range Of(about, "claim") {
-		if f.Port != c.OldPort {
-			return f, nil
-		}
-	}
-	return Frame{}, fmt.Errorf("no claim for %s was seen, but %v", c.Addr, about)
+	return p, c.OnlyNewAfter(frames, p.Ack.Time.Add(InFlight))
 }
 
 // OnlyNewAfter returns an error if another host than the new holder used the address later than end,

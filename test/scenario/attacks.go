@@ -163,15 +163,16 @@ func (s *siege) nothingLost(ctx context.Context, began time.Time) {
 // sibling.
 func (s *siege) noneArrived() {
 	var arrived []string
-	for _, f := range value(s.capture.Stop()) {
-		if what := s.marked(f.Payload); what != "" && !strings.HasPrefix(what, allowed) {
-			arrived = append(arrived, "on the underlay: "+what)
+	comes := func(frame []byte, where string) {
+		if what := s.marked(frame); what != "" && !strings.HasPrefix(what, allowed) {
+			arrived = append(arrived, where+": "+what)
 		}
 	}
+	for _, f := range value(s.capture.Stop()) {
+		comes(f.Payload, "on the underlay")
+	}
 	for _, f := range s.ear.heard() {
-		if what := s.marked(f); what != "" && !strings.HasPrefix(what, allowed) {
-			arrived = append(arrived, "at the sibling: "+what)
-		}
+		comes(f, "at the sibling")
 	}
 	must(len(arrived) == 0, "%d frames of the attacker arrived: %s", len(arrived), strings.Join(slices.Compact(arrived), "; "))
 	s.story.Say("Of the frames of the tables, none came to the underlay or to the sibling. All of the attacker's own frames did.")
@@ -217,9 +218,8 @@ func (s *siege) runPods(ctx context.Context) {
 
 // onlyNetRaw takes all other capabilities from a pod.
 func onlyNetRaw(p *corev1.Pod) {
-	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
-		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_RAW"}},
-	}
+	capabilities := &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_RAW"}}
+	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Capabilities: capabilities}
 }
 
 // chooseVictims collects the parties on the underlay.
@@ -238,7 +238,7 @@ func partyOf(pod *cluster.Pod) party {
 
 // neighbour returns the MAC that the host has learnt for an address.
 func (s *siege) neighbour(ctx context.Context, addr netip.Addr) net.HardwareAddr {
-	did((place{"host", s.host.Namespace}).ping(ctx, addr), "ping %s from the host", addr)
+	did((place{"host", s.host.Namespace}).ping(addr), "ping %s from the host", addr)
 	known, err := s.host.Links().NeighList(0, netlink.FAMILY_V4)
 	did(err, "list the neighbours of the host")
 	i := slices.IndexFunc(known, func(n netlink.Neigh) bool { return n.IP.Equal(addr.AsSlice()) && len(n.HardwareAddr) == 6 })
@@ -283,10 +283,8 @@ type counts map[string]int
 func counted(ctx context.Context, pod *cluster.Pod) counts {
 	m := scraped(ctx, pod.Node, agentMetrics)
 	all := counts{}
-	for _, reason := range []string{
-		whyEther, whySender, whyUnleased, whySlot, whyRouter, whyDHCP, whyTagged, whyBridge, whyMalformed,
-		"fenced", "link-local", "unspecified",
-	} {
+	also := []string{"fenced", "link-local", "unspecified"}
+	for _, reason := range append(also, whyEther, whySender, whyUnleased, whySlot, whyRouter, whyDHCP, whyTagged, whyBridge, whyMalformed) {
 		n, _ := m.Sum("fenceline_source_guard_frames_total",
 			map[string]string{"namespace": pod.Namespace, "pod": pod.Name, "result": "dropped", "reason": reason})
 		all[reason] = int(n)
@@ -320,11 +318,9 @@ func (c counts) String() string {
 // remains sends frames with a forged MAC past the guard, where only the MAC shows their sender.
 // SECURITY.md lists the promises.
 func (s *siege) remains(ctx context.Context, w *way) {
-	chronicle := s.keepChronicle(ctx, s.namespace)
-	remote, sibling := s.victims[0], s.victims[1]
-	for _, v := range []party{remote, sibling} {
-		s.isNoticed(ctx, w, chronicle, v)
-	}
+	chronicle, sibling := s.keepChronicle(ctx, s.namespace), s.victims[1]
+	s.isNoticed(ctx, w, chronicle, s.victims[0])
+	s.isNoticed(ctx, w, chronicle, sibling)
 	s.isTakenForSibling(ctx, w, sibling)
 }
 
@@ -383,30 +379,14 @@ func (a *act) listen(pod *cluster.Pod) *ear {
 	ns := value(pod.Enter())
 	defer ns.Close()
 	e := &ear{pod: pod}
-	a.after("close the sockets in pod "+pod.Name, func(context.Context) { check(e.close()) })
-	protocols := []uint16{unix.ETH_P_ARP, unix.ETH_P_IP, unix.ETH_P_IPV6, capture.TypeClaim, unix.ETH_P_LLDP}
-	for _, protocol := range protocols {
-		err := ns.Do(func() error {
-			// The kernel wants the protocol in network byte order.
-			socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(protocol>>8|protocol<<8))
-			if err != nil {
-				return err
-			}
-			e.sockets = append(e.sockets, socket)
-			const size = 4 << 20
-			return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
-		})
-		did(err, "listen in pod %s", pod.Name)
+	for _, protocol := range []uint16{unix.ETH_P_ARP, unix.ETH_P_IP, unix.ETH_P_IPV6, capture.TypeClaim, unix.ETH_P_LLDP} {
+		socket := value(ns.PacketSocket(protocol, unix.SOCK_NONBLOCK))
+		a.after("close a socket in pod "+pod.Name, func(context.Context) { check(unix.Close(socket)) })
+		e.sockets = append(e.sockets, socket)
+		const size = 4 << 20
+		did(unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size), "listen in pod %s", pod.Name)
 	}
 	return e
-}
-
-func (e *ear) close() error {
-	var errs []error
-	for _, socket := range e.sockets {
-		errs = append(errs, unix.Close(socket))
-	}
-	return errors.Join(errs...)
 }
 
 // heard returns all frames that have arrived from other hosts. It fails if the kernel lost one.

@@ -49,7 +49,7 @@ func (a *act) openDoor(ctx context.Context, pod *cluster.Pod) *door {
 	d.inside = a.placeOf(pod)
 	d.management = a.recorded(a.CaptureManagement())
 	eventually(ctx, eventLimit, "the way from pod "+pod.Name+" to its node", func(ctx context.Context) {
-		check(d.inside.ping(ctx, nodeAddr(pod.Node, 0)))
+		check(d.inside.ping(nodeAddr(pod.Node, 0)))
 	})
 	check(d.at.ns.Do(func() (err error) {
 		d.ear, err = net.ListenPacket("udp", netip.AddrPortFrom(nodeAddr(pod.Node, 0), 0).String())
@@ -105,7 +105,7 @@ func (d *door) isShut(ctx context.Context, since time.Time) {
 	must(!d.hears(late), "a datagram of pod %s reached its node by the host link, though its address was taken", d.pod.Name)
 	var trying errgroup.Group
 	trying.Go(func() error {
-		if err := d.inside.ping(ctx, nodeAddr(d.pod.Node, 0)); err == nil {
+		if err := d.inside.ping(nodeAddr(d.pod.Node, 0)); err == nil {
 			return fmt.Errorf("pod %s reaches its node by the host link, though its address was taken", d.pod.Name)
 		}
 		return nil

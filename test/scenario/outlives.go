@@ -122,7 +122,7 @@ func (w *whole) boots(ctx context.Context) {
 	})
 	w.isSilenced(ctx, "behind a cut cable", w.second.CutUnderlay)
 	check(w.second.HealUnderlay())
-	eventually(ctx, pathLimit, "pod b behind the healed cable", func(ctx context.Context) { check(w.outside.ping(ctx, addressOf(w.b))) })
+	eventually(ctx, pathLimit, "pod b behind the healed cable", func(ctx context.Context) { check(w.outside.ping(addressOf(w.b))) })
 	// A frozen pod does nothing at its end, as when the power fails.
 	off := func() error { return errors.Join(w.b.Freeze(ctx), w.second.PowerOff(ctx)) }
 	w.isSilenced(ctx, "on a node without power", off)
@@ -143,9 +143,9 @@ func (w *whole) boots(ctx context.Context) {
 
 // isSilenced judges that pod b answers the outside host before a fault of its node, and not after it.
 func (w *whole) isSilenced(ctx context.Context, where string, fault func() error) {
-	check(w.outside.ping(ctx, addressOf(w.b)))
+	check(w.outside.ping(addressOf(w.b)))
 	check(fault())
-	must(w.outside.ping(ctx, addressOf(w.b)) != nil, "pod b answers %s", where)
+	must(w.outside.ping(addressOf(w.b)) != nil, "pod b answers %s", where)
 }
 
 // isSwept fails unless each host link of the node that was off leads to addresses of one living pod.

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/test/cluster"
+	steps "github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -52,96 +53,64 @@ func placeOfNode(node *cluster.Node) place { return place{"node " + node.Name(),
 
 // dial connects and limits the time of everything on the connection.
 func (p place) dial(ctx context.Context, protocol string, to netip.AddrPort) (conn net.Conn, err error) {
+	defer steps.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	err = p.ns.Do(func() error {
+	check(p.ns.Do(func() (err error) {
 		conn, err = (&net.Dialer{}).DialContext(ctx, protocol, to.String())
 		return err
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	return conn, conn.SetDeadline(time.Now().Add(requestLimit))
 }
 
 // get asks by HTTP.
-func (p place) get(ctx context.Context, to netip.AddrPort) (reply, error) {
-	conn, err := p.dial(ctx, "tcp", to)
-	if err != nil {
-		return reply{}, err
-	}
+func (p place) get(ctx context.Context, to netip.AddrPort) (_ reply, err error) {
+	defer steps.Catch(&err)
+	conn := value(p.dial(ctx, "tcp", to))
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
-		return reply{}, err
-	}
+	value(io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"))
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return reply{}, err
-	}
+	check(err)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return reply{}, err
-	}
-	return parseReply(string(text))
+	return parseReply(string(value(io.ReadAll(response.Body))))
 }
 
 // send asks by a datagram.
-func (p place) send(ctx context.Context, to netip.AddrPort) (reply, error) {
-	conn, err := p.dial(ctx, "udp", to)
-	if err != nil {
-		return reply{}, err
-	}
+func (p place) send(ctx context.Context, to netip.AddrPort) (_ reply, err error) {
+	defer steps.Catch(&err)
+	conn := value(p.dial(ctx, "udp", to))
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "hello"); err != nil {
-		return reply{}, err
-	}
+	value(io.WriteString(conn, "hello"))
 	text := make([]byte, 1500)
-	n, err := conn.Read(text)
-	if err != nil {
-		return reply{}, err
-	}
+	n := value(conn.Read(text))
 	return parseReply(string(text[:n]))
 }
 
 // handshake connects by TLS, and trusts the cluster's authority for that name.
-func (p place) handshake(ctx context.Context, to netip.AddrPort, config *tls.Config) error {
-	conn, err := p.dial(ctx, "tcp", to)
-	if err != nil {
-		return err
-	}
+func (p place) handshake(ctx context.Context, to netip.AddrPort, config *tls.Config) (err error) {
+	defer steps.Catch(&err)
+	conn := value(p.dial(ctx, "tcp", to))
 	defer conn.Close()
 	return tls.Client(conn, config).HandshakeContext(ctx)
 }
 
 // ping sends one echo request and waits for its answer.
-func (p place) ping(_ context.Context, addr netip.Addr) error {
+func (p place) ping(addr netip.Addr) (err error) {
+	defer steps.Catch(&err)
 	network, kind, answer := "ip4:icmp", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
 	if addr.Is6() {
 		network, kind, answer = "ip6:ipv6-icmp", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
 	}
 	var conn net.PacketConn
-	err := p.ns.Do(func() (err error) { conn, err = net.ListenPacket(network, ""); return err })
-	if err != nil {
-		return err
-	}
+	check(p.ns.Do(func() (err error) { conn, err = net.ListenPacket(network, ""); return err }))
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(requestLimit)); err != nil {
-		return err
-	}
-	request, err := (&icmp.Message{Type: kind, Body: &icmp.Echo{ID: 7, Seq: 1}}).Marshal(nil)
-	if err != nil {
-		return err
-	}
-	if _, err := conn.WriteTo(request, &net.IPAddr{IP: addr.AsSlice()}); err != nil {
-		return err
-	}
+	check(conn.SetDeadline(time.Now().Add(requestLimit)))
+	request := value((&icmp.Message{Type: kind, Body: &icmp.Echo{ID: 7, Seq: 1}}).Marshal(nil))
+	value(conn.WriteTo(request, &net.IPAddr{IP: addr.AsSlice()}))
 	data := make([]byte, 1500)
 	for {
 		n, from, err := conn.ReadFrom(data)
-		if err != nil {
-			return err
-		}
+		check(err)
 		message, err := icmp.ParseMessage(answer.Protocol(), data[:n])
 		if err == nil && message.Type == answer && from.String() == addr.String() {
 			return nil
@@ -184,7 +153,7 @@ const (
 // path is one way through the cluster.
 type path struct {
 	name string
-	walk func(context.Context) error
+	walk func(context.Context)
 }
 
 // paths is a list of ways, for both families.
@@ -201,43 +170,28 @@ func (p *paths) send(from place, what string, to netip.AddrPort, pod string, cli
 }
 
 func (p *paths) ask(from place, protocol, what string, to netip.AddrPort, pod string, client netip.Addr, by func(place, context.Context, netip.AddrPort) (reply, error)) {
-	p.add(fmt.Sprintf("%s to %s (%s %s)", from.name, what, protocol, to), func(ctx context.Context) error {
-		got, err := by(from, ctx, to)
-		if err != nil {
-			return err
-		}
-		if got.pod != pod {
-			return fmt.Errorf("%s answered, not %s", got.pod, pod)
-		}
-		if client.IsValid() && got.client != client {
-			return fmt.Errorf("%s saw the client %s, not %s", got.pod, got.client, client)
-		}
-		return nil
+	p.add(fmt.Sprintf("%s to %s (%s %s)", from.name, what, protocol, to), func(ctx context.Context) {
+		got := value(by(from, ctx, to))
+		must(got.pod == pod, "%s answered, not %s", got.pod, pod)
+		must(!client.IsValid() || got.client == client, "%s saw the client %s, not %s", got.pod, got.client, client)
 	})
 }
 
 // ping adds a way of an echo request and its answer.
 func (p *paths) ping(from place, what string, to netip.Addr) {
-	p.add(fmt.Sprintf("%s to %s (ping %s)", from.name, what, to), func(ctx context.Context) error { return from.ping(ctx, to) })
+	p.add(fmt.Sprintf("%s to %s (ping %s)", from.name, what, to), func(context.Context) { check(from.ping(to)) })
 }
 
 // resolve adds a question to a name server.
 func (p *paths) resolve(from place, server netip.Addr, name string, want []netip.Addr) {
-	p.add(fmt.Sprintf("%s to the addresses of %s (DNS %s)", from.name, name, server), func(ctx context.Context) error {
-		got, err := from.resolve(ctx, server, name)
-		if err != nil {
-			return err
-		}
-		slices.SortFunc(got, netip.Addr.Compare)
+	p.add(fmt.Sprintf("%s to the addresses of %s (DNS %s)", from.name, name, server), func(ctx context.Context) {
+		got := slices.SortedFunc(slices.Values(value(from.resolve(ctx, server, name))), netip.Addr.Compare)
 		want := slices.SortedFunc(slices.Values(want), netip.Addr.Compare)
-		if !slices.Equal(got, want) {
-			return fmt.Errorf("they are %v, not %v", got, want)
-		}
-		return nil
+		must(slices.Equal(got, want), "they are %v, not %v", got, want)
 	})
 }
 
-func (p *paths) add(name string, walk func(context.Context) error) { *p = append(*p, path{name, walk}) }
+func (p *paths) add(name string, walk func(context.Context)) { *p = append(*p, path{name, walk}) }
 
 // walk takes all ways at the same time, each until it works once. The error names all that did not.
 func (p paths) walk(ctx context.Context) error {
@@ -246,7 +200,7 @@ func (p paths) walk(ctx context.Context) error {
 	group.SetLimit(pathsAtOnce)
 	for i, way := range p {
 		group.Go(func() error {
-			errs[i] = attempt(func() { eventually(ctx, pathLimit, way.name, func(ctx context.Context) { check(way.walk(ctx)) }) })
+			errs[i] = attempt(func() { eventually(ctx, pathLimit, way.name, way.walk) })
 			return nil
 		})
 	}

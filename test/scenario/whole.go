@@ -324,20 +324,13 @@ func (w *whole) toServices(ways *paths, family int) {
 		ways.send(to.from, "Service "+to.what, netip.AddrPortFrom(addr, appPort), to.pod, netip.Addr{})
 	}
 	all := netip.AddrPortFrom(w.services["all"].addrs[family], servicePort)
-	ways.add(fmt.Sprintf("pod d to one pod of Service all, always the same (HTTP %s)", all), func(ctx context.Context) error {
+	ways.add(fmt.Sprintf("pod d to one pod of Service all, always the same (HTTP %s)", all), func(ctx context.Context) {
 		const times = 12
 		seen := map[string]int{}
 		for range times {
-			got, err := w.at[w.d].get(ctx, all)
-			if err != nil {
-				return err
-			}
-			seen[got.pod]++
+			seen[value(w.at[w.d].get(ctx, all)).pod]++
 		}
-		if len(seen) != 1 {
-			return fmt.Errorf("of %d times, pods answered %v", times, seen)
-		}
-		return nil
+		must(len(seen) == 1, "of %d times, pods answered %v", times, seen)
 	})
 }
 
@@ -393,8 +386,8 @@ func (w *whole) toAPIServer(ways *paths) {
 	must(authority.AppendCertsFromPEM(config.CAData), "the administrator's kubeconfig has no authority")
 	api := netip.AddrPortFrom(w.APIServerService(), 443)
 	for _, at := range w.at {
-		ways.add(fmt.Sprintf("%s to the API server (TLS %s)", at.name, api), func(ctx context.Context) error {
-			return at.handshake(ctx, api, &tls.Config{RootCAs: authority, ServerName: "kubernetes"})
+		ways.add(fmt.Sprintf("%s to the API server (TLS %s)", at.name, api), func(ctx context.Context) {
+			check(at.handshake(ctx, api, &tls.Config{RootCAs: authority, ServerName: "kubernetes"}))
 		})
 	}
 }
