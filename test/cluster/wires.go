@@ -75,10 +75,7 @@ func (w *wires) plugNode(o Options, n int) {
 
 // unplugNode removes the node's interfaces and their macvlans, in any namespace.
 func (w *wires) unplugNode(n int) error {
-	return errors.Join(
-		w.sw.DeleteLink(underlayPort(NodeName(n))),
-		w.sw.DeleteLink(managementPort(NodeName(n))),
-	)
+	return errors.Join(w.sw.DeleteLink(underlayPort(NodeName(n))), w.sw.DeleteLink(managementPort(NodeName(n))))
 }
 
 // hardwareAddr returns the address of a host on one of the networks.

@@ -165,9 +165,7 @@ func (s *Server) ServiceAccount(ctx context.Context, namespace, name string, pod
 	must.Done(err, "connect to the API server")
 	request := &authenticationv1.TokenRequest{}
 	if pod != nil {
-		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
-			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
-		}
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 	}
 	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
 	must.Done(err, "request a token for ServiceAccount %s/%s", namespace, name)

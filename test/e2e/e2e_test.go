@@ -185,10 +185,7 @@ func takeInventory(t *testing.T) inventory {
 // and the next cluster of the same name removes them.
 func remains(t *testing.T) inventory {
 	t.Helper()
-	inv := inventory{
-		"mount":   linesWith(t, "/proc/self/mounts", "fle2e"),
-		"process": processesWith(t, "clusters/fle2e"),
-	}
+	inv := inventory{"mount": linesWith(t, "/proc/self/mounts", "fle2e"), "process": processesWith(t, "clusters/fle2e")}
 	for what, pattern := range map[string]string{
 		"network namespace": "/run/netns/fle2e*",
 		"cgroup":            "/sys/fs/cgroup/*/fle2e*",

@@ -151,9 +151,7 @@ func (g Guest) arguments(m machine, kernel, initrd string) []string {
 
 // kernelParameters make a panic end the guest, and leave out what only takes time when the processor is emulated.
 func kernelParameters() []string {
-	return []string{
-		"quiet", "panic=-1", "mitigations=off", "nokaslr", "audit=0", "apparmor=0", "cryptomgr.notests",
-	}
+	return []string{"quiet", "panic=-1", "mitigations=off", "nokaslr", "audit=0", "apparmor=0", "cryptomgr.notests"}
 }
 
 // lines are the pipes behind a process's file descriptors from 3 upwards.

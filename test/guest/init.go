@@ -20,9 +20,7 @@ import (
 type mount struct{ dir, kind string }
 
 func mounts() []mount {
-	return []mount{
-		{"/proc", "proc"}, {"/sys", "sysfs"}, {"/dev", "devtmpfs"}, {"/sys/fs/bpf", "bpf"},
-	}
+	return []mount{{"/proc", "proc"}, {"/sys", "sysfs"}, {"/dev", "devtmpfs"}, {"/sys/fs/bpf", "bpf"}}
 }
 
 // mountPoints are those that the kernel does not make itself.

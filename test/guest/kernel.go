@@ -96,9 +96,7 @@ func decompress(packed []byte) ([]byte, error) {
 }
 
 func packer(data []byte) string {
-	for _, p := range []struct{ magic, tool string }{
-		{"\xfd7zXZ\x00", "xz"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"\x1f\x8b", "gzip"},
-	} {
+	for _, p := range []struct{ magic, tool string }{{"\xfd7zXZ\x00", "xz"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"\x1f\x8b", "gzip"}} {
 		if bytes.HasPrefix(data, []byte(p.magic)) {
 			return p.tool
 		}

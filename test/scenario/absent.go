@@ -133,9 +133,7 @@ const (
 // filesComeBack: an agent puts the plugin and the network configuration back, even if their
 // directory was replaced. An event of the node reports it.
 func (a *act) filesComeBack(ctx context.Context, node *cluster.Node) {
-	for _, row := range []struct{ file, reason string }{
-		{pluginFile, "PluginRestored"}, {conflistFile, "NetworkRestored"},
-	} {
+	for _, row := range []struct{ file, reason string }{{pluginFile, "PluginRestored"}, {conflistFile, "NetworkRestored"}} {
 		a.isPutBack(ctx, node, "rm "+row.file, row.file)
 		event := a.eventOf(ctx, "Node", node.Name(), row.reason, "was changed or removed, and the agent put it back")
 		a.story.Say("Event of %s: %q", node.Name(), event.Message)

@@ -170,8 +170,7 @@ func packet4(src, dst netip.Addr, payload []byte) []byte {
 // packet6 is an IPv6 packet with hop limit 255, which neighbour discovery requires.
 func packet6(src, dst netip.Addr, next byte, body ...[]byte) []byte {
 	payload := slices.Concat(body...)
-	return slices.Concat([]byte{0x60, 0, 0, 0}, be16(uint16(len(payload))), []byte{next, 255},
-		src.AsSlice(), dst.AsSlice(), payload)
+	return slices.Concat([]byte{0x60, 0, 0, 0}, be16(uint16(len(payload))), []byte{next, 255}, src.AsSlice(), dst.AsSlice(), payload)
 }
 
 // datagram is UDP without a checksum. A host ignores it in IPv6, but a capture shows it.

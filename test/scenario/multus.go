@@ -100,9 +100,7 @@ func (a *act) addressEach(ctx context.Context, pod *cluster.Pod, interfaces []ne
 // without annotations.
 func (a *act) clusterNetwork(ctx context.Context, node *cluster.Node, pool string) {
 	const namespace, name = "kube-system", "first"
-	a.addPool(ctx, pool, v1alpha1.IPPoolSpec{
-		Subnet: underlay.String(), IPs: a.ips(130, 1), MultusName: []string{namespace + "/" + name},
-	})
+	a.addPool(ctx, pool, v1alpha1.IPPoolSpec{Subnet: underlay.String(), IPs: a.ips(130, 1), MultusName: []string{namespace + "/" + name}})
 	a.define(ctx, namespace, name, nil, pool)
 	check(a.SetClusterNetwork(ctx, node, name))
 	pod := a.runPod(ctx, "plain", node, nil)

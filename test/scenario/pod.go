@@ -205,9 +205,7 @@ func (a *act) deploySet(ctx context.Context, node *cluster.Node) {
 	}}
 	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: workload},
-		Spec: appsv1.StatefulSetSpec{
-			Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
-		},
+		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
 	}
 	did(a.api.Create(ctx, set), "make a StatefulSet")
 }

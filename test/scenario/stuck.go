@@ -37,10 +37,7 @@ func ailments() []ailment {
 			befall: func(ctx context.Context, p *cluster.Pod) error { return p.Freeze(ctx) },
 			heal:   func(ctx context.Context, p *cluster.Pod) error { return p.Thaw(ctx) },
 		},
-		{
-			name: "shim", what: "its containerd-shim is stopped, so that containerd cannot end it",
-			befall: stop, heal: proceed,
-		},
+		{name: "shim", what: "its containerd-shim is stopped, so that containerd cannot end it", befall: stop, heal: proceed},
 		{
 			name: "stubborn", what: "its process ignores SIGTERM, its containerd-shim hangs, and it is deleted by force",
 			force: true, args: []string{"serve", "-stubborn"}, befall: stop, heal: proceed,
