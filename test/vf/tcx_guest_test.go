@@ -5,14 +5,15 @@
 package vf_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/vf"
 )
@@ -28,35 +29,20 @@ func TestGuestFactsOfATCXLink(t *testing.T) {
 		}))
 	})
 	heard := func() string { return s.whoHears(t, s.a, broadcast(), s.a.mac, s.b) }
-	s.saw("after a move with a tcx link a broadcast is heard by", heard(), "nobody")
+	check.Equal(t, heard(), "nobody", "after a move with a tcx link a broadcast is heard by")
 	info := check.Value(attached.Info())(t)
 	index := check.Value(s.pod.Index(namespaces.PodInterface))(t)
-	s.saw("the link names the interface in the pod", same(fmt.Sprint(info.TCX().Ifindex), fmt.Sprint(index)), "yes")
-	s.did("a pod with NET_ADMIN can open the link", asPod(s.pod, func() error {
-		l, err := link.NewFromID(info.ID)
-		if err == nil {
-			err = l.Close()
-		}
-		return err
-	}), "EPERM")
-	s.did("it can delete a clsact qdisc", asPod(s.pod, func() error {
-		if err := netlink.QdiscAdd(clsact(index)); err != nil {
-			return err
-		}
-		return netlink.QdiscDel(clsact(index))
-	}), "")
-	s.did("it can set the VF down and up", asPod(s.pod, func() error {
-		l, err := netlink.LinkByIndex(index)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetDown(l); err != nil {
-			return err
-		}
+	check.Equal(t, int(info.TCX().Ifindex), index, "the link names the interface")
+	check.Is(t, asPod(s.pod, func() error { return check.Err(link.NewFromID(info.ID)) }), unix.EPERM, "a pod with NET_ADMIN opens the link:")
+	check.OK(t, asPod(s.pod, func() error {
+		must.OK(netlink.QdiscAdd(clsact(index)))
+		must.OK(netlink.QdiscDel(clsact(index)))
+		l := must.Value(netlink.LinkByIndex(index))
+		must.OK(netlink.LinkSetDown(l))
 		return netlink.LinkSetUp(l)
-	}), "")
+	}))
 	vf.AwaitCarrier(t, s.pod, namespaces.PodInterface)
-	s.saw("then a broadcast is heard by", heard(), "nobody")
+	check.Equal(t, heard(), "nobody", "after a clsact qdisc, and down and up, it is heard by")
 	check.OK(t, attached.Close())
 	check.Becomes(t, limit, "a VF without the link is heard", func() bool { return heard() == "its sibling, its PF, another host" })
 }
