@@ -4,7 +4,6 @@ package vf
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -38,61 +38,50 @@ const (
 
 // SetVFs replaces the VFs of the PF by a number of new ones, and collects their interfaces. The
 // interfaces of the earlier VFs disappear, in any namespace.
-func (h *Host) SetVFs(number int) error {
+func (h *Host) SetVFs(number int) (err error) {
+	defer must.CatchIn(&err, "make %d VFs of %s", number, h.Name)
 	file := filepath.Join(devices, h.PCI, "sriov_numvfs")
 	for _, n := range []int{0, number} { // the kernel changes a number only from or to none
-		if err := os.WriteFile(file, []byte(strconv.Itoa(n)), 0); err != nil {
-			return fmt.Errorf("make %d VFs of %s: %w", n, h.Name, err)
-		}
+		must.OK(os.WriteFile(file, []byte(strconv.Itoa(n)), 0))
 	}
 	return h.Collect()
 }
 
 // Drive gives a VF to a driver; empty is the one that the kernel chooses. Its interface disappears.
-func (h *Host) Drive(v VF, driver string) error {
+func (h *Host) Drive(v VF, driver string) (err error) {
+	defer must.CatchIn(&err, "give VF %d of %s to driver %q", v.Index, h.Name, driver)
 	dir := filepath.Join(devices, v.PCI)
 	for _, step := range []struct{ file, text string }{
 		{filepath.Join(dir, "driver_override"), driver + "\n"}, {filepath.Join(dir, "driver/unbind"), v.PCI}, {"/sys/bus/pci/drivers_probe", v.PCI},
 	} {
-		if err := os.WriteFile(step.file, []byte(step.text), 0); err != nil {
-			return fmt.Errorf("give VF %d of %s to driver %q: %w", v.Index, h.Name, driver, err)
-		}
+		must.OK(os.WriteFile(step.file, []byte(step.text), 0))
 	}
-	if driver == "" {
-		return nil
-	}
-	if to, err := os.Readlink(filepath.Join(dir, "driver")); err != nil || filepath.Base(to) != driver {
-		return fmt.Errorf("VF %d of %s has driver %q: %w", v.Index, h.Name, to, err)
+	if driver != "" {
+		to := must.Value(os.Readlink(filepath.Join(dir, "driver")))
+		must.That(filepath.Base(to) == driver, "it has driver %q", to)
 	}
 	return nil
 }
 
 // VFs lists the VFs of the card, also those whose interface is a pod's.
-func (h *Host) VFs() ([]VF, error) {
-	var all []VF
+func (h *Host) VFs() (all []VF, err error) {
+	defer must.CatchIn(&err, "list the VFs of %s", h.Name)
 	for {
 		target, err := os.Readlink(filepath.Join(devices, h.PCI, "virtfn"+strconv.Itoa(len(all))))
 		if errors.Is(err, fs.ErrNotExist) {
 			return all, nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list the VFs of %s: %w", h.Name, err)
-		}
+		must.OK(err)
 		all = append(all, VF{Index: len(all), PCI: filepath.Base(target)})
 	}
 }
 
 // Collect moves to the host all interfaces of VFs that are neither the host's nor a pod's. It waits
 // until each VF has an interface in one of the namespaces.
-func (h *Host) Collect(pods ...*network.Namespace) error {
-	vfs, err := h.VFs()
-	if err != nil {
-		return err
-	}
-	for _, v := range vfs {
-		if err := h.collect(v, append(pods, h.Namespace)); err != nil {
-			return fmt.Errorf("collect VF %d of %s: %w", v.Index, h.Name, err)
-		}
+func (h *Host) Collect(pods ...*network.Namespace) (err error) {
+	defer must.Catch(&err)
+	for _, v := range must.Value(h.VFs()) {
+		must.Done(h.collect(v, append(pods, h.Namespace)), "collect VF %d of %s", v.Index, h.Name)
 	}
 	return nil
 }
@@ -136,26 +125,20 @@ func (h *Host) PF(v VF) (name string, err error) {
 }
 
 // NameIn returns the name of the interface of a PCI device in a namespace, as the drivers report it there.
-func NameIn(ns *network.Namespace, pci string) (string, error) {
-	links, err := ns.Links().LinkList()
-	if err != nil {
-		return "", fmt.Errorf("list the interfaces of %s: %w", ns.Name, err)
-	}
-	for _, l := range links {
+func NameIn(ns *network.Namespace, pci string) (_ string, err error) {
+	defer must.CatchIn(&err, "look for %s in %s", pci, ns.Name)
+	for _, l := range must.Value(ns.Links().LinkList()) {
 		if bus, err := BusInfo(ns, l.Attrs().Name); err == nil && bus == pci {
 			return l.Attrs().Name, nil
 		}
 	}
-	return "", fmt.Errorf("no interface of %s is of %s", ns.Name, pci)
+	return "", errors.New("it has no interface there")
 }
 
 // BusInfo returns the PCI address of an interface by ETHTOOL_GDRVINFO.
 func BusInfo(ns *network.Namespace, name string) (pci string, err error) {
 	return pci, ns.Do(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
+		fd := must.Value(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
 		defer unix.Close(fd)
 		info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/guest"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -43,10 +45,10 @@ func NewLAN(t testing.TB, vfs int) LAN {
 	l := LAN{LAN: network.NewLAN(t)}
 	for n := 1; n <= guest.PFs; n++ {
 		name := namespaces.NodeName(n)
-		borrow(t, l.Switch, check.Value(byMAC(guest.CableMAC(n)))(t), network.Port(name))
+		borrow(t, l.Switch, byMAC(t, guest.CableMAC(n)), network.Port(name))
 		check.OK(t, l.Switch.Replug(network.Port(name), network.Bridge))
 		check.OK(t, l.Switch.SetUp(network.Port(name), true))
-		pf := check.Value(byMAC(guest.PFMAC(n)))(t)
+		pf := byMAC(t, guest.PFMAC(n))
 		h := &Host{Namespace: network.New(t, name), PCI: check.Value(pciOf(pf.Attrs().Name))(t)}
 		check.OK(t, h.MountSysfs())
 		borrow(t, h.Namespace, pf, namespaces.Parent)
@@ -71,21 +73,17 @@ func (l LAN) setVFs(number int) error {
 }
 
 // byMAC finds an interface of the guest. A driver may make it later than its module is loaded.
-func byMAC(mac net.HardwareAddr) (netlink.Link, error) {
-	for deadline := time.Now().Add(carrierLimit); ; time.Sleep(poll) {
-		links, err := netlink.LinkList()
-		if err != nil {
-			return nil, fmt.Errorf("list interfaces: %w", err)
+func byMAC(t testing.TB, mac net.HardwareAddr) (found netlink.Link) {
+	t.Helper()
+	check.Becomes(t, carrierLimit, "an interface with the MAC "+mac.String()+" (does the guest run with -sriov?)", func() bool {
+		links := check.Value(netlink.LinkList())(t)
+		i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().HardwareAddr.String() == mac.String() })
+		if i >= 0 {
+			found = links[i]
 		}
-		for _, l := range links {
-			if l.Attrs().HardwareAddr.String() == mac.String() {
-				return l, nil
-			}
-		}
-		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("no interface has the MAC %s: does the guest run with -sriov?", mac)
-		}
-	}
+		return i >= 0
+	})
+	return found
 }
 
 // borrow moves an interface of the guest to a namespace until the test ends.
@@ -105,23 +103,14 @@ func borrow(t testing.TB, ns *network.Namespace, link netlink.Link, name string)
 }
 
 // move moves an interface of the guest to a namespace.
-func move(link netlink.Link, ns *network.Namespace, name string) error {
+func move(link netlink.Link, ns *network.Namespace, name string) (err error) {
 	was := link.Attrs().Name
-	inside, err := os.Open(ns.Path())
-	if err != nil {
-		return err
-	}
+	defer must.CatchIn(&err, "move %s to %s as %s", was, ns.Name, name)
+	inside := must.Value(os.Open(ns.Path()))
 	defer inside.Close()
-	if err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNsFd(link, int(inside.Fd()))); err == nil {
-		// Its index may be another one there.
-		if link, err = ns.Links().LinkByName(was); err == nil {
-			err = ns.Links().LinkSetName(link, name)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("move %s to %s as %s: %w", was, ns.Name, name, err)
-	}
-	return nil
+	must.OK(errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNsFd(link, int(inside.Fd()))))
+	// Its index may be another one there.
+	return ns.Links().LinkSetName(must.Value(ns.Links().LinkByName(was)), name)
 }
 
 // AwaitCarrier returns when an interface that is up has its carrier.

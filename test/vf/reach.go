@@ -3,11 +3,11 @@
 package vf
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"time"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -16,20 +16,12 @@ const dialLimit = 2 * time.Second
 
 // Reach connects by TCP to an address of another namespace, which listens meanwhile.
 func Reach(from, to *network.Namespace, addr netip.Addr) (err error) {
+	defer must.CatchIn(&err, "reach %s in %s from %s", addr, to.Name, from.Name)
 	var listener net.Listener
-	err = to.Do(func() (err error) {
+	must.OK(to.Do(func() (err error) {
 		listener, err = net.Listen("tcp", net.JoinHostPort(addr.String(), "0"))
 		return err
-	})
-	if err != nil {
-		return fmt.Errorf("listen on %s in %s: %w", addr, to.Name, err)
-	}
+	}))
 	defer listener.Close()
-	return from.Do(func() error {
-		conn, err := net.DialTimeout("tcp", listener.Addr().String(), dialLimit)
-		if err != nil {
-			return fmt.Errorf("reach %s in %s from %s: %w", addr, to.Name, from.Name, err)
-		}
-		return conn.Close()
-	})
+	return must.Value(from.Connect(netip.Addr{}, "tcp", netip.MustParseAddrPort(listener.Addr().String()), dialLimit)).Close()
 }
