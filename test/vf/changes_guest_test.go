@@ -40,9 +40,7 @@ func (p pods) gauge(t *testing.T, n *nodes.Node, name string, labels map[string]
 // shows that the guard, or the observer of the PF, hears the segment.
 func (p pods) stillGuards(t *testing.T, s *nodes.Sandbox) {
 	t.Helper()
-	if !check.Value(s.Guarded())(t) {
-		t.Error("no guard is on the VF")
-	}
+	check.That(t, check.Value(s.Guarded())(t), "no guard is on the VF")
 	thief := p.Host(netip.PrefixFrom(s.Addr, 24))
 	p.conflicts(t, "v4", s.Addr, thief, v1alpha1.StateBound, "")
 	check.OK(t, thief.Unplug())

@@ -120,12 +120,8 @@ func (p pods) begin(t *testing.T, node, index int, change ...func(*corev1.Pod)) 
 	if l.Spec.State != v1alpha1.StateBound || l.Spec.Parent != parent || l.Spec.Holder.MAC != s.MAC.String() {
 		t.Errorf("lease %s is %s on parent %q of %+v, want Bound on %s of %s", l.Name, l.Spec.State, l.Spec.Parent, l.Spec.Holder, parent, s.MAC)
 	}
-	if got := check.Value(vf.BusInfo(s.Namespace, namespaces.PodInterface))(t); got != device.PCI {
-		t.Errorf("the pod has %s, want %s", got, device.PCI)
-	}
-	if !check.Value(s.Guarded())(t) {
-		t.Error("no guard is on the VF")
-	}
+	check.Equal(t, check.Value(vf.BusInfo(s.Namespace, namespaces.PodInterface))(t), device.PCI, "the pod has")
+	check.That(t, check.Value(s.Guarded())(t), "no guard is on the VF")
 	vf.AwaitCarrier(t, s.Namespace, namespaces.PodInterface)
 	return s
 }
@@ -142,9 +138,7 @@ func (p pods) remove(t *testing.T, s *nodes.Sandbox) {
 	ctx, cancel := context.WithTimeout(t.Context(), nodes.Limit)
 	defer cancel()
 	check.OK(t, s.Del(ctx))
-	check.OK(t, p.LeasesAreLiving(ctx, v1alpha1.StateWarm))
-	check.OK(t, p.takeBack(s))
-	check.OK(t, p.ForgetPod(ctx, s.Pod))
+	check.OK(t, errors.Join(p.LeasesAreLiving(ctx, v1alpha1.StateWarm), p.takeBack(s), p.ForgetPod(ctx, s.Pod)))
 }
 
 // abandon ends a pod after a failure, so that the next test finds its VF.

@@ -190,17 +190,11 @@ func TestGuestAPodOnAVFSendsOnlyAsItself(t *testing.T) {
 					return
 				}
 				for what, frame := range bad {
-					if n := near.heard(frame) + there.heard(frame); n > 0 {
-						t.Errorf("%s was heard %d times", what, n)
-					}
+					check.Equal(t, near.heard(frame)+there.heard(frame), 0, "%s was heard by as many:", what)
 				}
-				if late := capture.From(c.Frames.Frames(), foreignMAC); len(late) > 0 {
-					t.Errorf("%d frames of a foreign MAC left the host, such as %s", len(late), late[0])
-				}
+				check.None(t, capture.From(c.Frames.Frames(), foreignMAC), "frames of a foreign MAC that left the host:")
 				dropped := check.Value(c.Nodes[0].Sum(t.Context(), "fenceline_source_guard_frames_total", map[string]string{"pod": pod.Pod.Name, "result": "dropped"}))(t)
-				if least := float64(rounds * len(bad)); dropped < least {
-					t.Errorf("%v frames are counted as dropped, want at least %v", dropped, least)
-				}
+				check.That(t, dropped >= float64(rounds*len(bad)), "%v of %d frames are counted as dropped", dropped, rounds*len(bad))
 				p.removeAll(t, pod, beside, far)
 			})
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/nodes"
@@ -61,17 +62,11 @@ func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 			check.Must(t, len(claims) != 0 && len(acks) != 0, "%d claims and %d acks of the VF, want some: %v", len(claims), len(acks), about)
 			fenced := acks[0].Time.Add(lateLimit)
 			shout.more(t, 500)
-			if err := ear.heardSince(fenced); err == nil {
-				t.Error("the VF beside still hears the zombie")
-			}
-			if late := capture.From(capture.SpokenFor(capture.After(c.Frames.Frames(), fenced), zombie.Addr), zombie.MAC); len(late) > 0 {
-				t.Errorf("%d frames of the zombie leave its host, such as %s", len(late), late[0])
-			}
+			check.That(t, ear.heardSince(fenced) != nil, "the VF beside still hears the zombie")
+			late := capture.From(capture.SpokenFor(capture.After(c.Frames.Frames(), fenced), zombie.Addr), zombie.MAC)
+			check.None(t, late, "frames of the zombie that leave its host:")
 			p.reach(t, far, next)
 			p.reach(t, beside, next)
-			t.Logf("ack %s after the claim, last frame at the VF beside %s after the claim, served %s after the pod was deleted",
-				acks[0].Time.Sub(claims[0].Time), ear.last().Sub(claims[0].Time), next.Since.Sub(begun))
-
 			shout.stop()
 			dark.ShutAPI(false)
 			check.OK(t, dark.Rise(t.Context()))
@@ -94,37 +89,33 @@ func TestGuestAPFCutsAFencedVFOff(t *testing.T) {
 	dark.ShutAPI(true)
 	check.OK(t, errors.Join(dark.Report(t.Context(), corev1.ConditionUnknown), zombie.Outlive(t.Context())))
 	next := p.begin(t, 2, 0, nodes.Wants("one"))
-	cut := func(want bool) {
-		t.Helper()
-		check.Eventually(t, limit, "what the PF says about the VF", func() error {
-			info := pf(t, host).Attrs().Vfs[0]
-			if off := info.Vlan != 0 || info.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE; off != want {
-				return fmt.Errorf("off %v, want %v: %+v", off, want, info)
-			}
-			return nil
-		})
-	}
-	cut(true)
+	isCut := func() bool { return cutOff(t, host) }
+	check.Becomes(t, limit, "the PF to switch the VF off", isCut)
 
 	check.OK(t, dark.KillAgent())
 	check.OK(t, dark.RemovePins())
 	check.OK(t, removeClsact(zombie))
 	ear, shout := listen(t, beside.Namespace, zombie), newShout(t, zombie, beside)
 	shout.more(t, 500)
-	if err := ear.heardSince(time.Time{}); err == nil {
-		t.Error("the VF beside hears the zombie")
-	}
+	check.That(t, ear.heardSince(time.Time{}) != nil, "the VF beside hears the zombie")
 	p.reach(t, beside, next)
 	shout.stop()
 
 	dark.ShutAPI(false)
 	check.OK(t, dark.Rise(t.Context()))
 	p.remove(t, zombie)
-	cut(false)
+	check.Becomes(t, limit, "the PF to switch the VF on", func() bool { return !isCut() })
 	after := p.add(t, 1, 0, nodes.Wants("others"))
 	p.reach(t, after, beside)
 	p.reach(t, after, next)
 	p.removeAll(t, beside, next, after)
+}
+
+// cutOff reports whether the PF has switched its first VF off.
+func cutOff(t *testing.T, h *vf.Host) bool {
+	t.Helper()
+	info := pf(t, h).Attrs().Vfs[0]
+	return info.Vlan != 0 || info.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE
 }
 
 // removeClsact removes the filters of a pod's guard, as a container with CAP_NET_ADMIN can do on a
@@ -181,12 +172,7 @@ func newShout(t *testing.T, from, to *nodes.Sandbox) *shout {
 func (s *shout) more(t *testing.T, rounds int64) {
 	t.Helper()
 	until := s.sent.Load() + rounds
-	check.Eventually(t, limit, "more frames", func() error {
-		if sent := s.sent.Load(); sent < until {
-			return fmt.Errorf("%d of %d rounds", sent, until)
-		}
-		return nil
-	})
+	check.Becomes(t, limit, "more frames", func() bool { return s.sent.Load() >= until })
 }
 
 // ear records when a pod's interface last received a frame from the MAC of another pod.
@@ -221,10 +207,8 @@ func hear(t *testing.T, ns *network.Namespace, each func(frame []byte)) {
 	t.Cleanup(hearing.Wait)
 }
 
-func (e *ear) last() time.Time { return time.Unix(0, e.at.Load()) }
-
 func (e *ear) heardSince(t time.Time) error {
-	if last := e.last(); e.at.Load() == 0 || !last.After(t) {
+	if last := time.Unix(0, e.at.Load()); e.at.Load() == 0 || !last.After(t) {
 		return fmt.Errorf("the last frame came at %s", last)
 	}
 	return nil
@@ -232,10 +216,8 @@ func (e *ear) heardSince(t time.Time) error {
 
 // packets opens a socket for all frames of a pod's interface.
 func packets(ns *network.Namespace) (socket int, err error) {
-	index, err := ns.Index(namespaces.PodInterface)
-	if err != nil {
-		return 0, err
-	}
+	defer must.Catch(&err)
+	index := must.Value(ns.Index(namespaces.PodInterface))
 	err = ns.Do(func() (err error) {
 		socket, err = packetsOf(index)
 		return err
