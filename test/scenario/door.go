@@ -8,9 +8,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
@@ -73,17 +72,11 @@ func (d *door) say(ctx context.Context, text string) {
 
 // hears reports whether a datagram with that text has arrived at the node.
 func (d *door) hears(text string) bool {
-	if err := d.ear.SetReadDeadline(time.Now().Add(hearing)); err != nil {
-		return false
-	}
+	check(d.ear.SetReadDeadline(time.Now().Add(hearing)))
 	heard := make([]byte, len(early)+1)
 	for {
-		n, _, err := d.ear.ReadFrom(heard)
-		if err != nil {
-			return false
-		}
-		if string(heard[:n]) == text {
-			return true
+		if n, _, err := d.ear.ReadFrom(heard); err != nil || string(heard[:n]) == text {
+			return err == nil
 		}
 	}
 }
@@ -103,22 +96,13 @@ func (d *door) leadsTo(ctx context.Context, pod *cluster.Pod) {
 func (d *door) isShut(ctx context.Context, since time.Time) {
 	d.say(ctx, late)
 	must(!d.hears(late), "a datagram of pod %s reached its node by the host link, though its address was taken", d.pod.Name)
-	var trying errgroup.Group
-	trying.Go(func() error {
-		if err := d.inside.ping(nodeAddr(d.pod.Node, 0)); err == nil {
-			return fmt.Errorf("pod %s reaches its node by the host link, though its address was taken", d.pod.Name)
-		}
-		return nil
-	})
-	trying.Go(func() error {
-		conn, err := d.inside.dial(ctx, "tcp", netip.AddrPortFrom(d.APIServerService(), 443))
-		if err == nil {
-			_ = conn.Close()
-			return fmt.Errorf("pod %s reaches the API server by the host link, though its address was taken", d.pod.Name)
-		}
-		return nil
-	})
-	check(trying.Wait())
+	var trying sync.WaitGroup
+	var pinged, dialled error
+	trying.Go(func() { pinged = d.inside.ping(nodeAddr(d.pod.Node, 0)) })
+	trying.Go(func() { _, dialled = d.inside.dial(ctx, "tcp", netip.AddrPortFrom(d.APIServerService(), 443)) })
+	trying.Wait()
+	must(pinged != nil, "pod %s reaches its node by the host link, though its address was taken", d.pod.Name)
+	must(dialled != nil, "pod %s reaches the API server by the host link, though its address was taken", d.pod.Name)
 	for _, f := range capture.SpokenFor(capture.After(d.management.Frames(), since), addressOf(d.pod)) {
 		must(f.Port != "mgmt-"+d.pod.Node.Name(), "a frame of pod %s left by the management network: %s", d.pod.Name, f)
 	}

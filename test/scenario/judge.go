@@ -41,18 +41,13 @@ func onlyAnswersOf(pod string, answers []answer, end time.Time) error {
 	return nil
 }
 
-// speaksAlone returns an error unless only the pod has used each of its addresses.
-func speaksAlone(frames []capture.Frame, pod *cluster.Pod) error {
-	mac, err := pod.MAC()
-	if err != nil {
-		return err
-	}
+// speaksAlone fails unless only the pod has used each of its addresses.
+func speaksAlone(frames []capture.Frame, pod *cluster.Pod) {
+	mac := macOf(pod).String()
 	for _, addr := range pod.IPs {
-		if speakers := capture.Speakers(frames, addr); len(speakers) != 1 || speakers[0] != mac.String() {
-			return fmt.Errorf("%v speak for %s of pod %s, whose MAC is %s", speakers, addr, pod.Name, mac)
-		}
+		speakers := capture.Speakers(frames, addr)
+		must(len(speakers) == 1 && speakers[0] == mac, "%v speak for %s of pod %s, whose MAC is %s", speakers, addr, pod.Name, mac)
 	}
-	return nil
 }
 
 // addresses contains all addresses of the scenario and its foreign hosts.

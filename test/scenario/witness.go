@@ -20,6 +20,7 @@ import (
 
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
+	steps "github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -189,19 +190,14 @@ func (c *caller) waitFor(ctx context.Context, pod string, count int, since time.
 }
 
 // greeting connects to a pod and returns the name it says.
-func greeting(ctx context.Context, host *cluster.Host, addr netip.Addr) (string, error) {
+func greeting(ctx context.Context, host *cluster.Host, addr netip.Addr) (_ string, err error) {
+	defer steps.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	conn, err := host.Dial(ctx, "tcp", netip.AddrPortFrom(addr, appPort).String())
-	if err != nil {
-		return "", err
-	}
+	conn := value(host.Dial(ctx, "tcp", netip.AddrPortFrom(addr, appPort).String()))
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return "", err
-		}
-	}
+	deadline, _ := ctx.Deadline()
+	check(conn.SetDeadline(deadline))
 	name, err := bufio.NewReader(conn).ReadString('\n')
 	return strings.TrimSpace(name), err
 }
@@ -243,9 +239,8 @@ func (a *act) ping(host *cluster.Host, addrs ...netip.Addr) *pinger {
 	p.group.Go(p.receive)
 	a.after("stop the pings", func(context.Context) {
 		stop()
-		err := p.conn.Close()
+		check(p.conn.Close())
 		p.group.Wait()
-		check(err)
 	})
 	return p
 }
@@ -272,11 +267,9 @@ func (p *pinger) sendOne(addr netip.Addr) {
 	p.pings = append(p.pings, ping{addr: addr, sent: time.Now()})
 	p.mu.Unlock()
 	message := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: seq >> 16, Seq: seq & 0xffff}}
-	data, err := message.Marshal(nil)
-	if err != nil {
-		return
+	if data, err := message.Marshal(nil); err == nil {
+		_, _ = p.conn.WriteTo(data, &net.IPAddr{IP: addr.AsSlice()})
 	}
-	_, _ = p.conn.WriteTo(data, &net.IPAddr{IP: addr.AsSlice()})
 }
 
 func (p *pinger) receive() {
@@ -410,28 +403,18 @@ func (s *steady) open(ctx context.Context, count int, from place, to netip.AddrP
 }
 
 // use sends lines and waits for the echo of each.
-func (s *steady) use(conn net.Conn) error {
+func (s *steady) use(conn net.Conn) (err error) {
+	defer steps.Catch(&err)
 	lines := bufio.NewReader(conn)
 	tick := time.NewTicker(steadyEvery)
 	defer tick.Stop()
-	if _, err := lines.ReadString('\n'); err != nil { // the greeting
-		return err
-	}
+	value(lines.ReadString('\n')) // the greeting
 	for n := 0; ; n++ {
 		sent := fmt.Sprintln("line", n)
-		if err := conn.SetDeadline(time.Now().Add(steadyLimit)); err != nil {
-			return err
-		}
-		if _, err := conn.Write([]byte(sent)); err != nil {
-			return err
-		}
-		got, err := lines.ReadString('\n')
-		if err != nil {
-			return err
-		}
-		if got != sent {
-			return fmt.Errorf("%q came back for %q", got, sent)
-		}
+		check(conn.SetDeadline(time.Now().Add(steadyLimit)))
+		value(conn.Write([]byte(sent)))
+		got := value(lines.ReadString('\n'))
+		must(got == sent, "%q came back for %q", got, sent)
 		s.echoes.Add(1)
 		select {
 		case <-s.ctx.Done():
