@@ -5,11 +5,9 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -48,8 +46,7 @@ func TestScenarios(t *testing.T) {
 	}
 	close(next)
 	// Both clusters have the same programs.
-	err := programs.Share(t.Context(), t.TempDir(), "test/cmd/app", "test/cmd/machine", "agent", "cni", "controller")
-	check.OK(t, err)
+	check.OK(t, programs.Share(t.Context(), t.TempDir(), "test/cmd/app", "test/cmd/machine", "agent", "cni", "controller"))
 	before := takeInventory(t)
 	t.Cleanup(func() { // runs last
 		before.compare(t, takeInventory(t))
@@ -130,41 +127,17 @@ func opensAgain(ctx context.Context, c *cluster.Cluster) error {
 // dump writes down what may explain a failure, and prints the end of it.
 func dump(ctx context.Context, t *testing.T, stage *scenario.Stage, name string) {
 	t.Helper()
-	root, err := thirdparty.Root()
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	dir := filepath.Join(root, "test-results", name)
+	dir := filepath.Join(check.Value(thirdparty.Root())(t), "test-results", name)
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := stage.Dump(ctx, dir); err != nil {
 		t.Logf("the dump is not complete: %v", err)
 	}
-	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		return printTail(t, path)
-	})
-	if err != nil {
-		t.Logf("print %s: %v", dir, err)
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		fmt.Fprintf(t.Output(), "--- the end of %s (%v)\n%s\n", file, err, content[max(0, len(content)-tail):])
 	}
-}
-
-func printTail(t *testing.T, path string) error {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if len(content) > tail {
-		content = content[len(content)-tail:]
-		if end := bytes.IndexByte(content, '\n'); end >= 0 {
-			content = content[end+1:]
-		}
-	}
-	_, err = fmt.Fprintf(t.Output(), "--- the end of %s\n%s\n", path, content)
-	return err
 }
 
 // inventory is the part of this machine that clusters could change.
@@ -185,7 +158,9 @@ func takeInventory(t *testing.T) inventory {
 // and the next cluster of the same name removes them.
 func remains(t *testing.T) inventory {
 	t.Helper()
-	inv := inventory{"mount": linesWith(t, "/proc/self/mounts", "fle2e"), "process": processesWith(t, "clusters/fle2e")}
+	mounts := strings.Split(string(check.Value(os.ReadFile("/proc/self/mounts"))(t)), "\n")
+	mounts = slices.DeleteFunc(mounts, func(line string) bool { return !strings.Contains(line, "fle2e") })
+	inv := inventory{"mount": mounts, "process": processesWith(t, "clusters/fle2e")}
 	for what, pattern := range map[string]string{
 		"network namespace": "/run/netns/fle2e*",
 		"cgroup":            "/sys/fs/cgroup/*/fle2e*",
@@ -202,18 +177,6 @@ func (before inventory) compare(t *testing.T, after inventory) {
 	for what, now := range after {
 		check.That(t, slices.Equal(before[what], now), "%s: before %v, now %v", what, before[what], now)
 	}
-}
-
-func linesWith(t *testing.T, file, part string) []string {
-	t.Helper()
-	data := check.Value(os.ReadFile(file))(t)
-	var found []string
-	for line := range strings.Lines(string(data)) {
-		if strings.Contains(line, part) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // processesWith returns the command lines that name a cluster's directory, or whose mount namespace

@@ -95,11 +95,8 @@ func (a *act) keepAgentAway(ctx context.Context, node *cluster.Node) (back func(
 	var strategy appsv1.DaemonSetUpdateStrategy
 	a.changeAgents(ctx, func(spec *appsv1.DaemonSetSpec) {
 		strategy, spec.UpdateStrategy = spec.UpdateStrategy, appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
-		spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{nodeIs(corev1.NodeSelectorOpNotIn, node)},
-			},
-		}}
+		others := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{nodeIs(corev1.NodeSelectorOpNotIn, node)}}
+		spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: others}}
 	})
 	back = func(ctx context.Context) {
 		a.changeAgents(ctx, func(spec *appsv1.DaemonSetSpec) { spec.UpdateStrategy, spec.Template.Spec.Affinity = strategy, nil })

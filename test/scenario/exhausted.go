@@ -72,7 +72,14 @@ type passing struct {
 // isFull: an event tells each waiting pod which pool is full, and a condition of the pool says so.
 // It returns the names of the waiting pods.
 func (a *act) isFull(ctx context.Context) []string {
-	waiting := a.waiting(ctx, tooMany)
+	pods := a.pods(ctx)
+	var waiting []string
+	for _, p := range pods {
+		if !isReady(&p) && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodPending {
+			waiting = append(waiting, p.Name)
+		}
+	}
+	must(len(waiting) == tooMany, "%d pods were to wait: %s", tooMany, names(pods))
 	why := fmt.Sprintf("pool %s: it is exhausted, %d of its %d addresses have a lease", a.namespace, fullPool, fullPool)
 	for _, name := range waiting {
 		event := a.event(ctx, name, "AddressAwaited", why)
@@ -105,19 +112,6 @@ func (a *act) passed(ctx context.Context, w *witness, old []passing, stayed, suc
 // exhausted counts the ADDs that found every pool full.
 func exhausted(ctx context.Context, a *act) float64 {
 	return agents(ctx, a.Nodes(), "fenceline_cni_duration_seconds", map[string]string{"verb": "ADD", "result": "exhausted"})
-}
-
-// waiting returns the names of the pods that are not Ready. It fails unless they are count.
-func (a *act) waiting(ctx context.Context, count int) []string {
-	pods := a.pods(ctx)
-	var waiting []string
-	for _, p := range pods {
-		if !isReady(&p) && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodPending {
-			waiting = append(waiting, p.Name)
-		}
-	}
-	must(len(waiting) == count, "%d pods were to wait: %s", count, names(pods))
-	return waiting
 }
 
 const (

@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,14 +68,11 @@ func (a *act) hasNoLease(ctx context.Context, pool string, limit time.Duration) 
 
 // brief lists leases with their states.
 func brief(leases []v1alpha1.IPLease) string {
-	if len(leases) == 0 {
-		return "none"
-	}
 	var words []string
 	for _, l := range leases {
 		words = append(words, describe(&l))
 	}
-	return strings.Join(words, ", ")
+	return cmp.Or(strings.Join(words, ", "), "none")
 }
 
 // describe returns a lease with its state, node and holder, for errors.
@@ -161,13 +159,8 @@ func (c *chronicle) add(e entry) {
 func (c *chronicle) of(addr netip.Addr) ([]entry, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var found []entry
-	for _, e := range c.entries {
-		if e.Spec.Address == addr.String() {
-			found = append(found, e)
-		}
-	}
-	return found, c.added
+	others := func(e entry) bool { return e.Spec.Address != addr.String() }
+	return slices.DeleteFunc(slices.Clone(c.entries), others), c.added
 }
 
 // all returns all writes up to now.
@@ -238,8 +231,7 @@ func (a *act) aftermath(ctx context.Context) {
 	a.story.Say("In the end, each lease belongs to a living pod. After the last pod, no lease is left.")
 }
 
-// leasesEqualHolders fails unless each pod runs and has the lease of
-// its address, and there is no other lease, Quarantined or not.
+// leasesEqualHolders fails unless each pod runs and has the lease of its address, and there is no other lease.
 func (a *act) leasesEqualHolders(ctx context.Context) {
 	pods := a.pods(ctx) // before the leases
 	check(equal(a.leases(ctx, a.namespace), pods))

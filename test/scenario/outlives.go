@@ -43,7 +43,8 @@ func (w *whole) outlives(ctx context.Context) {
 	far := w.ping(&cluster.Host{Namespace: w.outside.ns}, addressOf(w.a), addressOf(w.b), addressOf(w.c), addressOf(w.d))
 	load.unbroken(ctx)
 	began := time.Now()
-	for _, part := range append(w.killed(), w.replaced()...) {
+	killed := []part{{"the agents of all nodes", true, w.restartAgents}, daemon(w.first, machine.Kubelet), daemon(w.first, w.first.Config.Runtime)}
+	for _, part := range append(killed, w.replaced()...) {
 		during(func() { part.restart(ctx) }, "%s", part.name)
 		during(func() { load.unbroken(ctx) }, "after %s", part.name)
 	}
@@ -53,10 +54,6 @@ func (w *whole) outlives(ctx context.Context) {
 	}
 	w.story.Say("All agents are killed, and kubelet and containerd of %s. Fenceline is upgraded and rolled back. Of %d connections none broke, and of %d pings none was lost.",
 		w.first.Name(), load.count, len(own.all())+len(far.all()))
-}
-
-func (w *whole) killed() []part {
-	return []part{{"the agents of all nodes", true, w.restartAgents}, daemon(w.first, machine.Kubelet), daemon(w.first, w.first.Config.Runtime)}
 }
 
 // replaced upgrades Fenceline and rolls it back, as a person does.
@@ -120,12 +117,12 @@ func (w *whole) boots(ctx context.Context) {
 		}
 		check(errors.Join(w.second.PowerOn(ctx), w.WaitReady(ctx)))
 	})
-	w.isSilenced(ctx, "behind a cut cable", w.second.CutUnderlay)
+	w.isSilenced("behind a cut cable", w.second.CutUnderlay)
 	check(w.second.HealUnderlay())
 	eventually(ctx, pathLimit, "pod b behind the healed cable", func(ctx context.Context) { check(w.outside.ping(addressOf(w.b))) })
 	// A frozen pod does nothing at its end, as when the power fails.
 	off := func() error { return errors.Join(w.b.Freeze(ctx), w.second.PowerOff(ctx)) }
-	w.isSilenced(ctx, "on a node without power", off)
+	w.isSilenced("on a node without power", off)
 	old := w.b.UID
 	check(w.second.PowerOn(ctx))
 	eventually(ctx, podLimit, "pod b to run again", func(ctx context.Context) {
@@ -142,7 +139,7 @@ func (w *whole) boots(ctx context.Context) {
 }
 
 // isSilenced judges that pod b answers the outside host before a fault of its node, and not after it.
-func (w *whole) isSilenced(ctx context.Context, where string, fault func() error) {
+func (w *whole) isSilenced(where string, fault func() error) {
 	check(w.outside.ping(addressOf(w.b)))
 	check(fault())
 	must(w.outside.ping(addressOf(w.b)) != nil, "pod b answers %s", where)

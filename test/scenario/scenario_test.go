@@ -5,9 +5,9 @@ package scenario
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
+	assert "github.com/fenceline/fenceline/test/check"
 )
 
 func TestAScenarioEndsWithItsFirstFailedStepAndIsUndoneBackwards(t *testing.T) {
@@ -31,12 +32,8 @@ func TestAScenarioEndsWithItsFirstFailedStepAndIsUndoneBackwards(t *testing.T) {
 		done = append(done, "a step after the failure")
 	}}
 	err := s.Play(t.Context(), &Stage{}, &Story{}, func(context.Context) { done = append(done, "dump") })
-	if !errors.Is(err, broken) || !errors.Is(err, stuck) {
-		t.Errorf("the scenario ended with %v", err)
-	}
-	if want := []string{"step", "dump", "undo first"}; !slices.Equal(done, want) {
-		t.Errorf("%q were done, not %q", done, want)
-	}
+	assert.That(t, errors.Is(err, broken) && errors.Is(err, stuck), "the scenario ended with %v", err)
+	assert.List(t, done, []string{"step", "dump", "undo first"}, "done:")
 }
 
 func TestLeasesEqualLivingHolders(t *testing.T) {
@@ -134,18 +131,14 @@ func TestAPassageIsJudgedByTheFrames(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := c.PassageOf(tc.frames, began)
 			expectProblem(t, err, tc.problem)
-			if err == nil && !p.Claim.Time.Equal(claim.Time) {
-				t.Errorf("the claim is %s, want %s", p.Claim, claim)
-			}
+			assert.That(t, err != nil || p.Claim.Time.Equal(claim.Time), "the claim is %s, want %s", p.Claim, claim)
 		})
 	}
 }
 
 func TestClientsMustHearTheNewPodAndNobodyElse(t *testing.T) {
 	reply := func(ms float64, pod string) answer { return answer{begun: at(ms), at: at(ms + 1), pod: pod} }
-	nothing := func(ms float64) answer {
-		return answer{begun: at(ms), at: at(ms + 1000), err: errors.New("timeout")}
-	}
+	nothing := func(ms float64) answer { return answer{begun: at(ms), at: at(ms + 1000), err: errors.New("timeout")} }
 	for _, tc := range []struct {
 		name    string
 		answers []answer
@@ -170,14 +163,10 @@ func TestPingsAreLostAfterTheirTime(t *testing.T) {
 		{sent: at(1900)},                    // may still be answered
 		{sent: at(30), answered: at(30.01)}, // answered
 	}
-	if lost := lostSince(pings, at(5), at(2000)); lost != 1 {
-		t.Errorf("%d pings are lost, want 1", lost)
-	}
+	assert.Equal(t, lostSince(pings, at(5), at(2000)), 1, "lost pings")
 }
 
 func expectProblem(t *testing.T, err error, problem string) {
 	t.Helper()
-	if problem == "" && err != nil || problem != "" && (err == nil || !strings.Contains(err.Error(), problem)) {
-		t.Errorf("error %v, want one with %q", err, problem)
-	}
+	assert.That(t, (err == nil) == (problem == "") && strings.Contains(fmt.Sprint(err), problem), "error %v, want one with %q", err, problem)
 }

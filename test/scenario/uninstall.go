@@ -35,7 +35,8 @@ func playUninstall(ctx context.Context, a *act) {
 			a.installAgain(ctx)
 		}
 	})
-	a.uninstallByForce(ctx)
+	a.show(ctx, "annotate", "namespace", cluster.FencelineNamespace, v1alpha1.AnnotationForceDelete+"=")
+	a.story.Show("helm uninstall fenceline", value(a.Helm(ctx, "uninstall", "fenceline", "--namespace", cluster.FencelineNamespace)))
 	for _, n := range a.Nodes() {
 		isWithoutFenceline(ctx, n)
 	}
@@ -103,12 +104,6 @@ func (a *act) isRefusedToUninstall(ctx context.Context) {
 	for _, n := range a.Nodes() {
 		a.agentPod(ctx, n)
 	}
-}
-
-func (a *act) uninstallByForce(ctx context.Context) {
-	a.show(ctx, "annotate", "namespace", cluster.FencelineNamespace, v1alpha1.AnnotationForceDelete+"=")
-	output := value(a.Helm(ctx, "uninstall", "fenceline", "--namespace", cluster.FencelineNamespace))
-	a.story.Show("helm uninstall fenceline", output)
 }
 
 // isWithoutFenceline judges that nothing of the agent is left on a node, except the plugin for the

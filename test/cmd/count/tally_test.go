@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,17 @@ import (
 	"github.com/fenceline/fenceline/test/figure"
 )
 
+// stream is what go test -json prints about a package, of events "ACTION TEST OUTPUT".
+func stream(events ...string) string {
+	var lines strings.Builder
+	for _, e := range events {
+		action, test, _ := strings.Cut(e, " ")
+		test, output, _ := strings.Cut(test, " ")
+		fmt.Fprintf(&lines, "{\"Action\":%q,\"Package\":\"p\",\"Test\":%q,\"Output\":%q}\n", action, test, output+"\n")
+	}
+	return lines.String()
+}
+
 func TestTally(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -21,66 +33,29 @@ func TestTally(t *testing.T) {
 		want    counts
 		printed string // part of what is printed
 		hidden  string // not printed
-	}{{
-		name: "passed and failed tests are counted, and only the failed one's output is printed",
-		stream: `{"Action":"run","Package":"p","Test":"TestA"}
-{"Action":"output","Package":"p","Test":"TestA","Output":"quiet\n"}
-{"Action":"pass","Package":"p","Test":"TestA"}
-{"Action":"run","Package":"p","Test":"TestB"}
-{"Action":"output","Package":"p","Test":"TestB","Output":"the reason\n"}
-{"Action":"fail","Package":"p","Test":"TestB"}
-{"Action":"fail","Package":"p"}`,
-		want: counts{1, 1}, printed: "the reason", hidden: "quiet",
-	}, {
-		name: "a table counts as its rows",
-		stream: `{"Action":"run","Package":"p","Test":"TestT"}
-{"Action":"run","Package":"p","Test":"TestT/one"}
-{"Action":"pass","Package":"p","Test":"TestT/one"}
-{"Action":"run","Package":"p","Test":"TestT/two"}
-{"Action":"fail","Package":"p","Test":"TestT/two"}
-{"Action":"fail","Package":"p","Test":"TestT"}
-{"Action":"fail","Package":"p"}`,
-		want: counts{1, 1}, printed: "TestT/two",
-	}, {
-		name: "a table that fails beside its rows is a failure",
-		stream: `{"Action":"run","Package":"p","Test":"TestT"}
-{"Action":"run","Package":"p","Test":"TestT/one"}
-{"Action":"pass","Package":"p","Test":"TestT/one"}
-{"Action":"fail","Package":"p","Test":"TestT"}
-{"Action":"fail","Package":"p"}`,
-		want: counts{1, 1}, printed: "FAIL TestT",
-	}, {
-		name: "a skipped test is a failure",
-		stream: `{"Action":"run","Package":"p","Test":"TestS"}
-{"Action":"output","Package":"p","Test":"TestS","Output":"no root\n"}
-{"Action":"skip","Package":"p","Test":"TestS"}
-{"Action":"pass","Package":"p"}`,
-		want: counts{0, 1}, printed: "no root",
-	}, {
-		name: "a package that does not build is a failure and its compiler is heard",
-		stream: `{"ImportPath":"p","Action":"build-output","Output":"undefined: x\n"}
+	}{
+		{
+			"passed and failed tests are counted, and only the failed one's output is printed",
+			stream("run TestA", "output TestA quiet", "pass TestA", "run TestB", "output TestB the reason", "fail TestB", "fail"), counts{1, 1}, "the reason", "quiet",
+		},
+		{
+			"a table counts as its rows",
+			stream("run TestT", "run TestT/one", "pass TestT/one", "run TestT/two", "fail TestT/two", "fail TestT", "fail"), counts{1, 1}, "TestT/two", "",
+		},
+		{
+			"a table that fails beside its rows is a failure",
+			stream("run TestT", "run TestT/one", "pass TestT/one", "fail TestT", "fail"), counts{1, 1}, "FAIL TestT", "",
+		},
+		{"a skipped test is a failure", stream("run TestS", "output TestS no root", "skip TestS", "pass"), counts{0, 1}, "no root", ""},
+		{"a package that does not build is a failure and its compiler is heard", `{"ImportPath":"p","Action":"build-output","Output":"undefined: x\n"}
 {"ImportPath":"p","Action":"build-fail"}
 {"Action":"start","Package":"p"}
 {"Action":"output","Package":"p","Output":"FAIL\tp [build failed]\n"}
-{"Action":"fail","Package":"p","Elapsed":0,"FailedBuild":"p"}`,
-		want: counts{0, 1}, printed: "undefined: x",
-	}, {
-		name: "a crash is a failure and shows what was under way",
-		stream: `{"Action":"run","Package":"p","Test":"TestHang"}
-{"Action":"output","Package":"p","Test":"TestHang","Output":"panic: timed out\n"}
-{"Action":"fail","Package":"p"}`,
-		want: counts{0, 1}, printed: "panic: timed out",
-	}, {
-		name: "a benchmark has passed when its package has",
-		stream: `{"Action":"run","Package":"p","Test":"BenchmarkB"}
-{"Action":"run","Package":"p","Test":"BenchmarkB/sub"}
-{"Action":"pass","Package":"p"}`,
-		want: counts{1, 0},
-	}, {
-		name:   "a package without tests counts nothing",
-		stream: `{"Action":"skip","Package":"p"}`,
-		want:   counts{0, 0},
-	}} {
+{"Action":"fail","Package":"p","Elapsed":0,"FailedBuild":"p"}`, counts{0, 1}, "undefined: x", ""},
+		{"a crash is a failure and shows what was under way", stream("run TestHang", "output TestHang panic: timed out", "fail"), counts{0, 1}, "panic: timed out", ""},
+		{"a benchmark has passed when its package has", stream("run BenchmarkB", "run BenchmarkB/sub", "pass"), counts{1, 0}, "", ""},
+		{"a package without tests counts nothing", stream("skip"), counts{0, 0}, "", ""},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
 			got, err := tally(strings.NewReader(tc.stream+"\n"), &out, false, func(string) {})
@@ -108,9 +83,7 @@ func TestTheTotalMissesNoSuite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
 			got, err := l.total(&out, tc.suites)
-			if err != nil || got != tc.want || !strings.HasPrefix(out.String(), tc.printed) {
-				t.Errorf("got %v, %v, printed %q; want %v", got, err, out.String(), tc.want)
-			}
+			check.That(t, err == nil && got == tc.want && strings.HasPrefix(out.String(), tc.printed), "got %v, %v, printed %q", got, err, out.String())
 		})
 	}
 	check.OK(t, l.reset())
@@ -171,9 +144,20 @@ func TestARunThatFailedIsNotRecorded(t *testing.T) {
 	check.That(t, err != nil && strings.Contains(text, "stays as it is"), "it was recorded: %v\n%s", err, text)
 }
 
+// files makes a directory with these files.
+func files(t *testing.T, texts map[string]string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, text := range texts {
+		path := filepath.Join(root, name)
+		check.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check.OK(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	return root
+}
+
 func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
-	root := t.TempDir()
-	for name, text := range map[string]string{
+	root := files(t, map[string]string{
 		"go.mod":               "module m\n\ngo 1.26\n",
 		"a/plain_test.go":      "package a\n\nimport \"testing\"\n\nfunc TestPlain(t *testing.T) {}\n",
 		"a/kernel_test.go":     "//go:build linux && kernel\n\npackage a\n\nfunc TestKernel(t *testing.T) {}\nfunc TestMain(m *testing.M) {}\nfunc helper() {}\n",
@@ -183,11 +167,7 @@ func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
 		"c/either_test.go":     "//go:build bench || kernel\n\npackage c\n\nfunc TestEither(t *testing.T) {}\n",
 		"other/go.mod":         "module other\n",
 		"other/kernel_test.go": "//go:build kernel\n\npackage other\n\nfunc TestOther(t *testing.T) {}\n",
-	} {
-		path := filepath.Join(root, name)
-		check.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		check.OK(t, os.WriteFile(path, []byte(text), 0o644))
-	}
+	})
 	for _, tc := range []struct {
 		tag, with, only string
 		packages, names []string
@@ -197,25 +177,22 @@ func TestTaggedFindsOnlyTestsThatNeedTheTag(t *testing.T) {
 		{"bench", "kernel", "", []string{"m/c"}, []string{"TestBoth"}},
 	} {
 		packages, names, err := tagged(root, tc.tag, tc.with, regexp.MustCompile(tc.only))
-		if err != nil || !slices.Equal(packages, tc.packages) || !slices.Equal(names, tc.names) {
-			t.Errorf("%s with %q: got %v, %v, %v", tc.tag, tc.with, packages, names, err)
-		}
+		check.OK(t, err)
+		check.List(t, packages, tc.packages, "%s with %q:", tc.tag, tc.with)
+		check.List(t, names, tc.names, "%s with %q:", tc.tag, tc.with)
 	}
 }
 
 func TestEveryFuzzTargetRuns(t *testing.T) {
-	root := t.TempDir()
 	const head = "package a\n\nimport \"testing\"\n\n"
-	for name, text := range map[string]string{
+	root := files(t, map[string]string{
 		"go.mod":            "module m\n\ngo 1.26\n",
 		"a.go":              "package a\n",
 		"quiet_test.go":     head + "func FuzzQuiet(f *testing.F) { f.Fuzz(func(*testing.T, string) {}) }\n",
 		"kernel_test.go":    "//go:build kernel\n\n" + head + "func FuzzKernel(f *testing.F) { f.Fuzz(func(*testing.T, []byte) {}) }\n",
 		"broken_test.go":    head + "func FuzzBroken(f *testing.F) {\n\tf.Fuzz(func(t *testing.T, n int) {\n\t\tif n > 9 {\n\t\t\tt.Error(n)\n\t\t}\n\t})\n}\n",
 		"no_target_test.go": head + "func TestFuzz(t *testing.T) { t.Fatal() }\n",
-	} {
-		check.OK(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
-	}
+	})
 	for name, tc := range map[string]struct {
 		run  string
 		want counts
@@ -227,12 +204,8 @@ func TestEveryFuzzTargetRuns(t *testing.T) {
 			var out strings.Builder
 			l := ledger{dir: t.TempDir()}
 			err := fuzzing{dir: root, each: "1000x", run: tc.run}.execute(&out, l)
-			if (err != nil) != (tc.want.Failed > 0) || !strings.HasSuffix(out.String(), "fuzz: "+tc.want.String()+"\n") {
-				t.Errorf("%v, printed %s", err, &out)
-			}
-			if sum, err := l.total(&out, []string{"fuzz"}); err != nil || sum != tc.want {
-				t.Errorf("total %v, %v", sum, err)
-			}
+			check.That(t, (err != nil) == (tc.want.Failed > 0) && strings.HasSuffix(out.String(), "fuzz: "+tc.want.String()+"\n"), "%v, printed %s", err, &out)
+			check.Equal(t, check.Value(l.total(&out, []string{"fuzz"}))(t), tc.want, "total")
 		})
 	}
 }
