@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -41,25 +40,21 @@ func (c *Cluster) InstallFenceline(ctx context.Context, version string, values .
 
 // RetagFenceline upgrades Fenceline to another version of the same images, in seconds: it builds
 // nothing. The images of images.DefaultVersion must be on the nodes.
-func (c *Cluster) RetagFenceline(ctx context.Context, version string, values ...string) error {
+func (c *Cluster) RetagFenceline(ctx context.Context, version string, values ...string) (err error) {
+	defer must.Catch(&err)
 	retagged := images.Product(version)
 	for i, recipe := range images.Product(images.DefaultVersion) {
-		if err := c.onEachNode(func(n *Node) error { return n.Tag(ctx, recipe.Name, retagged[i].Name) }); err != nil {
-			return err
-		}
+		must.OK(c.onEachNode(func(n *Node) error { return n.Tag(ctx, recipe.Name, retagged[i].Name) }))
 	}
 	return c.InstallChart(ctx, version, values...)
 }
 
 // InstallChart installs or upgrades the chart. The images of that version must be on the nodes.
-func (c *Cluster) InstallChart(ctx context.Context, version string, values ...string) error {
-	root, err := thirdparty.Root()
-	if err != nil {
-		return err
-	}
+func (c *Cluster) InstallChart(ctx context.Context, version string, values ...string) (err error) {
+	defer must.Catch(&err)
 	c.progress("installing the chart")
 	args := []string{
-		"upgrade", "--install", "fenceline", filepath.Join(root, "charts", "fenceline"),
+		"upgrade", "--install", "fenceline", filepath.Join(must.Value(thirdparty.Root()), "charts", "fenceline"),
 		"--namespace", FencelineNamespace, "--create-namespace", "--wait", "--timeout", "3m",
 	}
 	if version != images.DefaultVersion {
@@ -104,29 +99,19 @@ func (c *Cluster) dnsObjects() string {
 
 // Furnish gives a cluster with Fenceline all that docs/start.md requires: CoreDNS, whose pods wait
 // for a pool, and the image of the examples.
-func (c *Cluster) Furnish(ctx context.Context) error {
-	tarball, err := images.SaveBusybox(ctx, filepath.Join(c.dir, "images"))
-	if err != nil {
-		return err
-	}
+func (c *Cluster) Furnish(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+	tarball := must.Value(images.SaveBusybox(ctx, filepath.Join(c.dir, "images")))
 	return errors.Join(c.Import(ctx, tarball), c.InstallDNS(ctx))
 }
 
 // Shell runs a command line of docs/start.md in the project's directory, with Tools, and returns
 // what it printed.
-func (c *Cluster) Shell(ctx context.Context, line string) (string, error) {
-	root, err := thirdparty.Root()
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, "bash", "-c", line)
-	cmd.Dir = root
-	cmd.Env = c.environment()
-	output, err := cmd.CombinedOutput()
-	if err != nil {
-		return string(output), fmt.Errorf("%s: %w: %s", line, err, output)
-	}
-	return string(output), nil
+func (c *Cluster) Shell(ctx context.Context, line string) (_ string, err error) {
+	defer must.Catch(&err)
+	cmd := c.command(ctx, "bash", "-c", line)
+	cmd.Dir = must.Value(thirdparty.Root())
+	return output(cmd)
 }
 
 // FirstSteps returns commands of docs/start.md. They make a pool, pods and a Service, and ask the Service.

@@ -45,18 +45,12 @@ func (c *Cluster) ForeignHost(name string, addr netip.Prefix, mac net.HardwareAd
 }
 
 // Remove unplugs the host for good.
-func (h *Host) Remove() error {
-	return errors.Join(h.DeleteLink(hostInterface), h.Delete())
-}
+func (h *Host) Remove() error { return errors.Join(h.DeleteLink(hostInterface), h.Delete()) }
 
 // Exec runs a command of this machine on the host's network and returns what it
 // printed.
 func (h *Host) Exec(ctx context.Context, name string, args ...string) (string, error) {
-	output, err := h.Command(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		return string(output), fmt.Errorf("run %s %v on host %s: %w: %s", name, args, h.Name, err, output)
-	}
-	return string(output), nil
+	return output(h.Command(ctx, name, args...))
 }
 
 // Dial connects from the host, like net.Dialer.

@@ -38,7 +38,7 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.controlPlane.RES
 
 // Kubectl runs kubectl as administrator and returns what it printed.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return c.run(ctx, "", c.binary(thirdparty.Kubernetes, "kubectl"), args...)
+	return output(c.kubectl(ctx, args...))
 }
 
 // Apply applies the objects of a manifest.
@@ -48,13 +48,15 @@ func (c *Cluster) Apply(ctx context.Context, manifest string) error {
 
 // kubectlWith runs kubectl with an input.
 func (c *Cluster) kubectlWith(ctx context.Context, input string, args ...string) error {
-	_, err := c.run(ctx, input, c.binary(thirdparty.Kubernetes, "kubectl"), args...)
+	cmd := c.kubectl(ctx, args...)
+	cmd.Stdin = strings.NewReader(input)
+	_, err := output(cmd)
 	return err
 }
 
 // Helm runs helm as administrator and returns what it printed.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
-	return c.run(ctx, "", c.binary(thirdparty.Helm, "helm"), args...)
+	return output(c.command(ctx, c.binary(thirdparty.Helm, "helm"), args...))
 }
 
 // Tools returns the directories of kubectl, helm and `kubectl fenceline`, for a person's PATH.
@@ -65,21 +67,20 @@ func (c *Cluster) Tools() []string {
 // commandDir is the directory of `kubectl fenceline` after InstallFenceline.
 func (c *Cluster) commandDir() string { return filepath.Join(c.dir, "bin") }
 
-// environment returns the environment of a person who uses the cluster.
-func (c *Cluster) environment() []string {
-	path := strings.Join(append(c.Tools(), os.Getenv("PATH")), ":")
-	return append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "PATH="+path)
+// command returns a command with the environment of a person who uses the cluster.
+func (c *Cluster) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "PATH="+strings.Join(append(c.Tools(), os.Getenv("PATH")), ":"))
+	return cmd
 }
 
-func (c *Cluster) run(ctx context.Context, input, program string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdin = strings.NewReader(input)
-	cmd.Env = c.environment()
-	output, err := cmd.CombinedOutput()
+// output runs a command and returns what it printed.
+func output(cmd *exec.Cmd) (string, error) {
+	printed, err := cmd.CombinedOutput()
 	if err != nil {
-		return string(output), fmt.Errorf("%s %v: %w: %s", program, args, err, output)
+		err = fmt.Errorf("%v: %w: %s", cmd.Args, err, printed)
 	}
-	return string(output), nil
+	return string(printed), err
 }
 
 // WaitReady returns when every node is Ready.
@@ -162,36 +163,24 @@ func (c *Cluster) Exec(ctx context.Context, namespace, pod string, command ...st
 
 // Ask writes lines and returns as many lines of the answer. The lines must fit into the buffers
 // between here and the pod.
-func (s *Session) Ask(lines ...string) ([]string, error) {
-	if _, err := io.WriteString(s.input, strings.Join(lines, "\n")+"\n"); err != nil {
-		return nil, s.failed(err)
-	}
-	var answers []string
-	for range lines {
-		answer, err := s.output.ReadString('\n')
-		if err != nil {
-			return answers, s.failed(err)
+func (s *Session) Ask(lines ...string) (answers []string, err error) {
+	if err = must.Try(func() {
+		must.Value(io.WriteString(s.input, strings.Join(lines, "\n")+"\n"))
+		for range lines {
+			answers = append(answers, strings.TrimSpace(must.Value(s.output.ReadString('\n'))))
 		}
-		answers = append(answers, strings.TrimSpace(answer))
+	}); err != nil {
+		s.Close()
+		err = fmt.Errorf("command in pod %s: %w: %s", s.pod, err, &s.stderr)
 	}
-	return answers, nil
-}
-
-// failed ends the command, and adds its standard error to err.
-func (s *Session) failed(err error) error {
-	s.Close()
-	return fmt.Errorf("command in pod %s: %w: %s", s.pod, err, &s.stderr)
+	return answers, err
 }
 
 // Close ends the input, and waits for the end of the command. It ignores the exit status: an idle
 // connection may break, and all answers have been read.
-func (s *Session) Close() {
-	_, _ = s.input.Close(), s.cmd.Wait()
-}
+func (s *Session) Close() { _, _ = s.input.Close(), s.cmd.Wait() }
 
 // kubectl returns a kubectl command with the administrator's access, which is not started yet.
 func (c *Cluster) kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, c.binary(thirdparty.Kubernetes, "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
-	return cmd
+	return c.command(ctx, c.binary(thirdparty.Kubernetes, "kubectl"), args...)
 }

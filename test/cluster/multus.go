@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/rest"
 
 	"github.com/fenceline/fenceline/test/await"
+	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/images"
 	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/thirdparty"
@@ -120,15 +120,9 @@ func (c *Cluster) RemoveMultus(ctx context.Context) (err error) {
 // multusKubeconfig returns the access of the plugin, a program of the host, to the API server.
 func (c *Cluster) multusKubeconfig(ctx context.Context) []byte {
 	token := must.Value(c.Kubectl(ctx, "create", "token", multusAccount, "--namespace=kube-system", "--duration=24h"))
-	config := must.Value(c.RESTConfig())
-	return must.Value(clientcmd.Write(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{multusAccount: {
-			Server: "https://" + c.APIServer().String(), CertificateAuthorityData: config.CAData,
-		}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{multusAccount: {Token: strings.TrimSpace(token)}},
-		Contexts:       map[string]*clientcmdapi.Context{multusAccount: {Cluster: multusAccount, AuthInfo: multusAccount}},
-		CurrentContext: multusAccount,
-	}))
+	access := rest.AnonymousClientConfig(must.Value(c.RESTConfig()))
+	access.Host, access.BearerToken = "https://"+c.APIServer().String(), strings.TrimSpace(token)
+	return must.Value(controlplane.Kubeconfig(access))
 }
 
 // SetClusterNetwork makes a network serve eth0 of every new pod of a node, in place of Fenceline's

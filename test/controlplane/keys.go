@@ -16,6 +16,7 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
@@ -73,18 +74,19 @@ func (k *Keys) ClientKubeconfig(client cert.Config) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.kubeconfig(clientcmdapi.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key})
+	return k.kubeconfig(rest.TLSClientConfig{CertData: pair.Cert, KeyData: pair.Key}, "")
 }
 
-func (k *Keys) kubeconfig(user clientcmdapi.AuthInfo) ([]byte, error) {
-	return clientcmd.Write(kubeconfig(clientcmdapi.Cluster{Server: k.config.URL(), CertificateAuthorityData: k.Authority()}, user))
+func (k *Keys) kubeconfig(client rest.TLSClientConfig, token string) ([]byte, error) {
+	client.CAData = k.Authority()
+	return Kubeconfig(&rest.Config{Host: k.config.URL(), TLSClientConfig: client, BearerToken: token})
 }
 
 // writeAdmin gives the administrator a token: most requests of a test are the administrator's, and
 // kube-apiserver verifies a certificate once more for each request.
 func (k *Keys) writeAdmin() error {
 	token := rand.Text()
-	data, err := k.kubeconfig(clientcmdapi.AuthInfo{Token: token})
+	data, err := k.kubeconfig(rest.TLSClientConfig{}, token)
 	return errors.Join(
 		err,
 		os.WriteFile(k.config.tokens(), []byte(token+",admin,admin,system:masters\n"), 0o600),
@@ -100,13 +102,17 @@ func (k *Keys) writeClient(name string, client cert.Config) error {
 	return os.WriteFile(k.config.Kubeconfig(name), data, 0o600)
 }
 
-// kubeconfig is the file of a client of one cluster.
-func kubeconfig(cluster clientcmdapi.Cluster, user clientcmdapi.AuthInfo) clientcmdapi.Config {
+// Kubeconfig returns the kubeconfig of a client with a token or a certificate.
+func Kubeconfig(access *rest.Config) ([]byte, error) {
 	const only = "only"
-	return clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{only: &cluster}, AuthInfos: map[string]*clientcmdapi.AuthInfo{only: &user},
-		Contexts: map[string]*clientcmdapi.Context{only: {Cluster: only, AuthInfo: only}}, CurrentContext: only,
+	cluster := &clientcmdapi.Cluster{
+		Server: access.Host, TLSServerName: access.ServerName, CertificateAuthorityData: access.CAData, CertificateAuthority: access.CAFile,
 	}
+	user := &clientcmdapi.AuthInfo{Token: access.BearerToken, ClientCertificateData: access.CertData, ClientKeyData: access.KeyData}
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{only: cluster}, AuthInfos: map[string]*clientcmdapi.AuthInfo{only: user},
+		Contexts: map[string]*clientcmdapi.Context{only: {Cluster: only, AuthInfo: only}}, CurrentContext: only,
+	})
 }
 
 // newAuthority makes a self-signed authority and writes its certificate.

@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fenceline/fenceline/test/check"
@@ -176,17 +175,9 @@ func (s *Server) ServiceAccount(ctx context.Context, namespace, name string, pod
 }
 
 // WriteKubeconfig writes a kubeconfig with a token or a certificate, for a process of a test.
-func WriteKubeconfig(access *rest.Config, file string) error {
-	err := clientcmd.WriteToFile(kubeconfig(
-		clientcmdapi.Cluster{
-			Server: access.Host, TLSServerName: access.ServerName, CertificateAuthorityData: access.CAData, CertificateAuthority: access.CAFile,
-		},
-		clientcmdapi.AuthInfo{Token: access.BearerToken, ClientCertificateData: access.CertData, ClientKeyData: access.KeyData},
-	), file)
-	if err != nil {
-		return fmt.Errorf("write kubeconfig %s: %w", file, err)
-	}
-	return nil
+func WriteKubeconfig(access *rest.Config, file string) (err error) {
+	defer must.CatchIn(&err, "write kubeconfig %s", file)
+	return os.WriteFile(file, must.Value(Kubeconfig(access)), 0o600)
 }
 
 // installCRDs installs the chart's custom resources and returns when they are served.

@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -45,30 +46,28 @@ type cluster struct {
 	// program is the controller.
 	program  string
 	programs sync.WaitGroup
-
-	mu sync.Mutex
 	// said is what the steps have logged.
-	said map[string]string
+	said sync.Map
 	// meanwhile happens before the next finish.
-	meanwhile func() error
+	meanwhile chan func() error
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	server := controlplane.Start(t)
 	check.OK(t, server.StartControllerManager())
-	c := &cluster{t: t, server: server, program: filepath.Join(t.TempDir(), "controller"), said: map[string]string{}, meanwhile: nothing}
+	c := &cluster{t: t, server: server, program: filepath.Join(t.TempDir(), "controller"), meanwhile: make(chan func() error, 1)}
 	scheme := runtime.NewScheme()
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	c.api = check.Value(client.New(server.Admin(), client.Options{Scheme: scheme}))(t)
 	check.OK(t, programs.Build(t.Context(), "controller", c.program))
-	dir := check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.Helm))(t)
-	c.helmFile = filepath.Join(dir, "helm")
+	c.helmFile = filepath.Join(check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.Helm))(t), "helm")
 	for _, name := range nodeNames {
 		c.addNode(name)
 	}
-	k, ctx, done := &kubelet{cluster: c}, context.Background(), make(chan struct{})
-	ctx, cancel := context.WithCancel(ctx)
+	k := &kubelet{cluster: c}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
 	go func() { k.run(ctx); close(done) }()
 	t.Cleanup(func() { cancel(); <-done; c.programs.Wait() })
 	return c
@@ -94,9 +93,7 @@ func (c *cluster) addNode(name string) {
 
 func (c *cluster) create(o client.Object) {
 	c.t.Helper()
-	if err := c.api.Create(c.t.Context(), o); err != nil {
-		c.t.Fatalf("create %s: %v", o.GetName(), err)
-	}
+	check.OK(c.t, c.api.Create(c.t.Context(), o))
 }
 
 // helm runs helm with the chart's release and returns what it printed.
@@ -144,65 +141,30 @@ func (c *cluster) eventually(what string, condition func() error) {
 	check.Eventually(c.t, limit, what, condition)
 }
 
-func nothing() error { return nil }
-
-// beforeFinish has something happen between the steps of the next uninstallation.
-func (c *cluster) beforeFinish(do func() error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.meanwhile = do
-}
-
-// between does what was to happen, once.
-func (c *cluster) between() error {
-	c.mu.Lock()
-	do := c.meanwhile
-	c.meanwhile = nothing
-	c.mu.Unlock()
-	return do()
-}
-
-func (c *cluster) say(step, log string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.said[step] = log
-}
-
 func (c *cluster) log(step string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.said[step]
+	said, _ := c.said.Load(step)
+	return fmt.Sprint(said)
 }
 
-// leases counts the leases.
-func (c *cluster) leases() int {
+// has judges the numbers of leases, and of finalizers of the pool.
+func (c *cluster) has(leases, finalizers int) {
 	c.t.Helper()
-	var leases v1alpha1.IPLeaseList
-	check.OK(c.t, c.api.List(c.t.Context(), &leases))
-	return len(leases.Items)
+	list, pool := &v1alpha1.IPLeaseList{}, &v1alpha1.IPPool{}
+	check.OK(c.t, errors.Join(c.api.List(c.t.Context(), list), c.api.Get(c.t.Context(), client.ObjectKey{Name: "blue"}, pool)))
+	check.That(c.t, len(list.Items) == leases && len(pool.Finalizers) == finalizers, "%d leases, finalizers %v", len(list.Items), pool.Finalizers)
 }
 
 // installed names what is left of Fenceline in its namespace: workloads, and
 // roles of the uninstallation.
 func (c *cluster) installed() map[string]bool {
 	c.t.Helper()
-	var (
-		sets        appsv1.DaemonSetList
-		deployments appsv1.DeploymentList
-		roles       rbacv1.RoleList
-	)
 	left := map[string]bool{}
-	for _, list := range []client.ObjectList{&sets, &deployments, &roles} {
+	for _, list := range []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}, &rbacv1.RoleList{}} {
 		check.OK(c.t, c.api.List(c.t.Context(), list, client.InNamespace(namespace)))
-	}
-	for _, o := range sets.Items {
-		left[o.Name] = true
-	}
-	for _, o := range deployments.Items {
-		left[o.Name] = true
-	}
-	for _, o := range roles.Items {
-		left["role "+o.Name] = true
+		check.OK(c.t, meta.EachListItem(list, func(o runtime.Object) error {
+			left[fmt.Sprintf("%T %s", o, o.(client.Object).GetName())] = true
+			return nil
+		}))
 	}
 	return left
 }

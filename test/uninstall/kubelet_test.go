@@ -97,14 +97,14 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 	}
 	container := pod.Spec.Containers[0]
 	step := container.Args[len(container.Args)-1]
-	if step == "finish" {
-		if err := k.between(); err != nil {
+	if step == "finish" && len(k.meanwhile) > 0 {
+		if err := (<-k.meanwhile)(); err != nil {
 			return err
 		}
 	}
-	args := make([]string, len(container.Args))
-	for i, arg := range container.Args {
-		args[i] = strings.ReplaceAll(arg, "$(POD_NAMESPACE)", namespace)
+	var args []string
+	for _, arg := range container.Args {
+		args = append(args, strings.ReplaceAll(arg, "$(POD_NAMESPACE)", namespace))
 	}
 	access, err := k.server.ServiceAccount(ctx, namespace, pod.Spec.ServiceAccountName, nil)
 	if err != nil {
@@ -127,7 +127,7 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 			err := k.api.Get(ctx, client.ObjectKeyFromObject(binding), binding)
 			check.That(k.t, apierrors.IsNotFound(err), "%s failed, and the controller may still end the agents: %v", step, err)
 		}
-		k.say(step, log.String())
+		k.said.Store(step, log.String())
 		// The controllers of Kubernetes may have written the pod meanwhile.
 		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			if err := k.api.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
