@@ -5,7 +5,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 
 	"github.com/fenceline/fenceline/test/machine"
@@ -46,15 +45,13 @@ func (n *Node) HealManagement() error {
 
 // betweenManagement changes the router's treatment of packets between the node and the management
 // network, in both directions.
-func (n *Node) betweenManagement(change func(src, dst netip.Prefix) error) error {
+func (n *Node) betweenManagement(change func(src, dst netip.Prefix) error) (err error) {
 	management := n.cluster.Options.management()
 	for i, own := range n.cluster.Options.nodeAddresses(n.number) {
 		node := netip.PrefixFrom(own.Addr(), own.Addr().BitLen())
-		if err := errors.Join(change(node, management[i]), change(management[i], node)); err != nil {
-			return err
-		}
+		err = errors.Join(err, change(node, management[i]), change(management[i], node))
 	}
-	return nil
+	return err
 }
 
 // CutUnderlay pulls the node's cable out of the underlay switch. The node loses its carrier.
@@ -78,12 +75,11 @@ func (n *Node) Kill(ctx context.Context, name string) (err error) {
 }
 
 // PowerOff removes the node's network interfaces and ends all its processes at once. The disk stays.
-func (n *Node) PowerOff(ctx context.Context) error {
+func (n *Node) PowerOff(ctx context.Context) (err error) {
+	defer must.Catch(&err)
 	// The interfaces go first: all nodes share one kernel, which would answer for the pods until they
 	// are removed.
-	if err := n.cluster.wires.unplugNode(n.number); err != nil {
-		return fmt.Errorf("power %s off: %w", n.Name(), err)
-	}
+	must.Done(n.cluster.wires.unplugNode(n.number), "power %s off", n.Name())
 	return n.Machine.PowerOff(ctx)
 }
 

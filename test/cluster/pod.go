@@ -43,47 +43,37 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name string) (_ *Pod, err 
 
 // Enter opens the pod's network namespace. The caller closes it. Until then the namespace exists, even
 // if the pod has ended.
-func (p *Pod) Enter() (*network.Namespace, error) {
-	pids, err := p.kernel().PIDs()
-	if err != nil {
-		return nil, fmt.Errorf("enter pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	return network.OfProcess(pids[0])
+func (p *Pod) Enter() (_ *network.Namespace, err error) {
+	defer must.CatchIn(&err, "enter pod %s/%s", p.Namespace, p.Name)
+	return network.OfProcess(must.Value(p.kernel().PIDs())[0])
 }
 
 // Command returns a command that runs in the pod's network namespace with the files of this machine,
 // such as arping, ping or tcpdump.
-func (p *Pod) Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
-	pids, err := p.kernel().PIDs()
-	if err != nil {
-		return nil, fmt.Errorf("run %s in pod %s/%s: %w", name, p.Namespace, p.Name, err)
-	}
-	enter := []string{fmt.Sprintf("--net=/proc/%d/ns/net", pids[0]), "--", name}
+func (p *Pod) Command(ctx context.Context, name string, args ...string) (_ *exec.Cmd, err error) {
+	defer must.CatchIn(&err, "run %s in pod %s/%s", name, p.Namespace, p.Name)
+	enter := []string{fmt.Sprintf("--net=/proc/%d/ns/net", must.Value(p.kernel().PIDs())[0]), "--", name}
 	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...), nil
 }
 
 // Exec runs a command of this machine in the pod's network namespace and
 // returns its standard output. The error holds its standard error.
-func (p *Pod) Exec(ctx context.Context, name string, args ...string) (string, error) {
-	cmd, err := p.Command(ctx, name, args...)
-	if err != nil {
-		return "", err
-	}
+func (p *Pod) Exec(ctx context.Context, name string, args ...string) (_ string, err error) {
+	defer must.Catch(&err)
+	cmd := must.Value(p.Command(ctx, name, args...))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	output, err := cmd.Output()
 	if err != nil {
-		return string(output), fmt.Errorf("run %s %v in pod %s/%s: %w: %s", name, args, p.Namespace, p.Name, err, stderr.String())
+		err = fmt.Errorf("run %s %v in pod %s/%s: %w: %s", name, args, p.Namespace, p.Name, err, stderr.String())
 	}
-	return string(output), nil
+	return string(output), err
 }
 
 // MAC returns the hardware address of the pod's interface.
-func (p *Pod) MAC() (net.HardwareAddr, error) {
-	ns, err := p.Enter()
-	if err != nil {
-		return nil, err
-	}
+func (p *Pod) MAC() (_ net.HardwareAddr, err error) {
+	defer must.Catch(&err)
+	ns := must.Value(p.Enter())
 	defer ns.Close()
 	return ns.MAC(PodInterface)
 }

@@ -81,16 +81,13 @@ func (p *ControlPlane) StartAPIServer(ctx context.Context) (err error) {
 }
 
 // StopAPIServer ends kube-apiserver; etcd keeps the data, and the controllers run on.
-func (p *ControlPlane) StopAPIServer(ctx context.Context) error {
-	return p.stop(ctx, apiServer)
-}
+func (p *ControlPlane) StopAPIServer(ctx context.Context) error { return p.stop(ctx, apiServer) }
 
 // RestartEtcd ends etcd without a word, as kill -9 does, and starts it again. kube-apiserver runs on. It
 // returns when the API server is ready.
-func (p *ControlPlane) RestartEtcd(ctx context.Context) error {
-	if err := p.running[etcd].Kill(ctx); err != nil {
-		return fmt.Errorf("kill etcd: %w", err)
-	}
+func (p *ControlPlane) RestartEtcd(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+	must.Done(p.running[etcd].Kill(ctx), "kill etcd")
 	return p.StartAPIServer(ctx)
 }
 
@@ -121,11 +118,9 @@ func (p *ControlPlane) Stop(ctx context.Context) error {
 }
 
 // RESTConfig returns an administrator's access without a client-side limit.
-func (p *ControlPlane) RESTConfig() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", p.Config.Kubeconfig("admin"))
-	if err != nil {
-		return nil, fmt.Errorf("load the administrator's kubeconfig: %w", err)
-	}
+func (p *ControlPlane) RESTConfig() (_ *rest.Config, err error) {
+	defer must.CatchIn(&err, "load the administrator's kubeconfig")
+	config := must.Value(clientcmd.BuildConfigFromFlags("", p.Config.Kubeconfig("admin")))
 	config.QPS = -1
 	return config, nil
 }

@@ -148,13 +148,12 @@ func (h *handedOver) isLate(now map[string]string) bool {
 var registry = map[string][]byte{"key": []byte("/registry/"), "range_end": []byte("/registry0")}
 
 // content returns what etcd holds.
-func (h *handedOver) content() (map[string]string, error) {
+func (h *handedOver) content() (_ map[string]string, err error) {
+	defer must.Catch(&err)
 	var found struct {
 		KVs []struct{ Key, Value string } `json:"kvs"`
 	}
-	if err := h.ask("range", registry, &found); err != nil {
-		return nil, err
-	}
+	must.OK(h.ask("range", registry, &found))
 	content := map[string]string{}
 	for _, kv := range found.KVs {
 		content[kv.Key] = kv.Value

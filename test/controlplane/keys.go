@@ -69,11 +69,9 @@ func WriteKeys(c Config) (_ *Keys, err error) {
 }
 
 // ClientKubeconfig returns a kubeconfig for a new client certificate.
-func (k *Keys) ClientKubeconfig(client cert.Config) ([]byte, error) {
-	pair, err := k.Issue(client)
-	if err != nil {
-		return nil, err
-	}
+func (k *Keys) ClientKubeconfig(client cert.Config) (_ []byte, err error) {
+	defer must.Catch(&err)
+	pair := must.Value(k.Issue(client))
 	return k.kubeconfig(rest.TLSClientConfig{CertData: pair.Cert, KeyData: pair.Key}, "")
 }
 
@@ -95,11 +93,7 @@ func (k *Keys) writeAdmin() error {
 }
 
 func (k *Keys) writeClient(name string, client cert.Config) error {
-	data, err := k.ClientKubeconfig(client)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(k.config.Kubeconfig(name), data, 0o600)
+	return os.WriteFile(k.config.Kubeconfig(name), must.Value(k.ClientKubeconfig(client)), 0o600)
 }
 
 // Kubeconfig returns the kubeconfig of a client with a token or a certificate.
@@ -154,10 +148,7 @@ func (a authority) Issue(c cert.Config) (_ Pair, err error) {
 
 // write writes NAME.crt and NAME.key.
 func (a authority) write(c Config, name string, subject cert.Config) error {
-	pair, err := a.Issue(subject)
-	if err != nil {
-		return err
-	}
+	pair := must.Value(a.Issue(subject))
 	return errors.Join(cert.WriteCert(c.key(name+".crt"), pair.Cert), keyutil.WriteKey(c.key(name+".key"), pair.Key))
 }
 

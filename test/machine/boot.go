@@ -36,10 +36,11 @@ func Boot(c Config) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bootLimit)
 	defer cancel()
 	must.OK(os.Setenv("PATH", c.searchPath()))
-	steps := []struct {
+	type step struct {
 		what string
 		do   func() error
-	}{
+	}
+	steps := []step{
 		{"set the host name", func() error { return unix.Sethostname([]byte(c.Name)) }},
 		{"mount file systems", c.mountAll},
 		{"write configuration", c.writeFiles},
@@ -47,25 +48,20 @@ func Boot(c Config) (err error) {
 		{"start the container runtime", func() error { return StartDaemon(c.Runtime) }},
 		{"import images", func() error { return c.importImages(ctx) }},
 		{"start kubelet", func() error { return StartDaemon(Kubelet) }},
-		{"start kube-proxy", c.startProxy},
-		{"report", func() error { return os.WriteFile(c.bootedFile(), nil, 0o644) }},
+	}
+	if len(c.Proxy) > 0 {
+		steps = append(steps, step{"start kube-proxy", func() error { return StartDaemon(KubeProxy) }})
 	}
 	for _, step := range steps {
 		must.Done(step.do(), "boot %s: %s", c.Name, step.what)
 	}
+	must.OK(os.WriteFile(c.bootedFile(), nil, 0o644))
 	reap()
 	return nil
 }
 
 // bootedFile appears when the node's daemons have been started.
 func (c Config) bootedFile() string { return filepath.Join(c.Dir, "booted") }
-
-func (c Config) startProxy() error {
-	if len(c.Proxy) == 0 {
-		return nil
-	}
-	return StartDaemon(KubeProxy)
-}
 
 // importImages imports the tarballs that this node's disk does not know yet.
 func (c Config) importImages(ctx context.Context) (err error) {
@@ -75,11 +71,7 @@ func (c Config) importImages(ctx context.Context) (err error) {
 		if _, err := os.Stat(mark); err == nil {
 			continue
 		}
-		commands, err := c.runtime().imports(tarball)
-		if err == nil {
-			err = c.run(ctx, commands)
-		}
-		must.Done(err, "import %s", tarball)
+		must.Done(c.run(ctx, must.Value(c.runtime().imports(tarball))), "import %s", tarball)
 		must.OK(os.WriteFile(mark, []byte(tarball), 0o644))
 	}
 	return nil
@@ -158,11 +150,7 @@ func (c Config) searchPath() string {
 }
 
 func (c Config) writeDaemons() error {
-	data, err := json.Marshal(c.daemons())
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(daemonsFile, data, 0o600)
+	return os.WriteFile(daemonsFile, must.Value(json.Marshal(c.daemons())), 0o600)
 }
 
 // StartDaemon starts one of the node's daemons. It runs inside the node, and

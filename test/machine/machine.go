@@ -87,9 +87,9 @@ func (m *Machine) Exec(ctx context.Context, args ...string) (string, error) {
 	}
 	output, err := m.Command(ctx, args...).CombinedOutput()
 	if err != nil {
-		return string(output), fmt.Errorf("run %v on %s: %w: %s", args, m.Config.Name, err, output)
+		err = fmt.Errorf("run %v on %s: %w: %s", args, m.Config.Name, err, output)
 	}
-	return string(output), nil
+	return string(output), err
 }
 
 // StartDaemon starts a daemon of the node that has been ended.
@@ -99,12 +99,9 @@ func (m *Machine) StartDaemon(ctx context.Context, name string) error {
 }
 
 // Import imports an image tarball of this machine into the node's container runtime.
-func (m *Machine) Import(ctx context.Context, tarball string) error {
-	commands, err := m.Config.runtime().imports(tarball)
-	if err != nil {
-		return err
-	}
-	return m.run(ctx, commands)
+func (m *Machine) Import(ctx context.Context, tarball string) (err error) {
+	defer must.Catch(&err)
+	return m.run(ctx, must.Value(m.Config.runtime().imports(tarball)))
 }
 
 // Tag gives an image of the node's container runtime another name, without a registry in both names.
@@ -112,11 +109,10 @@ func (m *Machine) Tag(ctx context.Context, name, another string) error {
 	return m.run(ctx, m.Config.runtime().tag(name, another))
 }
 
-func (m *Machine) run(ctx context.Context, commands [][]string) error {
+func (m *Machine) run(ctx context.Context, commands [][]string) (err error) {
+	defer must.Catch(&err)
 	for _, args := range commands {
-		if _, err := m.Exec(ctx, args...); err != nil {
-			return err
-		}
+		must.Value(m.Exec(ctx, args...))
 	}
 	return nil
 }

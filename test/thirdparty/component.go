@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/fenceline/fenceline/test/must"
 )
 
 // Component is a project whose binaries are built from its Go module.
@@ -121,33 +123,28 @@ const mainModule = "module github.com/fenceline/fenceline\n"
 
 // Root returns the project's directory: the nearest one, from the working
 // directory upwards, whose go.mod is the project's.
-func Root() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("find the project's directory: %w", err)
-	}
+func Root() (_ string, err error) {
+	defer must.CatchIn(&err, "find the project's directory")
+	dir := must.Value(os.Getwd())
 	for start := dir; ; dir = filepath.Dir(dir) {
 		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if err == nil && strings.HasPrefix(string(data), mainModule) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("find the project's directory: no go.mod of the project at or above %s", start)
+			return "", fmt.Errorf("no go.mod of the project at or above %s", start)
 		}
 	}
 }
 
 // CacheDir returns the cache directory, which all checkouts share:
 // ${FENCELINE_CACHE:-$HOME/.cache/fenceline}.
-func CacheDir() (string, error) {
+func CacheDir() (_ string, err error) {
+	defer must.CatchIn(&err, "find the cache directory")
 	if dir := os.Getenv("FENCELINE_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("find the cache directory: %w", err)
-	}
-	return filepath.Join(home, ".cache", "fenceline"), nil
+	return filepath.Join(must.Value(os.UserHomeDir()), ".cache", "fenceline"), nil
 }
 
 var errNotRequired = errors.New("not required by go.mod")

@@ -54,7 +54,8 @@ func run(ctx context.Context, version, on string, names []string) (err error) {
 	chosen := choose(names)
 	s := newShow(os.Stdout)
 	if on != "" {
-		return s.playOn(ctx, on, chosen)
+		s.playAll(ctx, must.Value(cluster.Open(on)), chosen)
+		return s.verdict()
 	}
 	return s.playFromNothing(ctx, version, chosen)
 }
@@ -134,16 +135,6 @@ func (s *show) install(ctx context.Context, c *cluster.Cluster, version string) 
 	output := must.Value(c.Kubectl(ctx, "get", "nodes,pods", "--all-namespaces", "--output=wide"))
 	s.story.Show("kubectl get nodes,pods --all-namespaces --output=wide", output)
 	return nil
-}
-
-// playOn plays on a cluster that is up, and leaves it up.
-func (s *show) playOn(ctx context.Context, prefix string, chosen []scenario.Scenario) error {
-	c, err := cluster.Open(prefix)
-	if err != nil {
-		return err
-	}
-	s.playAll(ctx, c, chosen)
-	return s.verdict()
 }
 
 func (s *show) playAll(ctx context.Context, c *cluster.Cluster, chosen []scenario.Scenario) {

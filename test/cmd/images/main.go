@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
@@ -30,14 +31,11 @@ func main() {
 	}
 }
 
-func build(ctx context.Context, recipes []images.Recipe, arch, out string) error {
+func build(ctx context.Context, recipes []images.Recipe, arch, out string) (err error) {
+	defer must.Catch(&err)
 	for _, r := range recipes {
 		r.Arch = arch
-		path, err := r.Build(ctx, out)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%s\t%s\n", path, r.Name)
+		fmt.Printf("%s\t%s\n", must.Value(r.Build(ctx, out)), r.Name)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (l *lan) showReference(ctx context.Context, s *show) {
 	fmt.Printf("  container %-4s on host a got %s\n", c.name, c.addr)
 	var speakers []string
 	for range 10 { // on a busy machine the second answer comes after the end of the probe
-		if speakers = must.Value(l.speakers(ctx)); len(speakers) > 1 {
+		if speakers = l.speakers(ctx); len(speakers) > 1 {
 			break
 		}
 	}
@@ -110,7 +110,7 @@ func (l *lan) showFenceline(ctx context.Context, s *show) {
 	}
 	s.check(len(holders) == len(all), "%d containers on two hosts have %d addresses", len(all), len(holders))
 	s.check(holders[taken.String()] == 0, "the printer's address was passed over")
-	speakers := must.Value(l.speakers(ctx))
+	speakers := l.speakers(ctx)
 	s.check(len(speakers) == 1 && speakers[0] == l.printerMAC, "%s is used by %s alone", taken, strings.Join(speakers, " and "))
 	for _, h := range []*host{l.a, l.b} {
 		text, err := os.ReadFile(h.memory())
@@ -162,32 +162,27 @@ type host struct {
 
 // plugAll makes the switch and what is plugged into it.
 func (l *lan) plugAll() {
-	l.sw = must.Value(l.namespace("switch"))
+	l.sw = l.namespace("switch")
 	must.OK(errors.Join(l.sw.AddBridge("sw"), l.sw.SetUp("sw", true)))
-	printer := must.Value(l.plug("printer"))
+	printer := l.plug("printer")
 	l.printerMAC = must.Value(printer.MAC("eth0")).String()
 	must.OK(printer.AddAddr("eth0", netip.PrefixFrom(taken, 24)))
-	l.observer = must.Value(l.plug("observer"))
-	l.a, l.b = &host{must.Value(l.plug("a")), "a", l}, &host{must.Value(l.plug("b")), "b", l}
+	l.observer = l.plug("observer")
+	l.a, l.b = &host{l.plug("a"), "a", l}, &host{l.plug("b"), "b", l}
 }
 
-func (l *lan) namespace(role string) (*network.Namespace, error) {
-	ns, err := network.Create(fmt.Sprintf("fltry-%d-%s", os.Getpid(), role))
-	if err != nil {
-		return nil, err
-	}
+func (l *lan) namespace(role string) *network.Namespace {
+	ns := must.Value(network.Create(fmt.Sprintf("fltry-%d-%s", os.Getpid(), role)))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.made = append(l.made, ns)
-	return ns, nil
+	return ns
 }
 
-func (l *lan) plug(role string) (*network.Namespace, error) {
-	ns, err := l.namespace(role)
-	if err != nil {
-		return nil, err
-	}
-	return ns, ns.Plug("eth0", nil, l.sw, role, "sw")
+func (l *lan) plug(role string) *network.Namespace {
+	ns := l.namespace(role)
+	must.OK(ns.Plug("eth0", nil, l.sw, role, "sw"))
+	return ns
 }
 
 func (l *lan) remove() error {
@@ -199,19 +194,13 @@ func (l *lan) remove() error {
 }
 
 // speakers asks for the printer's address and returns the MACs that answer.
-func (l *lan) speakers(ctx context.Context) ([]string, error) {
-	c, err := capture.Start(l.sw, "sw")
-	if err != nil {
-		return nil, err
-	}
+func (l *lan) speakers(ctx context.Context) []string {
+	c := must.Value(capture.Start(l.sw, "sw"))
 	params := prober.Params{Rounds: 3, Interval: 50 * time.Millisecond}
-	p, err := prober.Open(ctx, l.observer.Path(), "eth0", []netip.Addr{taken}, params)
-	if err == nil {
-		_, err = p.Probe(ctx, []netip.Addr{taken})
-		err = errors.Join(err, p.Close())
-	}
-	frames, stopping := c.Stop()
-	return capture.Speakers(frames, taken), errors.Join(err, stopping)
+	p := must.Value(prober.Open(ctx, l.observer.Path(), "eth0", []netip.Addr{taken}, params))
+	_, err := p.Probe(ctx, []netip.Addr{taken})
+	must.OK(errors.Join(err, p.Close()))
+	return capture.Speakers(must.Value(c.Stop()), taken)
 }
 
 // container is a container with its address.
@@ -233,20 +222,14 @@ func (h *host) memory() string {
 // start starts a container whose address comes from an IPAM of that type.
 func (h *host) start(ctx context.Context, ipam, name string) (_ *container, err error) {
 	defer must.Catch(&err)
-	ns := must.Value(h.lan.namespace(name))
+	ns := h.lan.namespace(name)
 	list := must.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"lan","plugins":[
 		{"type":"macvlan","master":"eth0","ipam":{"type":%q,"dataDir":%q,
 		 "ranges":[[{"subnet":%q,"rangeStart":%q,"rangeEnd":%q}]]}}]}`, ipam, h.data(ipam), subnet, taken, last)))
 	c := &container{name: name, host: h, list: list, rt: &libcni.RuntimeConf{ContainerID: name, NetNS: ns.Path(), IfName: "eth0"}}
 	must.Done(h.runtime(func(cni *libcni.CNIConfig) error {
-		answer, err := cni.AddNetworkList(ctx, list, c.rt)
-		if err != nil {
-			return err
-		}
-		result, err := types100.NewResultFromResult(answer)
-		if err != nil {
-			return err
-		}
+		answer := must.Value(cni.AddNetworkList(ctx, list, c.rt))
+		result := must.Value(types100.NewResultFromResult(answer))
 		c.addr, _ = netip.AddrFromSlice(result.IPs[0].Address.IP)
 		c.addr = c.addr.Unmap()
 		return nil
