@@ -10,6 +10,7 @@ package guest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,18 +91,7 @@ func (g Guest) Run(ctx context.Context) (code int, err error) {
 			return code, nil
 		}
 	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	return 0, fmt.Errorf("%w: %w; its console ends\n%s", ErrNoVerdict, orEnded(err), console.kept)
-}
-
-// orEnded names the reason of a guest that went off by itself.
-func orEnded(err error) error {
-	if err == nil {
-		return errors.New("it went off")
-	}
-	return err
+	return 0, fmt.Errorf("%w: %w; its console ends\n%s", ErrNoVerdict, cmp.Or(err, ctx.Err(), errors.New("it went off")), console.kept)
 }
 
 // boot runs QEMU to its end.
@@ -115,11 +105,7 @@ func (g Guest) boot(ctx context.Context, m machine, kernel, initrd string, conso
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = g.Output, &complaints
-	lines, err := extraLines(cmd, console, status)
-	if err != nil {
-		return err
-	}
-	if err := lines.run(cmd); err != nil {
+	if err := run(cmd, console, status); err != nil {
 		return fmt.Errorf("run QEMU: %w\n%s", errors.Join(ctx.Err(), err), complaints.Bytes())
 	}
 	return nil
@@ -133,7 +119,7 @@ func (g Guest) arguments(m machine, kernel, initrd string) []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-accel", accelerator, "-smp", strconv.Itoa(processors), "-m", strconv.Itoa(g.Memory),
-		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(slices.Concat(kernelParameters(), m.parameters, g.Parameters), " "),
+		"-kernel", kernel, "-initrd", initrd, "-append", strings.Join(slices.Concat([]string{kernelParameters}, m.parameters, g.Parameters), " "),
 		"-chardev", "file,id=console,path=/dev/fd/3", "-chardev", "stdio,id=output,signal=off", "-chardev", "file,id=status,path=/dev/fd/4",
 	}
 	args = append(args, m.arguments...)
@@ -150,56 +136,31 @@ func (g Guest) arguments(m machine, kernel, initrd string) []string {
 }
 
 // kernelParameters make a panic end the guest, and leave out what only takes time when the processor is emulated.
-func kernelParameters() []string {
-	return []string{"quiet", "panic=-1", "mitigations=off", "nokaslr", "audit=0", "apparmor=0", "cryptomgr.notests"}
-}
+const kernelParameters = "quiet panic=-1 mitigations=off nokaslr audit=0 apparmor=0 cryptomgr.notests"
 
-// lines are the pipes behind a process's file descriptors from 3 upwards.
-type lines struct {
-	ours, theirs []*os.File
-	to           []io.Writer
-}
-
-// extraLines gives the command one file descriptor for each writer.
-func extraLines(cmd *exec.Cmd, to ...io.Writer) (*lines, error) {
-	l := &lines{to: to}
-	for range to {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, errors.Join(err, l.close())
-		}
-		l.ours, l.theirs = append(l.ours, r), append(l.theirs, w)
-	}
-	cmd.ExtraFiles = l.theirs
-	return l, nil
-}
-
-// run runs the command until it has ended and everything that it wrote is where it belongs.
-func (l *lines) run(cmd *exec.Cmd) error {
-	if err := cmd.Start(); err != nil {
-		return errors.Join(err, l.close())
-	}
-	for _, f := range l.theirs {
-		f.Close()
-	}
-	errs := make([]error, len(l.to))
+// run runs the command until it has ended, with a file descriptor from 3 upwards for each writer, and everything
+// that it wrote there is where it belongs.
+func run(cmd *exec.Cmd, to ...io.Writer) (err error) {
+	defer must.Catch(&err)
+	errs := make([]error, len(to)+1)
 	var copies sync.WaitGroup
-	for i, w := range l.to {
-		copies.Go(func() { _, errs[i] = io.Copy(w, l.ours[i]) })
+	for i, w := range to {
+		r, theirs, err := os.Pipe()
+		must.OK(err)
+		defer r.Close()
+		defer theirs.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
+		copies.Go(func() { _, errs[i] = io.Copy(w, r) })
+	}
+	err = cmd.Start()
+	for _, theirs := range cmd.ExtraFiles {
+		theirs.Close()
 	}
 	copies.Wait()
-	for _, f := range l.ours {
-		f.Close()
+	if err == nil {
+		errs[len(to)] = cmd.Wait()
 	}
-	return errors.Join(append(errs, cmd.Wait())...)
-}
-
-func (l *lines) close() error {
-	var errs []error
-	for _, f := range append(l.ours, l.theirs...) {
-		errs = append(errs, f.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, err)...)
 }
 
 // tail keeps the end of what is written to it.

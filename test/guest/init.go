@@ -16,13 +16,6 @@ import (
 	"github.com/fenceline/fenceline/test/must"
 )
 
-// mount is a file system of the kernel's that programs expect.
-type mount struct{ dir, kind string }
-
-func mounts() []mount {
-	return []mount{{"/proc", "proc"}, {"/sys", "sysfs"}, {"/dev", "devtmpfs"}, {"/sys/fs/bpf", "bpf"}}
-}
-
 // mountPoints are those that the kernel does not make itself.
 func mountPoints() []string { return []string{"/proc", "/sys", "/dev", "/tmp", "/run"} }
 
@@ -45,7 +38,8 @@ func Init() {
 
 func live() (err error) {
 	defer must.Catch(&err)
-	for _, m := range mounts() {
+	// The file systems of the kernel's that programs expect.
+	for _, m := range []struct{ dir, kind string }{{"/proc", "proc"}, {"/sys", "sysfs"}, {"/dev", "devtmpfs"}, {"/sys/fs/bpf", "bpf"}} {
 		if err := unix.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mount %s: %w", m.dir, err)
 		}
@@ -53,7 +47,7 @@ func live() (err error) {
 	var t task
 	must.Done(json.Unmarshal(must.Value(os.ReadFile(taskPath)), &t), "read %s", taskPath)
 	for _, path := range t.Modules {
-		must.Done(load(path), "load %s", path)
+		must.OK(load(path))
 	}
 	// As systemd does: what is mounted later is mounted in other mount namespaces as well.
 	must.Done(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""), "share the mounts")
@@ -68,16 +62,12 @@ func live() (err error) {
 	return nil
 }
 
-func load(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
+func load(path string) (err error) {
+	defer must.CatchIn(&err, "load %s", path)
+	f := must.Value(os.Open(path))
 	defer f.Close()
 	err = interrupted.Repeat(func() error { return unix.FinitModule(int(f.Fd()), "", 0) })
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return err
-	}
+	must.That(err == nil || errors.Is(err, unix.EEXIST), "%w", err)
 	return nil
 }
 

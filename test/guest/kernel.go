@@ -80,7 +80,12 @@ func unpackKernel(image []byte) ([]byte, error) {
 
 // decompress unpacks what begins like the output of xz, zstd or gzip, and returns anything else as it is.
 func decompress(packed []byte) ([]byte, error) {
-	tool := packer(packed)
+	tool := ""
+	for magic, name := range map[string]string{"\xfd7zXZ\x00": "xz", "\x28\xb5\x2f\xfd": "zstd", "\x1f\x8b": "gzip"} {
+		if bytes.HasPrefix(packed, []byte(magic)) {
+			tool = name
+		}
+	}
 	if tool == "" {
 		return packed, nil
 	}
@@ -93,15 +98,6 @@ func decompress(packed []byte) ([]byte, error) {
 		err = fmt.Errorf("%s: %w: %s", tool, err, strings.TrimSpace(stderr.String()))
 	}
 	return out, err
-}
-
-func packer(data []byte) string {
-	for _, p := range []struct{ magic, tool string }{{"\xfd7zXZ\x00", "xz"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"\x1f\x8b", "gzip"}} {
-		if bytes.HasPrefix(data, []byte(p.magic)) {
-			return p.tool
-		}
-	}
-	return ""
 }
 
 // module is one loadable part of a kernel.

@@ -194,10 +194,7 @@ func (t *tallier) unfinished(pkg string) {
 // cutLast returns the name of the test that a subtest belongs to.
 func cutLast(test string) (parent string, ok bool) {
 	i := strings.LastIndexByte(test, '/')
-	if i < 0 {
-		return "", false
-	}
-	return test[:i], true
+	return test[:max(0, i)], i >= 0
 }
 
 // ledger keeps the counts of each suite in a file below dir, for the total. Without a directory it

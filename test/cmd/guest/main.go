@@ -113,7 +113,8 @@ func describe(ctx context.Context, arch, kernel string, command []string) (g gue
 	g.Program = must.Value(filepath.Abs(command[0]))
 	g.Dir = must.Value(os.Getwd())
 	g.Args, g.Files = command[1:], []string{g.Program}
-	if data := filepath.Join(g.Dir, "testdata"); exists(data) {
+	data := filepath.Join(g.Dir, "testdata")
+	if _, err := os.Stat(data); err == nil {
 		g.Files = append(g.Files, data)
 	}
 	g.Output, g.Console, g.Memory = os.Stdout, io.Discard, memory
@@ -125,20 +126,13 @@ func describe(ctx context.Context, arch, kernel string, command []string) (g gue
 	return g, nil
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // dialCommand is the argument that makes this program the other end of one connection of a guest.
 const dialCommand = "dial"
 
 // dial carries one connection of a guest to an address of this machine.
-func dial(address string) error {
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		return err
-	}
+func dial(address string) (err error) {
+	defer must.Catch(&err)
+	conn := must.Value(net.Dial("tcp", address))
 	defer conn.Close()
 	go func() {
 		_, _ = io.Copy(conn, os.Stdin)
