@@ -25,13 +25,11 @@ type Frame struct {
 	Source, Destination net.HardwareAddr
 	// Type is the ethertype behind VLAN tags.
 	Type uint16
-	// Speaks lists the addresses that the sender uses as its own: the sender of
-	// an ARP message (RFC 826), the source of an IP packet, the target of a
-	// neighbour advertisement (RFC 4861). It is empty for an ARP probe and for
-	// duplicate address detection, whose sender is unspecified.
+	// Speaks lists the addresses that the sender uses as its own: the sender of an ARP message (RFC 826), the
+	// source of an IP packet, the target of a neighbour advertisement (RFC 4861). It is empty for an ARP probe and
+	// for duplicate address detection, whose sender is unspecified.
 	Speaks []netip.Addr
-	// Target is the address that an ARP message, a neighbour solicitation or
-	// advertisement is about.
+	// Target is the address that an ARP message, a neighbour solicitation or advertisement is about.
 	Target netip.Addr
 	// Kind is a short name of the frame's type, such as "ARP probe" or "claim".
 	Kind string

@@ -40,8 +40,7 @@ func About(frames []Frame, addr netip.Addr) []Frame {
 	return filter(frames, func(f Frame) bool { return f.Target == addr })
 }
 
-// Speakers returns the source MACs, as text, that spoke for addr, in the order
-// of their first frame.
+// Speakers returns the source MACs, as text, that spoke for addr, in the order of their first frame.
 func Speakers(frames []Frame, addr netip.Addr) []string {
 	var macs []string
 	for _, f := range SpokenFor(frames, addr) {

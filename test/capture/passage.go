@@ -13,9 +13,8 @@ import (
 const (
 	// InFlight is the longest time from the pod to the switch of a frame that left before the fence.
 	InFlight = time.Millisecond
-	// FenceLimit is the longest time of a claim from the switch to the kernel of the old holder, and
-	// of its ack back. On an idle machine it takes 0.1 ms. Here two cores carry a whole cluster, and
-	// soft interrupts wait.
+	// FenceLimit is the longest time of a claim from the switch to the kernel of the old holder, and of its ack
+	// back. On an idle machine it takes 0.1 ms. Here two cores carry a whole cluster, and soft interrupts wait.
 	FenceLimit = 50 * time.Millisecond
 )
 
@@ -29,8 +28,7 @@ type Change struct {
 
 // Passage is the evidence on the underlay of a Change with a claim.
 type Passage struct {
-	// Claim is the first claim for the address by another node, and Ack the
-	// answer of the old holder's kernel.
+	// Claim is the first claim for the address by another node, and Ack the answer of the old holder's kernel.
 	Claim, Ack Frame
 	// Last is the old holder's last frame, zero if there was none.
 	Last Frame

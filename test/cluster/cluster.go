@@ -106,8 +106,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return c.controlPlane.StartAPIServer(ctx)
 }
 
-// APIServer returns the API server's host and port on the management network,
-// which nodes reach without kube-proxy.
+// APIServer returns the API server's host and port on the management network, which nodes reach without kube-proxy.
 func (c *Cluster) APIServer() netip.AddrPort {
 	return netip.AddrPortFrom(c.Options.address(controlPlaneHost), apiServerPort)
 }
@@ -115,8 +114,7 @@ func (c *Cluster) APIServer() netip.AddrPort {
 // APIServerService returns the API server's cluster IP.
 func (c *Cluster) APIServerService() netip.Addr { return nth(c.Options.services()[0], 1) }
 
-// LogDir returns the directory of the logs of the control plane ("") or of a node ("n1"). Down removes
-// it.
+// LogDir returns the directory of the logs of the control plane ("") or of a node ("n1"). Down removes it.
 func (c *Cluster) LogDir(owner string) string {
 	if owner == "" {
 		return filepath.Join(c.dir, "control-plane", "log")

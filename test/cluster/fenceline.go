@@ -105,8 +105,7 @@ func (c *Cluster) Furnish(ctx context.Context) (err error) {
 	return errors.Join(c.Import(ctx, tarball), c.InstallDNS(ctx))
 }
 
-// Shell runs a command line of docs/start.md in the project's directory, with Tools, and returns
-// what it printed.
+// Shell runs a command line of docs/start.md in the project's directory, with Tools, and returns what it printed.
 func (c *Cluster) Shell(ctx context.Context, line string) (_ string, err error) {
 	defer must.Catch(&err)
 	cmd := c.command(ctx, "bash", "-c", line)

@@ -47,8 +47,7 @@ func (c *Cluster) ForeignHost(name string, addr netip.Prefix, mac net.HardwareAd
 // Remove unplugs the host for good.
 func (h *Host) Remove() error { return errors.Join(h.DeleteLink(hostInterface), h.Delete()) }
 
-// Exec runs a command of this machine on the host's network and returns what it
-// printed.
+// Exec runs a command of this machine on the host's network and returns what it printed.
 func (h *Host) Exec(ctx context.Context, name string, args ...string) (string, error) {
 	return output(h.Command(ctx, name, args...))
 }
@@ -62,15 +61,13 @@ func (h *Host) Dial(ctx context.Context, protocol, address string) (conn net.Con
 	return conn, err
 }
 
-// Capture records what every node and host sends into the underlay switch from
-// now on. The port of a frame is "ul-" and the node's name, or "ul-h-" and the
-// host's.
+// Capture records what every node and host sends into the underlay switch from now on. The port of a frame is "ul-"
+// and the node's name, or "ul-h-" and the host's.
 func (c *Cluster) Capture() (*capture.Capture, error) {
 	return capture.Start(c.wires.sw, underlayBridge)
 }
 
-// CaptureManagement records what enters the management switch. The port of a frame is "mgmt-" and the
-// node's name.
+// CaptureManagement records what enters the management switch. The port of a frame is "mgmt-" and the node's name.
 func (c *Cluster) CaptureManagement() (*capture.Capture, error) {
 	return capture.Start(c.wires.sw, managementBridge)
 }

@@ -56,9 +56,8 @@ type Multus struct {
 	Routed bool
 }
 
-// InstallMultus puts Multus before the network of every pod's eth0; the annotation
-// k8s.v1.cni.cncf.io/networks adds more interfaces. No pod may have an interface of its own yet,
-// since Multus could not delete it.
+// InstallMultus puts Multus before the network of every pod's eth0; the annotation k8s.v1.cni.cncf.io/networks adds
+// more interfaces. No pod may have an interface of its own yet, since Multus could not delete it.
 func (c *Cluster) InstallMultus(ctx context.Context, m Multus) (err error) {
 	defer must.CatchIn(&err, "install Multus")
 	must.OK(c.Apply(ctx, multusManifest))
@@ -85,10 +84,9 @@ func (c *Cluster) installThin(ctx context.Context, m Multus) error {
 	})
 }
 
-// installThick returns when the daemon of each node has written the runtime's configuration, which
-// the runtime notices at once. The network whose file is the first by name serves eth0. The
-// configuration has the default version, 0.3.1: with 1.1.0, the runtime asks for STATUS, which fails
-// (4.2.3).
+// installThick returns when the daemon of each node has written the runtime's configuration, which the runtime
+// notices at once. The network whose file is the first by name serves eth0. The configuration has the default
+// version, 0.3.1: with 1.1.0, the runtime asks for STATUS, which fails (4.2.3).
 func (c *Cluster) installThick(ctx context.Context) error {
 	binaries := c.thirdParty(ctx, thirdparty.Multus)
 	tarball := must.Value(images.MultusDaemon(binaries).Build(ctx, filepath.Join(c.dir, "images")))
@@ -144,8 +142,7 @@ func multusConflist(clusterNetwork string) []byte {
 	}, "", "  "))
 }
 
-// installMultus returns when the runtime uses the plugin: it has asked for its
-// STATUS.
+// installMultus returns when the runtime uses the plugin: it has asked for its STATUS.
 func (n *Node) installMultus(ctx context.Context, plugin string, access, config []byte) (err error) {
 	defer must.Catch(&err)
 	must.Value(n.Exec(ctx, "install", plugin, "--target-directory="+pluginDir))

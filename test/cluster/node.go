@@ -77,8 +77,7 @@ func (n *Node) Kill(ctx context.Context, name string) (err error) {
 // PowerOff removes the node's network interfaces and ends all its processes at once. The disk stays.
 func (n *Node) PowerOff(ctx context.Context) (err error) {
 	defer must.Catch(&err)
-	// The interfaces go first: all nodes share one kernel, which would answer for the pods until they
-	// are removed.
+	// The interfaces go first: all nodes share one kernel, which would answer for the pods until they are removed.
 	must.Done(n.cluster.wires.unplugNode(n.number), "power %s off", n.Name())
 	return n.Machine.PowerOff(ctx)
 }

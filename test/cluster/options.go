@@ -3,10 +3,9 @@
 // Package cluster runs a real Kubernetes cluster on one machine, for tests that need kubelets, a
 // container runtime and frames on a wire.
 //
-// Each node is a set of namespaces (package machine). Two bridges in a separate namespace are the
-// switches: one for the management network, one for the underlay. The underlay interface of every node
-// is ul0. To cut a node off, a test pulls a cable at the switch: the node keeps its addresses and
-// routes, and its pods keep running.
+// Each node is a set of namespaces (package machine). Two bridges in a separate namespace are the switches: one for
+// the management network, one for the underlay. The underlay interface of every node is ul0. To cut a node off, a
+// test pulls a cable at the switch: the node keeps its addresses and routes, and its pods keep running.
 //
 //	machine  172.30.0.1 ─┐
 //	control plane    .10 ─┼─ br-mgmt      br-ul ─┬─ ul0 of n1 (parent of macvlans)
@@ -39,35 +38,29 @@ const (
 
 // Options describe a cluster. The zero value of a field means its default.
 type Options struct {
-	// Prefix begins the names of all namespaces, cgroups and links; at most six
-	// characters. Clusters with different prefixes and Management networks can
-	// run at the same time. Default "fl".
+	// Prefix begins the names of all namespaces, cgroups and links; at most six characters. Clusters with different
+	// prefixes and Management networks can run at the same time. Default "fl".
 	Prefix string
 	// Nodes is the number of nodes, n1, n2 and so on. Default 3.
 	Nodes int
-	// Management is the network between the API server and the nodes, an IPv4
-	// /24. Default 172.30.0.0/24.
+	// Management is the network between the API server and the nodes, an IPv4 /24. Default 172.30.0.0/24.
 	Management netip.Prefix
-	// KubeProxy is the mode of kube-proxy on every node, Nftables or IPTables.
-	// Default: no kube-proxy.
+	// KubeProxy is the mode of kube-proxy on every node, Nftables or IPTables. Default: no kube-proxy.
 	KubeProxy string
-	// Gateways are the addresses of a router on the underlay, with the lengths of
-	// the subnets' prefixes; at most one of each family. The router also has a leg
-	// on the management network, and an outside host behind it. Nodes and pods
-	// reach each other through it, and nodes forward packets. Default: no router.
+	// Gateways are the addresses of a router on the underlay, with the lengths of the subnets' prefixes; at most
+	// one of each family. The router also has a leg on the management network, and an outside host behind it. Nodes
+	// and pods reach each other through it, and nodes forward packets. Default: no router.
 	Gateways []netip.Prefix `json:",omitempty"`
 	// MoreGateways are addresses of the router in further subnets of the underlay.
 	MoreGateways []netip.Prefix `json:",omitempty"`
-	// DualStack adds IPv6 to the management network, the nodes and the range of
-	// cluster IPs.
+	// DualStack adds IPv6 to the management network, the nodes and the range of cluster IPs.
 	DualStack bool
 	// IPv6Only takes IPv4 from the cluster. Management then only tells it from others.
 	IPv6Only bool
 	// Snooping makes the switch of the underlay snoop MLD and IGMP, with a querier.
 	Snooping bool
-	// SingleNIC takes the nodes off the management network: their own addresses
-	// are on the underlay interface, in the subnets of the Gateways, and they reach
-	// the API server through the router.
+	// SingleNIC takes the nodes off the management network: their own addresses are on the underlay interface, in
+	// the subnets of the Gateways, and they reach the API server through the router.
 	SingleNIC bool
 	// Images are tarballs that every node imports before its kubelet starts;
 	// those of the tests (package images) are always there.

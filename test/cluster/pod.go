@@ -91,8 +91,7 @@ func (p *Pod) Freeze(ctx context.Context) error { return p.kernel().Freeze(ctx) 
 // Thaw undoes Freeze.
 func (p *Pod) Thaw(ctx context.Context) error { return p.kernel().Thaw(ctx) }
 
-// StopShim stops the pod's containerd-shim, so that containerd cannot end the
-// pod's containers.
+// StopShim stops the pod's containerd-shim, so that containerd cannot end the pod's containers.
 func (p *Pod) StopShim() error { return p.signalShim(syscall.SIGSTOP) }
 
 // ContinueShim undoes StopShim.

@@ -53,8 +53,7 @@ func layWires(o Options) (_ *wires, err error) {
 	return w, nil
 }
 
-// plugNode connects a node with both switches. The node always has the same MAC addresses, as a real
-// machine does.
+// plugNode connects a node with both switches. The node always has the same MAC addresses, as a real machine does.
 func (w *wires) plugNode(o Options, n int) {
 	ns := w.nodes[n-1]
 	must.OK(ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge))
@@ -68,8 +67,7 @@ func (w *wires) plugNode(o Options, n int) {
 		routeByRouter(o, ns)
 		routeToPods(o, ns, n)
 	}
-	// The default route leads to the underlay, so plugins without a configured parent choose it. It
-	// has no gateway.
+	// The default route leads to the underlay, so plugins without a configured parent choose it. It has no gateway.
 	must.OK(ns.AddDefaultRoute(UnderlayInterface))
 }
 
@@ -134,9 +132,8 @@ func cutWires(o Options) (err error) {
 // filterTable is the table of the switch's namespace whose rules break the underlay.
 const filterTable = "bridge underlay"
 
-// SplitOff stops all frames to and from a node on the underlay, also between it and foreign hosts.
-// The node keeps its carrier, and the capture still sees all frames that it sends. JoinUnderlay
-// undoes it.
+// SplitOff stops all frames to and from a node on the underlay, also between it and foreign hosts. The node keeps
+// its carrier, and the capture still sees all frames that it sends. JoinUnderlay undoes it.
 func (c *Cluster) SplitOff(ctx context.Context, n *Node) error {
 	port := underlayPort(n.Name())
 	return c.filter(ctx, fmt.Sprintf("iifname %q drop", port), fmt.Sprintf("oifname %q drop", port))
@@ -157,8 +154,7 @@ func (c *Cluster) LoseFrames(ctx context.Context, percent map[*Node]int) error {
 	return c.filter(ctx, rules...)
 }
 
-// filter replaces the rules for frames that the switches forward; each rule names
-// ports of the underlay.
+// filter replaces the rules for frames that the switches forward; each rule names ports of the underlay.
 func (c *Cluster) filter(ctx context.Context, rules ...string) error {
 	var script strings.Builder
 	// The first line makes the table if it is missing, so that it can be deleted.

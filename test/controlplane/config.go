@@ -21,8 +21,7 @@ type Config struct {
 	// Command returns a command that runs where the control plane shall live.
 	Command func(ctx context.Context, path string, args ...string) *exec.Cmd `json:"-"`
 
-	// EtcdDir holds etcd; APIServerDir holds kube-apiserver; KubernetesDir the
-	// controllers.
+	// EtcdDir holds etcd; APIServerDir holds kube-apiserver; KubernetesDir the controllers.
 	EtcdDir, APIServerDir, KubernetesDir string
 
 	// Address and Port are where clients reach the API server.
@@ -42,8 +41,7 @@ type Config struct {
 	WithoutControllers bool
 	// NodeMonitorGrace is how long a node may be silent before it is NotReady.
 	NodeMonitorGrace time.Duration
-	// Toleration is how long pods stay on a node that is not ready or not
-	// reachable.
+	// Toleration is how long pods stay on a node that is not ready or not reachable.
 	Toleration time.Duration
 }
 
@@ -59,8 +57,7 @@ func (c Config) tokens() string          { return c.key("tokens.csv") }
 func (c Config) log(name string) string  { return filepath.Join(c.Dir, "log", name+".log") }
 func (c Config) etcdURL(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
 
-// Kubeconfig returns the file with which a client of that name connects:
-// "admin", or a component.
+// Kubeconfig returns the file with which a client of that name connects: "admin", or a component.
 func (c Config) Kubeconfig(client string) string { return c.key(client + ".kubeconfig") }
 
 // seconds is how Kubernetes' toleration flags want a duration.

@@ -37,15 +37,13 @@ const collect = "GOGC=400"
 // readyLimit is how long an API server may take to be ready on a busy machine.
 const readyLimit = 3 * time.Minute
 
-// ControlPlane is a control plane whose keys are written. Its methods must not
-// be called at the same time.
+// ControlPlane is a control plane whose keys are written. Its methods must not be called at the same time.
 type ControlPlane struct {
 	Config  Config
 	running map[string]process.Process
 }
 
-// Open returns the control plane in c.Dir with the processes that an earlier
-// caller has started.
+// Open returns the control plane in c.Dir with the processes that an earlier caller has started.
 func Open(c Config) (_ *ControlPlane, err error) {
 	defer must.Catch(&err)
 	p := &ControlPlane{Config: c, running: map[string]process.Process{}}
@@ -70,8 +68,7 @@ func (p *ControlPlane) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// StartAPIServer starts kube-apiserver, and etcd if it does not run, and returns
-// when the API server is ready.
+// StartAPIServer starts kube-apiserver, and etcd if it does not run, and returns when the API server is ready.
 func (p *ControlPlane) StartAPIServer(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 	p.start(etcd, p.Config.EtcdDir, p.Config.etcdArguments())

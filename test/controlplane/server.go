@@ -78,8 +78,7 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Start starts a server with nothing installed, and stops it when the test has ended. Missing binaries
-// are built.
+// Start starts a server with nothing installed, and stops it when the test has ended. Missing binaries are built.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := check.Value(Launch(t.Context()))(t)

@@ -27,8 +27,7 @@ import (
 )
 
 const (
-	// clusters play at the same time: a scenario waits for more than half of its
-	// time, for kubelets mostly.
+	// clusters play at the same time: a scenario waits for more than half of its time, for kubelets mostly.
 	clusters = 2
 	// playLimit is more than any scenario takes on a busy machine.
 	playLimit = 10 * time.Minute
@@ -69,8 +68,7 @@ func TestScenarios(t *testing.T) {
 	check.That(t, len(next) == 0, "%d scenarios were not played", len(next))
 }
 
-// playWithoutIPv4 plays the scenario of a whole pod on a cluster without IPv4, behind a switch with MLD
-// snooping.
+// playWithoutIPv4 plays the scenario of a whole pod on a cluster without IPv4, behind a switch with MLD snooping.
 func playWithoutIPv4(t *testing.T) {
 	options := cluster.Options{KubeProxy: cluster.Nftables, IPv6Only: true, Snooping: true, Gateways: cluster.Gateways()[1:]}
 	all := scenario.All()
@@ -179,8 +177,7 @@ func (before inventory) compare(t *testing.T, after inventory) {
 	}
 }
 
-// processesWith returns the command lines that name a cluster's directory, or whose mount namespace
-// shows it.
+// processesWith returns the command lines that name a cluster's directory, or whose mount namespace shows it.
 func processesWith(t *testing.T, part string) []string {
 	t.Helper()
 	files := check.Value(filepath.Glob("/proc/[0-9]*/cmdline"))(t)

@@ -130,9 +130,8 @@ func digest(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Tree returns the regular files and the symbolic links below a directory of this machine, by their
-// paths in an image whose root is that directory. It leaves out the paths in without, with all that is
-// below them.
+// Tree returns the regular files and the symbolic links below a directory of this machine, by their paths in an
+// image whose root is that directory. It leaves out the paths in without, with all that is below them.
 func Tree(root string, without ...string) (files map[string][]byte, links map[string]string, err error) {
 	defer must.CatchIn(&err, "read the tree %s for an image", root)
 	files, links = map[string][]byte{}, map[string]string{}

@@ -85,8 +85,7 @@ func digestOf(path string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// reap collects orphans until SIGTERM. No other code of the process waits for
-// children from here on.
+// reap collects orphans until SIGTERM. No other code of the process waits for children from here on.
 func reap() {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM)
@@ -153,9 +152,8 @@ func (c Config) writeDaemons() error {
 	return os.WriteFile(daemonsFile, must.Value(json.Marshal(c.daemons())), 0o600)
 }
 
-// StartDaemon starts one of the node's daemons. It runs inside the node, and
-// leaves the daemon to the node's first process. If the daemon has a
-// socket, it returns once that accepts connections.
+// StartDaemon starts one of the node's daemons. It runs inside the node, and leaves the daemon to the node's first
+// process. If the daemon has a socket, it returns once that accepts connections.
 func StartDaemon(name string) (err error) {
 	defer must.CatchIn(&err, "start %s", name)
 	var all map[string]daemon

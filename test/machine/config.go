@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine runs a Kubernetes node as a set of namespaces of this
-// machine: network, mount, PID, UTS and IPC. The node has a writable /etc, /opt,
-// /var and /run of its own, its own BPF file system and its own cgroups, and runs
-// a container runtime, kubelet and, if wanted, kube-proxy.
+// Package machine runs a Kubernetes node as a set of namespaces of this machine: network, mount, PID, UTS and IPC.
+// The node has a writable /etc, /opt, /var and /run of its own, its own BPF file system and its own cgroups, and
+// runs a container runtime, kubelet and, if wanted, kube-proxy.
 //
 // Boot and StartDaemon run inside the node; everything else runs outside.
 package machine
@@ -29,8 +28,7 @@ type Config struct {
 	Dir string
 	// Cgroup is the node's own group below the root of every hierarchy.
 	Cgroup string
-	// Addresses are the node's, at most one of each family. At the first one, the API server reaches
-	// kubelet.
+	// Addresses are the node's, at most one of each family. At the first one, the API server reaches kubelet.
 	Addresses []netip.Addr
 	// Runtime is the container runtime: Containerd or CRIO.
 	Runtime string
@@ -43,18 +41,15 @@ type Config struct {
 	PauseImage string
 	// Images are tarballs to import before kubelet starts.
 	Images []string
-	// Kubelet and Proxy connect kubelet and kube-proxy to the API server. An
-	// empty Proxy means no kube-proxy.
+	// Kubelet and Proxy connect kubelet and kube-proxy to the API server. An empty Proxy means no kube-proxy.
 	Kubelet, Proxy []byte
 	// ProxyMode is kube-proxy's: nftables or iptables.
 	ProxyMode string
 	// ClusterDNS are the name servers of pods. Without any, every pod gets a warning event.
 	ClusterDNS []netip.Addr
-	// Authority signs the API server's client certificate; ServingCert and
-	// ServingKey are kubelet's own.
+	// Authority signs the API server's client certificate; ServingCert and ServingKey are kubelet's own.
 	Authority, ServingCert, ServingKey []byte
-	// LeaseDuration is the duration of the Node's Lease, in whole seconds.
-	// kubelet renews it four times as often.
+	// LeaseDuration is the duration of the Node's Lease, in whole seconds. kubelet renews it four times as often.
 	LeaseDuration time.Duration
 }
 

@@ -23,8 +23,7 @@ import (
 // configName is the node's configuration in its directory.
 const configName = "config.json"
 
-// Machine is a running node as seen from outside. Its methods may be called at
-// the same time.
+// Machine is a running node as seen from outside. Its methods may be called at the same time.
 type Machine struct {
 	Config Config
 	// Init is the node's first process.
@@ -33,8 +32,7 @@ type Machine struct {
 	Program string
 }
 
-// Start starts a node in the network namespace; WaitBooted tells when its
-// daemons run.
+// Start starts a node in the network namespace; WaitBooted tells when its daemons run.
 func Start(c Config, ns *network.Namespace, program string) (_ *Machine, err error) {
 	defer must.CatchIn(&err, "start node %s", c.Name)
 	must.OK(os.MkdirAll(filepath.Join(c.Dir, "log"), 0o755))
@@ -117,8 +115,7 @@ func (m *Machine) run(ctx context.Context, commands [][]string) (err error) {
 	return nil
 }
 
-// Processes returns the node's processes whose program has that name, in
-// containers too.
+// Processes returns the node's processes whose program has that name, in containers too.
 func (m *Machine) Processes(name string) (_ []process.Process, err error) {
 	defer must.Catch(&err)
 	return m.find(func(args []string) bool { return filepath.Base(args[0]) == name }), nil
@@ -134,9 +131,8 @@ func (m *Machine) PowerOff(ctx context.Context) (err error) {
 	return nil
 }
 
-// find returns the node's processes whose arguments match. Containers have PID
-// namespaces of their own, so descent from the first process is what makes a
-// process the node's.
+// find returns the node's processes whose arguments match. Containers have PID namespaces of their own, so descent
+// from the first process is what makes a process the node's.
 func (m *Machine) find(match func(args []string) bool) []process.Process {
 	must.That(m.Init.Alive(), "list processes of %s: the node is off", m.Config.Name)
 	pids, err := process.Descendants(m.Init.PID)

@@ -32,8 +32,7 @@ type Pod struct {
 // Pod returns the pod with that UID; it need not exist.
 func (m *Machine) Pod(uid string) Pod { return Pod{machine: m, uid: uid} }
 
-// PIDs returns the pod's processes as this machine numbers them, the sandbox's
-// among them.
+// PIDs returns the pod's processes as this machine numbers them, the sandbox's among them.
 func (p Pod) PIDs() (_ []int, err error) {
 	defer must.Catch(&err)
 	dir, _ := p.group("pids")
@@ -114,9 +113,8 @@ func (p Pod) group(controller string) (string, hierarchy) {
 	panic(must.Failure("find pod %s: no %s hierarchy", p.uid, controller))
 }
 
-// hierarchy is one cgroup tree of this machine. Version 1 has one for each
-// controller; version 2 has a single one. A hybrid machine has both, and its
-// unified tree has no controllers.
+// hierarchy is one cgroup tree of this machine. Version 1 has one for each controller; version 2 has a single one.
+// A hybrid machine has both, and its unified tree has no controllers.
 type hierarchy struct {
 	root        string
 	controllers []string // version 1: from the mount options
@@ -153,8 +151,7 @@ func (h hierarchy) has(controller string) bool {
 	return h.unified && !h.bare || slices.Contains(h.controllers, controller)
 }
 
-// createCgroup makes the group in every hierarchy, ready for kubelet to make
-// pods' groups below it.
+// createCgroup makes the group in every hierarchy, ready for kubelet to make pods' groups below it.
 func createCgroup(name string) {
 	for _, h := range hierarchies() {
 		if h.bare {
@@ -187,8 +184,7 @@ func (h hierarchy) create(name string) (err error) {
 	return nil
 }
 
-// removeCgroup removes the group and all below it once their processes have
-// ended.
+// removeCgroup removes the group and all below it once their processes have ended.
 func removeCgroup(ctx context.Context, name string) {
 	for _, h := range hierarchies() {
 		must.Done(removeTree(ctx, filepath.Join(h.root, name)), "remove cgroup %s from %s", name, h.root)
@@ -213,8 +209,7 @@ func removeTree(ctx context.Context, dir string) error {
 	})
 }
 
-// directories lists dir and all directories below it, parents first. It is
-// empty when dir does not exist.
+// directories lists dir and all directories below it, parents first. It is empty when dir does not exist.
 func directories(dir string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

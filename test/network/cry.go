@@ -17,10 +17,9 @@ import (
 // CryEvery is the interval of the announcements of a crier.
 const CryEvery = 10 * time.Millisecond
 
-// Cry sends gratuitous ARP (RFC 5227, section 3) for an IPv4 address from an interface, until stop is
-// called. It needs no process in the namespace. Because it never pauses, its silence on the switch proves
-// that its frames are dropped. sent counts the frames that the kernel accepted, refused those that it
-// dropped.
+// Cry sends gratuitous ARP (RFC 5227, section 3) for an IPv4 address from an interface, until stop is called. It
+// needs no process in the namespace. Because it never pauses, its silence on the switch proves that its frames are
+// dropped. sent counts the frames that the kernel accepted, refused those that it dropped.
 func (n *Namespace) Cry(iface string, addr netip.Addr, sent, refused *atomic.Int64) (stop func(), err error) {
 	defer must.Catch(&err)
 	mac, index := must.Value(n.MAC(iface)), must.Value(n.Index(iface))

@@ -58,8 +58,7 @@ func (n *Namespace) Echo(t testing.TB, protocol string, at netip.AddrPort) {
 	}()
 }
 
-// Connect connects a client within the limit. A valid by is its address, for TCP only; else the kernel
-// chooses one.
+// Connect connects a client within the limit. A valid by is its address, for TCP only; else the kernel chooses one.
 func (n *Namespace) Connect(by netip.Addr, protocol string, to netip.AddrPort, limit time.Duration) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: limit}
 	if by.IsValid() {

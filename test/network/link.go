@@ -31,9 +31,8 @@ func (n *Namespace) AddBridge(name string) (err error) {
 	return n.up(name)
 }
 
-// Snoop makes a bridge a switch with MLD and IGMP snooping, and with a querier: it passes multicast to the
-// members of a group only, except for frames to all hosts. It returns before the querier counts, which
-// takes 100 ms.
+// Snoop makes a bridge a switch with MLD and IGMP snooping, and with a querier: it passes multicast to the members
+// of a group only, except for frames to all hosts. It returns before the querier counts, which takes 100 ms.
 func (n *Namespace) Snoop(bridge string) (err error) {
 	defer must.CatchIn(&err, "make bridge %s in %s snoop", bridge, n.Name)
 	index := must.Value(n.Index(bridge))
@@ -54,9 +53,8 @@ func (n *Namespace) Snoop(bridge string) (err error) {
 	})
 }
 
-// Plug connects a new interface of the namespace with a new port of a bridge in
-// the namespace sw; both ends are up afterwards. A nil mac leaves the choice to
-// the kernel.
+// Plug connects a new interface of the namespace with a new port of a bridge in the namespace sw; both ends are up
+// afterwards. A nil mac leaves the choice to the kernel.
 func (n *Namespace) Plug(iface string, mac net.HardwareAddr, sw *Namespace, port, bridge string) (err error) {
 	defer must.Catch(&err)
 	must.OK(sw.addPair(port, must.Value(sw.Index(bridge)), n, iface, mac))
@@ -108,9 +106,8 @@ func (n *Namespace) SetUp(name string, up bool) error {
 	return n.change("set down", name, n.links.LinkSetDown)
 }
 
-// AddAddr gives the interface an address with its prefix length. An IPv6 address
-// skips duplicate address detection, and is answered for on return if the
-// interface is up.
+// AddAddr gives the interface an address with its prefix length. An IPv6 address skips duplicate address detection,
+// and is answered for on return if the interface is up.
 func (n *Namespace) AddAddr(name string, addr netip.Prefix) (err error) {
 	defer must.CatchIn(&err, "add %s to %s in %s", addr, name, n.Name)
 	link := must.Value(n.link(name))
@@ -125,8 +122,7 @@ func (n *Namespace) AddAddr(name string, addr netip.Prefix) (err error) {
 	return nil
 }
 
-// AddDefaultRoute sends everything that has no other route out of the
-// interface, as to a neighbour.
+// AddDefaultRoute sends everything that has no other route out of the interface, as to a neighbour.
 func (n *Namespace) AddDefaultRoute(name string) error {
 	return n.change("add a default route by", name, func(link netlink.Link) error {
 		all := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
@@ -158,8 +154,7 @@ func (n *Namespace) Index(name string) (_ int, err error) {
 	return must.Value(n.link(name)).Attrs().Index, nil
 }
 
-// DeleteLink removes an interface of the namespace, and its peer with it. It is
-// no error if there is none.
+// DeleteLink removes an interface of the namespace, and its peer with it. It is no error if there is none.
 func (n *Namespace) DeleteLink(name string) error {
 	link, err := n.links.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network builds small networks out of named network namespaces,
-// bridges and veth pairs.
+// Package network builds small networks out of named network namespaces, bridges and veth pairs.
 package network
 
 import (
@@ -21,8 +20,7 @@ import (
 	"github.com/fenceline/fenceline/test/must"
 )
 
-// Namespace is a network namespace. Its methods may be called at the
-// same time from several goroutines.
+// Namespace is a network namespace. Its methods may be called at the same time from several goroutines.
 type Namespace struct {
 	Name   string
 	path   string
@@ -32,8 +30,7 @@ type Namespace struct {
 	record *record  // nil if its bridges record nothing
 }
 
-// Create makes a namespace with its loopback interface up. It fails if the
-// name is taken.
+// Create makes a namespace with its loopback interface up. It fails if the name is taken.
 func Create(name string) (_ *Namespace, err error) {
 	defer must.CatchIn(&err, "create network namespace %s", name)
 	must.OK(shareNamedDir())
@@ -108,8 +105,7 @@ func (n *Namespace) Close() error {
 	return errors.Join(n.EndRecord(), unmounted, n.handle.Close())
 }
 
-// Delete closes and removes the namespace. The kernel ends it when its last
-// process has left.
+// Delete closes and removes the namespace. The kernel ends it when its last process has left.
 func (n *Namespace) Delete() error { return errors.Join(n.Close(), Remove(n.Name)) }
 
 // Do runs fn on a thread that is in the namespace. Sockets that fn opens

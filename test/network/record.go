@@ -50,8 +50,7 @@ func (n *Namespace) startRecord() (err error) {
 	return nil
 }
 
-// EndRecord ends the record of the namespace, if there is one, and returns what kept it from being
-// whole.
+// EndRecord ends the record of the namespace, if there is one, and returns what kept it from being whole.
 func (n *Namespace) EndRecord() error {
 	r := n.record
 	n.record = nil

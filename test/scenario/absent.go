@@ -154,8 +154,7 @@ func (a *act) isPutBack(ctx context.Context, node *cluster.Node, remove, file st
 // markOfReader is an annotation of a Node that marks a position in its changes for the reader.
 const markOfReader = "scenario/mark"
 
-// readiness reads every change of a node from one resourceVersion on, without a
-// gap. Not safe for concurrent use.
+// readiness reads every change of a node from one resourceVersion on, without a gap. Not safe for concurrent use.
 type readiness struct {
 	*act
 	node    *cluster.Node

@@ -59,8 +59,7 @@ func (a attack) reason(sibling bool) string {
 	return a.why
 }
 
-// attacks has a kind for each reason, in the order of the table. The tests of package bpf have all
-// kinds.
+// attacks has a kind for each reason, in the order of the table. The tests of package bpf have all kinds.
 func attacks() []attack {
 	return []attack{
 		{"gratuitous ARP", whyUnleased, true, false, func(o, v party, mark []byte) []byte {

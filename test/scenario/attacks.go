@@ -159,8 +159,7 @@ func (s *siege) nothingLost(ctx context.Context, began time.Time) {
 	s.story.Say("Meanwhile a host pinged the attacker, its sibling and the remote pod %d times. No ping was lost.", pings)
 }
 
-// noneArrived judges that no frame of an attack has come to the underlay or through the guard of the
-// sibling.
+// noneArrived judges that no frame of an attack has come to the underlay or through the guard of the sibling.
 func (s *siege) noneArrived() {
 	var arrived []string
 	comes := func(frame []byte, where string) {
@@ -201,7 +200,7 @@ func (a *act) stageSiege(ctx context.Context) *siege {
 	a.addPool(ctx, a.namespace+"-v6", six)
 	s := &siege{act: a}
 	s.runPods(ctx)
-	s.chooseVictims(ctx)
+	s.chooseVictims()
 	s.capture = a.record()
 	s.ear = a.listen(s.sibling)
 	s.pings = a.ping(s.host, addressOf(s.sibling), addressOf(s.remote), addressOf(s.attacker))
@@ -223,10 +222,10 @@ func onlyNetRaw(p *corev1.Pod) {
 }
 
 // chooseVictims collects the parties on the underlay.
-func (s *siege) chooseVictims(ctx context.Context) {
+func (s *siege) chooseVictims() {
 	s.host = s.foreignHost("printer", netip.PrefixFrom(s.address(250), underlay.Bits()))
 	gateway := party{name: "gateway", four: s.Options.Gateways[0].Addr(), six: s.Options.Gateways[1].Addr()}
-	gateway.mac = s.neighbour(ctx, gateway.four)
+	gateway.mac = s.neighbour(gateway.four)
 	s.own = partyOf(s.attacker)
 	s.victims = []party{partyOf(s.remote), partyOf(s.sibling), gateway}
 }
@@ -237,7 +236,7 @@ func partyOf(pod *cluster.Pod) party {
 }
 
 // neighbour returns the MAC that the host has learnt for an address.
-func (s *siege) neighbour(ctx context.Context, addr netip.Addr) net.HardwareAddr {
+func (s *siege) neighbour(addr netip.Addr) net.HardwareAddr {
 	did((place{"host", s.host.Namespace}).ping(addr), "ping %s from the host", addr)
 	known, err := s.host.Links().NeighList(0, netlink.FAMILY_V4)
 	did(err, "list the neighbours of the host")
@@ -278,8 +277,7 @@ func (s *siege) shoot(session *cluster.Session, frames ...[]byte) (dropped int) 
 // counts are dropped frames by their reason.
 type counts map[string]int
 
-// counted returns the frames of a pod that were dropped up to now, with the claims of all pods of its
-// node.
+// counted returns the frames of a pod that were dropped up to now, with the claims of all pods of its node.
 func counted(ctx context.Context, pod *cluster.Pod) counts {
 	m := scraped(ctx, pod.Node, agentMetrics)
 	all := counts{}

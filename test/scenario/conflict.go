@@ -84,8 +84,7 @@ func added(ctx context.Context, node *cluster.Node) float64 {
 }
 
 const (
-	// defenceLimit is how long an agent may take to answer a second speaker on a
-	// busy machine.
+	// defenceLimit is how long an agent may take to answer a second speaker on a busy machine.
 	defenceLimit = 250 * time.Millisecond
 	// firstReprobe is the time until a conflicting address is probed again.
 	firstReprobe = 10 * time.Second

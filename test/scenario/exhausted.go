@@ -23,8 +23,7 @@ const (
 	tooMany  = 2
 )
 
-// playExhausted: pods that find a pool full are told, and get addresses as soon as other pods have
-// freed them.
+// playExhausted: pods that find a pool full are told, and get addresses as soon as other pods have freed them.
 func playExhausted(ctx context.Context, a *act) {
 	a.makePool(ctx, fullPool, nil)
 	chronicle := a.keepChronicle(ctx, a.namespace)

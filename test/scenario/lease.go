@@ -48,8 +48,7 @@ func (a *act) forceDelete(ctx context.Context, l *v1alpha1.IPLease) {
 	did(client.IgnoreNotFound(err), "delete lease %s by force", l.Name)
 }
 
-// nothingIsLeft removes the namespace and judges that the ends of its pods have
-// freed every address.
+// nothingIsLeft removes the namespace and judges that the ends of its pods have freed every address.
 func (a *act) nothingIsLeft(ctx context.Context, pools ...string) {
 	a.removeNamespace(ctx)
 	for _, pool := range pools {
@@ -154,8 +153,7 @@ func (c *chronicle) add(e entry) {
 	c.added = make(chan struct{})
 }
 
-// of returns the writes to the lease of an address up to now, and a channel that is closed at the
-// next write.
+// of returns the writes to the lease of an address up to now, and a channel that is closed at the next write.
 func (c *chronicle) of(addr netip.Addr) ([]entry, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,9 +220,8 @@ func badDay(play func(context.Context, *act)) func(context.Context, *act) {
 	}
 }
 
-// aftermath judges that the leases of the scenario's pool are exactly those of its living pods, and
-// that none is left once these pods have ended. So no address was lost, given twice, leaked or left
-// in quarantine.
+// aftermath judges that the leases of the scenario's pool are exactly those of its living pods, and that none is
+// left once these pods have ended. So no address was lost, given twice, leaked or left in quarantine.
 func (a *act) aftermath(ctx context.Context) {
 	eventually(ctx, aftermathLimit, "leases that equal the living holders", a.leasesEqualHolders)
 	a.nothingIsLeft(ctx, a.namespace)

@@ -13,8 +13,7 @@ import (
 // losses are the percentages of frames that the cables of the zombies lose.
 var losses = []int{20, 1}
 
-// playLossy: two nodes are cut off, and their cables to the underlay lose frames, such as claims,
-// acks and probes.
+// playLossy: two nodes are cut off, and their cables to the underlay lose frames, such as claims, acks and probes.
 func playLossy(ctx context.Context, a *act) {
 	zombies := a.stageLossy(ctx)
 	a.cutOffAll(ctx, zombies)
@@ -66,8 +65,7 @@ func (a *act) stageLossy(ctx context.Context) []*zombie {
 	return zombies
 }
 
-// cutOffAll pulls the management cables of the zombies' nodes, and waits until Kubernetes has given
-// up the nodes.
+// cutOffAll pulls the management cables of the zombies' nodes, and waits until Kubernetes has given up the nodes.
 func (a *act) cutOffAll(ctx context.Context, zombies []*zombie) {
 	cut := time.Now()
 	for _, z := range zombies {

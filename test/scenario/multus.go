@@ -111,8 +111,7 @@ func (a *act) clusterNetwork(ctx context.Context, node *cluster.Node, pool strin
 	a.deletePod(ctx, pod, false)
 }
 
-// Annotations of the Network Plumbing Working Group's standard: the request of a pod, and the answer
-// of Multus.
+// Annotations of the Network Plumbing Working Group's standard: the request of a pod, and the answer of Multus.
 const (
 	annotationNetworks      = "k8s.v1.cni.cncf.io/networks"
 	annotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"

@@ -233,8 +233,7 @@ func (a *act) rollOut(ctx context.Context, object client.Object, number int) {
 	a.patch(ctx, object, `{"spec":{"template":{"metadata":{"annotations":{"roll":"%d"}}}}}`, number)
 }
 
-// rolledOut fails until all pods of a Deployment are available and of
-// the present template, and no others are left.
+// rolledOut fails until all pods of a Deployment are available and of the present template, and no others are left.
 func (a *act) rolledOut(ctx context.Context, name client.ObjectKey) {
 	d := &appsv1.Deployment{}
 	check(a.api.Get(ctx, name, d))

@@ -63,8 +63,7 @@ func (a *act) makePool(ctx context.Context, addresses int, change func(*v1alpha1
 	a.addPool(ctx, a.namespace, spec)
 }
 
-// makeNamespace makes the scenario's namespace and waits until pods can be made
-// there.
+// makeNamespace makes the scenario's namespace and waits until pods can be made there.
 func (a *act) makeNamespace(ctx context.Context) {
 	a.after("remove the namespace", a.removeNamespace)
 	// That of an earlier run may still be on its way out.

@@ -15,8 +15,7 @@ import (
 // httpPort is where a pod says its name by HTTP.
 const httpPort = 8080
 
-// distinctAndLeased: no address occurs twice, and each lease is the pod's, or kept ready for the next
-// one.
+// distinctAndLeased: no address occurs twice, and each lease is the pod's, or kept ready for the next one.
 func (a *act) distinctAndLeased(ctx context.Context, pods []*cluster.Pod) {
 	owner := map[netip.Addr]string{}
 	for _, p := range pods {

@@ -27,8 +27,7 @@ const (
 	controllerProgram = "controller"
 )
 
-// playRestarts: each part of the cluster is killed and starts again while pods come and go on every
-// node.
+// playRestarts: each part of the cluster is killed and starts again while pods come and go on every node.
 func playRestarts(ctx context.Context, a *act) {
 	a.makePool(ctx, 4*rollingPods, nil)
 	node := a.victim(ctx)
@@ -109,8 +108,7 @@ func (a *act) passedAround(ctx context.Context, w *witness, began time.Time) {
 	a.story.Say("Addresses passed from pod to pod %d times, and each had one speaker at a time. Pod old answered all %d pings.", reused, len(pings))
 }
 
-// rollLimit is the time in which a Deployment must replace its pods while a part of the cluster
-// restarts.
+// rollLimit is the time in which a Deployment must replace its pods while a part of the cluster restarts.
 const rollLimit = 2 * time.Minute
 
 // churn replaces all pods of the Deployment, again and again.

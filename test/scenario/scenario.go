@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scenario plays the promises of Fenceline on a real cluster. Each scenario is one promise.
-// It sets its stage, causes the damage, and judges the frames captured on the underlay and the
-// answers that a client got. Then it restores the cluster. The demo and the end-to-end tests play
-// the same scenarios.
+// Package scenario plays the promises of Fenceline on a real cluster. Each scenario is one promise. It sets its
+// stage, causes the damage, and judges the frames captured on the underlay and the answers that a client got. Then
+// it restores the cluster. The demo and the end-to-end tests play the same scenarios.
 package scenario
 
 import (
@@ -64,9 +63,8 @@ func (s Scenario) Play(ctx context.Context, stage *Stage, story *Story, onFailur
 	return errors.Join(err, a.cleanUp(ctx))
 }
 
-// Steps return no errors: the first one that fails ends the scenario. A condition of eventually fails in the
-// same way, and is tried again. Functions on a goroutine of their own, and those that judge evidence, return
-// an error.
+// Steps return no errors: the first one that fails ends the scenario. A condition of eventually fails in the same
+// way, and is tried again. Functions on a goroutine of their own, and those that judge evidence, return an error.
 
 // fail ends the scenario.
 func fail(format string, args ...any) { panic(steps.Failure(format, args...)) }

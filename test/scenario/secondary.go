@@ -35,8 +35,7 @@ type secondary struct {
 	underlay, management *capture.Capture
 }
 
-// secondaryBy: the promises hold with the underlay as a second network, by the thin or the thick plugin
-// of Multus.
+// secondaryBy: the promises hold with the underlay as a second network, by the thin or the thick plugin of Multus.
 func secondaryBy(multus cluster.Multus) func(context.Context, *act) {
 	return func(ctx context.Context, a *act) {
 		s := a.openSecondary(ctx, multus)
@@ -228,8 +227,7 @@ func (s *secondary) fromHosts(ways *paths, family int) {
 	}
 }
 
-// toOutside adds the ways to the outside: by eth0, except from the pod whose default routes are those of
-// its net1.
+// toOutside adds the ways to the outside: by eth0, except from the pod whose default routes are those of its net1.
 func (s *secondary) toOutside(ways *paths, family int) {
 	to := netip.AddrPortFrom(s.outsideAddrs[family], httpPort)
 	for from, own := range s.underlays {

@@ -22,8 +22,7 @@ import (
 // jobPods is the number of pods of the Job: more than there are addresses.
 const jobPods = 6
 
-// shapes are workloads that use one pool, one after the other. It has an address for each node, and a
-// spare one.
+// shapes are workloads that use one pool, one after the other. It has an address for each node, and a spare one.
 type shapes struct {
 	*act
 	size int

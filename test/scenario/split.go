@@ -23,9 +23,8 @@ const (
 // playSplit: an address has two owners in two parts of the underlay. The parts are joined, and the
 // newer token wins.
 //
-// The zombie's node is alone on its part of the underlay. The other nodes hear each other, so the
-// silence of the zombie counts, and its addresses are given to new pods while it lives. One pair of
-// owners is loud, one is quiet.
+// The zombie's node is alone on its part of the underlay. The other nodes hear each other, so the silence of the
+// zombie counts, and its addresses are given to new pods while it lives. One pair of owners is loud, one is quiet.
 func playSplit(ctx context.Context, a *act) {
 	loud, quiet := a.stageTwo(ctx)
 	loud.cutOff(ctx)
@@ -45,9 +44,8 @@ func playSplit(ctx context.Context, a *act) {
 	loud.comesHome(ctx, loudNew)
 }
 
-// stageTwo makes a full pool with two pods on each node. On the node that will be cut off, the first
-// pod is loud: it announces its address all the time, and a client uses it. The other pod is quiet,
-// and has no client.
+// stageTwo makes a full pool with two pods on each node. On the node that will be cut off, the first pod is loud:
+// it announces its address all the time, and a client uses it. The other pod is quiet, and has no client.
 func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie) {
 	size := 2 * len(a.Nodes())
 	a.makePool(ctx, size, nil)
@@ -105,11 +103,10 @@ func (z *zombie) newerWins(ctx context.Context, successor *cluster.Pod, asked, j
 	z.story.Say("%s after the underlay was whole, a claim from %s fenced it.", max(0, round(took)), claim.Port)
 }
 
-// newerWinsQuietly: both owners are quiet, and one repeats its claim within the claim period (R3),
-// which decides. The newer owner answers an older claim. Its claim asks for an ack of that sender,
-// which the zombie's kernel does not give, so its silence is judged. Quiet owners send nothing that
-// the other's node hears. They may answer their router, which sends ARP requests when a node checks
-// its way to pods of other nodes.
+// newerWinsQuietly: both owners are quiet, and one repeats its claim within the claim period (R3), which decides.
+// The newer owner answers an older claim. Its claim asks for an ack of that sender, which the zombie's kernel does
+// not give, so its silence is judged. Quiet owners send nothing that the other's node hears. They may answer their
+// router, which sends ARP requests when a node checks its way to pods of other nodes.
 func (z *zombie) newerWinsQuietly(ctx context.Context, successor *cluster.Pod, asked time.Time) {
 	limited, cancel := context.WithDeadline(ctx, asked.Add(quietLimit))
 	defer cancel()

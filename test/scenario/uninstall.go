@@ -106,8 +106,7 @@ func (a *act) isRefusedToUninstall(ctx context.Context) {
 	}
 }
 
-// isWithoutFenceline judges that nothing of the agent is left on a node, except the plugin for the
-// DEL of pods.
+// isWithoutFenceline judges that nothing of the agent is left on a node, except the plugin for the DEL of pods.
 func isWithoutFenceline(ctx context.Context, n *cluster.Node) {
 	for _, test := range []string{
 		"! -e /sys/fs/bpf/fenceline", "! -e /etc/cni/net.d/90-fenceline.conflist", "! -e /var/lib/fenceline/journal", "-e /opt/cni/bin/fenceline",

@@ -35,8 +35,7 @@ type witness struct {
 	pings   *pinger
 }
 
-// watch begins to use addresses from a foreign host and to capture. TCP
-// connections go to the first address.
+// watch begins to use addresses from a foreign host and to capture. TCP connections go to the first address.
 func (a *act) watch(addrs ...netip.Addr) *witness {
 	return a.watchBy("client", 250, a.record(), addrs...)
 }
@@ -87,8 +86,7 @@ func (w *witness) sendsTo(ctx context.Context, pod *cluster.Pod) {
 	})
 }
 
-// hearsOnly waits until the pod has answered for a while, and judges that no other pod has answered
-// since end.
+// hearsOnly waits until the pod has answered for a while, and judges that no other pod has answered since end.
 func (w *witness) hearsOnly(ctx context.Context, pod *cluster.Pod, end time.Time) {
 	const enough = 20
 	now := time.Now()
@@ -115,8 +113,7 @@ type answer struct {
 	err error
 }
 
-// caller connects to an address again and again, each time by a new connection, and records who
-// answers.
+// caller connects to an address again and again, each time by a new connection, and records who answers.
 type caller struct {
 	host *cluster.Host
 	addr netip.Addr

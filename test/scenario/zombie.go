@@ -197,8 +197,7 @@ func (z *zombie) auditedFence(ctx context.Context) {
 	})
 }
 
-// comesHome plugs the cable in again, and judges that the zombie is removed and its successor is not
-// disturbed.
+// comesHome plugs the cable in again, and judges that the zombie is removed and its successor is not disturbed.
 func (z *zombie) comesHome(ctx context.Context, successor *cluster.Pod) {
 	check(z.pod.Node.HealManagement())
 	z.restoreHead(ctx)
@@ -254,8 +253,7 @@ func (z *zombie) stageSet(ctx context.Context) *zombie {
 	return z.beside(pod, 249)
 }
 
-// playDeadAgent is playZombie with kubelet and agent dead: only the kernel of the zombie's node
-// runs.
+// playDeadAgent is playZombie with kubelet and agent dead: only the kernel of the zombie's node runs.
 func playDeadAgent(ctx context.Context, a *act) {
 	z := a.stageDeployment(ctx, a.behindRouter)
 	z.door = a.openDoor(ctx, z.pod)

@@ -37,8 +37,7 @@ import (
 	"github.com/fenceline/fenceline/test/must"
 )
 
-// builtMark is the file that a finished build writes beside its binaries. It holds the digest of all
-// inputs.
+// builtMark is the file that a finished build writes beside its binaries. It holds the digest of all inputs.
 const builtMark = ".built"
 
 // Builder builds components into the cache.

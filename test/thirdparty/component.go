@@ -20,9 +20,8 @@ type Component struct {
 	Name string
 	// Module is the module whose version is the component's version.
 	Module string
-	// Package is built into one binary called Binary: "." is the main.go of the
-	// tool module. When it is empty, all tools of the module are built, each under
-	// its own name.
+	// Package is built into one binary called Binary: "." is the main.go of the tool module. When it is empty, all
+	// tools of the module are built, each under its own name.
 	Package, Binary string
 	// TestPackage is a package whose test binary is built as well, as <last element>.test.
 	TestPackage string
@@ -137,8 +136,7 @@ func Root() (_ string, err error) {
 	}
 }
 
-// CacheDir returns the cache directory, which all checkouts share:
-// ${FENCELINE_CACHE:-$HOME/.cache/fenceline}.
+// CacheDir returns the cache directory, which all checkouts share: ${FENCELINE_CACHE:-$HOME/.cache/fenceline}.
 func CacheDir() (_ string, err error) {
 	defer must.CatchIn(&err, "find the cache directory")
 	if dir := os.Getenv("FENCELINE_CACHE"); dir != "" {

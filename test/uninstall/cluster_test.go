@@ -154,8 +154,7 @@ func (c *cluster) has(leases, finalizers int) {
 	check.That(c.t, len(list.Items) == leases && len(pool.Finalizers) == finalizers, "%d leases, finalizers %v", len(list.Items), pool.Finalizers)
 }
 
-// installed names what is left of Fenceline in its namespace: workloads, and
-// roles of the uninstallation.
+// installed names what is left of Fenceline in its namespace: workloads, and roles of the uninstallation.
 func (c *cluster) installed() map[string]bool {
 	c.t.Helper()
 	left := map[string]bool{}

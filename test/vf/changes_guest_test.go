@@ -46,10 +46,9 @@ func (p pods) stillGuards(t *testing.T, s *nodes.Sandbox) {
 	check.OK(t, thief.Unplug())
 }
 
-// The VF of a running pod is moved by hand to another network namespace, where it still has the
-// pod's address. The loss is reported, no second speaker comes, and the VF serves the next pod. A
-// tcx link moves with the VF, so the VF is mute from DEL on. A filter does not move: then the
-// address is not free until the VF has stopped.
+// The VF of a running pod is moved by hand to another network namespace, where it still has the pod's address. The
+// loss is reported, no second speaker comes, and the VF serves the next pod. A tcx link moves with the VF, so the
+// VF is mute from DEL on. A filter does not move: then the address is not free until the VF has stopped.
 func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 	c := vf.New(t, 2)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.4")
@@ -105,10 +104,9 @@ func TestGuestAVFThatIsMovedByHand(t *testing.T) {
 	p.removeAll(t, next, taken, near)
 }
 
-// A PF goes down and up under its pods. Then it is renamed, for which it goes down as well. While it
-// is down, the node reports that it hears nothing. Afterwards its pods speak again, a pod can begin,
-// a zombie is fenced, and the guards hear. The sriov plugin cannot end a pod whose PF was renamed,
-// but its DEL frees the address.
+// A PF goes down and up under its pods. Then it is renamed, for which it goes down as well. While it is down, the
+// node reports that it hears nothing. Afterwards its pods speak again, a pod can begin, a zombie is fenced, and the
+// guards hear. The sriov plugin cannot end a pod whose PF was renamed, but its DEL frees the address.
 func TestGuestAPFThatChangesUnderItsPods(t *testing.T) {
 	c := vf.New(t, 3)
 	c.StartController()

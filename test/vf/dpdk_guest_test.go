@@ -21,10 +21,9 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// A pod drives its VF itself, as with DPDK: ADD finds no interface, and there is never a guard. (The
-// kernel's driver takes the place of this program later.) Its node is cut off from the API server,
-// and another host claims its address. The agent tells the PF to switch the VF off, and acks only
-// then.
+// A pod drives its VF itself, as with DPDK: ADD finds no interface, and there is never a guard. (The kernel's
+// driver takes the place of this program later.) Its node is cut off from the API server, and another host claims
+// its address. The agent tells the PF to switch the VF off, and acks only then.
 func TestGuestAVFWithoutAnInterface(t *testing.T) {
 	c := vf.New(t, 2)
 	c.StartController()

@@ -24,9 +24,8 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// A pod of a StatefulSet has on a VF all that it has on a macvlan: a Warm address, a host link,
-// audit lines, and its address on the next node. In the end, it takes its address over from a
-// zombie.
+// A pod of a StatefulSet has on a VF all that it has on a macvlan: a Warm address, a host link, audit lines, and
+// its address on the next node. In the end, it takes its address over from a zombie.
 func TestGuestAPodOnAVFHasWhatAMacvlanPodHas(t *testing.T) {
 	c := vf.New(t, 1)
 	host := c.LAN.Hosts[0]

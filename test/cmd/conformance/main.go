@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Conformance runs the [sig-network] conformance cases of Kubernetes on a cluster whose only network is
-// Fenceline and macvlan, and prints a table with a row for every case. It exits with 1 unless every
-// case passed.
+// Conformance runs the [sig-network] conformance cases of Kubernetes on a cluster whose only network is Fenceline
+// and macvlan, and prints a table with a row for every case. It exits with 1 unless every case passed.
 //
 //	conformance [-focus RE] [-skip RE] [-processes N] [-limit TIME] [-proxy MODE] [-set VALUE]... [-out DIR] [-keep]
 //

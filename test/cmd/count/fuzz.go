@@ -18,8 +18,7 @@ import (
 	"github.com/fenceline/fenceline/test/must"
 )
 
-// fuzzTag is the build tag with which fuzz targets are built. It leaves out none: those of the
-// programs need it.
+// fuzzTag is the build tag with which fuzz targets are built. It leaves out none: those of the programs need it.
 const fuzzTag = "kernel"
 
 // fuzzing runs every fuzz target below a directory.
@@ -47,8 +46,7 @@ func parseFuzzing(args []string) fuzzing {
 	return f
 }
 
-// execute closes with the number of targets that passed and failed. A seed that fails counts as its
-// target.
+// execute closes with the number of targets that passed and failed. A seed that fails counts as its target.
 func (f fuzzing) execute(out io.Writer, ledger ledger) (err error) {
 	defer must.Catch(&err)
 	const suite = "fuzz"

@@ -25,10 +25,9 @@ import (
 	"github.com/fenceline/fenceline/test/must"
 )
 
-// tagged finds the tests and benchmarks below dir that are built only with the tag, so that a suite
-// does not repeat the tests of another one. The tag `with`, if any, is set in either case. Of these
-// it takes the tests whose "package.Name" matches only. It returns the packages as arguments of go
-// test, and the names of the tests.
+// tagged finds the tests and benchmarks below dir that are built only with the tag, so that a suite does not repeat
+// the tests of another one. The tag `with`, if any, is set in either case. Of these it takes the tests whose
+// "package.Name" matches only. It returns the packages as arguments of go test, and the names of the tests.
 func tagged(dir, tag, with string, only *regexp.Regexp) (packages, names []string, err error) {
 	defer must.Catch(&err)
 	without := testFiles(dir, with)
@@ -74,8 +73,7 @@ func testFiles(dir, tags string) map[string]string {
 	}
 }
 
-// testsIn returns the names of the functions of a file that begin with one of the prefixes, such as
-// "Test".
+// testsIn returns the names of the functions of a file that begin with one of the prefixes, such as "Test".
 func testsIn(path string, prefixes ...string) (names []string) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	must.Done(err, "find the tests of %s", path)

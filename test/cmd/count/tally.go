@@ -63,9 +63,8 @@ type tallier struct {
 	tests   []event         // tests that are no subtests, and have ended
 }
 
-// tally reads `go test -json` to its end. It prints a line for each package, and the output of each
-// test that failed or was skipped. With show it prints all output as it comes. Each line of output
-// also goes to note.
+// tally reads `go test -json` to its end. It prints a line for each package, and the output of each test that
+// failed or was skipped. With show it prints all output as it comes. Each line of output also goes to note.
 func tally(stream io.Reader, out io.Writer, show bool, note func(line string)) (counts, error) {
 	t := &tallier{
 		out: out, show: show, note: note, output: map[testID][]string{},
@@ -197,8 +196,7 @@ func cutLast(test string) (parent string, ok bool) {
 	return test[:max(0, i)], i >= 0
 }
 
-// ledger keeps the counts of each suite in a file below dir, for the total. Without a directory it
-// keeps nothing.
+// ledger keeps the counts of each suite in a file below dir, for the total. Without a directory it keeps nothing.
 type ledger struct{ dir string }
 
 func (l ledger) record(suite string, c counts) (err error) {
@@ -210,8 +208,7 @@ func (l ledger) record(suite string, c counts) (err error) {
 	return os.WriteFile(filepath.Join(l.dir, suite+".json"), must.Value(json.Marshal(c)), 0o644)
 }
 
-// total adds up the suites. A suite that left no counts did not run to its end, and counts as one
-// failed test.
+// total adds up the suites. A suite that left no counts did not run to its end, and counts as one failed test.
 func (l ledger) total(out io.Writer, suites []string) (sum counts, err error) {
 	defer must.CatchIn(&err, "add up the suites")
 	must.That(l.dir != "" && len(suites) > 0, "set COUNT_DIR and name the suites")

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Thirdparty installs Debian packages and builds third-party binaries for the
-// tests.
+// Thirdparty installs Debian packages and builds third-party binaries for the tests.
 //
 //	thirdparty packages NAME...   install missing Debian packages, and those named (root)
 //	thirdparty build NAME...   build components and print nothing but progress

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Try shows the stand-alone plugin in network namespaces: two hosts share a range with a host that
-// knows nothing of it. It closes with "N passed, N failed". It needs Go and root, and removes all
-// that it made.
+// Try shows the stand-alone plugin in network namespaces: two hosts share a range with a host that knows nothing of
+// it. It closes with "N passed, N failed". It needs Go and root, and removes all that it made.
 package main
 
 import (
