@@ -177,9 +177,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	living := w.bound("leaked", "10.31.0.9", w.runningPod("living-0", "n1"))
 	program := w.build()
 	kubeconfig := w.kubeconfig(w.chartRights(server))
-	both := []*exec.Cmd{
-		w.start(program, kubeconfig, "--leader-elect=false"), w.start(program, kubeconfig, "--leader-elect=false"),
-	}
+	both := []*exec.Cmd{w.start(program, kubeconfig, "--leader-elect=false"), w.start(program, kubeconfig, "--leader-elect=false")}
 	w.waitQuarantines(len(names))
 	for _, name := range kept {
 		w.waitGone(name)

@@ -130,9 +130,7 @@ func keptForPods(w world) {
 	for address, end := range map[string]func(*corev1.Pod){
 		"10.57.0.3": func(p *corev1.Pod) { w.remove(p) },
 		"10.57.0.4": func(p *corev1.Pod) { w.remove(p, client.GracePeriodSeconds(0)) },
-		"10.57.0.5": func(p *corev1.Pod) {
-			w.setPodStatus(p, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
-		},
+		"10.57.0.5": func(p *corev1.Pod) { w.setPodStatus(p, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed }) },
 		"10.57.0.6": func(p *corev1.Pod) { w.bound("sandboxes", "10.57.0.16", p) },
 	} {
 		lease, pod := kept(address, "sandbox-"+address[len(address)-1:])

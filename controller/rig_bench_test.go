@@ -40,9 +40,7 @@ type takenSpan struct {
 	requests map[string]int
 }
 
-func (s *takenSpan) transport(next http.RoundTripper) http.RoundTripper {
-	return spanTripper{s, next}
-}
+func (s *takenSpan) transport(next http.RoundTripper) http.RoundTripper { return spanTripper{s, next} }
 
 type spanTripper struct {
 	span *takenSpan

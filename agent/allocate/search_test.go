@@ -202,12 +202,8 @@ func TestErrorsEndTheSearch(t *testing.T) {
 	c := candidate(t, "a", nil, "10.0.0.1-10.0.0.9")
 	for rule, arrange := range map[string]func(*memory, *trial){
 		"of the API server": func(m *memory, _ *trial) { m.onCreate = func(netip.Addr) error { return broken } },
-		"of the journal": func(_ *memory, w *trial) {
-			w.before = func() error { return broken }
-		},
-		"of the guard": func(_ *memory, w *trial) {
-			w.try = func(*v1alpha1.IPLease) (bool, error) { return false, broken }
-		},
+		"of the journal":    func(_ *memory, w *trial) { w.before = func() error { return broken } },
+		"of the guard":      func(_ *memory, w *trial) { w.try = func(*v1alpha1.IPLease) (bool, error) { return false, broken } },
 	} {
 		t.Run(rule, func(t *testing.T) {
 			m, w := newMemory("a"), wishFor(c)

@@ -100,10 +100,7 @@ func TestErrorsReachTheRuntimeWithTheirCode(t *testing.T) {
 		code uint
 		msg  string
 	}{
-		"a typed error, wrapped": {
-			err:  fmt.Errorf("add: %w", full),
-			code: agentapi.CodeExhausted, msg: "enlarge a pool",
-		},
+		"a typed error, wrapped":             {err: fmt.Errorf("add: %w", full), code: agentapi.CodeExhausted, msg: "enlarge a pool"},
 		"any other error is internal":        {err: errors.New("boom"), code: agentapi.CodeInternal, msg: "boom"},
 		"a full disk is the node's":          {err: &fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}, code: agentapi.CodeIOFailure, msg: "no space left"},
 		"a deadline inside means: try again": {err: fmt.Errorf("get lease: %w", context.DeadlineExceeded), code: agentapi.CodeTryAgainLater, msg: "get lease"},
@@ -168,12 +165,8 @@ func TestARequestThatIsNoJSONIsADecodingFailure(t *testing.T) {
 
 func TestEachCallIsMeasuredByVerbAndResult(t *testing.T) {
 	r := start(t, &brain{
-		add: func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) {
-			return nil, full
-		},
-		check: func(context.Context, agentapi.CheckRequest) error {
-			return refusal.New(refusal.NotHeld, "gone")
-		},
+		add:    func(context.Context, agentapi.AddRequest) (*agentapi.AddResponse, error) { return nil, full },
+		check:  func(context.Context, agentapi.CheckRequest) error { return refusal.New(refusal.NotHeld, "gone") },
 		status: func(context.Context) error { return errors.New("boom") },
 	})
 	ctx := t.Context()

@@ -244,9 +244,7 @@ func TestADDsOfALongOutageTakeNothing(t *testing.T) {
 	r.MustAdd(web)
 }
 
-func isCode(err error, code uint) bool {
-	return err != nil && refusal.Answer(err).Code == code
-}
+func isCode(err error, code uint) bool { return err != nil && refusal.Answer(err).Code == code }
 
 // What was never sent needs no API server to be undone.
 func TestAnADDThatReachedNobodyIsForgottenAtOnce(t *testing.T) {

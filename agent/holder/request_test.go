@@ -47,8 +47,7 @@ func TestAnEventTellsWholeCandidates(t *testing.T) {
 		{"one that is too long is counted, not cut", uneven, []string{"pool p0: 0 is", "pool p2: 2 is"}, "; … and 1 more"},
 		{"both families, the short one wholly", errors.Join(short, long),
 			[]string{"no IPv4 address", "pool p1: 1 is", "no IPv6 address", "pool p0: 0 is", "pool p8: 8 is"}, "; … and 91 more"},
-		{"what to do stays", refusal.Answer(long),
-			[]string{"no IPv6 address", "pool p0: 0 is"}, "more; see kubectl get flpool"},
+		{"what to do stays", refusal.Answer(long), []string{"no IPv6 address", "pool p0: 0 is"}, "more; see kubectl get flpool"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got := note(c.err)

@@ -28,9 +28,7 @@ func TestAReadyAddressIsBoundByOneWriteAndClaimedAfterTheAnswer(t *testing.T) {
 	answered := make(chan struct{})
 	r.Wire.OnClaim = func(segment.Claim) { <-answered }
 	request := r.Pod("web-0", "u1")
-	creates, updates := fakenode.CountCalls(t, r, func() {
-		r.Gets(request, "10.0.0.7")
-	})
+	creates, updates := fakenode.CountCalls(t, r, func() { r.Gets(request, "10.0.0.7") })
 	check.That(t, creates == 0 && updates == 1, "%d creates and %d updates, want one update", creates, updates)
 	check.That(t, !r.Wire.Took("probe 10.0.0.7") && !r.Wire.Took("announce 10.0.0.7"), "before the answer: %v", r.Wire.Did)
 	close(answered)

@@ -123,9 +123,7 @@ func TestMultusName(t *testing.T) {
 		v4("own").attachments("kube-system/macvlan"), v4("any"))
 	candidates := inConfig([]string{"any", "own", "spare", "lan"}, nil)
 	without := func(r *Request) { delete(r.Pod.Annotations, multusDefault) }
-	clusterNetwork := func(definition string) func(*Request) {
-		return func(r *Request) { r.Multus.Cluster = definition }
-	}
+	clusterNetwork := func(definition string) func(*Request) { return func(r *Request) { r.Multus.Cluster = definition } }
 	for _, c := range []struct {
 		rule    string
 		request Request

@@ -84,9 +84,7 @@ func TestResumeGoesByTheRecord(t *testing.T) {
 
 		{"bound in an earlier boot: only a verification frees it (R8)", known(), leaseOf(rebooted, "lease-1"), Release},
 	} {
-		t.Run(c.rule, func(t *testing.T) {
-			check.Equal(t, Resume(c.known, c.lease), c.want, "got")
-		})
+		t.Run(c.rule, func(t *testing.T) { check.Equal(t, Resume(c.known, c.lease), c.want, "got") })
 	}
 }
 

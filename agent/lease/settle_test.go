@@ -88,9 +88,7 @@ func TestComesFree(t *testing.T) {
 		}), false},
 		"another speaker may stay": {with(quarantined, noHolder, func(s *spec) { s.Reason = v1alpha1.ReasonConflict }), false},
 	} {
-		t.Run(rule, func(t *testing.T) {
-			check.Equal(t, comesFree(&test.of), test.want, "got")
-		})
+		t.Run(rule, func(t *testing.T) { check.Equal(t, comesFree(&test.of), test.want, "got") })
 	}
 }
 

@@ -77,17 +77,15 @@ var (
 	stranger = Evidence{MAC: "0a:00:00:00:00:09", Source: "probe"}
 )
 
-func otherPod(s *spec)       { s.Holder.Pod = "web-1" }
-func otherNamespace(s *spec) { s.Holder.Namespace = "bank" }
-func otherInterface(s *spec) { s.Holder.Interface = "net1" }
-func otherUID(s *spec)       { s.Holder.PodUID = "uid-0" }
-func plain(s *spec)          { s.Holder.OwnerKind = "ReplicaSet" }
-func nobody(s *spec)         { s.Holder = nil }
-func noPrevious(s *spec)     { s.Previous = nil }
-func warm(s *spec)           { s.State, s.Holder = v1alpha1.StateWarm, nil }
-func previous(p v1alpha1.PreviousHolder) func(*spec) {
-	return func(s *spec) { s.Previous = &p }
-}
+func otherPod(s *spec)                               { s.Holder.Pod = "web-1" }
+func otherNamespace(s *spec)                         { s.Holder.Namespace = "bank" }
+func otherInterface(s *spec)                         { s.Holder.Interface = "net1" }
+func otherUID(s *spec)                               { s.Holder.PodUID = "uid-0" }
+func plain(s *spec)                                  { s.Holder.OwnerKind = "ReplicaSet" }
+func nobody(s *spec)                                 { s.Holder = nil }
+func noPrevious(s *spec)                             { s.Previous = nil }
+func warm(s *spec)                                   { s.State, s.Holder = v1alpha1.StateWarm, nil }
+func previous(p v1alpha1.PreviousHolder) func(*spec) { return func(s *spec) { s.Previous = &p } }
 
 // boundAnew is what every take-over leads to.
 var boundAnew = with(mine, func(s *spec) { s.Since, s.Holder.ContainerID = metav1.NewTime(now), "c1" })

@@ -20,9 +20,7 @@ const configHash = "0f343b0931126a20f133d67c2b018a3b"
 
 // mirror makes a pod the mirror of a static pod.
 func mirror(p *corev1.Pod) {
-	p.Annotations = map[string]string{
-		"kubernetes.io/config.hash": configHash, corev1.MirrorPodAnnotationKey: configHash,
-	}
+	p.Annotations = map[string]string{"kubernetes.io/config.hash": configHash, corev1.MirrorPodAnnotationKey: configHash}
 }
 
 // static makes a static pod's mirror and returns the ADD for its sandbox.

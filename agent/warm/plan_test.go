@@ -58,9 +58,7 @@ func pool(change func(*Pool)) func(*Facts) {
 	}
 }
 
-func pair(change func(*PairFact)) func(*Facts) {
-	return func(f *Facts) { change(&f.Pairs[0]) }
-}
+func pair(change func(*PairFact)) func(*Facts) { return func(f *Facts) { change(&f.Pairs[0]) } }
 
 // ago are the uses by pods that came so long ago, the last one first.
 func ago(d ...time.Duration) (u Uses) {
@@ -77,11 +75,9 @@ func automatic(f *Facts) { pool(func(p *Pool) { p.Automatic = true })(f) }
 // used says when pods got addresses of v4 on eth1, the last one first.
 func used(d ...time.Duration) func(*Facts) { return pair(func(p *PairFact) { p.Used = ago(d...) }) }
 
-func shed(name string, why Reason) Step {
-	return Step{Do: Shed, Lease: name, Pair: eth1, Reason: why}
-}
-func attend(name string) Step { return Step{Do: Attend, Lease: name, Pair: eth1} }
-func create(p Pair) Step      { return Step{Do: Create, Pair: p} }
+func shed(name string, why Reason) Step { return Step{Do: Shed, Lease: name, Pair: eth1, Reason: why} }
+func attend(name string) Step           { return Step{Do: Attend, Lease: name, Pair: eth1} }
+func create(p Pair) Step                { return Step{Do: Create, Pair: p} }
 
 func TestPlan(t *testing.T) {
 	one, two := has("10.0.0.1", Ready), has("10.0.0.2", Ready)
@@ -181,9 +177,7 @@ func TestPairsAreJournalledSeldom(t *testing.T) {
 }
 
 // unsetWarm makes the pool one that does not say how many addresses are kept ready.
-func unsetWarm(p *v1alpha1.IPPool) {
-	p.Spec.Warm, p.Status.Stock = nil, 2
-}
+func unsetWarm(p *v1alpha1.IPPool) { p.Spec.Warm, p.Status.Stock = nil, 2 }
 
 func TestAPoolThatSaysNothingKeepsAsManyAsPodsCame(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {

@@ -36,9 +36,7 @@ func subnetPool(name, subnet string, minute int) v1alpha1.IPPool {
 }
 
 func lease(address string, state v1alpha1.LeaseState) v1alpha1.IPLease {
-	l := v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{
-		Address: address, Pool: "blue", State: state, Holder: &v1alpha1.Holder{Guarded: true},
-	}}
+	l := v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Address: address, Pool: "blue", State: state, Holder: &v1alpha1.Holder{Guarded: true}}}
 	if state == v1alpha1.StateQuarantined {
 		l.Spec.Reason = v1alpha1.ReasonPodGone
 	}
@@ -139,9 +137,7 @@ func TestFewerAgentsAreToldOfOnceTheyAreNotMerelyReplaced(t *testing.T) {
 			{0, 3, 2, 3, fewerGrace}, {fewerGrace - time.Second, 3, 1, 3, time.Second},
 			{time.Second, 3, 1, 2, minInterval}, {minInterval, 2, 1, 2, fewerGrace}, {fewerGrace, 2, 1, 1, 0},
 		}},
-		{"which is not written yet", []count{
-			{0, 3, 2, 3, fewerGrace}, {fewerGrace, 3, 2, 2, 0}, {time.Second, 3, 1, 2, minInterval},
-		}},
+		{"which is not written yet", []count{{0, 3, 2, 3, fewerGrace}, {fewerGrace, 3, 2, 2, 0}, {time.Second, 3, 1, 2, minInterval}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f, now := newNotes(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -95,8 +95,7 @@ func view(t *testing.T, objects []client.Object) *fake.ClientBuilder {
 
 // look reconciles the lease of the tables.
 func (b *bench) look() (ctrl.Result, error) {
-	return b.reconciler.Reconcile(context.Background(),
-		ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}})
+	return b.reconciler.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}})
 }
 
 // lookUntilDue reconciles as often as the reconciler asks for within a minute, and fails on errors.

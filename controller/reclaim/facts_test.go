@@ -195,9 +195,7 @@ func nodeUnknown(f *Facts) { f.Node = View[corev1.Node]{} }
 
 // Changes of the lease and the policy.
 
-func boundAt(t time.Time) change {
-	return func(f *Facts) { f.Lease.Spec.Since = metav1.NewTime(t) }
-}
+func boundAt(t time.Time) change { return func(f *Facts) { f.Lease.Spec.Since = metav1.NewTime(t) } }
 
 // at looks later.
 func at(t time.Time) change { return func(f *Facts) { f.Now = t } }
@@ -216,8 +214,7 @@ func terminatingOff(f *Facts) { f.Policy.Terminating = false }
 
 func nodeDown(p v1alpha1.NodeDownPolicy) change {
 	return func(f *Facts) {
-		f.Policy = PolicyOf(&v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{
-			Reclaim: &v1alpha1.Reclaim{NodeDown: p}}}, clusterPolicy())
+		f.Policy = PolicyOf(&v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Reclaim: &v1alpha1.Reclaim{NodeDown: p}}}, clusterPolicy())
 	}
 }
 
@@ -225,9 +222,7 @@ func nodeDown(p v1alpha1.NodeDownPolicy) change {
 func quarantinedFor(reason v1alpha1.LeaseReason, asked time.Time) change {
 	return func(f *Facts) {
 		f.Lease.Spec = quarantined(f.Lease.Spec, reason, "n2", asked)
-		f.Verifier = Verifier{
-			Node: View[corev1.Node]{Known: true, Object: node(corev1.ConditionTrue)}, Alive: true, AskedAt: asked,
-		}
+		f.Verifier = Verifier{Node: View[corev1.Node]{Known: true, Object: node(corev1.ConditionTrue)}, Alive: true, AskedAt: asked}
 	}
 }
 
@@ -316,9 +311,7 @@ func TestAPoolOverridesTheCluster(t *testing.T) {
 			Policy{Enabled: true, ExtraGrace: time.Minute, RetentionLimit: time.Hour}},
 		{"no pool switches reclaim on", Policy{}, poolThat(&v1alpha1.Reclaim{Terminating: ptr.To(true)}, nil), Policy{Terminating: true}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			check.Equal(t, PolicyOf(row.pool, row.cluster), row.want, "got")
-		})
+		t.Run(row.name, func(t *testing.T) { check.Equal(t, PolicyOf(row.pool, row.cluster), row.want, "got") })
 	}
 }
 

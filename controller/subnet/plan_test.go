@@ -54,9 +54,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	frees := func(addr string) step { return func(c *cluster) { delete(c.leases, netip.MustParseAddr(addr)) } }
-	reserves := func(ips ...string) step {
-		return func(c *cluster) { c.reserved, _ = poolset.Parse(ips) }
-	}
+	reserves := func(ips ...string) step { return func(c *cluster) { c.reserved, _ = poolset.Parse(ips) } }
 	edits := func(name string, edit func(*v1alpha1.IPSubnetSpec)) step {
 		return func(c *cluster) {
 			s := c.subnets[name]
@@ -228,9 +226,7 @@ func TestPlans(t *testing.T) {
 			map[string]string{"web": "10.0.0.10-10.0.0.11"},
 			map[string]string{"web": "another one is made once its last lease has ended: end the pods that 'kubectl get fllease --field-selector spec.pool=web-0-v4-"},
 		},
-		"the pool ends with its application": {
-			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "a")), ends("web")}, nil, nil,
-		},
+		"the pool ends with its application": {[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "a")), ends("web")}, nil, nil},
 		"but not before its last lease": {
 			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 1, "a")), leases("10.0.0.10"), ends("web")},
 			map[string]string{"web": "10.0.0.10-10.0.0.11"}, nil,

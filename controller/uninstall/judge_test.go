@@ -76,9 +76,7 @@ func TestWhatIsWaitedFor(t *testing.T) {
 		"a remover of a silent node is not":          {unfinished(set(1, 1, 2), []podview.Pod{pod("n1", yes), pod("off", no)}, silent), ""},
 		"a cluster without a node for them has none": {unfinished(set(1, 1, 0), nil, nil), ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			check.Equal(t, c.got, c.want, "waits for")
-		})
+		t.Run(name, func(t *testing.T) { check.Equal(t, c.got, c.want, "waits for") })
 	}
 }
 

@@ -23,8 +23,6 @@ func TestDecide(t *testing.T) {
 		{"the eleventh", 3, 10, Stop},
 		{"the eleventh, in several pools", 1, 10, Stop},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			check.Equal(t, Decide(row.recorded, row.met), row.want, "got")
-		})
+		t.Run(row.name, func(t *testing.T) { check.Equal(t, Decide(row.recorded, row.met), row.want, "got") })
 	}
 }

@@ -109,8 +109,6 @@ func TestAFreshConflictIsLeftAlone(t *testing.T) {
 		{"no longer because somebody's clock is ahead", conflict(now.Add(time.Hour)), conflictFirst},
 		{"another reason is looked at at once", &v1alpha1.IPLeaseSpec{Reason: v1alpha1.ReasonPodGone}, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			check.Equal(t, untilFirst(row.of, now), row.want, "left alone for")
-		})
+		t.Run(row.name, func(t *testing.T) { check.Equal(t, untilFirst(row.of, now), row.want, "left alone for") })
 	}
 }
