@@ -57,9 +57,8 @@ func nodeDownAfter(w world) {
 		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return err
 		}
-		if pod.DeletionTimestamp == nil && l.Spec.State != v1alpha1.StateBound {
-			w.Fatalf("the address was taken from a pod that Kubernetes believes %s", pod.Status.Phase)
-		}
+		check.Must(w, pod.DeletionTimestamp != nil || l.Spec.State == v1alpha1.StateBound,
+			"the address was taken from a pod that Kubernetes believes %s", pod.Status.Phase)
 		if deleted = pod.DeletionTimestamp; deleted == nil {
 			return fmt.Errorf("it is %s", pod.Status.Phase)
 		}

@@ -165,9 +165,8 @@ func sharedByPools(w world) {
 	})
 	both := slices.Concat(given...)
 	slices.Sort(both)
-	if len(slices.Compact(slices.Clone(both))) != len(both) || len(both) != 40 {
-		w.Errorf("%d and %d addresses, want 40 different ones together: %v", len(given[0]), len(given[1]), both)
-	}
+	check.That(w, len(slices.Compact(slices.Clone(both))) == len(both) && len(both) == 40,
+		"%d and %d addresses, want 40 different ones together: %v", len(given[0]), len(given[1]), both)
 	w.waitStatus("shared-a", "has the addresses, for it is the older one or the first by name", func(s v1alpha1.IPPoolStatus) bool {
 		return s.Total == 30 && is("Ready", "True/Ready")(s) &&
 			says("Overlapping", "True/SharedAddresses", "this pool hands out addresses of other pools: shared-b (10.46.0.20-10.46.0.39)")(s)

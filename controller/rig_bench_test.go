@@ -174,15 +174,13 @@ func TestReclaimRate(t *testing.T) {
 	own := check.Value(client.New(config, client.Options{Scheme: w.client.Scheme()}))(t)
 	put := func(i int, message string) {
 		raw[i].Spec.Message = message
-		if err := own.Update(w.ctx, raw[i]); err != nil {
-			w.Error(err)
-		}
+		err := own.Update(w.ctx, raw[i])
+		check.That(w, err == nil, "%v", err)
 	}
 	both := w.measure(server, func(i int) {
 		pod := &corev1.Pod{}
-		if err := client.IgnoreNotFound(own.Get(w.ctx, client.ObjectKeyFromObject(gone(i)), pod)); err != nil {
-			w.Error(err)
-		}
+		err := client.IgnoreNotFound(own.Get(w.ctx, client.ObjectKeyFromObject(gone(i)), pod))
+		check.That(w, err == nil, "%v", err)
 		put(i, "raw GET and PUT")
 	})
 	alone := w.measure(server, func(i int) { put(i, "raw PUT") })

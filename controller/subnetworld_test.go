@@ -108,9 +108,8 @@ func (w world) checkDisjoint() int {
 		n++
 		ips := check.Value(poolset.Parse(p.Spec.IPs))(w)
 		for i := range ips.Len() {
-			if other, ok := owners[ips.At(i)]; ok {
-				w.Errorf("pools %s and %s have %s", p.Name, other, ips.At(i))
-			}
+			other, ok := owners[ips.At(i)]
+			check.That(w, !ok, "pools %s and %s have %s", p.Name, other, ips.At(i))
 			owners[ips.At(i)] = p.Name
 		}
 	}
@@ -250,9 +249,8 @@ func unscaledOwner(w world) {
 	w.waitEvent("default", "SubnetUnserved", "flexible", "ippool-ip-number")
 	pod := w.podOf(fixed, "virt-launcher-fixed", "2")
 	w.waitPool("fixed", 2)
-	if pools := w.poolsOf("flexible"); len(pools) > 0 {
-		w.Errorf("%s has pool %s", "flexible", pools[0].Name)
-	}
+	pools := w.poolsOf("flexible")
+	check.That(w, len(pools) == 0, "%s has pool %s", "flexible", pools[0].Name)
 	w.remove(pod, client.GracePeriodSeconds(0))
 	w.waitNoPool("fixed")
 }

@@ -59,9 +59,8 @@ func TestAnAddressFreedAfterAListBeganIsFound(t *testing.T) {
 		synctest.Wait()
 		m.free(netip.MustParseAddr("10.0.0.1"))
 		wg.Go(func() {
-			if l, _, err := onDemand(t.Context(), a, w); err != nil {
-				t.Errorf("the second, who asked later: %v, %v", l, err)
-			}
+			l, _, err := onDemand(t.Context(), a, w)
+			check.That(t, err == nil, "the second, who asked later: %v, %v", l, err)
 		})
 		synctest.Wait()
 		close(gate)

@@ -43,9 +43,8 @@ func TestTheOrderOfAddressesOutlivesTheAgent(t *testing.T) {
 	for range 2 {
 		check.OK(t, a.SaveRotations(ended, book, clock.RealClock{}, logr.Discard()))
 	}
-	if book.last["a"] != l.Spec.Addr() || book.writes != 1 {
-		t.Errorf("goes on after %v, not after %s, %d writes", book.last, l.Spec.Address, book.writes)
-	}
+	check.That(t, book.last["a"] == l.Spec.Addr() && book.writes == 1,
+		"goes on after %v, not after %s, %d writes", book.last, l.Spec.Address, book.writes)
 }
 
 // freed ends leases of this node.

@@ -87,9 +87,8 @@ func (p *tenant) keepWarm(r *rand.Rand) {
 	j := judgement{world: p.world, from: p.history.now()}
 	why := append(closed(pool, p.allowsAll[pool.Name], p.allows[pool.Name]), notOnNode(pool, p.node, labels)...)
 	if rejection != nil {
-		if !slices.Contains(why, rejection.Reason) {
-			p.t.Errorf("seed %d: pool %s is kept warm on no %s for %s, not for %v", p.seed, pool.Name, p.node, rejection.Reason, why)
-		}
+		check.That(p.t, slices.Contains(why, rejection.Reason),
+			"seed %d: pool %s is kept warm on no %s for %s, not for %v", p.seed, pool.Name, p.node, rejection.Reason, why)
 		return
 	}
 	check.None(p.t, why, "seed %d: pool %s is kept warm on %s in spite of", p.seed, pool.Name, p.node)

@@ -60,9 +60,7 @@ func TestRequestAndAnswerOfAnADDArriveWhole(t *testing.T) {
 	}})
 	back := check.Value(r.Add(t.Context(), want))(t)
 	check.That(t, reflect.DeepEqual(got, want), "the backend got  %+v\nthe client sent %+v", got, want)
-	if !reflect.DeepEqual(*back, answer) {
-		t.Errorf("the client got     %+v\nthe backend answered %+v", *back, answer)
-	}
+	check.That(t, reflect.DeepEqual(*back, answer), "the client got     %+v\nthe backend answered %+v", *back, answer)
 }
 
 func TestWhatIsLeftForAfterTheAnswerKeepsNobodyWaiting(t *testing.T) {
@@ -237,12 +235,9 @@ func FuzzRequest(f *testing.F) {
 			}
 		default:
 			var e agentapi.Error
-			if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || e.Code == 0 || e.Msg == "" {
-				t.Errorf("%s %s: %d %s", url, body, w.Code, w.Body)
-			}
-			if len(seen) > 0 {
-				t.Errorf("%s %s: %s, and the backend saw %v", url, body, w.Body, seen)
-			}
+			err := json.Unmarshal(w.Body.Bytes(), &e)
+			check.That(t, err == nil && e.Code != 0 && e.Msg != "", "%s %s: %d %s", url, body, w.Code, w.Body)
+			check.That(t, len(seen) == 0, "%s %s: %s, and the backend saw %v", url, body, w.Body, seen)
 		}
 		for _, r := range seen {
 			sent := encoded(t, r[0])

@@ -116,9 +116,8 @@ func TestLanesLeaveNothingBehind(t *testing.T) {
 	check.OK(t, err)
 	impatient, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := l.enter(impatient, attachment("abc"), insists); !errors.Is(err, context.Canceled) {
-		t.Errorf("entered an occupied lane: %v", err)
-	}
+	_, _, err = l.enter(impatient, attachment("abc"), insists)
+	check.That(t, errors.Is(err, context.Canceled), "entered an occupied lane: %v", err)
 	leave()
 	check.That(t, len(l.occupied) == 0, "%d lanes are left", len(l.occupied))
 }

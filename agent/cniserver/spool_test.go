@@ -105,9 +105,8 @@ func TestASpooledDELGoesBeforeAnADDOfTheSameAttachment(t *testing.T) {
 	var fine error
 	del.Store(&fine)
 	check.Value(r.Add(t.Context(), addOf("abc")))(t)
-	if len(added) != 1 || !r.spoolIsEmpty() || !slices.Equal(r.brain.deleted(), []string{"abc"}) {
-		t.Errorf("added %d times, deleted %v, spool empty: %v", len(added), r.brain.deleted(), r.spoolIsEmpty())
-	}
+	check.That(t, len(added) == 1 && r.spoolIsEmpty() && slices.Equal(r.brain.deleted(), []string{"abc"}),
+		"added %d times, deleted %v, spool empty: %v", len(added), r.brain.deleted(), r.spoolIsEmpty())
 }
 
 func TestADELOfTheRuntimeSettlesTheSpooledOneUnlessItIsChained(t *testing.T) {

@@ -77,9 +77,8 @@ func TestANewcomerDoesNotOvertakeAnADDThatWaits(t *testing.T) {
 	r.API.Drop(l)
 	for i, end := range ends {
 		check.OK(t, <-end)
-		if l := r.Lease("10.0.0.2", v1alpha1.StateBound); l.Spec.Holder.Pod != requests[i].Pod.Name {
-			t.Fatalf("%s got it, want %s", l.Spec.Holder.Pod, requests[i].Pod.Name)
-		}
+		l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+		check.Must(t, l.Spec.Holder.Pod == requests[i].Pod.Name, "%s got it, want %s", l.Spec.Holder.Pod, requests[i].Pod.Name)
 		r.MustDel(requests[i])
 		r.End(requests[i])
 	}

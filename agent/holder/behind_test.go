@@ -45,9 +45,8 @@ func TestAVirtualMachineKeepsItsAddress(t *testing.T) {
 	had := r.MustAdd(first)
 	r.MustDel(first)
 	r.Want("10.0.0.2 Retained")
-	if got := r.MustAdd(r.Pod("virt-launcher-log-b", "b", owners.OfMachine("log"))); got[0] == had[0] {
-		t.Errorf("another machine got %s", got[0])
-	}
+	got := r.MustAdd(r.Pod("virt-launcher-log-b", "b", owners.OfMachine("log")))
+	check.That(t, got[0] != had[0], "another machine got %s", got[0])
 	r.Gets(r.Pod("virt-launcher-db-c", "c", owners.OfMachine("db")), had[0])
 }
 
@@ -91,9 +90,8 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
 	check.Equal(t, resume(), 0, "entries are left:")
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	if l.Spec.Holder.PodUID != "b" || l.Spec.Previous != nil || !r.Speaks(pod, "10.0.0.2") {
-		t.Errorf("the target does not have the address: %+v", l.Spec)
-	}
+	check.That(t, l.Spec.Holder.PodUID == "b" && l.Spec.Previous == nil && r.Speaks(pod, "10.0.0.2"),
+		"the target does not have the address: %+v", l.Spec)
 	r.MustDel(pod)
 	r.Want("10.0.0.2 Retained")
 }
@@ -170,9 +168,8 @@ func TestBothFamiliesBecomeTheTargetsWhenTheSourceIsLost(t *testing.T) {
 			resume()
 			speaks("after the loss of both", true, true)
 			for lease, l := range r.API.Leases() {
-				if l.Spec.State != v1alpha1.StateBound || l.Spec.Holder.PodUID != "b" || l.Spec.Previous != nil {
-					t.Errorf("lease %s is %+v", lease, l.Spec)
-				}
+				check.That(t, l.Spec.State == v1alpha1.StateBound && l.Spec.Holder.PodUID == "b" && l.Spec.Previous == nil,
+					"lease %s is %+v", lease, l.Spec)
 			}
 		})
 	}
@@ -197,7 +194,6 @@ func TestTheSourceOfAMigrationIsNotDeleted(t *testing.T) {
 	})
 	r.Settle()
 	check.That(t, !r.Speaks(source, "10.0.0.2"), "the source speaks")
-	if r.API.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "virt-launcher-db-a"}, &corev1.Pod{}) != nil {
-		t.Error("the source was deleted")
-	}
+	check.That(t, r.API.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "virt-launcher-db-a"}, &corev1.Pod{}) == nil,
+		"the source was deleted")
 }

@@ -56,18 +56,16 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 	for range 20 {
 		r.Refused(agentapi.CodeTryAgainLater, r.Pod("db", "u2"))
 	}
-	if n := len(r.API.Leases()); n != v1alpha1.ManyAddresses || quarantined(r) != n {
-		t.Errorf("leases %v", r.Names())
-	}
+	n = len(r.API.Leases())
+	check.That(t, n == v1alpha1.ManyAddresses && quarantined(r) == n, "leases %v", r.Names())
 	check.Equal(t, len(r.Wire.Did), foreignhost.MaxConflicts+21, "each ADD in the interval tries one address: probes")
 	// Neither time nor another agent adds to them.
 	r.Skip(2 * foreignhost.Interval)
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u3"))
 	r.Restart()
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u4"))
-	if n := len(r.API.Leases()); n != v1alpha1.ManyAddresses || quarantined(r) != n {
-		t.Errorf("leases %v", r.Names())
-	}
+	n = len(r.API.Leases())
+	check.That(t, n == v1alpha1.ManyAddresses && quarantined(r) == n, "leases %v", r.Names())
 }
 
 // A router with many addresses in the range of the pool must not keep pods from the others.
@@ -76,9 +74,8 @@ func TestAHostOfManyAddressesDoesNotKeepAPodFromTheOthers(t *testing.T) {
 	proxied(r, "10.0.0.8", "10.0.0.12", "10.0.0.21")
 	first := r.MustAdd(r.Pod("web", "u1"))
 	second := r.MustAdd(r.Pod("web", "u2"))
-	if first[0] != "10.0.0.8" || second[0] != "10.0.0.12" || quarantined(r) != v1alpha1.ManyAddresses {
-		t.Errorf("got %v and %v; leases %v", first, second, r.Names())
-	}
+	check.That(t, first[0] == "10.0.0.8" && second[0] == "10.0.0.12" && quarantined(r) == v1alpha1.ManyAddresses,
+		"got %v and %v; leases %v", first, second, r.Names())
 	// More conflicts come than MAX_CONFLICTS in this interval.
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u3"))
 	r.Skip(foreignhost.Interval)
@@ -254,14 +251,12 @@ func TestAPodIsRefusedWhoseRoutesTakePacketsFromTheirProperWay(t *testing.T) {
 						check.Must(t, err != nil, "the pod has an address")
 						answer := refusal.Answer(err)
 						for _, part := range []string{stolen, "the service CIDR 10.96.0.0/12", origin, "spec.routeCheck of pool v4"} {
-							if answer.Code != agentapi.CodeInvalidNetworkConfig || !strings.Contains(answer.Msg, part) {
-								t.Errorf("code %d, %q, want code 7 and %q", answer.Code, answer.Msg, part)
-							}
+							check.That(t, answer.Code == agentapi.CodeInvalidNetworkConfig && strings.Contains(answer.Msg, part),
+								"code %d, %q, want code 7 and %q", answer.Code, answer.Msg, part)
 						}
 					})
-					if creates+updates > 0 || len(r.Journal.All()) > 0 {
-						t.Errorf("%d creates, %d updates, journal %v", creates, updates, r.Journal.All())
-					}
+					check.That(t, creates+updates == 0 && len(r.Journal.All()) == 0,
+						"%d creates, %d updates, journal %v", creates, updates, r.Journal.All())
 					eventOf(t, r.Recorder, "AddressRefused")
 
 					pool.Spec.RouteCheck = &no
@@ -370,9 +365,8 @@ func TestFieldsOfTheCoordinatorAreReportedWithTheirEquivalents(t *testing.T) {
 	told = strings.Join(r.Told(), "\n")
 	_, note, _ := strings.Cut(told, "ConfigurationIgnored ")
 	named := strings.Count(note, "remove it")
-	if len(note) > event.MaxNote || named < 10 || !strings.HasSuffix(note, fmt.Sprintf(", and %d more fields", 100-named)) {
-		t.Errorf("%d bytes, %d fields: %q", len(note), named, note)
-	}
+	check.That(t, len(note) <= event.MaxNote && named >= 10 && strings.HasSuffix(note, fmt.Sprintf(", and %d more fields", 100-named)),
+		"%d bytes, %d fields: %q", len(note), named, note)
 }
 
 func TestRoutesOfTheConfiguration(t *testing.T) {

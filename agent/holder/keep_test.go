@@ -60,9 +60,8 @@ func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
 			if !test.safe {
 				r.Refused(agentapi.CodeTryAgainLater, web)
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
-				if l.Spec.Reason != v1alpha1.ReasonUnverified || l.Spec.Message == "" || l.Spec.NodeName != fakenode.ThisNode {
-					t.Errorf("lease %+v", l.Spec)
-				}
+				check.That(t, l.Spec.Reason == v1alpha1.ReasonUnverified && l.Spec.Message != "" && l.Spec.NodeName == fakenode.ThisNode,
+					"lease %+v", l.Spec)
 				if p := test.lease.Spec.Previous; p != nil && (l.Spec.Previous == nil || l.Spec.Previous.Node != p.Node) {
 					t.Errorf("previous %v, want %v", l.Spec.Previous, p)
 				}

@@ -54,9 +54,8 @@ func TestAnEntryStaysUntilItsHostLinkIsRemoved(t *testing.T) {
 	r.Want() // the address is free: a dead slot speaks for nobody
 	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 	check.That(t, left == 0 && err == nil, "resume: %d left, %v", left, err)
-	if _, ok := r.Journal.Get(web.ContainerID, web.Interface); ok {
-		t.Error("the entry is still there")
-	}
+	_, ok = r.Journal.Get(web.ContainerID, web.Interface)
+	check.That(t, !ok, "the entry is still there")
 }
 
 func TestADELOfAStatefulSetPodKeepsItsAddress(t *testing.T) {
@@ -109,9 +108,8 @@ func TestR8ALeaseOfAnotherSessionIsSetAside(t *testing.T) {
 	r.Restart()
 	r.Settle()
 	l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
-	if p := l.Spec.Previous; p == nil || p.Node != fakenode.ThisNode || p.Session != fakenode.ThisSession {
-		t.Errorf("previous %+v", l.Spec.Previous)
-	}
+	p := l.Spec.Previous
+	check.That(t, p != nil && p.Node == fakenode.ThisNode && p.Session == fakenode.ThisSession, "previous %+v", l.Spec.Previous)
 	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, !dead && err == nil, "another session's holder counts as dead: %v, %v", dead, err)
 }
@@ -123,9 +121,8 @@ func TestKillHolderProvesAHolderOfThisSessionDead(t *testing.T) {
 	check.Must(t, !dead && !r.Kernel.IsDead(r.SlotOf(web)), "a Bound lease's holder was killed")
 	fakenode.Quarantined(v1alpha1.ReasonPodTerminating)(&l.Spec)
 	r.API.Put(l)
-	if _, dead, err := r.KillHolder(t.Context(), l.Name); !dead || err != nil || !r.Kernel.IsDead(r.SlotOf(web)) {
-		t.Errorf("dead %v, %v", dead, err)
-	}
+	_, dead, err := r.KillHolder(t.Context(), l.Name)
+	check.That(t, dead && err == nil && r.Kernel.IsDead(r.SlotOf(web)), "dead %v, %v", dead, err)
 }
 
 // A lease that was set aside because a stranger answered names nobody: the
@@ -137,9 +134,8 @@ func TestKillHolderSparesAPodThatIsTheStrangerOfAConflict(t *testing.T) {
 		s.State, s.Reason, s.Holder, s.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, nil, fakenode.ThisNode
 		s.Conflict = &v1alpha1.Conflict{MAC: fakenode.MacOf(web.NetNS).String(), Source: "probe"}
 	}))
-	if _, dead, err := r.KillHolder(t.Context(), "10.0.0.2"); dead || err != nil || !r.Speaks(web, "10.0.0.2") {
-		t.Errorf("dead %v, %v, speaks %v", dead, err, r.Speaks(web, "10.0.0.2"))
-	}
+	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.That(t, !dead && err == nil && r.Speaks(web, "10.0.0.2"), "dead %v, %v, speaks %v", dead, err, r.Speaks(web, "10.0.0.2"))
 }
 
 func TestGCReleasesWhatTheRuntimeOfANetworkDoesNotKnow(t *testing.T) {

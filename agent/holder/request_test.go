@@ -58,9 +58,8 @@ func TestAnEventTellsWholeCandidates(t *testing.T) {
 				check.Must(t, ok, "no %q follows in %q", part, got)
 				rest = after
 			}
-			if strings.Contains(got, "more") != (c.more != "") || !strings.HasSuffix(got, c.more) {
-				t.Errorf("it ends with %q, want %q", got[len(got)-40:], c.more)
-			}
+			check.That(t, strings.Contains(got, "more") == (c.more != "") && strings.HasSuffix(got, c.more),
+				"it ends with %q, want %q", got[len(got)-40:], c.more)
 			for _, clause := range strings.Split(got, "; ") {
 				if _, reason, ok := strings.Cut(clause, ": pool p"); ok {
 					clause = "pool p" + reason

@@ -252,9 +252,8 @@ func TestRoutesInTheAnswer(t *testing.T) {
 		for _, route := range answer.Routes {
 			got = append(got, route.Dst.String()+" "+route.GW.String())
 		}
-		if strings.Join(got, ", ") != c.routes || answer.IPs[0].Gateway.String() != c.gateway {
-			t.Errorf("%s: gateway %s, routes %q, want %q", c.iface, answer.IPs[0].Gateway, strings.Join(got, ", "), c.routes)
-		}
+		check.That(t, strings.Join(got, ", ") == c.routes && answer.IPs[0].Gateway.String() == c.gateway,
+			"%s: gateway %s, routes %q, want %q", c.iface, answer.IPs[0].Gateway, strings.Join(got, ", "), c.routes)
 	}
 }
 

@@ -39,9 +39,8 @@ func TestAPodThatNamesTheUIDOfAnotherKeepsItsOwn(t *testing.T) {
 	uid := node.Of(pod, agentapi.Attachment{}, "").PodUID
 	check.That(t, uid == "u1" && !node.IsUID(pod, "u2"), "the pod is taken for %s", uid)
 	static(pod)
-	if uid := node.Of(pod, agentapi.Attachment{}, "").PodUID; uid != "0a1b" || !node.IsUID(pod, "0a1b") {
-		t.Errorf("the static pod is taken for %s", uid)
-	}
+	uid = node.Of(pod, agentapi.Attachment{}, "").PodUID
+	check.That(t, uid == "0a1b" && node.IsUID(pod, "0a1b"), "the static pod is taken for %s", uid)
 }
 
 // next is the ADD of another sandbox of the same pod.
@@ -112,9 +111,8 @@ func TestEachInterfaceGetsItsOwnAddressBack(t *testing.T) {
 	young := next(first, "c2")
 	after := r.MustAdd(young)
 	young.Interface = "net1"
-	if after = append(after, r.MustAdd(young)...); !slices.Equal(after, before) {
-		t.Errorf("had %v, has %v", before, after)
-	}
+	after = append(after, r.MustAdd(young)...)
+	check.That(t, slices.Equal(after, before), "had %v, has %v", before, after)
 }
 
 func TestADELFreesTheAddressOfAPodThatGetsNoOtherSandbox(t *testing.T) {

@@ -185,9 +185,8 @@ func TestAnAddressThatWasNotReadyIsSetAsideWhenSomebodyAnswers(t *testing.T) {
 	r.Wire.Answers[netip.MustParseAddr("10.0.0.7")] = fakenode.Stranger
 	r.Refused(agentapi.CodeExhausted, r.Pod("web-0", "u1"))
 	l := r.Lease("10.0.0.7", v1alpha1.StateQuarantined)
-	if l.Spec.Reason != v1alpha1.ReasonConflict || l.Spec.Conflict.MAC != fakenode.Stranger.String() || l.Spec.Holder != nil {
-		t.Errorf("left %+v", l.Spec)
-	}
+	check.That(t, l.Spec.Reason == v1alpha1.ReasonConflict && l.Spec.Conflict.MAC == fakenode.Stranger.String() && l.Spec.Holder == nil,
+		"left %+v", l.Spec)
 }
 
 func TestAnAddressThatCameIntoDoubtIsNotHandedOutUnproven(t *testing.T) {

@@ -209,9 +209,8 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 			_, err := ChoosePools(requestOf(change, inConfig([]string{"b"}, nil)), objects(v4("a"), v4("b"), v6("c")), poolset.Set{})
 			bad := (*AnnotationError)(nil)
 			check.Must(t, errors.As(err, &bad), "got %v, want an AnnotationError", err)
-			if bad.Annotation != c.annotation || bad.On != on || bad.Value != c.value {
-				t.Errorf("it names %s of %s with value %q", bad.Annotation, bad.On, bad.Value)
-			}
+			check.That(t, bad.Annotation == c.annotation && bad.On == on && bad.Value == c.value,
+				"it names %s of %s with value %q", bad.Annotation, bad.On, bad.Value)
 			check.Says(t, err, c.annotation, on, c.problem, "; expected the form "+bad.Expected)
 		})
 	}
@@ -258,19 +257,14 @@ func FuzzAnnotations(f *testing.F) {
 			choice, err := ChoosePools(request, pools, poolset.Set{})
 			if err != nil {
 				bad, none, awaited := (*AnnotationError)(nil), (*NoPoolError)(nil), (*PoolAwaitedError)(nil)
-				if !errors.As(err, &bad) && !errors.As(err, &none) && !errors.As(err, &awaited) || len(err.Error()) > 64<<10 {
-					t.Errorf("%d bytes of %v", len(err.Error()), err)
-				}
+				check.That(t, (errors.As(err, &bad) || errors.As(err, &none) || errors.As(err, &awaited)) && len(err.Error()) <= 64<<10,
+					"%d bytes of %v", len(err.Error()), err)
 				continue
 			}
-			if len(choice.Families) == 0 {
-				t.Error("neither an address nor an error")
-			}
+			check.That(t, len(choice.Families) != 0, "neither an address nor an error")
 			for i := range choice.Families {
 				for _, c := range choice.Families[i].Pools {
-					if _, err := choice.Families[i].RoutesThrough(c.Pool); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, check.Err(choice.Families[i].RoutesThrough(c.Pool)), nil, "got")
 				}
 			}
 		}
@@ -287,16 +281,13 @@ func FuzzNetworks(f *testing.F) {
 		for _, key := range []string{multusNetworks, multusDefault} {
 			all, err := Attachments(podWith(map[string]string{key: value}), Multus{})
 			if err != nil {
-				if bad := (*AnnotationError)(nil); !errors.As(err, &bad) {
-					t.Errorf("%T", err)
-				}
+				bad := (*AnnotationError)(nil)
+				check.That(t, errors.As(err, &bad), "%T", err)
 				continue
 			}
 			seen := map[string]bool{}
 			for i, a := range all {
-				if a.Interface == "" || seen[a.Interface] || i > 0 && a.Definition == "" {
-					t.Errorf("attachment %d is %+v", i, a)
-				}
+				check.That(t, a.Interface != "" && !seen[a.Interface] && (i <= 0 || a.Definition != ""), "attachment %d is %+v", i, a)
 				seen[a.Interface] = true
 			}
 		}

@@ -310,9 +310,8 @@ func TestTheErrorAboutALargePoolIsShort(t *testing.T) {
 	}
 	p = large()
 	p.Spec.IPs[3000] = "10.0.0.9-10.0.0.8"
-	if _, err := ChoosePools(requestOf(inConfig([]string{"large"}, nil)), objects(p), poolset.Set{}); !strings.Contains(fmt.Sprint(err), "spec.ips[3000]: range 10.0.0.9-10.0.0.8 ends before it starts") {
-		t.Error(err)
-	}
+	_, err = ChoosePools(requestOf(inConfig([]string{"large"}, nil)), objects(p), poolset.Set{})
+	check.That(t, strings.Contains(fmt.Sprint(err), "spec.ips[3000]: range 10.0.0.9-10.0.0.8 ends before it starts"), "%v", err)
 }
 
 // BenchmarkChooseLargePool is the part of an ADD that grows with the entries of its pool.
@@ -369,9 +368,8 @@ func TestAPoolHandsOutNoAddressOfAnotherPool(t *testing.T) {
 	pools := objects(younger, older)
 	_, err = ChoosePools(requestOf(inConfig([]string{"a"}, nil)), pools, poolset.Set{})
 	check.Says(t, err, "pool a: other pools hand out all its addresses")
-	if got, err := ChoosePools(requestOf(inConfig([]string{"z"}, nil)), pools, poolset.Set{}); err != nil || names(got) != "v4: z" {
-		t.Errorf("the older pool: %q, %v", names(got), err)
-	}
+	got, err := ChoosePools(requestOf(inConfig([]string{"z"}, nil)), pools, poolset.Set{})
+	check.That(t, err == nil && names(got) == "v4: z", "the older pool: %q, %v", names(got), err)
 	asked := requestOf(inConfig([]string{"blue"}, nil))
 	asked.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
 	_, err = ChoosePools(asked, objects(v4("blue").withheld("red", "10.0.0.5-10.0.0.9"), red), poolset.Set{})

@@ -35,17 +35,14 @@ func TestAKeptAddressStaysWhateverBecomesOfItsPool(t *testing.T) {
 				check.That(t, candidate.Closed == nil && candidate.Set.Len() != 0, "closed as %v", candidate.Closed)
 				return
 			}
-			if candidate.Closed == nil || candidate.Closed.Reason != c.closed || candidate.Set.Len() != 0 {
-				t.Errorf("closed as %v with %d addresses, want %s and none", candidate.Closed, candidate.Set.Len(), c.closed)
-			}
+			check.That(t, candidate.Closed != nil && candidate.Closed.Reason == c.closed && candidate.Set.Len() == 0,
+				"closed as %v with %d addresses, want %s and none", candidate.Closed, candidate.Set.Len(), c.closed)
 			none := (*NoPoolError)(nil)
-			if _, err := got.Families[0].Open(); !errors.As(err, &none) || len(none.Rejected) != 1 || none.Rejected[0].Reason != c.closed {
-				t.Errorf("new addresses: %v", err)
-			}
+			_, err = got.Families[0].Open()
+			check.That(t, errors.As(err, &none) && len(none.Rejected) == 1 && none.Rejected[0].Reason == c.closed, "new addresses: %v", err)
 			// For anybody else it is no pool.
-			if _, err := ChoosePools(requestOf(kept[0]), objects(c.pool), setOf(t, "10.0.0.200")); !errors.As(err, &none) {
-				t.Errorf("for others: %v", err)
-			}
+			_, err = ChoosePools(requestOf(kept[0]), objects(c.pool), setOf(t, "10.0.0.200"))
+			check.That(t, errors.As(err, &none), "for others: %v", err)
 		})
 	}
 	for rule, p := range map[string]*poolOf{
@@ -53,9 +50,8 @@ func TestAKeptAddressStaysWhateverBecomesOfItsPool(t *testing.T) {
 		"another attachment": v4("a").attachments("x/y"), "nobody, because it is invalid": v4("a").ips("x"),
 	} {
 		t.Run("but not in a pool for "+rule, func(t *testing.T) {
-			if got, err := ChoosePools(requestOf(kept...), objects(p), poolset.Set{}); err == nil {
-				t.Errorf("got %q", names(got))
-			}
+			got, err := ChoosePools(requestOf(kept...), objects(p), poolset.Set{})
+			check.That(t, err != nil, "got %q", names(got))
 		})
 	}
 }
@@ -107,9 +103,8 @@ func TestStandingOfTheKeptAddresssPool(t *testing.T) {
 			if got.Rejected != nil {
 				reason = got.Rejected.Reason
 			}
-			if got.Named != c.named || got.Left != c.left || reason != c.rejected {
-				t.Errorf("got %+v (%s), want named %t, left %q, rejected %q", got, reason, c.named, c.left, c.rejected)
-			}
+			check.That(t, got.Named == c.named && got.Left == c.left && reason == c.rejected,
+				"got %+v (%s), want named %t, left %q, rejected %q", got, reason, c.named, c.left, c.rejected)
 		})
 	}
 }

@@ -54,9 +54,8 @@ func (b *bench) take() string {
 func (b *bench) want(addrs ...string) {
 	b.Helper()
 	for i, want := range addrs {
-		if got := b.take(); got != want {
-			b.Fatalf("pick %d: got %s, want %s", i, got, want)
-		}
+		got := b.take()
+		check.Must(b, got == want, "pick %d: got %s, want %s", i, got, want)
 	}
 }
 
@@ -285,8 +284,7 @@ func TestPicksAreSoundAndComplete(t *testing.T) {
 			blocked[addr] = true
 			b.Settle(addr, true)
 		}
-		if addr, ok := b.Pick(b.view); ok {
-			t.Fatalf("%s was picked from a full pool", addr)
-		}
+		addr, ok := b.Pick(b.view)
+		check.Must(t, !ok, "%s was picked from a full pool", addr)
 	}
 }

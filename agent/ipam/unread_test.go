@@ -53,17 +53,15 @@ func TestAnnotationsThatNobodyReads(t *testing.T) {
 func TestEveryAnnotationThatAParserReadsIsKnownAndDocumented(t *testing.T) {
 	known := slices.Concat(slices.Concat(podKinds()...), slices.Concat(namespaceKinds()...))
 	for _, key := range append(demand.Annotations(), v1alpha1.FixedAddressAnnotations()...) {
-		if name, ok := strings.CutPrefix(key, v1alpha1.AnnotationPrefix); ok && !slices.Contains(known, name) {
-			t.Errorf("%s is read and not known", key)
-		}
+		name, ok := strings.CutPrefix(key, v1alpha1.AnnotationPrefix)
+		check.That(t, !ok || slices.Contains(known, name), "%s is read and not known", key)
 	}
 	var docs string
 	for _, file := range []string{"cni.md", "subnets.md", "operations.md"} {
 		docs += string(check.Value(os.ReadFile("../../docs/" + file))(t))
 	}
 	for _, name := range known {
-		if !strings.Contains(docs, "`"+name+"`") && !strings.Contains(docs, v1alpha1.AnnotationPrefix+name) {
-			t.Errorf("no document names the annotation %s", name)
-		}
+		check.That(t, strings.Contains(docs, "`"+name+"`") || strings.Contains(docs, v1alpha1.AnnotationPrefix+name),
+			"no document names the annotation %s", name)
 	}
 }

@@ -86,9 +86,8 @@ func wantSetAside(t *testing.T, j *Journal, file, what string, data []byte) {
 	check.Must(t, len(got) == 1 && got[0].ContainerID == "old", "%s: entries %v, want the old one", what, got)
 	check.Must(t, len(j.Corrupt()) == 1, "%s: corrupt files %v, want one", what, j.Corrupt())
 	e := j.Corrupt()[0]
-	if filepath.Base(e.File) != file || !strings.Contains(e.Error(), e.File) || !strings.Contains(e.Error(), e.Kept) {
-		t.Fatalf("%s: the error does not name the files: %v", what, e)
-	}
+	check.Must(t, filepath.Base(e.File) == file && strings.Contains(e.Error(), e.File) && strings.Contains(e.Error(), e.Kept),
+		"%s: the error does not name the files: %v", what, e)
 	kept, err := os.ReadFile(e.Kept)
 	check.Must(t, err == nil && string(kept) == string(data), "%s: the file was not kept as it was: %v", what, err)
 }
@@ -109,9 +108,8 @@ func TestCorruptRotationsBeginAnew(t *testing.T) {
 	dir := t.TempDir()
 	check.OK(t, os.WriteFile(filepath.Join(dir, rotationsFile), []byte("{"), 0o600))
 	j := open(t, dir)
-	if last, known := j.Rotations.Get(); known || len(j.Corrupt()) != 1 {
-		t.Errorf("rotations %v, corrupt %v", last, j.Corrupt())
-	}
+	last, known := j.Rotations.Get()
+	check.That(t, !known && len(j.Corrupt()) == 1, "rotations %v, corrupt %v", last, j.Corrupt())
 }
 
 func TestACorruptIdentityIsForgotten(t *testing.T) {
@@ -120,9 +118,8 @@ func TestACorruptIdentityIsForgotten(t *testing.T) {
 	data := []byte(`{"crc32c":1,"value":{"node":"n1","nodeUID":"u","cluster":"c"}}` + "\n")
 	check.OK(t, os.WriteFile(filepath.Join(dir, identityFile), data, 0o600))
 	j := open(t, dir)
-	if id, known := j.Identity.Get(); known || len(j.Corrupt()) != 1 {
-		t.Errorf("identity %+v, corrupt %v", id, j.Corrupt())
-	}
+	id, known := j.Identity.Get()
+	check.That(t, !known && len(j.Corrupt()) == 1, "identity %+v, corrupt %v", id, j.Corrupt())
 }
 
 func TestAnUnreadableDirectoryIsAnErrorAndNoCorruption(t *testing.T) {

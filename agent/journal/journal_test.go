@@ -299,9 +299,8 @@ func useFullDisk(t *testing.T, dir string, before, after Entry) {
 	j := open(t, dir)
 	for _, e := range []Entry{after, entry("another")} {
 		err := j.Put(e)
-		if !errors.Is(err, syscall.EFBIG) || !strings.Contains(err.Error(), e.ContainerID) {
-			t.Errorf("Put on a full disk: %v, want an error that names the container", err)
-		}
+		check.That(t, errors.Is(err, syscall.EFBIG) && strings.Contains(err.Error(), e.ContainerID),
+			"Put on a full disk: %v, want an error that names the container", err)
 	}
 	e, ok := j.Get("new", "eth0")
 	check.That(t, ok && e.Phase == before.Phase, "%v %s", ok, e.Phase)
@@ -322,9 +321,8 @@ func TestPairsOutliveTheAgent(t *testing.T) {
 	}
 	check.OK(t, j.Pairs.Put(want))
 	j = reopen(t, j, dir)
-	if got, _ := j.Pairs.Get(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	got, _ = j.Pairs.Get()
+	check.That(t, reflect.DeepEqual(got, want), "got %v, want %v", got, want)
 }
 
 func TestPairsThatCannotBeReadAreLearntAnew(t *testing.T) {
@@ -333,9 +331,8 @@ func TestPairsThatCannotBeReadAreLearntAnew(t *testing.T) {
 	check.OK(t, j.Pairs.Put([]Pair{{Pool: "v4", Parent: "eth1"}}))
 	check.OK(t, os.WriteFile(filepath.Join(dir, pairsFile), []byte("{}"), 0o600))
 	j = reopen(t, j, dir)
-	if pairs, known := j.Pairs.Get(); known || len(j.Corrupt()) != 1 {
-		t.Errorf("pairs %v, corrupt files %v", pairs, j.Corrupt())
-	}
+	pairs, known := j.Pairs.Get()
+	check.That(t, !known && len(j.Corrupt()) == 1, "pairs %v, corrupt files %v", pairs, j.Corrupt())
 }
 
 // lost are the ways in which somebody removes files of a journal.
@@ -372,8 +369,7 @@ func TestAJournalThatIsRemovedIsWrittenAgain(t *testing.T) {
 				check.OK(t, remove(dir))
 				check.OK(t, again(j))
 				check.Value(j.Ensure())(t) // the next entry does not notice the loss of another one
-				_, err := Open(dir)
-				check.That(t, errors.Is(err, ErrLocked), "another agent opens it with %v", err)
+				check.Is(t, check.Err(Open(dir)), ErrLocked, "another agent opens it with:")
 				want, identity, rotations, pairs := j.All(), j.Identity.value, j.Rotations.value, j.Pairs.value
 				check.Must(t, len(want) >= 2, "the journal has %d entries", len(want))
 				j = reopen(t, j, dir)
@@ -434,9 +430,8 @@ func FuzzFile(f *testing.F) {
 		flipped := bytes.Clone(data)
 		flipped[bit/8%uint(len(data))] ^= 1 << (bit % 8)
 		var other Entry
-		if decode(flipped, &other) == nil && !bytes.Equal(reencoded(t, other), written) {
-			t.Errorf("%q is read as %+v, and %q as %+v", data, e, flipped, other)
-		}
+		check.That(t, decode(flipped, &other) != nil || bytes.Equal(reencoded(t, other), written),
+			"%q is read as %+v, and %q as %+v", data, e, flipped, other)
 	})
 }
 

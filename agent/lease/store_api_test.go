@@ -146,9 +146,8 @@ func (w *world) testEdits(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.4.1", "c1")
 	w.edit(t, l.Name, annotate)
 	noted, err := w.n1.Update(t.Context(), l, RecordConflict(stranger))
-	if err != nil || noted.Spec.Conflict.Count != 1 || noted.Annotations["somebody"] == "" {
-		t.Fatalf("record a conflict on an edited lease: %+v, %v", noted, err)
-	}
+	check.Must(t, err == nil && noted.Spec.Conflict.Count == 1 && noted.Annotations["somebody"] != "",
+		"record a conflict on an edited lease: %+v, %v", noted, err)
 	if written, err := w.n1.Get(t.Context(), l.Name); err != nil || len(written.ManagedFields) > 0 {
 		t.Errorf("the API server still tracks who writes which field: %v, %v", written.ManagedFields, err)
 	}
@@ -170,18 +169,15 @@ func (w *world) testTakeOver(t *testing.T) {
 	wantErr(t, "another pod's take-over", err, ErrIdentity)
 
 	moved, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.5.1", "c2"))
-	if err != nil || moved.Spec.NodeName != "n2" || moved.Spec.Previous != nil || moved.UID != l.UID {
-		t.Fatalf("take over a Retained lease: %+v, %v", moved, err)
-	}
+	check.Must(t, err == nil && moved.Spec.NodeName == "n2" && moved.Spec.Previous == nil && moved.UID == l.UID,
+		"take over a Retained lease: %+v, %v", moved, err)
 	quarantined := w.quarantine(t, moved, "n1")
 	back, err := w.n1.TakeOver(t.Context(), quarantined, wish("10.0.5.1", "c3"))
-	if err != nil || back.Spec.Previous == nil || back.Spec.Previous.Node != "n2" {
-		t.Fatalf("take over a Quarantined lease: %+v, %v", back, err)
-	}
+	check.Must(t, err == nil && back.Spec.Previous != nil && back.Spec.Previous.Node == "n2",
+		"take over a Quarantined lease: %+v, %v", back, err)
 	waiting, err := w.n1.Update(t.Context(), back, Unverified("deaf"))
-	if err != nil || waiting.Spec.State != v1alpha1.StateQuarantined || waiting.Spec.Previous.Node != "n2" {
-		t.Fatalf("without proof: %+v, %v", waiting, err)
-	}
+	check.Must(t, err == nil && waiting.Spec.State == v1alpha1.StateQuarantined && waiting.Spec.Previous.Node == "n2",
+		"without proof: %+v, %v", waiting, err)
 	again := check.Value(w.n1.TakeOver(t.Context(), waiting, wish("10.0.5.1", "c4")))(t)
 	done, err := w.n1.Update(t.Context(), again, Confirm)
 	check.That(t, err == nil && done.Spec.Previous == nil && done.Spec.State == v1alpha1.StateBound, "confirmed: %+v, %v", done, err)
@@ -205,9 +201,8 @@ func (w *world) testConflict(t *testing.T) {
 
 	aside, err = w.n1.Settle(t.Context(), aside, FindingAnswered, stranger)
 	check.Must(t, err == nil && aside.Spec.Conflict.Count == 2, "answered again: %+v, %v", aside, err)
-	if l, err := w.n1.Settle(t.Context(), aside, FindingSafe, Evidence{}); err != nil || l != nil {
-		t.Fatalf("silent: %+v, %v", l, err)
-	}
+	l, err = w.n1.Settle(t.Context(), aside, FindingSafe, Evidence{})
+	check.Must(t, err == nil && l == nil, "silent: %+v, %v", l, err)
 	w.create(t, w.n2, "10.0.7.1", "c2")
 }
 
@@ -231,8 +226,7 @@ func (w *world) testLists(t *testing.T) {
 		r := wish(addr, "c1")
 		r.Pool, r.Network = pool, "red"
 		r.Holder.Namespace, r.Holder.Pod = "lists", "pod-"+pool
-		_, err := w.n1.Create(t.Context(), r)
-		check.Must(t, err == nil, "%v", err)
+		check.OK(t, check.Err(w.n1.Create(t.Context(), r)))
 	}
 	taken := check.Value(w.n2.TakenIn(t.Context(), "p"))(t)
 	want := []netip.Addr{netip.MustParseAddr("10.0.10.1"), netip.MustParseAddr("10.0.10.2"), netip.MustParseAddr("fd00::a")}

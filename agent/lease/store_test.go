@@ -266,15 +266,12 @@ func TestHowAHolderStandsToTheStore(t *testing.T) {
 
 func TestOnlyABoundLeaseSaysThatTheStoreWentBack(t *testing.T) {
 	said, err := WentBack("why")(mine, me)
-	if err != nil || said.Reason != v1alpha1.ReasonStoreWentBack || said.Message != "why" || said.State != v1alpha1.StateBound {
-		t.Errorf("%+v, %v", said, err)
-	}
+	check.That(t, err == nil && said.Reason == v1alpha1.ReasonStoreWentBack && said.Message == "why" && said.State == v1alpha1.StateBound,
+		"%+v, %v", said, err)
 	renewed, err := Renew(said, Owner{Now: time.Unix(9, 0)})
-	if err != nil || renewed.Reason != "" || renewed.Message != "" || renewed.Holder == nil || renewed.Since.Unix() != 9 {
-		t.Errorf("%+v, %v", renewed, err)
-	}
+	check.That(t, err == nil && renewed.Reason == "" && renewed.Message == "" && renewed.Holder != nil && renewed.Since.Unix() == 9,
+		"%+v, %v", renewed, err)
 	for _, transition := range []Transition{WentBack("why"), Renew} {
-		_, err := transition(quarantined, me)
-		check.That(t, err != nil, "a Quarantined lease is written")
+		check.That(t, check.Err(transition(quarantined, me)) != nil, "a Quarantined lease is written")
 	}
 }

@@ -67,9 +67,8 @@ func install(t *testing.T, server *controlplane.Server) {
 		filepath.Join(root, "charts", "fenceline"), "--namespace", chartNamespace, "--create-namespace")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+server.Kubeconfig(),
 		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("helm: %v\n%s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	check.Must(t, err == nil, "helm: %v\n%s", err, out)
 }
 
 // waitForPolicy returns once the policy is enforced: a new one takes a moment.
@@ -99,23 +98,20 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	create := func(t *testing.T, addr string) *v1alpha1.IPLease {
 		t.Helper()
 		l := check.Value(n1.Create(ctx, warmWish(addr)))(t)
-		if l.Spec.State != v1alpha1.StateWarm || l.Spec.NodeName != "n1" || l.Spec.Session != "n1/boot" || l.Spec.Holder != nil {
-			t.Fatalf("made %+v", l.Spec)
-		}
+		check.Must(t, l.Spec.State == v1alpha1.StateWarm && l.Spec.NodeName == "n1" && l.Spec.Session == "n1/boot" && l.Spec.Holder == nil,
+			"made %+v", l.Spec)
 		return l
 	}
 	t.Run("it is bound by one write, whose version is the token", func(t *testing.T) {
 		l := create(t, "10.0.30.1")
 		bound, err := n1.BindWarm(ctx, l, wish("10.0.30.1", "c1"))
 		check.OK(t, err)
-		if bound.UID != l.UID || bound.Generation != l.Generation+1 || mustToken(t, bound) <= mustToken(t, l) {
-			t.Errorf("bound %+v after %+v", bound.ObjectMeta, l.ObjectMeta)
-		}
+		check.That(t, bound.UID == l.UID && bound.Generation == l.Generation+1 && mustToken(t, bound) > mustToken(t, l),
+			"bound %+v after %+v", bound.ObjectMeta, l.ObjectMeta)
 		_, err = n1.BindWarm(ctx, l, wish("10.0.30.1", "c2"))
 		wantErr(t, "a second container", err, ErrNotMine)
-		if again, err := n1.BindWarm(ctx, l, wish("10.0.30.1", "c1")); err != nil || again.ResourceVersion != bound.ResourceVersion {
-			t.Errorf("a retried binding: %v, %v", again, err)
-		}
+		again, err := n1.BindWarm(ctx, l, wish("10.0.30.1", "c1"))
+		check.That(t, err == nil && again.ResourceVersion == bound.ResourceVersion, "a retried binding: %v, %v", again, err)
 	})
 	t.Run("it is thrown out with its speaker's MAC, and freed by its verification", func(t *testing.T) {
 		l := create(t, "10.0.30.2")
@@ -134,8 +130,7 @@ func TestWarmLeasesAreTheirOwnAgents(t *testing.T) {
 	})
 	t.Run("it is not given up by whoever has not seen it bound", func(t *testing.T) {
 		l := create(t, "10.0.30.4")
-		_, err := n1.BindWarm(ctx, l, wish("10.0.30.4", "c1"))
-		check.Must(t, err == nil, "%v", err)
+		check.OK(t, check.Err(n1.BindWarm(ctx, l, wish("10.0.30.4", "c1"))))
 		wantErr(t, "giving it up", n1.Delete(ctx, l), ErrNotMine)
 	})
 	t.Run("another node's agent neither binds, throws out nor ends it", func(t *testing.T) {

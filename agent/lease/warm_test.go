@@ -112,7 +112,6 @@ func TestABindingWithoutAnAnswerIsUncertain(t *testing.T) {
 		},
 	}, leaseOf(kept, "u"))
 	l := check.Value(s.Get(t.Context(), "10.0.0.5"))(t)
-	if _, err := s.BindWarm(t.Context(), l, request("c1")); !errors.Is(err, ErrUncertain) || !IsUnavailable(err) {
-		t.Errorf("got %v", err)
-	}
+	_, err := s.BindWarm(t.Context(), l, request("c1"))
+	check.That(t, errors.Is(err, ErrUncertain) && IsUnavailable(err), "got %v", err)
 }

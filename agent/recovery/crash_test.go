@@ -170,9 +170,8 @@ func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
 		r.Restart()
 		r.Settle()
 		r.HoldsWhatTheJournalSays(web)
-		if !r.HasPod("web") || !r.Speaks(web, "10.0.0.2") {
-			t.Errorf("dead at step %d: pod exists %v, speaks %v", step, r.HasPod("web"), r.Speaks(web, "10.0.0.2"))
-		}
+		check.That(t, r.HasPod("web") && r.Speaks(web, "10.0.0.2"),
+			"dead at step %d: pod exists %v, speaks %v", step, r.HasPod("web"), r.Speaks(web, "10.0.0.2"))
 		r.Book.Close()
 	}
 }
@@ -184,9 +183,8 @@ func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
 	newer := older
 	newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
 	r.Death.Did, r.Death.Before = nil, "kill"
-	if err := fakenode.TryAdd(r, newer); err == nil || !slices.Contains(r.Death.Did, "update 10.0.0.2") {
-		t.Fatalf("died after %v, %v", r.Death.Did, err)
-	}
+	err := fakenode.TryAdd(r, newer)
+	check.Must(t, err != nil && slices.Contains(r.Death.Did, "update 10.0.0.2"), "died after %v, %v", r.Death.Did, err)
 	r.Restart()
 	check.Is(t, r.Recovery.ResumeEntry(t.Context(), newer.Attachment, node.AskTimeout), nil, "got")
 	r.Want("10.0.0.2 Retained") // the rig has watched that nobody may speak for it

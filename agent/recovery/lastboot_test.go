@@ -57,9 +57,8 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 				r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 				file := filepath.Join(r.Dir, "journal", "c-u1@eth0.json")
 				var err error
-				if older[filepath.Base(file)], err = os.ReadFile(file); err != nil {
-					t.Fatal(err)
-				}
+				older[filepath.Base(file)], err = os.ReadFile(file)
+				check.OK(t, err)
 				end(r, web)
 				reboot(r, damage)
 				r.Settle()
@@ -166,8 +165,7 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 				// The verifier is faster than the kubelet.
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
 				r.API.Freed = nil // the finding is the proof
-				_, err := r.Leases.(*lease.Store).Settle(t.Context(), l, lease.FindingSafe, lease.Evidence{})
-				check.Must(t, err == nil, "%v", err)
+				check.OK(t, check.Err(r.Leases.(*lease.Store).Settle(t.Context(), l, lease.FindingSafe, lease.Evidence{})))
 				r.Lease("10.0.0.2", v1alpha1.StateRetained)
 				r.Wire.Verdicts[fakenode.Two] = segment.Unknown // it is proven already
 			}

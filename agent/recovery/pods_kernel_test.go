@@ -41,9 +41,8 @@ func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
 	check.OK(t, n.Restored)
 	n.API.Freed = func(l *v1alpha1.IPLease) {
 		for _, e := range n.Journal.All() {
-			if dead, err := m.kernel.SlotDead(e.Slot); err != nil || e.Slot != 0 && !dead {
-				t.Errorf("%s is free, and slot %d is not dead (%v)", l.Name, e.Slot, err)
-			}
+			dead, err := m.kernel.SlotDead(e.Slot)
+			check.That(t, err == nil && (e.Slot == 0 || dead), "%s is free, and slot %d is not dead (%v)", l.Name, e.Slot, err)
 		}
 	}
 	for step := 0; ; step++ {
@@ -65,12 +64,10 @@ func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
 			check.OK(t, g.DeleteLink(g.request.Interface))
 		}
 		check.OK(t, n.Guards.Sweep())
-		if left := n.Journal.All(); len(left) != 0 || len(n.API.Leases()) != 0 {
-			t.Fatalf("step %d: journal %v, leases %v", step, left, n.API.Leases())
-		}
-		if leases, err := m.kernel.Leases(); err != nil || len(leases) != 0 {
-			t.Fatalf("step %d: the kernel holds %v, %v", step, leases, err)
-		}
+		left := n.Journal.All()
+		check.Must(t, len(left) == 0 && len(n.API.Leases()) == 0, "step %d: journal %v, leases %v", step, left, n.API.Leases())
+		leases, err := m.kernel.Leases()
+		check.Must(t, err == nil && len(leases) == 0, "step %d: the kernel holds %v, %v", step, leases, err)
 		if !died {
 			t.Logf("%d deaths", step)
 			break

@@ -34,9 +34,8 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 			check.OK(t, r.Kernel.StageGuard(guards.Of(&e)))
 			r.Restart()
 			ours := session == fakenode.ThisSession
-			if r.Kernel.Pinned[7] != ours || r.Kernel.IsDead(7) != (ours && phase != journal.Bound) {
-				t.Errorf("%s of %s: pinned %v, dead %v", phase, session, r.Kernel.Pinned[7], r.Kernel.IsDead(7))
-			}
+			check.That(t, r.Kernel.Pinned[7] == ours && r.Kernel.IsDead(7) == (ours && phase != journal.Bound),
+				"%s of %s: pinned %v, dead %v", phase, session, r.Kernel.Pinned[7], r.Kernel.IsDead(7))
 		}
 	}
 }
@@ -90,9 +89,8 @@ func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
 		t.Helper()
 		installed, _, err := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
 		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
-		if err != nil || e.Addresses[0].Token != installed.Token {
-			t.Fatalf("the journal says %+v, the kernel %+v, %v", e.Addresses[0], installed, err)
-		}
+		check.Must(t, err == nil && e.Addresses[0].Token == installed.Token,
+			"the journal says %+v, the kernel %+v, %v", e.Addresses[0], installed, err)
 		return installed.Token
 	}
 	before := token()
@@ -111,15 +109,13 @@ func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
 	check.That(t, got == 1, "the lease was told %d times", got)
 
 	r.API.Version = 1_000_000
-	if r.Recovery.Suspect(t.Context()); len(r.Pending.Take()) != 1 {
-		t.Error("the audit does not look at it")
-	}
+	r.Recovery.Suspect(t.Context())
+	check.That(t, len(r.Pending.Take()) == 1, "the audit does not look at it")
 	r.Restart()
 	r.Settle()
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	if l.Spec.Reason != "" || l.Spec.Message != "" || token() <= before || !r.Speaks(web, "10.0.0.2") {
-		t.Errorf("caught up: lease %+v, token %d, was %d, speaks %v", l.Spec, token(), before, r.Speaks(web, "10.0.0.2"))
-	}
+	check.That(t, l.Spec.Reason == "" && l.Spec.Message == "" && token() > before && r.Speaks(web, "10.0.0.2"),
+		"caught up: lease %+v, token %d, was %d, speaks %v", l.Spec, token(), before, r.Speaks(web, "10.0.0.2"))
 	r.MustDel(web)
 	r.Want()
 }

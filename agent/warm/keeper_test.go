@@ -120,9 +120,8 @@ func TestASightingThrowsAnAddressOut(t *testing.T) {
 				}
 				r.pass(proofTakes + time.Second)
 				r.ready("10.0.0.3", "10.0.0.4")
-				if r.told().conflicts != 1 || !slices.Equal(r.told().lost, []string{"Conflict"}) {
-					t.Errorf("%d conflicts, lost %v", r.told().conflicts, r.told().lost)
-				}
+				check.That(t, r.told().conflicts == 1 && slices.Equal(r.told().lost, []string{"Conflict"}),
+					"%d conflicts, lost %v", r.told().conflicts, r.told().lost)
 			})
 		})
 	}
@@ -165,9 +164,8 @@ func TestAVoidedProofIsMadeAgainBeforeTheAddressIsGiven(t *testing.T) {
 				r.pass(2*proofTakes + 2*time.Second)
 				r.ready("10.0.0.2", "10.0.0.3")
 				r.want(warm2, warm3)
-				if r.proofs("10.0.0.2") < 3 || !slices.Equal(r.told().lost, []string{string(doubt)}) {
-					t.Errorf("%d proofs, lost %v", r.proofs("10.0.0.2"), r.told().lost)
-				}
+				check.That(t, r.proofs("10.0.0.2") >= 3 && slices.Equal(r.told().lost, []string{string(doubt)}),
+					"%d proofs, lost %v", r.proofs("10.0.0.2"), r.told().lost)
 			})
 		})
 	}
@@ -186,9 +184,8 @@ func TestLeasesAreGivenUp(t *testing.T) {
 				r.changePool(change)
 				r.want()
 				r.ready()
-				if !slices.Equal(r.told().lost, []string{string(reason), string(reason)}) || r.told().gauge != [2]int{} {
-					t.Errorf("lost %v, gauge %v", r.told().lost, r.told().gauge)
-				}
+				check.That(t, slices.Equal(r.told().lost, []string{string(reason), string(reason)}) && r.told().gauge == [2]int{},
+					"lost %v, gauge %v", r.told().lost, r.told().gauge)
 			})
 		})
 	}
@@ -290,9 +287,8 @@ func TestWhileTheAPIServerIsAwayNothingIsForgotten(t *testing.T) {
 		r.set(func() { r.away = false })
 		r.pass(retryMost + proofTakes + time.Second)
 		// The failed tries went on to other addresses.
-		if r.leases()["10.0.0.2"] != v1alpha1.StateQuarantined || len(r.leases()) != 3 || r.told().gauge != [2]int{2, 0} {
-			t.Errorf("leases %v, gauge %v", r.leases(), r.told().gauge)
-		}
+		check.That(t, r.leases()["10.0.0.2"] == v1alpha1.StateQuarantined && len(r.leases()) == 3 && r.told().gauge == [2]int{2, 0},
+			"leases %v, gauge %v", r.leases(), r.told().gauge)
 		check.That(t, len(r.writes) <= 20, "%d writes: %v", len(r.writes), r.writes)
 	})
 }
@@ -331,9 +327,8 @@ func TestAnADDThatWouldGetNoneMayHaveOneThatIsNotReady(t *testing.T) {
 			check.That(t, ok && got == want, "took %s, %v, want %s", got, ok, want)
 			r.keeper.PutBack(l)
 		}
-		if _, ok := r.keeper.Take(Wish{Pool: "other", Parent: "eth1", Has: all, Any: true}); ok {
-			t.Error("took a lease of another pool")
-		}
+		_, ok := r.keeper.Take(Wish{Pool: "other", Parent: "eth1", Has: all, Any: true})
+		check.That(t, !ok, "took a lease of another pool")
 	})
 }
 
@@ -346,9 +341,8 @@ func TestWhatAPoolWantsProvenAnotherWayIsProvenAnew(t *testing.T) {
 		check.That(t, !ok, "took what was proven in another mode")
 		elsewhere := wishV4()
 		elsewhere.Has = func(netip.Addr) bool { return false }
-		if _, ok := r.keeper.Take(elsewhere); ok {
-			t.Error("took what the pool does not hand out")
-		}
+		_, ok = r.keeper.Take(elsewhere)
+		check.That(t, !ok, "took what the pool does not hand out")
 		r.changePool(func(p *v1alpha1.IPPool) {
 			p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{"02:00:00:00:00:77"}}
 		})
@@ -421,9 +415,8 @@ func TestWhatWasProvenOnAnInterfaceIsNotOnAnotherOneOfItsName(t *testing.T) {
 		r.wake()
 		r.pass(2 * proofTakes)
 		for range 2 {
-			if _, ok := r.keeper.Take(anew); !ok {
-				t.Error("nothing is proven on the new one")
-			}
+			_, ok := r.keeper.Take(anew)
+			check.That(t, ok, "nothing is proven on the new one")
 		}
 		check.That(t, r.proofs("10.0.0.2") == 2 && r.proofs("10.0.0.3") == 2, "%d and %d proofs", r.proofs("10.0.0.2"), r.proofs("10.0.0.3"))
 	})
@@ -446,13 +439,11 @@ func TestAProxyMakesNoEndlessWarmLeases(t *testing.T) {
 					return n
 				}
 				r.pass(foreignhost.Interval / 2)
-				if n := made(); n < v1alpha1.ManyAddresses || n > v1alpha1.ManyAddresses+3 {
-					t.Errorf("%d leases were created in half an interval", n)
-				}
+				n := made()
+				check.That(t, n >= v1alpha1.ManyAddresses && n <= v1alpha1.ManyAddresses+3, "%d leases were created in half an interval", n)
 				r.pass(10 * foreignhost.Interval)
-				if n := made(); n > 40 {
-					t.Errorf("%d leases were created in ten intervals", n)
-				}
+				n = made()
+				check.That(t, n <= 40, "%d leases were created in ten intervals", n)
 				want := v1alpha1.ManyAddresses
 				if mode == v1alpha1.ModeObserve {
 					want = 0

@@ -168,9 +168,8 @@ func TestPairsAreJournalledSeldom(t *testing.T) {
 			r.pass(10 * time.Second)
 			r.wake()
 		}
-		if r.book.written() > 2 || len(r.book.all()) != 1 || r.book.all()[0].Parent != "eth1" {
-			t.Errorf("%d writes, journalled %v", r.book.written(), r.book.all())
-		}
+		check.That(t, r.book.written() <= 2 && len(r.book.all()) == 1 && r.book.all()[0].Parent == "eth1",
+			"%d writes, journalled %v", r.book.written(), r.book.all())
 		r.pass(2 * time.Hour)
 		check.That(t, len(r.book.all()) == 0, "journalled %v", r.book.all())
 	})

@@ -140,9 +140,8 @@ var watches = []struct {
 
 func TestAnAgentWatchesItsOwnNodeOnly(t *testing.T) {
 	options := Cache("n1", "fenceline-system")
-	if len(options.DefaultNamespaces) > 0 || options.DefaultFieldSelector != nil || options.DefaultLabelSelector != nil {
-		t.Errorf("restrictions for every kind: %+v", options)
-	}
+	check.That(t, len(options.DefaultNamespaces) == 0 && options.DefaultFieldSelector == nil && options.DefaultLabelSelector == nil,
+		"restrictions for every kind: %+v", options)
 	got := map[string]string{}
 	for object, by := range options.ByObject {
 		got[reflect.TypeOf(object).Elem().Name()] = restriction(by)

@@ -75,9 +75,8 @@ func TestAStatefulSetKeepsWhatRetentionReads(t *testing.T) {
 		kept := slimStatefulSet(set).Spec.Template.Annotations
 		want, wantErr := v1alpha1.ParseRetention(annotations)
 		got, gotErr := v1alpha1.ParseRetention(kept)
-		if !equality.Semantic.DeepEqual(got, want) || (gotErr == nil) != (wantErr == nil) {
-			t.Errorf("%v: the cache has %v: %+v (%v), want %+v (%v)", annotations, kept, got, gotErr, want, wantErr)
-		}
+		check.That(t, equality.Semantic.DeepEqual(got, want) && (gotErr == nil) == (wantErr == nil),
+			"%v: the cache has %v: %+v (%v), want %+v (%v)", annotations, kept, got, gotErr, want, wantErr)
 		_, ok := kept["other"]
 		check.That(t, !ok, "it keeps what nobody reads")
 	}

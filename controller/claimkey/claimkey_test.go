@@ -32,12 +32,10 @@ func TestClaimKeyIsCreatedOnce(t *testing.T) {
 	created, err := p.Ensure(context.Background())
 	check.Must(t, created && err == nil, "created %v, %v", created, err)
 	first := key(t, c)
-	if len(first) != claimkey.Size || bytes.Equal(first, make([]byte, claimkey.Size)) {
-		t.Errorf("key %x: want %d random bytes", first, claimkey.Size)
-	}
-	if created, err := p.Ensure(context.Background()); created || err != nil {
-		t.Errorf("the second time: created %v, %v", created, err)
-	}
+	check.That(t, len(first) == claimkey.Size && !bytes.Equal(first, make([]byte, claimkey.Size)),
+		"key %x: want %d random bytes", first, claimkey.Size)
+	created, err = p.Ensure(context.Background())
+	check.That(t, !created && err == nil, "the second time: created %v, %v", created, err)
 	check.That(t, bytes.Equal(key(t, c), first), "the key was overwritten")
 }
 

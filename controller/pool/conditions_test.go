@@ -245,9 +245,8 @@ func TestReservedAddressesAreCounted(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := NewReport(Facts{Pool: &row.pool, Reserved: parsed(t, row.reserved), Now: noon()}).Status
-			if s.Total != row.total || s.Reserved != row.reserves {
-				t.Errorf("total %d, reserved %d, want %d and %d", s.Total, s.Reserved, row.total, row.reserves)
-			}
+			check.That(t, s.Total == row.total && s.Reserved == row.reserves,
+				"total %d, reserved %d, want %d and %d", s.Total, s.Reserved, row.total, row.reserves)
 		})
 	}
 }

@@ -72,9 +72,8 @@ func TestStatusCountsAndMarks(t *testing.T) {
 	check.That(t, fmt.Sprint(got) == fmt.Sprint(want), "status\n%+v, want\n%+v", got, want)
 	check.That(t, r.Quarantined[v1alpha1.ReasonPodGone] == 1, "quarantined by reason: %v", r.Quarantined)
 	check.Equal(t, r.Subnet, "floor", "IPSubnet of the pool:")
-	if r.Free != 249 || r.Outside != 1 {
-		t.Errorf("%d free, %d outside, want all but the 4 that are bound, quarantined or retained, and 10.9.9.9", r.Free, r.Outside)
-	}
+	check.That(t, r.Free == 249 && r.Outside == 1,
+		"%d free, %d outside, want all but the 4 that are bound, quarantined or retained, and 10.9.9.9", r.Free, r.Outside)
 	bitmap := check.Value(poolset.DecodeBitmap(status.InUse))(t)
 	var marked []uint64
 	for i := range uint64(256) {
@@ -82,9 +81,8 @@ func TestStatusCountsAndMarks(t *testing.T) {
 			marked = append(marked, i)
 		}
 	}
-	if !slices.Equal(marked, []uint64{2, 3, 9, 10, 77, 200}) {
-		t.Errorf("marked %v: want the leases in the subnet and the one that cools down", marked)
-	}
+	check.That(t, slices.Equal(marked, []uint64{2, 3, 9, 10, 77, 200}),
+		"marked %v: want the leases in the subnet and the one that cools down", marked)
 }
 
 func TestAnUnchangedWorldHasAnUnchangedStatus(t *testing.T) {
@@ -367,9 +365,8 @@ func TestScarcityDoesNotFlap(t *testing.T) {
 		}
 		check.That(t, len(changes) <= 1, "with %d of 14 in use: %v", used, changes)
 		// While it is not scarce, every agent finds an address although all others keep theirs.
-		if !pool.Status.Scarce && 14-used-(agents-1)*each < 1 {
-			t.Errorf("with %d of 14 in use it is not scarce, and the others keep all of the rest", used)
-		}
+		check.That(t, pool.Status.Scarce || 14-used-(agents-1)*each >= 1,
+			"with %d of 14 in use it is not scarce, and the others keep all of the rest", used)
 	}
 }
 

@@ -329,9 +329,8 @@ func TestFormsOfNodeDown(t *testing.T) {
 	} {
 		got, err := ParseNodeDown(text)
 		check.That(t, err == nil && got == want, "%q: %+v (%v), want %+v", text, got, err, want)
-		if again, err := ParseNodeDown(v1alpha1.NodeDownPolicy(got.String())); err != nil || again != want {
-			t.Errorf("%q is written %q, which reads %+v (%v)", text, got, again, err)
-		}
+		again, err := ParseNodeDown(v1alpha1.NodeDownPolicy(got.String()))
+		check.That(t, err == nil && again == want, "%q is written %q, which reads %+v (%v)", text, got, again, err)
 	}
 	for _, text := range []v1alpha1.NodeDownPolicy{"", "never", "After", "After ", "After 5", "After -1s", "2m", "After2m"} {
 		got, err := ParseNodeDown(text)

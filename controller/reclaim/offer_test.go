@@ -76,9 +76,8 @@ func TestNoAddressIsTakenWhileItIsOffered(t *testing.T) {
 	b := between(t, gone, objects(gone, endpointSlice()))
 	for range 3 {
 		result, err := b.look()
-		if err != nil || result.RequeueAfter != offerPauseMin {
-			t.Fatalf("looks again after %s (%v), want %s", result.RequeueAfter, err, offerPauseMin)
-		}
+		check.Must(t, err == nil && result.RequeueAfter == offerPauseMin,
+			"looks again after %s (%v), want %s", result.RequeueAfter, err, offerPauseMin)
 	}
 	b.wantUntouched()
 	check.Equal(t, b.lease().Spec.Message, "", "the usual lag is told on the lease:")

@@ -176,9 +176,8 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 		got := &corev1.Pod{}
 		err := f.api.Get(context.Background(), client.ObjectKeyFromObject(second), got)
 		check.Must(t, err == nil, "the new pod was deleted in place of the old one: %v", err)
-		if got.UID != second.UID || got.DeletionTimestamp != nil {
-			t.Errorf("pod %s, deleted %v; want %s", got.UID, got.DeletionTimestamp, second.UID)
-		}
+		check.That(t, got.UID == second.UID && got.DeletionTimestamp == nil,
+			"pod %s, deleted %v; want %s", got.UID, got.DeletionTimestamp, second.UID)
 	})
 }
 
@@ -190,9 +189,8 @@ func TestATakenLeaseHasNoTrackedFields(t *testing.T) {
 	check.Must(t, len(tracked) != 0, "the API server tracks none in any case")
 	f.look("10.6.0.5")
 	taken := f.lease("10.6.0.5")
-	if taken.Spec.State != v1alpha1.StateQuarantined || len(taken.ManagedFields) > 0 {
-		t.Errorf("lease is %s, with tracked fields %v", taken.Spec.State, taken.ManagedFields)
-	}
+	check.That(t, taken.Spec.State == v1alpha1.StateQuarantined && len(taken.ManagedFields) == 0,
+		"lease is %s, with tracked fields %v", taken.Spec.State, taken.ManagedFields)
 	// The next writer need not know.
 	taken.Spec.Message = "fenced"
 	check.OK(t, f.api.Update(context.Background(), taken))

@@ -98,9 +98,8 @@ func TestQuarantineForAnotherReasonKeepsThePreviousHolder(t *testing.T) {
 	second := quarantined(first, v1alpha1.ReasonNodeGone, "n3", noon())
 
 	check.That(t, second.Previous.Node == "n1" && second.Previous.PodUID == holderUID, "the previous holder was lost: %+v", second.Previous)
-	if second.Previous.Reason != v1alpha1.ReasonNodeGone || second.NodeName != "n3" {
-		t.Errorf("reason %s at %s, want NodeGone at n3", second.Previous.Reason, second.NodeName)
-	}
+	check.That(t, second.Previous.Reason == v1alpha1.ReasonNodeGone && second.NodeName == "n3",
+		"reason %s at %s, want NodeGone at n3", second.Previous.Reason, second.NodeName)
 }
 
 // A take-over that was not confirmed has not spoken: who may still speak is the one before.
@@ -154,8 +153,7 @@ func TestAConflictEndsOnlyWhenBothViewsAgree(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			world := objects(conflict, agentOn("n1"), agentOn("n2"))
 			b := between(t, objects(world, row.cached), objects(world, row.live))
-			_, err := b.look()
-			check.Must(t, err == nil, "%v", err)
+			check.OK(t, check.Err(b.look()))
 			check.Equal(t, b.lease() == nil, row.ends, "the lease has ended:")
 		})
 	}
@@ -171,9 +169,8 @@ func TestAWarmLeaseDoesNotOutlastItsNodesAgent(t *testing.T) {
 	result, err := b.look()
 	check.Must(t, err == nil && result.RequeueAfter == warmGrace, "the first look: %+v, %v", result, err)
 	b.clock.Step(warmGrace - time.Second)
-	if result, err := b.look(); err != nil || result.RequeueAfter != time.Second {
-		t.Fatalf("a second before: %+v, %v", result, err)
-	}
+	result, err = b.look()
+	check.Must(t, err == nil && result.RequeueAfter == time.Second, "a second before: %+v, %v", result, err)
 	b.clock.Step(time.Second)
 	check.Value(b.look())(t)
 	b.wantTaken(v1alpha1.ReasonAgentGone, "n2")
@@ -182,21 +179,18 @@ func TestAWarmLeaseDoesNotOutlastItsNodesAgent(t *testing.T) {
 func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 	world := warmWorld()
 	b := between(t, world, world)
-	_, err := b.look()
-	check.Must(t, err == nil, "%v", err)
+	check.OK(t, check.Err(b.look()))
 	agent := agentPod("n1", func(*podview.Pod) {})
 	check.OK(t, b.cached.Create(t.Context(), agent))
 	requests := woken{b.cached, namespace}.ofPod(t.Context(), agent)
 	want := (ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}})
 	check.That(t, len(requests) == 1 && requests[0] == want, "the agent wakes %v", requests)
 	b.clock.Step(warmGrace)
-	if result, err := b.look(); err != nil || !result.IsZero() {
-		t.Errorf("with its agent: %+v, %v", result, err)
-	}
+	result, err := b.look()
+	check.That(t, err == nil && result.IsZero(), "with its agent: %+v, %v", result, err)
 	check.OK(t, b.cached.Delete(t.Context(), agent))
-	if result, err := b.look(); err != nil || result.RequeueAfter != warmGrace {
-		t.Errorf("once it has gone again: %+v, %v", result, err)
-	}
+	result, err = b.look()
+	check.That(t, err == nil && result.RequeueAfter == warmGrace, "once it has gone again: %+v, %v", result, err)
 }
 
 // TestPatienceIsOfThoseWhoWereAsked: while nobody is there who could verify, each

@@ -71,8 +71,7 @@ func TestNothingIsReclaimedWhenTheLiveReadFails(t *testing.T) {
 		},
 	})
 	b.reconciler.begin()
-	_, err := b.look()
-	check.Must(t, err == nil, "%v", err)
+	check.OK(t, check.Err(b.look()))
 	b.clock.Step(time.Hour)
 	check.That(t, check.Err(b.look()) != nil, "a failed read is no answer, but the look ended well")
 	b.wantUntouched()
@@ -86,8 +85,7 @@ func TestALeaseThatChangedMeanwhileIsNotTaken(t *testing.T) {
 	present.Spec.Holder.PodUID = otherUID
 	b := between(t, objects(poolObject(), old, node(corev1.ConditionTrue)), objects(poolObject(), present, node(corev1.ConditionTrue)))
 	for range 3 {
-		_, err := b.look()
-		check.Must(t, err == nil, "%v", err)
+		check.OK(t, check.Err(b.look()))
 		b.clock.Step(time.Minute)
 	}
 	b.wantUntouched()
@@ -144,9 +142,8 @@ func TestAConflictMovesWhenTheAgentOfItsNodeIsAway(t *testing.T) {
 		t.Errorf("as its agent goes: %+v, %v, the lease is with %s", result, err, b.lease().Spec.NodeName)
 	}
 	b.clock.Step(verifierPatience)
-	if _, err := b.look(); err != nil || b.lease().Spec.NodeName != "n2" {
-		t.Errorf("as it stays away: %v, the lease is with %s", err, b.lease().Spec.NodeName)
-	}
+	_, err = b.look()
+	check.That(t, err == nil && b.lease().Spec.NodeName == "n2", "as it stays away: %v, the lease is with %s", err, b.lease().Spec.NodeName)
 }
 
 func TestRemarks(t *testing.T) {
@@ -227,9 +224,8 @@ func TestWhoMayVerify(t *testing.T) {
 			if len(row.want) > 0 {
 				first = row.want[0]
 			}
-			if got, err := b.reconciler.choice().First(t.Context(), leaseObject()); got != first || err != nil {
-				t.Errorf("the first is %q (%v), want %q", got, err, first)
-			}
+			got, err := b.reconciler.choice().First(t.Context(), leaseObject())
+			check.That(t, got == first && err == nil, "the first is %q (%v), want %q", got, err, first)
 		})
 	}
 }

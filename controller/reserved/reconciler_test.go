@@ -144,17 +144,15 @@ func TestStatus(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			_, invalid := poolset.ReservedBy(row.reservation)
 			status := Status(Facts{Reservation: row.reservation, Invalid: invalid, Leases: pointers(row.leases), Now: noon()})
-			if status.InUse != int64(len(row.leases)) || status.ObservedGeneration != 3 {
-				t.Errorf("%d in use, generation %d", status.InUse, status.ObservedGeneration)
-			}
+			check.That(t, status.InUse == int64(len(row.leases)) && status.ObservedGeneration == 3,
+				"%d in use, generation %d", status.InUse, status.ObservedGeneration)
 			for kind, want := range map[string]string{v1alpha1.ConditionReady: row.ready, v1alpha1.ConditionInUse: row.inUse} {
 				c := meta.FindStatusCondition(status.Conditions, kind)
 				check.Must(t, c != nil, "no condition %s", kind)
 				start, end, cut := strings.Cut(want, "...")
 				got := fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
-				if got != want && !(cut && strings.HasPrefix(got, start) && strings.HasSuffix(got, end)) || len(got) > 32768 {
-					t.Errorf("%s is %s, want %s", kind, got, want)
-				}
+				check.That(t, (got == want || (cut && strings.HasPrefix(got, start) && strings.HasSuffix(got, end))) && len(got) <= 32768,
+					"%s is %s, want %s", kind, got, want)
 			}
 		})
 	}

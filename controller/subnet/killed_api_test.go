@@ -151,9 +151,8 @@ func (p *play) check() {
 		ips := check.Value(poolset.Parse(pool.Spec.IPs))(p)
 		sets[pool.Name] = ips
 		for i := range ips.Len() {
-			if other := holders[ips.At(i)]; other != "" {
-				p.Errorf("%s and %s have %s", other, pool.Name, ips.At(i))
-			}
+			other := holders[ips.At(i)]
+			check.That(p, other == "", "%s and %s have %s", other, pool.Name, ips.At(i))
 			holders[ips.At(i)] = pool.Name
 		}
 	}

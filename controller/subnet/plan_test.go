@@ -371,9 +371,8 @@ func TestPassesEndWhenNothingCanBeGivenBack(t *testing.T) {
 			if p := w.pass(never); p.Settling != c.want || (&Reconciler{Settle: Settle}).nextPass(Facts{}, p) > 0 != c.want {
 				t.Errorf("passes go on: %t, want %t", p.Settling, c.want)
 			}
-			if pool, _ := w.poolOf("web"); len(pool.Spec.ExcludeIPs) == 0 {
-				t.Error("nothing is withdrawn any more")
-			}
+			pool, _ = w.poolOf("web")
+			check.That(t, len(pool.Spec.ExcludeIPs) != 0, "nothing is withdrawn any more")
 			// Once all is settled and given back, nothing is left to do.
 			w.now += never + 1
 			w.pass(settleTicks)

@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/internal/demand"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 const (
@@ -100,9 +101,8 @@ func TestPoolsOfASubnetAreDisjointAtEveryMoment(t *testing.T) {
 				}
 			}
 			adds = left
-			if err := c.check(); err != nil {
-				t.Fatalf("history %d, step %d: %v", seed, c.now, err)
-			}
+			err := c.check()
+			check.Must(t, err == nil, "history %d, step %d: %v", seed, c.now, err)
 		}
 	}
 }

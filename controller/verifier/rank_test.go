@@ -46,9 +46,8 @@ func TestVerifiersAreAskedInTurn(t *testing.T) {
 	all := candidates("10.6.0.10", "n1", append(alive, "n6"), on(alive...), onSegment)
 
 	order := slices.Collect(all)
-	if order[0] != "n1" || !onSegment(order[1]) || !onSegment(order[2]) || len(order) != len(alive) {
-		t.Fatalf("order %v: want n1, then n2 and n4, then the others", order)
-	}
+	check.Must(t, order[0] == "n1" && onSegment(order[1]) && onSegment(order[2]) && len(order) == len(alive),
+		"order %v: want n1, then n2 and n4, then the others", order)
 	asked := "n1"
 	for _, want := range append(order[1:], "n1", order[1]) {
 		asked = After(all, asked)

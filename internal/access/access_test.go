@@ -98,9 +98,8 @@ func TestOnlyATokenWithTheRightIsServed(t *testing.T) {
 		request.Header.Set("Authorization", row.authorization)
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request)
-		if answer.Code != row.status || api.asked != row.asked {
-			t.Errorf("%s: status %d after %d questions, want %d after %d", row.name, answer.Code, api.asked, row.status, row.asked)
-		}
+		check.That(t, answer.Code == row.status && api.asked == row.asked,
+			"%s: status %d after %d questions, want %d after %d", row.name, answer.Code, api.asked, row.status, row.asked)
 		check.That(t, !strings.Contains(answer.Body.String(), "refused"), "%s: the answer says why: %s", row.name, answer.Body)
 	}
 }

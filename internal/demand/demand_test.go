@@ -68,9 +68,8 @@ func TestValuesThatCannotBeUsed(t *testing.T) {
 		annotations := map[string]string{ours + "subnet": `{"ipv4":["a"]}`}
 		annotations[ours+row.name] = row.value
 		_, ok, err := Parse(annotations)
-		if !ok || err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), ours+row.name) {
-			t.Errorf("%s=%s: got %v, want %q", row.name, row.value, err, row.want)
-		}
+		check.That(t, ok && err != nil && strings.Contains(err.Error(), row.want) && strings.Contains(err.Error(), ours+row.name),
+			"%s=%s: got %v, want %q", row.name, row.value, err, row.want)
 	}
 }
 
@@ -118,9 +117,7 @@ func FuzzDemand(f *testing.F) {
 		d, ok, err := Parse(annotations)
 		if err != nil {
 			e, is := errors.AsType[*Error](err)
-			if !is || annotations[e.Key] != e.Value || len(err.Error()) > 64<<10 {
-				t.Errorf("%v: %T %v", annotations, err, err)
-			}
+			check.That(t, is && annotations[e.Key] == e.Value && len(err.Error()) <= 64<<10, "%v: %T %v", annotations, err, err)
 			return
 		}
 		if !ok {

@@ -140,9 +140,8 @@ func TestOwnerOfAPod(t *testing.T) {
 	got, ok := owner.Of(pod)
 	check.That(t, ok && got == want, "%+v, %v, want %+v", got, ok, want)
 	pod.OwnerReferences = pod.OwnerReferences[:1]
-	if got, ok := owner.Of(pod); ok {
-		t.Errorf("%+v is no controlling owner", got)
-	}
+	got, ok = owner.Of(pod)
+	check.That(t, !ok, "%+v is no controlling owner", got)
 }
 
 func TestOrdinalOfAPodName(t *testing.T) {
@@ -200,8 +199,7 @@ func FuzzReservedOrdinals(f *testing.F) {
 			return
 		}
 		check.That(t, r.First >= 0 && r.Last >= r.First && r.Last <= math.MaxInt32, "%q: %+v", text, r)
-		if again, err := owner.ParseRange(fmt.Sprintf("%d-%d", r.First, r.Last)); err != nil || again != r {
-			t.Errorf("%q: %+v is read as %+v, %v", text, r, again, err)
-		}
+		again, err := owner.ParseRange(fmt.Sprintf("%d-%d", r.First, r.Last))
+		check.That(t, err == nil && again == r, "%q: %+v is read as %+v, %v", text, r, again, err)
 	})
 }

@@ -99,9 +99,8 @@ func TestSetsAgainstABitmap(t *testing.T) {
 					index++
 				}
 			}
-			if minus.Len() != index || a.Overlaps(b) != overlap || b.Overlaps(a) != overlap {
-				t.Fatalf("%v, %v: length %d want %d, overlap %v want %v", a, b, minus.Len(), index, a.Overlaps(b), overlap)
-			}
+			check.Must(t, minus.Len() == index && a.Overlaps(b) == overlap && b.Overlaps(a) == overlap,
+				"%v, %v: length %d want %d, overlap %v want %v", a, b, minus.Len(), index, a.Overlaps(b), overlap)
 		}
 	}
 }
@@ -216,14 +215,11 @@ func FuzzSets(f *testing.F) {
 			return
 		}
 		again, err := Parse(a.Entries())
-		if err != nil || !again.Equal(a) || a.Len() == 0 {
-			t.Errorf("%q is %v, %v", one, a.Entries(), err)
-		}
+		check.That(t, err == nil && again.Equal(a) && a.Len() != 0, "%q is %v, %v", one, a.Entries(), err)
 		for _, i := range []uint64{0, a.Len() / 2, a.Len() - 1} {
 			addr := a.At(i)
-			if got := a.Rank(addr); got != i || !a.Contains(addr) {
-				t.Errorf("%q: %s at %d is at %d", one, addr, i, got)
-			}
+			got := a.Rank(addr)
+			check.That(t, got == i && a.Contains(addr), "%q: %s at %d is at %d", one, addr, i, got)
 		}
 		b, err := Parse(strings.Split(other, ","))
 		if err != nil {
@@ -258,11 +254,9 @@ func FuzzBitmaps(f *testing.F) {
 			}
 		}
 		had := again.Has(offset)
-		if got := again.Mark(offset).Has(offset); got != (had || offset < MaxBitmapBits) {
-			t.Errorf("%q: offset %d is marked: %v", text, offset, got)
-		}
-		if got, ok := Offset(subnet, advance(subnet.Addr(), offset%(1<<24))); !ok || got != offset%(1<<24) {
-			t.Errorf("offset %d is read as %d, %v", offset, got, ok)
-		}
+		got := again.Mark(offset).Has(offset)
+		check.That(t, got == (had || offset < MaxBitmapBits), "%q: offset %d is marked: %v", text, offset, got)
+		got, ok := Offset(subnet, advance(subnet.Addr(), offset%(1<<24)))
+		check.That(t, ok && got == offset%(1<<24), "offset %d is read as %d, %v", offset, got, ok)
 	})
 }

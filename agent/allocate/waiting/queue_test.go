@@ -194,12 +194,10 @@ func TestAddressesAreOfferedInTheOrderOfArrival(t *testing.T) {
 			w.set("lan", addr, true)
 			places[who].Leave(true)
 		}
-		if _, closed := newcomer.Closed("lan"); closed {
-			t.Error("nobody waits any more")
-		}
-		if pool := <-w.ending; pool != "lan" || w.waiting["lan"] != 0 || len(w.rooms) != 0 {
-			t.Errorf("left: %v, %d ADDs counted", w.rooms, w.waiting["lan"])
-		}
+		_, closed = newcomer.Closed("lan")
+		check.That(t, !closed, "nobody waits any more")
+		pool := <-w.ending
+		check.That(t, pool == "lan" && w.waiting["lan"] == 0 && len(w.rooms) == 0, "left: %v, %d ADDs counted", w.rooms, w.waiting["lan"])
 		check.That(t, w.lists == 1, "%d lists for one wait of three ADDs", w.lists)
 	})
 }
@@ -254,9 +252,8 @@ func TestTheNextTryOfTheRuntimeKeepsItsPlace(t *testing.T) {
 		w.set("lan", "10.0.0.2", true)
 		again.Leave(true)
 		// A later sandbox of the same pod is a newcomer.
-		if why, closed := w.Enter(Key{"a", "eth0"}).Closed("lan"); !closed {
-			t.Errorf("a served pod keeps its place: %s", why)
-		}
+		why, closed = w.Enter(Key{"a", "eth0"}).Closed("lan")
+		check.That(t, closed, "a served pod keeps its place: %s", why)
 	})
 }
 
@@ -298,9 +295,8 @@ func TestOtherEndsOfAWait(t *testing.T) {
 		check.Is(t, check.Err(w.Enter(Key{"more", "eth0"}).Await(t.Context(), []Pool{lan}, time.Now().Add(time.Minute))), ErrCrowded, "one too many:")
 		w.end()
 		for range Most {
-			if e := <-ends; !errors.Is(e.err, ErrStopping) {
-				t.Fatalf("%s: %v", e.who, e.err)
-			}
+			e := <-ends
+			check.Must(t, errors.Is(e.err, ErrStopping), "%s: %v", e.who, e.err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("a DEL came"))

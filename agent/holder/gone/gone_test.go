@@ -139,9 +139,8 @@ func TestALossThatLastsIsReportedAgain(t *testing.T) {
 	check.That(t, told == nil, "told too early: %v", told)
 	check.Equal(t, len(r.passes(1)), 2, "reports:")
 	r.find = nil
-	if told := r.passes(1); told != nil || len(r.lost) > 0 {
-		t.Errorf("it is back: %v, %v", told, r.lost)
-	}
+	told = r.passes(1)
+	check.That(t, told == nil && len(r.lost) == 0, "it is back: %v, %v", told, r.lost)
 }
 
 func TestAnEventOfTheNodeNamesAFewPods(t *testing.T) {

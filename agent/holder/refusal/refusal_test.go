@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func TestErrorsAndTheirCodes(t *testing.T) {
@@ -44,9 +45,8 @@ func TestErrorsAndTheirCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := Answer(row.err)
-			if e.Code != row.code || !strings.Contains(e.Msg, row.says) || !errors.Is(e, row.err) {
-				t.Errorf("code %d, %q, want code %d and %q", e.Code, e.Msg, row.code, row.says)
-			}
+			check.That(t, e.Code == row.code && strings.Contains(e.Msg, row.says) && errors.Is(e, row.err),
+				"code %d, %q, want code %d and %q", e.Code, e.Msg, row.code, row.says)
 		})
 	}
 }

@@ -43,9 +43,8 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 		got = append(got, strings.Join(traits, ", "))
 	}
 	// The pools of a search are only ever reduced.
-	if !slices.IsSortedFunc(Sources(), func(a, b Source) int { return int(a.obeys - b.obeys) }) {
-		t.Error("a source obeys fewer rules than the one before it")
-	}
+	check.That(t, slices.IsSortedFunc(Sources(), func(a, b Source) int { return int(a.obeys - b.obeys) }),
+		"a source obeys fewer rules than the one before it")
 	check.That(t, slices.Equal(got, want), "got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 }
 

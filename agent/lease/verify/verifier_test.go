@@ -77,9 +77,8 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 			r.dead, r.evidence = test.dead, test.evidence
 			result := r.look()
 			// R14: one line for each address that becomes free.
-			if want := test.want != v1alpha1.StateQuarantined; (r.freed == 1) != want || r.freed > 1 {
-				t.Errorf("%d audit lines of a free address", r.freed)
-			}
+			want := test.want != v1alpha1.StateQuarantined
+			check.That(t, (r.freed == 1) == want && r.freed <= 1, "%d audit lines of a free address", r.freed)
 			if test.want == "" {
 				if r.lease != nil || result.RequeueAfter != 0 {
 					t.Errorf("lease %+v, again after %s", r.lease.Spec, result.RequeueAfter)
@@ -98,9 +97,8 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 func TestAVerifierLeavesTheLeaseForWhichAPodOfItsNodeWaits(t *testing.T) {
 	r := newRig(t, quarantined())
 	r.evidence, r.awaited = acked, true
-	if r.look(); r.killed != 0 || r.settled != 0 {
-		t.Errorf("killed %d, settled %d", r.killed, r.settled)
-	}
+	r.look()
+	check.That(t, r.killed == 0 && r.settled == 0, "killed %d, settled %d", r.killed, r.settled)
 }
 
 func TestR4NobodyIsClaimedAgainstWhoNeverWasAHolder(t *testing.T) {
@@ -111,9 +109,8 @@ func TestR4NobodyIsClaimedAgainstWhoNeverWasAHolder(t *testing.T) {
 	r = newRig(t, quarantined())
 	r.look()
 	c := r.asked[0].Claim
-	if c.Mode != "" || c.Token != 50 || c.PreviousMAC.String() != "02:00:00:00:00:01" || c.PreviousToken != 40 {
-		t.Errorf("a predecessor was claimed against as %+v", c)
-	}
+	check.That(t, c.Mode == "" && c.Token == 50 && c.PreviousMAC.String() == "02:00:00:00:00:01" && c.PreviousToken == 40,
+		"a predecessor was claimed against as %+v", c)
 }
 
 func TestAPoolThatDoesNotEnforceDoesNotWait(t *testing.T) {
@@ -176,9 +173,8 @@ func TestR2SilenceOnAGuessedParentProvesNothing(t *testing.T) {
 			r := newRig(t, quarantined(func(s *v1alpha1.IPLeaseSpec) { s.Session = test.session }))
 			r.guessed, r.evidence = test.guessed, test.evidence
 			r.look()
-			if free := r.lease == nil; free != test.free {
-				t.Errorf("free %v, asked %+v", free, r.asked[0])
-			}
+			free := r.lease == nil
+			check.That(t, free == test.free, "free %v, asked %+v", free, r.asked[0])
 			if last := r.last; last.Parent != "eth1" || last.Addr.String() != "10.0.0.2" || last.MAC.String() != "02:00:00:00:00:01" {
 				t.Errorf("the last holder is said to be %+v", last)
 			}
@@ -193,9 +189,8 @@ func TestWhatIsKnownIsWrittenOnce(t *testing.T) {
 		waits = append(waits, r.look().RequeueAfter)
 		r.clock.Step(waits[len(waits)-1])
 	}
-	if r.settled != 1 || len(r.events.Events) != 1 || len(r.asked) != 6 {
-		t.Errorf("%d writes, %d events, %d looks", r.settled, len(r.events.Events), len(r.asked))
-	}
+	check.That(t, r.settled == 1 && len(r.events.Events) == 1 && len(r.asked) == 6,
+		"%d writes, %d events, %d looks", r.settled, len(r.events.Events), len(r.asked))
 	check.That(t, waits[len(waits)-1] == unknownMost, "waits %v", waits)
 }
 
@@ -220,9 +215,8 @@ func TestAnAddressOfAProxyIsFreeOnceThePoolIgnoresIt(t *testing.T) {
 			r.clock.Step(time.Hour)
 		}
 		before := len(r.asked)
-		if r.look(); len(r.asked) != before {
-			t.Fatal("the lease is not left alone")
-		}
+		r.look()
+		check.Must(t, len(r.asked) == before, "the lease is not left alone")
 		r.pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{strangerMAC.String()}}
 		// Also on a parent that hears no other node.
 		r.evidence = deaf

@@ -38,9 +38,8 @@ func TestAnAgentReportsOnceThatTheStoreWentBackBehindItsTokens(t *testing.T) {
 			for _, live := range row.at {
 				r.StoreIsAt(live)
 			}
-			if len(recorder.Events) != row.events || caughtUp != row.caughtUp {
-				t.Fatalf("%d events, caught up %d times, want %d and %d", len(recorder.Events), caughtUp, row.events, row.caughtUp)
-			}
+			check.Must(t, len(recorder.Events) == row.events && caughtUp == row.caughtUp,
+				"%d events, caught up %d times, want %d and %d", len(recorder.Events), caughtUp, row.events, row.caughtUp)
 			want := row.held * min(1, row.events)
 			check.That(t, ahead == want, "%d tokens are ahead, want %d", ahead, want)
 			if row.events > 0 {
