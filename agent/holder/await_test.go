@@ -22,14 +22,17 @@ import (
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
+// beginAdd starts an ADD, and returns its end.
+func beginAdd(ctx context.Context, r *fakenode.Node, request agentapi.AddRequest) <-chan error {
+	end := make(chan error, 1)
+	go func() { end <- check.Err(r.Add(ctx, request)) }()
+	return end
+}
+
 // waits has an ADD wait for a full pool, and returns its end.
 func waits(ctx context.Context, r *fakenode.Node, request agentapi.AddRequest) <-chan error {
 	before := r.Waits.Now()
-	end := make(chan error, 1)
-	go func() {
-		_, err := r.Add(ctx, request)
-		end <- err
-	}()
+	end := beginAdd(ctx, r, request)
 	r.Eventually("the ADD waits", func() bool { return r.Waits.Now() > before && r.API.Follows() > 0 })
 	return end
 }
@@ -46,24 +49,17 @@ func TestAReleaseWakesAnADDThatWaitsForAFullPool(t *testing.T) {
 	r, l := fullNode(t)
 	request := r.Pod("web-0", "u1")
 	end := waits(t.Context(), r, request)
-	if e := <-r.Recorder.Events; !strings.Contains(e, "AddressAwaited waits up to 1m30s for an address: no IPv4 address for pod shop/web-0 interface eth0") ||
-		!strings.Contains(e, "pool v4: it is exhausted, 1 of its 1 addresses have a lease") {
-		t.Errorf("the first event is %q", e)
-	}
+	check.Says(t, <-r.Recorder.Events, "AddressAwaited waits up to 1m30s for an address: no IPv4 address for pod shop/web-0 interface eth0",
+		"pool v4: it is exhausted, 1 of its 1 addresses have a lease")
 	r.Want("10.0.0.2 Bound") // and nothing else exists while it waits
-	entries := r.Journal.All()
-	check.That(t, len(entries) == 0, "the journal has %d entries while the ADD waits", len(entries))
+	check.None(t, r.Journal.All(), "while the ADD waits, the journal has")
 	lists := r.Calls("list")
-	began := time.Now()
 	r.API.Drop(l)
 	check.OK(t, <-end)
-	t.Logf("served after %s", time.Since(began))
 	r.Want("10.0.0.2 Bound")
 	check.That(t, r.Speaks(request, "10.0.0.2"), "the pod is mute: the guard of an earlier try is still on its interface")
-	// A try lists pools, IPSubnets, reservations and the leases of its pod in the cache, and nothing at the API
-	// server.
-	got := r.Calls("list") - lists
-	check.That(t, got == 4, "%d lists after the release, want the 4 of the cache", got)
+	// A try lists pools, IPSubnets, reservations and the leases of its pod in the cache, and nothing at the API server.
+	check.Equal(t, r.Calls("list")-lists, 4, "lists after the release:")
 	r.Eventually("the watch is closed", func() bool { return r.API.Follows() == 0 && r.Waits.Now() == 0 })
 }
 
@@ -110,7 +106,7 @@ func TestAnADDThatWaitsEndsWithoutATrace(t *testing.T) {
 			r.Waiting.Changed()
 		}, agentapi.CodeTryAgainLater, "pod shop/web-0 ends"},
 		"its pod is gone": {func(r *fakenode.Node, _ context.CancelCauseFunc) {
-			r.API.Drop(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0"}})
+			r.API.Drop(fakenode.PodOf("web-0"))
 			r.Waiting.Changed()
 		}, agentapi.CodeTryAgainLater, "does not exist"},
 		"its pool is disabled": {func(r *fakenode.Node, _ context.CancelCauseFunc) {
@@ -144,9 +140,8 @@ func TestAWaitWithoutTheAPIServerEndsInTime(t *testing.T) {
 	end := waits(ctx, r, r.Pod("web-0", "u1"))
 	r.API.SetAway(true)
 	err := <-end
-	if err == nil || refusal.Answer(err).Code != agentapi.CodeTryAgainLater || !strings.Contains(err.Error(), "the API server does not answer") {
-		t.Errorf("got %v", err)
-	}
+	check.That(t, isCode(err, agentapi.CodeTryAgainLater), "got %v", err)
+	check.Says(t, err, "the API server does not answer")
 	check.That(t, ctx.Err() == nil, "the answer came after the deadline")
 }
 
@@ -171,15 +166,13 @@ func TestADualStackPodHoldsNothingWhileItWaits(t *testing.T) {
 			end := waits(t.Context(), r, request)
 			check.Says(t, <-r.Recorder.Events, "AddressAwaited", "pool v6: it is exhausted, 1 of its 1 addresses have a lease")
 			r.Want(six.Name + " Bound")
-			creates := r.Calls("create")
-			lists := r.Calls("list")
+			creates, lists := r.Calls("create"), r.Calls("list")
 			r.Waiting.Changed()
 			r.Eventually("it has looked again", func() bool { return r.Calls("list") > lists+1 })
 			r.Want(six.Name + " Bound")
 			serve(r, six)
 			check.OK(t, <-end)
-			n := r.Calls("create") - creates
-			check.That(t, n == 2, "%d leases were created after the first try, want one of each family", n)
+			check.Equal(t, r.Calls("create")-creates, 2, "leases created after the first try, one of each family:")
 			families := map[string]int{}
 			for _, l := range r.API.Leases() {
 				if l.Spec.Holder.ContainerID == request.ContainerID && l.Spec.State == v1alpha1.StateBound {
@@ -196,30 +189,19 @@ func askingNode(t *testing.T) (*fakenode.Node, agentapi.AddRequest) {
 	t.Helper()
 	r := fakenode.New(t)
 	r.API.Put(&v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "floor"}, Spec: v1alpha1.IPSubnetSpec{Subnet: "10.0.0.0/24"}})
-	return r, r.Pod("web-0", "u1", func(p *corev1.Pod) {
-		p.Annotations = map[string]string{
-			v1alpha1.AnnotationPrefix + "subnet":           `{"ipv4":["floor"]}`,
-			v1alpha1.AnnotationPrefix + "ippool-ip-number": "1",
-		}
-	})
+	return r, r.Pod("web-0", "u1", fakenode.Annotated(v1alpha1.AnnotationPrefix+"subnet", `{"ipv4":["floor"]}`),
+		fakenode.Annotated(v1alpha1.AnnotationPrefix+"ippool-ip-number", "1"))
 }
 
 func TestAnADDGetsAnAddressOnceItsPoolIsMade(t *testing.T) {
 	r, request := askingNode(t)
-	end := make(chan error, 1)
-	go func() {
-		_, err := r.Add(t.Context(), request)
-		end <- err
-	}()
+	end := beginAdd(t.Context(), r, request)
 	check.Says(t, <-r.Recorder.Events, "the controller has not made the pool of Pod shop/web-0 in IPSubnet floor yet")
 	// It looks again when pools change, and follows nothing at the API server.
 	lists := r.Calls("list")
 	r.Eventually("another look", func() bool { r.Waiting.Changed(); return r.Calls("list") > lists })
-	n := r.API.Follows()
-	check.That(t, n == 0, "%d watches are open", n)
-	pool := fakenode.V4("10.0.0.7")
-	pool.Spec.IPSubnet, pool.Spec.Application = "floor", &v1alpha1.Application{Kind: "Pod", Namespace: "shop", Name: "web-0", Interface: "0"}
-	r.API.Put(pool)
+	check.Equal(t, r.API.Follows(), 0, "open watches:")
+	r.API.Put(madePool("10.0.0.7"))
 	r.Eventually("the answer", func() bool {
 		r.Waiting.Changed() // a change may come before the ADD waits again
 		select {
@@ -262,33 +244,24 @@ func (n notes) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.
 // want waits for the next note.
 func (n notes) want(t *testing.T, part string) {
 	t.Helper()
-	select {
-	case note := <-n.made:
-		check.Says(t, note, part)
-	case <-time.After(time.Minute):
-		t.Fatalf("no event says %q", part)
-	}
+	check.Says(t, check.Receive(t, time.Minute, "an event that says "+part, n.made), part)
+}
+
+// application is web-0 to the controller.
+var application = v1alpha1.Application{Kind: "Pod", Namespace: "shop", Name: "web-0", Interface: "0"}
+
+// madePool is the pool that the controller makes for web-0.
+func madePool(ips ...string) *v1alpha1.IPPool {
+	p := fakenode.V4(ips...)
+	p.Spec.IPSubnet, p.Spec.Application = "floor", &application
+	return p
 }
 
 // unserved says in the status of the IPSubnet why the pool of web-0 is not made.
 func unserved(reason string) *v1alpha1.IPSubnet {
 	s := &v1alpha1.IPSubnet{ObjectMeta: metav1.ObjectMeta{Name: "floor"}, Spec: v1alpha1.IPSubnetSpec{Subnet: "10.0.0.0/24"}}
-	s.Status.Unserved = []v1alpha1.Unserved{{
-		Application: v1alpha1.Application{Kind: "Pod", Namespace: "shop", Name: "web-0", Interface: "0"}, Message: reason,
-	}}
+	s.Status.Unserved = []v1alpha1.Unserved{{Application: application, Message: reason}}
 	return s
-}
-
-// beginAdd starts an ADD. Its error comes on end.
-func beginAdd(t *testing.T, r *fakenode.Node, request agentapi.AddRequest) (cancel func(), end chan error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	end = make(chan error, 1)
-	go func() {
-		_, err := r.Add(ctx, request)
-		end <- err
-	}()
-	return cancel, end
 }
 
 // The controller finds out later why it makes no pool. Then an event of the pod says so, once for each
@@ -296,7 +269,8 @@ func beginAdd(t *testing.T, r *fakenode.Node, request agentapi.AddRequest) (canc
 func TestAnADDTellsEachReasonForWhichItsPoolIsNotMade(t *testing.T) {
 	r, request := askingNode(t)
 	told := record(t, r)
-	cancel, end := beginAdd(t, r, request)
+	ctx, cancel := context.WithCancel(t.Context())
+	end := beginAdd(ctx, r, request)
 	told.want(t, "in IPSubnet floor yet")
 	for _, c := range []struct {
 		reason string
@@ -322,12 +296,11 @@ func TestAnADDTellsEachReasonForWhichItsPoolIsNotMade(t *testing.T) {
 func TestAnADDTellsThatItsPoolIsMadeAndFull(t *testing.T) {
 	r, request := askingNode(t)
 	told := record(t, r)
-	cancel, end := beginAdd(t, r, request)
+	ctx, cancel := context.WithCancel(t.Context())
+	end := beginAdd(ctx, r, request)
 	told.want(t, "in IPSubnet floor yet")
-	pool := fakenode.V4("10.0.0.2")
-	pool.Spec.IPSubnet, pool.Spec.Application = "floor", &v1alpha1.Application{Kind: "Pod", Namespace: "shop", Name: "web-0", Interface: "0"}
 	r.API.Put(fakenode.Held("10.0.0.2"))
-	r.API.Put(pool)
+	r.API.Put(madePool("10.0.0.2"))
 	r.Eventually("an event", func() bool { r.Waiting.Changed(); return len(told.made) > 0 })
 	told.want(t, "pool v4: it is exhausted")
 	cancel()
@@ -338,9 +311,8 @@ func TestAnADDWhosePoolIsNotMadeInTimeSaysWhy(t *testing.T) {
 	r, request := askingNode(t)
 	r.API.Put(unserved("IPSubnet floor has no free address"))
 	r.Patience = time.Second
-	_, err := r.Add(t.Context(), request)
-	if err == nil || refusal.Answer(err).Code != agentapi.CodeNoPool || !strings.Contains(err.Error(), "IPSubnet floor has no free address") {
-		t.Errorf("got %v (%+v)", err, refusal.Answer(err))
-	}
+	err := check.Err(r.Add(t.Context(), request))
+	check.That(t, isCode(err, agentapi.CodeNoPool), "got %v", err)
+	check.Says(t, err, "IPSubnet floor has no free address")
 	r.Want()
 }

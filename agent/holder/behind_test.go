@@ -61,8 +61,7 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 		check.That(t, !r.Speaks(pod, "10.0.0.2"), "%s, the target speaks", when)
 	}
 	mute("during the migration")
-	n := r.Wire.Times("claim 10.0.0.2") + r.Wire.Times("announce 10.0.0.2")
-	check.That(t, n == 0, "%d frames claim or announce the address of the source", n)
+	check.Equal(t, r.Wire.Times("claim 10.0.0.2")+r.Wire.Times("announce 10.0.0.2"), 0, "frames that claim or announce the address of the source:")
 	chained(r, pod)
 	resume := func() (left int) {
 		t.Helper()
@@ -78,10 +77,7 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	mute("after a restart of the agent")
 
 	// The controller has seen that the source is paused, and the source does not answer the claim.
-	changeLease(r, func(s *v1alpha1.IPLeaseSpec) {
-		s.Previous = &v1alpha1.PreviousHolder{Node: "n2", Session: s.Session, PodUID: "u0", MAC: s.Holder.MAC, Token: 1, Reason: v1alpha1.ReasonMigrated}
-		s.State, s.Reason, s.NodeName, s.Session = v1alpha1.StateQuarantined, v1alpha1.ReasonMigrated, fakenode.ThisNode, ""
-	})
+	changeLease(r, fakenode.Quarantined(v1alpha1.ReasonMigrated))
 	r.Wire.Verdicts[fakenode.Two] = segment.Unknown
 	resume()
 	mute("without proof")
@@ -108,10 +104,7 @@ func TestTheEventOfAHandOverNamesItsProof(t *testing.T) {
 			r.MustAdd(pod)
 			chained(r, pod)
 			r.Told()
-			changeLease(r, func(s *v1alpha1.IPLeaseSpec) {
-				s.Previous = &v1alpha1.PreviousHolder{Node: "n2", Session: s.Session, PodUID: "u0", MAC: s.Holder.MAC, Token: 1, Reason: v1alpha1.ReasonMigrated}
-				s.State, s.Reason, s.NodeName, s.Session = v1alpha1.StateQuarantined, v1alpha1.ReasonMigrated, fakenode.ThisNode, ""
-			})
+			changeLease(r, fakenode.Quarantined(v1alpha1.ReasonMigrated))
 			r.Wire.Verdicts[fakenode.Two] = segment.Fenced
 			r.Recovery.LookAgain()
 			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
@@ -128,8 +121,7 @@ func TestBothFamiliesBecomeTheTargetsWhenTheSourceIsLost(t *testing.T) {
 	for name, lost := range map[string]func(*v1alpha1.IPLeaseSpec){
 		// The controller has taken the address of a lost node, and this node verifies.
 		"quarantined": func(s *v1alpha1.IPLeaseSpec) {
-			s.Previous = &v1alpha1.PreviousHolder{Node: "n2", Session: s.Session, PodUID: "u0", MAC: s.Holder.MAC, Token: 1, Reason: v1alpha1.ReasonNodeUnreachable}
-			s.State, s.Reason, s.NodeName, s.Session = v1alpha1.StateQuarantined, v1alpha1.ReasonNodeUnreachable, fakenode.ThisNode, ""
+			fakenode.Quarantined(v1alpha1.ReasonNodeUnreachable)(s)
 			s.Since = metav1.NewTime(time.Now().Add(-time.Minute))
 		},
 		// Another node has verified it already.

@@ -52,8 +52,7 @@ func TestTheMACThatAPluginSetsIsFollowed(t *testing.T) {
 	r.Eventually("the new MAC is announced", func() bool { return r.Wire.Times("announce 10.0.0.2") == 2 })
 	r.Wait() // the announcer may still have the lock of the attachment
 	r.Settle()
-	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	check.That(t, l.Spec.Holder.MAC == tuned.String(), "the lease has %s", l.Spec.Holder.MAC)
+	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.MAC, tuned.String(), "the lease has")
 	r.HoldsWhatTheJournalSays(web)
 	r.Restart()
 	check.That(t, hasMAC(r, web, tuned), "the restart has another MAC")
@@ -136,8 +135,7 @@ func TestWhileTheAPIServerIsAwayTheKernelFollowsTheMAC(t *testing.T) {
 	r.Restart()
 	r.API.SetAway(false)
 	r.Settle()
-	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	check.That(t, l.Spec.Holder.MAC == tuned.String(), "the lease has %s", l.Spec.Holder.MAC)
+	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.MAC, tuned.String(), "the lease has")
 }
 
 func TestAMACThatWasSetWhileTheAgentRestartedIsFollowed(t *testing.T) {
@@ -166,8 +164,7 @@ func TestWhatIsLeftAfterAnAnswerIsDoneOnce(t *testing.T) {
 	r.Wait()
 	r.Answered(web.Attachment)
 	r.Wait()
-	n := r.Wire.Times("announce 10.0.0.2")
-	check.That(t, n == 1, "announced %d times", n)
+	check.Equal(t, r.Wire.Times("announce 10.0.0.2"), 1, "announced times:")
 }
 
 func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
@@ -232,7 +229,7 @@ func TestADDsOfALongOutageTakeNothing(t *testing.T) {
 	r.API.Before = func(string, string) error { return unreached }
 	for n := range bpf.MaxSlot + 10 {
 		web.ContainerID = fmt.Sprintf("c%d", n)
-		_, err := r.Add(t.Context(), web)
+		err := check.Err(r.Add(t.Context(), web))
 		check.Must(t, isCode(err, agentapi.CodeTryAgainLater), "%v", err)
 		left := r.Journal.All()
 		check.Must(t, len(left) == 0, "journal %v", left)

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
-	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -72,15 +71,13 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 func TestAHostOfManyAddressesDoesNotKeepAPodFromTheOthers(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.21"))
 	proxied(r, "10.0.0.8", "10.0.0.12", "10.0.0.21")
-	first := r.MustAdd(r.Pod("web", "u1"))
-	second := r.MustAdd(r.Pod("web", "u2"))
-	check.That(t, first[0] == "10.0.0.8" && second[0] == "10.0.0.12" && quarantined(r) == v1alpha1.ManyAddresses,
-		"got %v and %v; leases %v", first, second, r.Names())
+	r.Gets(r.Pod("web", "u1"), "10.0.0.8")
+	r.Gets(r.Pod("web", "u2"), "10.0.0.12")
+	check.Equal(t, quarantined(r), v1alpha1.ManyAddresses, "Quarantined leases:")
 	// More conflicts come than MAX_CONFLICTS in this interval.
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u3"))
 	r.Skip(foreignhost.Interval)
-	third := r.MustAdd(r.Pod("web", "u4"))
-	check.That(t, third[0] == "10.0.0.21", "got %v", third)
+	r.Gets(r.Pod("web", "u4"), "10.0.0.21")
 	check.That(t, quarantined(r) == v1alpha1.ManyAddresses, "leases %v", r.Names())
 }
 
@@ -89,8 +86,8 @@ func TestOtherForeignHostsArePassedOverAsBefore(t *testing.T) {
 	for i := range byte(30) {
 		r.Wire.Answers[netip.AddrFrom4([4]byte{10, 0, 0, 2 + i})] = []byte{2, 0xbd, 0, 0, 1, i}
 	}
-	got := r.MustAdd(r.Pod("web", "u1"))
-	check.That(t, got[0] == "10.0.0.32" && quarantined(r) == 30, "got %v; leases %v", got, r.Names())
+	r.Gets(r.Pod("web", "u1"), "10.0.0.32")
+	check.Equal(t, quarantined(r), 30, "Quarantined leases:")
 }
 
 func TestAnAddressThatWasAskedForIsRefusedAlsoIfItsHostHasMany(t *testing.T) {
@@ -108,8 +105,7 @@ const gateway = "10.0.0.254"
 
 // checked makes a pool check its gateway.
 func checked(p *v1alpha1.IPPool) *v1alpha1.IPPool {
-	yes, gw := true, gateway
-	p.Spec.Gateway, p.Spec.GatewayCheck = &gw, &yes
+	p.Spec.Gateway, p.Spec.GatewayCheck = new(gateway), new(true)
 	return p
 }
 
@@ -145,13 +141,9 @@ func TestAnADDFailsWhileTheGatewayIsSilent(t *testing.T) {
 			counted := &silences{Metrics: r.Metrics}
 			r.Metrics = counted
 			web := r.Pod(way.name, "u1", fakenode.OfStatefulSet)
-			_, err := r.Add(t.Context(), web)
-			check.Must(t, err != nil, "the pod has an address")
-			answer := refusal.Answer(err)
-			check.Equal(t, answer.Code, agentapi.CodeTryAgainLater, "code")
-			check.Says(t, answer.Msg, gateway, "pool v4", "parent eth1", "VLAN", "cable", "spec.gateway")
+			check.Says(t, r.Refused(agentapi.CodeTryAgainLater, web), gateway, "pool v4", "parent eth1", "VLAN", "cable", "spec.gateway")
 			check.Says(t, eventOf(t, r.Recorder, "AddressRefused"), gateway)
-			check.That(t, strings.Join(counted.pools, " ") == "v4", "counted %v", counted.pools)
+			check.List(t, counted.pools, []string{"v4"}, "counted")
 			check.None(t, r.Journal.All(), "journal")
 			r.Wire.Silent = nil
 			r.MustAdd(web)
@@ -180,8 +172,7 @@ func TestAnADDAsksForTheGatewayOnce(t *testing.T) {
 			r := fakenode.New(t, checked(way.pool()))
 			way.prepare(r)
 			r.MustAdd(r.Pod(way.name, "u1", fakenode.OfStatefulSet))
-			n := r.Wire.Times("ask " + gateway)
-			check.That(t, n == 1, "asked %d times", n)
+			check.Equal(t, r.Wire.Times("ask "+gateway), 1, "asked times:")
 		})
 	}
 }
@@ -222,16 +213,14 @@ func TestAPodIsRefusedWhoseRoutesTakePacketsFromTheirProperWay(t *testing.T) {
 				pod  func(*corev1.Pod)
 				add  func(*agentapi.AddRequest)
 			}{
-				"spec.routes of pool v4": {pool: func(p *v1alpha1.IPPool) {
-					p.Spec.Routes = []v1alpha1.Route{{Dst: stolen, Gw: "10.0.0.1"}}
-				}},
+				"spec.routes of pool v4":           {pool: func(p *v1alpha1.IPPool) { p.Spec.Routes = []v1alpha1.Route{{Dst: stolen, Gw: "10.0.0.1"}} }},
 				"the annotation routes of the pod": {pod: fakenode.Annotated("ipam.fenceline.io/routes", `[{"dst":"`+stolen+`","gw":"10.0.0.1"}]`)},
 				"ipam.routes of network underlay": {add: func(r *agentapi.AddRequest) {
 					r.Network.Routes = []agentapi.Route{{Dst: netip.MustParsePrefix(stolen), GW: netip.MustParseAddr("10.0.0.1")}}
 				}},
 			} {
 				t.Run(origin, func(t *testing.T) {
-					pool, no := way.pool(), false
+					pool := way.pool()
 					if c.pool != nil {
 						c.pool(pool)
 					}
@@ -247,19 +236,14 @@ func TestAPodIsRefusedWhoseRoutesTakePacketsFromTheirProperWay(t *testing.T) {
 						c.add(&web)
 					}
 					creates, updates := fakenode.CountCalls(t, r, func() {
-						_, err := r.Add(t.Context(), web)
-						check.Must(t, err != nil, "the pod has an address")
-						answer := refusal.Answer(err)
-						for _, part := range []string{stolen, "the service CIDR 10.96.0.0/12", origin, "spec.routeCheck of pool v4"} {
-							check.That(t, answer.Code == agentapi.CodeInvalidNetworkConfig && strings.Contains(answer.Msg, part),
-								"code %d, %q, want code 7 and %q", answer.Code, answer.Msg, part)
-						}
+						text := r.Refused(agentapi.CodeInvalidNetworkConfig, web)
+						check.Says(t, text, stolen, "the service CIDR 10.96.0.0/12", origin, "spec.routeCheck of pool v4")
 					})
 					check.That(t, creates+updates == 0 && len(r.Journal.All()) == 0,
 						"%d creates, %d updates, journal %v", creates, updates, r.Journal.All())
 					eventOf(t, r.Recorder, "AddressRefused")
 
-					pool.Spec.RouteCheck = &no
+					pool.Spec.RouteCheck = new(false)
 					r.API.Put(pool)
 					r.MustAdd(web)
 				})
@@ -284,8 +268,7 @@ func TestTheFirstADDsWaitForTheServiceCIDRs(t *testing.T) {
 		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	}
 	answered <- struct{}{}
-	_, err := r.Add(t.Context(), web)
-	check.Must(t, err != nil && strings.Contains(refusal.Answer(err).Msg, "10.96.0.0/12"), "got %v", err)
+	check.Says(t, r.Refused(agentapi.CodeInvalidNetworkConfig, web), "10.96.0.0/12")
 
 	pool.Spec.Routes = nil
 	r.API.Put(pool)
@@ -326,7 +309,7 @@ func TestFieldsWithoutEffectAreReportedOnce(t *testing.T) {
 		request := r.Pod(pod, "u-"+pod)
 		request.Network.Name, request.Network.Ignored = network, keys
 		r.MustAdd(request)
-		return strings.Join(slices.DeleteFunc(r.Told(), func(e string) bool { return !strings.Contains(e, "ConfigurationIgnored") }), "\n")
+		return strings.Join(toldOf(r, "ConfigurationIgnored"), "\n")
 	}
 	want := "Warning ConfigurationIgnored the configuration of network blue has fields without effect: " +
 		"ipam.log_level (remove it), ipam.ranges (use ips of a pool)"
@@ -348,29 +331,24 @@ func TestFieldsOfTheCoordinatorAreReportedWithTheirEquivalents(t *testing.T) {
 	}
 	r.Told()
 	r.MustAdd(chained)
-	told := strings.Join(r.Told(), "\n")
-	for _, want := range []string{
+	check.Says(t, strings.Join(r.Told(), "\n"),
 		"detectGateway (use gatewayCheck of a pool)", "detectIPConflict (every address is probed)", "hijackCIDR (use hostLinkCIDRs)",
 		"hostRPFilter (it is set for each interface)", "hostRuleTable (remove it)", "overlayPodCIDR (use hostLinkCIDRs)",
 		"podDefaultRouteNic (use the annotation default-route-nic)", "podMACPrefix (use macPolicy of a pool)",
-		"serviceCIDR (use cni.hostLink.serviceCIDRs of the chart)", "tunePodRoutes (use mode)", "vethLinkAddress (remove it)",
-	} {
-		check.Says(t, told, want)
-	}
+		"serviceCIDR (use cni.hostLink.serviceCIDRs of the chart)", "tunePodRoutes (use mode)", "vethLinkAddress (remove it)")
 	chained.Network.Ignored = nil
 	for i := range 100 {
 		chained.Network.Ignored = append(chained.Network.Ignored, fmt.Sprintf("a-field-of-some-other-plugin-%d", i))
 	}
 	r.MustAdd(chained)
-	told = strings.Join(r.Told(), "\n")
-	_, note, _ := strings.Cut(told, "ConfigurationIgnored ")
+	_, note, _ := strings.Cut(strings.Join(r.Told(), "\n"), "ConfigurationIgnored ")
 	named := strings.Count(note, "remove it")
 	check.That(t, len(note) <= event.MaxNote && named >= 10 && strings.HasSuffix(note, fmt.Sprintf(", and %d more fields", 100-named)),
 		"%d bytes, %d fields: %q", len(note), named, note)
 }
 
 func TestRoutesOfTheConfiguration(t *testing.T) {
-	gateway := "10.0.0.1"
+	const gateway = "10.0.0.1"
 	for _, row := range []struct {
 		name   string
 		clean  bool
@@ -383,7 +361,7 @@ func TestRoutesOfTheConfiguration(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			pool := fakenode.V4("10.0.0.2")
-			pool.Spec.Gateway, pool.Spec.Routes = &gateway, []v1alpha1.Route{{Dst: "10.9.0.0/16"}}
+			pool.Spec.Gateway, pool.Spec.Routes = new(gateway), []v1alpha1.Route{{Dst: "10.9.0.0/16"}}
 			r := fakenode.New(t, pool)
 			request := r.Pod("web", "u1")
 			request.Network.CleanGateway = row.clean

@@ -62,19 +62,17 @@ func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
 				check.That(t, l.Spec.Reason == v1alpha1.ReasonUnverified && l.Spec.Message != "" && l.Spec.NodeName == fakenode.ThisNode,
 					"lease %+v", l.Spec)
-				if p := test.lease.Spec.Previous; p != nil && (l.Spec.Previous == nil || l.Spec.Previous.Node != p.Node) {
-					t.Errorf("previous %v, want %v", l.Spec.Previous, p)
-				}
+				p := test.lease.Spec.Previous
+				check.That(t, p == nil || l.Spec.Previous != nil && l.Spec.Previous.Node == p.Node, "previous %v, want %v", l.Spec.Previous, p)
 				r.Want("10.0.0.2 Quarantined") // never another address
 				return
 			}
 			r.Gets(web, "10.0.0.2")
 			l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 			check.That(t, l.Spec.Previous == nil && l.Spec.Holder.PodUID == "u1" && l.Spec.NodeName == fakenode.ThisNode, "lease %+v", l.Spec)
-			v := r.Wire.Verification
-			check.That(t, v.Claim.PreviousMAC.String() == "02:00:00:00:02:01" && v.Claim.Token != 0, "claimed as %+v", v.Claim)
-			p, token := test.lease.Spec.Previous, r.Wire.Verification.Claim.PreviousToken
-			check.That(t, p == nil || token == fakenode.LastToken, "asks the holder with token %d", token)
+			c := r.Wire.Verification.Claim
+			check.That(t, c.PreviousMAC.String() == "02:00:00:00:02:01" && c.Token != 0, "claimed as %+v", c)
+			check.That(t, test.lease.Spec.Previous == nil || c.PreviousToken == fakenode.LastToken, "asks the holder with token %d", c.PreviousToken)
 			check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
 		})
 	}
@@ -85,8 +83,7 @@ func TestATakeOverInModeObserveOnlyReports(t *testing.T) {
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)))
 	r.Wire.Verdicts[fakenode.Two] = segment.Answered
 	r.MustAdd(r.Pod("web-0", "u1", fakenode.OfStatefulSet))
-	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	check.That(t, l.Spec.Previous == nil, "lease %+v", l.Spec)
+	check.That(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Previous == nil, "the last holder is still named")
 }
 
 func TestAnAddressBoundElsewhereIsWaitedFor(t *testing.T) {
@@ -110,94 +107,63 @@ func TestAnAddressBoundElsewhereIsWaitedFor(t *testing.T) {
 	r.Gets(web, "10.0.0.2")
 }
 
+// forAnotherNode makes a pool serve another node only.
+func forAnotherNode(p *v1alpha1.IPPool) *v1alpha1.IPPool {
+	p.Spec.NodeName = []string{"n2"}
+	return p
+}
+
+// other is a second pool.
+func other() *v1alpha1.IPPool {
+	return fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
+}
+
 func TestARequiredAddressIsRefusedWhereItsPoolDoesNotServe(t *testing.T) {
-	elsewhere := fakenode.V4("10.0.0.2")
-	elsewhere.Spec.NodeName = []string{"n2"}
-	for _, row := range []struct {
-		name string
-		pod  map[string]string
-	}{
-		{"it is for another node", map[string]string{}},
-		{"it is for another node, and the pod names it", namingPools("v4", "other")},
-		{"it is for another node, and the pod names no other", namingPools("v4")},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := fakenode.New(t, elsewhere, fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
-			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
-			row.pod[staticIP] = "true"
-			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet, func(p *corev1.Pod) { p.Annotations = row.pod })
-			const says = "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1: " +
-				"its nodeName [n2] does not list node n1; delete lease 10.0.0.2 to release the address"
-			check.Says(t, r.Refused(agentapi.CodeNoPool, web), says)
-			r.Want("10.0.0.2 Retained")
-			// Only who gives the address up gets another one.
-			r.API.Drop(fakenode.Held("10.0.0.2"))
-			if row.name == "it is for another node, and the pod names no other" {
-				return
-			}
-			r.Gets(web, "10.1.0.2")
-		})
-	}
+	r := fakenode.New(t, forAnotherNode(fakenode.V4("10.0.0.2")), other())
+	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
+	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet, namingPools("v4", "other"), fakenode.Annotated(staticIP, "true"))
+	const says = "10.0.0.2 is kept for pod shop/web-0, but its pool v4 does not serve the pod on node n1: " +
+		"its nodeName [n2] does not list node n1; delete lease 10.0.0.2 to release the address"
+	check.Says(t, r.Refused(agentapi.CodeNoPool, web), says)
+	r.Want("10.0.0.2 Retained")
+	// Only who gives the address up gets another one.
+	r.API.Drop(fakenode.Held("10.0.0.2"))
+	r.Gets(web, "10.1.0.2")
+}
+
+// inNamespace makes the namespace name a pool.
+func inNamespace(r *fakenode.Node, pool string) {
+	annotations := map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["` + pool + `"]`}
+	r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: annotations}})
 }
 
 func TestAKeptAddressStaysWhicheverPoolsAreNamedNow(t *testing.T) {
-	named := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.IPPoolSpec{
-		Subnet: "10.1.0.0/24", IPs: []string{"10.1.0.2"},
-	}}
-	byDefault := fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
-	inConfig := func(r *agentapi.AddRequest) { r.Network.DefaultIPv4IPPool = []string{"other"} }
-	for _, row := range []struct {
-		name      string
-		other     *v1alpha1.IPPool
-		namespace map[string]string
-		request   func(*agentapi.AddRequest)
-	}{
-		{"spec.default moved to another pool", byDefault, nil, nil},
-		{"spec.default was removed", named, nil, nil},
-		{"the namespace names another pool", named, map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["other"]`}, nil},
-		{"the CNI configuration names another pool", named, nil, inConfig},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			no := false
-			first := fakenode.V4("10.0.0.2")
-			first.Spec.Default = &no
-			r := fakenode.New(t, first, row.other)
-			r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: row.namespace}})
-			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
-			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
-			if row.request != nil {
-				row.request(&web)
-			}
-			r.Gets(web, "10.0.0.2")
-			r.Want("10.0.0.2 Bound")
-			told := strings.Join(r.Told(), "\n")
-			check.That(t, !strings.Contains(told, "AddressLeft"), "events %s", told)
-		})
-	}
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"), other())
+	inNamespace(r, "other")
+	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
+	r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet), "10.0.0.2")
+	r.Want("10.0.0.2 Bound")
+	check.None(t, toldOf(r, "AddressLeft"), "events")
 }
 
 // The pools serve one node or rack each.
 func TestAPodWhoseKeptAddressCannotLiveOnTheNodeGetsAnother(t *testing.T) {
-	elsewhere := fakenode.V4("10.0.0.2")
-	elsewhere.Spec.NodeName = []string{"n2"}
-	getsAnother(t, elsewhere, "pool v4 does not serve the pod on node n1: its nodeName [n2] does not list node n1")
+	getsAnother(t, forAnotherNode(fakenode.V4("10.0.0.2")), "pool v4 does not serve the pod on node n1: its nodeName [n2] does not list node n1")
 }
 
 // An annotation of the pod's template that names other pools asks for another address.
 func TestAPodWhoseAnnotationHasLeftAPoolGetsAnAddressOfAnother(t *testing.T) {
-	getsAnother(t, fakenode.V4("10.0.0.2"), "pool v4 is no longer one of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0",
-		func(p *corev1.Pod) { p.Annotations = namingPools("other") })
+	getsAnother(t, fakenode.V4("10.0.0.2"), "pool v4 is no longer one of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0", namingPools("other"))
 }
 
-func namingPools(names ...string) map[string]string {
-	return map[string]string{"ipam.fenceline.io/ippool": `{"ipv4":["` + strings.Join(names, `","`) + `"]}`}
+func namingPools(names ...string) func(*corev1.Pod) {
+	return fakenode.Annotated("ipam.fenceline.io/ippool", `{"ipv4":["`+strings.Join(names, `","`)+`"]}`)
 }
 
 // getsAnother expects that a name leaves its address of pool v4 for one of another pool, whatever the
 // state of the lease, and why.
 func getsAnother(t *testing.T, v4 *v1alpha1.IPPool, why string, change ...func(*corev1.Pod)) {
 	t.Helper()
-	other := fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2")
 	change = append(change, fakenode.OfStatefulSet)
 	for _, row := range []struct {
 		name  string
@@ -210,7 +176,7 @@ func getsAnother(t *testing.T, v4 *v1alpha1.IPPool, why string, change ...func(*
 		{"bound to the pod before, on a node that is cut off", fakenode.Held("10.0.0.2"), "10.0.0.2 Bound"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := fakenode.New(t, v4, other)
+			r := fakenode.New(t, v4, other())
 			r.API.Put(row.lease)
 			web := r.Pod("web-0", "u1", change...)
 			r.Gets(web, "10.1.0.2")
@@ -224,9 +190,8 @@ func getsAnother(t *testing.T, v4 *v1alpha1.IPPool, why string, change ...func(*
 }
 
 func TestOnlyTheFamilyThatCannotLiveOnTheNodeChanges(t *testing.T) {
-	elsewhere := fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2")
-	elsewhere.Spec.NodeName = []string{"n2"}
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), elsewhere, fakenode.Pool("v6-here", "fd01::/64", v1alpha1.ModeEnforce, "fd01::2"))
+	elsewhere, here := forAnotherNode(fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2")), fakenode.Pool("v6-here", "fd01::/64", v1alpha1.ModeEnforce, "fd01::2")
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), elsewhere, here)
 	r.API.Put(fakenode.Held("10.0.0.5", fakenode.Retained))
 	r.API.Put(fakenode.Held("fd00::2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "v6" }))
 	r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet), "10.0.0.5", "fd01::2")
@@ -236,23 +201,18 @@ func TestOnlyTheFamilyThatCannotLiveOnTheNodeChanges(t *testing.T) {
 
 // The leases of two interfaces of a pod are two names.
 func TestOnlyTheInterfaceThatCannotLiveOnTheNodeChanges(t *testing.T) {
-	elsewhere := fakenode.Pool("second", "10.2.0.0/24", v1alpha1.ModeEnforce, "10.2.0.2")
-	elsewhere.Spec.NodeName = []string{"n2"}
-	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), elsewhere)
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), forAnotherNode(fakenode.Pool("second", "10.2.0.0/24", v1alpha1.ModeEnforce, "10.2.0.2")))
 	r.API.Put(fakenode.Held("10.0.0.5", fakenode.Retained))
 	r.API.Put(fakenode.Held("10.2.0.2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool, s.Holder.Interface = "second", "net1" }))
 	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
 	r.Gets(web, "10.0.0.5")
-	second := web
-	second.Interface = "net1"
-	got := r.MustAdd(second)
-	check.That(t, got[0] != "10.2.0.2", "net1 got %v", got)
+	r.MustAdd(second(web, "net1"))
 	r.Want("10.0.0.2 Bound", "10.0.0.5 Bound", "10.2.0.2 Retained")
 }
 
 // The kept pool has no next hop for a route that the pod asks for now.
 func TestAPodWhoseRoutesRuleOutItsKeptPoolGetsAnother(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"), fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"), other())
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
 	routes := fakenode.Annotated("ipam.fenceline.io/routes", `[{"dst":"10.9.0.0/16","gw":"10.1.0.1"}]`)
 	r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet, routes), "10.1.0.2")
@@ -277,8 +237,7 @@ func TestAPodThatKeepsNothingIsTreatedLikeOthers(t *testing.T) {
 			r.StatefulSet = row.chart
 			first := r.Pod("web-0", "u1", fakenode.OfStatefulSet, row.pod)
 			r.MustAdd(first)
-			l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-			check.That(t, describe(l.Spec.Retention) == "None", "the lease records %s", describe(l.Spec.Retention))
+			check.Equal(t, describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention), "None", "the lease records")
 			r.MustDel(first)
 			r.Want() // nothing is Retained
 			r.End(first)
@@ -294,8 +253,7 @@ func TestANewerSandboxOfAPodBindsItsAddressAgain(t *testing.T) {
 	r.Gets(newer, "10.0.0.2")
 	check.That(t, r.Kernel.IsDead(r.SlotOf(older)) && r.Speaks(newer, "10.0.0.2"), "the older sandbox may speak, or the newer may not")
 	r.MustDel(older)
-	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	check.That(t, l.Spec.Holder.ContainerID == "c-newer", "lease of %v", l.Spec.Holder)
+	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.ContainerID, "c-newer", "lease of")
 	r.Settle()
 	r.Want("10.0.0.2 Bound")
 	r.MustDel(newer)
@@ -346,10 +304,8 @@ func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
 
 // The annotation that had the pod leave the pool is gone, and the lease is not freed yet.
 func TestOfTwoKeptAddressesTheOneThatServesIsTaken(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"), fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
-	r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "shop", Annotations: map[string]string{"ipam.fenceline.io/default-ipv4-ippool": `["other"]`},
-	}})
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"), other())
+	inNamespace(r, "other")
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 	r.API.Put(fakenode.Held("10.1.0.2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "other" }))
 	r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet), "10.1.0.2")
@@ -374,8 +330,7 @@ const (
 
 func ownedBy(kind, name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: "o", Controller: &yes}}
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: "o", Controller: new(true)}}
 	}
 }
 
@@ -413,8 +368,7 @@ func TestALeaseRecordsWhatThePodAsksFor(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-			web := r.Pod("web-0", "u", row.pod...)
-			r.MustAdd(web)
+			r.MustAdd(r.Pod("web-0", "u", row.pod...))
 			check.Equal(t, describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention), row.want, "the lease asks for")
 		})
 	}

@@ -33,35 +33,23 @@ func wantMAC(t *testing.T, r *fakenode.Node, web agentapi.AddRequest, addr, mac 
 
 func TestTheMACFollowsTheAddress(t *testing.T) {
 	for name, test := range map[string]struct {
-		pools     []*v1alpha1.IPPool
+		pool      *v1alpha1.IPPool
 		prepare   func(*fakenode.Node)
 		addr, mac string
 	}{
-		"of an IPv4 pool": {pools: []*v1alpha1.IPPool{fromIP(fakenode.V4("10.0.0.2"))}, addr: "10.0.0.2", mac: "0a:58:0a:00:00:02"},
-		"after a conflict, to the next address": {
-			pools:   []*v1alpha1.IPPool{fromIP(fakenode.V4("10.0.0.2-10.0.0.3"))},
-			prepare: func(r *fakenode.Node) { r.Wire.Answers[fakenode.Two] = fakenode.Stranger },
-			addr:    "10.0.0.3", mac: "0a:58:0a:00:00:03",
-		},
-		"that was Warm": {
-			pools:   []*v1alpha1.IPPool{fakenode.Warmed(fromIP(fakenode.V4("10.0.0.2-10.0.0.9")))},
-			prepare: func(r *fakenode.Node) { r.WarmLease("10.0.0.7", true) },
-			addr:    "10.0.0.7", mac: "0a:58:0a:00:00:07",
-		},
-		"that is taken over": {
-			pools: []*v1alpha1.IPPool{fromIP(fakenode.V4("10.0.0.2"))},
-			prepare: func(r *fakenode.Node) {
-				r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)))
-				r.Wire.Verdicts[fakenode.Two] = segment.Fenced
-			},
-			addr: "10.0.0.2", mac: "0a:58:0a:00:00:02",
-		},
+		"of an IPv4 pool": {fakenode.V4("10.0.0.2"), func(*fakenode.Node) {}, "10.0.0.2", "0a:58:0a:00:00:02"},
+		"after a conflict, to the next address": {fakenode.V4("10.0.0.2-10.0.0.3"),
+			func(r *fakenode.Node) { r.Wire.Answers[fakenode.Two] = fakenode.Stranger }, "10.0.0.3", "0a:58:0a:00:00:03"},
+		"that was Warm": {fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")),
+			func(r *fakenode.Node) { r.WarmLease("10.0.0.7", true) }, "10.0.0.7", "0a:58:0a:00:00:07"},
+		"that is taken over": {fakenode.V4("10.0.0.2"), func(r *fakenode.Node) {
+			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodTerminating)))
+			r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+		}, "10.0.0.2", "0a:58:0a:00:00:02"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := fakenode.New(t, test.pools...)
-			if test.prepare != nil {
-				test.prepare(r)
-			}
+			r := fakenode.New(t, fromIP(test.pool))
+			test.prepare(r)
 			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
 			r.MustAdd(web)
 			wantMAC(t, r, web, test.addr, test.mac)
@@ -114,8 +102,7 @@ func TestTheInterfaceOfTheLastSandboxIsSetDown(t *testing.T) {
 	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
 	first := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
 	r.MustAdd(first)
-	second := first
-	second.ContainerID, second.NetNS = "c-next", "/netns/c-next"
+	second := next(first, "c-next")
 	r.MustAdd(second)
 	wantMAC(t, r, second, "10.0.0.2", "0a:58:0a:00:00:02")
 	check.List(t, r.Lowered, []string{first.NetNS}, "set down")

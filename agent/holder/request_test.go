@@ -76,8 +76,7 @@ func TestAnErrorOfAnotherKindIsCutAtALetter(t *testing.T) {
 }
 
 func TestDecideRouting(t *testing.T) {
-	yes, no := true, false
-	underlay := &journal.Routing{First: true, HostLink: true}
+	underlay, listed := &journal.Routing{First: true, HostLink: true}, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	for _, c := range []struct {
 		rule         string
 		ifname       string
@@ -92,24 +91,20 @@ func TestDecideRouting(t *testing.T) {
 		{"a second interface of the underlay", "net1", agentapi.Routing{}, underlay, "", &journal.Routing{OwnTable: true}},
 		{"off", "eth0", agentapi.Routing{Mode: agentapi.ModeOff}, nil, "", nil},
 		{"off for the second interface only", "net1", agentapi.Routing{Mode: agentapi.ModeOff}, underlay, "", nil},
-		{"no host link", "eth0", agentapi.Routing{HostLink: &no}, nil, "", &journal.Routing{First: true}},
-		{"a host link for a secondary", "net1", agentapi.Routing{HostLink: &yes}, nil, "", &journal.Routing{HostLink: true, OwnTable: true}},
+		{"no host link", "eth0", agentapi.Routing{HostLink: new(false)}, nil, "", &journal.Routing{First: true}},
+		{"a host link for a secondary", "net1", agentapi.Routing{HostLink: new(true)}, nil, "", &journal.Routing{HostLink: true, OwnTable: true}},
 		{"overlay for eth0", "eth0", agentapi.Routing{Mode: agentapi.ModeOverlay}, nil, "", &journal.Routing{OwnTable: true}},
 		{"underlay for a secondary", "net1", agentapi.Routing{Mode: agentapi.ModeUnderlay}, nil, "", &journal.Routing{OwnTable: true}},
 		{"default routes on another interface", "eth0", agentapi.Routing{}, nil, "net1", &journal.Routing{First: true, HostLink: true, OwnTable: true}},
 		{"default routes here", "eth0", agentapi.Routing{}, nil, "eth0", &journal.Routing{First: true, HostLink: true}},
 		{"the underlay has the default routes", "net1", agentapi.Routing{}, nil, "net1", &journal.Routing{OwnTable: true, TakesDefault: true}},
 		{"another interface of the underlay has them", "net1", agentapi.Routing{}, underlay, "net1", &journal.Routing{OwnTable: true}},
-		{
-			"listed destinations and the queue are passed on", "eth0",
-			agentapi.Routing{HostLinkCIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, TxQueueLen: 9}, nil, "",
-			&journal.Routing{First: true, HostLink: true, Listed: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, TxQueueLen: 9},
-		},
+		{"listed destinations and the queue are passed on", "eth0", agentapi.Routing{HostLinkCIDRs: listed, TxQueueLen: 9}, nil, "",
+			&journal.Routing{First: true, HostLink: true, Listed: listed, TxQueueLen: 9}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			got := decideRouting(routed{asked: c.asked, ifname: c.ifname, first: c.first, defaultRoute: c.defaultRoute})
-			diff := cmp.Diff(c.want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}))
-			check.That(t, diff == "", "%v", diff)
+			check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})}, got, c.want, "routing")
 		})
 	}
 }
@@ -129,6 +124,5 @@ func TestOnlyLeasedAddressesAreRouted(t *testing.T) {
 		Subnets:  []netip.Prefix{netip.MustParsePrefix("10.0.0.7/24"), netip.MustParsePrefix("fd00::7/64")},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
 	}
-	diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}))
-	check.That(t, diff == "", "%v", diff)
+	check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})}, got, want, "routing")
 }

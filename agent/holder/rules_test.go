@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,8 +31,7 @@ func reserve(r *fakenode.Node, ips ...string) {
 func TestAReservedAddressIsNotHandedOut(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.4"))
 	reserve(r, "10.0.0.2", "10.0.0.9-10.0.0.1")
-	got := r.MustAdd(r.Pod("a", "u1"))
-	check.That(t, got[0] != "10.0.0.2", "got %v", got)
+	check.That(t, r.MustAdd(r.Pod("a", "u1"))[0] != "10.0.0.2", "a reserved address is handed out")
 	reserve(r, "10.0.0.2-10.0.0.4")
 	check.Says(t, r.Refused(agentapi.CodeNoPool, r.Pod("b", "u2")), "pool v4: all its addresses are reserved")
 }
@@ -59,42 +59,25 @@ func TestAnAddressInUseThatIsReservedStaysWithItsPod(t *testing.T) {
 	}
 }
 
+// disabled closes a pool.
+func disabled(p *v1alpha1.IPPool) *v1alpha1.IPPool {
+	p.Spec.Disable = new(true)
+	return p
+}
+
 func TestAKeptAddressIsNeverLostToAChangeOfItsPool(t *testing.T) {
-	yes := true
-	for _, c := range []struct {
-		rule   string
-		change func(*fakenode.Node, *v1alpha1.IPPool)
-	}{
-		{"it is reserved", func(r *fakenode.Node, _ *v1alpha1.IPPool) { reserve(r, "10.0.0.2") }},
-		{"the whole pool is reserved", func(r *fakenode.Node, _ *v1alpha1.IPPool) { reserve(r, "10.0.0.0/24") }},
-		{"it has left ips", func(_ *fakenode.Node, p *v1alpha1.IPPool) { p.Spec.IPs = []string{"10.0.0.3-10.0.0.9"} }},
-		{"everything is excluded", func(_ *fakenode.Node, p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.0.0.0/24"} }},
-		{"the pool is disabled", func(_ *fakenode.Node, p *v1alpha1.IPPool) { p.Spec.Disable = &yes }},
-		{"the pool is being deleted", func(_ *fakenode.Node, p *v1alpha1.IPPool) { p.DeletionTimestamp = &metav1.Time{} }},
-		{"the pool overlaps another one", func(_ *fakenode.Node, p *v1alpha1.IPPool) {
-			p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Overlapping"}}
-		}},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			p := fakenode.V4("10.0.0.2-10.0.0.9")
-			r := fakenode.New(t, p)
-			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
-			c.change(r, p)
-			r.API.Put(p)
-			web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
-			r.Gets(web, "10.0.0.2")
-			r.MustDel(web)
-			r.Want("10.0.0.2 Retained")
-		})
-	}
+	r := fakenode.New(t, disabled(fakenode.V4("10.0.0.3-10.0.0.9")))
+	reserve(r, "10.0.0.0/24")
+	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
+	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+	r.Gets(web, "10.0.0.2")
+	r.MustDel(web)
+	r.Want("10.0.0.2 Retained")
 }
 
 // The lease goes while the ADD waits for it: a closed pool gives no other address.
 func TestAClosedPoolGivesNoNewAddressInPlaceOfAKeptOne(t *testing.T) {
-	p := fakenode.V4("10.0.0.2-10.0.0.9")
-	yes := true
-	p.Spec.Disable = &yes
-	r := fakenode.New(t, p)
+	r := fakenode.New(t, disabled(fakenode.V4("10.0.0.2-10.0.0.9")))
 	r.API.Put(fakenode.Held("10.0.0.2"))
 	r.API.Before = func(verb, name string) error {
 		if verb == "get" {
@@ -120,9 +103,8 @@ func TestAnotherAddressThanTheKeptOneIsAskedFor(t *testing.T) {
 }
 
 func TestARequestedAddressIsGivenOnce(t *testing.T) {
-	gateway := "10.0.0.1"
 	p := fakenode.V4("10.0.0.2-10.0.0.9")
-	p.Spec.Gateway = &gateway
+	p.Spec.Gateway = new("10.0.0.1")
 	r := fakenode.New(t, p)
 	asking := func(name, uid string) agentapi.AddRequest {
 		request := r.Pod(name, uid)
@@ -131,39 +113,30 @@ func TestARequestedAddressIsGivenOnce(t *testing.T) {
 	}
 	answer := check.Value(r.Add(t.Context(), asking("first", "u1")))(t)
 	got := answer.IPs[0]
-	check.That(t, got.Address.Addr().String() == "10.0.0.5" && got.Gateway.String() == gateway, "got %+v", got)
+	check.That(t, got.Address.Addr().String() == "10.0.0.5" && got.Gateway.String() == "10.0.0.1", "got %+v", got)
 	check.That(t, len(answer.Routes) == 1 && answer.Routes[0].Dst.String() == "0.0.0.0/0", "routes %+v", answer.Routes)
 	const says = "10.0.0.5 is taken: Bound for pod shop/first on node n1"
-	text := r.Refused(agentapi.CodeAddressRefused, asking("second", "u2"))
+	check.Says(t, r.Refused(agentapi.CodeAddressRefused, asking("second", "u2")), says)
 	events := r.Told()
-	check.That(t, strings.Contains(text, says) && len(events) == 1 && strings.Contains(events[0], says), "it says %q, events %q", text, events)
+	check.That(t, len(events) == 1 && strings.Contains(events[0], says), "events %q", events)
 	r.Want("10.0.0.5 Bound")
 }
 
 // The rotation alone would give the address that was freed first: it is the one after the last. Without a
 // cooldown, only the address that was freed last is left alone.
 func TestAFreedAddressCoolsDown(t *testing.T) {
-	for _, c := range []struct {
-		rule     string
-		cooldown time.Duration
-		next     []string
-	}{
-		{"a freed address cools down", time.Hour, []string{"10.0.0.3", "10.0.0.2"}},
-		{"without a cooldown it is the next", 0, []string{"10.0.0.2", "10.0.0.3"}},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			p := fakenode.V4("10.0.0.2", "10.0.0.4", "10.0.0.6")
-			p.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: c.cooldown}}
-			r := fakenode.New(t, p)
-			first, second := r.Pod("a", "u1"), r.Pod("b", "u2")
-			got := append(append(r.MustAdd(first), r.MustAdd(second)...), r.MustAdd(r.Pod("c", "u3"))...)
-			check.Must(t, slices.Equal(got, p.Spec.IPs), "got %v", got)
-			r.MustDel(first)
-			r.MustDel(second)
-			p.Spec.IPs = append(p.Spec.IPs, "10.0.0.3")
-			r.API.Put(p)
-			check.List(t, append(r.MustAdd(r.Pod("d", "u4")), r.MustAdd(r.Pod("e", "u5"))...), c.next, "got")
-		})
+	for cooldown, next := range map[time.Duration][]string{time.Hour: {"10.0.0.3", "10.0.0.2"}, 0: {"10.0.0.2", "10.0.0.3"}} {
+		p := fakenode.V4("10.0.0.2", "10.0.0.4", "10.0.0.6")
+		p.Spec.Reclaim = &v1alpha1.Reclaim{Cooldown: &v1alpha1.Duration{Duration: cooldown}}
+		r := fakenode.New(t, p)
+		first, second := r.Pod("a", "u1"), r.Pod("b", "u2")
+		got := append(append(r.MustAdd(first), r.MustAdd(second)...), r.MustAdd(r.Pod("c", "u3"))...)
+		check.Must(t, slices.Equal(got, p.Spec.IPs), "got %v", got)
+		r.MustDel(first)
+		r.MustDel(second)
+		p.Spec.IPs = append(p.Spec.IPs, "10.0.0.3")
+		r.API.Put(p)
+		check.List(t, append(r.MustAdd(r.Pod("d", "u4")), r.MustAdd(r.Pod("e", "u5"))...), next, "with a cooldown of %s: got", cooldown)
 	}
 }
 
@@ -176,13 +149,19 @@ func second(r agentapi.AddRequest, iface string) agentapi.AddRequest {
 func TestTwoInterfacesOfAPodOnOnePoolGetTwoAddresses(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	web := r.Pod("web", "u1")
-	got := append(r.MustAdd(web), r.MustAdd(second(web, "net1"))...)
-	check.Must(t, slices.Equal(got, []string{"10.0.0.2", "10.0.0.3"}), "got %v", got)
+	r.Gets(web, "10.0.0.2")
+	r.Gets(second(web, "net1"), "10.0.0.3")
 	r.MustDel(second(web, "net1"))
 	r.Want("10.0.0.2 Bound")
 	check.That(t, r.Speaks(web, "10.0.0.2"), "the first interface is mute")
 	r.MustDel(web)
 	r.Want()
+}
+
+// withLAN gives a pod net1 with an address of pool lan.
+func withLAN(p *corev1.Pod) {
+	fakenode.Annotated("k8s.v1.cni.cncf.io/networks", "lan")(p)
+	fakenode.Annotated("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["v4"]},{"interface":"net1","ipv4":["lan"]}]`)(p)
 }
 
 // The runtime makes sandbox after sandbox while the second interface cannot be
@@ -196,11 +175,9 @@ func TestAnExhaustedInterfaceDoesNotDrainThePoolOfTheOther(t *testing.T) {
 				full := fakenode.Held("10.1.0.2")
 				full.Spec.Pool = "lan"
 				r.API.Put(full)
-				web := r.Pod("web", "u1", fakenode.Annotated("k8s.v1.cni.cncf.io/networks", "lan"),
-					fakenode.Annotated("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["v4"]},{"interface":"net1","ipv4":["lan"]}]`))
+				web := r.Pod("web", "u1", withLAN)
 				for i := range 10 {
-					try := web
-					try.ContainerID, try.NetNS = fmt.Sprintf("c%d", i), fmt.Sprintf("/netns/c%d", i)
+					try := next(web, fmt.Sprintf("c%d", i))
 					r.MustAdd(try)
 					r.Refused(agentapi.CodeExhausted, second(try, "net1"))
 					if withDEL {
@@ -221,7 +198,7 @@ func TestTheClusterNetworkOfMultusMeetsMultusName(t *testing.T) {
 	own := fakenode.V4("10.0.0.2-10.0.0.9")
 	own.Spec.MultusName = []string{"kube-system/macvlan"}
 	r := fakenode.New(t, own)
-	web := r.Pod("web", "u1", fakenode.Annotated("ipam.fenceline.io/ippool", `{"ipv4":["v4"]}`))
+	web := r.Pod("web", "u1", namingPools("v4"))
 	r.Refused(agentapi.CodeNoPool, web)
 	found := ipam.Multus{Cluster: "kube-system/macvlan"}
 	r.Holders.Multus = func() (ipam.Multus, error) { return found, nil }
@@ -233,15 +210,11 @@ func TestTheClusterNetworkOfMultusMeetsMultusName(t *testing.T) {
 }
 
 func TestRoutesInTheAnswer(t *testing.T) {
-	gateway, lanGateway := "10.0.0.1", "10.1.0.1"
-	first := fakenode.V4("10.0.0.2-10.0.0.9")
-	first.Spec.Gateway = &gateway
+	first, lan := fakenode.V4("10.0.0.2-10.0.0.9"), fakenode.Pool("lan", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2-10.1.0.9")
+	first.Spec.Gateway, lan.Spec.Gateway = new("10.0.0.1"), new("10.1.0.1")
 	first.Spec.Routes = []v1alpha1.Route{{Dst: "10.8.0.0/16", Gw: "10.0.0.254"}}
-	lan := fakenode.Pool("lan", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2-10.1.0.9")
-	lan.Spec.Gateway = &lanGateway
 	r := fakenode.New(t, first, lan)
-	web := r.Pod("web", "u1", fakenode.Annotated("k8s.v1.cni.cncf.io/networks", "lan"),
-		fakenode.Annotated("ipam.fenceline.io/ippools", `[{"interface":"eth0","ipv4":["v4"]},{"interface":"net1","ipv4":["lan"]}]`),
+	web := r.Pod("web", "u1", withLAN,
 		fakenode.Annotated("ipam.fenceline.io/routes", `[{"dst":"10.9.0.0/16","gw":"10.1.0.254"},{"dst":"10.7.0.0/16","gw":"10.0.0.253"}]`))
 	for _, c := range []struct{ iface, gateway, routes string }{
 		{"eth0", "10.0.0.1", "0.0.0.0/0 invalid IP, 10.8.0.0/16 10.0.0.254, 10.7.0.0/16 10.0.0.253"},
@@ -302,21 +275,17 @@ func TestANamespaceHasAtMostItsAddresses(t *testing.T) {
 				return
 			}
 			check.Says(t, r.Refused(agentapi.CodeNoPool, web), "namespace shop has its 2 addresses of the pool (maxPerNamespace)")
-			n := len(r.API.Leases())
-			check.That(t, n == len(row.there), "%d leases", n)
+			check.Equal(t, len(r.API.Leases()), len(row.there), "leases:")
 		})
 	}
 }
 
 func TestAnotherPoolServesANamespaceThatHasItsAddresses(t *testing.T) {
-	full := atMost(1, fakenode.V4("10.0.0.2-10.0.0.9"))
-	other := fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2-10.1.0.9")
-	r := fakenode.New(t, full, other)
+	r := fakenode.New(t, atMost(1, fakenode.V4("10.0.0.2-10.0.0.9")), other())
 	r.API.Put(leaseFor("shop", "10.0.0.3", nil))
 	web := r.Pod("web-0", "u")
-	web.Network.DefaultIPv4IPPool = []string{full.Name, other.Name}
-	got := r.MustAdd(web)
-	check.That(t, strings.HasPrefix(got[0], "10.1.0."), "got %v", got)
+	web.Network.DefaultIPv4IPPool = []string{"v4", "other"}
+	r.Gets(web, "10.1.0.2")
 }
 
 // Two ADDs count before either has leased an address. The one with the newer token gives way.
@@ -351,9 +320,6 @@ func TestAKeptAddressStaysWithAPodOfAFullNamespace(t *testing.T) {
 	r := fakenode.New(t, atMost(1, fakenode.V4("10.0.0.2-10.0.0.9")))
 	web := r.Pod("web-0", "u", fakenode.OfStatefulSet)
 	first := r.MustAdd(web)
-	check.OK(t, r.Del(t.Context(), agentapi.DelRequest{Attachment: web.Attachment}))
-	next := r.Pod("web-0", "u2", fakenode.OfStatefulSet)
-	next.ContainerID = "next"
-	got := r.MustAdd(next)
-	check.That(t, got[0] == first[0], "got %v, want %v", got, first)
+	check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
+	r.Gets(r.Pod("web-0", "u2", fakenode.OfStatefulSet), first...)
 }

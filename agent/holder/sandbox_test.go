@@ -4,7 +4,6 @@ package holder_test
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,14 +18,6 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
-
-// controlledBy makes a pod belong to an owner of a kind.
-func controlledBy(kind string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "web", UID: "s", Controller: &yes}}
-	}
-}
 
 // static makes a pod the mirror of a static pod.
 func static(p *corev1.Pod) {
@@ -50,17 +41,16 @@ func next(r agentapi.AddRequest, container string) agentapi.AddRequest {
 }
 
 func TestAPodWhoseSandboxDiesGetsItsAddressesBack(t *testing.T) {
-	bare := func(*corev1.Pod) {}
 	for _, pod := range []struct {
 		name   string
 		change func(*corev1.Pod)
 		uid    string
 	}{
-		{"of a Deployment", controlledBy("ReplicaSet"), "u1"},
-		{"of a DaemonSet", controlledBy("DaemonSet"), "u1"},
-		{"of a Job", controlledBy("Job"), "u1"},
+		{"of a Deployment", ownedBy("ReplicaSet", "web"), "u1"},
+		{"of a DaemonSet", ownedBy("DaemonSet", "web"), "u1"},
+		{"of a Job", ownedBy("Job", "web"), "u1"},
 		{"of a StatefulSet", fakenode.OfStatefulSet, "u1"},
-		{"without an owner", bare, "u1"},
+		{"without an owner", func(*corev1.Pod) {}, "u1"},
 		{"static", static, "0a1b"},
 	} {
 		for order, die := range map[string]func(r *fakenode.Node, old, young agentapi.AddRequest) []string{
@@ -88,12 +78,11 @@ func TestAPodWhoseSandboxDiesGetsItsAddressesBack(t *testing.T) {
 				web.Pod.UID = pod.uid
 				before := r.MustAdd(web)
 				slot := r.SlotOf(web)
-				after := die(r, web, next(web, "c2"))
-				check.Must(t, slices.Equal(after, before), "had %v, has %v", before, after)
+				check.List(t, die(r, web, next(web, "c2")), before, "has")
 				check.That(t, r.Kernel.IsDead(slot), "the slot of the dead sandbox lives")
 				r.HoldsWhatTheJournalSays(next(web, "c2"))
-				l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-				check.That(t, l.Spec.Reason == "" && l.Spec.Message == "", "lease %+v", l.Spec)
+				s := r.Lease("10.0.0.2", v1alpha1.StateBound).Spec
+				check.That(t, s.Reason == "" && s.Message == "", "lease %+v", s)
 			})
 		}
 	}
@@ -103,16 +92,12 @@ func TestAPodWhoseSandboxDiesGetsItsAddressesBack(t *testing.T) {
 func TestEachInterfaceGetsItsOwnAddressBack(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	first := r.Pod("web", "u1")
-	second := first
-	second.Interface = "net1"
-	before := append(r.MustAdd(first), r.MustAdd(second)...)
-	r.SandboxDies(second)
+	net1 := second(first, "net1")
+	before := append(r.MustAdd(first), r.MustAdd(net1)...)
+	r.SandboxDies(net1)
 	r.SandboxDies(first)
 	young := next(first, "c2")
-	after := r.MustAdd(young)
-	young.Interface = "net1"
-	after = append(after, r.MustAdd(young)...)
-	check.That(t, slices.Equal(after, before), "had %v, has %v", before, after)
+	check.List(t, append(r.MustAdd(young), r.MustAdd(second(young, "net1"))...), before, "has")
 }
 
 func TestADELFreesTheAddressOfAPodThatGetsNoOtherSandbox(t *testing.T) {
@@ -142,8 +127,7 @@ func TestADELKeepsTheAddressIfThePodIsUnknown(t *testing.T) {
 	r.Wait() // the steps after the answer read the cache
 	r.Cache = deafReader{r.Cache}
 	r.SandboxDies(web)
-	l := r.Lease("10.0.0.2", v1alpha1.StateRetained)
-	check.That(t, l.Spec.Reason == v1alpha1.ReasonSandboxEnded, "lease %+v", l.Spec)
+	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateRetained).Spec.Reason, v1alpha1.ReasonSandboxEnded, "reason")
 }
 
 // The address is that pod's: no other pod gets it, also not one of the same name.
@@ -180,13 +164,11 @@ func TestAnUndoKeepsOnlyWhatWasKept(t *testing.T) {
 
 // Only a name insists on an address that its pool no longer gives on this node.
 func TestAPodLeavesAKeptAddressThatCannotLiveHere(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"), fakenode.Pool("other", "10.1.0.0/24", v1alpha1.ModeEnforce, "10.1.0.2"))
-	web := r.Pod("web", "u1", fakenode.Annotated("ipam.fenceline.io/ippool", `{"ipv4":["v4","other"]}`))
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"), other())
+	web := r.Pod("web", "u1", namingPools("v4", "other"))
 	r.MustAdd(web)
 	r.SandboxDies(web)
-	elsewhere := fakenode.V4("10.0.0.2")
-	elsewhere.Spec.NodeName = []string{"n2"}
-	r.API.Put(elsewhere)
+	r.API.Put(forAnotherNode(fakenode.V4("10.0.0.2")))
 	r.Gets(next(web, "c2"), "10.1.0.2")
 	r.Want("10.0.0.2 Retained", "10.1.0.2 Bound") // the controller ends the first one
 	check.Says(t, strings.Join(r.Told(), "\n"), "AddressLeft 10.1.0.2 replaces 10.0.0.2")
@@ -231,19 +213,17 @@ func TestAForeignHostOnAKeptAddressKeepsNoPodFromItsNextSandbox(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-			web := r.Pod("web", "u1", controlledBy("ReplicaSet"))
+			web := r.Pod("web", "u1", ownedBy("ReplicaSet", "web"))
 			r.MustAdd(web)
 			die(r, web)
 			r.Wire.Verdicts[fakenode.Two] = segment.Answered
 			young := next(web, "c2")
 			r.Gets(young, "10.0.0.3")
 			r.SandboxDies(web)
-			l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
-			s := l.Spec
+			s := r.Lease("10.0.0.2", v1alpha1.StateQuarantined).Spec
 			check.That(t, s.Reason == v1alpha1.ReasonConflict && s.ConflictMAC() == fakenode.Stranger.String() && s.Holder == nil, "lease %+v", s)
-			if name == "a boot" && (l.Spec.Previous == nil || l.Spec.Previous.PodUID != "u1") {
-				t.Errorf("R1: the holder of the last boot is not proven, and the lease forgets it: %+v", l.Spec)
-			}
+			forgotten := s.Previous == nil || s.Previous.PodUID != "u1"
+			check.That(t, name != "a boot" || !forgotten, "R1: the holder of the last boot is not proven, and the lease forgets it: %+v", s)
 			r.HoldsWhatTheJournalSays(young)
 		})
 	}

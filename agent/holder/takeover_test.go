@@ -81,8 +81,7 @@ func TestAFailedTakeOverOfAProvenAddressLeavesItRetained(t *testing.T) {
 			r.Settle()
 			r.Want("10.0.0.2 " + test.state)
 			l := r.API.Leases()["10.0.0.2"]
-			proven := test.state == "Retained"
-			check.That(t, proven != (l.Spec.Reason == v1alpha1.ReasonUnverified), "reason %q", l.Spec.Reason)
+			check.Equal(t, l.Spec.Reason == v1alpha1.ReasonUnverified, test.state != "Retained", "reason %q: unverified", l.Spec.Reason)
 			check.That(t, l.Spec.Holder != nil && l.Spec.Holder.Pod == "web-0", "kept for %+v", l.Spec.Holder)
 		})
 	}

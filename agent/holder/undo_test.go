@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -62,11 +61,8 @@ func TestAnAddressThatIsUndoneBeforeItsProofIsNotKeptForAName(t *testing.T) {
 // and cannot write that down.
 func TestTheUndoOfAnADDEndsNobodyWhoseRecordWasLost(t *testing.T) {
 	for name, next := range map[string]func(*fakenode.Node, agentapi.AddRequest) agentapi.AddRequest{
-		"another pod": func(r *fakenode.Node, _ agentapi.AddRequest) agentapi.AddRequest { return r.Pod("new", "u2") },
-		"another interface of the pod": func(_ *fakenode.Node, old agentapi.AddRequest) agentapi.AddRequest {
-			old.Interface = "eth1"
-			return old
-		},
+		"another pod":                  func(r *fakenode.Node, _ agentapi.AddRequest) agentapi.AddRequest { return r.Pod("new", "u2") },
+		"another interface of the pod": func(_ *fakenode.Node, old agentapi.AddRequest) agentapi.AddRequest { return second(old, "eth1") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
@@ -94,9 +90,7 @@ func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, older := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-			failed, newer := older, older
-			failed.ContainerID, failed.NetNS = "c-failed", "/netns/c-failed"
-			newer.ContainerID, newer.NetNS = "c-newer", "/netns/c-newer"
+			failed, newer := next(older, "c-failed"), next(older, "c-newer")
 			r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.2"), c.Token+1) }
 			r.Refused(agentapi.CodeTryAgainLater, failed)
 			r.MustDel(failed)
@@ -127,7 +121,7 @@ func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
 	book := r.Journal
 	r.Journal = fullDisk{book}
 	for range 3 {
-		_, err := r.Add(t.Context(), web)
+		err := check.Err(r.Add(t.Context(), web))
 		check.Must(t, errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), "API server"), "got %v", err)
 	}
 	check.That(t, !r.TakesAPIServerForAway(), "the API server is taken for away")
@@ -149,7 +143,7 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 	r.Journal = fullDisk{r.Journal}
 	r.MustDel(one)
 	r.API.SetAway(true)
-	check.Is(t, r.Del(t.Context(), agentapi.DelRequest{Attachment: two.Attachment}), syscall.ENOSPC, "neither freed nor recorded:")
+	check.Is(t, r.Del(t.Context(), fakenode.Del(two)), syscall.ENOSPC, "neither freed nor recorded:")
 	left := r.Journal.All()
 	check.That(t, len(left) == 1 && left[0].ContainerID == two.ContainerID, "entries: %v", left)
 	r.API.SetAway(false)
@@ -233,7 +227,7 @@ func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
 	r.Wire.OnClaim = func(segment.Claim) { r.Overtaken.Add(web.Attachment) }
-	_, err := r.Add(t.Context(), web)
+	err := check.Err(r.Add(t.Context(), web))
 	check.That(t, isCode(err, agentapi.CodeTryAgainLater), "got %v", err)
 	r.Want()
 	r.Wire.OnClaim = nil
@@ -243,18 +237,15 @@ func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
 // The first family is bound, and its lease quarantined while the second is sought.
 func TestAnADDWhoseFirstFamilyIsKilledMeanwhileIsNotAnswered(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2"))
-	var once sync.Once
 	r.Wire.OnClaim = func(c segment.Claim) {
-		if !c.Addr.Is6() {
+		l := r.API.Leases()["10.0.0.2"]
+		if !c.Addr.Is6() || l == nil || l.Spec.State == v1alpha1.StateQuarantined {
 			return
 		}
-		once.Do(func() {
-			l := r.API.Leases()["10.0.0.2"]
-			fakenode.Quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
-			r.Replace(l)
-			_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
-			check.That(t, err == nil, "%v", err)
-		})
+		fakenode.Quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
+		r.Replace(l)
+		_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+		check.That(t, err == nil, "%v", err)
 	}
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
 }
@@ -273,12 +264,7 @@ func TestNothingIsProbedInstalledOrAnsweredBeforeTheGuardEnforces(t *testing.T) 
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	late := lateGuard{r.Guards.Kernel, make(chan struct{})}
 	r.Guards.Kernel = late
-	answered := make(chan error, 1)
-	web := r.Pod("web", "u1")
-	go func() {
-		_, err := r.Add(t.Context(), web)
-		answered <- err
-	}()
+	answered := beginAdd(t.Context(), r, r.Pod("web", "u1"))
 	r.Eventually("the lease is created meanwhile", func() bool { return slices.Contains(r.Names(), "10.0.0.2 Bound") })
 	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
 	check.That(t, !installed && !r.Wire.Took("probe 10.0.0.2") && len(answered) == 0, "the ADD went on without its guard")
@@ -298,10 +284,9 @@ func TestAnInterfaceThatGoesDuringItsADDLeavesNothing(t *testing.T) {
 func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.OpenSegment = func(int) (node.Segment, error) { return nil, bpf.ErrNoDevice }
-	_, err := r.Add(t.Context(), r.Pod("web", "u1"))
+	err := check.Err(r.Add(t.Context(), r.Pod("web", "u1")))
 	check.That(t, errors.Is(err, bpf.ErrNoDevice) && strings.Contains(err.Error(), "eth1"), "got %v", err)
-	n := r.API.Calls["create"]
-	check.That(t, n == 0, "%d leases were created", n)
+	check.Equal(t, r.API.Calls["create"], 0, "leases created:")
 	check.None(t, r.Journal.All(), "journal")
 }
 

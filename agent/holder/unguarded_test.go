@@ -75,9 +75,7 @@ func TestAPodThatDrivesItsVFHasALeaseWithoutAGuard(t *testing.T) {
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 	check.That(t, !l.Spec.Holder.Guarded && l.Spec.Holder.MAC == "02:00:00:00:00:09" && l.Spec.Parent == "eth1", "lease %+v", l.Spec)
 	check.That(t, len(r.Kernel.Guards) == 0 && !r.acked(), "guards %v, acked %v", r.Kernel.Guards, r.acked())
-	chained := web
-	chained.Chained = true
-	check.OK(t, check.Err(r.Add(t.Context(), chained)))
+	chained(r.Node, web)
 	check.OK(t, r.Check(t.Context(), agentapi.CheckRequest{Attachment: web.Attachment, Chained: true}))
 	r.MustDel(web)
 	r.Want()

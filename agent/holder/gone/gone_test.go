@@ -135,11 +135,10 @@ func TestALossThatLastsIsReportedAgain(t *testing.T) {
 	r := newRig(t)
 	r.passes(2)
 	r.clock.Step(tellInterval - 2*period)
-	told := r.passes(1)
-	check.That(t, told == nil, "told too early: %v", told)
+	check.None(t, r.passes(1), "told too early:")
 	check.Equal(t, len(r.passes(1)), 2, "reports:")
 	r.find = nil
-	told = r.passes(1)
+	told := r.passes(1)
 	check.That(t, told == nil && len(r.lost) == 0, "it is back: %v, %v", told, r.lost)
 }
 

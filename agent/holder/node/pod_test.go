@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +44,5 @@ func TestTheAPIServersPodLeavesTheCachesAsItIs(t *testing.T) {
 	}}}
 	pod, err := h.Pod(t.Context(), agentapi.Pod{Namespace: "shop", Name: "web-0", UID: "new"})
 	check.That(t, err == nil && pod.UID == "new" && pod.Labels["app"] == "db", "got %+v, %v", pod, err)
-	want := map[string]string{"app": "web"}
-	check.That(t, maps.Equal(cached.pod.Labels, want), "the cache has labels %v by now, want %v", cached.pod.Labels, want)
+	check.Same(t, cached.pod.Labels, map[string]string{"app": "web"}, "the labels in the cache by now")
 }

@@ -45,7 +45,7 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 	// The pools of a search are only ever reduced.
 	check.That(t, slices.IsSortedFunc(Sources(), func(a, b Source) int { return int(a.obeys - b.obeys) }),
 		"a source obeys fewer rules than the one before it")
-	check.That(t, slices.Equal(got, want), "got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	check.Same(t, got, want, "the sources")
 }
 
 func TestWhatFollowsATry(t *testing.T) {
