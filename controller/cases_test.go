@@ -43,8 +43,7 @@ func outsidePool(w world) {
 // nodeDownAfter is rule R12 on a node of which nobody says that it is off.
 func nodeDownAfter(w world) {
 	const after = 2 * time.Second
-	pool := w.pool("after", "10.16.0.0/24")
-	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "After 2s" })
+	change(w, w.pool("after", "10.16.0.0/24"), func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "After 2s" })
 	w.readyNode("falls")
 	pod := w.runningPod("after-0", "falls")
 	w.bound("after", "10.16.0.2", pod)

@@ -309,8 +309,7 @@ func TestSwitchedOffThenAwayThenOn(t *testing.T) {
 	w.bound("off", "10.40.0.5", leaving)
 	set := w.statefulSet("web", 1)
 	w.retained("off", "10.40.0.6", "web", 0)
-	set2 := w.bound("off", "10.40.0.7", gone)
-	change(w, set2, func(l *v1alpha1.IPLease) {
+	change(w, w.bound("off", "10.40.0.7", gone), func(l *v1alpha1.IPLease) {
 		l.Spec.State, l.Spec.Reason, l.Spec.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonPodGone, "nobody"
 		l.Spec.Previous = &v1alpha1.PreviousHolder{Node: "n1"}
 	})

@@ -109,8 +109,7 @@ func succeeded(w world) {
 	w.waitGone(early.Name)
 	w.waitEvent("default", "RetentionEnded", early.Name, "pod default/moved-0 now has 10.99.0.2 on interface eth0")
 	// One that was being verified meanwhile.
-	late := w.retained("left", "10.98.0.4", "moved", 0, eth0, forever)
-	w.waitGone(late.Name)
+	w.waitGone(w.retained("left", "10.98.0.4", "moved", 0, eth0, forever).Name)
 	w.barrier("left", "10.98.0.9")
 	check.That(w, w.lease(other.Name) != nil && w.lease(now.Name) != nil, "what another interface has, or the new address, was freed")
 }

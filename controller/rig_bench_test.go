@@ -178,8 +178,7 @@ func TestReclaimRate(t *testing.T) {
 		check.That(w, err == nil, "%v", err)
 	}
 	both := w.measure(server, func(i int) {
-		pod := &corev1.Pod{}
-		err := client.IgnoreNotFound(own.Get(w.ctx, client.ObjectKeyFromObject(gone(i)), pod))
+		err := client.IgnoreNotFound(own.Get(w.ctx, client.ObjectKeyFromObject(gone(i)), &corev1.Pod{}))
 		check.That(w, err == nil, "%v", err)
 		put(i, "raw GET and PUT")
 	})

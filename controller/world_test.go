@@ -173,8 +173,7 @@ func (w world) eventuallyWithin(limit time.Duration, what string, condition func
 // readyNode makes a node that is Ready, with an agent that is.
 func (w world) readyNode(name string) {
 	w.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	w.create(node)
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	w.setReady(name, corev1.ConditionTrue)
 	agent := w.podObject(system, "agent-"+name, name)
 	agent.Spec.HostNetwork = true

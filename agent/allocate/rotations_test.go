@@ -33,8 +33,7 @@ func (r *rotations) Put(last map[string]netip.Addr) error {
 }
 
 func TestTheOrderOfAddressesOutlivesTheAgent(t *testing.T) {
-	m := newMemory("a")
-	a := agent(m, nil)
+	a := agent(newMemory("a"), nil)
 	l, _, err := onDemand(t.Context(), a, wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.9")))
 	check.OK(t, err)
 	ended, end := context.WithCancel(t.Context())

@@ -174,8 +174,7 @@ func TestARequestedAddress(t *testing.T) {
 		w.Family.Requested = netip.MustParseAddr(addr)
 		return w
 	}
-	m := newMemory("a", "10.0.0.3")
-	a := agent(m, nil)
+	a := agent(newMemory("a", "10.0.0.3"), nil)
 	check.Equal(t, get(t, a, requesting("10.0.0.7")), "10.0.0.7", "got")
 	_, _, err := onDemand(t.Context(), a, requesting("10.0.0.3"))
 	taken := (*lease.TakenError)(nil)
@@ -188,8 +187,7 @@ func TestARequestedAddress(t *testing.T) {
 }
 
 func TestOnlyTheNamedAddressesAreCandidates(t *testing.T) {
-	m := newMemory("a", "10.0.0.3")
-	a, w := agent(m, nil), wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.9"))
+	a, w := agent(newMemory("a", "10.0.0.3"), nil), wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.9"))
 	w.Only = []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.5")}
 	check.Equal(t, get(t, a, w), "10.0.0.5", "got")
 	_, _, err := onDemand(t.Context(), a, w)

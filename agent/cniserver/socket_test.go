@@ -37,8 +37,7 @@ func TestASocketThatAKilledAgentLeftIsReplaced(t *testing.T) {
 	}
 	s := check.Value(listen(path))(t)
 	defer s.Close()
-	c := check.Value(net.Dial("unix", path))(t)
-	c.Close()
+	check.Value(net.Dial("unix", path))(t).Close()
 }
 
 func TestASuccessorsSocketIsLeftAlone(t *testing.T) {

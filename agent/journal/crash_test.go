@@ -74,8 +74,7 @@ func TestAFlippedBitIsNeverReadAsAnotherEntry(t *testing.T) {
 
 func TestAnEntryUnderAnotherNameIsSetAside(t *testing.T) {
 	data := written(t, entry("new"))
-	j := open(t, disk(t, "other@eth0.json", data))
-	wantSetAside(t, j, "other@eth0.json", "renamed", data)
+	wantSetAside(t, open(t, disk(t, "other@eth0.json", data)), "other@eth0.json", "renamed", data)
 }
 
 // wantSetAside checks that the old entry is there, and the corrupt file kept and named.

@@ -155,8 +155,7 @@ func TestOneAgentAtATime(t *testing.T) {
 func TestNamesThatLeaveTheDirectoryAreRefused(t *testing.T) {
 	j := open(t, t.TempDir())
 	for _, name := range []string{"", "..", "../a", "a/b", "a@b", "a\x00", ".write-1"} {
-		e := entry(name)
-		check.That(t, j.Put(e) != nil, "container ID %q was accepted", name)
+		check.That(t, j.Put(entry(name)) != nil, "container ID %q was accepted", name)
 		check.That(t, j.Remove(name, "eth0") != nil, "container ID %q was accepted for removal", name)
 	}
 	for _, name := range []string{"", "a/b", ".."} {
@@ -208,8 +207,7 @@ func TestAFailedWriteLeavesTheOldEntry(t *testing.T) {
 	put(t, j, entry("aaa"))
 	path := filepath.Join(dir, entriesDir, "bbb@eth0.json")
 	check.OK(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
-	err := j.Put(entry("bbb"))
-	check.Must(t, err != nil, "a write over a directory succeeded")
+	check.Must(t, j.Put(entry("bbb")) != nil, "a write over a directory succeeded")
 	got := j.All()
 	check.That(t, len(got) == 1 && got[0].ContainerID == "aaa", "entries after the failed write: %v", got)
 	left, _ := filepath.Glob(filepath.Join(dir, "*", tempPattern))

@@ -171,8 +171,7 @@ func (w *world) testTakeOver(t *testing.T) {
 	moved, err := w.n2.TakeOver(t.Context(), retained, wish("10.0.5.1", "c2"))
 	check.Must(t, err == nil && moved.Spec.NodeName == "n2" && moved.Spec.Previous == nil && moved.UID == l.UID,
 		"take over a Retained lease: %+v, %v", moved, err)
-	quarantined := w.quarantine(t, moved, "n1")
-	back, err := w.n1.TakeOver(t.Context(), quarantined, wish("10.0.5.1", "c3"))
+	back, err := w.n1.TakeOver(t.Context(), w.quarantine(t, moved, "n1"), wish("10.0.5.1", "c3"))
 	check.Must(t, err == nil && back.Spec.Previous != nil && back.Spec.Previous.Node == "n2",
 		"take over a Quarantined lease: %+v, %v", back, err)
 	waiting, err := w.n1.Update(t.Context(), back, Unverified("deaf"))
@@ -216,8 +215,7 @@ func (w *world) testReplacedVerifier(t *testing.T) {
 }
 
 func (w *world) testReboot(t *testing.T) {
-	l := w.create(t, w.n1, "10.0.9.1", "c1")
-	rebound, err := w.n1Rebooted.TakeOver(t.Context(), l, wish("10.0.9.1", "c2"))
+	rebound, err := w.n1Rebooted.TakeOver(t.Context(), w.create(t, w.n1, "10.0.9.1", "c1"), wish("10.0.9.1", "c2"))
 	check.That(t, err == nil && rebound.Spec.Previous != nil && NeedsVerification(&rebound.Spec, "node-1/boot-2"), "got %+v, %v", rebound, err)
 }
 

@@ -111,7 +111,6 @@ func TestABindingWithoutAnAnswerIsUncertain(t *testing.T) {
 			return &netOpError{}
 		},
 	}, leaseOf(kept, "u"))
-	l := check.Value(s.Get(t.Context(), "10.0.0.5"))(t)
-	_, err := s.BindWarm(t.Context(), l, request("c1"))
+	_, err := s.BindWarm(t.Context(), check.Value(s.Get(t.Context(), "10.0.0.5"))(t), request("c1"))
 	check.That(t, errors.Is(err, ErrUncertain) && IsUnavailable(err), "got %v", err)
 }

@@ -138,8 +138,7 @@ func TestLeasesOfTheLastBootAreSetAsideOnceTheAPIServerIsBack(t *testing.T) {
 		}
 		return nil
 	}
-	err := r.Recovery.SetAsideLastBoot(t.Context())
-	check.Must(t, err != nil, "no error")
+	check.Must(t, r.Recovery.SetAsideLastBoot(t.Context()) != nil, "no error")
 	r.API.Before = nil
 	ctx := t.Context()
 	go func() { _ = r.Recovery.Run(ctx) }()

@@ -77,8 +77,7 @@ func lost(r *fakenode.Node, web agentapi.AddRequest) string {
 
 func TestAStaticPodThatLostItsAddressIsFencedAndPeopleAreTold(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	web := static(r, "mirror-1")
-	said := lost(r, web)
+	said := lost(r, static(r, "mirror-1"))
 	check.That(t, len(r.Kernel.Speakers(fakenode.Key("10.0.0.2"))) == 0, "the static pod may speak for an address that it lost")
 	check.That(t, strings.Contains(said, "static pod") && !strings.Contains(said, "fenced and deleted"), "said %q", said)
 	check.That(t, r.Calls("delete") == 0, "the mirror pod was deleted, which does not end a static pod")

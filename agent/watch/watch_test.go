@@ -115,8 +115,7 @@ func TestWhichChangesOfIPSubnetsWakeTheADDsThatWait(t *testing.T) {
 func TestTheNetworksOfPoolsAreToldOnce(t *testing.T) {
 	pools := make([]v1alpha1.IPPool, 3)
 	pools[2].Spec.Network = "storage"
-	want := []uint64{claim.Network("c", ""), claim.Network("c", "storage")}
-	check.List(t, networks("c", pools), want, "got")
+	check.List(t, networks("c", pools), []uint64{claim.Network("c", ""), claim.Network("c", "storage")}, "got")
 	got := networks("c", nil)
 	check.That(t, got != nil && len(got) == 0, "without pools: %x", got)
 }

@@ -42,8 +42,7 @@ func TestTheOtherLeasesOfABucketAreNotFound(t *testing.T) {
 		"10.0.0.1": {Namespace: "shop", Pod: first}, "10.0.0.2": {Namespace: "shop", Pod: second},
 		"10.0.0.3": {Namespace: "shop", Pod: first}, "10.0.0.4": machine, "10.0.0.5": nil,
 	}
-	scheme := check.Value(Scheme())(t)
-	builder := fake.NewClientBuilder().WithScheme(scheme)
+	builder := fake.NewClientBuilder().WithScheme(check.Value(Scheme())(t))
 	check.OK(t, AddIndexes(t.Context(), fields{builder}))
 	for name, holder := range holders {
 		builder.WithObjects(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPLeaseSpec{Holder: holder}})

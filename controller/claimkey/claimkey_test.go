@@ -43,8 +43,7 @@ func TestAClaimKeyIsNeverOverwritten(t *testing.T) {
 	c := fake.NewClientBuilder().WithObjects(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimkey.SecretName},
 	}).Build()
-	p := claimkey.Provider{Client: c, Namespace: namespace}
-	created, err := p.Ensure(context.Background())
+	created, err := (&claimkey.Provider{Client: c, Namespace: namespace}).Ensure(context.Background())
 	check.That(t, !created && err == nil, "created %v, %v", created, err)
 	got := key(t, c)
 	check.That(t, got == nil, "key %x was written into somebody's secret", got)

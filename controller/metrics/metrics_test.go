@@ -115,8 +115,7 @@ func TestAPIErrors(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			m := metrics.New(registry)
-			tripper := m.Transport(roundTrip(func(*http.Request) (*http.Response, error) {
+			tripper := metrics.New(registry).Transport(roundTrip(func(*http.Request) (*http.Response, error) {
 				if row.err != nil {
 					return nil, row.err
 				}

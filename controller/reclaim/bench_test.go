@@ -84,8 +84,7 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 
 func view(t *testing.T, objects []client.Object) *fake.ClientBuilder {
 	t.Helper()
-	scheme := check.Value(cache.Scheme())(t)
-	builder := fake.NewClientBuilder().WithScheme(scheme)
+	builder := fake.NewClientBuilder().WithScheme(check.Value(cache.Scheme())(t))
 	for _, o := range objects {
 		builder.WithObjects(o.DeepCopyObject().(client.Object))
 	}

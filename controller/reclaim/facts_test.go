@@ -278,8 +278,7 @@ func slimmed[T any](t *testing.T, transform toolscache.TransformFunc, o *T) *T {
 	if o == nil {
 		return nil
 	}
-	slim := check.Value(transform(o))(t)
-	return slim.(*T)
+	return check.Value(transform(o))(t).(*T)
 }
 
 // clusterPolicy is what the chart sets where nobody changed a value.

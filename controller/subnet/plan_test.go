@@ -361,8 +361,7 @@ func TestPassesEndWhenNothingCanBeGivenBack(t *testing.T) {
 			pool, _ := w.poolOf("web")
 			w.leases[netip.MustParseAddr("10.0.0.10")] = pool.Name
 			w.apps["web"] = deployment("web", 1, "a")
-			p := w.pass(never)
-			check.Must(t, p.Settling, "the pool has withdrawn nothing")
+			check.Must(t, w.pass(never).Settling, "the pool has withdrawn nothing")
 			c.change(w)
 			for addr := range w.leases {
 				w.leases[addr] = pool.Name

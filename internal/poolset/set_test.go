@@ -138,8 +138,7 @@ func TestBitOfAnAddressIsItsOffsetInTheSubnet(t *testing.T) {
 
 func TestBitmapLayoutIsThatOfTheAPI(t *testing.T) {
 	// Offsets 0, 9 and 15: byte 0 is 0x01, byte 1 is 0x82.
-	b := Bitmap(nil).Mark(0).Mark(9).Mark(15)
-	check.Equal(t, EncodeBitmap(b), "AYI=", "encoded as")
+	check.Equal(t, EncodeBitmap(Bitmap(nil).Mark(0).Mark(9).Mark(15)), "AYI=", "encoded as")
 }
 
 func TestBitmapRoundTrip(t *testing.T) {
@@ -256,7 +255,7 @@ func FuzzBitmaps(f *testing.F) {
 		had := again.Has(offset)
 		got := again.Mark(offset).Has(offset)
 		check.That(t, got == (had || offset < MaxBitmapBits), "%q: offset %d is marked: %v", text, offset, got)
-		got, ok := Offset(subnet, advance(subnet.Addr(), offset%(1<<24)))
-		check.That(t, ok && got == offset%(1<<24), "offset %d is read as %d, %v", offset, got, ok)
+		read, ok := Offset(subnet, advance(subnet.Addr(), offset%(1<<24)))
+		check.That(t, ok && read == offset%(1<<24), "offset %d is read as %d, %v", offset, read, ok)
 	})
 }
