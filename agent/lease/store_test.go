@@ -17,6 +17,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -73,12 +74,6 @@ func (*netOpError) Error() string   { return "read: connection reset by peer" }
 func (*netOpError) Unwrap() error   { return syscall.ECONNRESET }
 func (*netOpError) Timeout() bool   { return false }
 func (*netOpError) Temporary() bool { return true }
-
-func TestARetriedCreateFindsItsLease(t *testing.T) {
-	s, _ := faulty(t, interceptor.Funcs{}, leaseOf(with(mine, func(s *spec) { s.Holder.ContainerID = "c1" }), "u"))
-	l, err := s.Create(t.Context(), request("c1"))
-	check.That(t, err == nil && l.UID == "u", "got %v, %v", l, err)
-}
 
 func TestAnAddressFreedDuringTheCreateIsTriedAgain(t *testing.T) {
 	s, counted := faulty(t, interceptor.Funcs{
@@ -274,4 +269,49 @@ func TestOnlyABoundLeaseSaysThatTheStoreWentBack(t *testing.T) {
 	for _, transition := range []Transition{WentBack("why"), Renew} {
 		check.That(t, check.Err(transition(quarantined, me)) != nil, "a Quarantined lease is written")
 	}
+}
+
+func TestARequestWithoutAHolderIsKeptReady(t *testing.T) {
+	s, _ := faulty(t, interceptor.Funcs{})
+	r := request("c1")
+	r.Holder = v1alpha1.Holder{}
+	l := check.Value(s.Create(t.Context(), r))(t)
+	check.Same(t, l.Spec, with(kept, func(s *spec) { s.Since = metav1.NewTime(now) }), "the value")
+}
+
+func TestAWarmLeaseThatIsInOtherHandsIsNotBound(t *testing.T) {
+	for rule, c := range map[string]struct {
+		now  spec
+		want error
+	}{
+		"thrown out":                              {with(kept, func(s *spec) { s.State = v1alpha1.StateQuarantined }), ErrNotMine},
+		"bound to another container":              {mine, ErrNotMine},
+		"bound to this one, unnoticed":            {with(mine, func(s *spec) { s.Holder.ContainerID = "c1" }), nil},
+		"remarked on, and Warm as it was":         {with(kept, func(s *spec) { s.Message = "x" }), nil},
+		"bound to this one in an earlier session": {with(rebooted, func(s *spec) { s.Holder.ContainerID = "c1" }), ErrNotMine},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			s, _ := faulty(t, interceptor.Funcs{}, leaseOf(kept, "u"))
+			l := check.Value(s.Get(t.Context(), "10.0.0.5"))(t)
+			changed := l.DeepCopy()
+			changed.Spec = c.now
+			check.OK(t, s.o.Client.Update(t.Context(), changed))
+			bound, err := s.BindWarm(t.Context(), l, request("c1"))
+			check.Must(t, errors.Is(err, c.want), "got %v, want %v", err, c.want)
+			check.That(t, err != nil || bound.Spec.Holder.ContainerID == "c1", "bound to %v", bound)
+		})
+	}
+}
+
+func TestABindingWithoutAnAnswerIsUncertain(t *testing.T) {
+	s, _ := faulty(t, interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := c.Update(ctx, o, opts...); err != nil {
+				return err
+			}
+			return &netOpError{}
+		},
+	}, leaseOf(kept, "u"))
+	_, err := s.BindWarm(t.Context(), check.Value(s.Get(t.Context(), "10.0.0.5"))(t), request("c1"))
+	check.That(t, errors.Is(err, ErrUncertain) && IsUnavailable(err), "got %v", err)
 }

@@ -60,6 +60,7 @@ var (
 	mine     = boundTo(Owner{"n1", "node-1/boot-1", before})
 	other    = boundTo(Owner{"n2", "node-2/boot-7", before})
 	rebooted = boundTo(Owner{"n1", "node-1/boot-0", before})
+	kept     = with(mine, warm)
 	// quarantined as the controller does it: nodeName is the verifier.
 	quarantined = with(other, func(s *spec) {
 		s.State, s.Reason, s.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonPodGone, "n3"
@@ -91,7 +92,7 @@ func previous(p v1alpha1.PreviousHolder) func(*spec) { return func(s *spec) { s.
 var boundAnew = with(mine, func(s *spec) { s.Since, s.Holder.ContainerID = metav1.NewTime(now), "c1" })
 
 func TestTransitions(t *testing.T) {
-	takeOver := TakeOver(request("c1"))
+	takeOver, bind, throwOut := TakeOver(request("c1")), BindWarm(request("c1")), ThrowOut(stranger)
 	plainRequest := request("c1")
 	plainRequest.Holder.OwnerKind = "ReplicaSet"
 	toPlain := TakeOver(plainRequest)
@@ -190,6 +191,17 @@ func TestTransitions(t *testing.T) {
 				s.Message = "m"
 			}), nil},
 		{"only a Bound lease records a conflict", RecordConflict(stranger), quarantined, spec{}, ErrState},
+
+		{"a Warm lease is bound", bind, kept, boundAnew, nil},
+		{"on the parent of its pod", bind, with(kept, func(s *spec) { s.Parent = "ens2" }), boundAnew, nil},
+		{"also one of an earlier session, which the caller has verified in this one", bind, with(rebooted, warm), boundAnew, nil},
+		{"not one of another node", bind, with(other, warm), spec{}, ErrState},
+		{"not one that was thrown out", bind, with(kept, nobody, func(s *spec) { s.State = v1alpha1.StateQuarantined }), spec{}, ErrState},
+		{"not one that was bound meanwhile", bind, mine, spec{}, ErrState},
+
+		{"a Warm lease for whose address somebody speaks is set aside, with its MAC", throwOut, kept, with(kept, aside), nil},
+		{"a Bound one is not", throwOut, mine, spec{}, ErrState},
+		{"nor one that waits for proof", throwOut, quarantined, spec{}, ErrState},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			original := c.from.DeepCopy()
