@@ -5,14 +5,23 @@ package holder_test
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
+	"github.com/fenceline/fenceline/test/owners"
 )
 
 // The host that only asks for the address may be the verifier of the quarantine that the
@@ -85,4 +94,172 @@ func TestAFailedTakeOverOfAProvenAddressLeavesItRetained(t *testing.T) {
 			check.That(t, l.Spec.Holder != nil && l.Spec.Holder.Pod == "web-0", "kept for %+v", l.Spec.Holder)
 		})
 	}
+}
+
+func target(pod *corev1.Pod) {
+	owners.OfMachine("db")(pod)
+	pod.Labels[owner.LabelMigration] = "m"
+}
+
+func ofMachine(s *v1alpha1.IPLeaseSpec) {
+	s.Holder.Pod, s.Holder.OwnerGroup, s.Holder.OwnerKind, s.Holder.OwnerName = "virt-launcher-db-a", "kubevirt.io", "VirtualMachineInstance", "db"
+}
+
+// changeLease is a write of the controller, or of another node.
+func changeLease(r *fakenode.Node, change func(*v1alpha1.IPLeaseSpec)) {
+	l := r.API.Leases()["10.0.0.2"].DeepCopy()
+	change(&l.Spec)
+	check.OK(r.T, r.API.Update(r.T.Context(), l))
+}
+
+// The next pod of a virtual machine has its address again, under another name.
+func TestAVirtualMachineKeepsItsAddress(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	first := r.Pod("virt-launcher-db-a", "a", owners.OfMachine("db"))
+	had := r.MustAdd(first)
+	r.MustDel(first)
+	r.Want("10.0.0.2 Retained")
+	got := r.MustAdd(r.Pod("virt-launcher-log-b", "b", owners.OfMachine("log")))
+	check.That(t, got[0] != had[0], "another machine got %s", got[0])
+	r.Gets(r.Pod("virt-launcher-db-c", "c", owners.OfMachine("db")), had[0])
+}
+
+// R15: the target of a live migration is mute until the source has handed over and is proven silent.
+func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+	pod := r.Pod("virt-launcher-db-b", "b", target)
+	r.Gets(pod, "10.0.0.2")
+	mute := func(when string) {
+		t.Helper()
+		check.That(t, !r.Speaks(pod, "10.0.0.2"), "%s, the target speaks", when)
+	}
+	mute("during the migration")
+	check.Equal(t, r.Wire.Times("claim 10.0.0.2")+r.Wire.Times("announce 10.0.0.2"), 0, "frames that claim or announce the address of the source:")
+	chained(r, pod)
+	resume := func() (left int) {
+		t.Helper()
+		r.Recovery.LookAgain()
+		left, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+		return left
+	}
+	check.That(t, resume() == 1, "recovery no longer looks")
+	mute("while the source has the address")
+	r.Want("10.0.0.2 Bound")
+	r.Restart()
+	resume()
+	mute("after a restart of the agent")
+
+	// The controller has seen that the source is paused, and the source does not answer the claim.
+	changeLease(r, fakenode.Quarantined(v1alpha1.ReasonMigrated))
+	r.Wire.Verdicts[fakenode.Two] = segment.Unknown
+	resume()
+	mute("without proof")
+	r.Want("10.0.0.2 Quarantined")
+	changeLease(r, func(s *v1alpha1.IPLeaseSpec) { s.Since = metav1.NewTime(time.Now().Add(-time.Minute)) })
+	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+	check.Equal(t, resume(), 0, "entries are left:")
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, l.Spec.Holder.PodUID == "b" && l.Spec.Previous == nil && r.Speaks(pod, "10.0.0.2"),
+		"the target does not have the address: %+v", l.Spec)
+	r.MustDel(pod)
+	r.Want("10.0.0.2 Retained")
+}
+
+// In mode Observe no host was asked, so the event must not claim a proof.
+func TestTheEventOfAHandOverNamesItsProof(t *testing.T) {
+	for mode, want := range map[v1alpha1.ConflictMode]segment.Verdict{
+		v1alpha1.ModeEnforce: segment.Fenced, v1alpha1.ModeObserve: segment.Unverified,
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			r := fakenode.New(t, fakenode.Pool("v4", "10.0.0.0/24", mode, "10.0.0.2"))
+			r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+			pod := r.Pod("virt-launcher-db-b", "b", target)
+			r.MustAdd(pod)
+			chained(r, pod)
+			r.Told()
+			changeLease(r, fakenode.Quarantined(v1alpha1.ReasonMigrated))
+			r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+			r.Recovery.LookAgain()
+			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+			told := strings.Join(r.Told(), "\n")
+			check.That(t, strings.Contains(told, "AddressTakenOver") && strings.HasSuffix(told, ": "+string(want)), "told %q, want %s", told, want)
+		})
+	}
+}
+
+// The source of a migration is lost in the middle of the hand-over of two families. Each family becomes
+// the target's by its own proof, and a restart of the agent changes nothing.
+func TestBothFamiliesBecomeTheTargetsWhenTheSourceIsLost(t *testing.T) {
+	six := netip.MustParseAddr("fd00::2")
+	for name, lost := range map[string]func(*v1alpha1.IPLeaseSpec){
+		// The controller has taken the address of a lost node, and this node verifies.
+		"quarantined": func(s *v1alpha1.IPLeaseSpec) {
+			fakenode.Quarantined(v1alpha1.ReasonNodeUnreachable)(s)
+			s.Since = metav1.NewTime(time.Now().Add(-time.Minute))
+		},
+		// Another node has verified it already.
+		"retained": fakenode.Retained,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.Dual()...)
+			r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+			r.API.Put(fakenode.Held("fd00::2", ofMachine, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "v6" }))
+			pod := r.Pod("virt-launcher-db-b", "b", target)
+			r.MustAdd(pod)
+			chained(r, pod)
+			resume := func() {
+				t.Helper()
+				r.Restart()
+				r.Recovery.LookAgain()
+				_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+			}
+			lose := func(lease string) {
+				l := r.API.Leases()[lease].DeepCopy()
+				lost(&l.Spec)
+				r.Replace(l)
+			}
+			speaks := func(when string, four, other bool) {
+				t.Helper()
+				a, b := r.Speaks(pod, "10.0.0.2"), r.Speaks(pod, "fd00::2")
+				check.That(t, a == four && b == other, "%s, the target speaks by IPv4: %v, by IPv6: %v", when, a, b)
+			}
+			resume()
+			speaks("before the loss", false, false)
+			r.Wire.Verdicts[fakenode.Two], r.Wire.Verdicts[six] = segment.Silent, segment.Silent
+			lose("10.0.0.2")
+			resume()
+			speaks("after the loss of IPv4", true, false)
+			lose(v1alpha1.LeaseName("", six))
+			resume()
+			speaks("after the loss of both", true, true)
+			for lease, l := range r.API.Leases() {
+				check.That(t, l.Spec.State == v1alpha1.StateBound && l.Spec.Holder.PodUID == "b" && l.Spec.Previous == nil,
+					"lease %s is %+v", lease, l.Spec)
+			}
+		})
+	}
+}
+
+// A pod of the machine that is no target waits, as every other pod does.
+func TestOnlyTheTargetOfAMigrationStandsBehind(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+	r.Refused(agentapi.CodeTryAgainLater, r.Pod("virt-launcher-db-b", "b", owners.OfMachine("db")))
+}
+
+// The source has handed over. KubeVirt ends its pod: after a migration by post-copy the machine still
+// needs the pod's memory.
+func TestTheSourceOfAMigrationIsNotDeleted(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	source := r.Pod("virt-launcher-db-a", "a", owners.OfMachine("db"))
+	r.MustAdd(source)
+	changeLease(r, func(s *v1alpha1.IPLeaseSpec) {
+		s.NodeName, s.Session = "n2", "node-2/boot-1"
+		s.Holder.Pod, s.Holder.PodUID, s.Holder.ContainerID = "virt-launcher-db-b", "b", "c-b"
+	})
+	r.Settle()
+	check.That(t, !r.Speaks(source, "10.0.0.2"), "the source speaks")
+	check.That(t, r.API.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "virt-launcher-db-a"}, &corev1.Pod{}) == nil,
+		"the source was deleted")
 }

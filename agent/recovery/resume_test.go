@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
@@ -84,15 +85,13 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			r.API.SetAway(false)
 			_, journalled := r.Journal.Get(web.ContainerID, web.Interface)
 			speaks := len(r.Kernel.Speakers(fakenode.Key("10.0.0.2"))) == 1 && !r.Kernel.IsDead(slot)
-			podExists := r.HasPod("web")
 			check.That(t, speaks == test.want.speaks && journalled == test.want.journalled, "speaks %v, journalled %v", speaks, journalled)
-			check.Equal(t, podExists, test.want.podExists, "pod exists:")
+			check.Equal(t, r.HasPod("web"), test.want.podExists, "pod exists:")
 			r.Want(test.want.leases...)
 			if test.want.speaks && !test.want.undecided {
 				r.HoldsWhatTheJournalSays(web)
-				if now := r.SlotOf(web); now != slot || r.FreeSlots()[slot] {
-					t.Errorf("the slot was %d and is %d, free for the next pod: %v", slot, now, r.FreeSlots()[slot])
-				}
+				check.Equal(t, r.SlotOf(web), slot, "slot")
+				check.That(t, !r.FreeSlots()[slot], "the slot is free for the next pod")
 			}
 		})
 	}
@@ -113,8 +112,7 @@ func TestALivingPodIsNotFencedWhileAnotherNodeProbesItsAddress(t *testing.T) {
 	}))
 	r.Settle()
 	r.HoldsWhatTheJournalSays(web)
-	n := r.Recovery.Disputes()
-	check.That(t, n == 0, "%d disputes are left", n)
+	check.Equal(t, r.Recovery.Disputes(), 0, "disputes left:")
 }
 
 func TestAClaimEndsADisputeAtOnce(t *testing.T) {
@@ -151,9 +149,8 @@ func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	r.API.SetAway(true)
 	before := r.API.Calls["get"]
-	if left, err := r.Recovery.Resume(t.Context(), node.AskTimeout); left != 3 || err == nil || r.API.Calls["get"] != before+1 {
-		t.Errorf("left %d, %v after %d calls", left, err, r.API.Calls["get"]-before)
-	}
+	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	check.That(t, left == 3 && err != nil && r.API.Calls["get"] == before+1, "left %d, %v after %d calls", left, err, r.API.Calls["get"]-before)
 }
 
 func TestTheWorkerResumesWithinASecondOfTheAPIServersReturn(t *testing.T) {
@@ -169,8 +166,7 @@ func TestTheWorkerResumesWithinASecondOfTheAPIServersReturn(t *testing.T) {
 		r.API.SetAway(false)
 		start := time.Now()
 		r.Eventually("the lease is freed", func() bool { return len(r.Names()) == 0 })
-		took := time.Since(start)
-		check.That(t, took <= recovery.RetryMost+10*time.Millisecond, "took %s", took)
+		check.That(t, time.Since(start) <= recovery.RetryMost+10*time.Millisecond, "took %s", time.Since(start))
 		stop()
 		check.Is(t, <-done, nil, "got")
 	})
@@ -253,4 +249,80 @@ type undeletable struct{ client.Writer }
 
 func (undeletable) Delete(context.Context, client.Object, ...client.DeleteOption) error {
 	return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("not now"))
+}
+
+// configHash is the UID of a static pod's life.
+const configHash = "0f343b0931126a20f133d67c2b018a3b"
+
+// mirror makes a pod the mirror of a static pod.
+func mirror(p *corev1.Pod) {
+	p.Annotations = map[string]string{"kubernetes.io/config.hash": configHash, corev1.MirrorPodAnnotationKey: configHash}
+}
+
+// static makes a static pod's mirror and returns the ADD for its sandbox.
+func static(r *fakenode.Node, mirrorUID string) agentapi.AddRequest {
+	web := r.Pod("web", mirrorUID, mirror)
+	web.Pod.UID = configHash
+	return web
+}
+
+func TestAStaticPodGoesOnWhenItsMirrorIsMadeAgain(t *testing.T) {
+	for name, happen := range map[string]func(*fakenode.Node){
+		"its lease is there": func(*fakenode.Node) {},
+		"its lease is lost":  func(r *fakenode.Node) { r.API.Drop(fakenode.Held("10.0.0.2")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			web := static(r, "mirror-1")
+			r.MustAdd(web)
+			e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			check.Equal(t, e.PodUID, configHash, "the journal says pod UID")
+			static(r, "mirror-2")
+			happen(r)
+			r.Restart()
+			r.Settle()
+			check.That(t, r.Speaks(web, "10.0.0.2"), "the static pod is mute")
+			r.HoldsWhatTheJournalSays(web)
+			check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.PodUID, configHash, "the lease is of pod UID")
+		})
+	}
+}
+
+// lost lets a pod of this node lose its address, and returns the warnings that
+// it got for it.
+func lost(r *fakenode.Node, web agentapi.AddRequest) string {
+	r.T.Helper()
+	r.MustAdd(web)
+	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
+	r.Settle()
+	var said strings.Builder
+	for len(r.Recorder.Events) > 0 {
+		said.WriteString(<-r.Recorder.Events + "\n")
+	}
+	return said.String()
+}
+
+func TestAStaticPodThatLostItsAddressIsFencedAndPeopleAreTold(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	said := lost(r, static(r, "mirror-1"))
+	check.None(t, r.Kernel.Speakers(fakenode.Key("10.0.0.2")), "slots of the static pod that may speak for an address that it lost:")
+	check.That(t, strings.Contains(said, "static pod") && !strings.Contains(said, "fenced and deleted"), "said %q", said)
+	check.That(t, r.Calls("delete") == 0, "the mirror pod was deleted, which does not end a static pod")
+}
+
+// The annotation alone is anybody's to write: it makes no static pod.
+func TestAPodThatCallsItselfStaticIsDeletedAsAnyOther(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	check.Says(t, lost(r, r.Pod("web", "u1", fakenode.Annotated("kubernetes.io/config.hash", configHash))), "fenced and deleted")
+	check.That(t, !r.HasPod("web"), "the mute pod stays")
+}
+
+func TestThePodThatCameAfterALoserIsNotDeleted(t *testing.T) {
+	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
+	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
+	r.Pod("web", "u2")
+	check.Is(t, r.Recovery.DeletePod(t.Context(), &e, address), nil, "got")
+	next := &corev1.Pod{}
+	err := r.Reader.Get(t.Context(), fakenode.ClientObjectKey("web"), next)
+	check.That(t, err == nil && next.UID == types.UID("u2"), "the next pod of that name: %v, %v", next.UID, err)
 }
