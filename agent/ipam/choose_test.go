@@ -352,8 +352,7 @@ func TestAPoolHandsOutNoAddressOfAnotherPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pools := objects(blue, red)
 			got := check.Value(ChoosePools(requestOf(inConfig([]string{"blue"}, nil)), pools, poolset.Set{}))(t)
-			set := got.Families[0].Pools[0].Set.Entries()
-			check.That(t, strings.Join(set, " ") == "10.0.0.1-10.0.0.4", "blue hands out %v", set)
+			check.List(t, got.Families[0].Pools[0].Set.Entries(), []string{"10.0.0.1-10.0.0.4"}, "blue hands out")
 			if c, closed := OnNode(&pools[0], pools, "n1", nil, poolset.Set{}); closed != nil || c.Set.Contains(netip.MustParseAddr("10.0.0.5")) {
 				t.Errorf("on the node it hands out %v (%+v)", c.Set.Entries(), closed)
 			}

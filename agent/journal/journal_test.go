@@ -258,8 +258,7 @@ func TestEntriesAreFoundAgainAfterTheClockWasSetBack(t *testing.T) {
 		again.Phase = Releasing
 		put(t, j, again)
 	}
-	n := len(j.All())
-	check.That(t, n == len(all), "%d entries, want %d", n, len(all))
+	check.Equal(t, len(j.All()), len(all), "entries:")
 	for _, e := range all {
 		check.OK(t, j.Remove(e.ContainerID, e.Interface))
 	}

@@ -97,8 +97,7 @@ func TestStoreOnARealAPIServer(t *testing.T) {
 func (w *world) testCreate(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.1.1", "c1")
 	check.That(t, l.Name == "10.0.1.1" && l.Spec.Session == "node-1/boot-1" && l.UID != "", "created %+v", l)
-	again := w.create(t, w.n1, "10.0.1.1", "c1")
-	check.That(t, again.UID == l.UID, "a retried create did not return the lease of the first")
+	check.Equal(t, w.create(t, w.n1, "10.0.1.1", "c1").UID, l.UID, "a retried create returns lease")
 	for what, s := range map[string]*Store{"another node": w.n2, "an earlier boot": w.n1Rebooted} {
 		_, err := s.Create(t.Context(), wish("10.0.1.1", "c1"))
 		wantErr(t, what, err, ErrTaken)
@@ -107,8 +106,7 @@ func (w *world) testCreate(t *testing.T) {
 	wantErr(t, "another container", err, ErrTaken)
 	taken := (*TakenError)(nil)
 	check.That(t, errors.As(err, &taken) && taken.Lease.UID == l.UID, "%v does not hold the lease", err)
-	v6 := w.create(t, w.n1, "fd00::1:5", "c1")
-	check.That(t, v6.Name == "fd00-0000-0000-0000-0000-0000-0001-0005", "IPv6 lease %s", v6.Name)
+	check.Equal(t, w.create(t, w.n1, "fd00::1:5", "c1").Name, "fd00-0000-0000-0000-0000-0000-0001-0005", "IPv6 lease")
 }
 
 func (w *world) testTokens(t *testing.T) {
@@ -129,8 +127,7 @@ func mustToken(t *testing.T, l *v1alpha1.IPLease) uint64 {
 func (w *world) testDelete(t *testing.T) {
 	l := w.create(t, w.n1, "10.0.3.1", "c1")
 	for range 2 {
-		err := w.n1.Delete(t.Context(), l)
-		check.Must(t, err == nil, "delete: %v", err)
+		check.OK(t, w.n1.Delete(t.Context(), l))
 	}
 	// The name has another lease now.
 	next := w.create(t, w.n2, "10.0.3.1", "c2")
@@ -138,8 +135,7 @@ func (w *world) testDelete(t *testing.T) {
 
 	w.quarantine(t, next, "n1")
 	wantErr(t, "quarantined meanwhile", w.n2.Delete(t.Context(), next), ErrNotMine)
-	_, err := w.n1.Get(t.Context(), l.Name)
-	check.That(t, err == nil, "the lease is gone: %v", err)
+	check.Value(w.n1.Get(t.Context(), l.Name))(t)
 }
 
 func (w *world) testEdits(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -140,10 +139,7 @@ func TestEachWriteAfterTheBindingKeepsTheTokenOfTheHolder(t *testing.T) {
 		check.OK(t, err)
 		return l
 	}
-	tokenOf := func(l *v1alpha1.IPLease) uint64 {
-		t.Helper()
-		return check.Value(Token(l))(t)
-	}
+	tokenOf := func(l *v1alpha1.IPLease) uint64 { return check.Value(Token(l))(t) }
 	want := func(l *v1alpha1.IPLease, token uint64) {
 		t.Helper()
 		check.Equal(t, l.LastToken(), token, "version %s names token", l.ResourceVersion)
@@ -218,10 +214,8 @@ func TestWhichErrorsMeanTryAgainLater(t *testing.T) {
 func TestATakenAddressSaysWhose(t *testing.T) {
 	err := error(&TakenError{leaseOf(other, "u")})
 	check.That(t, errors.Is(fmt.Errorf("create: %w", err), ErrTaken), "it is no ErrTaken")
-	want := "address 10.0.0.5 is taken: Bound for pod shop/web-0 on node n2"
-	check.That(t, err.Error() == want, "got  %s\nwant %s", err, want)
-	got := (&TakenError{leaseOf(quarantined, "u")}).Error()
-	check.That(t, strings.Contains(got, "Quarantined (PodGone)"), "got %s", got)
+	check.Equal(t, err.Error(), "address 10.0.0.5 is taken: Bound for pod shop/web-0 on node n2", "it says")
+	check.Says(t, &TakenError{leaseOf(quarantined, "u")}, "Quarantined (PodGone)")
 }
 
 func TestTokens(t *testing.T) {

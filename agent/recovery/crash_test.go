@@ -117,18 +117,16 @@ func TestAnAgentThatDiesAtAnyStepFreesNothingUnproven(t *testing.T) {
 				}
 				r.MustDel(request)
 				r.Settle()
-				left := r.Journal.All()
-				check.That(t, len(left) == 0, "%s: journal %+v", where, left)
-				if got := r.Names(); !slices.ContainsFunc(s.ends, func(want []string) bool { return slices.Equal(got, want) }) {
-					t.Errorf("%s: leases %v, want one of %v", where, got, s.ends)
-				}
+				check.None(t, r.Journal.All(), "%s: journal", where)
+				got := r.Names()
+				check.That(t, slices.ContainsFunc(s.ends, func(want []string) bool { return slices.Equal(got, want) }),
+					"%s: leases %v, want one of %v", where, got, s.ends)
 				if t.Failed() {
 					return
 				}
 				r.Book.Close()
 				if !died {
 					check.That(t, err == nil, "without a death: %v", err)
-					t.Logf("%d deaths; %s", step, where)
 					return
 				}
 			}

@@ -56,16 +56,13 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 			t.Run(name+", "+what, func(t *testing.T) {
 				r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 				file := filepath.Join(r.Dir, "journal", "c-u1@eth0.json")
-				var err error
-				older[filepath.Base(file)], err = os.ReadFile(file)
-				check.OK(t, err)
+				older[filepath.Base(file)] = check.Value(os.ReadFile(file))(t)
 				end(r, web)
 				reboot(r, damage)
 				r.Settle()
 				check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
-				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
-				p := l.Spec.Previous
-				check.That(t, p != nil && p.Session == fakenode.ThisSession && l.Spec.Reason == v1alpha1.ReasonNodeRestarted, "lease %+v", l.Spec)
+				s := r.Lease("10.0.0.2", v1alpha1.StateQuarantined).Spec
+				check.That(t, s.Previous != nil && s.Previous.Session == fakenode.ThisSession && s.Reason == v1alpha1.ReasonNodeRestarted, "lease %+v", s)
 				check.None(t, r.Journal.All(), "journal")
 				damaged := name == "empty files" || name == "torn files"
 				check.That(t, damaged == (len(r.Book.Corrupt()) == 1), "set aside %v", r.Book.Corrupt())
@@ -154,13 +151,12 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 		"verified before it starts": func(string) error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			verified := strings.HasPrefix(name, "verified")
 			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 			reboot(r, damage)
 			r.Settle()
 			check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
 			r.Wire.Verdicts[fakenode.Two] = segment.Silent
-			if verified {
+			if strings.HasPrefix(name, "verified") {
 				// The verifier is faster than the kubelet.
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
 				r.API.Freed = nil // the finding is the proof
@@ -169,8 +165,7 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 				r.Wire.Verdicts[fakenode.Two] = segment.Unknown // it is proven already
 			}
 			web.ContainerID, web.NetNS = "c-again", "/netns/c-again"
-			got := r.MustAdd(web)
-			check.That(t, got[0] == "10.0.0.2", "got %v", got)
+			r.Gets(web, "10.0.0.2")
 			r.Want("10.0.0.2 Bound")
 		})
 	}

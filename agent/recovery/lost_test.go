@@ -85,8 +85,8 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			}
 			// The name of the CNI network is in no record. Plugins are done with the interface.
 			want.Network, want.Settled = "", true
-			diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(journal.Entry{}, "Created"))
-			check.That(t, diff == "", "entry (-was +is):\n%s", diff)
+			same := cmp.Options{cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(journal.Entry{}, "Created")}
+			check.SameBy(t, same, got, want, "entry")
 			r.Settle()
 			r.HoldsWhatTheJournalSays(web)
 			check.That(t, !r.FreeSlots()[got.Slot], "slot %d is free", got.Slot)
@@ -106,8 +106,7 @@ func TestALossIsRepairedBesideNewPods(t *testing.T) {
 	check.OK(t, os.RemoveAll(filepath.Join(r.Dir, "journal")))
 	r.Restart()
 	young := r.Pod("young", "u2")
-	got := r.MustAdd(young)
-	check.Must(t, !slices.Equal(got, addr), "both have %v", got)
+	check.Must(t, !slices.Equal(r.MustAdd(young), addr), "both have %v", addr)
 	check.OK(t, r.Recovery.RecoverLost(t.Context()))
 	r.Settle()
 	r.HoldsWhatTheJournalSays(old)
@@ -196,9 +195,8 @@ func TestAWriteThatComesTrueAfterItsUndoIsFreed(t *testing.T) {
 	r.Settle()
 	r.Want("10.0.0.7 Warm")
 	late := warm.DeepCopy()
-	boundHere := fakenode.Held("10.0.0.7", boundHere).Spec
-	boundHere.Holder.ContainerID = web.ContainerID
-	late.Spec = boundHere
+	late.Spec = fakenode.Held("10.0.0.7", boundHere).Spec
+	late.Spec.Holder.ContainerID = web.ContainerID
 	r.API.Put(late)
 	r.Settle()
 	freeWithoutEntryTwice(r)

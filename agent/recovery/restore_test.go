@@ -50,8 +50,7 @@ func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
 	r.Want()
 	r.Pod("web", "u1")
 	check.Is(t, r.Recovery.Rebind(t.Context(), e, address, nil), nil, "got")
-	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	check.That(t, l.Spec.Holder.PodUID == "u1", "lease of %+v", l.Spec.Holder)
+	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.PodUID, "u1", "the lease is of")
 }
 
 // A claim may come between the decision and the write: the new token must not
@@ -101,12 +100,10 @@ func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
 		r.Restart()
 		r.Settle()
 		l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-		if l.Spec.Reason != v1alpha1.ReasonStoreWentBack || l.Spec.Message == "" || token() != before || !r.Speaks(web, "10.0.0.2") {
-			t.Errorf("%s: lease %+v, token %d, was %d, speaks %v", what, l.Spec, token(), before, r.Speaks(web, "10.0.0.2"))
-		}
+		check.That(t, l.Spec.Reason == v1alpha1.ReasonStoreWentBack && l.Spec.Message != "" && token() == before && r.Speaks(web, "10.0.0.2"),
+			"%s: lease %+v, token %d, was %d, speaks %v", what, l.Spec, token(), before, r.Speaks(web, "10.0.0.2"))
 	}
-	got := r.Calls("update")
-	check.That(t, got == 1, "the lease was told %d times", got)
+	check.Equal(t, r.Calls("update"), 1, "the lease was told times:")
 
 	r.API.Version = 1_000_000
 	r.Recovery.Suspect(t.Context())

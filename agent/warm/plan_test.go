@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
@@ -155,8 +153,7 @@ func TestPlan(t *testing.T) {
 			[]Step{shed("10.0.0.1", NotInPool), create(eth1)}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			diff := cmp.Diff(c.want, Plan(c.of))
-			check.That(t, diff == "", "%v", diff)
+			check.Same(t, Plan(c.of), c.want, "plan")
 		})
 	}
 }
@@ -220,8 +217,7 @@ func TestAPoolThatSaysNothingGetsItsAddressesBackWhenItHasFew(t *testing.T) {
 func TestAPairWithOneUseIsOnePod(t *testing.T) {
 	now := time.Unix(1, 0)
 	p := newPairs([]journal.Pair{{Pool: "v4", Parent: "eth1", Used: now}})
-	n := p.all()[eth1].recent(now.Add(time.Minute))
-	check.That(t, n == 1, "%d pods, want 1", n)
+	check.Equal(t, p.all()[eth1].recent(now.Add(time.Minute)), 1, "pods")
 }
 
 // slowBook calls something while it writes.

@@ -3,7 +3,6 @@
 package agents_test
 
 import (
-	"maps"
 	"strconv"
 	"testing"
 	"time"
@@ -48,8 +47,7 @@ func TestAssignIndexes(t *testing.T) {
 		{"a damaged index is written anew", []podview.Pod{damaged}, map[types.UID]int{"a": 0}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := agents.Assign(row.pods)
-			check.That(t, maps.Equal(got, row.want), "assigned %v, want %v", got, row.want)
+			check.Same(t, agents.Assign(row.pods), row.want, "assigned")
 			check.Equal(t, agents.Shares(row.pods), row.shares, "shares:")
 		})
 	}

@@ -89,8 +89,7 @@ func TestLeases(t *testing.T) {
 				"10.1.0.6 (Warm on n1), 10.1.0.7 (Warm on n1), 10.1.0.8 (Warm on n1), 10.1.0.9 (Warm on n1), 10.1.0.10 (Warm on n1) and 2 more"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := condition.Leases(row.leases)
-			check.That(t, got == row.want, "got  %s\nwant %s", got, row.want)
+			check.Equal(t, condition.Leases(row.leases), row.want, "got")
 		})
 	}
 }

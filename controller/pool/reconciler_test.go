@@ -61,8 +61,7 @@ func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 	}
 	look(0, 2)
 	check.OK(t, c.Delete(t.Context(), agent("n2")))
-	result := look(time.Minute, 2)
-	check.That(t, result.RequeueAfter == fewerGrace, "the next look is in %s", result.RequeueAfter)
+	check.Equal(t, look(time.Minute, 2).RequeueAfter, fewerGrace, "the next look is in")
 	look(fewerGrace, 1)
 }
 
@@ -93,8 +92,7 @@ func TestLooksArePaced(t *testing.T) {
 	p := newNotes()
 	at := func(ms int) time.Time { return noon().Add(time.Duration(ms) * time.Millisecond) }
 	check.Equal(t, p.look("blue", at(0)), 0, "the first look waits")
-	got := p.look("blue", at(400))
-	check.That(t, got == 600*time.Millisecond, "the second look waits %s, want 600ms", got)
+	check.Equal(t, p.look("blue", at(400)), 600*time.Millisecond, "the second look waits")
 	check.Equal(t, p.look("green", at(400)), 0, "another pool waits")
 	check.Equal(t, p.look("blue", at(1000)), 0, "a look after a second waits")
 }
@@ -114,8 +112,7 @@ func TestUrgentPublicationsGoAhead(t *testing.T) {
 		p.published("blue", size{bytes: bytes}, agents, second(n))
 	}
 	// Five publications in 5 s: a state that flaps goes on at the pace.
-	got := p.wait("blue", true, second(5)).Round(100 * time.Millisecond)
-	check.That(t, got == 5*time.Second, "one more urgent publication waits %s, want 5s", got)
+	check.Equal(t, p.wait("blue", true, second(5)).Round(100*time.Millisecond), 5*time.Second, "one more urgent publication waits")
 	check.Equal(t, p.wait("blue", false, second(5)).Round(100*time.Millisecond), 45*time.Second, "an ordinary publication waits")
 	// What is not used up is not saved.
 	p.published("blue", size{bytes: bytes}, agents, second(3600))
@@ -128,8 +125,7 @@ func TestBusyPoolsShareThePace(t *testing.T) {
 		p.published(strconv.Itoa(i), size{bytes: 44}, 5000, noon().Time)
 	}
 	p.published("blue", size{bytes: 44}, 5000, noon().Time)
-	got := p.wait("blue", false, noon().Time).Round(time.Second)
-	check.That(t, got == 30*time.Second, "one of 65 busy pools waits %s, want twice the 15s of a single one", got)
+	check.Equal(t, p.wait("blue", false, noon().Time).Round(time.Second), 30*time.Second, "one of 65 busy pools waits twice the 15s of a single one:")
 	// The others have had their turn and are quiet since.
 	p.published("green", size{bytes: 44}, 5000, noon().Add(time.Hour))
 	check.Equal(t, p.wait("green", false, noon().Add(time.Hour)).Round(time.Second), 15*time.Second, "a single busy pool waits")

@@ -392,8 +392,7 @@ func TestServedNodes(t *testing.T) {
 		{"nodeName goes before nodeAffinity", v1alpha1.IPPoolSpec{NodeName: []string{"n3"}, NodeAffinity: rack("a")}, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := served(&v1alpha1.IPPool{Spec: row.spec}, agents, racks)
-			check.That(t, got == row.want, "%d nodes, want %d", got, row.want)
+			check.Equal(t, served(&v1alpha1.IPPool{Spec: row.spec}, agents, racks), row.want, "nodes:")
 		})
 	}
 }

@@ -86,8 +86,7 @@ func TestNoAddressIsTakenWhileItIsOffered(t *testing.T) {
 		t.Fatalf("looks again after %s (%v), want %s", result.RequeueAfter, err, offerPauseMax)
 	}
 	b.wantUntouched()
-	message := b.lease().Spec.Message
-	check.That(t, strings.Contains(message, "EndpointSlice default/web-x still offers the address"), "the lease says %q", message)
+	check.Says(t, b.lease().Spec.Message, "EndpointSlice default/web-x still offers the address")
 
 	told := b.lease()
 	withdrawn := between(t, objects(poolObject(), told, agentOn("n2")), objects(poolObject(), told, agentOn("n2"), endpointSlice(func(e *discoveryv1.Endpoint) {

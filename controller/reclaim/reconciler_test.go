@@ -5,7 +5,6 @@ package reclaim
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,8 +108,7 @@ func TestARunningPodIsDeletedFirst(t *testing.T) {
 	b := between(t, running, running)
 	b.lookUntilDue()
 	check.Must(t, len(b.deletedOnLive) == 1 && b.deletedOnLive[0] == "web-0", "deleted %v, want the pod", b.deletedOnLive)
-	got := b.lease().Spec
-	check.Must(t, got.State == v1alpha1.StateBound, "the lease was taken together with its pod: %s", got.State)
+	check.Must(t, b.lease().Spec.State == v1alpha1.StateBound, "the lease was taken together with its pod")
 	// The deletion reaches the cache.
 	check.OK(t, b.cached.Delete(context.Background(), podObject()))
 	b.lookUntilDue()
@@ -359,10 +357,8 @@ func TestWithheldIsSaidOnce(t *testing.T) {
 	}
 	b.wantUntouched()
 	recorder := b.reconciler.Events.(*events.FakeRecorder)
-	n := len(recorder.Events)
-	check.That(t, n == 2, "%d events, want one on the lease and one on the pool", n)
+	check.Equal(t, len(recorder.Events), 2, "events, one on the lease and one on the pool:")
 	for range len(recorder.Events) {
-		e := <-recorder.Events
-		check.That(t, strings.Contains(e, eventWithheld), "event %q", e)
+		check.Says(t, <-recorder.Events, eventWithheld)
 	}
 }

@@ -60,8 +60,7 @@ func TestApplicationIsToldOnce(t *testing.T) {
 		{lacks("no IPv4", "no IPv6"), 5},
 	} {
 		r.tell(c.plan)
-		n := len(recorder.Events)
-		check.That(t, n == c.want, "pass %d: %d events, want %d", i, n, c.want)
+		check.Equal(t, len(recorder.Events), c.want, "pass %d: events", i)
 	}
 }
 

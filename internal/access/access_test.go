@@ -112,8 +112,7 @@ func TestFewTokensAreRemembered(t *testing.T) {
 		request.Header.Set("Authorization", "Bearer "+strings.Repeat("x", i+1))
 		check.OK(t, j.Allows(request, byPath(request)))
 	}
-	n := len(j.allowed)
-	check.That(t, n <= rememberedTokens, "%d tokens are remembered", n)
+	check.That(t, len(j.allowed) <= rememberedTokens, "%d tokens are remembered", len(j.allowed))
 }
 
 func TestEveryRightIsNeeded(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -42,8 +40,7 @@ func TestDemandsOfAnnotations(t *testing.T) {
 			got, ok, err := Parse(row.annotations)
 			got.Key, got.Value = "", ""
 			check.Must(t, err == nil && ok == row.ok, "got %v, %v", ok, err)
-			diff := cmp.Diff(row.want, got)
-			check.That(t, diff == "", "%v", diff)
+			check.Same(t, got, row.want, "demand")
 		})
 	}
 }

@@ -5,7 +5,6 @@ package freshread
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,8 +92,7 @@ func TestReadsOfDifferentKeysDoNotWaitForEachOther(t *testing.T) {
 		s := newSlowReads()
 		s.ask(t.Context(), "n1")
 		s.ask(t.Context(), "n2")
-		want := []string{"n1", "n2"}
-		check.That(t, slices.Equal(s.begun, want), "reads of %v have begun, want %v", s.begun, want)
+		check.List(t, s.begun, []string{"n1", "n2"}, "reads that have begun:")
 		s.finish(nil)
 		s.finish(nil)
 		s.wantIdle(t)

@@ -130,8 +130,7 @@ func TestTheNewestRevisionIsToldBeforeTheProcessEnds(t *testing.T) {
 	r.store.live.Store(120)
 	r.outage(t)
 	r.ends(t, 150, 120)
-	got := r.known.Load()
-	check.That(t, got == 150, "revision %d was told, want 150", got)
+	check.Equal(t, r.known.Load(), 150, "the revision that was told:")
 }
 
 func TestTheStoreIsAskedFromTimeToTimeAndAgainSoonWhileItIsAway(t *testing.T) {

@@ -25,10 +25,8 @@ func TestAFileIsReplacedWholeAndLeavesNoOther(t *testing.T) {
 			check.Value(reader.Read(was))(t)
 			now := check.Value(os.ReadFile(path))(t)
 			check.That(t, string(was) == "old" && string(now) == "newer", "the reader sees %q, the file holds %q", was, now)
-			info := check.Value(os.Stat(path))(t)
-			check.That(t, info.Mode().Perm() == 0o755, "mode %v", info.Mode())
-			left := check.Value(os.ReadDir(dir))(t)
-			check.That(t, len(left) == 1, "left %v", left)
+			check.Equal(t, check.Value(os.Stat(path))(t).Mode().Perm(), 0o755, "mode")
+			check.Equal(t, len(check.Value(os.ReadDir(dir))(t)), 1, "files:")
 		})
 	}
 }

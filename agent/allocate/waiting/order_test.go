@@ -58,7 +58,6 @@ func TestWhoGetsAnAddressThatComesFree(t *testing.T) {
 func TestTheDelayIsBoundedAndShorterForOlderWaiters(t *testing.T) {
 	v := vacancy{agents: 5000, luck: 1}
 	check.Equal(t, delay(0, v), spreadMost, "the longest delay is")
-	got := delay(time.Hour, v)
-	check.That(t, got == spreadMost/2, "a very old waiter is delayed by %s, want half of the spread", got)
+	check.Equal(t, delay(time.Hour, v), spreadMost/2, "the delay of a very old waiter, which is half of the spread:")
 	check.Equal(t, delay(0, vacancy{agents: 1, luck: 1}), 0, "a single agent waits for other agents:")
 }

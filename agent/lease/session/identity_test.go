@@ -136,8 +136,7 @@ func TestTheEndOfTheAgentEndsTheAsking(t *testing.T) {
 
 func TestTheSessionGoesOnAsTheJournalSays(t *testing.T) {
 	entries := []*journal.Entry{{Session: "older/boot-1"}, {Session: "older/boot-2"}}
-	got := Identify(nodeOne, "boot-2", entries)
-	check.That(t, got == (Identity{Session: "older/boot-2", Cluster: "cluster-uid"}), "after the Node object was made again: %+v", got)
+	check.Equal(t, Identify(nodeOne, "boot-2", entries), Identity{Session: "older/boot-2", Cluster: "cluster-uid"}, "after the Node object was made again:")
 	check.Equal(t, Identify(nodeOne, "boot-3", entries), Identity{Session: "node-uid/boot-3", Cluster: "cluster-uid"}, "after a reboot:")
 }
 

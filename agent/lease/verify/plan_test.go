@@ -77,8 +77,7 @@ func TestTheBackOffDoublesAndEnds(t *testing.T) {
 		last := time.Duration(0)
 		for tries := 1; tries <= 100; tries++ {
 			wait := pause(test.finding, tries)
-			want := min(test.most, max(test.first, 2*last))
-			check.Must(t, wait == want, "finding %d, try %d: %s, want %s", test.finding, tries, wait, want)
+			check.Equal(t, wait, min(test.most, max(test.first, 2*last)), "finding %d, try %d: wait", test.finding, tries)
 			last = wait
 		}
 	}

@@ -104,8 +104,7 @@ func TestAVerifierLeavesTheLeaseForWhichAPodOfItsNodeWaits(t *testing.T) {
 func TestR4NobodyIsClaimedAgainstWhoNeverWasAHolder(t *testing.T) {
 	r := newRig(t, quarantined(stranger))
 	r.look()
-	mode := r.asked[0].Claim.Mode
-	check.That(t, mode == v1alpha1.ModeObserve, "a lease without predecessor was verified in mode %q, which claims", mode)
+	check.Equal(t, r.asked[0].Claim.Mode, v1alpha1.ModeObserve, "a lease without predecessor was verified in mode")
 	r = newRig(t, quarantined())
 	r.look()
 	c := r.asked[0].Claim
