@@ -25,16 +25,12 @@ func TestCallsShareAList(t *testing.T) {
 		a := agent(m, nil)
 		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
 		var wg sync.WaitGroup
-		ask := func() {
+		for range 5 {
 			wg.Go(func() {
 				_, _, err := onDemand(t.Context(), a, w)
 				check.That(t, isExhausted(err), "got %v", err)
 			})
 			synctest.Wait()
-		}
-		ask()
-		for range 4 {
-			ask()
 		}
 		close(gate)
 		wg.Wait()
@@ -47,9 +43,8 @@ func TestAnAddressFreedAfterAListBeganIsFound(t *testing.T) {
 		m := newMemory("a", "10.0.0.1")
 		// The API server answers late: what it answers is from before.
 		a := agent(m, nil)
-		gate, late := make(chan struct{}), &lateLists{memory: m}
-		late.gate = gate
-		a.leases = late
+		gate := make(chan struct{})
+		a.leases = &lateLists{m, gate}
 		w := wishFor(candidate(t, "a", []string{"10.0.0.1"}, "10.0.0.1"))
 		var wg sync.WaitGroup
 		wg.Go(func() {

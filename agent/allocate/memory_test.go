@@ -107,9 +107,7 @@ func (m *memory) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struc
 func agent(leases Leases, last map[string]netip.Addr) *Allocator {
 	seed := uint64(0)
 	return New(Options{
-		Leases: leases,
-		Clock:  clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
-		Last:   last,
+		Leases: leases, Last: last, Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		Rand: func() *rand.Rand {
 			seed++
 			return rand.New(rand.NewPCG(seed, 1))
@@ -127,14 +125,9 @@ func candidate(t testing.TB, name string, inUse []string, entries ...string) ipa
 		offset, _ := poolset.Offset(subnet, netip.MustParseAddr(a))
 		bits = bits.Mark(offset)
 	}
-	return ipam.Candidate{
-		Pool: &v1alpha1.IPPool{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       v1alpha1.IPPoolSpec{Network: "red"},
-			Status:     v1alpha1.IPPoolStatus{InUse: poolset.EncodeBitmap(bits)},
-		},
-		Subnet: subnet, Set: set,
-	}
+	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPPoolSpec{Network: "red"}}
+	pool.Status.InUse = poolset.EncodeBitmap(bits)
+	return ipam.Candidate{Pool: pool, Subnet: subnet, Set: set}
 }
 
 // trial is a wish, and what its caller does with the candidates.

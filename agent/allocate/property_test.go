@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -103,7 +104,7 @@ func (w *world) run(t *testing.T, agents, workers, pods int, connect func(int) (
 		if index == 0 {
 			w.retainBefore(t, leases, all)
 		}
-		a := New(Options{Leases: leases, Clock: realClock{}})
+		a := New(Options{Leases: leases, Clock: clock.RealClock{}})
 		stock := &stock{}
 		for worker := range workers {
 			wg.Go(func() {

@@ -27,8 +27,7 @@ type rotations struct {
 func (r *rotations) Get() (map[string]netip.Addr, bool) { return r.last, r.last != nil }
 
 func (r *rotations) Put(last map[string]netip.Addr) error {
-	r.last = last
-	r.writes++
+	r.last, r.writes = last, r.writes+1
 	return nil
 }
 

@@ -204,11 +204,8 @@ func FuzzRequest(f *testing.F) {
 			see(r, &agentapi.AddRequest{})
 			return &agentapi.AddResponse{}, nil
 		},
-		del: func(_ context.Context, r agentapi.DelRequest) error { see(r, &agentapi.DelRequest{}); return nil },
-		check: func(_ context.Context, r agentapi.CheckRequest) error {
-			see(r, &agentapi.CheckRequest{})
-			return nil
-		},
+		del:   func(_ context.Context, r agentapi.DelRequest) error { see(r, &agentapi.DelRequest{}); return nil },
+		check: func(_ context.Context, r agentapi.CheckRequest) error { see(r, &agentapi.CheckRequest{}); return nil },
 	}
 	spooled := f.TempDir()
 	s, err := New(Options{Backend: b, Spool: spool.Dir(spooled), Metrics: prometheus.NewRegistry(), Log: logr.Discard()})
@@ -229,9 +226,7 @@ func FuzzRequest(f *testing.F) {
 		switch {
 		case w.Code == http.StatusNotFound && url == "/":
 		case w.Code/100 == 2:
-			if want := method == http.MethodPost; len(seen) == 1 != want {
-				t.Errorf("%s %s: %d, and the backend saw %v", url, body, w.Code, seen)
-			}
+			check.Equal(t, len(seen) == 1, method == http.MethodPost, "%s %s: %d, the backend saw %v: one request", url, body, w.Code, seen)
 		default:
 			var e agentapi.Error
 			err := json.Unmarshal(w.Body.Bytes(), &e)
@@ -241,8 +236,7 @@ func FuzzRequest(f *testing.F) {
 		for _, r := range seen {
 			sent := encoded(t, r[0])
 			check.Is(t, json.Unmarshal(sent, r[1]), nil, "%s is seen as %s:", body, sent)
-			again := encoded(t, r[1])
-			check.That(t, bytes.Equal(again, sent), "%s is sent again as %s", sent, again)
+			check.Equal(t, string(encoded(t, r[1])), string(sent), "it is sent again as")
 		}
 		left, err := os.ReadDir(spooled)
 		check.That(t, err == nil && len(left) == 0, "the spool holds %v, %v", left, err)
@@ -314,10 +308,7 @@ func TestADELEndsTheADDThatIsInItsWay(t *testing.T) {
 	h := newHang()
 	r := start(t, &brain{add: h.add})
 	answered := make(chan error, 1)
-	go func() {
-		_, err := r.Add(t.Context(), addOf("abc"))
-		answered <- err
-	}()
+	go func() { answered <- check.Err(r.Add(t.Context(), addOf("abc"))) }()
 	check.Receive(t, patience, "ADD at the backend", h.begun)
 	check.OK(t, r.Del(t.Context(), delOf("abc")))
 	check.Is(t, check.Receive(t, patience, "end of the ADD", h.ended), errSuperseded, "the ADD ended by")

@@ -133,11 +133,8 @@ func start(t *testing.T, b *brain, options ...option) *rig {
 	dir := check.Value(os.MkdirTemp("", "flt"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	o := Options{
-		Backend: b,
-		Socket:  filepath.Join(dir, "agent.sock"),
-		Spool:   spool.Dir(filepath.Join(dir, "spool")),
-		Metrics: prometheus.NewRegistry(),
-		Log:     testr.New(t),
+		Backend: b, Socket: filepath.Join(dir, "agent.sock"), Spool: spool.Dir(filepath.Join(dir, "spool")),
+		Metrics: prometheus.NewRegistry(), Log: testr.New(t),
 	}
 	for _, set := range options {
 		set(&o)
@@ -159,14 +156,7 @@ func start(t *testing.T, b *brain, options ...option) *rig {
 		c.Close()
 		return true
 	})
-	return &rig{
-		Client:  agentapi.NewClient(o.Socket),
-		brain:   b,
-		socket:  o.Socket,
-		spool:   o.Spool,
-		metrics: o.Metrics.(*prometheus.Registry),
-		stop:    stop,
-	}
+	return &rig{agentapi.NewClient(o.Socket), b, o.Socket, o.Spool, o.Metrics.(*prometheus.Registry), stop}
 }
 
 // patience is how long anything may take on a busy machine.

@@ -16,12 +16,10 @@ import (
 
 func TestTheSocketIsForRootOnlyAndGoesWithItsServer(t *testing.T) {
 	r := start(t, &brain{})
-	file, err := os.Stat(r.socket)
-	check.OK(t, err)
-	check.That(t, file.Mode().Perm() == 0o600, "the socket has mode %v, want 0600", file.Mode().Perm())
+	check.Equal(t, check.Value(os.Stat(r.socket))(t).Mode().Perm(), 0o600, "the socket has mode")
 	check.OK(t, r.stop())
 	check.Is(t, check.Err(os.Stat(r.socket)), os.ErrNotExist, "after the end:")
-	_, err = r.Add(t.Context(), addOf("abc"))
+	err := check.Err(r.Add(t.Context(), addOf("abc")))
 	_, away := errors.AsType[*agentapi.NoAnswerError](err)
 	check.That(t, away, "a call without agent: %T %v, want an NoAnswerError", err, err)
 }
@@ -61,10 +59,7 @@ func TestTheEndWaitsForCallsThatRun(t *testing.T) {
 		return &agentapi.AddResponse{}, nil
 	}})
 	answered := make(chan error, 1)
-	go func() {
-		_, err := r.Add(t.Context(), addOf("abc"))
-		answered <- err
-	}()
+	go func() { answered <- check.Err(r.Add(t.Context(), addOf("abc"))) }()
 	check.Receive(t, patience, "ADD at the backend", begun)
 	ended := make(chan error, 1)
 	go func() { ended <- r.stop() }()

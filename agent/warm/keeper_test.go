@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -90,9 +89,7 @@ func TestABoundAddressIsReplaced(t *testing.T) {
 		r.ready("10.0.0.3")
 		store := lease.NewStore(lease.Options{Client: r.api, Reader: r.api, Node: thisNode, Session: thisSession, Clock: r.keeper.Clock})
 		bound, err := store.BindWarm(t.Context(), l.IPLease, lease.Request{Pool: "v4", Addr: netip.MustParseAddr("10.0.0.2"), Holder: v1alpha1.Holder{Namespace: "shop", Pod: "web", ContainerID: "c"}})
-		if err != nil || bound.UID != l.UID {
-			t.Fatal(bound, err)
-		}
+		check.Must(t, err == nil && bound.UID == l.UID, "bound %v, %v", bound, err)
 		r.keeper.Ended(l)
 		r.pass(proofTakes + time.Second)
 		r.want("10.0.0.2 Bound", warm3, warm4)
@@ -103,26 +100,23 @@ func TestABoundAddressIsReplaced(t *testing.T) {
 
 func TestASightingThrowsAnAddressOut(t *testing.T) {
 	for name, quietly := range map[string][]bool{"told by an event": nil, "found by the ADD that takes it": {true}} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig) {
-				r.warmed()
-				r.hear("10.0.0.2", segment.DoubtSpoken, quietly...)
-				r.ready("10.0.0.3")
-				if quietly != nil {
-					r.hear("10.0.0.2", segment.DoubtSpoken) // the watcher looks as well
-				}
-				r.want("10.0.0.2 Quarantined", warm3)
-				r.pass(gather)
-				r.want("10.0.0.2 Quarantined", warm3, warm4)
-				s := r.lease("10.0.0.2").Spec
-				if s.Reason != v1alpha1.ReasonConflict || s.Conflict.MAC != hostMAC.String() || s.Conflict.Source != "observer" || s.NodeName != thisNode {
-					t.Errorf("set aside %+v", s)
-				}
-				r.pass(proofTakes + time.Second)
-				r.ready("10.0.0.3", "10.0.0.4")
-				check.That(t, r.told().conflicts == 1 && slices.Equal(r.told().lost, []string{"Conflict"}),
-					"%d conflicts, lost %v", r.told().conflicts, r.told().lost)
-			})
+		inBubbleOf(t, name, func(t *testing.T, r *rig) {
+			r.warmed()
+			r.hear("10.0.0.2", segment.DoubtSpoken, quietly...)
+			r.ready("10.0.0.3")
+			if quietly != nil {
+				r.hear("10.0.0.2", segment.DoubtSpoken) // the watcher looks as well
+			}
+			r.want("10.0.0.2 Quarantined", warm3)
+			r.pass(gather)
+			r.want("10.0.0.2 Quarantined", warm3, warm4)
+			s := r.lease("10.0.0.2").Spec
+			check.That(t, s.Reason == v1alpha1.ReasonConflict && s.Conflict.MAC == hostMAC.String() && s.Conflict.Source == "observer" &&
+				s.NodeName == thisNode, "set aside %+v", s)
+			r.pass(proofTakes + time.Second)
+			r.ready("10.0.0.3", "10.0.0.4")
+			check.That(t, r.told().conflicts == 1 && slices.Equal(r.told().lost, []string{"Conflict"}),
+				"%d conflicts, lost %v", r.told().conflicts, r.told().lost)
 		})
 	}
 }
@@ -152,21 +146,19 @@ func TestInModeObserveASpeakerIsReportedAndTheAddressGivenUp(t *testing.T) {
 
 func TestAVoidedProofIsMadeAgainBeforeTheAddressIsGiven(t *testing.T) {
 	for _, doubt := range []segment.Doubt{segment.DoubtCarrier, segment.DoubtObserver} {
-		t.Run(string(doubt), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig) {
-				r.warmed()
-				r.hear("10.0.0.2", doubt)
-				r.ready("10.0.0.3")
-				r.pass(time.Minute)
-				r.ready("10.0.0.3")
-				r.hear("10.0.0.2", segment.DoubtNone)
-				r.ready("10.0.0.3") // not before a whole proof
-				r.pass(2*proofTakes + 2*time.Second)
-				r.ready("10.0.0.2", "10.0.0.3")
-				r.want(warm2, warm3)
-				check.That(t, r.proofs("10.0.0.2") >= 3 && slices.Equal(r.told().lost, []string{string(doubt)}),
-					"%d proofs, lost %v", r.proofs("10.0.0.2"), r.told().lost)
-			})
+		inBubbleOf(t, string(doubt), func(t *testing.T, r *rig) {
+			r.warmed()
+			r.hear("10.0.0.2", doubt)
+			r.ready("10.0.0.3")
+			r.pass(time.Minute)
+			r.ready("10.0.0.3")
+			r.hear("10.0.0.2", segment.DoubtNone)
+			r.ready("10.0.0.3") // not before a whole proof
+			r.pass(2*proofTakes + 2*time.Second)
+			r.ready("10.0.0.2", "10.0.0.3")
+			r.want(warm2, warm3)
+			check.That(t, r.proofs("10.0.0.2") >= 3 && slices.Equal(r.told().lost, []string{string(doubt)}),
+				"%d proofs, lost %v", r.proofs("10.0.0.2"), r.told().lost)
 		})
 	}
 }
@@ -178,44 +170,36 @@ func TestLeasesAreGivenUp(t *testing.T) {
 		NotThisNode:  func(p *v1alpha1.IPPool) { p.Spec.NodeName = []string{"n2"} },
 		Surplus:      func(p *v1alpha1.IPPool) { p.Spec.Warm = new(int64(0)) },
 	} {
-		t.Run(string(reason), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig) {
-				r.warmed()
-				r.changePool(change)
-				r.want()
-				r.ready()
-				check.That(t, slices.Equal(r.told().lost, []string{string(reason), string(reason)}) && r.told().gauge == [2]int{},
-					"lost %v, gauge %v", r.told().lost, r.told().gauge)
-			})
+		inBubbleOf(t, string(reason), func(t *testing.T, r *rig) {
+			r.warmed()
+			r.changePool(change)
+			r.want()
+			r.ready()
+			check.That(t, slices.Equal(r.told().lost, []string{string(reason), string(reason)}) && r.told().gauge == [2]int{},
+				"lost %v, gauge %v", r.told().lost, r.told().gauge)
 		})
 	}
-	t.Run(string(Cordoned), func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *rig) {
-			r.warmed()
-			node := &corev1.Node{}
-			check.OK(t, r.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, node))
-			node.Spec.Unschedulable = true
-			check.OK(t, r.api.Update(t.Context(), node))
-			r.wake()
-			r.want()
-		})
+	inBubbleOf(t, string(Cordoned), func(t *testing.T, r *rig) {
+		r.warmed()
+		node := &corev1.Node{}
+		check.OK(t, r.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, node))
+		node.Spec.Unschedulable = true
+		check.OK(t, r.api.Update(t.Context(), node))
+		r.wake()
+		r.want()
 	})
-	t.Run("reserved", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, r *rig) {
-			r.warmed()
-			err := r.api.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.2"}}})
-			check.OK(t, err)
-			r.wake()
-			r.want(warm3, warm4)
-		})
+	inBubbleOf(t, "reserved", func(t *testing.T, r *rig) {
+		r.warmed()
+		err := r.api.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.2"}}})
+		check.OK(t, err)
+		r.wake()
+		r.want(warm3, warm4)
 	})
-	t.Run("the parent is gone", func(_ *testing.T) {
-		inBubble(t, func(_ *testing.T, r *rig) {
-			r.warmed()
-			delete(r.parents, "eth1")
-			r.wake()
-			r.want()
-		})
+	inBubbleOf(t, "the parent is gone", func(_ *testing.T, r *rig) {
+		r.warmed()
+		delete(r.parents, "eth1")
+		r.wake()
+		r.want()
 	})
 }
 
@@ -224,44 +208,38 @@ func TestALeaseThatAnADDHasTakenIsLeftToIt(t *testing.T) {
 		"somebody speaks": func(r *rig) { r.hear("10.0.0.2", segment.DoubtSpoken) },
 		"scarce":          func(r *rig) { r.changePool(func(p *v1alpha1.IPPool) { p.Status.Scarce = true }) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig) {
-				r.warmed()
-				l, _ := r.keeper.Take(wishV4())
-				happens(r)
-				r.pass(time.Second)
-				check.Must(t, r.leases()[l.Name] == v1alpha1.StateWarm, "it is %v", r.leases())
-				r.keeper.PutBack(l)
-				r.wake()
-				r.pass(time.Second)
-				check.That(t, r.leases()[l.Name] != v1alpha1.StateWarm, "it is %v after it was put back", r.leases())
-			})
+		inBubbleOf(t, name, func(t *testing.T, r *rig) {
+			r.warmed()
+			l, _ := r.keeper.Take(wishV4())
+			happens(r)
+			r.pass(time.Second)
+			check.Must(t, r.leases()[l.Name] == v1alpha1.StateWarm, "it is %v", r.leases())
+			r.keeper.PutBack(l)
+			r.wake()
+			r.pass(time.Second)
+			check.That(t, r.leases()[l.Name] != v1alpha1.StateWarm, "it is %v after it was put back", r.leases())
 		})
 	}
 }
 
 func TestAnAgentThatStartsProvesWhatItFindsAgain(t *testing.T) {
 	for name, session := range map[string]string{"in the same session": thisSession, "after a reboot": "node-1/boot-2"} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(_ *testing.T, r *rig) {
-				r.warmed()
-				r.restart(session)
-				r.pass(time.Second)
-				r.ready()
-				r.pass(proofTakes)
-				r.ready("10.0.0.2", "10.0.0.3")
-				r.want(warm2, warm3)
-			})
+		inBubbleOf(t, name, func(_ *testing.T, r *rig) {
+			r.warmed()
+			r.restart(session)
+			r.pass(time.Second)
+			r.ready()
+			r.pass(proofTakes)
+			r.ready("10.0.0.2", "10.0.0.3")
+			r.want(warm2, warm3)
 		})
 	}
-	t.Run("and gives up what nothing wants any more", func(t *testing.T) {
-		inBubble(t, func(_ *testing.T, r *rig) {
-			r.warmed()
-			_ = r.book.Put(nil)
-			r.restart(thisSession)
-			r.pass(time.Second)
-			r.want()
-		})
+	inBubbleOf(t, "and gives up what nothing wants any more", func(_ *testing.T, r *rig) {
+		r.warmed()
+		_ = r.book.Put(nil)
+		r.restart(thisSession)
+		r.pass(time.Second)
+		r.want()
 	})
 }
 
@@ -378,8 +356,7 @@ func TestWhileADDsAreUnderWayLeasesAreGivenUpButNoneIsMade(t *testing.T) {
 
 		ended = make(chan struct{})
 		r.set(func() { r.adds = ended })
-		disabled := true
-		r.changePool(func(p *v1alpha1.IPPool) { p.Spec.Disable = &disabled })
+		r.changePool(func(p *v1alpha1.IPPool) { p.Spec.Disable = new(true) })
 		r.pass(time.Minute)
 		r.want()
 		close(ended)
@@ -424,42 +401,35 @@ func TestWhatWasProvenOnAnInterfaceIsNotOnAnotherOneOfItsName(t *testing.T) {
 
 func TestAProxyMakesNoEndlessWarmLeases(t *testing.T) {
 	for _, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeEnforce, v1alpha1.ModeObserve} {
-		t.Run(string(mode), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, r *rig) {
-				r.proxied = true
-				r.keeper.Used("v4", "eth1")
-				made := func() (n int) {
-					r.mu.Lock()
-					defer r.mu.Unlock()
-					for _, w := range r.writes {
-						if len(w) > 6 && w[:6] == "create" {
-							n++
-						}
+		inBubbleOf(t, string(mode), func(t *testing.T, r *rig) {
+			r.proxied = true
+			r.keeper.Used("v4", "eth1")
+			made := func() (n int) {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				for _, w := range r.writes {
+					if len(w) > 6 && w[:6] == "create" {
+						n++
 					}
-					return n
 				}
-				r.pass(foreignhost.Interval / 2)
-				n := made()
-				check.That(t, n >= v1alpha1.ManyAddresses && n <= v1alpha1.ManyAddresses+3, "%d leases were created in half an interval", n)
-				r.pass(10 * foreignhost.Interval)
-				n = made()
-				check.That(t, n <= 40, "%d leases were created in ten intervals", n)
-				want := v1alpha1.ManyAddresses
-				if mode == v1alpha1.ModeObserve {
-					want = 0
-				}
-				check.That(t, len(r.leases()) == want, "leases %v", r.leases())
-				// The proxy is named: the next leases are made at once.
-				before := made()
-				r.changePool(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection.IgnoreMACs = []string{"02:bd:00:00:00:01"} })
-				r.pass(5 * time.Second)
-				check.That(t, made() != before, "no lease was created after the pool changed")
-			}, v4(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: mode} }))
-		})
+				return n
+			}
+			r.pass(foreignhost.Interval / 2)
+			n := made()
+			check.That(t, n >= v1alpha1.ManyAddresses && n <= v1alpha1.ManyAddresses+3, "%d leases were created in half an interval", n)
+			r.pass(10 * foreignhost.Interval)
+			n = made()
+			check.That(t, n <= 40, "%d leases were created in ten intervals", n)
+			want := v1alpha1.ManyAddresses
+			if mode == v1alpha1.ModeObserve {
+				want = 0
+			}
+			check.That(t, len(r.leases()) == want, "leases %v", r.leases())
+			// The proxy is named: the next leases are made at once.
+			before := made()
+			r.changePool(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection.IgnoreMACs = []string{"02:bd:00:00:00:01"} })
+			r.pass(5 * time.Second)
+			check.That(t, made() != before, "no lease was created after the pool changed")
+		}, v4(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: mode} }))
 	}
-}
-
-func (b slowBook) Put([]journal.Pair) error {
-	b.during()
-	return nil
 }

@@ -225,6 +225,11 @@ type slowBook struct{ during func() }
 
 func (slowBook) Get() ([]journal.Pair, bool) { return nil, false }
 
+func (b slowBook) Put([]journal.Pair) error {
+	b.during()
+	return nil
+}
+
 // Each ADD is a use.
 func TestNoUseWaitsForTheDisk(t *testing.T) {
 	now := time.Unix(1, 0)

@@ -80,7 +80,7 @@ func inBubble(t *testing.T, test func(*testing.T, *rig), objects ...client.Objec
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, objects...)
-		r.start()
+		r.start(thisSession)
 		defer func() {
 			r.stop()
 			for addr, w := range r.watches {
@@ -89,6 +89,12 @@ func inBubble(t *testing.T, test func(*testing.T, *rig), objects ...client.Objec
 		}()
 		test(t, r)
 	})
+}
+
+// inBubbleOf is inBubble in a subtest.
+func inBubbleOf(t *testing.T, name string, test func(*testing.T, *rig), objects ...client.Object) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, test, objects...) })
 }
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
@@ -139,12 +145,10 @@ func (r *rig) giveWay() {
 }
 
 // start starts an agent.
-func (r *rig) start() { r.startIn(thisSession, r.api) }
-
-func (r *rig) startIn(session string, cache client.Reader) {
+func (r *rig) start(session string) {
 	store := lease.NewStore(lease.Options{Client: r.api, Reader: r.api, Node: thisNode, Session: session, Clock: clock.RealClock{}})
 	r.keeper = New(Options{
-		Node: thisNode, Cache: cache, Leases: store, Journal: r.book,
+		Node: thisNode, Cache: r.api, Leases: store, Journal: r.book,
 		Allocator: allocate.New(allocate.Options{
 			Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1")},
 			Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
@@ -186,7 +190,7 @@ func (r *rig) recorded(ctx context.Context, _, mac string) (n int, err error) {
 // restart ends the agent and starts another one, in the same or another session.
 func (r *rig) restart(session string) {
 	r.stop()
-	r.startIn(session, r.api)
+	r.start(session)
 }
 
 func (r *rig) parent(name string) (int, bool, error) {

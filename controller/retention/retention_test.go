@@ -22,8 +22,8 @@ func TestRetentionEnds(t *testing.T) {
 	for48h := lasting(48 * time.Hour)
 	set := owner.Ref{Group: "apps", Kind: "StatefulSet", Namespace: "default", Name: "web"}
 	gone := of(owner.View{Ref: set})
-	scale := func(start, replicas int32) of {
-		return of(owner.View{Ref: set, Exists: true, Ordinals: owner.Ordinals{Start: start, Replicas: replicas}})
+	scale := func(replicas int32) of {
+		return of(owner.View{Ref: set, Exists: true, Ordinals: owner.Ordinals{Replicas: replicas}})
 	}
 	machine := func(m owner.Machine) of {
 		return of(owner.View{Ref: owner.Ref{Kind: "VirtualMachine", Namespace: "default", Name: "web"}, Exists: true, Machine: &m})
@@ -42,27 +42,23 @@ func TestRetentionEnds(t *testing.T) {
 		want  time.Time
 	}{
 		// The default: while the StatefulSet owns the name.
-		{"kept for the last ordinal", "web-2", nil, scale(0, 3), nil, 0, never},
-		{"ends for the ordinal that was scaled in", "web-3", nil, scale(0, 3), nil, 0, now},
-		{"kept for the first ordinal of a shifted start", "web-5", nil, scale(5, 2), nil, 0, never},
-		{"ends below the start", "web-4", nil, scale(5, 2), nil, 0, now},
-		{"ends behind a shifted start", "web-7", nil, scale(5, 2), nil, 0, now},
-		{"ends with no replicas", "web-0", nil, scale(0, 0), nil, 0, now},
-		{"start + replicas beyond 32 bits", "web-2147483646", nil, scale(2147483646, 2147483647), nil, 0, never},
+		{"kept for the last ordinal", "web-2", nil, scale(3), nil, 0, never},
+		{"ends for the ordinal that was scaled in", "web-3", nil, scale(3), nil, 0, now},
+
 		{"ends when the StatefulSet is gone", "web-0", nil, gone, nil, 0, now},
 		{"the policy WhileOwned is the same", "web-0", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainWhileOwned}, gone, nil, 0, now},
 		{"a StatefulSet that could not be read ends nothing", "web-9", nil, of{}, nil, 0, never},
-		{"a name without ordinal ends nothing", "web-x", nil, scale(0, 1), nil, 0, never},
+		{"a name without ordinal ends nothing", "web-x", nil, scale(1), nil, 0, never},
 
-		{"the policy None ends nothing that the StatefulSet wants: the next pod of the name leaves it", "web-0", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}, scale(0, 1), nil, 0, never},
+		{"the policy None ends nothing that the StatefulSet wants: the next pod of the name leaves it", "web-0", &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}, scale(1), nil, 0, never},
 
 		// While the StatefulSet exists its template decides.
-		{"the template's forever keeps what was scaled in", "web-9", nil, scale(0, 1), forever, 0, never},
-		{"the template's forever was taken away", "web-9", forever, scale(0, 1), nil, 0, now},
-		{"the template's duration counts from the pod's end", "web-9", nil, scale(0, 1), for48h, 0, since.Add(48 * time.Hour)},
-		{"the template's duration was changed", "web-9", for48h, scale(0, 1), lasting(time.Hour), 0, now},
-		{"no duration ends what the StatefulSet wants", "web-0", nil, scale(0, 1), lasting(0), 0, never},
-		{"a duration of 0 ends what was scaled in at once", "web-9", nil, scale(0, 1), lasting(0), 0, since},
+		{"the template's forever keeps what was scaled in", "web-9", nil, scale(1), forever, 0, never},
+		{"the template's forever was taken away", "web-9", forever, scale(1), nil, 0, now},
+		{"the template's duration counts from the pod's end", "web-9", nil, scale(1), for48h, 0, since.Add(48 * time.Hour)},
+		{"the template's duration was changed", "web-9", for48h, scale(1), lasting(time.Hour), 0, now},
+		{"no duration ends what the StatefulSet wants", "web-0", nil, scale(1), lasting(0), 0, never},
+		{"a duration of 0 ends what was scaled in at once", "web-9", nil, scale(1), lasting(0), 0, since},
 
 		// A virtual machine that is stopped keeps its address, unless its template says something else.
 		{"kept while the machine runs", "vm-x", nil, machine(owner.Machine{HasInstance: true}), nil, 0, never},
@@ -85,16 +81,14 @@ func TestRetentionEnds(t *testing.T) {
 
 		// The pool caps.
 		{"the pool's limit caps forever", "web-0", forever, gone, nil, 2 * time.Hour, since.Add(2 * time.Hour)},
-		{"the pool's limit caps what the StatefulSet wants", "web-0", nil, scale(0, 1), nil, 2 * time.Hour, since.Add(2 * time.Hour)},
+		{"the pool's limit caps what the StatefulSet wants", "web-0", nil, scale(1), nil, 2 * time.Hour, since.Add(2 * time.Hour)},
 		{"the pool's limit caps a longer duration", "web-0", for48h, gone, nil, 2 * time.Hour, since.Add(2 * time.Hour)},
 		{"the pool's limit does not prolong a duration", "web-0", for48h, gone, nil, 72 * time.Hour, since.Add(48 * time.Hour)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			spec := &v1alpha1.IPLeaseSpec{
-				State:     v1alpha1.StateRetained,
-				Since:     metav1.NewTime(since),
-				Holder:    &v1alpha1.Holder{Namespace: "default", Pod: row.pod, OwnerKind: "StatefulSet", OwnerName: "web"},
-				Retention: row.lease,
+				State: v1alpha1.StateRetained, Since: metav1.NewTime(since), Retention: row.lease,
+				Holder: &v1alpha1.Holder{Namespace: "default", Pod: row.pod, OwnerKind: "StatefulSet", OwnerName: "web"},
 			}
 			end := retention.Of(spec, retention.Owner{Need: owner.View(row.owner).Need(row.pod), Asked: row.asked}, row.limit, now)
 			check.That(t, end.At.Equal(row.want), "ends %v (%s), want %v", end.At, end.Why, row.want)
