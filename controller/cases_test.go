@@ -6,7 +6,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -59,13 +58,10 @@ func nodeDownAfter(w world) {
 		}
 		check.Must(w, pod.DeletionTimestamp != nil || l.Spec.State == v1alpha1.StateBound,
 			"the address was taken from a pod that Kubernetes believes %s", pod.Status.Phase)
-		if deleted = pod.DeletionTimestamp; deleted == nil {
-			return fmt.Errorf("it is %s", pod.Status.Phase)
-		}
-		return nil
+		deleted = pod.DeletionTimestamp
+		return unless(deleted != nil, "it is %s", pod.Status.Phase)
 	})
-	waited := time.Since(down)
-	check.That(w, waited >= after, "deleted %s after the node fell silent, want %s", waited, after)
+	check.That(w, time.Since(down) >= after, "deleted earlier than %s after the node fell silent", after)
 	check.That(w, ptr.Deref(pod.DeletionGracePeriodSeconds, 0) != 0, "the pod was deleted without grace although it may be alive")
 	w.waitEvent("default", "DeletedForReclaim", pod.Name, "10.16.0.2", "NodeUnreachable")
 	lease := w.waitQuarantined("10.16.0.2", v1alpha1.ReasonNodeUnreachable)
@@ -83,8 +79,7 @@ func nodeDownNever(w world) {
 	w.setReady("sleeps", corev1.ConditionUnknown)
 	w.remove(pod)
 	w.waitMessage("10.17.0.2", "", "reclaim.nodeDown is Never")
-	l := w.lease("10.17.0.2")
-	check.That(w, l.Spec.State == v1alpha1.StateBound, "the lease is %s", l.Spec.State)
+	check.Equal(w, w.lease("10.17.0.2").Spec.State, v1alpha1.StateBound, "the lease is")
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Reclaim.NodeDown = "" })
 	w.waitQuarantined("10.17.0.2", v1alpha1.ReasonNodeUnreachable)
 }
@@ -92,9 +87,7 @@ func nodeDownNever(w world) {
 // neverWas is what a node leaves behind that lost its DEL, and the controller never saw the pod.
 func neverWas(w world) {
 	w.pool("never-was", "10.19.0.0/24")
-	gone := w.podObject("default", "never-was-0", "n1")
-	gone.UID = "11111111-0000-4000-8000-000000000000"
-	w.bound("never-was", "10.19.0.2", gone)
+	w.bound("never-was", "10.19.0.2", w.goneHolder("never-was-0"))
 	w.waitQuarantined("10.19.0.2", v1alpha1.ReasonPodGone)
 }
 
@@ -197,10 +190,8 @@ func onThePage(server *controlplane.Server) func(world) {
 					return err
 				}
 				defer answer.Body.Close()
-				if text := string(check.Value(io.ReadAll(answer.Body))(w.T)); !strings.Contains(text, words) {
-					return errors.New(text)
-				}
-				return nil
+				text := string(check.Value(io.ReadAll(answer.Body))(w.T))
+				return unless(strings.Contains(text, words), "%s", text)
 			})
 		}
 		says("The controller leaves the lease as it is: the pod is alive.")
@@ -302,10 +293,7 @@ func succeeded(w world) {
 	w.eventually("the pod takes its lease, whose message the controller may write", func() error {
 		now = w.lease(now.Name)
 		check.Must(w, now != nil, "the lease is not there")
-		if w.takeOver(now, pod) == nil {
-			return errors.New("it was written meanwhile")
-		}
-		return nil
+		return unless(w.takeOver(now, pod) != nil, "it was written meanwhile")
 	})
 	w.waitGone(early.Name)
 	w.waitEvent("default", "RetentionEnded", early.Name, "pod default/moved-0 now has 10.99.0.2 on interface eth0")

@@ -46,19 +46,16 @@ func TestFailOver(t *testing.T) {
 	endUnseen, checkPools := w.editPools()
 
 	w.pool("leaked", "10.30.0.0/16")
-	gone, names := w.goneHolder(), addresses("10.30.1.0", leaked)
+	gone, names := w.goneHolder("leaked-0"), addresses("10.30.1.0", leaked)
 	for _, name := range names {
 		w.bound("leaked", name, gone)
 	}
 	living := w.bound("leaked", "10.30.0.9", w.runningPod("living-0", "n1"))
 	w.eventually("the first reclaim", func() error {
-		if n := w.quarantined(); n == 0 {
-			return errors.New("no lease is quarantined")
-		}
-		return nil
+		n := w.quarantined()
+		return unless(n != 0, "no lease is quarantined")
 	})
 	p.killLeader()
-	t.Logf("the leader was killed after %d of %d reclaims", w.quarantined(), leaked)
 	endUnseen()
 	p.waitSuccessor()
 	w.waitQuarantines(leaked)
@@ -80,8 +77,8 @@ func TestFailOver(t *testing.T) {
 }
 
 // goneHolder is a pod that does not exist.
-func (w world) goneHolder() *corev1.Pod {
-	gone := w.podObject("default", "leaked-0", "n1")
+func (w world) goneHolder(name string) *corev1.Pod {
+	gone := w.podObject("default", name, "n1")
 	gone.UID = "11111111-0000-4000-8000-000000000000"
 	return gone
 }
@@ -90,10 +87,8 @@ func (w world) goneHolder() *corev1.Pod {
 func (w world) waitQuarantines(want int) {
 	w.Helper()
 	w.eventually("all reclaims", func() error {
-		if n := w.quarantined(); n != want {
-			return fmt.Errorf("%d of %d leases are quarantined", n, want)
-		}
-		return nil
+		n := w.quarantined()
+		return unless(n == want, "%d of %d leases are quarantined", n, want)
 	})
 }
 
@@ -101,8 +96,8 @@ func (w world) waitQuarantines(want int) {
 func (w world) takenOnce(name string) {
 	w.Helper()
 	l := w.lease(name)
-	once := l.Generation == 2 && l.Spec.Previous != nil && l.Spec.Previous.Node == "n1" && l.Spec.NodeName == "n1"
-	check.That(w, once, "lease %s: generation %d, node %s, previous %+v", name, l.Generation, l.Spec.NodeName, l.Spec.Previous)
+	check.That(w, l.Generation == 2 && l.Spec.Previous != nil && l.Spec.Previous.Node == "n1" && l.Spec.NodeName == "n1",
+		"lease %s: generation %d, node %s, previous %+v", name, l.Generation, l.Spec.NodeName, l.Spec.Previous)
 }
 
 // build builds the controller.
@@ -168,7 +163,7 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	w, server := newWorld(t)
 	w.readyNode("n1")
 	w.pool("leaked", "10.31.0.0/16")
-	gone, names := w.goneHolder(), addresses("10.31.1.0", leaked/5)
+	gone, names := w.goneHolder("leaked-0"), addresses("10.31.1.0", leaked/5)
 	kept := addresses("10.31.2.0", leaked/5)
 	for i := range names {
 		w.bound("leaked", names[i], gone)
@@ -263,9 +258,8 @@ func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
 	for i, name := range []string{"10.70.0.2", "10.70.0.3"} {
 		lease := w.waitQuarantined(name, v1alpha1.ReasonNodeGone)
 		check.That(t, slices.Contains(young, lease.Spec.NodeName), "lease %s: %s verifies, want one of %v", name, lease.Spec.NodeName, young)
-		if h := lease.Spec.Holder; h == nil || h.Pod != pods[i].Name || h.OwnerName != "db" {
-			t.Errorf("lease %s: the next %s would not find its address: %+v", name, pods[i].Name, h)
-		}
+		h := lease.Spec.Holder
+		check.That(t, h != nil && h.Pod == pods[i].Name && h.OwnerName == "db", "lease %s: the next %s would not find its address: %+v", name, pods[i].Name, h)
 	}
 	w.waitGone("10.70.0.8")
 	check.That(t, w.lease("10.70.0.9") != nil, "an address kept for ever was freed")
@@ -281,10 +275,8 @@ func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
 func (w world) getsBack(name string, pod *corev1.Pod) (mine *v1alpha1.IPLease) {
 	w.Helper()
 	w.eventually(pod.Name+" gets its address back", func() error {
-		if mine = w.takeOver(w.lease(name), pod); mine == nil {
-			return errors.New("somebody else wrote")
-		}
-		return nil
+		mine = w.takeOver(w.lease(name), pod)
+		return unless(mine != nil, "somebody else wrote")
 	})
 	return mine
 }
@@ -299,8 +291,7 @@ func TestSwitchedOffThenAwayThenOn(t *testing.T) {
 	w.readyNode("leaves")
 
 	w.pool("off", "10.40.0.0/24")
-	gone := w.podObject("default", "gone-0", "n1")
-	gone.UID = "11111111-0000-4000-8000-000000000000"
+	gone := w.goneHolder("gone-0")
 	w.bound("off", "10.40.0.2", gone)
 	w.retained("off", "10.40.0.3", "nobodys", 0)
 	running := w.runningPod("running-0", "n1")
@@ -325,13 +316,10 @@ func TestSwitchedOffThenAwayThenOn(t *testing.T) {
 	w.waitMetric("fenceline_reclaim_enabled", func(v float64) bool { return v == 0 })
 	w.waitMetric("fenceline_reclaims_withheld_total reason=PodGone", func(v float64) bool { return v == 1 })
 	w.eventually("a verifier of what is Quarantined already", func() error {
-		if node := w.lease("10.40.0.7").Spec.NodeName; node == "nobody" {
-			return fmt.Errorf("it is %s", node)
-		}
-		return nil
+		node := w.lease("10.40.0.7").Spec.NodeName
+		return unless(node != "nobody", "it is %s", node)
 	})
-	l := w.lease("10.40.0.2")
-	check.That(t, l.Spec.State == v1alpha1.StateBound, "with reclaim switched off, the lease is %s", l.Spec.State)
+	check.Equal(t, w.lease("10.40.0.2").Spec.State, v1alpha1.StateBound, "with reclaim switched off, the lease is")
 	stop()
 
 	w.remove(running, client.GracePeriodSeconds(0))
@@ -372,5 +360,4 @@ func TestAControllerWhoseClockIsAnHourAhead(t *testing.T) {
 	w.waitQuarantined("10.44.0.2", v1alpha1.ReasonPodTerminating)
 	early := time.Until(due)
 	check.That(t, early <= time.Second, "the address was taken %s too early", early)
-	t.Logf("the address was taken %s after it was due", -early.Round(time.Millisecond))
 }

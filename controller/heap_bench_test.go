@@ -64,10 +64,8 @@ func (w world) heapWith(t *testing.T, config *rest.Config, n int) float64 {
 	stop := w.runController(&rest.Config{Host: proxy.URL}, policy(), clock.RealClock{})
 	defer stop()
 	w.eventuallyWithin(5*time.Minute, "a look at each lease", func() error {
-		if looks := w.reconciles(t) - looked; looks < n {
-			return fmt.Errorf("looked %d times", looks)
-		}
-		return nil
+		looks := w.reconciles(t) - looked
+		return unless(looks >= n, "looked %d times", looks)
 	})
 	// The second collection frees what the first one's finalizers let go.
 	runtime.GC()

@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -183,9 +182,7 @@ func statefulSets(w world) {
 	parallel := func(s *appsv1.StatefulSet) { s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement }
 	sets := []*appsv1.StatefulSet{
 		w.statefulSet("east", replicas, parallel, annotated(v1alpha1.AnnotationPrefix+v1alpha1.AnnotationStaticIP, "true")),
-		w.statefulSet("west", replicas, parallel, func(s *appsv1.StatefulSet) {
-			s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 3}
-		}),
+		w.statefulSet("west", replicas, parallel, func(s *appsv1.StatefulSet) { s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 3} }),
 	}
 	ready := func(n int32) {
 		w.Helper()
@@ -194,10 +191,9 @@ func statefulSets(w world) {
 				if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(set), set); err != nil {
 					return err
 				}
-				if s := set.Status; s.ObservedGeneration != set.Generation || s.ReadyReplicas != n || s.Replicas != n || s.UpdatedReplicas != n {
-					return fmt.Errorf("%d of %d are Ready", s.ReadyReplicas, s.Replicas)
-				}
-				return nil
+				s := set.Status
+				return unless(s.ObservedGeneration == set.Generation && s.ReadyReplicas == n && s.Replicas == n && s.UpdatedReplicas == n,
+					"%d of %d are Ready", s.ReadyReplicas, s.Replicas)
 			})
 		}
 	}
@@ -221,8 +217,7 @@ func statefulSets(w world) {
 		})
 	}
 	ready(replicas)
-	now := k.last()
-	check.That(w, maps.Equal(now, before), "the pods had %v, and have %v after an update", before, now)
+	check.Same(w, k.last(), before, "the addresses after an update")
 	// What is kept for ever comes back after a scale-in that has come to its end.
 	scale(0)
 	ready(0)
@@ -246,9 +241,7 @@ func statefulSets(w world) {
 	addresses := map[string]string{}
 	for ordinal := range replicas {
 		name := fmt.Sprintf("east-%d", ordinal)
-		if had := slices.Compact(slices.Clone(k.had[name])); len(had) != 1 {
-			w.Errorf("%s is kept for ever and had %v", name, k.had[name])
-		}
+		check.Equal(w, len(slices.Compact(slices.Clone(k.had[name]))), 1, "%s is kept for ever and had %v: addresses", name, k.had[name])
 		check.That(w, k.had[fmt.Sprintf("west-%d", ordinal+3)] != nil, "west-%d had no address", ordinal+3)
 	}
 	for name, had := range k.had {
@@ -258,5 +251,5 @@ func statefulSets(w world) {
 			addresses[address] = name
 		}
 	}
-	w.Logf("addresses by name: %v", k.had)
+
 }

@@ -32,10 +32,7 @@ func (w world) waitStatus(pool, what string, right func(v1alpha1.IPPoolStatus) b
 		if err := w.client.Get(w.ctx, types.NamespacedName{Name: pool}, p); err != nil {
 			return err
 		}
-		if !right(p.Status) {
-			return fmt.Errorf("status is %+v", p.Status)
-		}
-		return nil
+		return unless(right(p.Status), "status is %+v", p.Status)
 	})
 }
 
@@ -153,10 +150,8 @@ func claimKey(w world) {
 		if err := w.client.Get(w.ctx, types.NamespacedName{Namespace: system, Name: "fenceline-claim-key"}, &secret); err != nil {
 			return err
 		}
-		if n := len(secret.Data["current"]); n != 16 {
-			return fmt.Errorf("it has %d bytes", n)
-		}
-		return nil
+		n := len(secret.Data["current"])
+		return unless(n == 16, "it has %d bytes", n)
 	})
 }
 

@@ -105,9 +105,8 @@ func reservedInUse(w world) {
 	w.waitReservation("routers", "InUse", "False/None", 0)
 	w.waitEvent("default", "InUseFalse", "routers")
 	w.waitStatus("routed", "nothing is outside", is("Outside", "False/None"))
-	if got := w.drain("n1", "routed"); len(got) != 10 || slices.Contains(got, "10.40.0.9") {
-		w.Errorf("an agent was given %v of a pool with 10 addresses that are not reserved", got)
-	}
+	got := w.drain("n1", "routed")
+	check.That(w, len(got) == 10 && !slices.Contains(got, "10.40.0.9"), "an agent was given %v of a pool with 10 addresses that are not reserved", got)
 	w.waitStatus("routed", "exhausted", says("Exhausted", "True/NoAddress", "all 10 addresses"))
 	w.waitReservation("routers", "InUse", "False/None", 0)
 
@@ -115,8 +114,7 @@ func reservedInUse(w world) {
 	w.waitStatus("routed", "all addresses are back", func(s v1alpha1.IPPoolStatus) bool {
 		return s.Total == 14 && s.Reserved == 0 && is("Exhausted", "False/AddressLeft")(s)
 	})
-	got := w.drain("n2", "routed")
-	check.That(w, len(got) == 4, "an agent was given %v, want the 4 that were reserved", got)
+	check.Equal(w, len(w.drain("n2", "routed")), 4, "an agent was given the addresses that were reserved:")
 }
 
 func reservedInvalid(w world) {
@@ -155,13 +153,9 @@ func sharedByPools(w world) {
 	given := make([][]string, len(pools))
 	w.together(len(pools), func(i int) {
 		set, err := poolset.Addresses(pools[i])
-		if err != nil {
-			w.Error(err)
-			return
-		}
-		given[i] = w.drainFamily(pods[i], ipam.Family{
-			Pools: []ipam.Candidate{{Pool: pools[i], Subnet: netip.MustParsePrefix("10.46.0.0/24"), Set: set}},
-		})
+		check.That(w, err == nil, "%v", err)
+		candidate := ipam.Candidate{Pool: pools[i], Subnet: netip.MustParsePrefix("10.46.0.0/24"), Set: set}
+		given[i] = w.drainFamily(pods[i], ipam.Family{Pools: []ipam.Candidate{candidate}})
 	})
 	both := slices.Concat(given...)
 	slices.Sort(both)

@@ -189,10 +189,8 @@ func TestReclaimRate(t *testing.T) {
 	used, usedHere := w.cpu(server), ownCPU(t)
 	w.runController(config, policy(), clock.RealClock{})
 	w.eventuallyWithin(3*time.Minute, "all reclaims", func() error {
-		if n := taken.count(); n < leakedAtOnce() {
-			return fmt.Errorf("%d of %d", n, leakedAtOnce())
-		}
-		return nil
+		n := taken.count()
+		return unless(n >= leakedAtOnce(), "%d of %d", n, leakedAtOnce())
 	})
 	cpu, cpuHere := w.cpu(server)-used, ownCPU(t)-usedHere
 	check.Equal(t, w.quarantined(), leakedAtOnce(), "Quarantined leases:")

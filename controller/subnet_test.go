@@ -5,12 +5,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -58,40 +56,33 @@ func (w world) manyAtOnce(count *calls) {
 	count.mu.Lock()
 	before := maps.Clone(count.n)
 	count.mu.Unlock()
-	begin := time.Now()
 	for i := range crowd {
 		w.deployment(fmt.Sprintf("crowd-%d", i), 3, "subnet", `{"ipv4":["crowd"]}`)
 	}
 	w.waitSubnet("crowd", func(s v1alpha1.IPSubnetStatus) error {
-		if s.PoolCount != crowd || s.Allocated != 4*crowd || len(s.Carving) > 0 || s.Free != s.Total-s.Allocated || len(s.Unserved) > 0 {
-			return fmt.Errorf("%d pools with %d of %d addresses, %d free, %d are being made, unserved are %v", s.PoolCount, s.Allocated, s.Total, s.Free, len(s.Carving), s.Unserved)
-		}
-		return nil
+		return unless(s.PoolCount == crowd && s.Allocated == 4*crowd && len(s.Carving) == 0 && s.Free == s.Total-s.Allocated && len(s.Unserved) == 0,
+			"%d pools with %d of %d addresses, %d free, %d are being made, unserved are %v",
+			s.PoolCount, s.Allocated, s.Total, s.Free, len(s.Carving), s.Unserved)
 	})
-	w.Logf("%d applications have their pools %s after the first one was made", crowd, time.Since(begin).Round(time.Millisecond))
-	n := w.checkDisjoint()
-	check.That(w, n == crowd, "%d pools", n)
+	check.Equal(w, w.checkDisjoint(), crowd, "pools:")
 	count.mu.Lock()
 	defer count.mu.Unlock()
 	total := 0
-	for _, what := range slices.Sorted(maps.Keys(count.n)) {
-		if n := count.n[what] - before[what]; n > 0 {
-			w.Logf("%.2f %s for each application", float64(n)/crowd, what)
-			total += n
-		}
+	for what, n := range count.n {
+		total += n - before[what]
 	}
 	// One create, and the status of the pool; the rest is shared. The bound has room for a slow machine.
 	each := float64(total) / crowd
-	check.That(w, each <= 12, "%.1f requests for each application", each)
+	check.That(w, each <= 12, "%.1f requests for each application: %v, before them %v", each, count.n, before)
 }
 
 func scaledDeployment(w world) {
 	w.subnet("scaled", "10.81.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.Gateway = ptr.To("10.81.0.1") })
 	d := w.deployment("web", 2, "subnet", `{"ipv4":["scaled"]}`)
 	pool := w.waitPool("web", 3)
-	if s := pool.Spec; *s.Gateway != "10.81.0.1" || s.Application.Kind != "Deployment" || !slices.Equal(s.NamespaceName, []string{"default"}) || ptr.Deref(s.Warm, 9) != 0 {
-		w.Errorf("the pool is %+v", s)
-	}
+	s := pool.Spec
+	check.That(w, *s.Gateway == "10.81.0.1" && s.Application.Kind == "Deployment" && slices.Equal(s.NamespaceName, []string{"default"}) &&
+		ptr.Deref(s.Warm, 9) == 0, "the pool is %+v", s)
 	w.waitEventOf(d, "PoolMade", pool.Name)
 	pod := w.runningPod("web-a", "n1")
 	lease := w.bound(pool.Name, "10.81.0.4", pod)
@@ -101,10 +92,9 @@ func scaledDeployment(w world) {
 	change(w, d, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0) })
 	w.waitPool("web", 1)
 	w.eventually("the end of the withdrawal", func() error {
-		if p := w.poolsOf("web")[0]; !slices.Equal(p.Spec.IPs, []string{"10.81.0.4"}) || len(p.Spec.ExcludeIPs) > 0 {
-			return fmt.Errorf("the pool has %v without %v", p.Spec.IPs, p.Spec.ExcludeIPs)
-		}
-		return nil
+		p := w.poolsOf("web")[0]
+		return unless(slices.Equal(p.Spec.IPs, []string{"10.81.0.4"}) && len(p.Spec.ExcludeIPs) == 0,
+			"the pool has %v without %v", p.Spec.IPs, p.Spec.ExcludeIPs)
 	})
 	// With its last lease, the pool of the deleted application ends.
 	check.OK(w, w.client.Delete(w.ctx, d))
@@ -113,10 +103,7 @@ func scaledDeployment(w world) {
 	check.OK(w, w.client.Delete(w.ctx, lease))
 	w.waitNoPool("web")
 	w.waitSubnet("scaled", func(s v1alpha1.IPSubnetStatus) error {
-		if s.PoolCount > 0 || s.Allocated > 0 || s.Free != s.Total || s.Total == 0 {
-			return fmt.Errorf("it counts %+v", s)
-		}
-		return nil
+		return unless(s.PoolCount == 0 && s.Allocated == 0 && s.Free == s.Total && s.Total != 0, "it counts %+v", s)
 	})
 	w.deployment("web", 1, "subnet", `{"ipv4":["scaled"]}`)
 	w.waitPool("web", 2)
@@ -164,10 +151,8 @@ func exhaustedSubnet(w world) {
 	change(w, first, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
 	w.waitPool("second", 4)
 	w.waitSubnet("small", func(s v1alpha1.IPSubnetStatus) error {
-		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionExhausted); len(s.Unserved) > 0 || c == nil || c.Status != metav1.ConditionTrue {
-			return fmt.Errorf("it lists %v, and Exhausted is %v", s.Unserved, c)
-		}
-		return nil
+		c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionExhausted)
+		return unless(len(s.Unserved) == 0 && c != nil && c.Status == metav1.ConditionTrue, "it lists %v, and Exhausted is %v", s.Unserved, c)
 	})
 	// A pool that cannot grow keeps what it has.
 	change(w, second, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
@@ -183,14 +168,12 @@ func reservedOfSubnet(w world) {
 	w.reserve("holes", "10.85.0.3")
 	w.deployment("holes", 1, "subnet", `{"ipv4":["holes"]}`)
 	pool := w.waitPool("holes", 2)
-	check.That(w, slices.Equal(pool.Spec.IPs, []string{"10.85.0.4-10.85.0.5"}), "the pool has %v", pool.Spec.IPs)
+	check.List(w, pool.Spec.IPs, []string{"10.85.0.4-10.85.0.5"}, "the pool has")
 	// A free address that becomes reserved is replaced.
 	w.reserve("holes-later", "10.85.0.4")
 	w.eventually("another address", func() error {
-		if pool := w.waitPool("holes", 2); !slices.Equal(pool.Spec.IPs, []string{"10.85.0.5-10.85.0.6"}) {
-			return fmt.Errorf("the pool has %v", pool.Spec.IPs)
-		}
-		return nil
+		pool := w.waitPool("holes", 2)
+		return unless(slices.Equal(pool.Spec.IPs, []string{"10.85.0.5-10.85.0.6"}), "the pool has %v", pool.Spec.IPs)
 	})
 }
 
@@ -203,10 +186,8 @@ func severalInterfaces(w world) {
 		for _, p := range w.poolsOf("dual") {
 			got[p.Spec.Application.Interface+" "+p.Spec.Subnet]++
 		}
-		if !maps.Equal(got, map[string]int{"eth0 10.86.0.0/24": 1, "eth0 fd00:86::/64": 1, "net1 10.86.0.0/24": 1}) {
-			return fmt.Errorf("the pools are %v", got)
-		}
-		return nil
+		return unless(maps.Equal(got, map[string]int{"eth0 10.86.0.0/24": 1, "eth0 fd00:86::/64": 1, "net1 10.86.0.0/24": 1}),
+			"the pools are %v", got)
 	})
 }
 
@@ -284,9 +265,7 @@ func defaultSubnets(w world) {
 	w.deployment("other", 1, "subnet", `{"ipv4":["missing"]}`)
 	w.barrierSubnet("default")
 	for _, app := range []string{"named", "other"} {
-		if pools := w.poolsOf(app); len(pools) > 0 {
-			w.Errorf("%s has pool %s", app, pools[0].Name)
-		}
+		check.That(w, len(w.poolsOf(app)) == 0, "%s has a pool", app)
 	}
 	change(w, s, func(s *v1alpha1.IPSubnet) { s.Spec.Default = nil })
 	w.waitNoPool("before")
@@ -294,22 +273,16 @@ func defaultSubnets(w world) {
 
 func overlappingSubnets(w world) {
 	w.pool("drawn", "10.92.0.0/29")
-	w.subnet("older", "10.92.0.0/28")
-	older := w.subnetNamed("older")
+	older := w.subnet("older", "10.92.0.0/28")
 	w.eventually("another second, by the API server's clock", func() error {
 		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clock"}}
-		if err := w.client.Create(w.ctx, probe, client.DryRunAll); err != nil || !probe.CreationTimestamp.After(older.CreationTimestamp.Time) {
-			return errors.Join(errNotYet, err)
-		}
-		return nil
+		err := w.client.Create(w.ctx, probe, client.DryRunAll)
+		return unless(err == nil && probe.CreationTimestamp.After(older.CreationTimestamp.Time), "not yet: %v", err)
 	})
 	w.subnet("younger", "10.92.0.0/27")
 	overlapping := func(total int64) func(v1alpha1.IPSubnetStatus) error {
 		return func(s v1alpha1.IPSubnetStatus) error {
-			if !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionOverlapping) || s.Total != total {
-				return fmt.Errorf("total %d, %v", s.Total, s.Conditions)
-			}
-			return nil
+			return unless(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionOverlapping) && s.Total == total, "total %d, %v", s.Total, s.Conditions)
 		}
 	}
 	// Of 30 host addresses, the older one has 14. The younger one also has 10.92.0.15, which is no host there.

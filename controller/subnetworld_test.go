@@ -5,7 +5,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -76,10 +75,8 @@ func (w world) waitPool(app string, addresses uint64) v1alpha1.IPPool {
 			return fmt.Errorf("it has %d pools", len(pools))
 		}
 		pool = pools[0]
-		if set, err := poolset.Addresses(&pool); err != nil || set.Len() != addresses {
-			return fmt.Errorf("it has %v without %v (%w)", pool.Spec.IPs, pool.Spec.ExcludeIPs, err)
-		}
-		return nil
+		set, err := poolset.Addresses(&pool)
+		return unless(err == nil && set.Len() == addresses, "it has %v without %v (%w)", pool.Spec.IPs, pool.Spec.ExcludeIPs, err)
 	})
 	return pool
 }
@@ -167,16 +164,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-var errNotYet = errors.New("not yet")
-
-// subnetNamed returns an IPSubnet.
-func (w world) subnetNamed(name string) *v1alpha1.IPSubnet {
-	w.Helper()
-	s := &v1alpha1.IPSubnet{}
-	check.OK(w, w.client.Get(w.ctx, client.ObjectKey{Name: name}, s))
-	return s
-}
-
 // TestPoolsOfOwnersOfOtherProjects gives pools to owners of other API groups. Their custom resources come
 // after the controller has started.
 func TestPoolsOfOwnersOfOtherProjects(t *testing.T) {
@@ -202,8 +189,7 @@ func unreadOwner(w world) {
 	w.waitUnserved("others", "unread", "cannot be read now")
 	w.deployment("beside", 1, "subnet", `{"ipv4":["others"]}`)
 	w.waitPool("beside", 2)
-	now := w.waitPool("unread", 3)
-	check.That(w, now.Name == pool.Name, "pool %s became %s", pool.Name, now.Name)
+	check.Equal(w, w.waitPool("unread", 3).Name, pool.Name, "the pool became")
 	// Without pods, the pool of an owner that cannot be read stays as well.
 	for _, name := range []string{"unread-0", "unread-1"} {
 		w.remove(w.podObject("default", name, "n1"), client.GracePeriodSeconds(0))
@@ -248,8 +234,7 @@ func unscaledOwner(w world) {
 	w.waitEvent("default", "SubnetUnserved", "flexible", "ippool-ip-number")
 	pod := w.podOf(fixed, "virt-launcher-fixed", "2")
 	w.waitPool("fixed", 2)
-	pools := w.poolsOf("flexible")
-	check.That(w, len(pools) == 0, "%s has pool %s", "flexible", pools[0].Name)
+	check.That(w, len(w.poolsOf("flexible")) == 0, "flexible has a pool")
 	w.remove(pod, client.GracePeriodSeconds(0))
 	w.waitNoPool("fixed")
 }

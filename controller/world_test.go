@@ -170,6 +170,14 @@ func (w world) eventuallyWithin(limit time.Duration, what string, condition func
 	check.OK(w, await.Until(w.ctx, limit, 20*time.Millisecond, what, func(context.Context) error { return condition() }))
 }
 
+// unless returns an error if something does not hold.
+func unless(holds bool, format string, args ...any) error {
+	if holds {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
 // readyNode makes a node that is Ready, with an agent that is.
 func (w world) readyNode(name string) {
 	w.Helper()
@@ -203,9 +211,7 @@ func (w world) podObject(namespace, name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.PodSpec{
-			NodeName:                      node,
-			TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Containers:                    []corev1.Container{{Name: "main", Image: "none"}},
+			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1), Containers: []corev1.Container{{Name: "main", Image: "none"}},
 		},
 	}
 }
@@ -228,10 +234,9 @@ func (w world) pool(name, subnet string) *v1alpha1.IPPool {
 	w.Helper()
 	pool := &v1alpha1.IPPool{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.IPPoolSpec{
-			Subnet:  subnet,
-			Reclaim: &v1alpha1.Reclaim{ExtraGrace: &v1alpha1.Duration{Duration: extraGrace}, Cooldown: &v1alpha1.Duration{Duration: 3 * time.Second}},
-		},
+		Spec: v1alpha1.IPPoolSpec{Subnet: subnet, Reclaim: &v1alpha1.Reclaim{
+			ExtraGrace: &v1alpha1.Duration{Duration: extraGrace}, Cooldown: &v1alpha1.Duration{Duration: 3 * time.Second},
+		}},
 	}
 	w.create(pool)
 	return pool
@@ -265,9 +270,7 @@ func (w world) retained(pool, address, set string, ordinal int, edits ...func(*v
 		ObjectMeta: metav1.ObjectMeta{Name: address},
 		Spec: v1alpha1.IPLeaseSpec{
 			Address: address, Pool: pool, State: v1alpha1.StateRetained, Since: metav1.Now(),
-			Holder: &v1alpha1.Holder{
-				Namespace: "default", Pod: fmt.Sprintf("%s-%d", set, ordinal), OwnerKind: "StatefulSet", OwnerName: set,
-			},
+			Holder: &v1alpha1.Holder{Namespace: "default", Pod: fmt.Sprintf("%s-%d", set, ordinal), OwnerKind: "StatefulSet", OwnerName: set},
 		},
 	}
 	for _, edit := range edits {
@@ -330,10 +333,7 @@ func (w world) waitQuarantined(name string, reason v1alpha1.LeaseReason) *v1alph
 		if lease = w.lease(name); lease == nil {
 			return errors.New("the lease is gone")
 		}
-		if lease.Spec.State != v1alpha1.StateQuarantined || lease.Spec.Reason != reason {
-			return fmt.Errorf("it is %s (%s)", lease.Spec.State, lease.Spec.Reason)
-		}
-		return nil
+		return unless(lease.Spec.State == v1alpha1.StateQuarantined && lease.Spec.Reason == reason, "it is %s (%s)", lease.Spec.State, lease.Spec.Reason)
 	})
 	return lease
 }
@@ -366,10 +366,7 @@ func (w world) waitMessage(name string, reason v1alpha1.LeaseReason, words strin
 		if l == nil {
 			return errors.New("the lease is gone")
 		}
-		if l.Spec.Reason != reason || !strings.Contains(l.Spec.Message, words) {
-			return fmt.Errorf("it says %s: %q", l.Spec.Reason, l.Spec.Message)
-		}
-		return nil
+		return unless(l.Spec.Reason == reason && strings.Contains(l.Spec.Message, words), "it says %s: %q", l.Spec.Reason, l.Spec.Message)
 	})
 }
 
@@ -421,11 +418,8 @@ func (w world) waitMetric(series string, right func(float64) bool) {
 					key += " " + l.GetName() + "=" + l.GetValue()
 				}
 				value := m.GetCounter().GetValue() + m.GetGauge().GetValue()
-				if key == series && right(value) {
-					return nil
-				}
 				if key == series {
-					return fmt.Errorf("it is %v", value)
+					return unless(right(value), "it is %v", value)
 				}
 			}
 		}
