@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -56,9 +55,11 @@ func reopen(t *testing.T, j *Journal, dir string) *Journal {
 	return open(t, dir)
 }
 
-func put(t *testing.T, j *Journal, e Entry) {
+func put(t *testing.T, j *Journal, entries ...Entry) {
 	t.Helper()
-	check.OK(t, j.Put(e))
+	for _, e := range entries {
+		check.OK(t, j.Put(e))
+	}
 }
 
 func TestEntriesSurviveARestart(t *testing.T) {
@@ -66,12 +67,12 @@ func TestEntriesSurviveARestart(t *testing.T) {
 	j := open(t, dir)
 	first, second := entry("aaa"), entry("bbb")
 	second.Created = first.Created.Add(-time.Second)
-	put(t, j, first)
-	put(t, j, second)
+	put(t, j, first, second)
 	first.Phase = Releasing
-	put(t, j, first)
-	put(t, j, entry("ccc"))
-	check.OK(t, j.Remove("ccc", "eth0"))
+	put(t, j, first, entry("ccc"))
+	for range 2 {
+		check.OK(t, j.Remove("ccc", "eth0"))
+	}
 
 	j = reopen(t, j, dir)
 	check.SameBy(t, cmp.Options{compareAddr}, j.All(), []*Entry{&second, &first}, "entries, oldest first")
@@ -85,8 +86,7 @@ func TestAllIsOfOneMoment(t *testing.T) {
 	changed.Phase = Releasing
 	put(t, j, first)
 	before := j.All()
-	put(t, j, changed)
-	put(t, j, second)
+	put(t, j, changed, second)
 	after := j.All()
 	check.OK(t, j.Remove("aaa", "eth0"))
 	check.SameBy(t, cmp.Options{compareAddr}, before, []*Entry{&first}, "before the changes")
@@ -99,21 +99,11 @@ func TestThePodOfEntries(t *testing.T) {
 	second, first, other := entry("aaa"), entry("bbb"), entry("ccc")
 	first.Created = second.Created.Add(-time.Second)
 	other.PodUID = "another"
-	for _, e := range []Entry{second, first, other} {
-		put(t, j, e)
-	}
+	put(t, j, second, first, other)
 	check.SameBy(t, cmp.Options{compareAddr}, j.OfPod(first.PodUID), []*Entry{&first, &second}, "oldest first")
 	check.OK(t, j.Remove("aaa", "eth0"))
 	got := j.OfPod(first.PodUID)
 	check.That(t, len(got) == 1 && got[0].ContainerID == "bbb", "after the removal: %v", got)
-}
-
-func TestRemoveWorksTwice(t *testing.T) {
-	j := open(t, t.TempDir())
-	put(t, j, entry("aaa"))
-	for range 2 {
-		check.OK(t, j.Remove("aaa", "eth0"))
-	}
 }
 
 func TestRotationsSurviveARestart(t *testing.T) {
@@ -221,8 +211,8 @@ func TestAnEntryWithFieldsOfALaterAgentIsRead(t *testing.T) {
 	j := open(t, disk(t, "new@eth0.json", written(t, json.RawMessage(raw))))
 	defer j.Close()
 	e, _ := j.Get("new", "eth0")
-	diff := cmp.Diff(entry("new"), e, compareAddr)
-	check.That(t, diff == "" && len(j.Corrupt()) == 0, "entry (-want +got):\n%s\ncorrupt %v", diff, j.Corrupt())
+	check.SameBy(t, cmp.Options{compareAddr}, e, entry("new"), "entry")
+	check.None(t, j.Corrupt(), "corrupt")
 }
 
 // laterAfterStep is what a clock shows d after t that was set back by an hour in between.
@@ -241,16 +231,14 @@ func laterAfterStep(t time.Time, d time.Duration) time.Time {
 func TestEntriesAreFoundAgainAfterTheClockWasSetBack(t *testing.T) {
 	j := open(t, t.TempDir())
 	now := time.Now()
-	e := entry("before")
-	e.Created = now.Add(-30 * time.Minute).Round(0)
-	put(t, j, e)
-	e = entry("wrong")
-	e.Created = now
-	put(t, j, e)
+	created := func(id string, at time.Time) Entry {
+		e := entry(id)
+		e.Created = at
+		return e
+	}
+	put(t, j, created("before", now.Add(-30*time.Minute).Round(0)), created("wrong", now))
 	for i := range 4 {
-		e = entry(fmt.Sprint("today-", i))
-		e.Created = laterAfterStep(now, time.Duration(i+1)*time.Second)
-		put(t, j, e)
+		put(t, j, created(fmt.Sprint("today-", i), laterAfterStep(now, time.Duration(i+1)*time.Second)))
 	}
 	all := slices.Clone(j.All())
 	for _, e := range all {
@@ -319,7 +307,7 @@ func TestPairsOutliveTheAgent(t *testing.T) {
 	check.OK(t, j.Pairs.Put(want))
 	j = reopen(t, j, dir)
 	got, _ = j.Pairs.Get()
-	check.That(t, reflect.DeepEqual(got, want), "got %v, want %v", got, want)
+	check.Same(t, got, want, "pairs")
 }
 
 func TestPairsThatCannotBeReadAreLearntAnew(t *testing.T) {
@@ -349,17 +337,13 @@ var lost = map[string]func(dir string) error{
 func TestAJournalThatIsRemovedIsWrittenAgain(t *testing.T) {
 	for name, remove := range lost {
 		for how, again := range map[string]func(*Journal) error{
-			"by a look": func(j *Journal) error {
-				_, err := j.Ensure()
-				return err
-			},
+			"by a look":         func(j *Journal) error { return check.Err(j.Ensure()) },
 			"by the next entry": func(j *Journal) error { return j.Put(entry("ccc")) },
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				dir := t.TempDir()
 				j := open(t, dir)
-				put(t, j, entry("aaa"))
-				put(t, j, entry("bbb"))
+				put(t, j, entry("aaa"), entry("bbb"))
 				check.OK(t, j.Identity.Put(Identity{Node: "n1", NodeUID: "u", Cluster: "c"}))
 				check.OK(t, j.Rotations.Put(map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.5")}))
 				check.OK(t, j.Pairs.Put([]Pair{{Pool: "a", Parent: "ens1"}}))
@@ -371,9 +355,9 @@ func TestAJournalThatIsRemovedIsWrittenAgain(t *testing.T) {
 				check.Must(t, len(want) >= 2, "the journal has %d entries", len(want))
 				j = reopen(t, j, dir)
 				check.SameBy(t, cmp.Options{compareAddr}, j.All(), want, "entries")
-				if j.Identity.value != identity || cmp.Diff(rotations, j.Rotations.value, compareAddr) != "" || cmp.Diff(pairs, j.Pairs.value) != "" {
-					t.Errorf("identity %v, rotations %v, pairs %v", j.Identity.value, j.Rotations.value, j.Pairs.value)
-				}
+				check.Equal(t, j.Identity.value, identity, "identity")
+				check.SameBy(t, cmp.Options{compareAddr}, j.Rotations.value, rotations, "rotations")
+				check.Same(t, j.Pairs.value, pairs, "pairs")
 			})
 		}
 	}

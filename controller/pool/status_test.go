@@ -27,11 +27,8 @@ func noon() metav1.Time { return metav1.NewTime(time.Date(2030, 1, 1, 12, 0, 0, 
 // subnetPool is a pool over a whole subnet, created at the minute.
 func subnetPool(name, subnet string, minute int) v1alpha1.IPPool {
 	return v1alpha1.IPPool{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Generation: 3,
-			CreationTimestamp: metav1.NewTime(noon().Add(time.Duration(minute) * time.Minute)),
-		},
-		Spec: v1alpha1.IPPoolSpec{Subnet: subnet},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3, CreationTimestamp: metav1.NewTime(noon().Add(time.Duration(minute) * time.Minute))},
+		Spec:       v1alpha1.IPPoolSpec{Subnet: subnet},
 	}
 }
 
@@ -56,11 +53,7 @@ func TestStatusCountsAndMarks(t *testing.T) {
 			lease("10.6.0.200", v1alpha1.StateRetained),
 			lease("10.9.9.9", v1alpha1.StateRetained),
 		},
-		Cooling: []netip.Addr{netip.MustParseAddr("10.6.0.77")},
-		Agents:  2,
-		Served:  1,
-		Shares:  3,
-		Now:     noon(),
+		Cooling: []netip.Addr{netip.MustParseAddr("10.6.0.77")}, Agents: 2, Served: 1, Shares: 3, Now: noon(),
 	})
 	status := r.Status
 
@@ -141,9 +134,8 @@ func TestFewerAgentsAreToldOfOnceTheyAreNotMerelyReplaced(t *testing.T) {
 			f, now := newNotes(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			for i, s := range row.steps {
 				now = now.Add(s.after)
-				if agents, wait := f.agents("blue", s.said, s.counted, now); agents != s.agents || wait != s.wait {
-					t.Fatalf("step %d: %d agents, wait %s; want %d, %s", i, agents, wait, s.agents, s.wait)
-				}
+				agents, wait := f.agents("blue", s.said, s.counted, now)
+				check.Must(t, agents == s.agents && wait == s.wait, "step %d: %d agents, wait %s; want %d, %s", i, agents, wait, s.agents, s.wait)
 			}
 		})
 	}
@@ -267,9 +259,8 @@ func TestStocksComeToRestAndKeepNoPodFromAnAddress(t *testing.T) {
 				}
 			}
 			check.That(t, len(changes) <= 1, "with %d agents and %d addresses in use: %v", agents, used, changes)
-			if kept := int(pool.Status.Stock) * agents; kept > 0 && total-used-kept < 3*kept {
-				t.Errorf("with %d agents and %d addresses in use, %d are Warm and only %d free", agents, used, kept, total-used-kept)
-			}
+			kept := int(pool.Status.Stock) * agents
+			check.That(t, kept == 0 || total-used-kept >= 3*kept, "with %d agents and %d addresses in use, %d are Warm and only %d free", agents, used, kept, total-used-kept)
 		}
 	}
 }

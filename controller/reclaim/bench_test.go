@@ -62,6 +62,12 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, fn
 	return nil
 }
 
+// agreed makes a bench whose cache shows what there is.
+func agreed(t *testing.T, groups ...any) *bench {
+	t.Helper()
+	return between(t, objects(groups...), objects(groups...))
+}
+
 // between makes a bench. Objects of cached and live are not the same in memory,
 // but may be equal.
 func between(t *testing.T, cached, live []client.Object) *bench {

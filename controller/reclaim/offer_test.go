@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -75,16 +74,12 @@ func TestNoAddressIsTakenWhileItIsOffered(t *testing.T) {
 	gone := objects(poolObject(), leaseObject(), agentOn("n2"))
 	b := between(t, gone, objects(gone, endpointSlice()))
 	for range 3 {
-		result, err := b.look()
-		check.Must(t, err == nil && result.RequeueAfter == offerPauseMin,
-			"looks again after %s (%v), want %s", result.RequeueAfter, err, offerPauseMin)
+		check.Equal(t, check.Value(b.look())(t).RequeueAfter, offerPauseMin, "looks again after")
 	}
 	b.wantUntouched()
 	check.Equal(t, b.lease().Spec.Message, "", "the usual lag is told on the lease:")
 	b.clock.Step(offerTold)
-	if result, err := b.look(); err != nil || result.RequeueAfter != offerPauseMax {
-		t.Fatalf("looks again after %s (%v), want %s", result.RequeueAfter, err, offerPauseMax)
-	}
+	check.Equal(t, check.Value(b.look())(t).RequeueAfter, offerPauseMax, "looks again after")
 	b.wantUntouched()
 	check.Says(t, b.lease().Spec.Message, "EndpointSlice default/web-x still offers the address")
 
@@ -107,15 +102,13 @@ func TestOnlyKubernetesOwnOffersCount(t *testing.T) {
 }
 
 func TestNoAddressIsTakenWhenOffersCannotBeRead(t *testing.T) {
-	gone := objects(poolObject(), leaseObject(), agentOn("n2"))
-	b := between(t, gone, gone)
+	b := agreed(t, poolObject(), leaseObject(), agentOn("n2"))
 	b.reconciler.Live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "", nil)
 		},
 	})
 	b.reconciler.begin()
-	_, err := b.look()
-	check.That(t, err != nil && strings.Contains(err.Error(), "list the EndpointSlices of namespace default"), "the look ended with %v", err)
+	check.Says(t, check.Err(b.look()), "list the EndpointSlices of namespace default")
 	b.wantUntouched()
 }

@@ -183,8 +183,7 @@ func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 	agent := agentPod("n1", func(*podview.Pod) {})
 	check.OK(t, b.cached.Create(t.Context(), agent))
 	requests := woken{b.cached, namespace}.ofPod(t.Context(), agent)
-	want := (ctrl.Request{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}})
-	check.That(t, len(requests) == 1 && requests[0] == want, "the agent wakes %v", requests)
+	check.List(t, requests, []ctrl.Request{{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}}}, "the agent wakes")
 	b.clock.Step(warmGrace)
 	result, err := b.look()
 	check.That(t, err == nil && result.IsZero(), "with its agent: %+v, %v", result, err)
@@ -210,7 +209,6 @@ func TestPatienceIsOfThoseWhoWereAsked(t *testing.T) {
 	first := b.lease().Spec.NodeName
 	b.clock.Step(look().RequeueAfter)
 	look()
-	if waited := b.clock.Now().Sub(noon()); waited != verifierPatience || b.lease().Spec.NodeName == first {
-		t.Errorf("%s was asked, after %s %s is", first, waited, b.lease().Spec.NodeName)
-	}
+	check.Equal(t, b.clock.Now().Sub(noon()), verifierPatience, "%s was asked for", first)
+	check.That(t, b.lease().Spec.NodeName != first, "%s is asked again", first)
 }

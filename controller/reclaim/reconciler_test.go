@@ -62,8 +62,7 @@ func TestNothingIsReclaimedOnOneObservation(t *testing.T) {
 }
 
 func TestNothingIsReclaimedWhenTheLiveReadFails(t *testing.T) {
-	gone := objects(poolObject(), leaseObject(), node(corev1.ConditionTrue))
-	b := between(t, gone, gone)
+	b := agreed(t, poolObject(), leaseObject(), node(corev1.ConditionTrue))
 	b.reconciler.Live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return apierrors.NewServerTimeout(corev1.Resource("pods"), "get", 1)
@@ -91,21 +90,18 @@ func TestALeaseThatChangedMeanwhileIsNotTaken(t *testing.T) {
 }
 
 func TestALeaseIsTakenWhenBothViewsAgree(t *testing.T) {
-	world := objects(poolObject(), leaseObject(), agentOn("n1"), agentOn("n2"))
-	b := between(t, world, world)
+	b := agreed(t, poolObject(), leaseObject(), agentOn("n1"), agentOn("n2"))
 	b.lookUntilDue()
 
 	b.wantTaken(v1alpha1.ReasonPodGone, "n1") // its own node
 	previous := b.lease().Spec.Previous
 	check.That(t, previous != nil && previous.PodUID == holderUID, "previous holder %+v", previous)
-	waited := b.clock.Now().Sub(noon())
-	check.That(t, waited >= 5*time.Second, "taken after %s, extraGrace is 5 s", waited)
+	check.That(t, b.clock.Now().Sub(noon()) >= 5*time.Second, "taken at %s, extraGrace is 5 s", b.clock.Now())
 }
 
 // TestARunningPodIsDeletedFirst is rule R12.
 func TestARunningPodIsDeletedFirst(t *testing.T) {
-	running := objects(poolObject(), leaseObject(), podObject(), agentOn("n2"))
-	b := between(t, running, running)
+	b := agreed(t, poolObject(), leaseObject(), podObject(), agentOn("n2"))
 	b.lookUntilDue()
 	check.Must(t, len(b.deletedOnLive) == 1 && b.deletedOnLive[0] == "web-0", "deleted %v, want the pod", b.deletedOnLive)
 	check.Must(t, b.lease().Spec.State == v1alpha1.StateBound, "the lease was taken together with its pod")
@@ -118,8 +114,7 @@ func TestARunningPodIsDeletedFirst(t *testing.T) {
 func TestVerifierGoesOnWithoutAnother(t *testing.T) {
 	quarantined := leaseObject(quarantinedFor(v1alpha1.ReasonPodGone, noon()))
 	quarantined.Spec.NodeName = "n1"
-	world := objects(poolObject(), quarantined, agentOn("n1"))
-	b := between(t, world, world)
+	b := agreed(t, poolObject(), quarantined, agentOn("n1"))
 	before := b.lease().ResourceVersion
 	b.lookUntilDue()
 	got := b.lease()
@@ -130,15 +125,14 @@ func TestVerifierGoesOnWithoutAnother(t *testing.T) {
 func TestAConflictMovesWhenTheAgentOfItsNodeIsAway(t *testing.T) {
 	met := leaseObject(quarantinedFor(v1alpha1.ReasonConflict, noon()))
 	met.Spec.NodeName = "n1"
-	world := objects(poolObject(), met, agentOn("n1"), agentOn("n2"))
-	b := between(t, world, world)
+	b := agreed(t, poolObject(), met, agentOn("n1"), agentOn("n2"))
 	result, err := b.look()
 	check.Must(t, err == nil && result.IsZero(), "while its node probes: %+v, %v", result, err)
 	b.clock.Step(time.Hour)
 	check.OK(t, b.cached.Delete(t.Context(), agentPod("n1", func(*podview.Pod) {})))
-	if result, err := b.look(); err != nil || result.RequeueAfter != verifierPatience || b.lease().Spec.NodeName != "n1" {
-		t.Errorf("as its agent goes: %+v, %v, the lease is with %s", result, err, b.lease().Spec.NodeName)
-	}
+	result, err = b.look()
+	check.That(t, err == nil && result.RequeueAfter == verifierPatience && b.lease().Spec.NodeName == "n1",
+		"as its agent goes: %+v, %v, the lease is with %s", result, err, b.lease().Spec.NodeName)
 	b.clock.Step(verifierPatience)
 	_, err = b.look()
 	check.That(t, err == nil && b.lease().Spec.NodeName == "n2", "as it stays away: %v, the lease is with %s", err, b.lease().Spec.NodeName)
@@ -213,8 +207,7 @@ func TestWhoMayVerify(t *testing.T) {
 		{"nobody", nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			world := objects(poolObject(), leaseObject(), row.world)
-			b := between(t, world, world)
+			b := agreed(t, poolObject(), leaseObject(), row.world)
 			all, err := b.reconciler.choice().All(t.Context(), leaseObject())
 			check.OK(t, err)
 			check.List(t, slices.Collect(all), row.want, "verifiers")
@@ -277,8 +270,7 @@ func TestSinceWhenAPodIsFinished(t *testing.T) {
 		{nil, ago(6 * time.Second), time.Time{}},
 		{finished, ago(5 * time.Second), ago(5 * time.Second)},
 	} {
-		got := n.sawFinished(look.pod, look.at)
-		check.That(t, got.Equal(look.want), "look %d: since %s, want %s", i, got, look.want)
+		check.Equal(t, n.sawFinished(look.pod, look.at), look.want, "look %d: since", i)
 	}
 }
 
@@ -327,8 +319,7 @@ func TestTheAuditLooksAtEveryLeaseOncePerPeriod(t *testing.T) {
 // TestTheAuditFindsWhatNoEventTold: the pod goes, and the watch's event is lost.
 func TestTheAuditFindsWhatNoEventTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		world := objects(poolObject(), leaseObject(), podObject(), agentOn("n1"))
-		b := between(t, world, world)
+		b := agreed(t, poolObject(), leaseObject(), podObject(), agentOn("n1"))
 		check.Value(b.look())(t)
 		for _, view := range []client.Client{b.cached, b.live} {
 			check.OK(t, view.Delete(t.Context(), podObject()))
@@ -343,8 +334,7 @@ func TestTheAuditFindsWhatNoEventTold(t *testing.T) {
 
 // TestWithheldIsSaidOnce: a lease that is due while reclaim is switched off.
 func TestWithheldIsSaidOnce(t *testing.T) {
-	world := objects(poolObject(), leaseObject(), agentOn("n1"))
-	b := between(t, world, world)
+	b := agreed(t, poolObject(), leaseObject(), agentOn("n1"))
 	b.reconciler.Defaults.Enabled = false
 	for range 4 {
 		check.Value(b.look())(t)

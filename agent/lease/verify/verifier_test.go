@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,18 +76,15 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 			r.dead, r.evidence = test.dead, test.evidence
 			result := r.look()
 			// R14: one line for each address that becomes free.
-			want := test.want != v1alpha1.StateQuarantined
-			check.That(t, (r.freed == 1) == want && r.freed <= 1, "%d audit lines of a free address", r.freed)
+			waits := test.want == v1alpha1.StateQuarantined
+			check.Equal(t, r.freed, map[bool]int{false: 1}[waits], "audit lines of a free address:")
 			if test.want == "" {
-				if r.lease != nil || result.RequeueAfter != 0 {
-					t.Errorf("lease %+v, again after %s", r.lease.Spec, result.RequeueAfter)
-				}
+				check.That(t, r.lease == nil && result.RequeueAfter == 0, "lease %+v, again after %s", r.lease, result.RequeueAfter)
 				return
 			}
 			check.Must(t, r.lease != nil && r.lease.Spec.State == test.want && r.lease.Spec.Reason == test.reason, "lease %+v", r.lease)
-			if quarantined := test.want == v1alpha1.StateQuarantined; quarantined != (result.RequeueAfter > 0) || quarantined != (r.lease.Spec.Message != "") {
-				t.Errorf("again after %s, message %q", result.RequeueAfter, r.lease.Spec.Message)
-			}
+			check.Equal(t, result.RequeueAfter > 0, waits, "%q, and it is verified again:", r.lease.Spec.Message)
+			check.Equal(t, r.lease.Spec.Message != "", waits, "%q, and there is a message:", r.lease.Spec.Message)
 		})
 	}
 }
@@ -141,16 +137,12 @@ func TestADeadSlotIsProofAlsoWhereNoSegmentCanBeOpened(t *testing.T) {
 	for _, dead := range []bool{true, false} {
 		r := newRig(t, quarantined())
 		r.dead, r.opened = dead, errors.New("node n1 knows no parent of pool v4")
-		verdicts := []segment.Verdict{}
+		var verdicts []segment.Verdict
 		r.Verified = func(v segment.Verdict) { verdicts = append(verdicts, v) }
 		r.look()
-		want := segment.Unknown
-		if dead {
-			want = segment.Fenced
-		}
-		if free := r.lease == nil; free != dead || !slices.Equal(verdicts, []segment.Verdict{want}) || len(r.asked) != 0 {
-			t.Errorf("dead %v: free %v, verdicts %v, asked %v", dead, free, verdicts, r.asked)
-		}
+		want := map[bool]segment.Verdict{true: segment.Fenced, false: segment.Unknown}[dead]
+		check.List(t, verdicts, []segment.Verdict{want}, "dead %v: verdicts", dead)
+		check.That(t, (r.lease == nil) == dead && len(r.asked) == 0, "dead %v: lease %v, asked %v", dead, r.lease, r.asked)
 	}
 }
 
@@ -172,11 +164,9 @@ func TestR2SilenceOnAGuessedParentProvesNothing(t *testing.T) {
 			r := newRig(t, quarantined(func(s *v1alpha1.IPLeaseSpec) { s.Session = test.session }))
 			r.guessed, r.evidence = test.guessed, test.evidence
 			r.look()
-			free := r.lease == nil
-			check.That(t, free == test.free, "free %v, asked %+v", free, r.asked[0])
-			if last := r.last; last.Parent != "eth1" || last.Addr.String() != "10.0.0.2" || last.MAC.String() != "02:00:00:00:00:01" {
-				t.Errorf("the last holder is said to be %+v", last)
-			}
+			check.Equal(t, r.lease == nil, test.free, "asked %+v: free", r.asked[0])
+			check.That(t, r.last.Parent == "eth1" && r.last.Addr.String() == "10.0.0.2" && r.last.MAC.String() == "02:00:00:00:00:01",
+				"the last holder is said to be %+v", r.last)
 		})
 	}
 }
@@ -198,8 +188,8 @@ func TestALeaseIsLeftAloneUntilItsTimeOrAChange(t *testing.T) {
 	r.evidence = answered
 	wait := r.look().RequeueAfter
 	r.clock.Step(wait / 2) // the watch tells of our own write
-	again := r.look().RequeueAfter
-	check.That(t, again == wait/2 && len(r.asked) == 1, "again after %s, %d looks", again, len(r.asked))
+	check.Equal(t, r.look().RequeueAfter, wait/2, "again after")
+	check.Equal(t, len(r.asked), 1, "looks:")
 	r.change(func(s *v1alpha1.IPLeaseSpec) { s.Message = "" }) // somebody asks anew
 	r.look()
 	check.That(t, len(r.asked) == 2, "%d looks", len(r.asked))
@@ -219,9 +209,8 @@ func TestAnAddressOfAProxyIsFreeOnceThePoolIgnoresIt(t *testing.T) {
 		r.pool.Spec.ConflictDetection = &v1alpha1.ConflictDetection{IgnoreMACs: []string{strangerMAC.String()}}
 		// Also on a parent that hears no other node.
 		r.evidence = deaf
-		if r.look(); r.lease != nil {
-			t.Errorf("lease %+v", r.lease.Spec)
-		}
+		r.look()
+		check.That(t, r.lease == nil, "lease %+v", r.lease)
 	}
 }
 
@@ -235,9 +224,8 @@ func TestALeaseThatGoesIntoOtherHandsMeanwhileIsTheirs(t *testing.T) {
 			r := newRig(t, quarantined())
 			r.evidence = acked
 			r.before = func() { meanwhile(r) }
-			if again := r.look().RequeueAfter; again != 0 || r.settled != 0 || len(r.tries) != 0 || r.freed != 0 {
-				t.Errorf("again after %s, %d writes, %v, %d audit lines", again, r.settled, r.tries, r.freed)
-			}
+			check.Equal(t, r.look().RequeueAfter, 0, "again after")
+			check.That(t, r.settled == 0 && len(r.tries) == 0 && r.freed == 0, "%d writes, %v, %d audit lines", r.settled, r.tries, r.freed)
 			r.look()
 			check.That(t, len(r.asked) == 1, "a lease of somebody else was verified")
 		})
@@ -254,8 +242,7 @@ func TestWhileTheAPIServerIsAwayAVerificationWaits(t *testing.T) {
 	r := newRig(t, quarantined())
 	r.getError = syscall.ECONNREFUSED
 	for range 10 {
-		again := r.look().RequeueAfter
-		check.Must(t, again == apiRetry, "again after %s", again)
+		check.Equal(t, r.look().RequeueAfter, apiRetry, "again after")
 	}
 	check.That(t, len(r.asked) == 0, "a lease was verified that nobody could read")
 }
