@@ -107,11 +107,9 @@ func TestNetworksThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := Attachments(podWith(map[string]string{c.annotation: c.value}), Multus{})
-			bad := (*AnnotationError)(nil)
-			if !errors.As(err, &bad) || bad.Annotation != c.annotation || bad.Value != c.value || bad.On != "pod shop/web-0" ||
-				!strings.Contains(err.Error(), c.problem) || !strings.Contains(err.Error(), `expected the form "namespace/name@net1, …"`) {
-				t.Errorf("got %v, want %s", err, c.problem)
-			}
+			bad, ok := errors.AsType[*AnnotationError](err)
+			check.Must(t, ok && bad.Annotation == c.annotation && bad.Value == c.value && bad.On == "pod shop/web-0", "got %v", err)
+			check.Says(t, err, c.problem, `expected the form "namespace/name@net1, …"`)
 		})
 	}
 }
@@ -207,10 +205,8 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 			}
 			// A good source below must not be used in its place.
 			_, err := ChoosePools(requestOf(change, inConfig([]string{"b"}, nil)), objects(v4("a"), v4("b"), v6("c")), poolset.Set{})
-			bad := (*AnnotationError)(nil)
-			check.Must(t, errors.As(err, &bad), "got %v, want an AnnotationError", err)
-			check.That(t, bad.Annotation == c.annotation && bad.On == on && bad.Value == c.value,
-				"it names %s of %s with value %q", bad.Annotation, bad.On, bad.Value)
+			bad, ok := errors.AsType[*AnnotationError](err)
+			check.Must(t, ok && bad.Annotation == c.annotation && bad.On == on && bad.Value == c.value, "got %v", err)
 			check.Says(t, err, c.annotation, on, c.problem, "; expected the form "+bad.Expected)
 		})
 	}
@@ -249,9 +245,8 @@ func FuzzAnnotations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key byte, value, iface string) {
 		name := keys[int(key)%len(keys)]
 		routing, err := RoutingOf(podWith(map[string]string{name: value}), iface, agentapi.Routing{})
-		if bad := (*AnnotationError)(nil); err != nil && !errors.As(err, &bad) || routing.Mode == agentapi.ModeOff && routing.HostLink != nil {
-			t.Errorf("routing %+v, %v", routing, err)
-		}
+		bad := (*AnnotationError)(nil)
+		check.That(t, (err == nil || errors.As(err, &bad)) && (routing.Mode != agentapi.ModeOff || routing.HostLink == nil), "routing %+v, %v", routing, err)
 		for _, change := range []func(*Request){onPod(name, value), onNamespace(name, value)} {
 			request := requestOf(change, onInterface(iface, has("eth0", "10.0.0.0/24")), inConfig([]string{"a"}, nil))
 			choice, err := ChoosePools(request, pools, poolset.Set{})

@@ -234,9 +234,7 @@ func TestEveryRejectionHasItsReason(t *testing.T) {
 			_, err := ChoosePools(requestOf(inConfig([]string{"a"}, nil)), objects(c.pool), setOf(t, "10.0.0.200"))
 			none := (*NoPoolError)(nil)
 			check.Must(t, errors.As(err, &none) && len(none.Rejected) == 1, "got %v, want one rejection", err)
-			if got := none.Rejected[0]; got.Pool != "a" || got.Reason != c.reason || got.Detail != c.detail {
-				t.Errorf("got  %s %s\nwant %s %s", got.Reason, got.Detail, c.reason, c.detail)
-			}
+			check.Equal(t, none.Rejected[0], Rejection{Pool: "a", Reason: c.reason, Detail: c.detail}, "got")
 		})
 	}
 }

@@ -60,9 +60,8 @@ func TestOpenLeavesClosedPoolsOut(t *testing.T) {
 	got, err := ChoosePools(requestOf(inConfig([]string{"a", "b"}, nil), keeping("10.0.0.5", "a")), objects(v4("a").disabled(), v4("b")), poolset.Set{})
 	check.Must(t, err == nil && names(got) == "v4: a b", "got %q, %v", names(got), err)
 	open, err := got.Families[0].Open()
-	if err != nil || len(open.Pools) != 1 || open.Pools[0].Pool.Name != "b" || len(open.Rejected) != 1 || open.Rejected[0].Reason != Disabled {
-		t.Errorf("got %v, %v", open, err)
-	}
+	check.That(t, err == nil && len(open.Pools) == 1 && open.Pools[0].Pool.Name == "b" && len(open.Rejected) == 1 && open.Rejected[0].Reason == Disabled,
+		"got %v, %v", open, err)
 	check.That(t, len(got.Families[0].Rejected) == 0, "the family itself was changed")
 }
 
@@ -138,9 +137,7 @@ func TestAKeptAddressStaysWhicheverPoolsAreNamedNow(t *testing.T) {
 			}
 			check.Must(t, err == nil && names(got) == c.want, "got %q, %v, want %q", names(got), err, c.want)
 			for _, p := range got.Families[0].Pools {
-				if p.Pool.Name == "a" && (p.Closed == nil || p.Set.Len() != 0) {
-					t.Errorf("pool a hands out new addresses: %+v", p)
-				}
+				check.That(t, p.Pool.Name != "a" || p.Closed != nil && p.Set.Len() == 0, "pool a hands out new addresses: %+v", p)
 			}
 		})
 	}

@@ -143,10 +143,9 @@ func TestRoutesThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := ChoosePools(requestOf(onPod(c.annotation, c.value), inConfig([]string{"a"}, nil)), objects(v4("a")), poolset.Set{})
-			bad := (*AnnotationError)(nil)
-			if !errors.As(err, &bad) || bad.Annotation != c.annotation || bad.Value != c.value || !strings.Contains(err.Error(), c.problem) {
-				t.Errorf("got %v, want %s", err, c.problem)
-			}
+			bad, ok := errors.AsType[*AnnotationError](err)
+			check.Must(t, ok && bad.Annotation == c.annotation && bad.Value == c.value, "got %v", err)
+			check.Says(t, err, c.problem)
 		})
 	}
 }

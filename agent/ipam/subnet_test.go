@@ -32,9 +32,7 @@ func TestPoolsOfIPSubnets(t *testing.T) {
 		made("web-second", "second", "10.2.0.0/24", web("0")))
 	const subnet, subnets = "ipam.fenceline.io/subnet", "ipam.fenceline.io/subnets"
 	pod := func(r *Request) { r.Application = web("") }
-	of := func(application v1alpha1.Application) func(*Request) {
-		return func(r *Request) { r.Application = application }
-	}
+	of := func(a v1alpha1.Application) func(*Request) { return func(r *Request) { r.Application = a } }
 	defaults := func(r *Request) { r.Subnets = Subnets{V4: []string{"floor"}} }
 	second := func(r *Request) { r.Interface, r.Earlier = "net1", []Interface{{Name: "eth0"}} }
 	for _, row := range []struct {
@@ -70,13 +68,11 @@ func TestPoolsOfIPSubnets(t *testing.T) {
 					names = append(names, c.Pool.Name)
 				}
 			}
-			got := strings.Join(names, " ")
 			if err != nil {
-				got = err.Error()
+				check.Says(t, err, row.want)
+				return
 			}
-			if err == nil && got != row.want || err != nil && !strings.Contains(got, row.want) {
-				t.Errorf("got %s, want %s", got, row.want)
-			}
+			check.Equal(t, strings.Join(names, " "), row.want, "pools")
 		})
 	}
 }
@@ -91,6 +87,6 @@ func TestAPodThatWaitsForItsPoolIsToldTheReason(t *testing.T) {
 		r.Application, r.Subnets.All = web(""), []v1alpha1.IPSubnet{subnet}
 	})
 	_, err := ChoosePools(request, nil, poolset.Set{})
-	awaited := (*PoolAwaitedError)(nil)
-	check.That(t, errors.As(err, &awaited) && awaited.Why == "4 addresses are wanted", "got %v", err)
+	awaited, ok := errors.AsType[*PoolAwaitedError](err)
+	check.That(t, ok && awaited.Why == "4 addresses are wanted", "got %v", err)
 }

@@ -4,7 +4,6 @@ package subnet
 
 import (
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -327,7 +326,8 @@ func TestReasonsDoNotChangeWithOtherApplications(t *testing.T) {
 			w.apps[name+subnet] = deployment(name+subnet, 1, subnet)
 		}
 		got := settle()
-		check.That(t, len(got) == 2 && maps.Equal(got, before), "%d more applications: the reasons became %v, from %v", i+1, got, before)
+		check.Equal(t, len(got), 2, "reasons:")
+		check.Same(t, got, before, "after %d more applications, the reasons", i+1)
 	}
 }
 
@@ -367,9 +367,9 @@ func TestPassesEndWhenNothingCanBeGivenBack(t *testing.T) {
 				w.leases[addr] = pool.Name
 			}
 			w.pass(never)
-			if p := w.pass(never); p.Settling != c.want || (&Reconciler{Settle: Settle}).nextPass(Facts{}, p) > 0 != c.want {
-				t.Errorf("passes go on: %t, want %t", p.Settling, c.want)
-			}
+			p := w.pass(never)
+			check.Equal(t, p.Settling, c.want, "settling")
+			check.Equal(t, (&Reconciler{Settle: Settle}).nextPass(Facts{}, p) > 0, c.want, "passes go on:")
 			pool, _ = w.poolOf("web")
 			check.That(t, len(pool.Spec.ExcludeIPs) != 0, "nothing is withdrawn any more")
 			// Once all is settled and given back, nothing is left to do.
@@ -387,9 +387,9 @@ func TestTheEntryOfAnEndedWriterIsFree(t *testing.T) {
 	s.Status.Carving = []v1alpha1.Carving{{Pool: "web-1", IPs: []string{"10.0.0.10-10.0.0.11"}}}
 	for expired, free := range map[bool]int64{false: 8, true: 10} {
 		p := MakePlan(Facts{Subnets: []v1alpha1.IPSubnet{s}, Expired: map[string]bool{"web-1": expired}})
-		if got := p.Status("a", at(0)); got.Free != free || len(got.Carving) > 0 == expired {
-			t.Errorf("expired %t: %d addresses are free, want %d, and %v are about to be written", expired, got.Free, free, got.Carving)
-		}
+		got := p.Status("a", at(0))
+		check.That(t, got.Free == free && len(got.Carving) > 0 != expired,
+			"expired %t: %d addresses are free, want %d, and %v are about to be written", expired, got.Free, free, got.Carving)
 	}
 }
 
@@ -417,9 +417,8 @@ func TestPoolsFollowTheSourceGuardOfTheirIPSubnet(t *testing.T) {
 	s.ResourceVersion = w.next()
 	w.subnets["a"] = s
 	got := settle()
-	if got.SourceGuard != v1alpha1.SourceGuardEnforce || got.SourceGuardAllow == nil || !slices.Equal(got.SourceGuardAllow.CIDRs, []v1alpha1.CIDR{"10.0.0.1/32"}) {
-		t.Errorf("the pool has %q, %+v", got.SourceGuard, got.SourceGuardAllow)
-	}
+	check.Equal(t, got.SourceGuard, v1alpha1.SourceGuardEnforce, "the pool has")
+	check.Same(t, got.SourceGuardAllow, s.Spec.SourceGuardAllow, "the pool has")
 }
 
 // given lists the addresses that the pools of an application hand out, IPv4 first.
