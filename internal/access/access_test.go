@@ -133,8 +133,7 @@ func TestEveryRightIsNeeded(t *testing.T) {
 		j := Asking(api, accesses{server: api}, clocktesting.NewFakeClock(time.Unix(1, 0)), time.Minute)
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		request.Header.Set("Authorization", "Bearer viewer")
-		if err := j.Allows(request, row.needs); !errors.Is(err, row.want) || api.asked != row.asked {
-			t.Errorf("%s: %v after %d questions, want %v after %d", name, err, api.asked, row.want, row.asked)
-		}
+		check.Is(t, j.Allows(request, row.needs), row.want, "%s: got", name)
+		check.Equal(t, api.asked, row.asked, "%s: questions", name)
 	}
 }

@@ -35,13 +35,13 @@ func TestARPProbeIsThatOfRFC5227(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f, p := parseARP(t, check.Value(Probe(parentMAC, tc.dst, addr4))(t))
-			equal(t, "destination", f.Destination.String(), tc.ethernet.String())
-			equal(t, "source", f.Source.String(), parentMAC.String())
-			equal(t, "operation", p.Operation, arp.OperationRequest)
-			equal(t, "sender MAC", p.SenderHardwareAddr.String(), parentMAC.String())
-			equal(t, "sender", p.SenderIP, netip.IPv4Unspecified())
-			equal(t, "target MAC", p.TargetHardwareAddr.String(), zeroMAC.String())
-			equal(t, "target", p.TargetIP, addr4)
+			check.Equal(t, f.Destination.String(), tc.ethernet.String(), "destination")
+			check.Equal(t, f.Source.String(), parentMAC.String(), "source")
+			check.Equal(t, p.Operation, arp.OperationRequest, "operation")
+			check.Equal(t, p.SenderHardwareAddr.String(), parentMAC.String(), "sender MAC")
+			check.Equal(t, p.SenderIP, netip.IPv4Unspecified(), "sender")
+			check.Equal(t, p.TargetHardwareAddr.String(), zeroMAC.String(), "target MAC")
+			check.Equal(t, p.TargetIP, addr4, "target")
 		})
 	}
 }
@@ -57,13 +57,13 @@ func TestNeighbourProbeIsThatOfRFC4862(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f, from, to, m := parseNDP(t, check.Value(Probe(parentMAC, tc.dst, addr6))(t))
-			equal(t, "Ethernet destination", f.Destination.String(), tc.ethernet)
-			equal(t, "source", from, netip.IPv6Unspecified())
-			equal(t, "destination", to, netip.MustParseAddr("ff02::1:ff00:11"))
+			check.Equal(t, f.Destination.String(), tc.ethernet, "Ethernet destination")
+			check.Equal(t, from, netip.IPv6Unspecified(), "source")
+			check.Equal(t, to, netip.MustParseAddr("ff02::1:ff00:11"), "destination")
 			ns, ok := m.(*ndp.NeighborSolicitation)
 			check.Must(t, ok, "message is a %T", m)
-			equal(t, "target", ns.TargetAddress, addr6)
-			equal(t, "options (RFC 4861 section 4.3 forbids a source address)", len(ns.Options), 0)
+			check.Equal(t, ns.TargetAddress, addr6, "target")
+			check.Equal(t, len(ns.Options), 0, "options (RFC 4861 section 4.3 forbids a source address)")
 		})
 	}
 }
@@ -71,46 +71,46 @@ func TestNeighbourProbeIsThatOfRFC4862(t *testing.T) {
 // Hosts must answer a question as they answer a probe.
 func TestAQuestionIsAProbeWithAMark(t *testing.T) {
 	_, p := parseARP(t, check.Value(Question(parentMAC, addr4))(t))
-	equal(t, "ARP question", IsQuestion(p.TargetHardwareAddr), true)
+	check.Equal(t, IsQuestion(p.TargetHardwareAddr), true, "ARP question")
 	p.TargetHardwareAddr = zeroMAC
 	_, probe := parseARP(t, check.Value(Probe(parentMAC, nil, addr4))(t))
-	equal(t, "ARP probe", IsQuestion(probe.TargetHardwareAddr), false)
-	equal(t, "the rest of the ARP packet", fmt.Sprint(p), fmt.Sprint(probe))
+	check.Equal(t, IsQuestion(probe.TargetHardwareAddr), false, "ARP probe")
+	check.Equal(t, fmt.Sprint(p), fmt.Sprint(probe), "the rest of the ARP packet")
 
 	question, other := check.Value(Question(parentMAC, addr6))(t), check.Value(Probe(parentMAC, nil, addr6))(t)
 	const at = 14 // behind the Ethernet header
-	equal(t, "ND question", IsQuestion6(question[at:]), true)
-	equal(t, "ND probe", IsQuestion6(other[at:]), false)
+	check.Equal(t, IsQuestion6(question[at:]), true, "ND question")
+	check.Equal(t, IsQuestion6(other[at:]), false, "ND probe")
 	copy(question[at:at+4], other[at:])
-	equal(t, "the rest of the packet", string(question), string(other))
-	equal(t, "version", question[at]>>4, 6)
+	check.Equal(t, string(question), string(other), "the rest of the packet")
+	check.Equal(t, question[at]>>4, 6, "version")
 }
 
 func TestARPAnnouncementComesInBothForms(t *testing.T) {
 	frames := check.Value(Announce(holderMAC, addr4))(t)
-	equal(t, "frames", len(frames), 2)
+	check.Equal(t, len(frames), 2, "frames")
 	for i, op := range []arp.Operation{arp.OperationRequest, arp.OperationReply} {
 		f, p := parseARP(t, frames[i])
-		equal(t, "destination", f.Destination.String(), ethernet.Broadcast.String())
-		equal(t, "operation", p.Operation, op)
-		equal(t, "sender MAC", p.SenderHardwareAddr.String(), holderMAC.String())
-		equal(t, "sender", p.SenderIP, addr4)
-		equal(t, "target", p.TargetIP, addr4)
+		check.Equal(t, f.Destination.String(), ethernet.Broadcast.String(), "destination")
+		check.Equal(t, p.Operation, op, "operation")
+		check.Equal(t, p.SenderHardwareAddr.String(), holderMAC.String(), "sender MAC")
+		check.Equal(t, p.SenderIP, addr4, "sender")
+		check.Equal(t, p.TargetIP, addr4, "target")
 	}
 }
 
 func TestNeighbourAnnouncementOverrides(t *testing.T) {
 	frames := check.Value(Announce(holderMAC, addr6))(t)
-	equal(t, "frames", len(frames), 1)
+	check.Equal(t, len(frames), 1, "frames")
 	f, from, to, m := parseNDP(t, frames[0])
-	equal(t, "Ethernet destination", f.Destination.String(), "33:33:00:00:00:01")
-	equal(t, "source", from, addr6)
-	equal(t, "destination", to, netip.IPv6LinkLocalAllNodes())
+	check.Equal(t, f.Destination.String(), "33:33:00:00:00:01", "Ethernet destination")
+	check.Equal(t, from, addr6, "source")
+	check.Equal(t, to, netip.IPv6LinkLocalAllNodes(), "destination")
 	na, ok := m.(*ndp.NeighborAdvertisement)
 	check.Must(t, ok, "message is a %T", m)
-	equal(t, "override", na.Override, true)
-	equal(t, "solicited", na.Solicited, false)
-	equal(t, "target", na.TargetAddress, addr6)
+	check.Equal(t, na.Override, true, "override")
+	check.Equal(t, na.Solicited, false, "solicited")
+	check.Equal(t, na.TargetAddress, addr6, "target")
 	lla, ok := na.Options[0].(*ndp.LinkLayerAddress)
 	check.Must(t, ok && lla.Direction == ndp.Target && lla.Addr.String() == holderMAC.String(), "option %+v", na.Options[0])
 }
@@ -120,7 +120,7 @@ func parseARP(t *testing.T, b []byte) (ethernet.Frame, arp.Packet) {
 	var f ethernet.Frame
 	var p arp.Packet
 	check.OK(t, f.UnmarshalBinary(b))
-	equal(t, "ethertype", f.EtherType, ethernet.EtherTypeARP)
+	check.Equal(t, f.EtherType, ethernet.EtherTypeARP, "ethertype")
 	check.OK(t, p.UnmarshalBinary(f.Payload))
 	return f, p
 }
@@ -128,20 +128,15 @@ func parseARP(t *testing.T, b []byte) (ethernet.Frame, arp.Packet) {
 func parseNDP(t *testing.T, b []byte) (f ethernet.Frame, from, to netip.Addr, m ndp.Message) {
 	t.Helper()
 	check.OK(t, f.UnmarshalBinary(b))
-	equal(t, "ethertype", f.EtherType, ethernet.EtherTypeIPv6)
+	check.Equal(t, f.EtherType, ethernet.EtherTypeIPv6, "ethertype")
 	h, body := f.Payload[:ipv6HeaderLen], f.Payload[ipv6HeaderLen:]
-	equal(t, "next header", h[6], 58)
-	equal(t, "hop limit", h[7], 255)
-	equal(t, "payload length", int(h[4])<<8|int(h[5]), len(body))
+	check.Equal(t, h[6], 58, "next header")
+	check.Equal(t, h[7], 255, "hop limit")
+	check.Equal(t, int(h[4])<<8|int(h[5]), len(body), "payload length")
 	from, to = netip.AddrFrom16([16]byte(h[8:24])), netip.AddrFrom16([16]byte(h[24:40]))
 	m = check.Value(ndp.ParseMessage(body))(t)
 	again := check.Value(ndp.MarshalMessageChecksum(m, from, to))(t)
-	equal(t, "checksum", string(again[2:4]), string(body[2:4]))
+	check.Equal(t, string(again[2:4]), string(body[2:4]), "checksum")
 	check.Value(icmp.ParseMessage(58, body))(t)
 	return f, from, to, m
-}
-
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	check.That(t, got == want, "%s is %v, want %v", what, got, want)
 }

@@ -182,10 +182,10 @@ func TestAddressesAreOfferedInTheOrderOfArrival(t *testing.T) {
 			w.await(places[who], who, time.Minute, ends, lan)
 		}
 		newcomer := w.Enter(Key{"d", "eth0"})
-		if why, closed := newcomer.Closed("lan"); !closed || why != "it is exhausted, 3 of its 3 addresses have a lease, and 3 pods of this node came earlier and wait for it" {
-			t.Errorf("a newcomer is not held back: %q", why)
-		}
-		_, closed := newcomer.Closed("wan")
+		why, closed := newcomer.Closed("lan")
+		check.That(t, closed, "a newcomer is not held back")
+		check.Equal(t, why, "it is exhausted, 3 of its 3 addresses have a lease, and 3 pods of this node came earlier and wait for it", "the reason is")
+		_, closed = newcomer.Closed("wan")
 		check.That(t, !closed, "nobody waits for pool wan")
 		for i, who := range []string{"a", "b", "c"} {
 			addr := fmt.Sprintf("10.0.0.%d", 2+i)
