@@ -47,19 +47,20 @@ func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, err
 		at   uint64
 	}
 	var speakers []speaker
-	var at observerLeaseKey
-	var s observerSighting
-	it := t.maps.Sightings.Iterate()
-	for it.Next(&at, &s) {
-		key := at.key()
-		if key.Segment != segment || key.Addr.Is4() != v4 || s.Ns == 0 || key.Addr.IsLinkLocalUnicast() {
-			continue
+	const batch = 256
+	keys, sightings := make([]observerLeaseKey, batch), make([]observerSighting, batch)
+	for cursor, more := new(ebpf.MapBatchCursor), true; more; {
+		n, err := t.maps.Sightings.BatchLookup(cursor, keys, sightings, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil, fmt.Errorf("list who speaks on segment %d: %w", segment, err)
 		}
-		speakers = append(speakers, speaker{key.Addr, s.Ns})
-	}
-	// The kernel may reuse the entry at which the iteration stands. The rest is missing then.
-	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		return nil, fmt.Errorf("list who speaks on segment %d: %w", segment, err)
+		more = err == nil
+		for i := range n {
+			key := keys[i].key()
+			if key.Segment == segment && key.Addr.Is4() == v4 && sightings[i].Ns != 0 && !key.Addr.IsLinkLocalUnicast() {
+				speakers = append(speakers, speaker{key.Addr, sightings[i].Ns})
+			}
+		}
 	}
 	slices.SortFunc(speakers, func(a, b speaker) int { return cmp.Compare(b.at, a.at) })
 	var latest []netip.Addr
