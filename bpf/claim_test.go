@@ -27,9 +27,7 @@ func checkAck(t testing.TB, frame []byte, addr netip.Addr, token uint64, to, fro
 	equal(t, "destination", net.HardwareAddr(frame[:6]).String(), to.String())
 	equal(t, "source", net.HardwareAddr(frame[6:12]).String(), from.String())
 	f := check.Value(claim.Unmarshal(frame[14:], claim.Key(key)))(t)
-	equal(t, "ack", f, claim.Frame{
-		Flags: claim.FlagAck | claim.Asks(heldToken), Network: network, Addr: addr, Token: token,
-	})
+	equal(t, "ack", f, claim.Frame{Flags: claim.FlagAck | claim.Asks(heldToken), Network: network, Addr: addr, Token: token})
 }
 
 func TestANewerClaimFencesIsAckedAndConsumed(t *testing.T) {
@@ -122,10 +120,8 @@ func TestClaimsThatDoNotFence(t *testing.T) {
 			f[14+3] = '2'
 			return f
 		}, pass, []Result{ResultMagic}},
-		"cut": {func(t testing.TB) []byte { return remoteClaim(t, addr4, 200)[:61] }, pass, []Result{ResultShort}},
-		"another VLAN": {func(t testing.TB) []byte {
-			return tagged(100, remoteClaim(t, addr4, 200))
-		}, pass, nil},
+		"cut":          {func(t testing.TB) []byte { return remoteClaim(t, addr4, 200)[:61] }, pass, []Result{ResultShort}},
+		"another VLAN": {func(t testing.TB) []byte { return tagged(100, remoteClaim(t, addr4, 200)) }, pass, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{}, addr4)
@@ -144,12 +140,10 @@ func signed(t testing.TB, f claim.Frame, key ClaimKey) []byte {
 func TestAClaimOfOurOtherNetworkIsNotForThisLease(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	check.OK(t, b.SetNetworks([]uint64{network, otherNetwork}))
-	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA),
-		drop, ResultNotHeld)
+	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA), drop, ResultNotHeld)
 	equal(t, "fenced", b.fenced(addr4), false)
 	check.OK(t, b.SetNetworks([]uint64{network}))
-	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA),
-		pass, ResultForeign)
+	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA), pass, ResultForeign)
 }
 
 func TestNetworksOfOneRemainderAreAllOurs(t *testing.T) {

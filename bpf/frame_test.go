@@ -67,8 +67,7 @@ func be16(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
 
 // arp is the body of a packet from sha and spa for tpa; the operation is a request's.
 func arp(sha net.HardwareAddr, spa, tpa netip.Addr) []byte {
-	return slices.Concat(be16(1), be16(etherIPv4), []byte{6, 4}, be16(1),
-		sha, spa.AsSlice(), noMAC, tpa.AsSlice())
+	return slices.Concat(be16(1), be16(etherIPv4), []byte{6, 4}, be16(1), sha, spa.AsSlice(), noMAC, tpa.AsSlice())
 }
 
 func arpFrame(sha net.HardwareAddr, spa, tpa netip.Addr) []byte {

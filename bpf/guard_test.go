@@ -144,9 +144,7 @@ func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
 	check.OK(t, b.KillSlot(1))
-	for _, frame := range [][]byte{
-		udpFrom(addr4), udpFrom(local6), arpProbe(podMAC, far4), eth(broadcast, podMAC, 0x88cc, []byte{1}),
-	} {
+	for _, frame := range [][]byte{udpFrom(addr4), udpFrom(local6), arpProbe(podMAC, far4), eth(broadcast, podMAC, 0x88cc, []byte{1})} {
 		b.expect(WhereGuardEgress, frame, drop, ResultDropDead)
 		b.expect(WhereGuardIngress, frame, drop, ResultDropDead)
 	}

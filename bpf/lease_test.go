@@ -35,9 +35,7 @@ func TestOnlyANewerTokenReplacesALease(t *testing.T) {
 		"newer watch over a holder":   {held, Lease{Token: 101}, ErrHeld},
 		"watch over a watch":          {watch, watch, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			check.Is(t, tc.next.succeeds(tc.present), tc.want, "got")
-		})
+		t.Run(name, func(t *testing.T) { check.Is(t, tc.next.succeeds(tc.present), tc.want, "got") })
 	}
 }
 

@@ -109,9 +109,7 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	rude := rudeProgram(t)
 	var l link.Link
 	r.node.do(func() (err error) {
-		l, err = link.AttachTCX(link.TCXOptions{
-			Interface: r.parent, Program: rude, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
-		})
+		l, err = link.AttachTCX(link.TCXOptions{Interface: r.parent, Program: rude, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 		return err
 	})
 	defer l.Close()
@@ -144,9 +142,7 @@ func TestAnObserverThatMovesIsNoProgramOfOthers(t *testing.T) {
 	push := func() (link.Link, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return link.AttachTCX(link.TCXOptions{
-			Interface: r.parent, Program: rude, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
-		})
+		return link.AttachTCX(link.TCXOptions{Interface: r.parent, Program: rude, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	}
 	moved := make(chan struct{})
 	var looks sync.WaitGroup

@@ -304,11 +304,9 @@ func TestHearing(t *testing.T) {
 		"a forged claim proves nothing":     {from(remoteMAC, keyC), false},
 		"our own claim, come back, neither": {from(parentMAC, keyA), false},
 		"nor does ARP":                      {arpFrame(remoteMAC, far4, addr4), false},
-		"an ack": {signed(t, claim.Frame{
-			Flags: claim.FlagAck, Network: network, Addr: addr4, Token: 5,
-		}, keyA), true},
-		"an old claim for a held address": {remoteClaim(t, addr4, 5), true},
-		"a claim that fences":             {remoteClaim(t, addr4, 500), true},
+		"an ack":                            {signed(t, claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr4, Token: 5}, keyA), true},
+		"an old claim for a held address":   {remoteClaim(t, addr4, 5), true},
+		"a claim that fences":               {remoteClaim(t, addr4, 500), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{}, addr4)

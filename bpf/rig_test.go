@@ -39,9 +39,7 @@ func bpffs(t testing.TB) string {
 	dir := t.TempDir()
 	err := unix.Mount("bpffs", dir, "bpf", 0, "mode=0700")
 	check.Must(t, err == nil, "mount a bpffs (these tests need root): %v", err)
-	t.Cleanup(func() {
-		check.Is(t, unix.Unmount(dir, 0), nil, "unmount %s:", dir)
-	})
+	t.Cleanup(func() { check.Is(t, unix.Unmount(dir, 0), nil, "unmount %s:", dir) })
 	return dir
 }
 

@@ -47,9 +47,7 @@ func l4(src, dst netip.Addr, proto byte, payload ...byte) []byte {
 	return append(rechecked(p), payload...)
 }
 
-func ports(from, to uint16) []byte {
-	return slices.Concat(be16(from), be16(to), be16(8), be16(0))
-}
+func ports(from, to uint16) []byte { return slices.Concat(be16(from), be16(to), be16(8), be16(0)) }
 
 func fromPod4(proto byte, payload ...byte) []byte {
 	return eth(remoteMAC, podMAC, etherIPv4, l4(addr4, far4, proto, payload...))

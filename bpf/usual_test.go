@@ -81,9 +81,7 @@ func TestUsualPacketsAreThoseThatJudgeLetsPass(t *testing.T) {
 				short.t, long.t = t, t
 				var got, want map[Counter]uint64
 				var differs int
-				want = long.counted(func() {
-					got = short.counted(func() { differs = compare(t, short, long, frame) })
-				})
+				want = long.counted(func() { got = short.counted(func() { differs = compare(t, short, long, frame) }) })
 				equal(t, "frames with another verdict", differs, 0)
 				equal(t, "counters agree", maps.Equal(got, want), true)
 			})

@@ -37,10 +37,7 @@ type brain struct {
 }
 
 func newBrain(node *network.Namespace) *brain {
-	return &brain{
-		node: node, held: map[agentapi.Attachment]pod.Interface{},
-		begun: make(chan struct{}, 8), ended: make(chan error, 8),
-	}
+	return &brain{node: node, held: map[agentapi.Attachment]pod.Interface{}, begun: make(chan struct{}, 8), ended: make(chan error, 8)}
 }
 
 func (b *brain) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {

@@ -26,22 +26,13 @@ func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
 		code    uint
 		says    []string
 	}{
-		"IPAM of macvlan": {
-			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline"}}`,
-		},
-		"chained": {
-			conf: `{"name":"n","type":"fenceline"}`, chained: true,
-		},
-		"chained, with paths": {
-			conf: `{"name":"n","type":"fenceline","ipam":{"socket":"/s"}}`, chained: true,
-		},
+		"IPAM of macvlan":     {conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline"}}`},
+		"chained":             {conf: `{"name":"n","type":"fenceline"}`, chained: true},
+		"chained, with paths": {conf: `{"name":"n","type":"fenceline","ipam":{"socket":"/s"}}`, chained: true},
 		"fields of other plugins and of other IPAMs are ignored": {
 			conf: `{"name":"n","type":"macvlan","mode":"bridge","mtu":1400,"ipam":{"type":"fenceline","log_level":"DEBUG"}}`,
 		},
-		"both": {
-			conf: `{"name":"n","type":"fenceline","ipam":{"type":"fenceline"}}`,
-			code: 7, says: []string{`"ipam.type"`, "remove"},
-		},
+		"both": {conf: `{"name":"n","type":"fenceline","ipam":{"type":"fenceline"}}`, code: 7, says: []string{`"ipam.type"`, "remove"}},
 		"neither": {
 			conf: `{"name":"n","type":"macvlan","ipam":{"type":"host-local"}}`,
 			code: 7, says: []string{`"macvlan"`, `"host-local"`, `"ipam": {"type": "fenceline"}`},

@@ -36,9 +36,7 @@ func TestTheResultHasTheFormOfItsVersion(t *testing.T) {
 	routes := `"routes":[{"dst":"0.0.0.0/0","gw":"192.0.2.1"},{"dst":"2001:db8:1::/48"}]`
 	v0 := `"ips":[{"version":"4","address":"192.0.2.7/24","gateway":"192.0.2.1"},{"version":"6","address":"2001:db8::7/64"}],` + routes + `,"dns":{}`
 	v1 := `"ips":[{"address":"192.0.2.7/24","gateway":"192.0.2.1"},{"address":"2001:db8::7/64"}],` + routes
-	for version, want := range map[string]string{
-		"0.3.1": v0, "0.4.0": v0, "1.0.0": v1, "1.1.0": v1,
-	} {
+	for version, want := range map[string]string{"0.3.1": v0, "0.4.0": v0, "1.0.0": v1, "1.1.0": v1} {
 		t.Run(version, func(t *testing.T) {
 			r := check.Value(result(dualStack()))(t)
 			var out bytes.Buffer

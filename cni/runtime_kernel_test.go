@@ -65,9 +65,7 @@ func (m *machine) startAgent(t *testing.T) (stop func()) {
 		check.Is(t, <-ended, nil, "the agent's server:")
 	})
 	t.Cleanup(stop)
-	check.Becomes(t, patience, "the agent answers", func() bool {
-		return agentapi.NewClient(m.socket()).Status(t.Context()) == nil
-	})
+	check.Becomes(t, patience, "the agent answers", func() bool { return agentapi.NewClient(m.socket()).Status(t.Context()) == nil })
 	return stop
 }
 
@@ -82,9 +80,7 @@ func (m *machine) conflist(t *testing.T, version string) *libcni.NetworkConfigLi
 
 // runtime runs fn with libcni on the node: plugins start in its namespace.
 func (m *machine) runtime(fn func(*libcni.CNIConfig) error) error {
-	return m.net.Do(func() error {
-		return fn(libcni.NewCNIConfigWithCacheDir([]string{m.bin}, m.cache, nil))
-	})
+	return m.net.Do(func() error { return fn(libcni.NewCNIConfigWithCacheDir([]string{m.bin}, m.cache, nil)) })
 }
 
 func attach(container string, ns *network.Namespace) *libcni.RuntimeConf {

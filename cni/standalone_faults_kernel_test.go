@@ -142,14 +142,10 @@ func TestAnUnusableDirectoryIsNamed(t *testing.T) {
 			write(t, dir)
 		}, "not a directory"},
 		{"a file in place of the directory of the network", 0, func(t *testing.T, dir string) { write(t, filepath.Join(dir, "net")) }, "not a directory"},
-		{"a user without rights", 65534, func(t *testing.T, dir string) {
-			check.OK(t, os.Chmod(dir, 0o700))
-		}, "permission denied"},
+		{"a user without rights", 65534, func(t *testing.T, dir string) { check.OK(t, os.Chmod(dir, 0o700)) }, "permission denied"},
 		{"a file system that is read-only", 0, func(t *testing.T, dir string) {
 			check.OK(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, ""))
-			t.Cleanup(func() {
-				check.Is(t, unix.Unmount(dir, 0), nil, "got")
-			})
+			t.Cleanup(func() { check.Is(t, unix.Unmount(dir, 0), nil, "got") })
 		}, "read-only file system"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -177,9 +173,7 @@ func TestAFullDiskLeavesNothingHalfWritten(t *testing.T) {
 			dir := t.TempDir()
 			const pages = 8
 			check.OK(t, unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", pages*os.Getpagesize())))
-			t.Cleanup(func() {
-				check.Is(t, unix.Unmount(dir, 0), nil, "got")
-			})
+			t.Cleanup(func() { check.Is(t, unix.Unmount(dir, 0), nil, "got") })
 			fill(t, dir, room)
 			out, err := callPlugin(t, bin, pluginType, referenceCall{verb: "ADD"}, loneConf(dir, small))
 			if succeeds {
@@ -235,9 +229,7 @@ func TestDHCPClientsAndContainersShareARange(t *testing.T) {
 		host := rivals.Host{Namespace: l.plug(t, role), Interface: "p0"}
 		addr, has, release, err := rivals.DHCP(ctx, host)
 		check.OK(t, err)
-		t.Cleanup(func() {
-			check.Is(t, release(), nil, "got")
-		})
+		t.Cleanup(func() { check.Is(t, release(), nil, "got") })
 		check.That(t, addr == netip.MustParseAddr(want) && has == wins, "%s was offered %s and has it: %t; want %s, %t", role, addr, has, want, wins)
 	}
 	client("client1", "192.0.2.10", true)

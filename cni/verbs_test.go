@@ -67,9 +67,7 @@ func args(stdin []byte) *skel.CmdArgs {
 func run(verb string, a *skel.CmdArgs) (string, error) {
 	var out bytes.Buffer
 	p := plugin{stdout: &out, stderr: &bytes.Buffer{}, now: thisMoment}
-	verbs := map[string]func(context.Context, *call) error{
-		"ADD": p.add, "DEL": p.del, "CHECK": p.check, "GC": p.gc, "STATUS": p.status,
-	}
+	verbs := map[string]func(context.Context, *call) error{"ADD": p.add, "DEL": p.del, "CHECK": p.check, "GC": p.gc, "STATUS": p.status}
 	err := p.verb(verb, verbs[verb])(a)
 	return out.String(), err
 }

@@ -86,9 +86,7 @@ func TestPlan(t *testing.T) {
 			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
 			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
 		},
-		{
-			"no host link", with(func(f *Facts) { f.HostLink = false }), nil, nil, nil,
-		},
+		{"no host link", with(func(f *Facts) { f.HostLink = false }), nil, nil, nil},
 		{
 			"a listed destination that the node has as well", with(func(f *Facts) { f.Listed = prefixes("172.30.0.11/32", "192.0.2.0/24"); f.Services = nil }),
 			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "192.0.2.0/24 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
@@ -113,9 +111,7 @@ func TestPlan(t *testing.T) {
 			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.1 own"},
 			[]string{"100: from all fwmark 0x464c0002 lookup 2002", "200: from 10.0.0.7 lookup 1002"},
 		},
-		{
-			"everything is fenced", with(func(f *Facts) { f.Addresses = nil }), nil, nil, nil,
-		},
+		{"everything is fenced", with(func(f *Facts) { f.Addresses = nil }), nil, nil, nil},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			p := Make(c.facts)

@@ -73,13 +73,11 @@ func TestAnotherReleaseReplacesByRename(t *testing.T) {
 
 func TestDamageIsRepaired(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
-		"cut off":        func(p string) error { return os.Truncate(p, 1) },
-		"other bytes":    func(p string) error { return os.WriteFile(p, []byte("xx"), 0o755) },
-		"not executable": func(p string) error { return os.Chmod(p, 0o644) },
-		"removed":        os.Remove,
-		"a symbolic link": func(p string) error {
-			return errors.Join(os.Rename(p, p+".real"), os.Symlink(p+".real", p))
-		},
+		"cut off":         func(p string) error { return os.Truncate(p, 1) },
+		"other bytes":     func(p string) error { return os.WriteFile(p, []byte("xx"), 0o755) },
+		"not executable":  func(p string) error { return os.Chmod(p, 0o644) },
+		"removed":         os.Remove,
+		"a symbolic link": func(p string) error { return errors.Join(os.Rename(p, p+".real"), os.Symlink(p+".real", p)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -196,9 +194,7 @@ func TestTheVersionIsTheNewestThatTheRuntimeKnows(t *testing.T) {
 		{"containerd with half a version", "containerd://2", "1.0.0"},
 		{"a kubelet that has not reported its runtime", "", "1.0.0"},
 	} {
-		t.Run(row.rule, func(t *testing.T) {
-			check.Equal(t, VersionFor(row.runtime), row.want, "%s gets", row.runtime)
-		})
+		t.Run(row.rule, func(t *testing.T) { check.Equal(t, VersionFor(row.runtime), row.want, "%s gets", row.runtime) })
 	}
 }
 

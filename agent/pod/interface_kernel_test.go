@@ -192,9 +192,7 @@ func TestASearchFindsTheInterfacesOfAllPods(t *testing.T) {
 func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 	pod, err := network.Create(fmt.Sprintf("fls%d", os.Getpid()))
 	check.OK(t, err)
-	t.Cleanup(func() {
-		check.OK(t, pod.Delete())
-	})
+	t.Cleanup(func() { check.OK(t, pod.Delete()) })
 	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
 		if err := netlink.LinkAdd(link); err != nil {

@@ -85,9 +85,7 @@ func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {
 	set.SetKeys(a.keys...)
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
-	run.Go(func() {
-		check.Is(t, set.Run(ctx, holder), nil, "run:")
-	})
+	run.Go(func() { check.Is(t, set.Run(ctx, holder), nil, "run:") })
 	t.Cleanup(func() {
 		cancel()
 		run.Wait()
@@ -139,12 +137,10 @@ func (a *air) CarrierLosses() (uint32, error) {
 	return a.losses, nil
 }
 
-func (a *air) Close() error { return nil }
-func (a *air) Join(netip.Addr) (func(), error) {
-	return func() {}, nil
-}
-func (a *air) SendProbe(frame []byte) error { return a.record(frame, true, false) }
-func (a *air) Send(frame []byte) error      { return a.record(frame, false, false) }
+func (a *air) Close() error                    { return nil }
+func (a *air) Join(netip.Addr) (func(), error) { return func() {}, nil }
+func (a *air) SendProbe(frame []byte) error    { return a.record(frame, true, false) }
+func (a *air) Send(frame []byte) error         { return a.record(frame, false, false) }
 
 func (a *air) record(frame []byte, marked, port bool) error {
 	s := sent{after: time.Since(a.born), dst: net.HardwareAddr(frame[:6]), marked: marked, port: port}

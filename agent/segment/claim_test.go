@@ -57,9 +57,7 @@ func TestClaimWithoutKeyIsAnError(t *testing.T) {
 }
 
 func TestOnlyEnforceClaims(t *testing.T) {
-	for mode, want := range map[v1alpha1.ConflictMode]int{
-		"": 6, v1alpha1.ModeEnforce: 6, v1alpha1.ModeObserve: 0, v1alpha1.ModeOff: 0,
-	} {
+	for mode, want := range map[v1alpha1.ConflictMode]int{"": 6, v1alpha1.ModeEnforce: 6, v1alpha1.ModeObserve: 0, v1alpha1.ModeOff: 0} {
 		bubble(t, string(mode), func(t *testing.T) {
 			a, seg := newAir(t)
 			c := ownClaim
@@ -103,10 +101,7 @@ func TestVerifyAckFromBeforeTheStoreWentBackIsNone(t *testing.T) {
 		name    string
 		prepare func(*air)
 		want    Verdict
-	}{
-		{"nobody acknowledges now", func(*air) {}, Silent},
-		{"the holder acknowledges now", guardedZombie, Fenced},
-	} {
+	}{{"nobody acknowledges now", func(*air) {}, Silent}, {"the holder acknowledges now", guardedZombie, Fenced}} {
 		bubble(t, tc.name, func(t *testing.T) {
 			_, verdict, e, _ := verifyAir(t, verification(), func(a *air) {
 				later := ownClaim.Token + 100

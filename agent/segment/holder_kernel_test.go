@@ -93,9 +93,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 		p.hold(100)
 		seen := startCapture(t, r.network, p.node.port)
 		h.announce(t, addr)
-		check.Becomes(t, patience, "the pod announces itself", func() bool {
-			return len(seen.list(from(p.mac, addr))) > 0
-		})
+		check.Becomes(t, patience, "the pod announces itself", func() bool { return len(seen.list(from(p.mac, addr))) > 0 })
 		met := p.node.met()
 		equal(t, "reports", len(met), 1)
 		equal(t, "MAC", met[0].MAC.String(), h.mac.String())
@@ -108,9 +106,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 
 		h.announce(t, addr)
 		h.announce(t, addr)
-		check.Becomes(t, patience, "the kernel saw it again", func() bool {
-			return check.Value(p.state())(t).Hits >= 3
-		})
+		check.Becomes(t, patience, "the kernel saw it again", func() bool { return check.Value(p.state())(t).Hits >= 3 })
 		equal(t, "reports within ten seconds", len(p.node.met()), 1)
 	})
 }
@@ -144,9 +140,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		}
 		equal(t, "frames while the link is down", len(seen.list(spoken)), 0)
 		check.OK(t, p.ns.SetUp("eth0", true))
-		check.Becomes(t, patience, "all announcements", func() bool {
-			return len(seen.list(spoken)) >= len(announceAt())*perRound
-		})
+		check.Becomes(t, patience, "all announcements", func() bool { return len(seen.list(spoken)) >= len(announceAt())*perRound })
 		equal(t, "announcements", len(seen.list(spoken)), len(announceAt())*perRound) // when they come is holder_test's
 	})
 }

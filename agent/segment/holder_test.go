@@ -168,10 +168,8 @@ func TestNoDefence(t *testing.T) {
 	}{
 		{"in mode Observe, which reports", held(v1alpha1.ModeObserve),
 			func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) }, 1},
-		{"against a probe", held(v1alpha1.ModeEnforce),
-			func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARPProbe) }, 0},
-		{"against a proxy", proxied,
-			func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) }, 0},
+		{"against a probe", held(v1alpha1.ModeEnforce), func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARPProbe) }, 0},
+		{"against a proxy", proxied, func(a *air) { a.kernel.speak(key(addr4), hostMAC, bpf.KindARP) }, 0},
 		{"R10: of a fenced holder, by an event from before the fence", held(v1alpha1.ModeEnforce), func(a *air) {
 			a.kernel.claim(key(addr4), 1001, otherMAC)
 			a.kernel.report(bpf.Event{Type: bpf.EventHit, Key: key(addr4), MAC: otherMAC, Kind: bpf.KindARP})

@@ -191,8 +191,7 @@ func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Add
 func (p *pod) lease(token uint64) {
 	p.node.rig.t.Helper()
 	p.token = token
-	check.OK(p.node.rig.t, p.node.kernel.InstallLease(p.key(),
-		bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
+	check.OK(p.node.rig.t, p.node.kernel.InstallLease(p.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
 }
 
 func (p *pod) holding(token uint64) Holding {
@@ -224,9 +223,7 @@ func TestAParentWithoutIPv6HearsTheAnswers(t *testing.T) {
 		attrs.Name, attrs.ParentIndex = "m0", check.Value(n.ns.Index("p0"))(t)
 		check.OK(t, n.ns.Links().LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
 		check.OK(t, n.ns.SetUp("m0", true))
-		check.OK(t, n.ns.Do(func() error {
-			return os.WriteFile("/proc/sys/net/ipv6/conf/m0/disable_ipv6", []byte("1"), 0)
-		}))
+		check.OK(t, n.ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/m0/disable_ipv6", []byte("1"), 0) }))
 		// The filter follows when it is set up again.
 		check.OK(t, n.ns.SetUp("m0", false))
 		check.OK(t, n.ns.SetUp("m0", true))

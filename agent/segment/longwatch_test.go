@@ -22,9 +22,7 @@ func quiet(t *testing.T, p ProbeParams) (*air, *Segment, *LongWatch) {
 	t.Helper()
 	a, seg := newAir(t)
 	w := check.Value(seg.WatchLong(addr4, p))(t)
-	t.Cleanup(func() {
-		check.Is(t, w.End(), nil, "got")
-	})
+	t.Cleanup(func() { check.Is(t, w.End(), nil, "got") })
 	return a, seg, w
 }
 

@@ -86,9 +86,7 @@ func TestForeignProbeIsAConflictWhenSeenTwice(t *testing.T) {
 		lose  bool
 		times int
 		want  bool
-	}{
-		{"once", false, 1, false}, {"twice", false, 2, true}, {"twice, events lost", true, 2, true},
-	} {
+	}{{"once", false, 1, false}, {"twice", false, 2, true}, {"twice, events lost", true, 2, true}} {
 		bubble(t, tc.name, func(t *testing.T) {
 			_, answer, _ := probeAir(t, params50, func(a *air) {
 				a.kernel.loseEvents = tc.lose

@@ -96,9 +96,7 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 	}))
 	r.lan.Plug(r.t, ns, "p0", mac, role)
 	// A port forwards once the kernel's link watch has seen its carrier.
-	check.Becomes(r.t, patience, "port "+port+" is up", func() bool {
-		return isUp(r.t, r.network, port) && isUp(r.t, ns, "p0")
-	})
+	check.Becomes(r.t, patience, "port "+port+" is up", func() bool { return isUp(r.t, r.network, port) && isUp(r.t, ns, "p0") })
 	return port, mac
 }
 
@@ -158,9 +156,7 @@ func (n *node) start() {
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
-	run.Go(func() {
-		check.Is(t, n.set.Run(ctx, n), nil, "agent of %s:", n.name)
-	})
+	run.Go(func() { check.Is(t, n.set.Run(ctx, n), nil, "agent of %s:", n.name) })
 	n.stop = func() {
 		cancel()
 		run.Wait()

@@ -56,15 +56,13 @@ func newRig(t *testing.T) *rig {
 	check.OK(r, r.node.Do(func() (err error) {
 		r.links, err = hostlink.New(hostlink.Options{
 			Session: "s", Guards: noGuards{}, Log: logr.Discard(), Clock: clock.RealClock{},
-			Entries:  func() []*journal.Entry { return nil },
-			Entry:    func(string, string) (journal.Entry, bool) { return journal.Entry{}, false },
-			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, true },
-			Prepare:  func() {},
-			Services: func() ([]netip.Prefix, error) { return services(), nil },
-			PodCIDRs: func() ([]netip.Prefix, error) { return nil, nil },
-			NodeAddresses: func() []netip.Addr {
-				return []netip.Addr{addr("ipv4", nodeHost), addr("ipv6", nodeHost)}
-			},
+			Entries:       func() []*journal.Entry { return nil },
+			Entry:         func(string, string) (journal.Entry, bool) { return journal.Entry{}, false },
+			TryLock:       func(agentapi.Attachment) (func(), bool) { return func() {}, true },
+			Prepare:       func() {},
+			Services:      func() ([]netip.Prefix, error) { return services(), nil },
+			PodCIDRs:      func() ([]netip.Prefix, error) { return nil, nil },
+			NodeAddresses: func() []netip.Addr { return []netip.Addr{addr("ipv4", nodeHost), addr("ipv6", nodeHost)} },
 		})
 		return err
 	}))

@@ -230,9 +230,7 @@ func clientWith(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 }
 
 func object(name string, prefixes ...string) *networkingv1.ServiceCIDR {
-	return &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: prefixes},
-	}
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: prefixes}}
 }
 
 func finalized(o *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDR {

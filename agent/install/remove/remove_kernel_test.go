@@ -45,9 +45,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	bpffs := t.TempDir()
 	check.OK(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
 	t.Cleanup(func() { check.OK(t, unix.Unmount(bpffs, unix.MNT_DETACH)) })
-	o := Options{
-		StateDir: t.TempDir(), ConfDir: t.TempDir(), BPFDir: filepath.Join(bpffs, "fenceline"), Conflist: "90-fenceline.conflist",
-	}
+	o := Options{StateDir: t.TempDir(), ConfDir: t.TempDir(), BPFDir: filepath.Join(bpffs, "fenceline"), Conflist: "90-fenceline.conflist"}
 
 	// What an agent leaves that has ended.
 	kernel := check.Value(bpf.Open(bpf.Options{Dir: o.BPFDir}))(t)

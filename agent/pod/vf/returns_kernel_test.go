@@ -33,9 +33,7 @@ func TestASubscriptionThatHasLostChangesIsClosedAndRenewedAfterAPause(t *testing
 	}
 	var running sync.WaitGroup
 	defer func() { cancel(); running.Wait() }()
-	running.Go(func() {
-		check.OK(t, node.Do(func() error { return Follow(ctx, changed, testr.New(t), now) }))
-	})
+	running.Go(func() { check.OK(t, node.Do(func() error { return Follow(ctx, changed, testr.New(t), now) })) })
 	subscribed := func(want ...network.Listener) {
 		t.Helper()
 		check.Eventually(t, limit, fmt.Sprintf("the subscriptions %v", want), func() error {

@@ -53,9 +53,7 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	}
 	d := New(Options{
 		Cluster: "c", Cache: c,
-		Holders: holder.New(t.Context(), node.Options{
-			Self: node.Self{Node: "n1", Session: "s"}, Stores: node.Stores{Journal: book},
-		}),
+		Holders:       holder.New(t.Context(), node.Options{Self: node.Self{Node: "n1", Session: "s"}, Stores: node.Stores{Journal: book}}),
 		Leases:        lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}}),
 		CountConflict: func(string, segment.Source) {}, Events: events.NewFakeRecorder(10), Log: log, Clock: clock.RealClock{},
 	})

@@ -107,10 +107,7 @@ func TestTheParentOfAPoolsPodsIsFoundByIndexNotByName(t *testing.T) {
 		name   string
 		index  int
 		opened []int
-	}{
-		{"eth1", lo(t), []int{lo(t)}},
-		{"lo", gone, nil},
-	} {
+	}{{"eth1", lo(t), []int{lo(t)}}, {"lo", gone, nil}} {
 		k := &unattachable{}
 		p := newParents(t, k, journal.Entry{Parent: row.name, ParentIndex: row.index})
 		if _, guessed, err := p.Segment(pool("v4"), segment.LastHolder{}); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
