@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -75,12 +74,7 @@ func (r *rig) plain(name string, addr netip.Addr) plainNode {
 // attachEmpty puts an empty program into both directions of a device.
 func (r *rig) attachEmpty(ns *netns, device string) {
 	r.t.Helper()
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
-	})
-	check.OK(r.t, err)
-	r.t.Cleanup(func() { program.Close() })
+	program := newProgram(r.t, "empty", -1)
 	for _, to := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		index := ns.index(device)
 		ns.do(func() error {
@@ -168,11 +162,7 @@ const runsPerCall = 20000
 
 // BenchmarkPrograms gives ns per packet through test runs. Compare with "empty": that much is the harness.
 func BenchmarkPrograms(b *testing.B) {
-	empty := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
-	}))(b)
-	defer empty.Close()
+	empty := newProgram(b, "empty", -1)
 	k := newBench(b, setup{})
 	k.bind(addr4, 1)
 	k.bind(addr6, 1)
@@ -209,13 +199,11 @@ func BenchmarkPrograms(b *testing.B) {
 	run("claim/equal", observer["ingress"], signed(100, key(addr4), keyA))
 	run("claim/old", observer["ingress"], signed(50, key(addr4), keyA))
 	run("claim/forged", observer["ingress"], signed(200, key(addr4), keyC))
-	run("claim/foreign", observer["ingress"], func() []byte {
-		return claimFrame(b, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, broadcast, remoteMAC, keyA)
-	}())
+	foreign := claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}
+	run("claim/foreign", observer["ingress"], claimFrame(b, foreign, broadcast, remoteMAC, keyA))
 	check.OK(b, k.InstallLease(key(far6), Lease{}))
-	run("ack", observer["ingress"], claimFrame(b, claim.Frame{
-		Flags: claim.FlagAck, Network: network, Addr: far6, Token: 50,
-	}, broadcast, remoteMAC, keyA))
+	ack := claim.Frame{Flags: claim.FlagAck, Network: network, Addr: far6, Token: 50}
+	run("ack", observer["ingress"], claimFrame(b, ack, broadcast, remoteMAC, keyA))
 	k.bind(other4, 2)
 	k.fence(other4) // something else on this node
 	all("fenced-elsewhere")

@@ -163,13 +163,12 @@ func TestThousandsOfNetworks(t *testing.T) {
 	for i := range most {
 		most[i] = otherNetwork + uint64(i)
 	}
-	err := b.SetNetworks(most)
-	check.Is(t, err, obey.ErrNetworksFull, "one network too many, with that of the lease:")
-	err = b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC})
-	check.Is(t, err, obey.ErrNetworksFull, "a lease of a network that does not fit:")
+	unfit := Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}
+	check.Is(t, b.SetNetworks(most), obey.ErrNetworksFull, "one network too many, with that of the lease:")
+	check.Is(t, b.InstallLease(key(far4), unfit), obey.ErrNetworksFull, "a lease of a network that does not fit:")
 	check.OK(t, b.InstallLease(key(other4), Lease{})) // a watch
-	check.OK(t, b.SetNetworks([]uint64{network + 77}))
-	check.OK(t, b.InstallLease(key(far4), Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.SetNetworks([]uint64{unfit.Network}))
+	check.OK(t, b.InstallLease(key(far4), unfit))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 }
 
@@ -340,11 +339,7 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 	b := newBench(t, setup{})
 	const n = 8000
 	addr := netip.MustParseAddr("10.77.0.0")
-	k, err := Open(Options{Dir: bpffs(t)}) // nobody reads its events
-	check.OK(t, err)
-	t.Cleanup(func() { check.OK(t, k.Remove()) })
-	check.OK(t, k.SetKeys(&keyA, nil))
-	check.OK(t, k.SetNetworks([]uint64{network}))
+	k := newKernel(t) // nobody reads its events
 	observer := check.Value(k.parents.Load(testSegment))(t)
 	t.Cleanup(observer.Close)
 	b.Kernel, b.observer = k, observer
@@ -376,16 +371,12 @@ func sipHash(t *testing.T) func(key [16]byte, message [sipMessage]byte) uint64 {
 }
 
 func TestSipHashAgreesWithItsPublishedVector(t *testing.T) {
-	var key [16]byte
 	var message [sipMessage]byte
-	for i := range key {
-		key[i] = byte(i)
-	}
 	for i := range message {
 		message[i] = byte(i)
 	}
 	// The reference implementation's vector for 40 bytes 00 01 02 …, read little endian.
-	equal(t, "hash", sipHash(t)(key, message), 0x0e3ea96b5304a7d0)
+	equal(t, "hash", sipHash(t)(keyA, message), 0x0e3ea96b5304a7d0)
 }
 
 func TestSipHashAgreesWithAnotherImplementation(t *testing.T) {

@@ -16,27 +16,26 @@ import (
 
 // What kernels before 6.6 do, shown on every kernel.
 
-// acks tells that a claim fences the pod's address and is acknowledged.
-func (r *rig) acks(token uint64) {
+// acks tells that a claim fences the pod's address and is acknowledged. It returns the socket of the stranger.
+func (r *rig) acks(token uint64) *socket {
 	r.t.Helper()
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, token)
 	s.expect("ack", protocol(etherClaim))
+	return s
 }
 
 // observed reports whether the parent's observer is the first in both directions, and its numbers.
 func (r *rig) observed() (attached bool, ids [2]uint32) {
 	r.t.Helper()
-	r.node.do(func() error {
-		all, err := r.ObserversAttached()
-		if err != nil {
-			return err
-		}
-		attached = all[r.parent]
-		ids, err = r.ObserverLinks(r.parent)
-		return err
-	})
-	return attached, ids
+	attached = in(r.node, r.ObserversAttached)[r.parent]
+	return attached, in(r.node, func() ([2]uint32, error) { return r.ObserverLinks(r.parent) })
+}
+
+// others are the programs of others in the observer's place.
+func (r *rig) others() []string {
+	r.t.Helper()
+	return in(r.node, func() ([]string, error) { return r.Others(r.parent) })
 }
 
 func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
@@ -47,9 +46,7 @@ func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
 	_, again := r.observed()
 	check.That(t, again == before, "attached again: %v, before %v", again, before)
 	check.OK(t, r.Close())
-	s := r.ext.socket("p0", allProtocols)
-	r.acks(200)
-	equal(t, "the zombie answers", r.answers(s), false)
+	equal(t, "the zombie answers", r.answers(r.acks(200)), false)
 	r.Kernel = openKernelWith(t, Options{Dir: r.dir, NoTCX: true})
 	equal(t, "fenced when the agent is back", check.Value(r.Fenced(r.key))(t), true)
 
@@ -75,11 +72,7 @@ func TestWithoutTCXAnObserverTakesTheHeadBack(t *testing.T) {
 	})
 	attached, _ := r.observed()
 	equal(t, "attached behind another", attached, false)
-	r.node.do(func() error {
-		others, err := r.Others(r.parent)
-		equal(t, "filters of others", len(others), 1)
-		return err
-	})
+	equal(t, "filters of others", len(r.others()), 1)
 	r.observe()
 	attached, after := r.observed()
 	equal(t, "attached again", attached, true)

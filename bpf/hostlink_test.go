@@ -173,15 +173,15 @@ func TestAnUpgradeReplacesTheGuardOfAHostLinkWithoutAGap(t *testing.T) {
 // A slot that is given to another pod would let the old pod send from the new one's addresses.
 func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 	withAndWithoutTCX(t, func(t *testing.T, o Options) {
-		for name, before := range map[string]func(*linkRig){
-			"its interface went":                   func(r *linkRig) { r.pod.deleteLink("eth0") },
-			"it was killed and its interface went": func(r *linkRig) { check.OK(r.t, r.KillSlot(1)); r.pod.deleteLink("eth0") },
-			"its interface went and the agent was started again": func(r *linkRig) {
+		for name, before := range map[string]func(*rig){
+			"its interface went":                   func(r *rig) { r.pod.deleteLink("eth0") },
+			"it was killed and its interface went": func(r *rig) { check.OK(r.t, r.KillSlot(1)); r.pod.deleteLink("eth0") },
+			"its interface went and the agent was started again": func(r *rig) {
 				r.pod.deleteLink("eth0")
 				r.reopen(o)
 			},
-			"it was detached": func(r *linkRig) { r.node.do(func() error { return r.DetachGuard(1) }) },
-			"it was detached and the agent was started again": func(r *linkRig) {
+			"it was detached": func(r *rig) { r.node.do(func() error { return r.DetachGuard(1) }) },
+			"it was detached and the agent was started again": func(r *rig) {
 				r.node.do(func() error { return r.DetachGuard(1) })
 				r.reopen(o)
 			},
@@ -190,7 +190,7 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 				r := newLinkRig(t, o)
 				before(r)
 				for range 2 {
-					check.None(t, r.sweep(), "swept while the host link lives")
+					check.None(t, in(r.node, r.SweepGuards), "swept while the host link lives")
 					equal(t, "used", check.Value(r.SlotUsed(1))(t), true)
 				}
 				// Without its leases, as the agent leaves it, nothing passes.
@@ -201,7 +201,7 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 				r.pod.deleteLink(podEnd) // the veth pair goes with the pod's namespace
 				swept := map[uint32]bool{}
 				check.Becomes(t, 10*time.Second, "a sweep", func() bool {
-					for _, slot := range r.sweep() {
+					for _, slot := range in(r.node, r.SweepGuards) {
 						swept[slot] = true
 					}
 					return len(swept) > 0
@@ -236,14 +236,11 @@ func TestNeighbourDiscoveryThatCameOverARouterIsNobodysWord(t *testing.T) {
 			s := b.state(far6)
 			equal(t, "hits", s.Hits, 0)
 			equal(t, "probes", s.Probes, 0)
-			_, sighted, err := b.Sighting(key(far6))
-			check.OK(t, err)
-			equal(t, "sighted", sighted, false)
+			equal(t, "sighted", has(b.Sighting(key(far6)))(t), false)
 		})
 	}
 	t.Run("nor for an address of a pod that gets it", func(t *testing.T) {
-		b := newBench(t, setup{}, addr6)
-		b.expect(WhereGuardIngress, routed(naFrame(remoteMAC, addr6)), pass)
+		newBench(t, setup{}, addr6).expect(WhereGuardIngress, routed(naFrame(remoteMAC, addr6)), pass)
 	})
 	t.Run("but a pod may not send it for others", func(t *testing.T) {
 		b := newBench(t, setup{})
@@ -258,48 +255,33 @@ const (
 	podEnd  = "host-eth0"
 )
 
-// linkRig is a rig whose pod has a host link to its node.
-type linkRig struct {
-	*rig
-}
-
-func newLinkRig(t *testing.T, o Options) *linkRig {
+// newLinkRig makes a rig whose pod has a host link to its node.
+func newLinkRig(t *testing.T, o Options) *rig {
 	t.Helper()
-	r := &linkRig{rig: newRigWith(t, o)}
+	r := newRigWith(t, o)
 	check.OK(t, r.InstallLease(r.key6(), r.lease(100)))
-	check.OK(t, r.InstallLease(Key{Segment: uint32(r.parent), Addr: other4},
-		Lease{Token: 100, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
-	r.plugLink()
+	check.OK(t, r.InstallLease(Key{r.key.Segment, other4}, Lease{Token: 100, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
+	check.OK(t, r.node.AddPair(nodeEnd, r.pod.Namespace, podEnd))
+	r.node.up(nodeEnd)
+	r.pod.up(podEnd)
 	r.guardLink(1)
 	return r
 }
 
-func (r *linkRig) key6() Key { return Key{Segment: uint32(r.parent), Addr: addr6} }
+func (r *rig) key6() Key { return Key{Segment: uint32(r.parent), Addr: addr6} }
 
-// plugLink makes the host link, without any guard.
-func (r *linkRig) plugLink() {
-	r.t.Helper()
-	check.OK(r.t, r.node.AddPair(nodeEnd, r.pod.Namespace, podEnd))
-	r.node.up(nodeEnd)
-	r.pod.up(podEnd)
-}
-
-func (r *linkRig) guardLink(slot uint32) {
+func (r *rig) guardLink(slot uint32) {
 	r.t.Helper()
 	r.node.do(func() error { return r.GuardLink(enforce.Guard{Slot: slot}, nodeEnd) })
 }
 
-func (r *linkRig) linkGuarded(slot uint32) (guarded bool) {
+func (r *rig) linkGuarded(slot uint32) bool {
 	r.t.Helper()
-	r.node.do(func() (err error) {
-		guarded, err = r.LinkGuarded(slot, nodeEnd)
-		return err
-	})
-	return guarded
+	return in(r.node, func() (bool, error) { return r.LinkGuarded(slot, nodeEnd) })
 }
 
 // onLink opens the node's end.
-func (r *linkRig) onLink(fn func(*attach.Device) error) {
+func (r *rig) onLink(fn func(*attach.Device) error) {
 	r.t.Helper()
 	r.node.do(func() error {
 		dev, err := attach.OpenDevice("", nodeEnd)
@@ -312,7 +294,7 @@ func (r *linkRig) onLink(fn func(*attach.Device) error) {
 }
 
 // linkFilters are the names of the filters on the node's end, in their order.
-func (r *linkRig) linkFilters(dir attach.Direction) (names []string, ids []int) {
+func (r *rig) linkFilters(dir attach.Direction) (names []string, ids []int) {
 	r.t.Helper()
 	r.onLink(func(dev *attach.Device) error {
 		filters, err := dev.Filters(dir)
@@ -325,51 +307,34 @@ func (r *linkRig) linkFilters(dir attach.Direction) (names []string, ids []int) 
 	return names, ids
 }
 
-// sweep sweeps as the agent does, in the node's namespace.
-func (r *linkRig) sweep() (swept []uint32) {
-	r.t.Helper()
-	r.node.do(func() (err error) {
-		swept, err = r.SweepGuards()
-		return err
-	})
-	return swept
-}
-
 // leaves reports whether a frame of the pod comes out of the node's end. The programs see it before a socket of its
 // protocol does.
-func (r *linkRig) leaves(frame []byte) bool {
+func (r *rig) leaves(frame []byte) bool {
 	r.t.Helper()
 	return r.crosses(r.pod.socket(podEnd, 0), r.node.socket(nodeEnd, protocolOf(frame)), WhereGuardEgress, frame)
 }
 
 // enters reports whether a frame of the node comes to the pod.
-func (r *linkRig) enters(frame []byte) bool {
+func (r *rig) enters(frame []byte) bool {
 	r.t.Helper()
 	return r.crosses(r.node.socket(nodeEnd, 0), r.pod.socket(podEnd, protocolOf(frame)), WhereGuardIngress, frame)
 }
 
 // crosses sends a frame and waits until it has come or a program has counted a drop.
-func (r *linkRig) crosses(from, to *socket, where Where, frame []byte) bool {
+func (r *rig) crosses(from, to *socket, where Where, frame []byte) bool {
 	r.t.Helper()
-	before := r.drops(where)
+	before, came := r.drops(where), false
 	from.send(frame)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); <-tick.C {
+	check.Becomes(r.t, 10*time.Second, "the frame comes or is dropped", func() bool {
 		dropped := r.drops(where) > before
-		if to.has(frame) {
-			return true
-		}
-		if dropped {
-			return false
-		}
-	}
-	r.t.Fatal("the frame neither came nor was dropped within 10 s")
-	return false
+		came = to.has(frame)
+		return came || dropped
+	})
+	return came
 }
 
 // drops counts the frames that one program has dropped.
-func (r *linkRig) drops(where Where) (n uint64) {
+func (r *rig) drops(where Where) (n uint64) {
 	r.t.Helper()
 	all := check.Value(r.Counters())(r.t)
 	for _, why := range []Result{

@@ -22,8 +22,7 @@ import (
 )
 
 func TestOpenWantsABPFFS(t *testing.T) {
-	_, err := Open(Options{Dir: t.TempDir()})
-	check.That(t, errors.Is(err, pins.ErrNotBPFFS), "got %v, want %v", err, pins.ErrNotBPFFS)
+	check.Is(t, check.Err(Open(Options{Dir: t.TempDir()})), pins.ErrNotBPFFS, "got")
 }
 
 func TestEverythingIsThereAfterAReopen(t *testing.T) {
@@ -186,11 +185,7 @@ func TestAGuardStaysOnADeviceThatIsRenamedOrBounced(t *testing.T) {
 func TestObserverOfAParentThatIsGone(t *testing.T) {
 	r := newRig(t)
 	r.wire.unplug("node") // its peer goes with it
-	r.node.do(func() error {
-		all, err := r.ObserversAttached()
-		equal(t, "attached", all[r.parent], false)
-		return err
-	})
+	equal(t, "attached", in(r.node, r.ObserversAttached)[r.parent], false)
 	check.OK(t, r.Close())
 	r.Kernel = openKernel(t, r.dir) // a dead pin is no obstacle
 }
@@ -205,12 +200,9 @@ func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
 	check.OK(t, r.node.Links().LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "p1"}, PeerName: "p2"}))
 	second := r.node.index("p1")
 	r.node.do(func() error { return r.AttachObserver(second) })
-	r.node.do(func() error {
-		all, err := r.ObserversAttached()
-		equal(t, "the first is observed", all[r.parent], true)
-		equal(t, "the second is observed", all[second], true)
-		return err
-	})
+	all := in(r.node, r.ObserversAttached)
+	equal(t, "the first is observed", all[r.parent], true)
+	equal(t, "the second is observed", all[second], true)
 	for _, segment := range []uint32{gone, uint32(r.parent), uint32(second)} {
 		var p observerParent
 		equal(t, "known", check.Value(lookup(r.maps.Parents, segment, &p))(t), segment != gone)

@@ -57,9 +57,7 @@ func TestATornPairIsCompleted(t *testing.T) {
 // The zombie talks all the time while the agent restarts again and again: not one frame may leave.
 func TestReopeningLeavesNoGap(t *testing.T) {
 	r := newRig(t)
-	s := r.ext.socket("p0", allProtocols)
-	r.claim(s, 200)
-	s.expect("ack", protocol(etherClaim))
+	s := r.acks(200)
 	r.unobserve(r.parent) // the guard alone
 	before := r.programs()
 	check.OK(t, r.Close())
@@ -93,44 +91,32 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	r := newRig(t)
 	attached := func() bool {
 		t.Helper()
-		var all map[int]bool
-		r.node.do(func() (err error) { all, err = r.ObserversAttached(); return err })
+		all := in(r.node, r.ObserversAttached)
 		equal(t, "observers", len(all), 1)
 		return all[r.parent]
 	}
 	equal(t, "attached", attached(), true)
-	others := func() (names []string) {
-		t.Helper()
-		r.node.do(func() (err error) { names, err = r.Others(r.parent); return err })
-		return names
-	}
-	equal(t, "programs of others", len(others()), 0)
+	equal(t, "programs of others", len(r.others()), 0)
 
 	rude := rudeProgram(t)
-	var l link.Link
-	r.node.do(func() (err error) {
-		l, err = link.AttachTCX(link.TCXOptions{Interface: r.parent, Program: rude, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
-		return err
-	})
+	l := in(r.node, func() (link.Link, error) { return r.toHead(rude) })
 	defer l.Close()
 	equal(t, "attached behind another", attached(), false)
-	names := others()
+	names := r.others()
 	check.That(t, len(names) == 1 && strings.HasPrefix(names[0], "ingress rude (ID "), "programs of others: %q", names)
 	r.observe()
-	equal(t, "programs of others behind ours", len(others()), 1)
+	equal(t, "programs of others behind ours", len(r.others()), 1)
 	equal(t, "attached again", attached(), true)
-	s := r.ext.socket("p0", allProtocols)
-	r.claim(s, 200)
-	s.expect("ack", protocol(etherClaim))
-
+	r.acks(200)
 	for range 2 {
 		r.unobserve(r.parent)
 	}
-	r.node.do(func() error {
-		all, err := r.ObserversAttached()
-		equal(t, "observers after detaching", len(all), 0)
-		return err
-	})
+	equal(t, "observers after detaching", len(in(r.node, r.ObserversAttached)), 0)
+}
+
+// toHead puts a program before the observer of the parent.
+func (r *rig) toHead(p *ebpf.Program) (link.Link, error) {
+	return link.AttachTCX(link.TCXOptions{Interface: r.parent, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 }
 
 // The observer takes the head of the chain back with a new link before it gives up the old one. Who asks
@@ -142,7 +128,7 @@ func TestAnObserverThatMovesIsNoProgramOfOthers(t *testing.T) {
 	push := func() (link.Link, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return link.AttachTCX(link.TCXOptions{Interface: r.parent, Program: rude, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+		return r.toHead(rude)
 	}
 	moved := make(chan struct{})
 	var looks sync.WaitGroup

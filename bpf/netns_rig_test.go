@@ -58,6 +58,13 @@ func (ns *netns) do(fn func() error) {
 	check.OK(ns.t, attach.InNetNS(ns.path, fn))
 }
 
+// in returns the result of fn in the namespace that has the name now.
+func in[T any](ns *netns, fn func() (T, error)) (v T) {
+	ns.t.Helper()
+	ns.do(func() (err error) { v, err = fn(); return err })
+	return v
+}
+
 func (ns *netns) index(name string) int {
 	ns.t.Helper()
 	return check.Value(ns.Index(name))(ns.t)

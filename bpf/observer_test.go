@@ -117,15 +117,10 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 func TestAProbeThatComesBackIsNobodys(t *testing.T) {
 	b := newBench(t, setup{})
 	check.OK(t, b.InstallLease(key(far4), Lease{}))
-	seen := func() bool {
-		_, seen, err := b.Sighting(key(far4))
-		check.OK(t, err)
-		return seen
-	}
 	b.expect(WhereObserverIngress, arpProbe(parentMAC, far4), pass)
-	equal(t, "seen after a probe", seen(), false)
+	equal(t, "seen after a probe", has(b.Sighting(key(far4)))(t), false)
 	b.expect(WhereObserverIngress, arpFrame(parentMAC, far4, addr4), pass, ResultHit)
-	equal(t, "seen after an answer", seen(), true)
+	equal(t, "seen after an answer", has(b.Sighting(key(far4)))(t), true)
 }
 
 // An agent that asks a canary does not want its address, so it takes nothing from who probes it.
@@ -204,13 +199,9 @@ func TestOwnProbesAreReflectedAndNobodys(t *testing.T) {
 		equal(t, "verdict of the reflection", verdict, pass)
 		equal(t, "mark of the reflection", left, 0)
 	}
-	for _, addr := range []Key{key(far4), key(far6)} {
-		s, _, err := b.State(addr)
-		check.OK(t, err)
-		equal(t, "probes", s.Probes, 0)
-		_, seen, err := b.Sighting(addr)
-		check.OK(t, err)
-		equal(t, "seen", seen, false)
+	for _, addr := range []netip.Addr{far4, far6} {
+		equal(t, "probes", b.state(addr).Probes, 0)
+		equal(t, "seen", has(b.Sighting(key(addr)))(t), false)
 	}
 	t.Run("a mark on a probe of another MAC means nothing", func(t *testing.T) {
 		moved := b.counted(func() { b.runMarked(WhereObserverEgress, arpProbe(podMAC, far4), ProbeMark) })
@@ -314,9 +305,8 @@ func TestHearing(t *testing.T) {
 			at, heard, err := b.Heard(testSegment)
 			check.OK(t, err)
 			equal(t, "heard", heard, tc.heard)
-			if age := b.Now() - at; heard && (age < 0 || age > 60e9) {
-				t.Errorf("heard %s ago", age)
-			}
+			age := b.Now() - at
+			check.That(t, !heard || age >= 0 && age <= 60e9, "heard %s ago", age)
 		})
 	}
 }
@@ -328,18 +318,13 @@ func TestWhatOneSegmentHearsIsNoEvidenceForAnother(t *testing.T) {
 	check.OK(t, b.maps.Hearing.Put(uint32(other), uint64(0)))
 	frame := remoteClaim(t, far4, 5)
 	b.run(WhereObserverIngress, frame)
-	_, heard, err := b.Heard(other)
-	check.OK(t, err)
-	equal(t, "heard on the other segment", heard, false)
-	observer, err := b.parents.Load(other)
-	check.OK(t, err)
+	equal(t, "heard on the other segment", has(b.Heard(other))(t), false)
+	observer := check.Value(b.parents.Load(other))(t)
 	t.Cleanup(observer.Close)
 	b.run(WhereObserverIngress, frame)
 	b.observer = observer
 	b.run(WhereObserverIngress, frame)
-	_, heard, err = b.Heard(other)
-	check.OK(t, err)
-	equal(t, "heard on the other segment after its claim", heard, true)
+	equal(t, "heard on the other segment after its claim", has(b.Heard(other))(t), true)
 }
 
 // both has the node reach the segment through a second parent.
@@ -359,11 +344,7 @@ func (r *rig) both() (second int) {
 func TestTwoParentsOfANodeOnOneSegmentAreNoEvidenceForEachOther(t *testing.T) {
 	r := newRig(t)
 	second := r.both()
-	heard := func() bool {
-		_, heard, err := r.Heard(uint32(r.parent))
-		check.OK(t, err)
-		return heard
-	}
+	heard := func() bool { return has(r.Heard(uint32(r.parent)))(t) }
 	in := r.node.socket("p0", allProtocols)
 	out := r.node.socket("p1", etherClaim)
 	f := claim.Frame{Network: network, Addr: far4, Token: 5}
@@ -440,9 +421,7 @@ func TestTheSightingOfAHolderEndsWithItsLease(t *testing.T) {
 			check.OK(t, b.InstallLease(key(addr4), Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: tc.flags}))
 			b.run(WhereObserverEgress, arpFrame(tc.by, addr4, far4))
 			check.OK(t, b.RemoveLease(key(addr4)))
-			_, ok, err := b.Sighting(key(addr4))
-			check.OK(t, err)
-			equal(t, "sighting", ok, tc.stays)
+			equal(t, "sighting", has(b.Sighting(key(addr4)))(t), tc.stays)
 		})
 	}
 }

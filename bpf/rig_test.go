@@ -79,13 +79,25 @@ func (r *rig) reopen(o Options) {
 }
 
 // rudeProgram lets nobody behind it in a chain see a frame.
-func rudeProgram(t testing.TB) *ebpf.Program {
+func rudeProgram(t testing.TB) *ebpf.Program { t.Helper(); return newProgram(t, "rude", 0) }
+
+// newProgram makes one that does nothing but return a verdict.
+func newProgram(t testing.TB, name string, verdict int32) *ebpf.Program {
 	t.Helper()
 	p := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL", Name: "rude", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		Type: ebpf.SchedCLS, License: "GPL", Name: name, Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, verdict), asm.Return()},
 	}))(t)
 	t.Cleanup(func() { check.OK(t, p.Close()) })
 	return p
+}
+
+// has reports whether a look-up finds something: has(k.Lease(key))(t).
+func has[T any](_ T, ok bool, err error) func(testing.TB) bool {
+	return func(t testing.TB) bool {
+		t.Helper()
+		check.OK(t, err)
+		return ok
+	}
 }
 
 func equal[T comparable](t testing.TB, what string, got, want T) {

@@ -171,9 +171,7 @@ func TestARawSocketEscapesTheGuardButNotTheParent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			s := r.ext.socket("p0", allProtocols)
-			r.claim(s, 200)
-			s.expect("ack", protocol(etherClaim))
+			s := r.acks(200)
 			if !tc.observed {
 				r.unobserve(r.parent)
 			}
@@ -193,9 +191,7 @@ func TestARawSocketEscapesTheGuardButNotTheParent(t *testing.T) {
 
 func TestASocketThatLiesAboutItsProtocolIsReadByItsFrame(t *testing.T) {
 	r := newRig(t)
-	s := r.ext.socket("p0", allProtocols)
-	r.claim(s, 200)
-	s.expect("ack", protocol(etherClaim))
+	s := r.acks(200)
 	r.unobserve(r.parent)
 	liar := r.pod.socket("eth0", unix.ETH_P_LOOP)
 	liar.send(arpFrame(r.pod.mac("eth0"), addr4, far4))
@@ -235,7 +231,5 @@ func TestPriorityTaggedFramesFromTheWireCountAsUntagged(t *testing.T) {
 	s.send(tagged(100, arpFrame(from, far4, addr4)))
 	s.send(tagged(0, arpFrame(from, nobody4, addr4)))
 	equal(t, "first hit", r.events.next().Key.Addr, nobody4)
-	_, seen, err := r.Sighting(Key{r.key.Segment, far4})
-	check.OK(t, err)
-	equal(t, "VLAN 100 seen", seen, false)
+	equal(t, "VLAN 100 seen", has(r.Sighting(Key{r.key.Segment, far4}))(t), false)
 }

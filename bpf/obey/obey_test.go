@@ -3,10 +3,15 @@
 package obey
 
 import (
+	"math"
 	"testing"
 
 	"github.com/fenceline/fenceline/test/check"
 )
+
+func TestTheCeilingOfARevisionNearTheEndIsTheEnd(t *testing.T) {
+	check.Equal(t, ceilingOf(math.MaxUint64-1), math.MaxUint64, "the ceiling is")
+}
 
 func TestTheIndexOfNetworksHasOneOfEachRemainder(t *testing.T) {
 	want := make([]uint64, 1024)
