@@ -91,8 +91,7 @@ func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {
 		run.Wait()
 		check.Is(t, set.Close(), nil, "close:")
 	})
-	seg := check.Value(set.Open(parent))(t)
-	return a, seg
+	return a, check.Value(set.Open(parent))(t)
 }
 
 // bubble runs a subtest in a bubble of fake time.
@@ -144,28 +143,22 @@ func (a *air) Send(frame []byte) error         { return a.record(frame, false, f
 
 func (a *air) record(frame []byte, marked, port bool) error {
 	s := sent{after: time.Since(a.born), dst: net.HardwareAddr(frame[:6]), marked: marked, port: port}
-	switch ethernet.EtherType(binary.BigEndian.Uint16(frame[12:14])) {
-	case claim.EtherType:
+	if binary.BigEndian.Uint16(frame[12:14]) == claim.EtherType {
 		f, err := claim.Unmarshal(frame[14:], a.keys...)
 		if err != nil {
 			return err
 		}
 		s.claim = &f
-	default:
-		if addr, ok := probedAddr(frame); ok {
-			s.probe = &addr
-		}
-	}
-	a.mu.Lock()
-	if s.probe == nil || *s.probe != canary4 {
-		a.frames = append(a.frames, s)
-	}
-	onProbe, onClaim := a.onProbe, a.onClaim
-	a.mu.Unlock()
-	if s.probe != nil && *s.probe == canary4 {
+	} else if addr, ok := probedAddr(frame); ok && addr == canary4 {
 		a.answerAsCanary()
 		return nil
+	} else if ok {
+		s.probe = &addr
 	}
+	a.mu.Lock()
+	a.frames = append(a.frames, s)
+	onProbe, onClaim := a.onProbe, a.onClaim
+	a.mu.Unlock()
 	if s.probe != nil && onProbe != nil {
 		onProbe(*s.probe, s.dst)
 	}

@@ -44,9 +44,7 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 
 	check.OK(t, n1.seg.ClaimAndConfirm(t.Context(), owner.takeover(200).Claim))
 	check.OK(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
-	check.Becomes(t, patience, "the client knows the owner", func() bool {
-		return client.neighbour(t, rig4).String() == owner.mac.String()
-	})
+	client.believes(t, "the owner", rig4, owner.mac)
 	earlier := refused()
 	after := client.connects(t, span, patience)
 	t.Logf("after it, %s: %s; %d frames of the zombie were refused", span, after, refused()-earlier)
@@ -61,10 +59,7 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 func serve(t *testing.T, p *pod, name byte) {
 	t.Helper()
 	var l net.Listener
-	check.OK(t, p.ns.Do(func() (err error) {
-		l, err = net.Listen("tcp4", ":80")
-		return err
-	}))
+	check.OK(t, p.ns.Do(func() (err error) { l, err = net.Listen("tcp4", ":80"); return err }))
 	var accepts sync.WaitGroup
 	accepts.Go(func() {
 		for {

@@ -140,13 +140,12 @@ func awaitAck(t *testing.T, w *watch, token uint64) {
 func (n *node) fencedAt() []time.Duration { return n.times(&n.fenced) }
 func (n *node) ackedAt() []time.Duration  { return n.times(&n.acks) }
 
-func (n *node) times(events *[]bpf.Event) []time.Duration {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var at []time.Duration
-	for _, ev := range *events {
-		at = append(at, ev.At)
-	}
+func (n *node) times(events *[]bpf.Event) (at []time.Duration) {
+	n.note(func() {
+		for _, ev := range *events {
+			at = append(at, ev.At)
+		}
+	})
 	return at
 }
 

@@ -6,10 +6,9 @@ package segment
 
 import (
 	"context"
-	"errors"
 	"net/netip"
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
@@ -23,10 +22,9 @@ func (n *node) isFenced(p *pod) bool {
 	return check.Value(n.kernel.Fenced(p.key()))(n.rig.t)
 }
 
-func (n *node) met() []Conflict {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append([]Conflict(nil), n.conflicts...)
+func (n *node) met() (all []Conflict) {
+	n.note(func() { all = slices.Clone(n.conflicts) })
+	return all
 }
 
 func TestOfTwoHoldersTheNewerTokenWins(t *testing.T) {
@@ -42,10 +40,9 @@ func TestOfTwoHoldersTheNewerTokenWins(t *testing.T) {
 			check.OK(t, p.node.seg.claimOnce(t.Context(), p.holding(token).claim(), nil))
 			check.Becomes(t, patience, "the older holder is fenced", func() bool { return older.node.isFenced(older) })
 			equal(t, "the newer holder is fenced", newer.node.isFenced(newer), false)
-			check.Becomes(t, patience, "its agent is told", func() bool {
-				older.node.mu.Lock()
-				defer older.node.mu.Unlock()
-				return len(older.node.fences) == 1 && older.node.fences[0].Token == 200
+			check.Becomes(t, patience, "its agent is told", func() (told bool) {
+				older.node.note(func() { told = len(older.node.fences) == 1 && older.node.fences[0].Token == 200 })
+				return told
 			})
 		})
 	}
@@ -58,14 +55,11 @@ func TestR10ZombiesAgentIsFencedBeforeItAnnounces(t *testing.T) {
 		owner := r.addNode("node2").addPod("owner", addr, 200)
 		owner.hold(200)
 		seen := startCapture(t, r.network, zombie.node.port)
-		err := zombie.node.seg.ClaimAndConfirm(t.Context(), zombie.holding(100).claim())
-		check.Must(t, errors.Is(err, ErrFenced), "err = %v", err)
+		check.Is(t, zombie.node.seg.ClaimAndConfirm(t.Context(), zombie.holding(100).claim()), ErrFenced, "the zombie claims:")
 		// An agent that does not look at the error still gets nothing out.
 		check.OK(t, zombie.node.seg.announce(t.Context(), zombie.holding(100).announcement(), announceAt()[:3]))
 		equal(t, "frames of the zombie", len(seen.list(from(zombie.mac, addr))), 0)
-
-		err = owner.node.seg.ClaimAndConfirm(t.Context(), owner.holding(200).claim())
-		check.Must(t, err == nil, "owner: %v", err)
+		check.Is(t, owner.node.seg.ClaimAndConfirm(t.Context(), owner.holding(200).claim()), nil, "the owner claims:")
 	})
 }
 
@@ -133,11 +127,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		spoken := func(f capture.Frame) bool { return from(p.mac, addr)(f) && f.Destination[0]&1 == 1 }
 		perRound := len(check.Value(frames.Announce(p.mac, addr))(t))
 
-		select {
-		case <-waits:
-		case <-time.After(patience):
-			t.Fatal("it does not wait for its link")
-		}
+		check.Receive(t, patience, "its wait for the link", waits)
 		equal(t, "frames while the link is down", len(seen.list(spoken)), 0)
 		check.OK(t, p.ns.SetUp("eth0", true))
 		check.Becomes(t, patience, "all announcements", func() bool { return len(seen.list(spoken)) >= len(announceAt())*perRound })
@@ -164,13 +154,9 @@ func TestAnnouncementMovesTheClientsNeighbour(t *testing.T) {
 		check.Becomes(t, patience, "client reaches the pod", func() bool { return reaches(client.ns, addr) })
 		other := r.addHost("other")
 		other.announce(t, addr)
-		check.Becomes(t, patience, "the client believes the foreign host", func() bool {
-			return client.neighbour(t, addr).String() == other.mac.String()
-		})
+		client.believes(t, "the foreign host", addr, other.mac)
 		check.OK(t, p.node.seg.announce(t.Context(), p.holding(100).announcement(), announceAt()[:1]))
-		check.Becomes(t, patience, "the client believes the pod again", func() bool {
-			return client.neighbour(t, addr).String() == p.mac.String()
-		})
+		client.believes(t, "the pod again", addr, p.mac)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/segment/wire"
@@ -35,7 +36,7 @@ type host struct {
 // addHost connects a foreign host that owns the given addresses.
 func (r *rig) addHost(name string, addrs ...netip.Addr) *host {
 	r.t.Helper()
-	h := &host{ns: r.namespace(name)}
+	h := &host{ns: network.New(r.t, name)}
 	h.port, h.mac = r.plug(h.ns)
 	for _, a := range addrs {
 		if a.Is4() || r.hasIPv6() {
@@ -70,15 +71,8 @@ func reaches(ns *network.Namespace, addr netip.Addr) bool {
 // forget makes a host resolve addr anew.
 func (h *host) forget(t *testing.T, addr netip.Addr) {
 	t.Helper()
-	err := h.ns.Links().NeighDel(&netlink.Neigh{LinkIndex: check.Value(h.ns.Index("p0"))(t), IP: addr.AsSlice(), Family: family(addr)})
+	err := h.ns.Links().NeighDel(&netlink.Neigh{LinkIndex: check.Value(h.ns.Index("p0"))(t), IP: addr.AsSlice(), Family: nl.GetIPFamily(addr.AsSlice())})
 	check.Must(t, err == nil || errors.Is(err, unix.ENOENT), "%v", err)
-}
-
-func family(addr netip.Addr) int {
-	if addr.Is4() {
-		return netlink.FAMILY_V4
-	}
-	return netlink.FAMILY_V6
 }
 
 // announce makes a host speak for addr with its own MAC.
@@ -94,12 +88,18 @@ func (h *host) announce(t *testing.T, addr netip.Addr) {
 // neighbour is the MAC that a host believes addr to have.
 func (h *host) neighbour(t *testing.T, addr netip.Addr) net.HardwareAddr {
 	t.Helper()
-	for _, e := range check.Value(h.ns.Links().NeighList(check.Value(h.ns.Index("p0"))(t), family(addr)))(t) {
+	for _, e := range check.Value(h.ns.Links().NeighList(check.Value(h.ns.Index("p0"))(t), nl.GetIPFamily(addr.AsSlice())))(t) {
 		if a, ok := netip.AddrFromSlice(e.IP); ok && a.Unmap() == addr {
 			return e.HardwareAddr
 		}
 	}
 	return nil
+}
+
+// believes waits until the host takes addr for that of a MAC.
+func (h *host) believes(t *testing.T, whose string, addr netip.Addr, mac net.HardwareAddr) {
+	t.Helper()
+	check.Becomes(t, patience, "the client knows "+whose, func() bool { return h.neighbour(t, addr).String() == mac.String() })
 }
 
 // arpLoad makes a host ask for addr about a thousand times a second.
@@ -154,8 +154,8 @@ var rigMAC = net.HardwareAddr{0x0a, 0x58, 10, 99, 0, 50}
 func (n *node) addPodWithMAC(name string, addr netip.Addr, token uint64, mac net.HardwareAddr) *pod {
 	n.rig.t.Helper()
 	n.slots++
-	p := &pod{node: n, ns: n.rig.namespace(name), addr: addr, slot: n.slots, mac: mac}
-	n.addMacvlan(p.ns, p.mac)
+	p := &pod{node: n, ns: network.New(n.rig.t, name), addr: addr, slot: n.slots, mac: mac}
+	check.OK(n.rig.t, n.ns.AddMacvlan(n.iface, mac, p.ns, "eth0"))
 	p.start(token)
 	return p
 }
@@ -170,19 +170,6 @@ func (p *pod) start(token uint64) {
 	p.lease(token)
 	check.OK(t, p.ns.SetUp("eth0", true))
 	check.OK(t, p.ns.AddAddr("eth0", prefix(p.addr)))
-}
-
-func (n *node) addMacvlan(to *network.Namespace, mac net.HardwareAddr) {
-	n.rig.t.Helper()
-	attrs := netlink.NewLinkAttrs()
-	attrs.HardwareAddr = mac
-	n.addChild(to, &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
-}
-
-// addChild makes an interface on the parent the namespace's eth0.
-func (n *node) addChild(to *network.Namespace, link netlink.Link) {
-	n.rig.t.Helper()
-	check.OK(n.rig.t, n.ns.AddChild(n.iface, link, to, "eth0"))
 }
 
 func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Addr: p.addr} }

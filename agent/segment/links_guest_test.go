@@ -115,12 +115,18 @@ func reachesAnew(t *testing.T, h *host, iface string, addr netip.Addr) bool {
 	return reaches(h.ns, addr)
 }
 
+// addChild makes an interface on the parent the namespace's eth0.
+func (n *node) addChild(to *network.Namespace, link netlink.Link) {
+	n.rig.t.Helper()
+	check.OK(n.rig.t, n.ns.AddChild(n.iface, link, to, "eth0"))
+}
+
 // addIPVLANPod starts a pod whose interface shares the parent's MAC.
 func (n *node) addIPVLANPod(name string, addr netip.Addr, token uint64) *pod {
 	t := n.rig.t
 	t.Helper()
 	n.slots++
-	p := &pod{node: n, ns: n.rig.namespace(name), addr: addr, slot: n.slots, mac: n.mac}
+	p := &pod{node: n, ns: network.New(n.rig.t, name), addr: addr, slot: n.slots, mac: n.mac}
 	n.addChild(p.ns, &netlink.IPVlan{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.IPVLAN_MODE_L2})
 	p.start(token)
 	return p
@@ -167,7 +173,7 @@ func TestAProbeMeetsAnIPVLANPodThatFencelineDoesNotKnow(t *testing.T) {
 	families(t, func(t *testing.T, addr netip.Addr) {
 		r := newRig(t)
 		n1, n2 := r.addNode("node1"), r.addNode("node2")
-		ns := r.namespace("stranger")
+		ns := network.New(r.t, "stranger")
 		n2.addChild(ns, &netlink.IPVlan{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.IPVLAN_MODE_L2})
 		check.OK(t, ns.SetUp("eth0", true))
 		check.OK(t, ns.AddAddr("eth0", prefix(addr)))

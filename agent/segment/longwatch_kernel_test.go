@@ -41,41 +41,33 @@ func (n *node) watchLong(addr netip.Addr, want Doubt) *LongWatch {
 
 // proveAgain proves an address and returns who spoke for it.
 func (n *node) proveAgain(w *LongWatch, want Doubt) Answer {
-	t := n.rig.t
-	t.Helper()
-	var doubt Doubt
-	var answer Answer
-	check.OK(t, n.ns.Do(func() (err error) {
-		doubt, answer, err = w.Prove(t.Context(), quick)
-		return err
-	}))
-	equal(t, "doubt after the proof", doubt, want)
+	n.rig.t.Helper()
+	doubt, answer := n.within(func() (Doubt, Answer, error) { return w.Prove(n.rig.t.Context(), quick) })
+	equal(n.rig.t, "doubt after the proof", doubt, want)
 	return answer
 }
 
-// waitFor returns how long it took until a doubt arose.
-func (n *node) waitFor(w *LongWatch, want Doubt) (Answer, time.Duration) {
-	t := n.rig.t
-	t.Helper()
-	start := time.Now()
-	var doubt Doubt
-	var answer Answer
-	check.OK(t, n.ns.Do(func() (err error) {
-		doubt, answer, err = w.Wait(t.Context())
+// within asks a watch in the node's network namespace.
+func (n *node) within(ask func() (Doubt, Answer, error)) (doubt Doubt, answer Answer) {
+	n.rig.t.Helper()
+	check.OK(n.rig.t, n.ns.Do(func() (err error) {
+		doubt, answer, err = ask()
 		return err
 	}))
-	equal(t, "doubt", doubt, want)
-	return answer, time.Since(start)
+	return doubt, answer
+}
+
+// waitFor waits until a doubt arises.
+func (n *node) waitFor(w *LongWatch, want Doubt) Answer {
+	n.rig.t.Helper()
+	doubt, answer := n.within(func() (Doubt, Answer, error) { return w.Wait(n.rig.t.Context()) })
+	equal(n.rig.t, "doubt", doubt, want)
+	return answer
 }
 
 func (n *node) doubt(w *LongWatch) Doubt {
-	t := n.rig.t
-	t.Helper()
-	var doubt Doubt
-	check.OK(t, n.ns.Do(func() (err error) {
-		doubt, _, err = w.Doubt()
-		return err
-	}))
+	n.rig.t.Helper()
+	doubt, _ := n.within(w.Doubt)
 	return doubt
 }
 
@@ -105,11 +97,10 @@ func TestAHostThatAppearsLaterVoidsTheProof(t *testing.T) {
 				equal(t, "doubt", n.doubt(w), DoubtNone)
 				var appearing sync.WaitGroup
 				appearing.Go(func() { appears(t, h, client, addr) })
-				answer, took := n.waitFor(w, DoubtSpoken)
+				answer := n.waitFor(w, DoubtSpoken)
 				appearing.Wait()
 				equal(t, "MAC", answer.MAC.String(), h.mac.String())
 				equal(t, "source", answer.Source, SourceObserver)
-				t.Logf("known %s after the host appeared", took)
 			})
 		})
 	}

@@ -57,27 +57,27 @@ func TestFreeAddressIsSilentAfterThreeRounds(t *testing.T) {
 }
 
 func TestAnswerEndsTheProbeAtOnce(t *testing.T) {
-	for _, kind := range []bpf.Kind{bpf.KindARP, bpf.KindNA, bpf.KindIP} {
-		bubble(t, kind.String(), func(t *testing.T) {
-			_, answer, took := probeAir(t, params50, answering(hostMAC, kind))
+	for _, tc := range []struct {
+		name string
+		kind bpf.Kind
+		lose bool
+		took time.Duration
+	}{
+		{"ARP", bpf.KindARP, false, 0}, {"NA", bpf.KindNA, false, 0}, {"IP", bpf.KindIP, false, 0},
+		{"a lost event hides none", bpf.KindARP, true, 50 * time.Millisecond},
+	} {
+		bubble(t, tc.name, func(t *testing.T) {
+			_, answer, took := probeAir(t, params50, func(a *air) {
+				a.kernel.loseEvents = tc.lose
+				answering(hostMAC, tc.kind)(a)
+			})
 			equal(t, "conflict", answer.Conflict, true)
 			equal(t, "MAC", answer.MAC.String(), hostMAC.String())
-			equal(t, "kind", answer.Kind, kind)
+			equal(t, "kind", answer.Kind, tc.kind)
 			equal(t, "source", answer.Source, SourceProbe)
-			equal(t, "duration", took, 0)
+			equal(t, "duration", took, tc.took)
 		})
 	}
-}
-
-func TestLostEventsHideNoAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, answer, took := probeAir(t, params50, func(a *air) {
-			a.kernel.loseEvents = true
-			answering(hostMAC, bpf.KindARP)(a)
-		})
-		equal(t, "conflict", answer.Conflict, true)
-		equal(t, "duration", took, 50*time.Millisecond)
-	})
 }
 
 func TestForeignProbeIsAConflictWhenSeenTwice(t *testing.T) {

@@ -5,6 +5,7 @@
 package segment
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -75,11 +78,6 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-func (r *rig) namespace(name string) *network.Namespace {
-	r.t.Helper()
-	return network.New(r.t, name)
-}
-
 // plug connects ns with the switch and returns the port's name and the MAC of
 // the interface p0.
 func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
@@ -88,12 +86,9 @@ func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 	role := fmt.Sprint(r.ports)
 	port := network.Port(role)
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, byte(r.ports)}
-	check.OK(r.t, ns.Do(func() error {
-		if !r.hasIPv6() {
-			return nil
-		}
-		return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
-	}))
+	if r.hasIPv6() {
+		check.OK(r.t, ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0) }))
+	}
 	r.lan.Plug(r.t, ns, "p0", mac, role)
 	// A port forwards once the kernel's link watch has seen its carrier.
 	check.Becomes(r.t, patience, "port "+port+" is up", func() bool { return isUp(r.t, r.network, port) && isUp(r.t, ns, "p0") })
@@ -122,7 +117,7 @@ func (r *rig) addNode(name string) *node {
 // connect connects a machine that is to be a node.
 func (r *rig) connect(name string) *node {
 	r.t.Helper()
-	n := &node{rig: r, name: name, ns: r.namespace(name), pins: filepath.Join(r.bpffs, name)}
+	n := &node{rig: r, name: name, ns: network.New(r.t, name), pins: filepath.Join(r.bpffs, name)}
 	n.port, n.mac = r.plug(n.ns)
 	return n
 }
@@ -182,10 +177,9 @@ func (n *node) Fenced(f Fence) { n.note(func() { n.fences = append(n.fences, f) 
 
 func (n *node) Met(c Conflict) { n.note(func() { n.conflicts = append(n.conflicts, c) }) }
 
-func (n *node) Holdings() []Holding {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.holdings
+func (n *node) Holdings() (all []Holding) {
+	n.note(func() { all = n.holdings })
+	return all
 }
 
 // verify runs a verification in the node's network namespace.
@@ -209,14 +203,12 @@ type witness struct {
 
 func (w witness) ReadEvents(ctx context.Context, fn func(bpf.Event)) error {
 	return w.Kernel.ReadEvents(ctx, func(ev bpf.Event) {
-		w.node.note(func() {
-			switch ev.Type {
-			case bpf.EventAck:
-				w.node.acks = append(w.node.acks, ev)
-			case bpf.EventFenced:
-				w.node.fenced = append(w.node.fenced, ev)
-			}
-		})
+		switch ev.Type {
+		case bpf.EventAck:
+			w.node.note(func() { w.node.acks = append(w.node.acks, ev) })
+		case bpf.EventFenced:
+			w.node.note(func() { w.node.fenced = append(w.node.fenced, ev) })
+		}
 		fn(ev)
 	})
 }
@@ -244,9 +236,7 @@ func (r *rig) mute(port string, on bool) {
 	}
 	check.OK(r.t, links.QdiscAdd(qdisc))
 	drop := check.Value(ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type:         ebpf.SchedCLS,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_SHOT)), asm.Return()},
-		License:      "GPL",
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_SHOT)), asm.Return()},
 	}))(r.t)
 	defer drop.Close()
 	check.OK(r.t, links.FilterAdd(&netlink.BpfFilter{
@@ -266,4 +256,39 @@ func (r *rig) setForwarding(port string, on bool) {
 		return
 	}
 	check.OK(r.t, links.LinkSetMaster(link, check.Value(links.LinkByName(network.Bridge))(r.t)))
+}
+
+// outgoing is what comes out of a port of the switch from the node behind it.
+type outgoing struct {
+	*capture.Capture
+	port string
+	// first and since are those of the last reset.
+	first int
+	since time.Time
+}
+
+// startCapture captures what the machine behind a port sends, until the test ends.
+func startCapture(t *testing.T, ns *network.Namespace, port string) *outgoing {
+	t.Helper()
+	c := check.Value(capture.Start(ns, network.Bridge))(t)
+	t.Cleanup(func() { check.Value(c.Stop())(t) })
+	return &outgoing{Capture: c, port: port}
+}
+
+// list returns the frames that match, of those that came since the last reset.
+func (o *outgoing) list(match func(capture.Frame) bool) (found []capture.Frame) {
+	for _, f := range o.Frames()[o.first:] {
+		if f.Port == o.port && !f.Time.Before(o.since) && match(f) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// reset forgets what has come up to now, also what nobody has read yet.
+func (o *outgoing) reset() { o.first, o.since = len(o.Frames()), time.Now() }
+
+// from matches the frames of mac that speak for addr.
+func from(mac net.HardwareAddr, addr netip.Addr) func(capture.Frame) bool {
+	return func(f capture.Frame) bool { return bytes.Equal(f.Source, mac) && slices.Contains(f.Speaks, addr) }
 }

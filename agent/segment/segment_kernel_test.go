@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/network"
 )
 
 var (
@@ -54,9 +55,8 @@ func TestLocalSiblingAnswersTheReflectedProbe(t *testing.T) {
 		r := newRig(t)
 		n := r.addNode("node1")
 		// A sibling that Fenceline does not know: a macvlan without guard or lease.
-		ns := r.namespace("sibling")
-		mac := net.HardwareAddr{2, 0, 0, 9, 9, 9}
-		n.addMacvlan(ns, mac)
+		ns, mac := network.New(t, "sibling"), net.HardwareAddr{2, 0, 0, 9, 9, 9}
+		check.OK(t, n.ns.AddMacvlan("p0", mac, ns, "eth0"))
 		check.OK(t, ns.SetUp("eth0", true))
 		check.OK(t, ns.AddAddr("eth0", prefix(addr)))
 		answer := n.probe(addr, params50)
@@ -240,34 +240,32 @@ func TestVerdictOfADeafNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
 // The verifier hears others, but its frames reach nobody. Without a canary, it would take the address of
 // a pod that lives.
 func TestVerdictOfAMuteNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
-	for name, addr := range map[string]netip.Addr{"IPv4": rig4, "IPv6": rig6} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			n1, n2, n3 := r.addNode("node1"), r.addNode("node2"), r.addNode("node3")
-			zombie := n2.addPod("zombie", addr, 100)
-			neighbour := n3.addPod("neighbour", addr.Next(), 150)
-			check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
-			check.Becomes(t, patience, "node1 hears node3", func() bool {
-				_, ok, err := n1.kernel.Heard(uint32(n1.parent))
-				return err == nil && ok
-			})
-			r.mute(n1.port, true)
-			verdict, e := n1.verify(zombie.takeover(200))
-			equal(t, "R2: verdict of a mute node", verdict, Unknown)
-			equal(t, "unanswered rounds", e.Unanswered, 3)
-			equal(t, "another node was heard", e.Heard, true)
-			equal(t, "the zombie is fenced", n2.isFenced(zombie), false)
-			equal(t, "the metric says that it is mute", check.Value(n1.seg.Hearing())(t).Mute, true)
-
-			r.mute(n1.port, false)
-			verdict, _ = n1.verify(zombie.takeover(200))
-			equal(t, "verdict after healing", verdict, Fenced)
-			check.OK(t, r.network.SetUp(n2.port, false))
-			verdict, e = n1.verify(zombie.takeover(300))
-			equal(t, "verdict once the node of the zombie is off", verdict, Silent)
-			equal(t, "the canary", e.Canary, neighbour.addr)
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n1, n2, n3 := r.addNode("node1"), r.addNode("node2"), r.addNode("node3")
+		zombie := n2.addPod("zombie", addr, 100)
+		neighbour := n3.addPod("neighbour", addr.Next(), 150)
+		check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
+		check.Becomes(t, patience, "node1 hears node3", func() bool {
+			_, ok, err := n1.kernel.Heard(uint32(n1.parent))
+			return err == nil && ok
 		})
-	}
+		r.mute(n1.port, true)
+		verdict, e := n1.verify(zombie.takeover(200))
+		equal(t, "R2: verdict of a mute node", verdict, Unknown)
+		equal(t, "unanswered rounds", e.Unanswered, 3)
+		equal(t, "another node was heard", e.Heard, true)
+		equal(t, "the zombie is fenced", n2.isFenced(zombie), false)
+		equal(t, "the metric says that it is mute", check.Value(n1.seg.Hearing())(t).Mute, true)
+
+		r.mute(n1.port, false)
+		verdict, _ = n1.verify(zombie.takeover(200))
+		equal(t, "verdict after healing", verdict, Fenced)
+		check.OK(t, r.network.SetUp(n2.port, false))
+		verdict, e = n1.verify(zombie.takeover(300))
+		equal(t, "verdict once the node of the zombie is off", verdict, Silent)
+		equal(t, "the canary", e.Canary, neighbour.addr)
+	})
 }
 
 // With a MAC that moves with the address, two zombies have the same one.

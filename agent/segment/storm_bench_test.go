@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/figure"
 )
@@ -49,11 +48,11 @@ func TestFiguresInAStorm(t *testing.T) {
 		s.stop()
 		figure.Report(t, "claim to ack in a storm of hostile claims, p50", stormy.times(idle, 50), "× idle")
 		t.Logf("claim to ack: idle %s, in the storm %s, storm / idle %s", idle.quantiles(), stormy.quantiles(), stormy.over(idle))
-		for _, ev := range n2.fencedEvents() {
-			if ev.Token%10 != 0 || ev.Token > token {
-				t.Errorf("token %d of the storm has fenced", ev.Token)
+		n2.note(func() {
+			for _, ev := range n2.fenced {
+				check.That(t, ev.Token%10 == 0 && ev.Token <= token, "token %d of the storm has fenced", ev.Token)
 			}
-		}
+		})
 		check.OK(t, watch.end())
 	})
 	t.Run("ARP", func(t *testing.T) {
@@ -108,12 +107,6 @@ func (d durations) times(calm durations, percent int) float64 {
 }
 
 func (d durations) percentile(percent int) time.Duration { return figure.Percentile(d, percent) }
-
-func (n *node) fencedEvents() []bpf.Event {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append([]bpf.Event(nil), n.fenced...)
-}
 
 // residentKiB returns the resident memory of this process.
 func residentKiB(t *testing.T) int {
