@@ -33,34 +33,22 @@ func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
 			conf: `{"name":"n","type":"macvlan","mode":"bridge","mtu":1400,"ipam":{"type":"fenceline","log_level":"DEBUG"}}`,
 		},
 		"both": {conf: `{"name":"n","type":"fenceline","ipam":{"type":"fenceline"}}`, code: 7, says: []string{`"ipam.type"`, "remove"}},
-		"neither": {
-			conf: `{"name":"n","type":"macvlan","ipam":{"type":"host-local"}}`,
-			code: 7, says: []string{`"macvlan"`, `"host-local"`, `"ipam": {"type": "fenceline"}`},
-		},
-		"a relative socket": {
-			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","socket":"agent.sock"}}`,
-			code: 7, says: []string{`"ipam.socket"`, `"agent.sock"`, "absolute"},
-		},
-		"a relative spool": {
-			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","spool":"spool"}}`,
-			code: 7, says: []string{`"ipam.spool"`, "absolute"},
-		},
-		"a grace that is no duration": {
-			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","status_grace":"60"}}`,
-			code: 7, says: []string{`"ipam.status_grace"`, `"60"`, `"30s"`},
-		},
-		"a negative grace": {
-			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","status_grace":"-1s"}}`,
-			code: 7, says: []string{`"-1s"`},
-		},
+		"neither": {conf: `{"name":"n","type":"macvlan","ipam":{"type":"host-local"}}`,
+			code: 7, says: []string{`"macvlan"`, `"host-local"`, `"ipam": {"type": "fenceline"}`}},
+		"a relative socket": {conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","socket":"agent.sock"}}`,
+			code: 7, says: []string{`"ipam.socket"`, `"agent.sock"`, "absolute"}},
+		"a relative spool": {conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","spool":"spool"}}`,
+			code: 7, says: []string{`"ipam.spool"`, "absolute"}},
+		"a grace that is no duration": {conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","status_grace":"60"}}`,
+			code: 7, says: []string{`"ipam.status_grace"`, `"60"`, `"30s"`}},
+		"a negative grace": {conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","status_grace":"-1s"}}`,
+			code: 7, says: []string{`"-1s"`}},
 		"a pool without a name": {
 			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","default_ipv6_ippool":["a",""]}}`,
 			code: 7, says: []string{`"ipam.default_ipv6_ippool"`, "remove"},
 		},
-		"pools that are no list": {
-			conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","default_ipv4_ippool":"a"}}`,
-			code: 6, says: []string{"default_ipv4_ippool"},
-		},
+		"pools that are no list": {conf: `{"name":"n","type":"macvlan","ipam":{"type":"fenceline","default_ipv4_ippool":"a"}}`,
+			code: 6, says: []string{"default_ipv4_ippool"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parseNetConf([]byte(c.conf))
@@ -137,14 +125,10 @@ func TestCNIARGSNameThePod(t *testing.T) {
 			args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=abc;K8S_POD_UID=u",
 			pod:  agentapi.Pod{Namespace: "default", Name: "web-0", UID: "u"},
 		},
-		"without UID, as old runtimes": {
-			args: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0",
-			pod:  agentapi.Pod{Namespace: "default", Name: "web-0"},
-		},
-		"a value may hold an equals sign": {
-			args: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;LABEL=a=b;",
-			pod:  agentapi.Pod{Namespace: "default", Name: "web-0"},
-		},
+		"without UID, as old runtimes": {args: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0",
+			pod:  agentapi.Pod{Namespace: "default", Name: "web-0"}},
+		"a value may hold an equals sign": {args: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;LABEL=a=b;",
+			pod:  agentapi.Pod{Namespace: "default", Name: "web-0"}},
 		"none":       {args: "", code: 4, says: "K8S_POD_NAMESPACE and K8S_POD_NAME"},
 		"no name":    {args: "K8S_POD_NAMESPACE=default", code: 4, says: "lacks K8S_POD_NAME"},
 		"not a pair": {args: "K8S_POD_NAME", code: 4, says: `"K8S_POD_NAME", which is not KEY=VALUE`},

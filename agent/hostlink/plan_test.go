@@ -76,11 +76,9 @@ func TestPlan(t *testing.T) {
 		link, own []string
 		rules     []string
 	}{
-		{
-			"node and Services behind the host link", base,
+		{"node and Services behind the host link", base,
 			[]string{"10.96.0.0/16 via 169.254.255.1 src 10.0.0.7", "172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
-			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
-		},
+			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"}},
 		{
 			"an address of the pod itself is local", with(func(f *Facts) { f.Node = append(slices.Clone(f.Node), f.Addresses[0].Addr()); f.Services = nil }),
 			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
@@ -92,11 +90,8 @@ func TestPlan(t *testing.T) {
 			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7", "192.0.2.0/24 via 169.254.255.1 src 10.0.0.7", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
 			nil, []string{"100: from all fwmark 0x464c0002 lookup 2002"},
 		},
-		{
-			"a second interface answers by itself", with(func(f *Facts) { f.HostLink, f.First, f.OwnTable = false, false, true }), nil,
-			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.1 own"},
-			[]string{"200: from 10.0.0.7 lookup 1002"},
-		},
+		{"a second interface answers by itself", with(func(f *Facts) { f.HostLink, f.First, f.OwnTable = false, false, true }), nil,
+			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.1 own"}, []string{"200: from 10.0.0.7 lookup 1002"}},
 		{
 			"its own default route wins over the gateway", with(func(f *Facts) {
 				f.HostLink, f.First, f.OwnTable = false, false, true
@@ -105,12 +100,10 @@ func TestPlan(t *testing.T) {
 			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.3 own"},
 			[]string{"200: from 10.0.0.7 lookup 1002"},
 		},
-		{
-			"the host link of a secondary serves its address only", with(func(f *Facts) { f.First, f.OwnTable = false, true; f.Services = nil }),
+		{"the host link of a secondary serves its address only", with(func(f *Facts) { f.First, f.OwnTable = false, true; f.Services = nil }),
 			[]string{"172.30.0.11/32 via 169.254.255.1 src 10.0.0.7 own", "0.0.0.0/0 via 169.254.255.1 reply", "169.254.255.2/32 reply"},
 			[]string{"10.0.0.0/24 src 10.0.0.7 own", "0.0.0.0/0 via 10.0.0.1 own"},
-			[]string{"100: from all fwmark 0x464c0002 lookup 2002", "200: from 10.0.0.7 lookup 1002"},
-		},
+			[]string{"100: from all fwmark 0x464c0002 lookup 2002", "200: from 10.0.0.7 lookup 1002"}},
 		{"everything is fenced", with(func(f *Facts) { f.Addresses = nil }), nil, nil, nil},
 	} {
 		t.Run(c.rule, func(t *testing.T) {

@@ -4,7 +4,6 @@ package claim
 
 import (
 	"encoding/hex"
-	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -23,8 +22,7 @@ func TestTagIsTheSipHashOfThePublishedVectors(t *testing.T) {
 	for i := range msg {
 		msg[i] = byte(i)
 	}
-	got, want := tag(keyA, msg), uint64(0xa129ca6149be45e5)
-	check.Must(t, got == want, "tag = %#x, want %#x", got, want)
+	check.Equal(t, tag(keyA, msg), 0xa129ca6149be45e5, "tag")
 }
 
 func TestFrameOnTheWire(t *testing.T) {
@@ -46,8 +44,7 @@ func TestFrameOnTheWire(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			b := tc.frame.Marshal(keyA)
 			check.Equal(t, hex.EncodeToString(b[:tagOffset]), tc.want, "payload")
-			got := check.Value(Unmarshal(b[:], keyB, keyA))(t)
-			check.Must(t, got == tc.frame, "came back as %+v", got)
+			check.Equal(t, check.Value(Unmarshal(b[:], keyB, keyA))(t), tc.frame, "came back as")
 		})
 	}
 }
@@ -78,8 +75,7 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"no key at all", valid[:], nil, ErrTag},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := Unmarshal(tc.b, tc.keys...)
-			check.Must(t, errors.Is(err, tc.want), "err = %v, want %v", err, tc.want)
+			check.Is(t, check.Err(Unmarshal(tc.b, tc.keys...)), tc.want, "got")
 		})
 	}
 }
@@ -87,8 +83,7 @@ func TestUnmarshalRefuses(t *testing.T) {
 func TestUnmarshalIgnoresPadding(t *testing.T) {
 	f := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}
 	b := f.Marshal(keyA)
-	got, err := Unmarshal(append(b[:], 0, 0, 0), keyA)
-	check.Must(t, err == nil && got == f, "got %+v, %v", got, err)
+	check.Equal(t, check.Value(Unmarshal(append(b[:], 0, 0, 0), keyA))(t), f, "got")
 }
 
 func TestEthernetFrameNeedsNoPadding(t *testing.T) {
@@ -97,19 +92,15 @@ func TestEthernetFrameNeedsNoPadding(t *testing.T) {
 	f := Frame{Network: 1, Addr: netip.MustParseAddr("192.0.2.7"), Token: 2}
 	b := check.Value(f.Ethernet(dst, src, keyA))(t)
 	check.Must(t, len(b) == 62, "frame has %d bytes, want 62", len(b))
-	got := hex.EncodeToString(b[:14])
-	check.Must(t, got == "ffffffffffff"+"020000000001"+"88b5", "header %s", got)
-	if got, err := Unmarshal(b[14:], keyA); err != nil || got != f {
-		t.Fatalf("payload %+v, %v", got, err)
-	}
+	check.Equal(t, hex.EncodeToString(b[:14]), "ffffffffffff"+"020000000001"+"88b5", "header")
+	check.Equal(t, check.Value(Unmarshal(b[14:], keyA))(t), f, "payload")
 	check.Must(t, check.Err(f.Ethernet(nil, src, keyA)) != nil, "a frame without destination was built")
 }
 
 func TestNetworkSeparatesClustersAndNetworks(t *testing.T) {
 	// printf '6b1c2d3e-0000-4000-8000-000000000001/blue' | sha256sum
 	const uid = "6b1c2d3e-0000-4000-8000-000000000001"
-	got, want := Network(uid, "blue"), uint64(0x2a02f8e49a0932a2)
-	check.That(t, got == want, "Network = %#x, want %#x", got, want)
+	check.Equal(t, Network(uid, "blue"), 0x2a02f8e49a0932a2, "Network =")
 	check.That(t, Network(uid, "") != Network(uid, "blue"), "two networks of one cluster share a number")
 	check.That(t, Network("other", "blue") != Network(uid, "blue"), "two clusters share a number")
 }

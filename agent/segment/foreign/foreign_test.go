@@ -30,8 +30,7 @@ func (h *Hosts) mustMeet(t *testing.T, parent int, pool, mac string) foreignhost
 func TestEachHostOnEachParentHasItsOwnLimit(t *testing.T) {
 	h, _ := hosts(map[string]int{"v4 a": 3})
 	for range foreignhost.MaxConflicts {
-		got := h.mustMeet(t, 1, "v4", "a")
-		check.Must(t, got == foreignhost.PassOver, "%v", got)
+		check.Equal(t, h.mustMeet(t, 1, "v4", "a"), foreignhost.PassOver, "got")
 	}
 	for _, row := range []struct {
 		parent    int
@@ -52,8 +51,7 @@ func TestAddressesAreTriedAgainAfterTheInterval(t *testing.T) {
 	}
 	for range 59 {
 		c.SetTime(c.Now().Add(time.Second))
-		got := h.mustMeet(t, 1, "v4", "a")
-		check.Must(t, got == foreignhost.Stop, "%v", got)
+		check.Equal(t, h.mustMeet(t, 1, "v4", "a"), foreignhost.Stop, "got")
 	}
 	c.SetTime(c.Now().Add(time.Second))
 	check.Equal(t, h.mustMeet(t, 1, "v4", "a"), foreignhost.PassOver, "got")
@@ -73,9 +71,8 @@ func TestADDsAtTheSameTimeQuarantineNoMore(t *testing.T) {
 			action, err := h.Meet(t.Context(), 1, "v4", "a")
 			mu.Lock()
 			defer mu.Unlock()
-			if n[action]++; err != nil {
-				t.Error(err)
-			}
+			n[action]++
+			check.Is(t, err, nil, "got")
 		})
 	}
 	all.Wait()
@@ -85,13 +82,10 @@ func TestADDsAtTheSameTimeQuarantineNoMore(t *testing.T) {
 func TestWithoutTheRecordsNothingIsDecided(t *testing.T) {
 	h, _ := hosts(nil)
 	h.Recorded = func(context.Context, string, string) (int, error) { return 0, errors.New("away") }
-	_, err := h.Meet(t.Context(), 1, "v4", "a")
-	check.That(t, err != nil && len(h.met) == 0, "decided")
+	check.That(t, check.Err(h.Meet(t.Context(), 1, "v4", "a")) != nil && len(h.met) == 0, "decided")
 }
 
 // apis and internal/foreignhost must not import one another, so each has the number.
 func TestRecordsAndDecisionUseOneNumber(t *testing.T) {
-	if v1alpha1.ManyAddresses != foreignhost.ManyAddresses {
-		t.Errorf("%d addresses are recorded for a MAC, and the decision counts to %d", v1alpha1.ManyAddresses, foreignhost.ManyAddresses)
-	}
+	check.Equal(t, v1alpha1.ManyAddresses, foreignhost.ManyAddresses, "the addresses that are recorded for a MAC, and those that the decision counts:")
 }

@@ -48,19 +48,33 @@ func TestHazardsOfAParentSayWhatTheyDoAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
-	now := clocktesting.NewFakeClock(time.Unix(0, 0))
-	recorder := events.NewFakeRecorder(20)
-	seven, eight := []string{"7 on eth1"}, []string{"8 on eth1"}
-	var facts Facts
-	var failure error
-	parents := []Parent{{2, "eth1"}}
-	present := map[Kind]bool{}
-	w := New(Options{
-		Node: "n1", Parents: func() []Parent { return parents }, Look: func(int) (Facts, error) { return facts, failure },
-		Present: func(_ string, k Kind, is bool) { present[k] = is }, Forget: func(string) { clear(present) },
-		Events: recorder, Log: testr.New(t), Clock: now,
+// rig is a watch of parents whose facts the test sets.
+type rig struct {
+	*Watch
+	parents []Parent
+	facts   Facts
+	failure error
+	present map[Kind]bool
+	events  *events.FakeRecorder
+	now     *clocktesting.FakeClock
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{
+		parents: []Parent{{2, "eth1"}}, present: map[Kind]bool{}, events: events.NewFakeRecorder(20), now: clocktesting.NewFakeClock(time.Unix(0, 0)),
+	}
+	r.Watch = New(Options{
+		Node: "n1", Parents: func() []Parent { return r.parents }, Look: func(int) (Facts, error) { return r.facts, r.failure },
+		Present: func(_ string, k Kind, is bool) { r.present[k] = is }, Forget: func(string) { clear(r.present) },
+		Events: r.events, Log: testr.New(t), Clock: r.now,
 	})
+	return r
+}
+
+func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
+	r := newRig(t)
+	seven, eight := []string{"7 on eth1"}, []string{"8 on eth1"}
 	for _, step := range []struct {
 		name    string
 		after   time.Duration
@@ -79,34 +93,28 @@ func TestANodeTellsOfAHazardOnceAndNotInAFlood(t *testing.T) {
 		{"it is still there later", tellInterval, Facts{XDP: eight}, nil, "Warning ParentHazard parent eth1: XDP programs see frames before the agent: 8 on eth1"},
 		{"another project listens", 1, Facts{XDP: eight, Others: []string{"ingress cil (ID 3)"}}, nil, "Normal ParentShared parent eth1: programs of others"},
 	} {
-		now.Step(step.after)
-		facts, failure = step.facts, step.failure
-		w.Pass()
+		r.now.Step(step.after)
+		r.facts, r.failure = step.facts, step.failure
+		r.Pass()
 		var got string
 		select {
-		case got = <-recorder.Events:
+		case got = <-r.events.Events:
 		default:
 		}
 		check.That(t, strings.HasPrefix(got, step.want) && (got == "") == (step.want == ""), "%s: got event %q, want %q", step.name, got, step.want)
 	}
-	faults := w.Faults("eth1")
-	check.That(t, len(faults) == 1 && present[XDP] && present[Programs] && !present[Offload], "faults %q, metric %v", faults, present)
-	parents = nil
-	w.Pass()
-	if faults := w.Faults("eth1"); len(faults) != 0 || len(present) != 0 {
-		t.Errorf("a parent that is gone has faults %q and series %v", faults, present)
-	}
+	faults := r.Faults("eth1")
+	check.That(t, len(faults) == 1 && r.present[XDP] && r.present[Programs] && !r.present[Offload], "faults %q, metric %v", faults, r.present)
+	r.parents = nil
+	r.Pass()
+	check.None(t, r.Faults("eth1"), "a parent that is gone has faults")
+	check.None(t, r.present, "a parent that is gone has series")
 }
 
 func TestAHazardIsToldOfAgainIfItsParentWasGone(t *testing.T) {
-	now := clocktesting.NewFakeClock(time.Unix(0, 0))
-	recorder := events.NewFakeRecorder(20)
-	here := []Parent{{2, "eth1.7"}}
-	parents := here
-	w := New(Options{
-		Node: "n1", Parents: func() []Parent { return parents }, Look: func(int) (Facts, error) { return Facts{Offload: true}, nil },
-		Present: func(string, Kind, bool) {}, Forget: func(string) {}, Events: recorder, Log: testr.New(t), Clock: now,
-	})
+	r := newRig(t)
+	r.facts.Offload = true
+	here := r.parents
 	for _, step := range []struct {
 		name    string
 		parents []Parent
@@ -121,22 +129,15 @@ func TestAHazardIsToldOfAgainIfItsParentWasGone(t *testing.T) {
 		{"the parent goes again", nil, 1, 2},
 		{"it is made again later", here, tellInterval, 3},
 	} {
-		parents = step.parents
-		now.Step(step.after)
-		w.Pass()
-		check.Equal(t, len(recorder.Events), step.told, "%s: events:", step.name)
+		r.parents = step.parents
+		r.now.Step(step.after)
+		r.Pass()
+		check.Equal(t, len(r.events.Events), step.told, "%s: events:", step.name)
 	}
 }
 
 func TestAHazardThatCannotBeReadIsStillThere(t *testing.T) {
-	var facts Facts
-	var failure error
-	present := map[Kind]bool{}
-	w := New(Options{
-		Node: "n1", Parents: func() []Parent { return []Parent{{2, "eth1"}} }, Look: func(int) (Facts, error) { return facts, failure },
-		Present: func(_ string, k Kind, is bool) { present[k] = is }, Forget: func(string) {},
-		Events: events.NewFakeRecorder(20), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
-	})
+	r := newRig(t)
 	busy := errors.New("busy")
 	for _, step := range []struct {
 		name    string
@@ -151,11 +152,11 @@ func TestAHazardThatCannotBeReadIsStillThere(t *testing.T) {
 		{"the program is gone, the features cannot be read", Facts{Unread: []Kind{Offload}}, busy, []Kind{Offload}},
 		{"both are gone", Facts{}, nil, nil},
 	} {
-		facts, failure = step.facts, step.failure
-		w.Pass()
-		check.Equal(t, len(w.Faults("eth1")), len(step.want), "%s: faults:", step.name)
+		r.facts, r.failure = step.facts, step.failure
+		r.Pass()
+		check.Equal(t, len(r.Faults("eth1")), len(step.want), "%s: faults:", step.name)
 		for _, k := range Kinds() {
-			check.Equal(t, present[k], slices.Contains(step.want, k), "%s: the metric of %s:", step.name, k)
+			check.Equal(t, r.present[k], slices.Contains(step.want, k), "%s: the metric of %s:", step.name, k)
 		}
 	}
 }
@@ -173,7 +174,6 @@ func TestAFeatureIsFoundByItsName(t *testing.T) {
 	states[1*4+1] = 1 << 1 // requested, and not active
 	check.That(t, !isOn(names, states, "l2-fwd-offload"), "a feature that is only requested is on")
 	states[1*4+2] = 1 << 1
-	if !isOn(names, states, "l2-fwd-offload") || isOn(names, states, "rx") || isOn(names, states, "none") || isOn(names, nil, "rx") {
-		t.Error("the wrong features are on")
-	}
+	check.That(t, isOn(names, states, "l2-fwd-offload"), "an active feature is off")
+	check.That(t, !isOn(names, states, "rx") && !isOn(names, states, "none") && !isOn(names, nil, "rx"), "the wrong features are on")
 }

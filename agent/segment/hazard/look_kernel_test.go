@@ -6,7 +6,6 @@ package hazard
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -20,8 +19,7 @@ import (
 // The kernel of a developer's machine may lack 802.1Q, so another interface takes the place of a VLAN
 // subinterface of p0.
 func TestAnXDPProgramOfTheParentOrBelowItIsSeen(t *testing.T) {
-	ns := check.Value(network.Create(fmt.Sprintf("flt-%d-hazard", os.Getpid())))(t)
-	t.Cleanup(func() { check.OK(t, ns.Delete()) })
+	ns := network.New(t, "hazard")
 	check.OK(t, ns.AddBridge("p0"))
 	check.OK(t, ns.AddBridge("p0.100"))
 	device, vlan := check.Value(ns.Index("p0"))(t), check.Value(ns.Index("p0.100"))(t)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/testr"
@@ -82,12 +81,10 @@ func TestTheParentsOfAPoolBestFirst(t *testing.T) {
 	p := newParents(t, &unattachable{}, journal.Entry{Parent: "eth1", ParentIndex: 7})
 	got, err := p.of(pool("v4", "none", "lo"))
 	check.That(t, err == nil && len(got) != 0 && got[0] == lo(t), "got %v, %v", got, err)
-	if got, err := p.of(pool("other")); err != nil || len(got) != 0 {
-		t.Errorf("of a pool without pods here: %v, %v", got, err)
-	}
-	if _, _, err := p.Segment(pool("other"), segment.LastHolder{}); err == nil || !strings.Contains(err.Error(), "spec.parents") {
-		t.Errorf("no parent at all: %v", err)
-	}
+	got, err = p.of(pool("other"))
+	check.That(t, err == nil && len(got) == 0, "of a pool without pods here: %v, %v", got, err)
+	_, _, err = p.Segment(pool("other"), segment.LastHolder{})
+	check.Says(t, err, "spec.parents")
 }
 
 // R3: only an open segment repeats the claims of the pods on its parent.
@@ -110,9 +107,8 @@ func TestTheParentOfAPoolsPodsIsFoundByIndexNotByName(t *testing.T) {
 	}{{"eth1", lo(t), []int{lo(t)}}, {"lo", gone, nil}} {
 		k := &unattachable{}
 		p := newParents(t, k, journal.Entry{Parent: row.name, ParentIndex: row.index})
-		if _, guessed, err := p.Segment(pool("v4"), segment.LastHolder{}); err == nil || guessed || !slices.Equal(k.asked, row.opened) {
-			t.Errorf("%s of old: opened %v, guessed %v, %v", row.name, k.asked, guessed, err)
-		}
+		_, guessed, err := p.Segment(pool("v4"), segment.LastHolder{})
+		check.That(t, err != nil && !guessed && slices.Equal(k.asked, row.opened), "%s of old: opened %v, guessed %v, %v", row.name, k.asked, guessed, err)
 	}
 }
 
@@ -284,9 +280,8 @@ func TestAnInterfaceThatCannotBeLookedForIsNotGone(t *testing.T) {
 	_, exists, err := Index("lo")
 	check.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &files))
 	check.That(t, err != nil, "exists: %v", exists)
-	if _, exists, err := Index("nowhere"); exists || err != nil {
-		t.Errorf("of none: %v, %v", exists, err)
-	}
+	_, exists, err = Index("nowhere")
+	check.That(t, !exists && err == nil, "of none: %v, %v", exists, err)
 }
 
 func TestAnAddressOfTheNode(t *testing.T) {

@@ -108,9 +108,8 @@ func TestWithoutTheSettingOnlyWhatWasMadeBeforeIsKept(t *testing.T) {
 		Used: func(int) bool { return true }, Node: on, Faults: func(int) {},
 		Events: events.NewFakeRecorder(1), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
 	})
-	if err := k.Run(t.Context()); err != nil || len(on.links) != 1 { // it returns at once
-		t.Errorf("%v, %+v", err, on.links)
-	}
+	check.OK(t, k.Run(t.Context())) // it returns at once
+	check.Equal(t, len(on.links), 1, "links:")
 	on.links = append(on.links, Link{Name: "eth1.5", Index: 9, VLAN: 5, Lower: 2, Ours: true})
 	check.That(t, k.Pass(), "one that pods still use is forgotten")
 }
