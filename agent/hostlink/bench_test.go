@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"syscall"
 	"testing"
 	"time"
 
@@ -81,15 +80,15 @@ func BenchmarkRepairOfAFullNode(b *testing.B) {
 		check.OK(r, r.links.Make(entries[0]))
 	}
 	check.OK(r, r.links.Repair())
-	before := processorTime(b)
+	before := cpuTime(b)
 	for b.Loop() {
 		check.OK(r, r.links.Repair())
 	}
-	figure.Report(b, "repair of the host links of 250 pods that lack nothing", figure.Milliseconds(processorTime(b)-before)/float64(b.N), "ms of CPU")
+	figure.Report(b, "repair of the host links of 250 pods that lack nothing", figure.Milliseconds(cpuTime(b)-before)/float64(b.N), "ms of CPU")
 }
 
-// processorTime returns what this process has used.
-func processorTime(tb testing.TB) time.Duration {
+// cpuTime returns the CPU time of the process, which has both ends of a connection.
+func cpuTime(tb testing.TB) time.Duration {
 	var u unix.Rusage
 	check.OK(tb, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
@@ -122,7 +121,7 @@ func BenchmarkThroughput(b *testing.B) {
 	for b.Loop() {
 		for range figure.Size(10, 1) {
 			for _, s := range senders {
-				check.OK(r, s.send())
+				s.send(b)
 			}
 		}
 	}
@@ -160,39 +159,24 @@ func (r *rig) sender(w way) *sender {
 	return s
 }
 
-func (s *sender) send() error {
+func (s *sender) send(b *testing.B) {
 	data := make([]byte, 128<<10)
-	began, used, sent := time.Now(), cpuTime(), 0
+	began, used, sent := time.Now(), cpuTime(b), 0
 	for time.Since(began) < slice {
-		n, err := s.conn.Write(data)
-		if err != nil {
-			return err
-		}
-		sent += n
+		sent += check.Value(s.conn.Write(data))(b)
 	}
 	s.rates = append(s.rates, float64(sent)/time.Since(began).Seconds())
-	s.costs = append(s.costs, float64((cpuTime()-used).Nanoseconds())/float64(sent))
-	return nil
-}
-
-// cpuTime returns the CPU time of the process, which has both ends.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	s.costs = append(s.costs, float64((cpuTime(b)-used).Nanoseconds())/float64(sent))
 }
 
 // bridged makes a pod on a bridge of the node.
 func (r *rig) bridged() *network.Namespace {
 	r.Helper()
-	pod := r.namespace("bridged")
+	pod := network.New(r, "bridged")
 	check.OK(r, r.node.AddBridge("cni0"))
 	check.OK(r, r.node.AddAddr("cni0", netip.MustParsePrefix("10.244.0.1/24")))
 	check.OK(r, pod.Plug("eth0", nil, r.node, "veth-pod", "cni0"))
 	check.OK(r, pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
-	link := check.Value(pod.Links().LinkByName("eth0"))(r)
-	check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
+	check.OK(r, pod.AddRoute(netip.Prefix{}, netip.MustParseAddr("10.244.0.1")))
 	return pod
 }

@@ -24,33 +24,29 @@ import (
 // The pod's end has its addresses for its node alone. Neither does the pod choose them, nor do others
 // reach the pod by them.
 func TestTheAddressesOfThePodsEndAreForItsNodeAlone(t *testing.T) {
-	r := newRig(t)
-	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	check.OK(r, r.links.Make(entries[0]))
+	r, pod, e := linked(t, "10.0.0.7/24", "fd00::7/64")
 	for range 2 {
 		for _, dst := range []string{nodeAddr4, nodeAddr6, "10.96.0.1", "fd96::1", routerAddr4, routerAddr6, "192.0.2.9", "2001:db8::9", "224.0.0.251", "ff02::fb%eth0", podEnd4.String()} {
 			for _, device := range []string{"", "host-eth0"} {
-				if source := r.source(pod, dst, device); source.Compare(podEnd4) == 0 || source.WithZone("") == podEnd6 {
-					t.Errorf("to %s by %q: the source is %s", dst, device, source)
-				}
+				source := r.source(pod, dst, device)
+				check.That(t, source.Compare(podEnd4) != 0 && source.WithZone("") != podEnd6, "to %s by %q: the source is %s", dst, device, source)
 			}
 		}
 		for _, group := range r.groups(pod, "host-eth0") {
-			if group != "ff020000000000000000000000000001" && group != "ff010000000000000000000000000001" {
-				t.Errorf("host-eth0 is in group %s, and announces that", group)
-			}
+			toAll := group == "ff020000000000000000000000000001" || group == "ff010000000000000000000000000001"
+			check.That(t, toAll, "host-eth0 is in group %s, and announces that", group)
 		}
 		r.wantHeard(pod, "10.0.0.7")
 		// The pod was made by an earlier agent: the repair gives its end the addresses.
-		link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
+		link := r.link(pod, "host-eth0")
 		addrs := check.Value(pod.Links().AddrList(link, netlink.FAMILY_ALL))(r)
 		for i := range addrs {
 			check.OK(r, pod.Links().AddrDel(link, &addrs[i]))
 		}
 		check.OK(r, errors.Join(pod.Links().LinkSetARPOn(link), pod.Links().LinkSetMulticastOn(link)))
-		r.wantBroken(entries[0])
+		r.wantBroken(e)
 		check.OK(r, r.links.Repair())
-		check.OK(r, r.links.Check(entries[0]))
+		check.OK(r, r.links.Check(e))
 		r.wantBothWays(pod)
 	}
 }
@@ -94,8 +90,7 @@ func (r *rig) wantHeard(pod *network.Namespace, address string) {
 	check.OK(r, pod.Do(func() (err error) { server, err = net.ListenPacket("udp4", ":9"); return err }))
 	defer server.Close()
 	mac := check.Value(pod.MAC("eth0"))(r)
-	link, err := r.router.Links().LinkByName("eth0")
-	check.OK(r, err)
+	link := r.link(r.router, "eth0")
 	check.OK(r, putNeighbour(r.router.Links(), link, podEnd4, mac, mend))
 	check.OK(r, r.router.Links().RouteReplace(Route{Dst: netip.PrefixFrom(podEnd4, 32), Table: mainTable}.through(link)))
 	for _, dst := range []string{podEnd4.String(), address} {

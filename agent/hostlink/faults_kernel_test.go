@@ -55,7 +55,6 @@ func TestEachStepOfMakeFails(t *testing.T) {
 		check.OK(r, r.links.Remove(e))
 		check.OK(r, r.links.clear(e))
 	}
-	t.Logf("%d steps failed", steps)
 	check.That(t, steps >= 40, "%d steps have failed only", steps)
 	r.wantBothWays(pod)
 }
@@ -68,22 +67,13 @@ func (r *rig) wantClear(err error, pod *network.Namespace, e *journal.Entry) {
 	if text := err.Error(); !strings.Contains(text, faults.ErrFault.Error()) || !strings.Contains(text, "of the node") && !strings.Contains(text, "pod default/a") {
 		r.Errorf("the error does not say what has failed, and why: %v", err)
 	}
-	if _, err := r.node.Index(NodeEnd(e.Attachment())); err == nil {
-		r.Errorf("after %v: the node's end is there", err)
-	}
-	if _, err := pod.Index(PodEnd(e.Attachment())); err == nil {
-		r.Errorf("after %v: the pod's end is there", err)
-	}
-	own, failed := pod.Links().LinkByName(e.Interface)
-	check.OK(r, failed)
-	routes, failed := ownRoutes(pod.Links(), own)
-	check.OK(r, failed)
-	rules, failed := ownRules(pod.Links())
-	check.OK(r, failed)
-	for _, rule := range rules {
+	check.That(r, check.Err(r.node.Index(NodeEnd(e.Attachment()))) != nil, "after %v: the node's end is there", err)
+	check.That(r, check.Err(pod.Index(PodEnd(e.Attachment()))) != nil, "after %v: the pod's end is there", err)
+	own := r.link(pod, e.Interface)
+	for _, rule := range check.Value(ownRules(pod.Links()))(r) {
 		check.That(r, !ofInterface(own.Attrs().Index)(rule), "after %v: rule %s is there", err, rule)
 	}
-	check.That(r, len(routes) == 0, "after %v: the routes %v are there", err, routes)
+	check.None(r, check.Value(ownRoutes(pod.Links(), own))(r), "after %v: routes are there:", err)
 }
 
 // After each failure the pod has a way to the outside, and eth0 answers by itself. The next Make completes
@@ -107,9 +97,7 @@ func TestEachStepOfTakingTheDefaultRoutesFails(t *testing.T) {
 		}
 		for _, from := range []string{"", "10.244.0.7"} {
 			link, _ := leavesBy(t, pod, from, "192.0.2.9")
-			if link != "eth0" && (link != "net1" || from != "") {
-				t.Errorf("after %v: from %q to the outside: leaves by %s", err, from, link)
-			}
+			check.That(t, link == "eth0" || link == "net1" && from == "", "after %v: from %q to the outside: leaves by %s", err, from, link)
 		}
 		check.OK(r, r.links.Make(e))
 		for _, c := range []struct{ from, to, want string }{
@@ -124,7 +112,6 @@ func TestEachStepOfTakingTheDefaultRoutesFails(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d steps failed", steps)
 	check.That(t, steps >= 10, "%d steps have failed only", steps)
 }
 
@@ -143,8 +130,7 @@ func TestEachStepOfARepairFails(t *testing.T) {
 		{"nothing is wrong", func(*rig, *network.Namespace) {}, true},
 		{"a new agent", func(r *rig, _ *network.Namespace) { r.links.renewed.Store(false) }, true},
 		{"another address of the node", func(r *rig, _ *network.Namespace) {
-			link := check.Value(r.node.Links().LinkByName("mgmt0"))(r)
-			addr := &netlink.Addr{IPNet: ipNet(nodeToo)}
+			link, addr := r.link(r.node, "mgmt0"), &netlink.Addr{IPNet: ipNet(nodeToo)}
 			if err := r.node.Links().AddrAdd(link, addr); errors.Is(err, unix.EEXIST) {
 				check.OK(r, r.node.Links().AddrDel(link, addr))
 			}
@@ -154,9 +140,7 @@ func TestEachStepOfARepairFails(t *testing.T) {
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t)
-			pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-			check.OK(r, r.links.Make(entries[0]))
+			r, pod, e := linked(t, "10.0.0.7/24", "fd00::7/64")
 			steps := 0
 			for n := 1; ; n++ {
 				c.spoil(r, pod)
@@ -174,9 +158,8 @@ func TestEachStepOfARepairFails(t *testing.T) {
 					r.wantAnswers(pod, r.node, ":80", "[fd00::7]:80", nodeAddr6)
 				}
 				check.OK(r, r.links.Repair())
-				check.OK(r, r.links.Check(entries[0]))
+				check.OK(r, r.links.Check(e))
 			}
-			t.Logf("%d steps failed", steps)
 			check.That(t, steps >= 10, "%d steps have failed only", steps)
 			r.wantBothWays(pod)
 		})

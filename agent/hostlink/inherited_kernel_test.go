@@ -69,14 +69,12 @@ func (r *rig) wantBothWays(pod *network.Namespace) {
 
 // The kernel gives macvlan interfaces a lower MTU of their parent, and not a higher one.
 func TestAHostLinkOutlivesAChangeOfTheParentsMTU(t *testing.T) {
-	r := newRig(t)
-	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	check.OK(r, r.links.Make(entries[0]))
-	parent := check.Value(r.node.Links().LinkByName("ul0"))(r)
+	r, pod, e := linked(t, "10.0.0.7/24", "fd00::7/64")
+	parent := r.link(r.node, "ul0")
 	for _, mtu := range []int{1400, 9000, 1280} {
 		check.OK(r, r.node.Links().LinkSetMTU(parent, mtu))
 		check.OK(r, r.links.Repair())
-		check.OK(r, r.links.Check(entries[0]))
+		check.OK(r, r.links.Check(e))
 		r.wantBothWays(pod)
 	}
 }
@@ -85,9 +83,7 @@ func TestAHostLinkOutlivesAChangeOfTheParentsMTU(t *testing.T) {
 func TestANodeAddressThatTheNodeLacksIsNoSource(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	r.links.NodeAddresses = func() []netip.Addr {
-		return []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9"), netip.MustParseAddr(nodeAddr4)}
-	}
+	r.links.NodeAddresses = func() []netip.Addr { return addrs("203.0.113.9", "2001:db8::9", nodeAddr4) }
 	check.OK(r, r.links.Make(entries[0]))
 	check.OK(r, r.links.Check(entries[0]))
 	r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
@@ -97,14 +93,12 @@ func TestANodeAddressThatTheNodeLacksIsNoSource(t *testing.T) {
 
 // A program of another version may have the same name.
 func TestAProgramThatDoesNotMarkIsReplaced(t *testing.T) {
-	r := newRig(t)
-	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
-	check.OK(r, r.links.Make(entries[0]))
-	link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
+	r, pod, e := linked(t, "10.0.0.7/24")
+	link := r.link(pod, "host-eth0")
 	check.OK(r, pod.Do(func() error { return putMark(pod.Links(), link, 1) }))
-	check.Equal(t, r.wantBroken(entries[0]), ErrBroken.Error()+": host-eth0 does not mark its frames", "Check:")
+	check.Equal(t, r.wantBroken(e), ErrBroken.Error()+": host-eth0 does not mark its frames", "Check:")
 	check.OK(r, r.links.Repair())
-	check.OK(r, r.links.Check(entries[0]))
+	check.OK(r, r.links.Check(e))
 	filters, err := pod.Links().FilterList(link, netlink.HANDLE_MIN_INGRESS)
 	check.That(t, err == nil && len(filters) == 1, "filters %v, %v", filters, err)
 }
@@ -115,8 +109,7 @@ func TestRoutesStayWhenTheSourceChanges(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.50/24", "fd00::50/64"})
 	e := entries[0]
-	for _, text := range []string{"10.0.0.51/24", "fd00::51/64"} {
-		second := netip.MustParsePrefix(text)
+	for _, second := range prefixes("10.0.0.51/24", "fd00::51/64") {
 		check.OK(r, pod.AddAddr("eth0", second))
 		e.Addresses = append(e.Addresses, journal.Address{Addr: second.Addr()})
 		e.Routing.Subnets = append(e.Routing.Subnets, second)
@@ -127,9 +120,7 @@ func TestRoutesStayWhenTheSourceChanges(t *testing.T) {
 	// The node's preferred address changes.
 	check.OK(r, r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.12/24")))
 	check.OK(r, r.node.AddAddr("mgmt0", netip.MustParsePrefix("fd30::12/64")))
-	r.links.NodeAddresses = func() []netip.Addr {
-		return []netip.Addr{netip.MustParseAddr("172.30.0.12"), netip.MustParseAddr("fd30::12")}
-	}
+	r.links.NodeAddresses = func() []netip.Addr { return addrs("172.30.0.12", "fd30::12") }
 	check.OK(r, r.links.Make(e))
 	check.Is(t, r.links.Check(e), nil, "after another address of the node:")
 

@@ -6,6 +6,7 @@ package hostlink
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -25,8 +26,8 @@ import (
 func TestAPodAndItsNodeReachEachOther(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	_, err := r.answers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80")
-	check.Must(t, err != nil, "the pod reaches its node without a host link: this test shows nothing")
+	answers := check.Err(r.answers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80")) == nil
+	check.Must(t, !answers, "the pod reaches its node without a host link: this test shows nothing")
 	check.OK(r, r.links.Make(entries[0]))
 	r.wantBothWays(pod)
 	// The rest stays on the underlay.
@@ -97,20 +98,74 @@ func TestTheUnderlayTakesTheDefaultRoutes(t *testing.T) {
 	}
 }
 
+// A network of veth pairs has made eth0, as the plugin ptp does: all hosts are behind its gateway, those
+// of its subnet too. macvlan adds its default routes to those of eth0.
+func TestTheUnderlayTakesTheDefaultRoutesFromAVethPair(t *testing.T) {
+	r := newRig(t)
+	pod, other := network.New(r, "a"), network.New(r, "other")
+	check.OK(r, other.AddBridge("br0"))
+	check.OK(r, pod.SetUp("lo", true))
+	check.OK(r, pod.Plug("eth0", nil, other, "port", "br0"))
+	link := r.link(pod, "eth0").Attrs().Index
+	for _, c := range []struct{ address, gateway string }{{"10.244.0.7/24", "10.244.0.1"}, {"fd44::7/64", "fd44::1"}} {
+		address, gateway := netip.MustParsePrefix(c.address), netip.MustParseAddr(c.gateway)
+		check.OK(r, pod.AddAddr("eth0", address))
+		own := netip.PrefixFrom(gateway, gateway.BitLen())
+		check.OK(r, pod.Links().RouteDel(&netlink.Route{LinkIndex: link, Dst: ipNet(address.Masked()), Scope: netlink.SCOPE_LINK}))
+		check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link, Dst: ipNet(own), Scope: netlink.SCOPE_LINK}))
+		check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link, Dst: ipNet(address.Masked()), Gw: gateway.AsSlice()}))
+		check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link, Gw: gateway.AsSlice()}))
+	}
+	e := r.attach(pod, "a", "net1", "10.0.0.7/24", "fd00::7/64")
+	e.Routing.TakesDefault = true
+	for _, gw := range e.Routing.Gateways {
+		check.OK(r, pod.Links().RouteAppend(&netlink.Route{LinkIndex: r.link(pod, "net1").Attrs().Index, Gw: gw.AsSlice()}))
+	}
+	// The pods of the other nodes. The subnet of eth0 has its route already, and that of net1 is the underlay.
+	r.pods = prefixes("10.244.0.0/24", "10.245.0.0/16", "10.0.0.0/26", "fd44:0:0:1::/64")
+	for range 2 { // a repair changes nothing
+		check.OK(r, r.links.Make(e))
+		for _, c := range []struct{ from, to, link, via string }{
+			{"", "192.0.2.9", "net1", routerAddr4}, {"", "2001:db8::9", "net1", routerAddr6},
+			{"", "10.96.0.1", "eth0", "10.244.0.1"}, {"", "fd96::1", "eth0", "fd44::1"},
+			{"", nodeAddr4, "eth0", "10.244.0.1"}, {"", nodeAddr6, "eth0", "fd44::1"},
+			{"", "10.245.3.9", "eth0", "10.244.0.1"}, {"", "fd44:0:0:1::9", "eth0", "fd44::1"}, {"10.0.0.7", "10.245.3.9", "net1", routerAddr4}, {"", "10.0.0.9", "net1", "invalid IP"},
+			{"", "10.244.0.9", "eth0", "10.244.0.1"}, {"", "fd44::9", "eth0", "fd44::1"},
+			{"10.244.0.7", "10.244.0.9", "eth0", "10.244.0.1"}, {"fd44::7", "fd44::9", "eth0", "fd44::1"},
+			{"10.244.0.7", "192.0.2.9", "eth0", "10.244.0.1"}, {"fd44::7", "2001:db8::9", "eth0", "fd44::1"},
+			{"10.0.0.7", "192.0.2.9", "net1", routerAddr4}, {"fd00::7", "2001:db8::9", "net1", routerAddr6},
+		} {
+			link, via := leavesBy(t, pod, c.from, c.to)
+			check.Equal(t, link+" via "+via.String(), c.link+" via "+c.via, "from %q to %s: leaves by", c.from, c.to)
+		}
+	}
+}
+
+// leavesBy returns the interface and the next hop of frames to an address. from may be empty.
+func leavesBy(t *testing.T, pod *network.Namespace, from, to string) (link string, via netip.Addr) {
+	t.Helper()
+	options := &netlink.RouteGetOptions{}
+	if from != "" {
+		options.SrcAddr = netip.MustParseAddr(from).AsSlice()
+	}
+	routes, err := pod.Links().RouteGetWithOptions(netip.MustParseAddr(to).AsSlice(), options)
+	check.Must(t, err == nil, "from %q to %s: %v", from, to, err)
+	return check.Value(pod.Links().LinkByIndex(routes[0].LinkIndex))(t).Attrs().Name, addrOf(routes[0].Gw)
+}
+
 // besideBridge makes a pod whose eth0 a bridge network has made, and whose net1 takes the default routes.
 func (r *rig) besideBridge(name string) (*network.Namespace, *journal.Entry) {
 	r.Helper()
-	pod, bridge := r.namespace(name), r.namespace("of-"+name)
+	pod, bridge := network.New(r, name), network.New(r, "of-"+name)
 	check.OK(r, bridge.AddBridge("br0"))
 	check.OK(r, pod.SetUp("lo", true))
 	check.OK(r, pod.Plug("eth0", nil, bridge, "port", "br0"))
 	check.OK(r, pod.AddAddr("eth0", netip.MustParsePrefix("10.244.0.7/24")))
-	link := check.Value(pod.Links().LinkByName("eth0"))(r)
-	check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr("10.244.0.1").AsSlice()}))
+	check.OK(r, pod.AddRoute(netip.Prefix{}, netip.MustParseAddr("10.244.0.1")))
 	e := r.attach(pod, name, "net1", "10.0.0.7/24")
 	e.Routing.TakesDefault = true
-	net1 := check.Value(pod.Links().LinkByName("net1"))(r)
-	check.OK(r, pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1.Attrs().Index, Gw: netip.MustParseAddr(routerAddr4).AsSlice()}))
+	net1 := r.link(pod, "net1").Attrs().Index
+	check.OK(r, pod.Links().RouteAppend(&netlink.Route{LinkIndex: net1, Gw: netip.MustParseAddr(routerAddr4).AsSlice()}))
 	return pod, e
 }
 
@@ -174,60 +229,50 @@ func TestCheckNamesWhatIsBrokenAndMakeMendsIt(t *testing.T) {
 			check.OK(r, r.node.Links().RouteDel(&netlink.Route{Scope: netlink.SCOPE_LINK, Dst: ipNet(netip.MustParsePrefix("10.0.0.7/32"))}))
 		}, "route 10.0.0.7/32"},
 		{"a rule of the pod", func(r *rig, pod *network.Namespace) {
-			rules := check.Value(pod.Links().RuleList(unix.AF_INET))(r)
-			for _, rule := range rules {
+			for _, rule := range check.Value(pod.Links().RuleList(unix.AF_INET))(r) {
 				if rule.Mark != 0 {
 					check.OK(r, pod.Links().RuleDel(&rule))
 				}
 			}
 		}, "rule 100: from all fwmark"},
 		{"the neighbour of the node", func(r *rig, _ *network.Namespace) {
-			link := check.Value(r.node.Links().LinkByName(NodeEnd(r.entries[0].Attachment())))(r)
-			check.OK(r, r.node.Links().NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: netip.MustParseAddr("10.0.0.7").AsSlice()}))
+			index := r.link(r.node, NodeEnd(r.entries[0].Attachment())).Attrs().Index
+			check.OK(r, r.node.Links().NeighDel(&netlink.Neigh{LinkIndex: index, IP: netip.MustParseAddr("10.0.0.7").AsSlice()}))
 		}, "neighbour 10.0.0.7"},
 		{"the mark", func(r *rig, pod *network.Namespace) {
-			link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
 			check.OK(r, pod.Links().QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-				LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+				LinkIndex: r.link(pod, "host-eth0").Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 			}}))
 		}, "does not mark"},
 		{"the address of the pod's end", func(r *rig, pod *network.Namespace) {
-			link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
-			check.OK(r, pod.Links().AddrDel(link, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(podEnd6, 128))}))
+			check.OK(r, pod.Links().AddrDel(r.link(pod, "host-eth0"), &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(podEnd6, 128))}))
 		}, "host-eth0 does not have fe80::fe:2"},
 		{"ARP at the pod's end", func(r *rig, pod *network.Namespace) {
-			link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
-			check.OK(r, pod.Links().LinkSetARPOn(link))
+			check.OK(r, pod.Links().LinkSetARPOn(r.link(pod, "host-eth0")))
 		}, "host-eth0 has ARP"},
 		{"the address", func(r *rig, pod *network.Namespace) {
-			link := check.Value(pod.Links().LinkByName("eth0"))(r)
-			check.OK(r, pod.Links().AddrDel(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.0.0.7/24"))}))
+			check.OK(r, pod.Links().AddrDel(r.link(pod, "eth0"), &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.0.0.7/24"))}))
 		}, "interface eth0 does not have 10.0.0.7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t)
-			pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-			check.OK(r, r.links.Make(entries[0]))
-			check.OK(r, r.links.Check(entries[0]))
+			r, pod, e := linked(t, "10.0.0.7/24", "fd00::7/64")
+			check.OK(r, r.links.Check(e))
 			c.spoil(r, pod)
-			check.Says(t, r.wantBroken(entries[0]), c.want)
+			check.Says(t, r.wantBroken(e), c.want)
 			if c.name == "the address" {
 				return // not ours to mend
 			}
 			check.OK(r, r.links.Repair())
-			check.OK(r, r.links.Check(entries[0]))
+			check.OK(r, r.links.Check(e))
 			r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
 		})
 	}
 }
 
 func TestTheNodeReachesTheNewHolderOfAFencedAddress(t *testing.T) {
-	r := newRig(t)
-	_, entries := r.pod("a", []string{"10.0.0.7/24"})
-	check.OK(r, r.links.Make(entries[0]))
-	link := NodeEnd(entries[0].Attachment())
-	on := r.routeOf("10.0.0.7")
-	check.Must(t, on == link, "the node reaches the pod by %q", on)
+	r, _, e := linked(t, "10.0.0.7/24")
+	link := NodeEnd(e.Attachment())
+	check.Equal(t, r.routeOf("10.0.0.7"), link, "the node reaches the pod by")
 	r.guards.fence("10.0.0.7")
 	check.OK(r, r.links.Repair())
 	check.That(t, r.routeOf("10.0.0.7") != link, "the node still uses the host link of the fenced pod")
@@ -239,10 +284,8 @@ func TestTheNodeReachesTheNewHolderOfAFencedAddress(t *testing.T) {
 // While the API server is away, the agent asks for the lease of the fenced address all the time, and no
 // repair gets the lock of the attachment.
 func TestTheNodeReachesTheNewHolderWhileACallIsUnderWay(t *testing.T) {
-	r := newRig(t)
-	_, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	check.OK(r, r.links.Make(entries[0]))
-	link := NodeEnd(entries[0].Attachment())
+	r, _, e := linked(t, "10.0.0.7/24", "fd00::7/64")
+	link := NodeEnd(e.Attachment())
 	r.run()
 	want := func(addr string, linked bool) {
 		t.Helper()
@@ -250,7 +293,7 @@ func TestTheNodeReachesTheNewHolderWhileACallIsUnderWay(t *testing.T) {
 	}
 	r.busy.Store(true)
 	r.guards.fence("10.0.0.7")
-	r.links.Wake(entries[0].Attachment())
+	r.links.Wake(e.Attachment())
 	want("10.0.0.7", false)
 	want("fd00::7", true) // it is not fenced
 	r.guards.unfence("10.0.0.7")
@@ -265,8 +308,7 @@ func (r *rig) routeOf(addr string) string {
 		return ""
 	}
 	check.OK(r, err)
-	link := check.Value(r.node.Links().LinkByIndex(routes[0].LinkIndex))(r)
-	return link.Attrs().Name
+	return check.Value(r.node.Links().LinkByIndex(routes[0].LinkIndex))(r).Attrs().Name
 }
 
 func TestNothingStaysOnTheNode(t *testing.T) {
@@ -286,9 +328,7 @@ func TestNothingStaysOnTheNode(t *testing.T) {
 
 // The journal is erased when Fenceline is uninstalled by force. Pods run on, and Fenceline comes back.
 func TestALivingPodWithoutAnEntryKeepsItsHostLink(t *testing.T) {
-	r := newRig(t)
-	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	check.OK(r, r.links.Make(entries[0]))
+	r, pod, _ := linked(t, "10.0.0.7/24", "fd00::7/64")
 	r.entries = nil
 	check.OK(r, r.links.Repair())
 	r.wantAnswers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80", "10.0.0.7")
@@ -305,10 +345,8 @@ func TestTheRoutingOfAPodCanBeReadAgain(t *testing.T) {
 		check.OK(r, r.links.Make(e))
 	}
 	ours := func() (all []Route) {
-		links := check.Value(pod.Links().LinkList())(r)
-		for _, link := range links {
-			routes := check.Value(ownRoutes(pod.Links(), link))(r)
-			all = append(all, routes...)
+		for _, link := range check.Value(pod.Links().LinkList())(r) {
+			all = append(all, check.Value(ownRoutes(pod.Links(), link))(r)...)
 		}
 		return all
 	}
@@ -325,8 +363,7 @@ func TestTheRoutingOfAPodCanBeReadAgain(t *testing.T) {
 		}
 		listed := is.Listed
 		is.Listed = was.Listed
-		diff := cmp.Diff(was, is, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}))
-		check.That(t, diff == "", "%s (-was +is):\n%s", e.Interface, diff)
+		check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}, is, was, "%s", e.Interface)
 		is.Listed = listed
 		e.Routing = is
 		check.OK(r, r.links.Make(e))
@@ -347,28 +384,22 @@ func TestAFailureLeavesNoHostLink(t *testing.T) {
 	nothingLeft()
 	// Another plugin of the chain has taken the address that the routes have as their source.
 	r.guards.fail = nil
-	eth0 := check.Value(pod.Links().LinkByName("eth0"))(t)
-	check.OK(t, pod.Links().AddrDel(eth0, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.0.0.7/24"))}))
+	check.OK(t, pod.Links().AddrDel(r.link(pod, "eth0"), &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.0.0.7/24"))}))
 	check.Says(t, r.links.Make(entries[0]), "interface eth0 of pod default/a", "add route 10.96.0.0/16", "host-eth0")
 	nothingLeft()
 }
 
 func TestRoutesFollowTheNodeAndTheServices(t *testing.T) {
-	r := newRig(t)
-	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
-	check.OK(r, r.links.Make(entries[0]))
+	r, pod, _ := linked(t, "10.0.0.7/24")
 	r.run()
 	check.OK(r, r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.99/24")))
 	r.wantRoute(pod, "172.30.0.99/32", true)
-	link := check.Value(r.node.Links().LinkByName("mgmt0"))(r)
-	check.OK(r, r.node.Links().AddrDel(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("172.30.0.99/24"))}))
+	check.OK(r, r.node.Links().AddrDel(r.link(r.node, "mgmt0"), &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("172.30.0.99/24"))}))
 	r.wantRoute(pod, "172.30.0.99/32", false)
 }
 
 func TestUnknownServicesTakeNoRoute(t *testing.T) {
-	r := newRig(t)
-	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
-	check.OK(r, r.links.Make(entries[0]))
+	r, pod, _ := linked(t, "10.0.0.7/24")
 	services := r.services
 	r.services, r.unknown = nil, errors.New("the API server is away")
 	check.OK(r, r.links.Repair())
@@ -383,42 +414,30 @@ func TestATentativeAddressIsNotTheSourceOfARoute(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
 	e := entries[0]
-	link := check.Value(pod.Links().LinkByName("eth0"))(r)
-	check.OK(r, pod.Links().AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("fd00::7/64"))}))
+	check.OK(r, pod.Links().AddrAdd(r.link(pod, "eth0"), &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("fd00::7/64"))}))
 	e.Addresses = append(e.Addresses, journal.Address{Addr: netip.MustParseAddr("fd00::7")})
 	e.Routing.Subnets = append(e.Routing.Subnets, netip.MustParsePrefix("fd00::7/64"))
 	check.OK(r, r.links.Make(e))
 	check.Must(t, !r.links.due.Empty(), "the address is not tentative: this test shows nothing")
 	r.run()
-	check.Becomes(t, time.Minute, "the source of the route to the Services", func() bool { return r.hasSource(pod, "fd96::/112", "fd00::7") })
+	check.Becomes(t, time.Minute, "the source of the route to the Services", func() bool {
+		return r.has(pod, func(route Route) bool {
+			return route.Dst == r.services[1] && route.Src == netip.MustParseAddr("fd00::7")
+		})
+	})
 	check.OK(r, r.links.Check(e))
 }
 
-// hasSource reports whether the pod's route through its host link has a source.
-func (r *rig) hasSource(pod *network.Namespace, dst, source string) bool {
+// has reports whether one of the pod's routes through its host link fits.
+func (r *rig) has(pod *network.Namespace, fits func(Route) bool) bool {
 	r.Helper()
-	link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
-	routes := check.Value(ownRoutes(pod.Links(), link))(r)
-	return slices.ContainsFunc(routes, func(route Route) bool {
-		return route.Dst == netip.MustParsePrefix(dst) && route.Src == netip.MustParseAddr(source)
-	})
+	return slices.ContainsFunc(check.Value(ownRoutes(pod.Links(), r.link(pod, "host-eth0")))(r), fits)
 }
 
 // wantRoute waits until the pod has a route through its host link, or has it no more.
 func (r *rig) wantRoute(pod *network.Namespace, dst string, want bool) {
 	r.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		link := check.Value(pod.Links().LinkByName("host-eth0"))(r)
-		routes := check.Value(ownRoutes(pod.Links(), link))(r)
-		found := false
-		for _, route := range routes {
-			found = found || route.Dst == netip.MustParsePrefix(dst)
-		}
-		if found == want {
-			return
-		}
-		check.Must(r, time.Now().Before(deadline), "route %s of the pod: %v, want %v", dst, found, want)
-		time.Sleep(10 * time.Millisecond)
-	}
+	check.Becomes(r, time.Minute, fmt.Sprintf("route %s of the pod: %t", dst, want), func() bool {
+		return r.has(pod, func(route Route) bool { return route.Dst == netip.MustParsePrefix(dst) }) == want
+	})
 }

@@ -132,8 +132,7 @@ func TestAServiceMeshWorks(t *testing.T) {
 			beyond := r.beyond()
 			pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
 			check.OK(r, pod.SetUp("lo", true))
-			lo := check.Value(pod.Links().LinkByName("lo"))(r)
-			check.OK(r, pod.Links().AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("::6/128"))}))
+			check.OK(r, pod.Links().AddrAdd(r.link(pod, "lo"), &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("::6/128"))}))
 			// Some distributions check the way back of each source strictly.
 			r.sysctls(pod, map[string]string{"ipv4/conf/all/rp_filter": "1"})
 			check.OK(r, r.links.Make(entries[0]))
@@ -180,16 +179,13 @@ func TestAServiceMeshWorks(t *testing.T) {
 }
 
 func TestTheTableOfMarksIsRepaired(t *testing.T) {
-	r := newRig(t)
-	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
-	check.OK(r, r.links.Make(entries[0]))
-	check.OK(r, r.links.Check(entries[0]))
+	r, pod, e := linked(t, "10.0.0.7/24")
+	check.OK(r, r.links.Check(e))
 	for _, spoil := range []string{"flush ruleset", "flush chain inet fenceline-eth0 input"} {
 		check.OK(r, pod.Command(t.Context(), "nft", spoil).Run())
-		text := r.wantBroken(entries[0])
-		check.That(t, strings.Contains(text, "table inet fenceline-eth0"), "after %q: Check: %s", spoil, text)
+		check.Says(t, r.wantBroken(e), "table inet fenceline-eth0")
 		check.OK(r, r.links.Repair())
-		check.OK(r, r.links.Check(entries[0]))
+		check.OK(r, r.links.Check(e))
 	}
 }
 
@@ -202,15 +198,13 @@ func (m *mesh) install(r *rig, pod *network.Namespace, family string, words *str
 	}
 	restore := pod.Command(r.Context(), program)
 	restore.Stdin = strings.NewReader(words.Replace(m.rules))
-	if output, err := restore.CombinedOutput(); err != nil {
-		r.Fatalf("%s: %v: %s", program, err, output)
-	}
+	output, err := restore.CombinedOutput()
+	check.Must(r, err == nil, "%s: %v: %s", program, err, output)
 	if m.divert == 0 {
 		return
 	}
-	lo := check.Value(pod.Links().LinkByName("lo"))(r)
 	check.OK(r, pod.Links().RouteAdd(&netlink.Route{
-		LinkIndex: lo.Attrs().Index, Dst: ipNet(dst), Table: 133, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+		LinkIndex: r.link(pod, "lo").Attrs().Index, Dst: ipNet(dst), Table: 133, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
 	}))
 	rule := netlink.NewRule()
 	rule.Family, rule.Mark, rule.Table = families[0], uint32(m.divert), 133

@@ -108,14 +108,13 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			p := Make(c.facts)
-			got := texts(p.Link)
-			check.That(t, slices.Equal(got, c.link), "through the host link:\n%q, want\n%q", got, c.link)
-			check.List(t, texts(p.Own), c.own, "through the interface:")
+			check.Same(t, texts(p.Link), c.link, "through the host link")
+			check.Same(t, texts(p.Own), c.own, "through the interface")
 			var rules []string
 			for _, r := range p.Rules {
 				rules = append(rules, r.String())
 			}
-			check.That(t, slices.Equal(rules, c.rules), "rules:\n%q, want\n%q", rules, c.rules)
+			check.Same(t, rules, c.rules, "rules")
 		})
 	}
 }
@@ -131,9 +130,8 @@ func TestThePodsEndWaitsForAnAddressOfThePod(t *testing.T) {
 		{"one is tentative", addrs("fd00::7"), addrs("169.254.255.2", "fe80::fe:2")},
 		{"all are tentative", addrs("fd00::7", "fd00::8"), addrs("169.254.255.2")},
 	} {
-		if f.Tentative = c.tentative; !slices.Equal(Make(f).Ends, c.want) {
-			t.Errorf("%s: %s, want %s", c.rule, Make(f).Ends, c.want)
-		}
+		f.Tentative = c.tentative
+		check.List(t, Make(f).Ends, c.want, "%s:", c.rule)
 	}
 }
 
@@ -167,9 +165,8 @@ func TestNamesFitIntoTheKernel(t *testing.T) {
 		n, p := NodeEnd(a), PodEnd(a)
 		check.That(t, len(n) <= nameMax && len(p) <= nameMax, "%s: %q and %q", ifname, n, p)
 	}
-	if a, b := NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: "eth0"}), NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: "net1"}); a == b {
-		t.Error("two interfaces of a pod share a name")
-	}
+	of := func(ifname string) string { return NodeEnd(agentapi.Attachment{ContainerID: "c", Interface: ifname}) }
+	check.That(t, of("eth0") != of("net1"), "two interfaces of a pod share a name")
 }
 
 // Only a namespace that is seen to be absent is gone: an error of another kind says nothing about the

@@ -6,7 +6,6 @@ package hostlink
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -87,7 +86,7 @@ func newRig(t testing.TB) *rig {
 	r.node, r.router = lan.Host(t, "node", "ul0"), lan.Host(t, "router", "eth0", prefixes(router...)...)
 	// The network of the nodes.
 	lan.Plug(t, r.node, "mgmt0", nil, "mgmt", prefixes(node...)...)
-	r.services = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
+	r.services = prefixes("10.96.0.0/16", "fd96::/112")
 	check.OK(r, r.node.Do(func() (err error) {
 		r.links, err = New(Options{
 			Session: "s", Guards: r.guards, Log: logr.Discard(), Clock: clock.RealClock{},
@@ -99,13 +98,11 @@ func newRig(t testing.TB) *rig {
 				}
 				return *r.entries[i], true
 			},
-			TryLock:  func(agentapi.Attachment) (func(), bool) { return func() {}, !r.busy.Load() },
-			Prepare:  func() {},
-			Services: func() ([]netip.Prefix, error) { return r.services, r.unknown },
-			PodCIDRs: func() ([]netip.Prefix, error) { return r.pods, nil },
-			NodeAddresses: func() []netip.Addr {
-				return []netip.Addr{netip.MustParseAddr(nodeAddr4), netip.MustParseAddr(nodeAddr6)}
-			},
+			TryLock:       func(agentapi.Attachment) (func(), bool) { return func() {}, !r.busy.Load() },
+			Prepare:       func() {},
+			Services:      func() ([]netip.Prefix, error) { return r.services, r.unknown },
+			PodCIDRs:      func() ([]netip.Prefix, error) { return r.pods, nil },
+			NodeAddresses: func() []netip.Addr { return addrs(nodeAddr4, nodeAddr6) },
 		})
 		return err
 	}))
@@ -119,15 +116,25 @@ func hasIPv6() bool {
 	return err == nil
 }
 
-func (r *rig) namespace(role string) *network.Namespace {
+// linked makes a rig with a pod that has a host link. Its eth0 has the addresses.
+func linked(t testing.TB, addrs ...string) (*rig, *network.Namespace, *journal.Entry) {
+	t.Helper()
+	r := newRig(t)
+	pod, entries := r.pod("a", addrs)
+	check.OK(r, r.links.Make(entries[0]))
+	return r, pod, entries[0]
+}
+
+// link returns an interface by its name.
+func (r *rig) link(in *network.Namespace, name string) netlink.Link {
 	r.Helper()
-	return network.New(r, role)
+	return check.Value(in.Links().LinkByName(name))(r)
 }
 
 // pod makes a pod with interfaces on the underlay, and records an entry for each of them. The first is eth0.
 func (r *rig) pod(name string, interfaces ...[]string) (*network.Namespace, []*journal.Entry) {
 	r.Helper()
-	pod := r.namespace(name)
+	pod := network.New(r, name)
 	var entries []*journal.Entry
 	for i, addrs := range interfaces {
 		ifname := "eth0"
@@ -160,8 +167,7 @@ func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...strin
 		}
 		e.Routing.Gateways = append(e.Routing.Gateways, gw)
 		if ifname == "eth0" {
-			link := check.Value(pod.Links().LinkByName(ifname))(r)
-			check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}))
+			check.OK(r, pod.Links().RouteAdd(&netlink.Route{LinkIndex: r.link(pod, ifname).Attrs().Index, Gw: gw.AsSlice()}))
 		}
 	}
 	r.entries = append(r.entries, e)
@@ -183,10 +189,8 @@ func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 func (r *rig) listen(in *network.Namespace, family, address string, control func(string, string, syscall.RawConn) error, serve func(*net.TCPConn) error) (stop func()) {
 	r.Helper()
 	var l net.Listener
-	check.OK(r, in.Do(func() (err error) {
-		l, err = (&net.ListenConfig{Control: control}).Listen(r.Context(), family, address)
-		return err
-	}))
+	listener := net.ListenConfig{Control: control}
+	check.OK(r, in.Do(func() (err error) { l, err = listener.Listen(r.Context(), family, address); return err }))
 	stop = func() { _ = l.Close() }
 	r.Cleanup(stop)
 	go func() {
@@ -251,9 +255,6 @@ func (r *rig) wantAnswers(server, client *network.Namespace, listen, dial, want 
 func (r *rig) wantBroken(e *journal.Entry) string {
 	r.Helper()
 	err := r.links.Check(e)
-	if !errors.Is(err, ErrBroken) {
-		r.Errorf("Check: %v, want ErrBroken", err)
-		return ""
-	}
-	return err.Error()
+	check.Is(r, err, ErrBroken, "Check:")
+	return fmt.Sprint(err)
 }

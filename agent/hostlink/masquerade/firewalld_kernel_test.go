@@ -56,9 +56,8 @@ func TestFirewalldLetsServicesAndProbesPass(t *testing.T) {
 	for name, trusted := range map[string]string{"by default": "", "with the pods' subnets trusted": "ip saddr 10.0.0.0/24 accept; ip6 saddr fd00::/64 accept"} {
 		nft := r.node.Command(t.Context(), "nft", "-f", "-")
 		nft.Stdin = strings.NewReader("table inet firewalld\ndelete table inet firewalld\n" + strings.Replace(firewalld, "TRUSTED", trusted, 1))
-		if out, err := nft.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %s", err, out)
-		}
+		out, err := nft.CombinedOutput()
+		check.Must(t, err == nil, "%v: %s", err, out)
 		for _, f := range families() {
 			r.wantSource(name+": a probe of the node", r.node, "tcp", netip.AddrPortFrom(addr(f.Name, podHost), backendPort), addr(f.Name, nodeHost))
 			r.wantSource(name+": a Service", pod, "tcp", netip.AddrPortFrom(clusterIP(f.Name, serviceOfOther), servicePort), addr(f.Name, nodeHost))

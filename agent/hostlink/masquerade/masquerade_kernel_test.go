@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -106,19 +105,17 @@ func TestOtherConnectionsKeepTheirAddresses(t *testing.T) {
 				return err
 			}
 			defer c.Close()
-			if got, err := network.SourceOf(c, patience); err != nil || got != second {
-				t.Errorf("the pod knows its node as %s, %v; want %s", got, err, second)
-			}
-			return nil
+			got, err := network.SourceOf(c, patience)
+			check.Equal(t, got, second, "the pod knows its node as")
+			return err
 		}))
 		// A host that sends to the pod through its node, as a router may.
 		r.through(r.other, addr(f.Name, podHost), addr(f.Name, nodeHost))
 		toPod := netip.AddrPortFrom(addr(f.Name, podHost), backendPort)
 		r.wantSource("a host to a pod through its node", r.other, "tcp", toPod, addr(f.Name, otherHost))
 		got, err := sourceOf(r.other, "udp", toPod, patience)
-		if err != nil || got != addr(f.Name, nodeHost) && got != addr(f.Name, secondOfNode) {
-			t.Errorf("a host to a pod through its node over udp: the pod knows it as %s, %v; want an address of the node", got, err)
-		}
+		ofNode := got == addr(f.Name, nodeHost) || got == addr(f.Name, secondOfNode)
+		check.That(t, err == nil && ofNode, "a host to a pod through its node over udp: the pod knows it as %s, %v; want an address of the node", got, err)
 	}
 }
 
@@ -136,11 +133,10 @@ func TestPingsThroughTheNodeKeepTheirAddresses(t *testing.T) {
 			flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(f.nft))
 			return err
 		}))
-		if !slices.ContainsFunc(flows, func(flow *netlink.ConntrackFlow) bool {
+		kept := slices.ContainsFunc(flows, func(flow *netlink.ConntrackFlow) bool {
 			return flow.Forward.Protocol == f.icmp && flow.Forward.DstIP.Equal(pod.AsSlice()) && flow.Reverse.DstIP.Equal(client.AsSlice())
-		}) {
-			t.Errorf("%s: the ping was translated: %v", f.Name, flows)
-		}
+		})
+		check.That(t, kept, "%s: the ping was translated: %v", f.Name, flows)
 	}
 }
 
@@ -320,9 +316,9 @@ func TestWhatIsMissingIsNamedAndRepaired(t *testing.T) {
 						return err
 					}
 				}
-				if err := f.do(ruleset.Ruleset.Check); !errors.Is(err, ruleset.ErrIncomplete) || !strings.Contains(err.Error(), row.want) {
-					t.Errorf("%s, %s: %v", f.Name, row.does, err)
-				}
+				err := f.do(ruleset.Ruleset.Check)
+				check.Is(t, err, ruleset.ErrIncomplete, "%s, %s:", f.Name, row.does)
+				check.Says(t, err, row.want)
 				check.Is(t, f.do(ruleset.Ruleset.Ensure), nil, "%s, %s:", f.Name, row.does)
 				check.Is(t, f.do(ruleset.Ruleset.Check), nil, "%s, %s: after the repair:", f.Name, row.does)
 				return nil

@@ -50,7 +50,7 @@ const serviceOfOther, serviceOfSame = 1, 2
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{T: t}
-	lan := network.NewLAN(t)
+	lan, services := network.NewLAN(t), []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
 	r.node, r.other = lan.Host(t, "node", "ul0", prefixes(nodeHost)...), lan.Host(t, "other", "eth0", prefixes(otherHost)...)
 	check.OK(r, r.node.Forward())
 	check.OK(r, r.node.Do(func() (err error) {
@@ -60,7 +60,7 @@ func newRig(t *testing.T) *rig {
 			Entry:         func(string, string) (journal.Entry, bool) { return journal.Entry{}, false },
 			TryLock:       func(agentapi.Attachment) (func(), bool) { return func() {}, true },
 			Prepare:       func() {},
-			Services:      func() ([]netip.Prefix, error) { return services(), nil },
+			Services:      func() ([]netip.Prefix, error) { return services, nil },
 			PodCIDRs:      func() ([]netip.Prefix, error) { return nil, nil },
 			NodeAddresses: func() []netip.Addr { return []netip.Addr{addr("ipv4", nodeHost), addr("ipv6", nodeHost)} },
 		})
@@ -84,10 +84,9 @@ func (r *rig) pod(host byte) *network.Namespace {
 	pod := network.New(r, fmt.Sprintf("pod%d", host))
 	check.OK(r, r.node.AddMacvlan("ul0", nil, pod, "eth0"))
 	check.OK(r, pod.SetUp("eth0", true))
-	mac := check.Value(pod.MAC("eth0"))(r)
 	e := &journal.Entry{
 		ContainerID: "c-" + pod.Name, Interface: "eth0", NetNS: pod.Path(), Phase: journal.Bound, Session: "s",
-		PodNamespace: "default", PodName: pod.Name, MAC: mac.String(),
+		PodNamespace: "default", PodName: pod.Name, MAC: check.Value(pod.MAC("eth0"))(r).String(),
 		Routing: &journal.Routing{HostLink: true, First: true, Listed: []netip.Prefix{listed("ipv4"), listed("ipv6")}},
 	}
 	for _, p := range prefixes(host) {
@@ -98,10 +97,6 @@ func (r *rig) pod(host byte) *network.Namespace {
 	}
 	check.OK(r, r.links.Make(e))
 	return pod
-}
-
-func services() []netip.Prefix {
-	return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")}
 }
 
 // listed returns a destination that pods reach by their host links.

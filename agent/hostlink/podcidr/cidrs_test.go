@@ -45,8 +45,7 @@ func TestTheCIDRsOfManyNodesBecomeFewRoutes(t *testing.T) {
 		check.Same(t, text(merge(all)), want, "%s", given)
 	}
 	for _, wrong := range []string{"10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "127.0.0.0/8", "fe80::/64", "::ffff:10.0.0.0/104", "10.0.0.0/8,,"} {
-		_, err := Parse(wrong)
-		check.That(t, err != nil && strings.Contains(err.Error(), "pod CIDR \""), "%q is accepted: %v", wrong, err)
+		check.Says(t, check.Err(Parse(wrong)), "pod CIDR \"")
 	}
 }
 
@@ -67,6 +66,23 @@ func cilium(data ...string) client.Object {
 		m.Data[data[i]] = data[i+1]
 	}
 	return m
+}
+
+// rig has the pod CIDRs of node n1, which a pod needs, and what they are reported to.
+type rig struct {
+	*CIDRs
+	events  *events.FakeRecorder
+	unknown bool
+}
+
+func newRig(t *testing.T, refused map[string]error, objects ...client.Object) *rig {
+	t.Helper()
+	r := &rig{events: events.NewFakeRecorder(5)}
+	r.CIDRs = New(Options{
+		Node: "n1", API: server(t, refused, objects...), Needed: func() bool { return true }, Unknown: func(u bool) { r.unknown = u },
+		Events: r.events, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+	})
+	return r
 }
 
 // server returns an API with objects. refused are the kinds that it refuses, and why.
@@ -117,55 +133,41 @@ func TestEachNetworkSaysItsPodCIDRs(t *testing.T) {
 		"a wrong CIDR":        {nil, []client.Object{calico("v4", "0.0.0.0/0"), calico("other", "10.1.0.0/16")}, "10.1.0.0/16", "IPPools of Calico: pod CIDR \"0.0.0.0/0\""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			recorder := events.NewFakeRecorder(5)
-			reported := false
-			c := New(Options{
-				Node: "n1", API: server(t, row.refused, row.objects...), Needed: func() bool { return true },
-				Unknown: func(u bool) { reported = u }, Events: recorder, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
-			})
+			r := newRig(t, row.refused, row.objects...)
 			for range 2 { // a failure is told once
-				c.Pass(t.Context())
+				r.Pass(t.Context())
 			}
-			known, unknown := c.Prefixes()
+			known, unknown := r.Prefixes()
 			check.Same(t, text(known), row.want, "pod CIDRs")
-			close(recorder.Events)
-			var told []string
-			for e := range recorder.Events {
-				told = append(told, e)
-			}
+			check.Equal(t, r.unknown, row.unknown != "", "the metric:")
 			if row.unknown == "" {
-				check.That(t, unknown == nil && !reported && len(told) == 0, "unknown %v, metric %v, events %q", unknown, reported, told)
+				check.That(t, unknown == nil && len(r.events.Events) == 0, "unknown %v, %d events", unknown, len(r.events.Events))
 				return
 			}
-			if unknown == nil || !strings.Contains(unknown.Error(), row.unknown) || !reported || len(told) != 1 || !strings.HasPrefix(told[0], "Warning PodCIDRsUnknown") {
-				t.Errorf("unknown %v, metric %v, events %q; want %q", unknown, reported, told, row.unknown)
-			}
+			check.Says(t, unknown, row.unknown)
+			check.Must(t, len(r.events.Events) == 1, "%d events", len(r.events.Events))
+			told := <-r.events.Events
+			check.That(t, strings.HasPrefix(told, "Warning PodCIDRsUnknown"), "event %q", told)
 		})
 	}
 }
 
 func TestPodCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 	refused := map[string]error{}
-	c := New(Options{
-		Node: "n1", API: server(t, refused, node("n1", "10.244.0.0/24")), Needed: func() bool { return true }, Unknown: func(bool) {},
-		Events: events.NewFakeRecorder(5), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
-	})
-	_, err := c.Prefixes()
-	check.That(t, errors.Is(err, ErrNotRead), "before a read: %v", err)
+	c := newRig(t, refused, node("n1", "10.244.0.0/24"))
+	check.Is(t, check.Err(c.Prefixes()), ErrNotRead, "before a read:")
 	check.Receive(t, time.Second, "the first question wakes the reader", c.wake)
 	c.Pass(t.Context())
 	check.Receive(t, time.Second, "those who use the pod CIDRs hear of them", c.Changed())
 	refused["nodes"] = errors.New("connection refused")
 	check.Equal(t, c.Pass(t.Context()), retry, "the next try is in")
-	if known, err := c.Prefixes(); text(known) != "10.244.0.0/24" || err == nil {
-		t.Errorf("%v, %v", known, err)
-	}
+	known, err := c.Prefixes()
+	check.That(t, text(known) == "10.244.0.0/24" && err != nil, "%v, %v", known, err)
 	delete(refused, "nodes")
 	check.OK(t, c.API.(client.Client).Create(t.Context(), node("n2", "10.244.1.0/24")))
 	c.Pass(t.Context())
-	if known, err := c.Prefixes(); text(known) != "10.244.0.0/23" || err != nil {
-		t.Errorf("%v, %v", known, err)
-	}
+	known, err = c.Prefixes()
+	check.That(t, text(known) == "10.244.0.0/23" && err == nil, "%v, %v", known, err)
 }
 
 // Each read lists all Nodes, past any cache, on every node with such a pod.
@@ -191,10 +193,7 @@ func TestAFailureThatOnlyAPersonCanEndIsReadAgainLessAndLess(t *testing.T) {
 			if refused == nil {
 				refused = map[string]error{}
 			}
-			c := New(Options{
-				Node: "n1", API: server(t, refused, row.objects...), Needed: func() bool { return true }, Unknown: func(bool) {},
-				Events: events.NewFakeRecorder(5), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
-			})
+			c := newRig(t, refused, row.objects...)
 			last := c.Pass(t.Context())
 			check.Equal(t, last, retry, "the first try is in")
 			for range 10 {
@@ -218,20 +217,15 @@ func TestAFailureThatOnlyAPersonCanEndIsReadAgainLessAndLess(t *testing.T) {
 
 func TestTheEndOfTheAgentIsNoFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	recorder := events.NewFakeRecorder(5)
-	unknown := false
 	refused := map[string]error{}
-	c := New(Options{
-		Node: "n1", API: server(t, refused, node("n1", "10.244.0.0/24")), Needed: func() bool { return true },
-		Unknown: func(u bool) { unknown = u }, Events: recorder, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
-	})
+	c := newRig(t, refused, node("n1", "10.244.0.0/24"))
 	c.Pass(ctx)
 	cancel()
 	refused["nodes"] = ctx.Err()
 	c.Pass(ctx)
 	known, err := c.Prefixes()
-	check.That(t, text(known) == "10.244.0.0/24" && err == nil && !unknown && len(recorder.Events) == 0,
-		"pod CIDRs %v, %v, metric %v, %d events", known, err, unknown, len(recorder.Events))
+	check.That(t, text(known) == "10.244.0.0/24" && err == nil && !c.unknown && len(c.events.Events) == 0,
+		"pod CIDRs %v, %v, metric %v, %d events", known, err, c.unknown, len(c.events.Events))
 }
 
 func TestNothingIsReadUntilAPodNeedsIt(t *testing.T) {

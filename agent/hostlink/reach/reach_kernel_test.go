@@ -208,8 +208,7 @@ func (r *rig) speak(host *network.Namespace, iface string, addr netip.Addr) {
 func (r *rig) eachPod(what string, do func(*network.Namespace) error) {
 	r.Helper()
 	for _, pod := range r.pods {
-		err := do(pod)
-		check.Must(r, err == nil, "%s in %s: %v", what, pod.Name, err)
+		check.Is(r, do(pod), nil, "%s in %s:", what, pod.Name)
 	}
 }
 

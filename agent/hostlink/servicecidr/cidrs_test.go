@@ -37,12 +37,7 @@ func TestGivenServiceCIDRs(t *testing.T) {
 		{"fd00:10:96::/112, 10.96.0.0/16", "10.96.0.0/16 fd00:10:96::/112"},
 		{"10.96.0.0/12,10.96.0.0/16,10.96.0.0/12", "10.96.0.0/12 10.96.0.0/16"},
 	} {
-		prefixes, err := Parse(row.text)
-		if err != nil {
-			t.Errorf("%q: %v", row.text, err)
-			continue
-		}
-		check.Equal(t, text(Given(prefixes).Prefixes()), row.want, "%q: got", row.text)
+		check.Equal(t, text(Given(check.Value(Parse(row.text))(t)).Prefixes()), row.want, "%q: got", row.text)
 	}
 }
 
@@ -60,60 +55,55 @@ func TestAWrongServiceCIDRIsRefusedWithItsValue(t *testing.T) {
 		{"224.0.0.0/24", "224.0.0.0/24", "never those of Services"},
 		{"fe80::/64", "fe80::/64", "never those of Services"},
 	} {
-		_, err := Parse(row.text)
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", row.value)) || !strings.Contains(err.Error(), row.why) {
-			t.Errorf("%q: %v", row.text, err)
-		}
+		check.Says(t, check.Err(Parse(row.text)), fmt.Sprintf("%q", row.value), row.why)
 	}
 }
 
 func TestServiceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
-	synctest.Test(t, serviceCIDRsAreUnknownWithAReasonAndARemedy)
-}
-
-func serviceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
-	resource := schema.GroupResource{Group: networkingv1.GroupName, Resource: "servicecidrs"}
-	for _, row := range []struct {
-		answer, named, want error
-	}{
-		{errors.New("connection refused"), nil, ErrNotRead},
-		{apierrors.NewTooManyRequests("busy", 1), nil, ErrNotRead},
-		{apierrors.NewNotFound(resource, ""), errors.New("connection refused"), ErrNotRead},
-		{apierrors.NewNotFound(resource, ""), apierrors.NewForbidden(resource, "", errors.New("RBAC")), ErrNotServed},
-		{apierrors.NewNotFound(resource, ""), invalid("failed to allocate IP"), ErrNotServed},
-		{apierrors.NewNotFound(resource, ""), invalid(named + "::/0"), ErrNotServed},
-		{apierrors.NewForbidden(resource, "", errors.New("RBAC")), nil, ErrForbidden},
-		{nil, nil, ErrNone},
-	} {
-		var asked atomic.Int32
-		c := Watched(clientWith(t, interceptor.Funcs{
-			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
-				asked.Add(1)
-				if row.answer != nil {
-					return row.answer
-				}
-				return c.List(ctx, list, o...)
-			},
-			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return row.named },
-		}), "default", testr.New(t))
-		check.Is(t, check.Err(c.Prefixes()), ErrNotRead, "before an answer:")
-		run(t, c)
-		if errors.Is(row.want, ErrNotRead) {
-			waitFor(t, func() bool { return asked.Load() > 1 }) // the first answer is handled
-		} else {
-			expect(t, c, row.want.Error())
+	synctest.Test(t, func(t *testing.T) {
+		resource := schema.GroupResource{Group: networkingv1.GroupName, Resource: "servicecidrs"}
+		for _, row := range []struct {
+			answer, named, want error
+		}{
+			{errors.New("connection refused"), nil, ErrNotRead},
+			{apierrors.NewTooManyRequests("busy", 1), nil, ErrNotRead},
+			{apierrors.NewNotFound(resource, ""), errors.New("connection refused"), ErrNotRead},
+			{apierrors.NewNotFound(resource, ""), apierrors.NewForbidden(resource, "", errors.New("RBAC")), ErrNotServed},
+			{apierrors.NewNotFound(resource, ""), invalid("failed to allocate IP"), ErrNotServed},
+			{apierrors.NewNotFound(resource, ""), invalid(named + "::/0"), ErrNotServed},
+			{apierrors.NewForbidden(resource, "", errors.New("RBAC")), nil, ErrForbidden},
+			{nil, nil, ErrNone},
+		} {
+			var asked atomic.Int32
+			c := Watched(clientWith(t, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+					asked.Add(1)
+					if row.answer != nil {
+						return row.answer
+					}
+					return c.List(ctx, list, o...)
+				},
+				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return row.named },
+			}), "default", testr.New(t))
+			check.Is(t, check.Err(c.Prefixes()), ErrNotRead, "before an answer:")
+			run(t, c)
+			if errors.Is(row.want, ErrNotRead) {
+				check.Becomes(t, 30*time.Second, "an answer is handled", func() bool { return asked.Load() > 1 }) // the first answer is handled
+			} else {
+				expect(t, c, row.want.Error())
+			}
+			answered := false
+			select {
+			case <-c.Answered():
+				answered = true
+			default:
+			}
+			check.Equal(t, answered, !errors.Is(row.want, ErrNotRead), "answer %v: those who wait go on:", row.answer)
+			got := text(c.Prefixes())
+			check.Equal(t, got, row.want.Error(), "answer %v:", row.answer)
+			check.Says(t, got, "cni.hostLink.serviceCIDRs")
 		}
-		answered := false
-		select {
-		case <-c.Answered():
-			answered = true
-		default:
-		}
-		check.Equal(t, answered, !errors.Is(row.want, ErrNotRead), "answer %v: those who wait go on:", row.answer)
-		if got := text(c.Prefixes()); got != row.want.Error() || !strings.Contains(got, "cni.hostLink.serviceCIDRs") {
-			t.Errorf("answer %v: %s, want %v with a remedy", row.answer, got, row.want)
-		}
-	}
+	})
 }
 
 func TestAnAPIServerWithoutServiceCIDRsNamesItsRanges(t *testing.T) {
@@ -136,78 +126,66 @@ func invalid(why string) error {
 }
 
 func TestServiceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
-	synctest.Test(t, serviceCIDRsStayKnownWhileTheAPIServerIsAway)
-}
-
-func serviceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
-	for _, answer := range []error{
-		errors.New("connection refused"),
-		apierrors.NewForbidden(schema.GroupResource{Resource: "servicecidrs"}, "", errors.New("RBAC")),
-		apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, ""),
-	} {
-		var asked atomic.Int32
-		c := Watched(clientWith(t, interceptor.Funcs{
-			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
-				if asked.Add(1) == 1 {
-					return c.List(ctx, list, o...)
-				}
-				return answer
-			},
-			Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
-				return nil, answer
-			},
-		}, object("kubernetes", "10.96.0.0/16")), "default", testr.New(t))
-		run(t, c)
-		waitFor(t, func() bool { return asked.Load() > 2 })
-		check.Equal(t, text(c.Prefixes()), "10.96.0.0/16", "%v:", answer)
-	}
-}
-
-func TestChangesOfServiceCIDRs(t *testing.T) { synctest.Test(t, changesOfServiceCIDRs) }
-
-func changesOfServiceCIDRs(t *testing.T) {
-	api := clientWith(t, interceptor.Funcs{}, object("kubernetes", "10.96.0.0/16", "fd00:10:96::/112"))
-	c := Watched(api, "default", testr.New(t))
-	run(t, c)
-	expect(t, c, "10.96.0.0/16 fd00:10:96::/112")
-	synctest.Wait() // the watch follows the list, and the client of the test keeps no events
-	for _, step := range []struct {
-		do   func(context.Context, client.Object) error
-		of   *networkingv1.ServiceCIDR
-		want string
-	}{
-		{create(api), object("more", "10.97.0.0/24"), "10.96.0.0/16 10.97.0.0/24 fd00:10:96::/112"},
-		{create(api), finalized(object("within", "10.96.4.0/24")), "10.96.0.0/16 10.96.4.0/24 10.97.0.0/24 fd00:10:96::/112"},
-		{remove(api), object("more"), "10.96.0.0/16 10.96.4.0/24 fd00:10:96::/112"},
-		// The same prefix again, and a prefix that is never routed, change nothing.
-		{create(api), object("same", "10.96.0.0/16", "0.0.0.0/0"), ""},
-		// A Service still has an address of it.
-		{remove(api), object("within"), ""},
-		{create(api), object("last", "10.98.0.0/24"), "10.96.0.0/16 10.96.4.0/24 10.98.0.0/24 fd00:10:96::/112"},
-	} {
-		check.OK(t, step.do(t.Context(), step.of))
-		if step.want != "" {
-			expect(t, c, step.want)
+	synctest.Test(t, func(t *testing.T) {
+		for _, answer := range []error{
+			errors.New("connection refused"),
+			apierrors.NewForbidden(schema.GroupResource{Resource: "servicecidrs"}, "", errors.New("RBAC")),
+			apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, ""),
+		} {
+			var asked atomic.Int32
+			c := Watched(clientWith(t, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+					if asked.Add(1) == 1 {
+						return c.List(ctx, list, o...)
+					}
+					return answer
+				},
+				Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+					return nil, answer
+				},
+			}, object("kubernetes", "10.96.0.0/16")), "default", testr.New(t))
+			run(t, c)
+			check.Becomes(t, 30*time.Second, "an answer is handled", func() bool { return asked.Load() > 2 })
+			check.Equal(t, text(c.Prefixes()), "10.96.0.0/16", "%v:", answer)
 		}
-	}
+	})
+}
+
+func TestChangesOfServiceCIDRs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := clientWith(t, interceptor.Funcs{}, object("kubernetes", "10.96.0.0/16", "fd00:10:96::/112"))
+		c := Watched(api, "default", testr.New(t))
+		run(t, c)
+		expect(t, c, "10.96.0.0/16 fd00:10:96::/112")
+		synctest.Wait() // the watch follows the list, and the client of the test keeps no events
+		for _, step := range []struct {
+			do   func(context.Context, client.Object) error
+			of   *networkingv1.ServiceCIDR
+			want string
+		}{
+			{create(api), object("more", "10.97.0.0/24"), "10.96.0.0/16 10.97.0.0/24 fd00:10:96::/112"},
+			{create(api), finalized(object("within", "10.96.4.0/24")), "10.96.0.0/16 10.96.4.0/24 10.97.0.0/24 fd00:10:96::/112"},
+			{remove(api), object("more"), "10.96.0.0/16 10.96.4.0/24 fd00:10:96::/112"},
+			// The same prefix again, and a prefix that is never routed, change nothing.
+			{create(api), object("same", "10.96.0.0/16", "0.0.0.0/0"), ""},
+			// A Service still has an address of it.
+			{remove(api), object("within"), ""},
+			{create(api), object("last", "10.98.0.0/24"), "10.96.0.0/16 10.96.4.0/24 10.98.0.0/24 fd00:10:96::/112"},
+		} {
+			check.OK(t, step.do(t.Context(), step.of))
+			if step.want != "" {
+				expect(t, c, step.want)
+			}
+		}
+	})
 }
 
 // expect waits for one change, and for nothing more than that.
 func expect(t *testing.T, c *CIDRs, want string) {
 	t.Helper()
-	select {
-	case <-c.Changed():
-	case <-time.After(30 * time.Second):
-		t.Fatalf("no change; got %s, want %s", text(c.Prefixes()), want)
-	}
+	check.Receive(t, 30*time.Second, "a change to "+want, c.Changed())
 	got := text(c.Prefixes())
 	check.Must(t, got == want, "got %s, want %s", got, want)
-}
-
-// waitFor waits until a condition holds.
-func waitFor(t *testing.T, holds func() bool) {
-	t.Helper()
-	check.Becomes(t, 30*time.Second, "the condition", holds)
 }
 
 // run runs the watch until the test ends.
@@ -271,13 +249,10 @@ func FuzzServiceCIDRs(f *testing.F) {
 			}
 			written += p.String()
 			for _, never := range []string{"127.0.0.0/8", "224.0.0.0/4", "169.254.0.0/16", "::1/128", "ff00::/8", "fe80::/10"} {
-				if p.Overlaps(netip.MustParsePrefix(never)) {
-					t.Errorf("%q: %s overlaps %s", text, p, never)
-				}
+				check.That(t, !p.Overlaps(netip.MustParsePrefix(never)), "%q: %s overlaps %s", text, p, never)
 			}
 		}
-		if again, err := Parse(written); err != nil || !slices.Equal(again, all) {
-			t.Errorf("%q is read as %v, which is read as %v, %v", text, all, again, err)
-		}
+		again, err := Parse(written)
+		check.That(t, err == nil && slices.Equal(again, all), "%q is read as %v, which is read as %v, %v", text, all, again, err)
 	})
 }

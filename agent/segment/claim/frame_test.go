@@ -74,9 +74,7 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"a key that is not ours", valid[:], []Key{keyB}, ErrTag},
 		{"no key at all", valid[:], nil, ErrTag},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			check.Is(t, check.Err(Unmarshal(tc.b, tc.keys...)), tc.want, "got")
-		})
+		t.Run(tc.name, func(t *testing.T) { check.Is(t, check.Err(Unmarshal(tc.b, tc.keys...)), tc.want, "got") })
 	}
 }
 
