@@ -5,7 +5,6 @@ package guards_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,22 +20,17 @@ func TestASweepWaitsForTheDevice(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	slot := r.SlotOf(web)
 	r.MustDel(web)
-	sweep := func() {
-		t.Helper()
-		check.OK(t, r.Guards.Sweep())
-	}
-	sweep()
+	check.OK(t, r.Guards.Sweep())
 	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
 	check.That(t, installed && !r.FreeSlots()[slot], "the dead slot was swept while its device may speak")
 	// Another agent over the same pins waits for it as well.
 	r.Restart()
-	sweep()
+	check.OK(t, r.Guards.Sweep())
 	check.That(t, !r.FreeSlots()[slot], "the slot was forgotten by the restart")
 	r.Kernel.Unplug(web.NetNS, web.Interface)
-	sweep()
-	if _, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2")); installed || !r.FreeSlots()[slot] {
-		t.Error("the slot was not given back")
-	}
+	check.OK(t, r.Guards.Sweep())
+	_, installed, _ = r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, !installed && r.FreeSlots()[slot], "the slot was not given back")
 }
 
 // A VF is back on its node, and the next pod of any plugin may get it at once.
@@ -81,11 +75,9 @@ func TestASlotWhoseDeviceWentBeforeItsEntryIsGivenBack(t *testing.T) {
 	check.OK(t, r.Guards.Sweep())
 	r.MustDel(swept)
 	r.Kernel.Unplug(unguarded.NetNS, unguarded.Interface)
-	_, err := r.Add(t.Context(), unguarded)
-	check.Must(t, errors.Is(err, bpf.ErrNoDevice), "got %v", err)
-	if err := r.Guards.Sweep(); err != nil || len(r.FreeSlots()) < int(bpf.MaxSlot) {
-		t.Errorf("%d slots are free, %v", len(r.FreeSlots()), err)
-	}
+	check.Is(t, check.Err(r.Add(t.Context(), unguarded)), bpf.ErrNoDevice, "got")
+	check.OK(t, r.Guards.Sweep())
+	check.That(t, len(r.FreeSlots()) >= int(bpf.MaxSlot), "%d slots are free", len(r.FreeSlots()))
 }
 
 // Its device may live: the process that knew has ended, and its pin never came.
@@ -97,9 +89,8 @@ func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
 	r.Kernel.Lost[slot] = true
 	r.Restart()
 	check.OK(t, r.Guards.Sweep())
-	if dead, _ := r.Kernel.SlotDead(slot); !dead || r.FreeSlots()[slot] {
-		t.Errorf("dead %v, kept from others %v", dead, !r.FreeSlots()[slot])
-	}
+	dead, _ := r.Kernel.SlotDead(slot)
+	check.That(t, dead && !r.FreeSlots()[slot], "dead %v, kept from others %v", dead, !r.FreeSlots()[slot])
 }
 
 // Recovery makes the entry of a living pod again from the lease in the kernel, once the API server answers.
@@ -143,9 +134,8 @@ func TestAGuardThatCannotBeSweptKeepsNoOtherSlot(t *testing.T) {
 	slot := check.Value(r.Guards.Take())(t)
 	r.Guards.Leave(slot)
 	r.Guards.Kernel = unswept{r.Guards.Kernel}
-	if err := r.Guards.Sweep(); err == nil || !r.FreeSlots()[slot] {
-		t.Errorf("kept %v, %v", !r.FreeSlots()[slot], err)
-	}
+	err := r.Guards.Sweep()
+	check.That(t, err != nil && r.FreeSlots()[slot], "kept %v, %v", !r.FreeSlots()[slot], err)
 }
 
 // countedPins counts the guards that could not be pinned.
@@ -165,15 +155,12 @@ func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 	r.MustAdd(web)
 	r.Wait()
 	check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
-	text := <-r.Recorder.Events
-	check.That(t, strings.Contains(text, "GuardNotPinned"), "event %q", text)
+	check.Says(t, <-r.Recorder.Events, "GuardNotPinned")
 	check.That(t, r.Guards.PinAgain() != nil, "it was not tried again")
-	n := failures.n.Load()
-	check.That(t, n == 2, "%d failures were counted, want 2", n)
+	check.Equal(t, failures.n.Load(), 2, "failures:")
 	r.Kernel.PinFails = nil
-	if err := r.Guards.PinAgain(); err != nil || !r.Kernel.Pinned[r.SlotOf(web)] {
-		t.Errorf("pinned %v, %v", r.Kernel.Pinned, err)
-	}
+	check.OK(t, r.Guards.PinAgain())
+	check.That(t, r.Kernel.Pinned[r.SlotOf(web)], "pinned %v", r.Kernel.Pinned)
 }
 
 func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
@@ -182,9 +169,8 @@ func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
 	check.OK(t, r.Guards.GuardLink(&e, "flh0"))
 	guarded, err := r.Guards.LinkGuarded(&e, "flh0")
 	check.That(t, err == nil && guarded, "guarded %v, %v", guarded, err)
-	if guarded, err := r.Guards.LinkGuarded(&e, "flh1"); err != nil || guarded {
-		t.Errorf("another one is guarded %v, %v", guarded, err)
-	}
+	guarded, err = r.Guards.LinkGuarded(&e, "flh1")
+	check.That(t, err == nil && !guarded, "another one is guarded %v, %v", guarded, err)
 	e.Slot++
 	check.Is(t, r.Guards.GuardLink(&e, "flh1"), enforce.ErrNoGuard, "got")
 }

@@ -9,6 +9,11 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
+// SweepSlot sweeps one slot by what the kernel held a moment ago.
+func (g *Guards) SweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
+	return g.sweepSlot(slot, leases)
+}
+
 func TestASlotComesBackAsLateAsPossible(t *testing.T) {
 	s := newSlots()
 	first, _ := s.Take()

@@ -50,12 +50,13 @@ func newKeeper(t *testing.T) *keeper {
 func (k *keeper) start() (end func() error) {
 	ctx, stop := context.WithCancel(k.t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- k.Keep(ctx, KeepOptions{
-			Node: "n1", Events: k.recorder, Ready: k.ready, Runtime: func(context.Context) (string, error) { return k.runtime.Load().(string), nil },
-		})
-	}()
+	go func() { ended <- k.keep(ctx) }()
 	return func() error { stop(); return <-ended }
+}
+
+func (k *keeper) keep(ctx context.Context) error {
+	runtime := func(context.Context) (string, error) { return k.runtime.Load().(string), nil }
+	return k.Keep(ctx, KeepOptions{Node: "n1", Events: k.recorder, Ready: k.ready, Runtime: runtime})
 }
 
 func (k *keeper) pluginPath() string   { return filepath.Join(k.BinDir, "fenceline") }
@@ -92,13 +93,7 @@ func TestAConfigurationThatComesFirstIsReportedOnce(t *testing.T) {
 // event returns the next event.
 func (k *keeper) event() string {
 	k.t.Helper()
-	select {
-	case e := <-k.recorder.Events:
-		return e
-	case <-time.After(time.Minute):
-		k.t.Fatal("no event reports it")
-		return ""
-	}
+	return check.Receive(k.t, time.Minute, "an event", k.recorder.Events)
 }
 
 func TestAChangedOrRemovedFileIsPutBackWithOneEvent(t *testing.T) {
@@ -147,13 +142,11 @@ func TestAFileThatIsRemovedAgainAndAgainMakesOneEventInTenMinutes(t *testing.T) 
 	for range 50 {
 		remove()
 	}
-	n := len(k.recorder.Events)
-	check.Must(t, n == 1, "%d events, want 1", n)
-	<-k.recorder.Events
+	k.event()
+	check.Equal(t, len(k.recorder.Events), 0, "further events:")
 	k.clock.SetTime(k.clock.Now().Add(tellInterval))
 	remove()
-	e := k.event()
-	check.That(t, strings.Contains(e, "50 times since the last event"), "the event is %q", e)
+	check.Says(t, k.event(), "50 times since the last event")
 }
 
 func TestAnUnchangedPluginIsNotReadAgain(t *testing.T) {
@@ -173,9 +166,9 @@ func TestADirectoryThatTakesNoFileEndsNoAgentAndMakesOneEvent(t *testing.T) {
 	k.BinDir, k.ConfDir = filepath.Join(bin, "none"), filepath.Join(conf, "none")
 	end := k.start()
 	for _, want := range []string{"Warning PluginNotInstalled", "Warning NetworkNotInstalled"} {
-		if e := k.event(); !strings.HasPrefix(e, want) || !strings.Contains(e, "no such file or directory") || !strings.Contains(e, "cni.") {
-			t.Errorf("the event is %q, want %q", e, want)
-		}
+		e := k.event()
+		check.That(t, strings.HasPrefix(e, want), "the event is %q, want %q", e, want)
+		check.Says(t, e, "no such file or directory", "cni.")
 	}
 	check.OK(t, errors.Join(os.Mkdir(k.BinDir, 0o755), os.Mkdir(k.ConfDir, 0o755)))
 	k.await(k.pluginPath(), "v1")
@@ -192,35 +185,21 @@ func TestADirectoryThatWasRemovedFromTheNodeEndsTheAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKeeper(t)
-			removed, err := os.Open(t.TempDir())
-			check.OK(t, err)
+			removed := check.Value(os.Open(t.TempDir()))(t)
 			defer removed.Close()
 			check.OK(t, os.Remove(removed.Name()))
 			place(k, fmt.Sprintf("/proc/self/fd/%d", removed.Fd()))
-			err = k.Keep(t.Context(), KeepOptions{
-				Node: "n1", Events: k.recorder, Ready: k.ready, Runtime: func(context.Context) (string, error) { return "", nil },
-			})
-			check.Is(t, err, ErrDirectoryRemoved, "ended with")
-			e := k.event()
-			check.That(t, strings.Contains(e, "the directory was removed from the node"), "the event is %q", e)
+			check.Is(t, k.keep(t.Context()), ErrDirectoryRemoved, "ended with")
+			check.Says(t, k.event(), "the directory was removed from the node")
 		})
-	}
-}
-
-// The names of temporary files are random.
-func TestTheSameProblemHasTheSameText(t *testing.T) {
-	k := newKeeper(t)
-	k.BinDir = filepath.Join(k.BinDir, "none")
-	first, second := k.EnsurePlugin(), k.EnsurePlugin()
-	if first == nil || second == nil || first.Error() != second.Error() || strings.Contains(first.Error(), tempPrefix) {
-		t.Errorf("got %v, then %v", first, second)
 	}
 }
 
 func TestNoConflistIsInstalledBeforeADDCanBeServed(t *testing.T) {
 	k := newKeeper(t)
 	ctx, stop := context.WithCancel(t.Context())
-	err := k.Keep(ctx, KeepOptions{Node: "n1", Events: k.recorder, Ready: func(context.Context) bool { stop(); return false }})
+	k.ready = func(context.Context) bool { stop(); return false }
+	err := k.keep(ctx)
 	files, _ := os.ReadDir(k.ConfDir)
 	check.That(t, len(files) == 0 && errors.Is(err, context.Canceled), "installed %v, %v", files, err)
 }
@@ -228,7 +207,11 @@ func TestNoConflistIsInstalledBeforeADDCanBeServed(t *testing.T) {
 func TestAPluginThatCannotBeInstalledIsTriedAgain(t *testing.T) {
 	k := newKeeper(t)
 	k.BinDir = filepath.Join(k.BinDir, "bin")
-	check.Is(t, k.EnsurePlugin(), os.ErrNotExist, "installed without its directory:")
+	err := k.EnsurePlugin()
+	check.Is(t, err, os.ErrNotExist, "installed without its directory:")
+	check.Says(t, err, k.BinDir)
+	again := fmt.Sprint(k.EnsurePlugin()) // the names of temporary files are random
+	check.That(t, again == fmt.Sprint(err) && !strings.Contains(again, tempPrefix), "got %v, then %s", err, again)
 	check.OK(t, os.Mkdir(k.BinDir, 0o755))
 	check.Is(t, k.EnsurePlugin(), nil, "not installed:")
 	wantFile(t, k.pluginPath(), "v1", 0o755)

@@ -6,17 +6,13 @@ package pod
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/containernetworking/plugins/pkg/utils/sysctl"
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/test/check"
@@ -26,25 +22,9 @@ import (
 // addLink adds a link to a namespace.
 func addLink(t *testing.T, ns *network.Namespace, l netlink.Link) int {
 	t.Helper()
-	if err := ns.Links().LinkAdd(l); err != nil {
-		t.Fatalf("add %s %s in %s: %v", l.Type(), l.Attrs().Name, ns.Name, err)
-	}
+	err := ns.Links().LinkAdd(l)
+	check.Must(t, err == nil, "add %s %s in %s: %v", l.Type(), l.Attrs().Name, ns.Name, err)
 	return check.Value(ns.Index(l.Attrs().Name))(t)
-}
-
-// child adds a link to the node whose own end is in the pod, as a CNI plugin does.
-func child(t *testing.T, node, pod *network.Namespace, l netlink.Link) {
-	t.Helper()
-	err := pod.Do(func() error {
-		inside, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil {
-			return err
-		}
-		defer inside.Close()
-		l.Attrs().Namespace = netlink.NsFd(int(inside.Fd()))
-		return node.Links().LinkAdd(l)
-	})
-	check.Must(t, err == nil, "add %s %s in %s: %v", l.Type(), l.Attrs().Name, pod.Name, err)
 }
 
 func attrs(name string, parent int) netlink.LinkAttrs {
@@ -69,10 +49,7 @@ func withFinder(node *network.Namespace, do func(*Finder) error) error {
 }
 
 func findFrom(node *network.Namespace, path, name string) (i Interface, err error) {
-	err = withFinder(node, func(f *Finder) error {
-		i, err = f.Find(path, name)
-		return err
-	})
+	err = withFinder(node, func(f *Finder) (err error) { i, err = f.Find(path, name); return err })
 	return i, err
 }
 
@@ -85,10 +62,8 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			node, pod := network.New(t, "node"), network.New(t, "pod")
 			parent := addLink(t, node, bridge("parent0"))
-			own := attrs("eth0", parent)
-			own.HardwareAddr = mac
-			child(t, node, pod, link(netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE}))
-
+			own := netlink.LinkAttrs{HardwareAddr: mac}
+			check.OK(t, node.AddChild("parent0", link(netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE}), pod, "eth0"))
 			got := check.Value(findFrom(node, pod.Path(), "eth0"))(t)
 			index := check.Value(pod.Index("eth0"))(t)
 			check.That(t, got.Name == "eth0" && got.Index == index && got.Kind == kind && got.MAC.String() == mac.String(), "got %+v", got)
@@ -96,9 +71,7 @@ func TestTheInterfaceOfAPodIsFoundWithItsParent(t *testing.T) {
 			check.That(t, got.Parent == (Parent{Index: parent, Name: "parent0"}), "parent %+v, want parent0 with ifindex %d", got.Parent, parent)
 
 			check.OK(t, pod.SetUp("eth0", true))
-			if got, err := findFrom(node, pod.Path(), "eth0"); err != nil || !got.Up {
-				t.Errorf("after it was raised: %+v, %v", got, err)
-			}
+			check.That(t, check.Value(findFrom(node, pod.Path(), "eth0"))(t).Up, "it is down after it was raised")
 		})
 	}
 }
@@ -110,9 +83,8 @@ func TestEqualNumbersInTwoNamespacesAreToldApart(t *testing.T) {
 	parent := bridge("parent0")
 	parent.Index = 42
 	addLink(t, node, parent)
-	own := attrs("eth0", 42)
-	own.Index = 42
-	child(t, node, pod, &netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	own := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Index: 42}, Mode: netlink.MACVLAN_MODE_BRIDGE}
+	check.OK(t, node.AddChild("parent0", own, pod, "eth0"))
 	got, err := findFrom(node, pod.Path(), "eth0")
 	check.That(t, err == nil && got.Index == 42 && got.Parent == (Parent{Index: 42, Name: "parent0"}), "got %+v, %v", got, err)
 }
@@ -122,8 +94,8 @@ func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
 	addLink(t, pod, bridge("bridge0"))
 	trunk := addLink(t, pod, bridge("own0"))
 	addLink(t, pod, &netlink.Macvlan{LinkAttrs: attrs("nested0", trunk), Mode: netlink.MACVLAN_MODE_BRIDGE})
-	elsewhere := addLink(t, third, bridge("parent0"))
-	child(t, third, pod, &netlink.Macvlan{LinkAttrs: attrs("far0", elsewhere), Mode: netlink.MACVLAN_MODE_BRIDGE})
+	addLink(t, third, bridge("parent0"))
+	check.OK(t, third.AddMacvlan("parent0", nil, pod, "far0"))
 	file := filepath.Join(t.TempDir(), "file")
 	check.OK(t, os.WriteFile(file, nil, 0o600))
 	for name, c := range map[string]struct {
@@ -156,63 +128,38 @@ func TestWhatCannotBeFoundHasItsOwnError(t *testing.T) {
 func TestASearchFindsTheInterfacesOfAllPods(t *testing.T) {
 	node, web, other := network.New(t, "node"), network.New(t, "web"), network.New(t, "other")
 	parent := addLink(t, node, bridge("br0"))
-	child(t, node, web, &netlink.Macvlan{LinkAttrs: attrs("eth0", parent), Mode: netlink.MACVLAN_MODE_BRIDGE})
-	child(t, node, other, &netlink.Macvlan{LinkAttrs: attrs("net1", parent), Mode: netlink.MACVLAN_MODE_BRIDGE})
+	check.OK(t, node.AddMacvlan("br0", nil, web, "eth0"))
+	check.OK(t, node.AddMacvlan("br0", nil, other, "net1"))
 	want := netip.MustParsePrefix("10.0.0.2/24")
 	check.OK(t, web.AddAddr("eth0", want))
 	var places []Place
-	check.OK(t, node.Do(func() error {
-		finder, err := NewFinder()
-		if err != nil {
-			return err
-		}
-		defer finder.Close()
-		places, err = finder.Search(filepath.Dir(web.Path()))
-		return err
-	}))
+	check.OK(t, withFinder(node, func(f *Finder) (err error) { places, err = f.Search(filepath.Dir(web.Path())); return err }))
 	found := map[string]Place{}
 	for _, p := range places {
 		_, twice := found[p.NetNS+p.Interface]
 		check.That(t, !twice, "%s in %s was found twice", p.Interface, p.NetNS)
 		found[p.NetNS+p.Interface] = p
 	}
-	mac := check.Value(web.MAC("eth0"))(t)
-	if p := found[web.Path()+"eth0"]; p.Parent != (Parent{parent, "br0"}) || p.MAC.String() != mac.String() || !slices.Equal(p.Addresses, []netip.Addr{want.Addr()}) {
-		t.Errorf("found %+v", p)
-	}
-	if p := found[other.Path()+"net1"]; p.Parent.Index != parent || len(p.Addresses) != 0 {
-		t.Errorf("found %+v", p)
-	}
-	if p, ok := found[node.Path()+"br0"]; ok {
-		t.Errorf("the node's own namespace: %+v", p)
-	}
+	p := found[web.Path()+"eth0"]
+	check.Equal(t, p.Parent, Parent{parent, "br0"}, "parent")
+	check.Equal(t, p.MAC.String(), check.Value(web.MAC("eth0"))(t).String(), "MAC")
+	check.List(t, p.Addresses, []netip.Addr{want.Addr()}, "addresses")
+	p = found[other.Path()+"net1"]
+	check.That(t, p.Parent.Index == parent && len(p.Addresses) == 0, "found %+v", p)
+	_, ok := found[node.Path()+"br0"]
+	check.That(t, !ok, "the node's own namespace was searched")
 }
 
 // Only the kernel can flag an address as its own: one that a process adds is not taken for it.
 func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
-	pod, err := network.Create(fmt.Sprintf("fls%d", os.Getpid()))
-	check.OK(t, err)
-	t.Cleanup(func() { check.OK(t, pod.Delete()) })
-	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
-		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
-		if err := netlink.LinkAdd(link); err != nil {
-			return err
-		}
-		if _, err := sysctl.Sysctl("net/ipv6/conf/eth0/addr_gen_mode", "3"); err != nil {
-			return err
-		}
-		forged, err := netlink.ParseAddr("fe80::1/64")
-		if err != nil {
-			return err
-		}
-		forged.Flags = 0x800 // IFA_F_STABLE_PRIVACY: the kernel does not take it from a process
-		peer, err := netlink.LinkByName("peer")
-		if err != nil {
-			return err
-		}
-		return errors.Join(netlink.LinkSetUp(peer), netlink.LinkSetUp(link), netlink.AddrAdd(link, forged))
-	})
-	check.OK(t, err)
+	pod := network.New(t, "pod")
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
+	addLink(t, pod, link)
+	const settings = "/proc/sys/net/ipv6/conf/eth0/"
+	check.OK(t, pod.Do(func() error { return os.WriteFile(settings+"addr_gen_mode", []byte("3"), 0) }))
+	forged := check.Value(netlink.ParseAddr("fe80::1/64"))(t)
+	forged.Flags = 0x800 // IFA_F_STABLE_PRIVACY: the kernel does not take it from a process
+	check.OK(t, errors.Join(pod.SetUp("peer", true), pod.SetUp("eth0", true), pod.Links().AddrAdd(link, forged)))
 	finder := check.Value(NewFinder())(t)
 	defer finder.Close()
 	var found []netip.Addr
@@ -222,12 +169,11 @@ func TestOnlyTheKernelsOwnLinkLocalAddressesAreRead(t *testing.T) {
 	})
 	check.That(t, len(found) == 1 && found[0] != netip.MustParseAddr("fe80::1"), "got %v, want the one address that the kernel made", found)
 	check.OK(t, finder.Autoconfigure(pod.Path(), "eth0", false))
-	err = ns.WithNetNSPath(pod.Path(), func(ns.NetNS) error {
-		value, err := sysctl.Sysctl("net/ipv6/conf/eth0/autoconf")
-		check.Equal(t, value, "0", "autoconf is")
+	check.OK(t, pod.Do(func() error {
+		value, err := os.ReadFile(settings + "autoconf")
+		check.Equal(t, string(value), "0\n", "autoconf is")
 		return err
-	})
-	check.OK(t, err)
+	}))
 	check.That(t, IsGone(check.Err(finder.LinkLocal(pod.Path(), "eth1"))), "a missing interface is not gone")
 	check.That(t, IsGone(check.Err(finder.LinkLocal(pod.Path()+"-none", "eth0"))), "a missing namespace is not gone")
 }

@@ -127,9 +127,8 @@ func TestAnInterfaceThatGetsFramesOfOthersIsRemoved(t *testing.T) {
 			if row.want != "" {
 				n = 1
 			}
-			if r.killed != n || r.removed != n || len(r.recorder.Events) != n || strings.Join(r.counted, " ") != row.want {
-				t.Errorf("%d killed, %d removed, counted %q, %d events", r.killed, r.removed, r.counted, len(r.recorder.Events))
-			}
+			check.Equal(t, [...]int{r.killed, r.removed, len(r.recorder.Events)}, [...]int{n, n, n}, "killed, removed, events:")
+			check.Equal(t, strings.Join(r.counted, " "), row.want, "counted")
 		})
 	}
 }
@@ -156,9 +155,8 @@ func TestARemovalThatFailsIsTriedAgain(t *testing.T) {
 	r.watch.Look(nil)
 	check.That(t, r.killed == 1 && len(r.counted) == 0, "%d killed, counted %v", r.killed, r.counted)
 	r.fault = nil
-	if r.watch.Look(nil); r.removed != 1 {
-		t.Error("not tried again")
-	}
+	r.watch.Look(nil)
+	check.Equal(t, r.removed, 1, "removals after another try:")
 }
 
 // pauses is a clock that ends each timer at once, and tells how long it would have run.

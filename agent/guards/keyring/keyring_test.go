@@ -37,13 +37,9 @@ func TestTheClaimKeysOfASecret(t *testing.T) {
 		{"a short previous key", map[string][]byte{"current": []byte(one), "previous": []byte("short")}, "", true},
 	} {
 		current, previous, err := keysOf(&corev1.Secret{Data: test.data})
-		if test.fails != (err != nil) {
-			t.Errorf("%s: %v", test.name, err)
-			continue
-		}
-		if !test.fails && (current != bpf.ClaimKey([]byte(one)) || (previous != nil) != (test.previous != "")) {
-			t.Errorf("%s: %x, %v", test.name, current, previous)
-		}
+		check.Equal(t, err != nil, test.fails, "%s: %v: refused:", test.name, err)
+		right := current == bpf.ClaimKey([]byte(one)) && (previous != nil) == (test.previous != "")
+		check.That(t, test.fails || right, "%s: %x, %v", test.name, current, previous)
 	}
 }
 

@@ -115,8 +115,7 @@ func TestEachInterfaceIsKeptFromAutoconfiguration(t *testing.T) {
 	r.entry = &next
 	r.applies()
 	check.List(t, r.autoconf, []bool{false, false}, "autoconfiguration was set to")
-	n := len(r.interfaces)
-	check.That(t, n == 1, "%d interfaces are remembered, want 1", n)
+	check.Equal(t, len(r.interfaces), 1, "interfaces are remembered:")
 }
 
 func TestADeletedPoolAndAnotherSessionChangeNothing(t *testing.T) {
@@ -124,8 +123,7 @@ func TestADeletedPoolAndAnotherSessionChangeNothing(t *testing.T) {
 	r.applies()
 	check.OK(t, r.api.Delete(context.Background(), pool("", nil)))
 	r.applies()
-	got := r.set[7].Mode
-	check.That(t, got == bpf.SourcesEnforce, "the kernel has mode %d, want what the pool said last", got)
+	check.Equal(t, r.set[7].Mode, bpf.SourcesEnforce, "the kernel has the mode, of what the pool said last:")
 	other := newRig(t)
 	other.entry.Session = "another boot"
 	other.applies()
@@ -164,8 +162,7 @@ func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
 		got := <-r.events.Events
 		check.That(t, strings.HasPrefix(got, want), "got event %q, want %q", got, want)
 	}
-	n := len(r.events.Events)
-	check.That(t, n == 0, "%d events more", n)
+	check.Equal(t, len(r.events.Events), 0, "events more:")
 	r.clock.Step(reportPeriod)
 	r.report(ev(bpf.ResultDropUnleased, 0))
 	check.Equal(t, len(r.events.Events), 1, "events after the period:")
@@ -219,9 +216,8 @@ func TestTheMetricHasOnlyPodsWithSuchFrames(t *testing.T) {
 		got[strings.Join(labels, " ")] = m.GetCounter().GetValue()
 	}
 	want := map[string]float64{"  stranger dropped": 1, "shop web-0 ether observed": 2, "shop web-0 unleased dropped": 3}
-	if diff := cmp.Diff(want, got); diff != "" || families[0].GetName() != "fenceline_source_guard_frames_total" {
-		t.Errorf("%s (-want +got):\n%s", families[0].GetName(), diff)
-	}
+	check.Same(t, got, want, "frames")
+	check.Equal(t, families[0].GetName(), "fenceline_source_guard_frames_total", "the metric")
 }
 
 const (

@@ -5,7 +5,6 @@
 package remove
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -28,12 +27,9 @@ import (
 // attached counts the programs at both hooks of an interface.
 func attached(t *testing.T, index int) int {
 	t.Helper()
-	n := 0
-	for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-		result := check.Value(link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook}))(t)
-		n += len(result.Programs)
-	}
-	return n
+	in := check.Value(link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress}))(t)
+	out := check.Value(link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXEgress}))(t)
+	return len(in.Programs) + len(out.Programs)
 }
 
 func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
@@ -55,8 +51,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	check.OK(t, kernel.PinGuard(guard))
 	check.OK(t, kernel.Close())
 	check.OK(t, masquerade.Ensure())
-	book, err := journal.Open(o.StateDir)
-	check.OK(t, err)
+	book := check.Value(journal.Open(o.StateDir))(t)
 	check.OK(t, book.Put(journal.Entry{ContainerID: "c", Interface: "eth0"}))
 	check.OK(t, book.Rotations.Put(map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.2")}))
 	ours := filepath.Join(o.ConfDir, o.Conflist)
@@ -71,37 +66,25 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 		write(filepath.Join(o.StateDir, "spool", "c@eth0.json"), `{}`),
 	}
 
-	if err := Node(o); !errors.Is(err, journal.ErrLocked) {
-		t.Fatalf("beside an agent: %v, want %v", err, journal.ErrLocked)
-	}
-	n := attached(t, parent.Attrs().Index)
-	check.Must(t, n == 2, "%d programs are at the parent, want the observer's 2", n)
+	check.Is(t, Node(o), journal.ErrLocked, "beside an agent:")
+	check.Equal(t, attached(t, parent.Attrs().Index), 2, "programs at the parent, which are the observer's:")
 	check.OK(t, book.Close())
 	for range 2 { // a remover that is started again finds nothing
 		check.OK(t, Node(o))
 	}
 
 	for _, name := range []string{attrs.Name, attrs.Name + "p"} {
-		l := check.Value(netlink.LinkByName(name))(t)
-		if n := attached(t, l.Attrs().Index); n != 0 {
-			t.Errorf("%d programs are still at %s", n, name)
-		}
+		check.Equal(t, attached(t, check.Value(netlink.LinkByName(name))(t).Attrs().Index), 0, "programs at %s:", name)
 	}
 	for _, gone := range []string{o.BPFDir, ours} {
-		if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is still there (%v)", gone, err)
-		}
+		check.Is(t, check.Err(os.Stat(gone)), os.ErrNotExist, "%s:", gone)
 	}
-	if err := masquerade.Check(); !errors.Is(err, ruleset.ErrIncomplete) {
-		t.Errorf("the rules of host links are still there (%v)", err)
-	}
+	check.Is(t, masquerade.Check(), ruleset.ErrIncomplete, "the rules of host links:")
 	for _, kept := range others {
 		check.Is(t, check.Err(os.Stat(kept)), nil, "what is not the agent's is gone:")
 	}
-	book, err = journal.Open(o.StateDir)
-	check.OK(t, err)
+	book = check.Value(journal.Open(o.StateDir))(t)
 	defer book.Close()
-	if last, known := book.Rotations.Get(); len(book.All()) != 0 || known {
-		t.Errorf("the journal tells of %v and %v", book.All(), last)
-	}
+	last, known := book.Rotations.Get()
+	check.That(t, len(book.All()) == 0 && !known, "the journal tells of %v and %v", book.All(), last)
 }
