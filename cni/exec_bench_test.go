@@ -43,9 +43,7 @@ func TestTimeOfTheProcess(t *testing.T) {
 				start := time.Now()
 				out, err := plugin.Output()
 				took[name] = append(took[name], time.Since(start))
-				if err != nil {
-					t.Fatalf("%s %s: %v\n%s", name, verb, err, out)
-				}
+				check.Must(t, err == nil, "%s %s: %v\n%s", name, verb, err, out)
 			}
 		}
 	}

@@ -63,20 +63,25 @@ func (s *status) call(t *testing.T) error {
 	return err
 }
 
+// served calls STATUS while the agent serves.
+func (s *status) served(t *testing.T) {
+	t.Helper()
+	_, stop := serve(t, s.node, answers{})
+	check.Is(t, s.call(t), nil, "while it serves:")
+	stop()
+}
+
 func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
 	wantCNI(t, s.call(t), 50)
-	serving := listenUntil(t, s.node, answers{})
-	err := s.call(t)
-	check.Must(t, err == nil, "while it serves: %v", err)
-	serving()
+	s.served(t)
 	for _, after := range []time.Duration{0, 5 * time.Second, 54 * time.Second} {
 		s.now.up += after
 		check.Is(t, s.call(t), nil, "after %s:", s.now.up-time.Hour)
-		check.That(t, strings.Contains(s.said, s.socket()) && strings.Contains(s.said, "1m0s"), "it says %q", s.said)
+		check.Says(t, s.said, s.socket(), "1m0s")
 	}
 	// Starting, it answers that it does not serve yet: that is the same absence.
-	starting := listenUntil(t, s.node, answers{err: agentapi.Errorf(agentapi.CodeNotAvailable, "not yet")})
+	_, starting := serve(t, s.node, answers{err: agentapi.Errorf(agentapi.CodeNotAvailable, "not yet")})
 	check.Is(t, s.call(t), nil, "while it starts:")
 	s.now.up += time.Second
 	wantCNI(t, s.call(t), 50, "not yet")
@@ -84,9 +89,7 @@ func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 	wantCNI(t, s.call(t), 50)
 
 	// It serves, and the next absence counts anew.
-	serving = listenUntil(t, s.node, answers{})
-	check.OK(t, s.call(t))
-	serving()
+	s.served(t)
 	check.Is(t, s.call(t), nil, "the next absence:")
 	s.now = moment{"c", time.Second}
 	wantCNI(t, s.call(t), 50)
@@ -94,18 +97,14 @@ func TestSTATUSForgivesAnAgentThatStartsAgain(t *testing.T) {
 
 func TestSTATUSForgivesNoFault(t *testing.T) {
 	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
-	serving := listenUntil(t, s.node, answers{})
-	check.OK(t, s.call(t))
-	serving()
+	s.served(t)
 	listen(t, s.node, answers{err: agentapi.Errorf(agentapi.CodeInternal, "no programs")})
 	wantCNI(t, s.call(t), agentapi.CodeInternal, "no programs")
 }
 
 func TestTheGraceCanBeSwitchedOff(t *testing.T) {
 	s := &status{node: newNode(t), now: moment{"b", time.Hour}, conf: `"status_grace":"0s",`}
-	serving := listenUntil(t, s.node, answers{})
-	check.OK(t, s.call(t))
-	serving()
+	s.served(t)
 	wantCNI(t, s.call(t), 50)
 }
 
@@ -114,10 +113,8 @@ func TestSTATUSWithoutItsMemory(t *testing.T) {
 	s := &status{node: newNode(t), now: moment{"b", time.Hour}}
 	file := string(standingOf(s.socket()))
 	check.OK(t, os.MkdirAll(filepath.Join(file, "x"), 0o700))
-	serving := listenUntil(t, s.node, answers{})
-	err := s.call(t)
-	check.That(t, err == nil && strings.Contains(s.said, file), "%v, and it says %q", err, s.said)
-	serving()
+	s.served(t)
+	check.Says(t, s.said, file)
 	wantCNI(t, s.call(t), 50)
 	check.OK(t, os.RemoveAll(file))
 	check.OK(t, os.WriteFile(file, []byte("{cut"), 0o600))
@@ -125,9 +122,7 @@ func TestSTATUSWithoutItsMemory(t *testing.T) {
 }
 
 func TestTheMomentIsOfThisBoot(t *testing.T) {
-	first := check.Value(thisMoment())(t)
-	second, err := thisMoment()
-	if err != nil || len(first.boot) != 36 || second.boot != first.boot || first.up <= 0 || second.up < first.up {
-		t.Errorf("%+v, then %+v, %v", first, second, err)
-	}
+	first, second := check.Value(thisMoment())(t), check.Value(thisMoment())(t)
+	right := len(first.boot) == 36 && second.boot == first.boot && first.up > 0 && second.up >= first.up
+	check.That(t, right, "%+v, then %+v", first, second)
 }

@@ -63,10 +63,9 @@ func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
 }
 
 func TestPathsAndPoolsComeFromTheConfiguration(t *testing.T) {
-	c, err := parseNetConf([]byte(`{"name":"n","type":"macvlan","master":"eth1.5","ipam":{"type":"fenceline",
+	c := check.Value(parseNetConf([]byte(`{"name":"n","type":"macvlan","master":"eth1.5","ipam":{"type":"fenceline",
 		"default_ipv4_ippool":["primary","backup"],"default_ipv6_ippool":["six"],"socket":"/s","spool":"/d"},
-		"deviceID":"0000:03:02.1","runtimeConfig":{"deviceID":"0000:03:02.0"}}`))
-	check.OK(t, err)
+		"deviceID":"0000:03:02.1","runtimeConfig":{"deviceID":"0000:03:02.0"}}`)))(t)
 	want := agentapi.Network{
 		Name: "n", Type: "macvlan", Master: "eth1.5", Device: "0000:03:02.0",
 		DefaultIPv4IPPool: []string{"primary", "backup"}, DefaultIPv6IPPool: []string{"six"},
@@ -74,11 +73,9 @@ func TestPathsAndPoolsComeFromTheConfiguration(t *testing.T) {
 	got := c.network()
 	check.That(t, reflect.DeepEqual(got, want), "network() = %+v\nwant        %+v", got, want)
 	check.That(t, c.IPAM.Socket == "/s" && c.IPAM.Spool == "/d", "paths %q and %q", c.IPAM.Socket, c.IPAM.Spool)
-	c, err = parseNetConf([]byte(`{"name":"n","type":"fenceline"}`))
-	check.OK(t, err)
-	if c.IPAM.Socket != agentapi.DefaultSocket || c.IPAM.Spool != agentapi.DefaultSpool {
-		t.Errorf("default paths %q and %q", c.IPAM.Socket, c.IPAM.Spool)
-	}
+	c = check.Value(parseNetConf([]byte(`{"name":"n","type":"fenceline"}`)))(t)
+	check.Equal(t, c.IPAM.Socket, agentapi.DefaultSocket, "the default socket:")
+	check.Equal(t, c.IPAM.Spool, agentapi.DefaultSpool, "the default spool:")
 }
 
 func TestRequestedAddressesComeFromAllConventions(t *testing.T) {
@@ -126,9 +123,9 @@ func TestCNIARGSNameThePod(t *testing.T) {
 			pod:  agentapi.Pod{Namespace: "default", Name: "web-0", UID: "u"},
 		},
 		"without UID, as old runtimes": {args: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0",
-			pod:  agentapi.Pod{Namespace: "default", Name: "web-0"}},
+			pod: agentapi.Pod{Namespace: "default", Name: "web-0"}},
 		"a value may hold an equals sign": {args: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;LABEL=a=b;",
-			pod:  agentapi.Pod{Namespace: "default", Name: "web-0"}},
+			pod: agentapi.Pod{Namespace: "default", Name: "web-0"}},
 		"none":       {args: "", code: 4, says: "K8S_POD_NAMESPACE and K8S_POD_NAME"},
 		"no name":    {args: "K8S_POD_NAMESPACE=default", code: 4, says: "lacks K8S_POD_NAME"},
 		"not a pair": {args: "K8S_POD_NAME", code: 4, says: `"K8S_POD_NAME", which is not KEY=VALUE`},

@@ -83,10 +83,9 @@ func TestConfiguredAddressesAreThoseOfTheInterfaceInTheContainer(t *testing.T) {
 func wantJSON(t *testing.T, got []byte, want string) {
 	t.Helper()
 	var g, w any
-	err := json.Unmarshal(got, &g)
-	check.Must(t, err == nil, "decode %q: %v", got, err)
+	check.OK(t, json.Unmarshal(got, &g))
 	check.OK(t, json.Unmarshal([]byte(want), &w))
-	check.That(t, reflect.DeepEqual(g, w), "got  %s\nwant %s", got, want)
+	check.Same(t, g, w, "JSON")
 }
 
 func TestAChainedADDCarriesItsRouting(t *testing.T) {
@@ -103,8 +102,7 @@ func TestAChainedADDCarriesItsRouting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			agent := listen(t, n, answers{add: &agentapi.AddResponse{}})
-			_, err := run("ADD", args(n.conf("fenceline", "1.1.0", prevResult+c.fields)))
-			check.Must(t, err == nil, "%v", err)
+			check.Value(run("ADD", args(n.conf("fenceline", "1.1.0", prevResult+c.fields))))(t)
 			var sent struct{ Routing json.RawMessage }
 			check.OK(t, json.Unmarshal(agent.request(agentapi.PathAdd), &sent))
 			if c.routing == "" {
@@ -169,11 +167,8 @@ func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
 	files, err := filepath.Glob("../test/records/testdata/*.conflist")
 	check.Must(t, err == nil && len(files) != 0, "%d files, %v", len(files), err)
 	for _, file := range files {
-		text := check.Value(os.ReadFile(file))(t)
 		var list struct{ Plugins []json.RawMessage }
-		if err := json.Unmarshal(text, &list); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
+		check.OK(t, json.Unmarshal(check.Value(os.ReadFile(file))(t), &list))
 		for i, stdin := range list.Plugins[:min(2, len(list.Plugins))] { // others may follow, such as portmap
 			conf, err := parseNetConf(stdin)
 			if err != nil {
@@ -195,8 +190,7 @@ func TestTheConfigurationsOfTheChartAreUnderstood(t *testing.T) {
 func TestAModeOfMacvlanIsNotOurs(t *testing.T) {
 	n := newNode(t)
 	listen(t, n, answers{add: dualStack()})
-	_, err := run("ADD", args(n.conf("macvlan", "1.1.0", `"mode":"bridge",`)))
-	check.That(t, err == nil, "%v", err)
+	check.Value(run("ADD", args(n.conf("macvlan", "1.1.0", `"mode":"bridge",`))))(t)
 }
 
 // Whatever people write: a routing that says the same when it is sent, or a refusal.
@@ -224,8 +218,7 @@ func FuzzRouting(f *testing.F) {
 		}
 		sent := check.Value(json.Marshal(routing))(t)
 		var got agentapi.Routing
-		if err := json.Unmarshal(sent, &got); err != nil || !reflect.DeepEqual(got, routing) {
-			t.Errorf("%s is read as %+v, %v", sent, got, err)
-		}
+		err = json.Unmarshal(sent, &got)
+		check.That(t, err == nil && reflect.DeepEqual(got, routing), "%s is read as %+v, %v", sent, got, err)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/figure"
+	"github.com/fenceline/fenceline/test/network"
 )
 
 // The time of a stand-alone ADD beside host-local's, in turns: without a probe, and with one from an
@@ -19,7 +20,7 @@ import (
 func TestTimeOfAStandAloneADD(t *testing.T) {
 	rounds := figure.Size(200, 2)
 	l := newLAN(t)
-	h, pod := l.host(t, "host"), namespace(t, "pod")
+	h, pod := l.host(t, "host"), network.New(t, "pod")
 	l.Plug(t, pod, "eth0", nil, "pod")
 	const window = 30 * time.Millisecond
 	probing := `,"conflictDetection":{"interval":"10ms"}`
@@ -38,12 +39,9 @@ func TestTimeOfAStandAloneADD(t *testing.T) {
 			start := time.Now()
 			out, err := callPlugin(t, l.bin, k.who, referenceCall{verb: "ADD", netns: k.netns}, conf)
 			took[k.name] = append(took[k.name], time.Since(start))
-			if err != nil {
-				t.Fatalf("%s: %v %s", k.name, err, out)
-			}
-			if out, err := callPlugin(t, l.bin, k.who, referenceCall{verb: "DEL"}, conf); err != nil {
-				t.Fatalf("%s: %v %s", k.name, err, out)
-			}
+			check.Must(t, err == nil, "%s: %v %s", k.name, err, out)
+			out, err = callPlugin(t, l.bin, k.who, referenceCall{verb: "DEL"}, conf)
+			check.Must(t, err == nil, "%s: %v %s", k.name, err, out)
 		}
 	}
 	at := func(name string, percent int) time.Duration {

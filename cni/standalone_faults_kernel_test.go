@@ -37,9 +37,8 @@ func loneConf(dir, ipam string) string {
 func wantPrinted(t *testing.T, out []byte, err error, code uint, says string) {
 	t.Helper()
 	var printed types.Error
-	if err == nil || json.Unmarshal(out, &printed) != nil || printed.Code != code || !strings.Contains(printed.Msg, says) {
-		t.Errorf("got %v, %s; want code %d and %q", err, out, code, says)
-	}
+	right := err != nil && json.Unmarshal(out, &printed) == nil && printed.Code == code && strings.Contains(printed.Msg, says)
+	check.That(t, right, "got %v, %s; want code %d and %q", err, out, code, says)
 }
 
 // addressFiles returns the data files of addresses with their contents.
@@ -96,7 +95,7 @@ func TestParallelADDsShareARange(t *testing.T) {
 func TestWhatAKilledADDLeavesIsFreed(t *testing.T) {
 	l := newLAN(t)
 	l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
-	h, pod := l.host(t, "host"), namespace(t, "pod")
+	h, pod := l.host(t, "host"), network.New(t, "pod")
 	l.Plug(t, pod, "eth0", nil, "pod")
 	conf := loneConf(h.data, dual+`,"conflictDetection":{"interval":"10ms"}`)
 	left := map[string]int{}
@@ -112,14 +111,11 @@ func TestWhatAKilledADDLeavesIsFreed(t *testing.T) {
 		for addr, text := range addressFiles(t, h.data) {
 			check.Equal(t, text, "", "killed after %s, after DEL: %s is held by", after, addr)
 		}
-		if out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "GC"}, conf); err != nil {
-			t.Fatalf("GC: %v %s", err, out)
-		}
-		files := addressFiles(t, h.data)
-		check.That(t, len(files) == 0, "killed after %s, after GC: %v", after, files)
+		out, err = callPlugin(t, l.bin, pluginType, referenceCall{verb: "GC"}, conf)
+		check.Must(t, err == nil, "GC: %v %s", err, out)
+		check.None(t, addressFiles(t, h.data), "killed after %s, after GC:", after)
 	}
 	check.That(t, len(left) >= 2, "the kills met only one state: %v", left)
-	t.Logf("the killed ADDs left: %v", left)
 	out, err := callPlugin(t, l.bin, pluginType, referenceCall{verb: "ADD", netns: pod.Path()}, conf)
 	check.That(t, err == nil, "ADD after all: %v %s", err, out)
 }
@@ -234,7 +230,7 @@ func TestDHCPClientsAndContainersShareARange(t *testing.T) {
 	}
 	client("client1", "192.0.2.10", true)
 	h := l.host(t, "host")
-	check.List(t, h.mustAdd(t, h.macvlanConf(t, small), container("one", namespace(t, "one"))), []string{"192.0.2.11/24"}, "the container got")
+	check.List(t, h.mustAdd(t, h.macvlanConf(t, small), container("one", network.New(t, "one"))), []string{"192.0.2.11/24"}, "the container got")
 	client("client2", "192.0.2.11", false)
 }
 
@@ -242,7 +238,7 @@ func TestDHCPClientsAndContainersShareARange(t *testing.T) {
 func TestDhcpcdRefusesTheAddressOfAContainer(t *testing.T) {
 	l := newLAN(t)
 	h := l.host(t, "host")
-	h.mustAdd(t, h.macvlanConf(t, small), container("one", namespace(t, "one"))) // 192.0.2.10
+	h.mustAdd(t, h.macvlanConf(t, small), container("one", network.New(t, "one"))) // 192.0.2.10
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, row := range []struct {

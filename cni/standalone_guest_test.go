@@ -7,7 +7,7 @@ package main
 import (
 	"errors"
 	"net"
-	"slices"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -25,10 +25,10 @@ func TestGuestAForeignHostIsPassedOverOnIPVLAN(t *testing.T) {
 	l := newLAN(t)
 	foreign := l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
 	h := l.host(t, "host")
-	list, one := h.list(t, onIPVLAN, pluginType, dual), namespace(t, "one")
+	list, one := h.list(t, onIPVLAN, pluginType, dual), network.New(t, "one")
 	first := container("one", one)
 	check.List(t, h.mustAdd(t, list, first), []string{"192.0.2.11/24", "2001:db8::11/64"}, "the first container got")
-	two := namespace(t, "two")
+	two := network.New(t, "two")
 	check.List(t, h.mustAdd(t, list, container("two", two)), []string{"192.0.2.12/24", "2001:db8::12/64"}, "the second container got")
 	reach(t, foreign, one, "192.0.2.11", "2001:db8::11")
 	reach(t, foreign, two, "192.0.2.12", "2001:db8::12")
@@ -53,19 +53,18 @@ func TestGuestAForeignHostIsPassedOverInItsVLAN(t *testing.T) {
 	l := newLAN(t)
 	foreign := l.host(t, "foreign")
 	const inVLAN5, inVLAN6 = `"type":"vlan","master":"p0","vlanId":5`, `"type":"vlan","master":"p0","vlanId":6`
-	theirs := namespace(t, "theirs")
+	theirs := network.New(t, "theirs")
 	// A container of another machine, with files of its own.
 	foreign.mustAdd(t, foreign.list(t, inVLAN5, hostLocal, dual), container("foreign", theirs))
 	h := l.host(t, "host")
-	one := namespace(t, "one")
+	one := network.New(t, "one")
 	got := h.mustAdd(t, h.list(t, inVLAN5, pluginType, dual), container("one", one))
-	check.That(t, slices.Equal(got, []string{"192.0.2.11/24", "2001:db8::11/64"}), "in the VLAN of the foreign host the container got %v", got)
+	check.List(t, got, []string{"192.0.2.11/24", "2001:db8::11/64"}, "in the VLAN of the foreign host the container got")
 	reach(t, theirs, one, "192.0.2.11", "2001:db8::11")
 	other := *h
 	other.data = t.TempDir()
-	if got := other.mustAdd(t, other.list(t, inVLAN6, pluginType, dual), container("two", namespace(t, "two"))); !slices.Equal(got, []string{"192.0.2.10/24", "2001:db8::10/64"}) {
-		t.Errorf("in another VLAN the container got %v", got)
-	}
+	got = other.mustAdd(t, other.list(t, inVLAN6, pluginType, dual), container("two", network.New(t, "two")))
+	check.List(t, got, []string{"192.0.2.10/24", "2001:db8::10/64"}, "in another VLAN the container got")
 }
 
 // reach connects from one namespace to addresses of another.
@@ -73,19 +72,9 @@ func reach(t *testing.T, from, to *network.Namespace, addrs ...string) {
 	t.Helper()
 	for _, addr := range addrs {
 		var listener net.Listener
-		err := to.Do(func() (err error) {
-			listener, err = net.Listen("tcp", net.JoinHostPort(addr, "0"))
-			return err
-		})
-		check.OK(t, err)
-		var conn net.Conn
-		err = from.Do(func() (err error) {
-			conn, err = net.DialTimeout("tcp", listener.Addr().String(), time.Minute)
-			return err
-		})
-		if err == nil {
-			err = conn.Close()
-		}
-		check.Is(t, errors.Join(err, listener.Close()), nil, "reach %s:", addr)
+		check.OK(t, to.Do(func() (err error) { listener, err = net.Listen("tcp", net.JoinHostPort(addr, "0")); return err }))
+		conn, err := from.Connect(netip.Addr{}, "tcp", netip.MustParseAddrPort(listener.Addr().String()), time.Minute)
+		check.Must(t, err == nil, "reach %s: %v", addr, err)
+		check.OK(t, errors.Join(conn.Close(), listener.Close()))
 	}
 }

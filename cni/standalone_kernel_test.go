@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -72,9 +71,8 @@ func (h *loneHost) macvlanConf(t *testing.T, ipam string) *libcni.NetworkConfigL
 
 func (h *loneHost) list(t *testing.T, plugin, ipamType, ipam string) *libcni.NetworkConfigList {
 	t.Helper()
-	list := check.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","plugins":[{%s,
+	return check.Value(libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","plugins":[{%s,
 		"ipam":{"type":%q,"dataDir":%q,%s}}]}`, plugin, ipamType, h.data, ipam)))(t)
-	return list
 }
 
 func (h *loneHost) runtime(fn func(*libcni.CNIConfig) error) error {
@@ -140,15 +138,13 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 				check.OK(t, h.net.Replug("p0", row.parent))
 			}
 			list := h.list(t, row.plugin, pluginType, dual)
-			first := container("one", namespace(t, "one"))
+			first := container("one", network.New(t, "one"))
 			check.List(t, h.mustAdd(t, list, first), []string{"192.0.2.11/24", "2001:db8::11/64"}, "the first container got")
-			second := container("two", namespace(t, "two"))
+			second := container("two", network.New(t, "two"))
 			check.List(t, h.mustAdd(t, list, second), []string{"192.0.2.13/24", "2001:db8::12/64"}, "the second container got")
 			check.List(t, h.held(t), []string{"192.0.2.11", "192.0.2.13", "2001:db8::11", "2001:db8::12"}, "data files of")
 			memory := check.Value(os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName)))(t)
-			for _, want := range []string{"192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String()} {
-				check.That(t, strings.Contains(string(memory), want), "the memory lacks %s:\n%s", want, memory)
-			}
+			check.Says(t, string(memory), "192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String())
 			h.mustDel(t, list, first)
 			h.mustDel(t, list, first)
 			check.List(t, h.held(t), []string{"192.0.2.13", "2001:db8::12"}, "after DEL data files of")
@@ -162,14 +158,14 @@ func TestTheReferenceHandsOutADuplicate(t *testing.T) {
 	l.plug(t, "foreign", "192.0.2.10/24")
 	h := l.host(t, "host")
 	list := h.list(t, onMACVLAN, hostLocal, small)
-	check.List(t, h.mustAdd(t, list, container("one", namespace(t, "one"))), []string{"192.0.2.10/24"}, "got")
+	check.List(t, h.mustAdd(t, list, container("one", network.New(t, "one"))), []string{"192.0.2.10/24"}, "got")
 }
 
 func TestOnPTPThereIsNoSegmentToProbe(t *testing.T) {
 	l := newLAN(t)
 	h := l.host(t, "host")
 	list := h.list(t, `"type":"ptp"`, pluginType, small)
-	one := namespace(t, "one")
+	one := network.New(t, "one")
 	check.List(t, h.mustAdd(t, list, container("one", one)), []string{"192.0.2.10/24"}, "got")
 	check.List(t, addresses(t, one, "eth0"), []string{"192.0.2.10/24"}, "the container has")
 }
@@ -180,10 +176,10 @@ func TestASiblingOnTheSameParentIsMet(t *testing.T) { siblingIsMet(t, onMACVLAN)
 func siblingIsMet(t *testing.T, plugin string) {
 	t.Helper()
 	h := newLAN(t).host(t, "host")
-	h.mustAdd(t, h.list(t, plugin, pluginType, small), container("one", namespace(t, "one")))
+	h.mustAdd(t, h.list(t, plugin, pluginType, small), container("one", network.New(t, "one")))
 	other := *h
 	other.data = t.TempDir() // another network with the same range
-	got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", namespace(t, "two")))
+	got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", network.New(t, "two")))
 	check.List(t, got, []string{"192.0.2.11/24"}, "got")
 }
 
@@ -196,35 +192,30 @@ func TestTwoMachinesWithTheSameRangeHaveNoDuplicate(t *testing.T) {
 // the interface.
 func addManyToTwoHosts(t *testing.T, l *lan, plugin string) {
 	t.Helper()
-	hosts := []*loneHost{l.host(t, "host0"), l.host(t, "host1")}
 	const each = 8
-	type attachment struct {
-		h  *loneHost
-		rt *libcni.RuntimeConf
-	}
-	var all []attachment
-	for i, h := range hosts {
-		for j := range each {
-			all = append(all, attachment{h, container(fmt.Sprintf("c%d-%d", i, j), namespace(t, fmt.Sprintf("c%d-%d", i, j)))})
-		}
-	}
-	list := map[*loneHost]*libcni.NetworkConfigList{}
-	for _, h := range hosts {
-		list[h] = h.list(t, plugin, pluginType, small)
-	}
 	var mu sync.Mutex
 	var wait sync.WaitGroup
+	var begin []func()
 	holders := map[string][]string{}
-	for _, a := range all {
-		wait.Go(func() {
-			addrs, err := a.h.add(t.Context(), list[a.h], a.rt)
-			mu.Lock()
-			defer mu.Unlock()
-			check.That(t, err == nil, "%s: %v", a.rt.ContainerID, err)
-			for _, addr := range addrs {
-				holders[addr] = append(holders[addr], a.rt.ContainerID)
-			}
-		})
+	for _, role := range []string{"host0", "host1"} {
+		h := l.host(t, role)
+		list := h.list(t, plugin, pluginType, small)
+		for i := range each {
+			id := fmt.Sprintf("c%d-%s", i, role)
+			rt := container(id, network.New(t, id))
+			begin = append(begin, func() {
+				addrs, err := h.add(t.Context(), list, rt)
+				mu.Lock()
+				defer mu.Unlock()
+				check.Is(t, err, nil, "%s:", id)
+				for _, addr := range addrs {
+					holders[addr] = append(holders[addr], id)
+				}
+			})
+		}
+	}
+	for _, add := range begin {
+		wait.Go(add)
 	}
 	wait.Wait()
 	for addr, who := range holders {
@@ -233,14 +224,7 @@ func addManyToTwoHosts(t *testing.T, l *lan, plugin string) {
 	check.That(t, len(holders) == 2*each, "%d addresses for %d containers", len(holders), 2*each)
 }
 
-// macvlanOf makes a macvlan on p0 of the host, as the reference plugin does before it calls IPAM. It is
-// down.
-func (h *loneHost) macvlanOf(t *testing.T, ns *network.Namespace) netlink.Link {
-	t.Helper()
-	return h.child(t, ns, &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE})
-}
-
-// child makes a link on p0 of the host, which is down, the eth0 of a namespace.
+// child makes a link on p0 of the host, which is down, the eth0 of a namespace, as plugins do before they call IPAM.
 func (h *loneHost) child(t *testing.T, ns *network.Namespace, link netlink.Link) netlink.Link {
 	t.Helper()
 	check.OK(t, h.net.AddChild("p0", link, ns, "eth0"))
@@ -251,8 +235,8 @@ func (h *loneHost) child(t *testing.T, ns *network.Namespace, link netlink.Link)
 func localRoutes(t *testing.T, ns *network.Namespace, link netlink.Link) (addrs []string) {
 	t.Helper()
 	filter := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
-	routes := check.Value(ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE))(t)
-	for _, r := range routes {
+	by := netlink.RT_FILTER_OIF | netlink.RT_FILTER_TABLE | netlink.RT_FILTER_TYPE
+	for _, r := range check.Value(ns.Links().RouteListFiltered(netlink.FAMILY_V4, filter, by))(t) {
 		addrs = append(addrs, r.Dst.IP.String())
 	}
 	return addrs
@@ -269,7 +253,7 @@ func TestTheAddressIsAnsweredForBeforeItIsConfigured(t *testing.T) {
 func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 	t.Helper()
 	l := newLAN(t)
-	h, other, one := l.host(t, "host"), l.host(t, "other"), namespace(t, "one")
+	h, other, one := l.host(t, "host"), l.host(t, "other"), network.New(t, "one")
 	link := h.child(t, one, child)
 	running := check.Value(capture.Start(l.Switch, network.Bridge))(t)
 	check.OK(t, h.net.Do(func() error {
@@ -278,7 +262,7 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 		return err
 	}))
 	check.List(t, localRoutes(t, one, link), []string{"192.0.2.10"}, "after IPAM the kernel answers for")
-	got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", namespace(t, "two")))
+	got := other.mustAdd(t, other.list(t, plugin, pluginType, small), container("two", network.New(t, "two")))
 	check.List(t, got, []string{"192.0.2.11/24"}, "another machine gave")
 	speakers := capture.Speakers(check.Value(running.Stop())(t), netip.MustParseAddr("192.0.2.10"))
 	check.List(t, speakers, []string{link.Attrs().HardwareAddr.String()}, "the address is announced by")
@@ -293,8 +277,8 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
 	l := newLAN(t)
 	l.plug(t, "foreign", "192.0.2.40/24")
-	h, one := l.host(t, "host"), namespace(t, "one")
-	link := h.macvlanOf(t, one)
+	h, one := l.host(t, "host"), network.New(t, "one")
+	link := h.child(t, one, &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE})
 	for _, state := range []struct {
 		name string
 		up   bool

@@ -35,7 +35,7 @@ func newProbeRig(t *testing.T, first, last int) *probeRig {
 		addrs = append(addrs, fmt.Sprintf("192.0.2.%d/24", i))
 	}
 	mac := check.Value(l.plug(t, "foreign", addrs...).MAC("p0"))(t)
-	r := &probeRig{l, namespace(t, "pod"), t.TempDir(), mac.String()}
+	r := &probeRig{l, network.New(t, "pod"), t.TempDir(), mac.String()}
 	l.Plug(t, r.pod, "eth0", nil, "pod")
 	return r
 }

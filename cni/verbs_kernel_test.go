@@ -28,7 +28,7 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 	m.startAgent(t)
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) {
-			sandbox := namespace(t, "pod")
+			sandbox := network.New(t, "pod")
 			list, rt := m.conflist(t, version), attach("container-"+version, sandbox)
 			m.brain.calls()
 
@@ -39,17 +39,15 @@ func TestEveryVersionUnderARuntimeWithMacvlan(t *testing.T) {
 					check.That(t, err != nil && len(m.brain.calls()) == 0, "a CHECK in version 0.3.1: %v", err)
 					return
 				}
-				if calls := m.brain.calls(); err != nil || !slices.Equal(calls, []string{"CHECK", "CHECK"}) {
-					t.Errorf("%v; the agent saw %v, want one CHECK as IPAM and one chained", err, calls)
-				}
+				check.OK(t, err)
+				check.List(t, m.brain.calls(), []string{"CHECK", "CHECK"}, "as IPAM and chained, the agent saw")
 			})
 			t.Run("STATUS and GC reach the agent, from 1.1.0 on", func(t *testing.T) { wantStatusAndGC(t, m, list, rt) })
 			t.Run("DEL gives everything back, as often as it is said", func(t *testing.T) {
 				for range 2 {
 					check.OK(t, m.del(t, list, rt))
 				}
-				holders := m.brain.holds()
-				check.That(t, len(holders) == 0, "%v still hold addresses", holders)
+				check.None(t, m.brain.holds(), "containers that still hold addresses:")
 				check.That(t, !hasLink(sandbox, "eth0"), "the link is still there")
 			})
 			t.Run("DEL needs no namespace", func(t *testing.T) {
@@ -76,9 +74,8 @@ func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.
 	want := []string{"192.0.2.7/24", "2001:db8::7/64"}
 	check.List(t, addresses(t, sandbox, "eth0"), want, "the pod has")
 	check.That(t, len(result.IPs) == 2 && len(result.Routes) == 3 && len(result.Interfaces) == 1, "result: %+v", result)
-	routes := check.Value(sandbox.Links().RouteList(nil, netlink.FAMILY_V4))(t)
 	via := map[string]string{}
-	for _, r := range routes {
+	for _, r := range check.Value(sandbox.Links().RouteList(nil, netlink.FAMILY_V4))(t) {
 		via[r.Dst.String()] = r.Gw.String()
 	}
 	check.That(t, via["0.0.0.0/0"] == "192.0.2.1" && via["198.51.100.0/24"] == "192.0.2.254", "routes %v", via)
@@ -87,9 +84,8 @@ func wantADD(t *testing.T, m *machine, sandbox *network.Namespace, list *libcni.
 	check.Must(t, slices.Equal(calls, []string{"ADD", "ADD"}), "the agent saw %v, want one ADD as IPAM and one chained", calls)
 	held := m.brain.held[agentapi.Attachment{ContainerID: rt.ContainerID, Interface: "eth0"}]
 	parent := check.Value(m.net.Index("parent0"))(t)
-	if held.Kind != pod.MACVLAN || held.Up || held.Parent != (pod.Parent{Index: parent, Name: "parent0"}) {
-		t.Errorf("when IPAM ADD ran the interface was %+v, want a macvlan of parent0 that is down", held)
-	}
+	right := held.Kind == pod.MACVLAN && !held.Up && held.Parent == pod.Parent{Index: parent, Name: "parent0"}
+	check.That(t, right, "when IPAM ADD ran the interface was %+v, want a macvlan of parent0 that is down", held)
 	guarded := []agentapi.ConfiguredAddress{
 		{Address: netip.MustParsePrefix("192.0.2.7/24"), Gateway: netip.MustParseAddr("192.0.2.1"), Interface: "eth0", MAC: held.MAC.String()},
 		{Address: netip.MustParsePrefix("2001:db8::7/64"), Gateway: netip.MustParseAddr("2001:db8::1"), Interface: "eth0", MAC: held.MAC.String()},
@@ -120,29 +116,27 @@ func wantStatusAndGC(t *testing.T, m *machine, list *libcni.NetworkConfigList, r
 	}
 	// The reference macvlan plugin passes STATUS on to its IPAM, but not GC.
 	check.List(t, calls, []string{"STATUS", "STATUS", "GC"}, "the agent saw")
-	if m.brain.gc.Network != "underlay" || !slices.Equal(holders, []string{rt.ContainerID}) {
-		t.Errorf("after the GC of %q %v hold addresses", m.brain.gc.Network, holders)
-	}
+	check.Equal(t, m.brain.gc.Network, "underlay", "the GC was of")
+	check.List(t, holders, []string{rt.ContainerID}, "after the GC addresses are held by")
 }
 
 func TestUnderARuntimeWhileTheAgentIsAway(t *testing.T) {
 	m := newMachine(t)
-	sandbox := namespace(t, "pod")
+	sandbox := network.New(t, "pod")
 	list, rt := m.conflist(t, "1.1.0"), attach("abc", sandbox)
 	stop := m.startAgent(t)
 	check.Value(m.add(t, list, rt))(t)
 	stop()
 
-	_, err := m.add(t, list, attach("def", namespace(t, "late")))
+	_, err := m.add(t, list, attach("def", network.New(t, "late")))
 	wantRuntimeCode(t, err, agentapi.CodeTryAgainLater)
 	err = m.runtime(func(c *libcni.CNIConfig) error { return c.GetStatusNetworkList(t.Context(), list) })
 	wantRuntimeCode(t, err, agentapi.CodeNotAvailable)
 
 	check.OK(t, m.del(t, list, rt))
 	check.That(t, !hasLink(sandbox, "eth0"), "macvlan kept the link")
-	if waiting, err := m.spool().List(); err != nil || len(waiting) != 1 {
-		t.Fatalf("spooled %v, %v; want one DEL for the two plugins of the chain", waiting, err)
-	}
+	waiting := check.Value(m.spool().List())(t)
+	check.Must(t, len(waiting) == 1, "spooled %v, want one DEL for the two plugins of the chain", waiting)
 
 	m.startAgent(t)
 	check.Becomes(t, patience, "the agent carries the DEL out", func() bool { return len(m.brain.holds()) == 0 })
@@ -158,7 +152,7 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 		"macvlan, by the runtime": func(t *testing.T, m *machine) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			failed := make(chan error, 1)
-			list, rt := m.conflist(t, "1.1.0"), attach("abc", namespace(t, "pod"))
+			list, rt := m.conflist(t, "1.1.0"), attach("abc", network.New(t, "pod"))
 			go func() {
 				failed <- m.runtime(func(c *libcni.CNIConfig) error {
 					_, err := c.AddNetworkList(ctx, list, rt)
@@ -170,7 +164,7 @@ func TestAnADDThatIsKilledIsUndone(t *testing.T) {
 			return check.Receive(t, patience, "return of the runtime", failed)
 		},
 		"fenceline itself": func(t *testing.T, m *machine) error {
-			call := referenceCall{verb: "ADD", container: "abc", netns: namespace(t, "pod").Path(), args: podArgs}
+			call := referenceCall{verb: "ADD", container: "abc", netns: network.New(t, "pod").Path(), args: podArgs}
 			plugin := pluginCall(t, m.bin, pluginType, call, string(m.conf("macvlan", "1.1.0", "")))
 			plugin.Env = append(plugin.Env, dirsVariable+"=/")
 			check.OK(t, plugin.Start())

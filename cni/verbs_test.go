@@ -145,19 +145,14 @@ func TestAChainedDELIsNotSpooled(t *testing.T) {
 	n := newNode(t)
 	out, err := run("DEL", args(n.conf("fenceline", "1.1.0", prevResult)))
 	check.Must(t, err == nil && out == "", "%q, %v", out, err)
-	if list, err := n.spool().List(); err != nil || len(list) != 0 {
-		t.Errorf("spool: %v, %v", list, err)
-	}
+	check.None(t, check.Value(n.spool().List())(t), "spooled")
 }
 
 func TestADELThatTheAgentCannotDoIsSpooled(t *testing.T) {
 	n := newNode(t)
 	listen(t, n, answers{err: agentapi.Errorf(agentapi.CodeInternal, "the disk is full")})
-	_, err := run("DEL", args(n.conf("macvlan", "1.1.0", "")))
-	check.Must(t, err == nil, "%v", err)
-	if list, err := n.spool().List(); err != nil || len(list) != 1 {
-		t.Errorf("spool: %v, %v", list, err)
-	}
+	check.Value(run("DEL", args(n.conf("macvlan", "1.1.0", ""))))(t)
+	check.Equal(t, len(check.Value(n.spool().List())(t)), 1, "spooled:")
 }
 
 func TestADELThatCanNeitherBeDoneNorSpooledFails(t *testing.T) {
@@ -197,9 +192,8 @@ func TestADDWithoutAPodIsAnInvalidEnvironment(t *testing.T) {
 func TestGCSendsTheNetworkAndItsValidAttachments(t *testing.T) {
 	n := newNode(t)
 	agent := listen(t, n, answers{})
-	_, err := run("GC", &skel.CmdArgs{StdinData: n.conf("fenceline", "1.1.0",
-		`"cni.dev/valid-attachments":[{"containerID":"abc","ifname":"eth0"}],`)})
-	check.OK(t, err)
+	conf := n.conf("fenceline", "1.1.0", `"cni.dev/valid-attachments":[{"containerID":"abc","ifname":"eth0"}],`)
+	check.Value(run("GC", &skel.CmdArgs{StdinData: conf}))(t)
 	wantJSON(t, agent.request(agentapi.PathGC), `{"network":"underlay","valid":[{"containerID":"abc","interface":"eth0"}]}`)
 }
 
@@ -222,9 +216,7 @@ func wantCNI(t *testing.T, err error, code uint, says ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*types.Error](err)
 	check.Must(t, ok && e.Code == code, "got %T %v, want code %d", err, err, code)
-	for _, words := range says {
-		check.That(t, strings.Contains(e.Msg+"\n"+e.Details, words), "%q does not say %q", e, words)
-	}
+	check.Says(t, e.Msg+"\n"+e.Details, says...)
 }
 
 // answers are what the agent of these tests says. It is a fake, because the
@@ -248,18 +240,11 @@ func listen(t testing.TB, n node, a answers) *fakeAgent {
 	return agent
 }
 
-// listenUntil listens until stop is called.
-func listenUntil(t testing.TB, n node, a answers) (stop func()) {
-	t.Helper()
-	_, stop = serve(t, n, a)
-	return stop
-}
-
+// serve listens until stop is called.
 func serve(t testing.TB, n node, a answers) (agent *fakeAgent, stop func()) {
 	t.Helper()
 	agent = &fakeAgent{requests: map[string][]byte{}}
-	l, err := net.Listen("unix", n.socket())
-	check.OK(t, err)
+	l := check.Value(net.Listen("unix", n.socket()))(t)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
 		agent.mu.Lock()
@@ -298,11 +283,7 @@ func TestACallEndsWhenNobodyReadsItsResult(t *testing.T) {
 	case <-time.After(50 * time.Millisecond): // that nothing happens has no event to wait for
 	}
 	r.Close()
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("a minute after its reader left the call goes on")
-	}
+	check.Receive(t, time.Minute, "the end of the call after its reader left", ctx.Done())
 	check.Is(t, context.Cause(ctx), errUnread, "it ended by")
 }
 

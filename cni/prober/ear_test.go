@@ -25,12 +25,7 @@ var (
 // said returns the frames in which a host probes and announces an address.
 func said(t testing.TB, addr netip.Addr) (probe []byte, announcements [][]byte) {
 	t.Helper()
-	probe, err := frames.Probe(mac, nil, addr)
-	check.OK(t, err)
-	if announcements, err = frames.Announce(mac, addr); err != nil {
-		t.Fatal(err)
-	}
-	return probe, announcements
+	return check.Value(frames.Probe(mac, nil, addr))(t), check.Value(frames.Announce(mac, addr))(t)
 }
 
 func TestAProbeAsksAndAnAnnouncementUses(t *testing.T) {
@@ -49,8 +44,7 @@ func TestAProbeAsksAndAnAnnouncementUses(t *testing.T) {
 // An agent that asks a canary does not want its address.
 func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 	for _, addr := range []netip.Addr{addr4, addr6} {
-		question := check.Value(frames.Question(mac, addr))(t)
-		s, ok := parse(question)
+		s, ok := parse(check.Value(frames.Question(mac, addr))(t))
 		check.That(t, !ok, "got %+v", s)
 	}
 }
@@ -82,9 +76,8 @@ func TestTheFilterKeepsWhatIsRead(t *testing.T) {
 			what, at = "a router advertisement", ethernetHeader+ipv6Header
 		}
 		other[at] = map[string]byte{"a frame of IPv4": 0, "a router advertisement": 134}[what]
-		if n, err := vm.Run(other); err != nil || n != 0 {
-			t.Errorf("%s is kept: %d, %v", what, n, err)
-		}
+		n, err := vm.Run(other)
+		check.That(t, err == nil && n == 0, "%s is kept: %d, %v", what, n, err)
 	}
 }
 
@@ -111,13 +104,11 @@ func FuzzSpeech(f *testing.F) {
 		check.That(t, err == nil && n != 0, "the filter drops % x: %v", data, err)
 		check.That(t, len(s.mac) == 6 && s.addr.IsValid() && !s.addr.IsUnspecified() && s.addr.Zone() == "", "% x says %+v", data, s)
 		check.That(t, hasLengths(data), "% x has not the lengths of its RFC, and says %+v", data, s)
-		if padded, ok := parse(append(bytes.Clone(data), make([]byte, 18)...)); !ok || !reflect.DeepEqual(padded, s) {
-			t.Errorf("% x says %+v, with padding %+v", data, s, padded)
-		}
+		padded, ok := parse(append(bytes.Clone(data), make([]byte, 18)...))
+		check.That(t, ok && reflect.DeepEqual(padded, s), "% x says %+v, with padding %+v", data, s, padded)
 		again := speak(t, s)
-		if got, ok := parse(again); !ok || !reflect.DeepEqual(got, s) {
-			t.Errorf("% x says %+v, and % x says %+v", data, s, again, got)
-		}
+		got, ok := parse(again)
+		check.That(t, ok && reflect.DeepEqual(got, s), "% x says %+v, and % x says %+v", data, s, again, got)
 	})
 }
 
@@ -137,6 +128,5 @@ func speak(t *testing.T, s speech) []byte {
 	if s.asks {
 		return check.Value(frames.Probe(s.mac, nil, s.addr))(t)
 	}
-	announcements := check.Value(frames.Announce(s.mac, s.addr))(t)
-	return announcements[0]
+	return check.Value(frames.Announce(s.mac, s.addr))(t)[0]
 }

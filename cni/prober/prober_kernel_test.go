@@ -33,9 +33,7 @@ func TestTheKernelAnswersFromTheEndOfTheProbeUntilDropOrClose(t *testing.T) {
 			check.OK(t, ns.SetUp("eth0", up))
 			addrs := []netip.Addr{one, other}
 			p := check.Value(Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond}))(t)
-			if used, err := p.Probe(t.Context(), addrs); err != nil || len(used) > 0 {
-				t.Fatalf("%v, %v", used, err)
-			}
+			check.None(t, check.Value(p.Probe(t.Context(), addrs))(t), "used")
 			want(t, ns, true, one, other)
 			check.OK(t, p.Drop(one))
 			want(t, ns, true, other)
@@ -69,14 +67,11 @@ func TestTheEndLeavesNoSocket(t *testing.T) {
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
 	before := descriptors(t)
 	p := check.Value(Open(t.Context(), ns.Path(), "eth0", addrs, Params{Rounds: 3, Interval: 10 * time.Millisecond}))(t)
-	got := packetSockets(t, ns)
-	check.That(t, got == 1, "%d packet sockets in the namespace, want 1", got)
+	check.Equal(t, packetSockets(t, ns), 1, "packet sockets in the namespace:")
 	check.OK(t, p.Close())
 	after := descriptors(t)
 	check.That(t, after <= before, "%d file descriptors more", after-before)
-	for end := time.Now().Add(time.Minute); packetSockets(t, ns) > 0; time.Sleep(time.Millisecond) {
-		check.Must(t, !time.Now().After(end), "the packet socket stays")
-	}
+	check.Becomes(t, time.Minute, "the end of the packet socket", func() bool { return packetSockets(t, ns) == 0 })
 }
 
 func TestARingThatCannotHoldTheFileIsClosed(t *testing.T) {
@@ -89,8 +84,7 @@ func TestARingThatCannotHoldTheFileIsClosed(t *testing.T) {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	open := check.Value(os.ReadDir("/proc/self/fd"))(t)
-	return len(open)
+	return len(check.Value(os.ReadDir("/proc/self/fd"))(t))
 }
 
 // packetSockets counts those of a namespace.

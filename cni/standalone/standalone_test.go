@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -50,8 +49,7 @@ func (w *world) add(t *testing.T, container string) (string, error) {
 func (w *world) mustAdd(t *testing.T, containers ...string) {
 	t.Helper()
 	for _, c := range containers {
-		_, err := w.add(t, c)
-		check.Must(t, err == nil, "%v", err)
+		check.Value(w.add(t, c))(t)
 	}
 }
 
@@ -126,8 +124,7 @@ func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
 func TestNoContainerGetsTheAddressOfTheNetworkOrOfBroadcasts(t *testing.T) {
 	w := newWorld(t, `[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.0","rangeEnd":"10.0.0.7","gateway":"10.0.0.2"}]]`)
 	w.mustAdd(t, "a", "b", "c", "d", "e")
-	got, want := w.files(t), []string{"10.0.0.1", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"}
-	check.That(t, slices.Equal(got, want), "files of %v, want %v", got, want)
+	check.List(t, w.files(t), []string{"10.0.0.1", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"}, "files of")
 	wantCode(t, Status(w.call("")), agentapi.CodeNotAvailable)
 	_, err := w.add(t, "f")
 	wantCode(t, err, agentapi.CodeExhausted)
@@ -144,12 +141,10 @@ func TestAMachineFreesNoAddressOfAnother(t *testing.T) {
 	w.write(t, "10.0.0.3", "") // machine "here" has lost power
 	w.host, w.boot = "there", "boot-2"
 	w.mustAdd(t, "c", "d")
-	_, err := w.add(t, "e")
-	check.That(t, err != nil, "an ADD in a full directory got an address")
+	check.That(t, check.Err(w.add(t, "e")) != nil, "an ADD in a full directory got an address")
 	wantCode(t, Status(w.call("")), agentapi.CodeNotAvailable)
 	check.OK(t, GC(w.call(""), []agentapi.Attachment{{ContainerID: "c", Interface: "eth0"}}))
-	got, want := w.files(t), []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}
-	check.That(t, slices.Equal(got, want), "after a full range and GC there: files of %v, want %v", got, want)
+	check.List(t, w.files(t), []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}, "after a full range and GC there: files of")
 	w.host, w.boot = "here", "boot-3"
 	w.mustAdd(t, "f", "g", "h")
 }
@@ -186,10 +181,8 @@ func TestInTheSameBootNothingIsSwept(t *testing.T) {
 	w.mustAdd(t, "a", "b", "c", "d")
 	_, err := w.add(t, "e")
 	wantCode(t, err, agentapi.CodeExhausted)
-	_, err = w.add(t, "a")
-	if err == nil || !strings.Contains(err.Error(), "duplicate allocation") || len(w.files(t)) != 4 {
-		t.Errorf("a second ADD: %v; files of %v", err, w.files(t))
-	}
+	check.Says(t, check.Err(w.add(t, "a")), "duplicate allocation")
+	check.Equal(t, len(w.files(t)), 4, "files after a second ADD:")
 }
 
 func TestStatusTellsWhatAnADDWouldMeet(t *testing.T) {
@@ -224,7 +217,7 @@ func TestStatusTellsWhatAnADDWouldMeet(t *testing.T) {
 				return
 			}
 			wantCode(t, err, agentapi.CodeNotAvailable)
-			check.That(t, strings.Contains(err.Error(), row.says), "got %v, want %q", err, row.says)
+			check.Says(t, err, row.says)
 		})
 	}
 }
@@ -258,10 +251,8 @@ func TestBadInputIsNamedAndLeavesNothing(t *testing.T) {
 			w.ipam = row.ipam
 			_, err := w.add(t, "a")
 			wantCode(t, err, row.code)
-			check.That(t, err == nil || strings.Contains(err.Error(), row.says), "got %v, want %q", err, row.says)
-			if entries, err := os.ReadDir(w.dir); err != nil || len(entries) > 0 {
-				t.Errorf("left %v, %v", entries, err)
-			}
+			check.Says(t, err, row.says)
+			check.None(t, check.Value(os.ReadDir(w.dir))(t), "left")
 		})
 	}
 }
@@ -282,8 +273,7 @@ func TestTheMarkOfTheBootIsAnAttribute(t *testing.T) {
 	w.mustAdd(t, "a")
 	path := filepath.Join(w.dir, "net", "10.0.0.2")
 	if got := markOf(path, bootAttribute); got != "boot-1" {
-		err := unix.Setxattr(path, bootAttribute, []byte("x"), 0)
-		check.Must(t, err == nil, "the file system of the test has no attributes: %v", err)
+		check.OK(t, unix.Setxattr(path, bootAttribute, []byte("x"), 0)) // the file system has attributes
 		t.Errorf("got %q", got)
 	}
 	text, err := os.ReadFile(path)
