@@ -167,7 +167,7 @@ func (w world) eventually(what string, condition func() error) {
 
 func (w world) eventuallyWithin(limit time.Duration, what string, condition func() error) {
 	w.Helper()
-	check.OK(w, await.Until(w.ctx, limit, 20*time.Millisecond, what, func(context.Context) error { return condition() }))
+	check.OK(w, await.Until(w.ctx, limit, what, func(context.Context) error { return condition() }))
 }
 
 // unless returns an error if something does not hold.

@@ -12,7 +12,7 @@ import (
 func TestWhatWasSeenLastIsReported(t *testing.T) {
 	seen := errors.New("what was seen")
 	looks := 0
-	err := Until(t.Context(), 20*time.Millisecond, time.Millisecond, "a row", func(ctx context.Context) error {
+	err := Until(t.Context(), 20*time.Millisecond, "a row", func(ctx context.Context) error {
 		looks++
 		return errors.Join(seen, ctx.Err())
 	})
@@ -24,7 +24,7 @@ func TestWhatWasSeenLastIsReported(t *testing.T) {
 func TestAConditionThatWillNeverHoldEndsTheWait(t *testing.T) {
 	ended := errors.New("it has ended")
 	looks := 0
-	err := Until(t.Context(), time.Minute, time.Millisecond, "a row", func(context.Context) error {
+	err := Until(t.Context(), time.Minute, "a row", func(context.Context) error {
 		if looks++; looks < 3 {
 			return errors.New("not yet")
 		}

@@ -19,9 +19,6 @@ import (
 	"github.com/fenceline/fenceline/test/await"
 )
 
-// pause is the time between two looks at a condition.
-const pause = 5 * time.Millisecond
-
 // OK ends the test if err is not nil.
 func OK(t testing.TB, err error) {
 	t.Helper()
@@ -128,7 +125,7 @@ func SameBy(t testing.TB, by cmp.Options, got, want any, format string, args ...
 // condition's last error.
 func Eventually(t testing.TB, limit time.Duration, what string, condition func() error) {
 	t.Helper()
-	OK(t, await.Until(t.Context(), limit, pause, what, func(context.Context) error { return condition() }))
+	OK(t, await.Until(t.Context(), limit, what, func(context.Context) error { return condition() }))
 }
 
 // Becomes is Eventually for a condition without an error of its own.

@@ -91,7 +91,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error { return c.waitUsable(ctx
 func (c *Cluster) waitUsable(ctx context.Context, ready bool) (err error) {
 	defer must.Catch(&err)
 	api := c.api()
-	return await.Until(ctx, usableLimit, 100*time.Millisecond, "the nodes", func(ctx context.Context) (err error) {
+	return await.Until(ctx, usableLimit, "the nodes", func(ctx context.Context) (err error) {
 		defer must.Catch(&err)
 		for _, n := range c.nodes {
 			node := must.Value(api.Nodes().Get(ctx, n.Name(), metav1.GetOptions{}))

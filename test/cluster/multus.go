@@ -154,7 +154,7 @@ func (n *Node) installMultus(ctx context.Context, plugin string, access, config 
 // waitForMultus returns when the log of the plugin has a line that matches.
 func (n *Node) waitForMultus(ctx context.Context, line string) error {
 	what := "the runtime of " + n.Name() + " to use Multus"
-	return await.Until(ctx, statusLimit, 200*time.Millisecond, what, func(ctx context.Context) error {
+	return await.Until(ctx, statusLimit, what, func(ctx context.Context) error {
 		_, err := n.Exec(ctx, "grep", "--quiet", line, multusLog)
 		return err
 	})

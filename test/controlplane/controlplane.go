@@ -148,7 +148,7 @@ func (p *ControlPlane) waitReady(ctx context.Context) {
 	config.Timeout = 5 * time.Second
 	client, err := kubernetes.NewForConfig(config)
 	must.Done(err, "connect to the API server")
-	err = await.Until(ctx, readyLimit, 50*time.Millisecond, "the API server", func(ctx context.Context) error {
+	err = await.Until(ctx, readyLimit, "the API server", func(ctx context.Context) error {
 		err := ready(ctx, client.Discovery().RESTClient())
 		for _, name := range []string{etcd, apiServer} {
 			if err != nil && !p.running[name].Alive() {

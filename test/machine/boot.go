@@ -176,7 +176,7 @@ func (d daemon) start() {
 	if d.Socket == "" {
 		return
 	}
-	must.OK(await.Until(context.Background(), bootLimit, 20*time.Millisecond, "its socket", func(ctx context.Context) error {
+	must.OK(await.Until(context.Background(), bootLimit, "its socket", func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
 		if err != nil {
 			return err

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/must"
@@ -62,7 +61,7 @@ func Open(dir string, init process.Process, program string) (_ *Machine, err err
 
 // WaitBooted returns when the node's daemons have been started.
 func (m *Machine) WaitBooted(ctx context.Context) error {
-	return await.Until(ctx, bootLimit, 50*time.Millisecond, "the daemons of node "+m.Config.Name, func(context.Context) error {
+	return await.Until(ctx, bootLimit, "the daemons of node "+m.Config.Name, func(context.Context) error {
 		_, err := os.Stat(m.Config.bootedFile())
 		if err != nil && !m.Init.Alive() {
 			log, err := os.ReadFile(m.log("init"))

@@ -194,7 +194,7 @@ func removeCgroup(ctx context.Context, name string) {
 // removeTree removes directories from the leaves up; a group stays busy for a
 // moment after its last process has ended.
 func removeTree(ctx context.Context, dir string) error {
-	return await.Until(ctx, 10*time.Second, 20*time.Millisecond, "the end of its processes", func(context.Context) error {
+	return await.Until(ctx, 10*time.Second, "the end of its processes", func(context.Context) error {
 		dirs, err := directories(dir)
 		if err != nil {
 			return await.Never(err)
@@ -237,7 +237,7 @@ func (h hierarchy) freeze(ctx context.Context, dir string, frozen bool) {
 		value, want = "FROZEN", "FROZEN"
 	}
 	must.Done(os.WriteFile(filepath.Join(dir, file), []byte(value), 0), "write %s to %s of %s", value, file, dir)
-	must.OK(await.Until(ctx, 10*time.Second, 5*time.Millisecond, "cgroup "+dir, func(context.Context) error {
+	must.OK(await.Until(ctx, 10*time.Second, "cgroup "+dir, func(context.Context) error {
 		is, err := os.ReadFile(filepath.Join(dir, watched))
 		if err != nil {
 			return await.Never(err)

@@ -208,7 +208,7 @@ func (n *Namespace) up(name string) error {
 
 // settled waits until the kernel has done its part. An error of done ends the wait.
 func settled(what string, done func() (bool, error)) error {
-	return await.Until(context.Background(), 5*time.Second, time.Millisecond, what, func(context.Context) error {
+	return await.Until(context.Background(), 5*time.Second, what, func(context.Context) error {
 		ok, err := done()
 		if err != nil {
 			return await.Never(err)

@@ -314,7 +314,7 @@ func (c *Cluster) areLiving(ctx context.Context, nodes []*Node, which client.Mat
 // Eventually waits until wrong returns no error.
 func (c *Cluster) Eventually(t testing.TB, what string, wrong func() error) {
 	t.Helper()
-	check.OK(t, await.Until(context.Background(), Limit, 20*time.Millisecond, what, func(context.Context) error { return wrong() }))
+	check.OK(t, await.Until(context.Background(), Limit, what, func(context.Context) error { return wrong() }))
 }
 
 // Settles waits until the leases are those of the living. It judges that only the holders have

@@ -88,7 +88,7 @@ func Install(ctx context.Context, config *rest.Config, all ...*apiextensionsv1.C
 	for _, crd := range all {
 		for _, version := range crd.Spec.Versions {
 			path := fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, version.Name, crd.Spec.Names.Plural)
-			err := await.Until(ctx, servedLimit, 20*time.Millisecond, path, func(ctx context.Context) error {
+			err := await.Until(ctx, servedLimit, path, func(ctx context.Context) error {
 				if _, err := client.ApiextensionsV1().RESTClient().Get().AbsPath(path).Param("limit", "1").DoRaw(ctx); err != nil {
 					return err
 				}

@@ -104,7 +104,7 @@ func (p Process) Kill(ctx context.Context) error {
 }
 
 func (p Process) waitGone(ctx context.Context, limit time.Duration) error {
-	return await.Until(ctx, limit, 10*time.Millisecond, "the end of "+p.Name, func(context.Context) error {
+	return await.Until(ctx, limit, "the end of "+p.Name, func(context.Context) error {
 		if p.Alive() {
 			return fmt.Errorf("process %d lives", p.PID)
 		}

@@ -277,7 +277,7 @@ func (e *env) refused(t *testing.T, err error, want string) {
 // eventually wants try to succeed before the API server's caches are late.
 func (e *env) eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	check.OK(t, await.Until(t.Context(), effective, 50*time.Millisecond, what, func(context.Context) error { return try() }))
+	check.OK(t, await.Until(t.Context(), effective, what, func(context.Context) error { return try() }))
 }
 
 // objectKey is the key of an object that stands in no namespace.
