@@ -110,16 +110,17 @@ type daemon struct {
 	Args []string
 	Env  []string
 	Log  string
-	// Socket is where the daemon serves, empty if its start is not waited for.
-	Socket string
+	// Network and Address are where the daemon serves, empty if its start is not waited for.
+	Network, Address string
 }
 
 func (c Config) daemons() map[string]daemon {
 	all := map[string]daemon{
-		c.Runtime: {Args: c.runtime().args, Socket: c.runtime().socket},
-		Kubelet: {Args: []string{
+		c.Runtime: {Args: c.runtime().args, Network: "unix", Address: c.runtime().socket},
+		// While it starts, a kubelet ends if the runtime does not answer. No systemd starts it again here.
+		Kubelet: {Network: "tcp", Address: "127.0.0.1:10248", Args: []string{
 			"kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubeconfig",
-			"--hostname-override=" + c.Name, "--node-ip=" + join(c.Addresses), "--v=2",
+			"--hostname-override=" + c.Name, "--node-ip=" + join(c.Addresses), "--v=2", "--housekeeping-interval=1m",
 		}},
 		// Conntrack limits belong to the whole machine and are left alone.
 		KubeProxy: {Args: []string{
@@ -153,7 +154,7 @@ func (c Config) writeDaemons() error {
 }
 
 // StartDaemon starts one of the node's daemons. It runs inside the node, and leaves the daemon to the node's first
-// process. If the daemon has a socket, it returns once that accepts connections.
+// process. It returns once the daemon accepts connections, if it has an address.
 func StartDaemon(name string) (err error) {
 	defer must.CatchIn(&err, "start %s", name)
 	var all map[string]daemon
@@ -173,11 +174,11 @@ func (d daemon) start() {
 		Dir: "/", Env: d.Env, Files: []*os.File{null, log, log}, Sys: &syscall.SysProcAttr{Setsid: true},
 	}))
 	must.OK(p.Release())
-	if d.Socket == "" {
+	if d.Address == "" {
 		return
 	}
 	must.OK(await.Until(context.Background(), bootLimit, "its socket", func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
+		conn, err := (&net.Dialer{}).DialContext(ctx, d.Network, d.Address)
 		if err != nil {
 			return err
 		}

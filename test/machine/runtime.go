@@ -133,6 +133,9 @@ disabled_plugins = [
   sandbox_image = "{{.PauseImage}}"
   restrict_oom_score_adj = true
 
+[plugins."io.containerd.cri.v1.runtime"]
+  stats_collect_period = "1m"
+
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "/opt/cni/bin"
   conf_dir = "/etc/cni/net.d"
