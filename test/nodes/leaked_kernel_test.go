@@ -38,7 +38,8 @@ const (
 // 2 000 leases are due at once and fill their pool. All are freed, even those of pods that still
 // speak. The living pods keep theirs, and each waiting pod gets one.
 func TestTwoThousandLeakedLeasesAreGivenBack(t *testing.T) {
-	ctx, c := cluster(t, 4*nodes.Limit, 2)
+	// Without t.Parallel: it keeps both processors busy.
+	ctx, c := within(t, 4*nodes.Limit), nodes.New(t, 2)
 	first, last := netip.MustParseAddr("10.64.0.2"), netip.MustParseAddr("10.64.7.225")
 	pool := c.Pool("v4", "10.64.0.0/20", fmt.Sprintf("%s-%s", first, last))
 	pool.Spec.Warm = ptr.To[int64](0) // in the end the leases are those of the living
