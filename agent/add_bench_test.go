@@ -52,11 +52,10 @@ var addPools = []struct {
 	{"enforce", v1alpha1.ModeEnforce, 0, 3, "the create, the probe and the claim, 30 ms (default mode)"},
 }
 
-// How long an ADD takes: in the agent, as its metric counts it, and with the way
-// over the socket and back. The whole agent, a real API server and kernel, and
-// macvlan interfaces take part. The same writes of a client that does nothing
-// else take turns with the ADDs, so that the ratios stand whatever the
-// machine. The plugin's own start is measured by TestTimeOfTheProcess.
+// How long an ADD takes: in the agent, as its metric counts it, and with the way over the socket and
+// back. The whole agent, a real API server and kernel, and macvlan interfaces take part. The same
+// writes of a client that does nothing else take turns with the ADDs, so that the ratios stand whatever
+// the machine. The plugin's own start is measured by TestTimeOfTheProcess.
 func TestLatencyOfADD(t *testing.T) {
 	logToFile(t)
 	pace := time.NewTicker(addPace / time.Duration(figure.Size(1, 10)))
@@ -273,9 +272,8 @@ func (m *machine) timeInADDs() map[string]time.Duration {
 	return spent
 }
 
-// rawWrites are the writes of ADDs, by a client that does nothing else: one
-// creates a lease, the others bind a Warm one. Each finds machine and API server
-// as much at rest as an ADD does.
+// rawWrites are the writes of ADDs, by a client that does nothing else: one creates a lease, the others
+// bind a Warm one. Each finds machine and API server as much at rest as an ADD does.
 func (b *addBench) rawWrites(took *rawTimes) {
 	b.t.Helper()
 	// Of no node: the agent would take them for some that it has lost.
@@ -343,8 +341,7 @@ func (b *addBench) table(counts func(sample) bool) string {
 	return table.String()
 }
 
-// logToFile keeps the agent's log out of the figures; it writes to stderr. A
-// failed test prints it.
+// logToFile keeps the agent's log out of the figures; it writes to stderr. A failed test prints it.
 func logToFile(t *testing.T) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "agent.log"))

@@ -129,9 +129,8 @@ func gateways(t *testing.T, ns *network.Namespace) string {
 	return strings.Join(found, ", ")
 }
 
-// vlans shows that probes leave through the interface that the pod's link hangs
-// on, untagged by us, whatever spec.vlan says. The second parent stands for a
-// VLAN's interface, which tags by itself.
+// vlans shows that probes leave through the interface that the pod's link hangs on, untagged by us,
+// whatever spec.vlan says. The second parent stands for a VLAN's interface, which tags by itself.
 func (m *machine) vlans(t *testing.T) {
 	other := m.parent + "v"
 	m.cable(t, other)

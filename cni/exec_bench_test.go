@@ -18,9 +18,8 @@ import (
 	"github.com/fenceline/fenceline/test/figure"
 )
 
-// What a runtime pays for one call of an IPAM plugin, from exec to exit: ADD and
-// DEL with an agent that answers at once, in turns with host-local. What the
-// agent itself takes is measured at the agent.
+// What a runtime pays for one call of an IPAM plugin, from exec to exit: ADD and DEL with an agent that
+// answers at once, in turns with host-local. What the agent itself takes is measured at the agent.
 func TestTimeOfTheProcess(t *testing.T) {
 	dir := binaries(t)
 	n := newNode(t)

@@ -132,10 +132,9 @@ func hasLink(ns *network.Namespace, name string) bool {
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
 
-// brain stands for the agent's brain, and is the one fake here. It has two
-// addresses and remembers who holds them; how the real one finds a free address
-// and fences is tested with the API server and the BPF programs elsewhere. What
-// it sees of the node it sees as the real one does, by package pod.
+// brain stands for the agent's brain, and is the one fake here. It has two addresses and remembers who
+// holds them; how the real one finds a free address and fences is tested with the API server and the
+// BPF programs elsewhere. What it sees of the node it sees as the real one does, by package pod.
 type brain struct {
 	node *network.Namespace
 

@@ -213,9 +213,8 @@ func ofSet(set string) func(*v1alpha1.Holder) {
 	return func(h *v1alpha1.Holder) { h.OwnerKind, h.OwnerName = "StatefulSet", set }
 }
 
-// TestAllNodesAreReplacedWhileNoControllerIsInstalled: leases stay as they are
-// without a controller; one that is installed again goes on from them, on nodes
-// that have never seen any of it.
+// TestAllNodesAreReplacedWhileNoControllerIsInstalled: leases stay as they are without a controller;
+// one that is installed again goes on from them, on nodes that have never seen any of it.
 func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
 	w, server := newWorld(t)
 	old, young := []string{"old-1", "old-2"}, []string{"new-1", "new-2"}

@@ -102,9 +102,8 @@ func ownCPU(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// tokenOf returns the access of a ServiceAccount that may do everything. A token
-// is what the controller has; to verify an administrator's certificate takes the
-// API server longer.
+// tokenOf returns the access of a ServiceAccount that may do everything. A token is what the controller
+// has; to verify an administrator's certificate takes the API server longer.
 func (w world) tokenOf(server *controlplane.Server, name string) *rest.Config {
 	w.Helper()
 	w.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}})
@@ -141,10 +140,9 @@ func load(t *testing.T) string {
 }
 
 const (
-	// peerRate is what Spiderpool's garbage collector frees per second on an API
-	// server that does nothing else, and no live read before; peerPuts are the raw
-	// updates per second of that very server. Machines differ, so what counts is
-	// the share of raw updates.
+	// peerRate is what Spiderpool's garbage collector frees per second on an API server that does
+	// nothing else, and no live read before; peerPuts are the raw updates per second of that very
+	// server. Machines differ, so what counts is the share of raw updates.
 	peerRate, peerPuts = 48.0, 551.0
 	// rawWorkers is how many requests the raw writes have under way, as reclaim has.
 	rawWorkers = 64

@@ -200,8 +200,7 @@ func (w world) setReady(name string, status corev1.ConditionStatus) {
 	})
 }
 
-// setPodStatus writes as a kubelet does, which loses a race against the agents'
-// indexes now and then.
+// setPodStatus writes as a kubelet does, which loses a race against the agents' indexes now and then.
 func (w world) setPodStatus(pod *corev1.Pod, edit func(*corev1.PodStatus)) {
 	w.Helper()
 	changeStatus(w, pod, func(p *corev1.Pod) { edit(&p.Status) })

@@ -55,8 +55,7 @@ func connect(t testing.TB, config *rest.Config) client.Client {
 	scheme := runtime.NewScheme()
 	check.OK(t, v1alpha1.AddToScheme(scheme))
 	log.SetLogger(logr.Discard())
-	// A connection of its own, as each agent has: clients with equal
-	// configurations share one.
+	// A connection of its own, as each agent has: clients with equal configurations share one.
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{}).DialContext
 	return check.Value(client.New(config, client.Options{Scheme: scheme}))(t)

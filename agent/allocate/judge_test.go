@@ -184,9 +184,8 @@ func (j judgement) noPool(none *ipam.NoPoolError) error {
 	return nil
 }
 
-// exhausted demands a moment when all of a pool was leased. Of a pool that
-// overlaps another no list shows all of it at one moment: there each address
-// must have been leased at some.
+// exhausted demands a moment when all of a pool was leased. Of a pool that overlaps another no list
+// shows all of it at one moment: there each address must have been leased at some.
 func (j judgement) exhausted(p *v1alpha1.IPPool) error {
 	leases := leasesOf(p, j.allows[p.Name])
 	if !j.shared[p.Name] {
@@ -242,8 +241,7 @@ func (j judgement) keeps(ipv6 bool) bool {
 	})
 }
 
-// keptElsewhere demands a kept address whose pool was not asked for, or is not
-// meant for the pod.
+// keptElsewhere demands a kept address whose pool was not asked for, or is not meant for the pod.
 func (j judgement) keptElsewhere() error {
 	for _, l := range j.kept {
 		ipv6 := netip.MustParseAddr(l.Spec.Address).Is6()

@@ -27,10 +27,9 @@ import (
 // seedVariable is the environment variable that repeats one seed of the property.
 const seedVariable = "FENCELINE_TEST_SEED"
 
-// TestProperty: for random pools, reservations, affinities, pods and concurrent
-// agents, beside Warm and Retained leases, no two live leases share an address,
-// every reason of every refusal is true, and an address is found whenever one
-// is allowed.
+// TestProperty: for random pools, reservations, affinities, pods and concurrent agents, beside Warm and
+// Retained leases, no two live leases share an address, every reason of every refusal is true, and an
+// address is found whenever one is allowed.
 func TestProperty(t *testing.T) {
 	var all tally
 	for _, seed := range seeds() {
@@ -134,8 +133,7 @@ func (w *world) run(t *testing.T, agents, workers, pods int, connect func(int) (
 // The oracle says what the rules allow by looking at each address in turn. It
 // shares no code with package ipam.
 
-// oracleLimit is how many addresses of a subnet the oracle looks at: the random
-// pools have none beyond.
+// oracleLimit is how many addresses of a subnet the oracle looks at: the random pools have none beyond.
 const oracleLimit = 64
 
 // allowed returns the addresses that a pool may hand out.
@@ -247,8 +245,7 @@ func closed(p *v1alpha1.IPPool, all, left []netip.Addr) (why []ipam.Reason) {
 	return why
 }
 
-// withheld is what people may be told about an address of its subnet that a
-// pool does not hand out.
+// withheld is what people may be told about an address of its subnet that a pool does not hand out.
 func withheld(p *v1alpha1.IPPool, a netip.Addr, reserved []string) (says []string) {
 	subnet := netip.MustParsePrefix(p.Spec.Subnet)
 	if !subnet.Contains(a) {

@@ -94,8 +94,7 @@ func (p *tenant) start(r *rand.Rand, name string) {
 // errElsewhere: a kept address is of a pool that does not serve the pod.
 var errElsewhere = errors.New("its pool does not serve the pod")
 
-// add gets what an interface asks for; with an error, what it got until then
-// and would give back.
+// add gets what an interface asks for; with an error, what it got until then and would give back.
 func (p *tenant) add(r *rand.Rand, ask ask) (leases []*v1alpha1.IPLease, err error) {
 	choice, err := ipam.ChoosePools(ask.Request, p.pools, p.reserved)
 	if err != nil {
@@ -346,8 +345,7 @@ func (w *world) retainBefore(t *testing.T, leases Leases, l *ledger) {
 	}
 }
 
-// keep makes leases of a pod of the same name the interface's own. It asks for
-// no other address.
+// keep makes leases of a pod of the same name the interface's own. It asks for no other address.
 func (a *ask) keep(leases []*v1alpha1.IPLease) {
 	a.kept, a.IPs = leases, nil
 	for _, l := range leases {

@@ -223,8 +223,7 @@ func TestALongValueIsCutInTheError(t *testing.T) {
 	check.That(t, err != nil && len(err.Error()) <= 700, "%d bytes of error", len(err.Error()))
 }
 
-// Whatever people write into an annotation: an answer, or an error that names
-// an annotation or a pool.
+// Whatever people write into an annotation: an answer, or an error that names an annotation or a pool.
 func FuzzAnnotations(f *testing.F) {
 	keys := []string{
 		"ipam.fenceline.io/ippools", "ipam.fenceline.io/ippool", "ipam.fenceline.io/subnets", "ipam.fenceline.io/subnet",

@@ -251,9 +251,8 @@ func TestALargeIPv6PoolIsRotatedToo(t *testing.T) {
 	}
 }
 
-// TestPicksAreSoundAndComplete is the property: whatever the pool and the
-// hints, no pick is known to be taken, and every address that nothing is known
-// against is picked before Pick gives up.
+// TestPicksAreSoundAndComplete is the property: whatever the pool and the hints, no pick is known to be
+// taken, and every address that nothing is known against is picked before Pick gives up.
 func TestPicksAreSoundAndComplete(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 300 {

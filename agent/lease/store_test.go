@@ -28,8 +28,7 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// The API server's own rules are tested against a real one (tag api); here it
-// misbehaves on purpose.
+// The API server's own rules are tested against a real one (tag api); here it misbehaves on purpose.
 
 // faulty returns a store whose calls go through the interceptor, and the
 // errors that it counted, by verb.

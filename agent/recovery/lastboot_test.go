@@ -33,9 +33,8 @@ func reboot(r *fakenode.Node, damage func(file string) error) {
 	r.Restart()
 }
 
-// The journal does not wait for the disk. Whatever a loss of power makes of
-// it, the leases of the last boot are set aside, and none is freed unproven
-// (the rig watches each write).
+// The journal does not wait for the disk. Whatever a loss of power makes of it, the leases of the last
+// boot are set aside, and none is freed unproven (the rig watches each write).
 func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 	older := map[string][]byte{}
 	for name, damage := range map[string]func(file string) error{

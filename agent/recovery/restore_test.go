@@ -53,8 +53,7 @@ func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
 	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.PodUID, "u1", "the lease is of")
 }
 
-// A claim may come between the decision and the write: the new token must not
-// unfence the address.
+// A claim may come between the decision and the write: the new token must not unfence the address.
 func TestALostLeaseThatWasClaimedMeanwhileIsNotInstalled(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Drop(fakenode.Held("10.0.0.2"))
@@ -117,8 +116,7 @@ func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
 	r.Want()
 }
 
-// After an outage a node has a GET to make for each pod, and others wait for
-// what it gives back.
+// After an outage a node has a GET to make for each pod, and others wait for what it gives back.
 func TestWhatGivesAddressesBackIsResumedFirst(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
 	first, second := r.Pod("web-a", "u1"), r.Pod("web-b", "u2")

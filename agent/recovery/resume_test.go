@@ -288,8 +288,7 @@ func TestAStaticPodGoesOnWhenItsMirrorIsMadeAgain(t *testing.T) {
 	}
 }
 
-// lost lets a pod of this node lose its address, and returns the warnings that
-// it got for it.
+// lost lets a pod of this node lose its address, and returns the warnings that it got for it.
 func lost(r *fakenode.Node, web agentapi.AddRequest) string {
 	r.T.Helper()
 	r.MustAdd(web)

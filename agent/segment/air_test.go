@@ -71,8 +71,7 @@ type air struct {
 	portUp <-chan struct{}
 }
 
-// newAir returns an open segment on a fresh air, with an event loop that ends
-// with the test.
+// newAir returns an open segment on a fresh air, with an event loop that ends with the test.
 func newAir(t *testing.T) (*air, *Segment) { t.Helper(); return newAirOf(t, &reports{}) }
 
 func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {

@@ -78,8 +78,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// plug connects ns with the switch and returns the port's name and the MAC of
-// the interface p0.
+// plug connects ns with the switch and returns the port's name and the MAC of the interface p0.
 func (r *rig) plug(ns *network.Namespace) (string, net.HardwareAddr) {
 	r.t.Helper()
 	r.ports++
@@ -245,8 +244,7 @@ func (r *rig) mute(port string, on bool) {
 	}))
 }
 
-// setForwarding makes a port of the switch forward, or swallow every frame
-// while its carrier stays.
+// setForwarding makes a port of the switch forward, or swallow every frame while its carrier stays.
 func (r *rig) setForwarding(port string, on bool) {
 	r.t.Helper()
 	links := r.network.Links()

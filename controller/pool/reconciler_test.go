@@ -31,8 +31,7 @@ func (i indexer) IndexField(_ context.Context, o client.Object, name string, key
 	return nil
 }
 
-// An agent that is replaced must not tell the only other one that nobody is
-// there to be heard.
+// An agent that is replaced must not tell the only other one that nobody is there to be heard.
 func TestAnAgentThatIsReplacedIsCounted(t *testing.T) {
 	scheme := check.Value(cache.Scheme())(t)
 	agent := func(name string) *podview.Pod {

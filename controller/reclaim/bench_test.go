@@ -68,8 +68,7 @@ func agreed(t *testing.T, groups ...any) *bench {
 	return between(t, objects(groups...), objects(groups...))
 }
 
-// between makes a bench. Objects of cached and live are not the same in memory,
-// but may be equal.
+// between makes a bench. Objects of cached and live are not the same in memory, but may be equal.
 func between(t *testing.T, cached, live []client.Object) *bench {
 	t.Helper()
 	b := &bench{t: t, clock: clocktesting.NewFakeClock(noon())}

@@ -23,8 +23,7 @@ import (
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
-// described is a registry that remembers what its collectors can export:
-// name to labels.
+// described is a registry that remembers what its collectors can export: name to labels.
 type described map[string]string
 
 func (d described) Register(c prometheus.Collector) error {

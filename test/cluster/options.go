@@ -213,9 +213,7 @@ func (o Options) services() []netip.Prefix {
 }
 
 // nameServers returns the cluster IPs of CoreDNS, where nothing answers before InstallDNS.
-func (o Options) nameServers() []netip.Addr {
-	return addrs(hostIn(o.services(), dnsHost))
-}
+func (o Options) nameServers() []netip.Addr { return addrs(hostIn(o.services(), dnsHost)) }
 
 // hostIn returns the addresses of a host in networks, with the lengths of their prefixes.
 func hostIn(networks []netip.Prefix, host int) []netip.Prefix {

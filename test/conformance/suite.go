@@ -90,8 +90,7 @@ func (s Suite) Images(ctx context.Context) ([]string, error) {
 	return strings.Fields(output), nil
 }
 
-// Run runs the chosen cases and returns the outcome of each that ended. A case that fails is no
-// error.
+// Run runs the chosen cases and returns the outcome of each that ended. A case that fails is no error.
 func (s Suite) Run(ctx context.Context, r Run) ([]Outcome, error) {
 	const report = "report.json"
 	if err := os.RemoveAll(filepath.Join(s.out, report)); err != nil {

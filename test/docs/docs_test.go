@@ -88,8 +88,7 @@ var (
 	ident = regexp.MustCompile(`[A-Za-z_]\w+`)
 )
 
-// The tables that say where something is name a file, and after it the
-// functions and types in it.
+// The tables that say where something is name a file, and after it the functions and types in it.
 func TestTablesOfPlacesAreTrue(t *testing.T) {
 	root, all := documents(t)
 	for path, heading := range map[string]string{

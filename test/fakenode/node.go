@@ -435,9 +435,7 @@ func (r *Node) End(request agentapi.AddRequest) {
 	check.OK(r.T, r.Guards.Sweep())
 }
 
-func Key(addr string) bpf.Key {
-	return bpf.Key{Segment: ParentIndex, Addr: netip.MustParseAddr(addr)}
-}
+func Key(addr string) bpf.Key { return bpf.Key{Segment: ParentIndex, Addr: netip.MustParseAddr(addr)} }
 
 // Held returns a lease of a pod of another node, after the changes.
 func Held(addr string, change ...func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {

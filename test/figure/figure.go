@@ -83,9 +83,7 @@ func Size(full, brief int) int {
 }
 
 // Median returns the value in the middle.
-func Median[T float64 | time.Duration](of []T) T {
-	return Percentile(of, 50)
-}
+func Median[T float64 | time.Duration](of []T) T { return Percentile(of, 50) }
 
 // Percentile returns the value that percent of all do not exceed, by the nearest rank.
 func Percentile[T float64 | time.Duration](of []T, percent int) T {

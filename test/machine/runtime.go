@@ -68,9 +68,7 @@ func (c Config) runtime() runtime {
 		args:    []string{"containerd", "--config=/etc/containerd/config.toml"},
 		files:   map[string]string{"/etc/containerd/config.toml": containerdConfig},
 		imports: func(tarball string) ([][]string, error) { return ctr("import", tarball), nil },
-		tag: func(name, another string) [][]string {
-			return ctr("tag", "--force", registry+name, registry+another)
-		},
+		tag:     func(name, another string) [][]string { return ctr("tag", "--force", registry+name, registry+another) },
 	}
 }
 

@@ -59,8 +59,7 @@ type Node struct {
 	name string
 }
 
-// New builds a rig with nodes n1, n2 and so on. It needs root, and fails the
-// test without.
+// New builds a rig with nodes n1, n2 and so on. It needs root, and fails the test without.
 func New(t testing.TB, nodes int) *Rig {
 	t.Helper()
 	check.Must(t, os.Geteuid() == 0, "the namespace rig needs root")
@@ -96,16 +95,12 @@ func (r *Rig) Node(n int) *Node { return r.nodes[n-1] }
 // Count returns the number of nodes.
 func (r *Rig) Count() int { return len(r.nodes) }
 
-// UsePlugins adds a directory in which plugins are looked for, before that of
-// the reference plugins.
+// UsePlugins adds a directory in which plugins are looked for, before that of the reference plugins.
 func (r *Rig) UsePlugins(dir string) { r.plugins = append([]string{dir}, r.plugins...) }
 
-// CNI runs fn on a thread in the node's network namespace with a runtime whose
-// plugins run there, too.
+// CNI runs fn on a thread in the node's network namespace with a runtime whose plugins run there, too.
 func (n *Node) CNI(fn func(*libcni.CNIConfig) error) error {
-	return n.Do(func() error {
-		return fn(libcni.NewCNIConfigWithCacheDir(n.rig.plugins, n.rig.cache, nil))
-	})
+	return n.Do(func() error { return fn(libcni.NewCNIConfigWithCacheDir(n.rig.plugins, n.rig.cache, nil)) })
 }
 
 // CutUnderlay pulls the node's cable out of the switch.

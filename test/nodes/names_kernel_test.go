@@ -173,9 +173,8 @@ func (w *name) isFree(s *nodes.Sandbox) error {
 }
 
 // The sandboxes of two pods die while the pods live. One has a MAC from its plugin, the other a MAC
-// from its address. The kubelet sends the DEL of the dead sandbox before or after the ADD of the
-// next one, or the agent is replaced in between. Each pod gets its address back. Its lease ends with
-// it.
+// from its address. The kubelet sends the DEL of the dead sandbox before or after the ADD of the next
+// one, or the agent is replaced in between. Each pod gets its address back. Its lease ends with it.
 func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	c.Pool("plugin", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
@@ -312,8 +311,7 @@ func mute(t *testing.T, s *nodes.Sandbox, addr netip.Addr) {
 }
 
 // saidFenced returns an error until an event reports that the last holder of a sandbox's address was
-// fenced, with the ack as proof. The ADD that took the address reports it, or an earlier
-// verification.
+// fenced, with the ack as proof. The ADD that took the address reports it, or an earlier verification.
 func saidFenced(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) error {
 	all := &eventsv1.EventList{}
 	if err := c.List(ctx, all); err != nil {

@@ -49,9 +49,8 @@ func parentRows() []parentRow {
 	}
 }
 
-// A pod on a parent of each kind talks to a host, and sends only as itself. Its address is taken
-// while the agent of its node is dead. The pod is fenced, and the next pod on the other node has the
-// address.
+// A pod on a parent of each kind talks to a host, and sends only as itself. Its address is taken while
+// the agent of its node is dead. The pod is fenced, and the next pod on the other node has the address.
 func TestGuestPodsOnEachKindOfParent(t *testing.T) {
 	c, lan := newInGuest(t)
 	c.StartController()

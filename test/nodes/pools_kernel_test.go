@@ -138,9 +138,8 @@ func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip
 	}
 }
 
-// An IPSubnet of three addresses grows to eight while an application of five pods waits. The pods
-// then run in their first sandboxes. An address in use is removed from the IPSubnet, and its pod
-// keeps it.
+// An IPSubnet of three addresses grows to eight while an application of five pods waits. The pods then
+// run in their first sandboxes. An address in use is removed from the IPSubnet, and its pod keeps it.
 func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	n, host := c.Nodes[0], c.Host(netip.MustParsePrefix("10.66.0.1/24"))

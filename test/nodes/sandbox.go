@@ -129,9 +129,7 @@ func (n *Node) NewSandboxOf(pod *corev1.Pod, list []byte, capabilities map[strin
 
 // Second is another interface of the same sandbox, by the same network configuration. The sandbox that
 // made the network namespace removes it.
-func (s *Sandbox) Second(name string) *Sandbox {
-	return s.second(name, s.config)
-}
+func (s *Sandbox) Second(name string) *Sandbox { return s.second(name, s.config) }
 
 // SecondOf is Second by another network configuration.
 func (s *Sandbox) SecondOf(name string, list []byte) (*Sandbox, error) {

@@ -74,8 +74,7 @@ func (n *Node) SetImmutable(is bool) error {
 	return unix.IoctlSetPointerInt(int(dir.Fd()), unix.FS_IOC_SETFLAGS, int(flags))
 }
 
-// Fill fills the disk of ReplaceDisk with one file, or its inodes with empty files. undo removes
-// them.
+// Fill fills the disk of ReplaceDisk with one file, or its inodes with empty files. undo removes them.
 func (n *Node) Fill(inodes bool) (undo func() error, err error) {
 	dir := filepath.Join(n.state(), "others")
 	undo = func() error { return os.RemoveAll(dir) }

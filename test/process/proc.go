@@ -35,12 +35,9 @@ func readStat(pid int) (_ stat, err error) {
 
 // ended reports whether all threads have ended. The first thread of a killed process may be a zombie
 // while the others still hold the files of the process, such as its listeners.
-func (s stat) ended() bool {
-	return (s.state == "Z" || s.state == "X") && s.threads <= 1
-}
+func (s stat) ended() bool { return (s.state == "Z" || s.state == "X") && s.threads <= 1 }
 
-// parseStat reads fields 3, 4, 14, 15, 20 and 22. The name in field 2 may hold
-// spaces and parentheses.
+// parseStat reads fields 3, 4, 14, 15, 20 and 22. The name in field 2 may hold spaces and parentheses.
 func parseStat(text string) (s stat, err error) {
 	defer must.Catch(&err)
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
@@ -53,8 +50,7 @@ func parseStat(text string) (s stat, err error) {
 	return s, nil
 }
 
-// Arguments returns the command line of a process; it is empty for a process
-// that is ending.
+// Arguments returns the command line of a process; it is empty for a process that is ending.
 func Arguments(pid int) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil || len(data) == 0 {
@@ -63,8 +59,7 @@ func Arguments(pid int) ([]string, error) {
 	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00"), nil
 }
 
-// Descendants returns the PIDs of the children of root, of their children, and
-// so on.
+// Descendants returns the PIDs of the children of root, of their children, and so on.
 func Descendants(root int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -32,8 +32,7 @@ type attempt struct {
 	want string
 }
 
-// try carries the attempt out for real, since a dry run could not show what a
-// deletion leaves behind.
+// try carries the attempt out for real, since a dry run could not show what a deletion leaves behind.
 func (e *env) try(t *testing.T, who client.Client, a attempt) {
 	t.Helper()
 	l := a.before.DeepCopy()

@@ -81,9 +81,7 @@ func (e *env) testPoolsAccepted(t *testing.T) {
 
 func (e *env) testPoolsRefused(t *testing.T) {
 	with := func(field string, value any) fields { return fields{"subnet": "10.1.0.0/24", field: value} }
-	detection := func(field string, value any) fields {
-		return with("conflictDetection", map[string]any{field: value})
-	}
+	detection := func(field string, value any) fields { return with("conflictDetection", map[string]any{field: value}) }
 	allow := func(field, value string) fields { return with("sourceGuardAllow", map[string]any{field: list(value)}) }
 	route := func(r map[string]any) fields { return with("routes", []any{r}) }
 

@@ -91,9 +91,7 @@ func kernelDAD(ctx context.Context, host Host, addr netip.Prefix) (bool, func() 
 type Habets struct{ Root string }
 
 // Program asks with an ARP probe.
-func (h Habets) Program() Program {
-	return Program{"arping of Habets", 24, h.take, false}
-}
+func (h Habets) Program() Program { return Program{"arping of Habets", 24, h.take, false} }
 
 // Duplicates asks for an address, and tells whether several hosts answer. The address host is the
 // sender of the questions. It returns an error if nobody answers.

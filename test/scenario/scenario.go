@@ -110,9 +110,7 @@ func (a *act) cleanUp(ctx context.Context) error {
 // eventually polls until the condition holds. Until then, the condition fails with its observation.
 // After limit, eventually fails with the last of these errors.
 func eventually(ctx context.Context, limit time.Duration, what string, condition func(context.Context)) {
-	check(await.Until(ctx, limit, what, func(ctx context.Context) error {
-		return attempt(func() { condition(ctx) })
-	}))
+	check(await.Until(ctx, limit, what, func(ctx context.Context) error { return attempt(func() { condition(ctx) }) }))
 }
 
 // Story prints what happens, while it happens. The zero value prints nothing. Safe for concurrent use.

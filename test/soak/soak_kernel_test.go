@@ -183,8 +183,7 @@ func (f *faults) must(err error) {
 	check.That(f.t, err == nil, "%v", err)
 }
 
-// duplicates returns the frames by which a pod spoke for an address while it was
-// another pod's.
+// duplicates returns the frames by which a pod spoke for an address while it was another pod's.
 func (s *soak) duplicates() []string {
 	frames, err := s.Frames.Stop()
 	check.That(s.t, err == nil, "%v", err)

@@ -122,8 +122,7 @@ func TestAPoolThatIsGoneIsAsStrictAsAny(t *testing.T) {
 	check.That(t, r.lease != nil && len(r.asked) == 1, "lease %v, asked %v", r.lease, r.asked)
 }
 
-// The controller assigns another verifier where the message says that this one
-// cannot tell.
+// The controller assigns another verifier where the message says that this one cannot tell.
 func TestAVerifierWithoutParentSaysSoOnTheLease(t *testing.T) {
 	r := newRig(t, quarantined())
 	r.opened = errors.New("node n1 knows no parent of pool v4")

@@ -340,8 +340,7 @@ func TestAPoolWithoutVLANIsReachedOnWhatItNames(t *testing.T) {
 	check.That(t, err == nil && slices.Equal(got, pool.Spec.Parents), "got %v, %v", got, err)
 }
 
-// Each pod that comes or goes interrupts the kernel's list: what is missing from
-// it may be there.
+// Each pod that comes or goes interrupts the kernel's list: what is missing from it may be there.
 func TestAVLANIsNotGoneBecauseTheListOfInterfacesWasInterrupted(t *testing.T) {
 	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1"}, Vlan: ptr.To[int64](5)}}
 	whole := []netlink.Link{

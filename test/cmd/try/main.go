@@ -214,9 +214,7 @@ type container struct {
 // data is the directory of the data files of an IPAM.
 func (h *host) data(ipam string) string { return filepath.Join(h.lan.dir, ipam+"-"+h.name) }
 
-func (h *host) memory() string {
-	return filepath.Join(h.data("fenceline"), "lan", conflicts.FileName)
-}
+func (h *host) memory() string { return filepath.Join(h.data("fenceline"), "lan", conflicts.FileName) }
 
 // start starts a container whose address comes from an IPAM of that type.
 func (h *host) start(ctx context.Context, ipam, name string) (_ *container, err error) {
