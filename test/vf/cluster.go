@@ -1,14 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package vf is the rig of SR-IOV. It works in a guest of test/guest with -sriov. Two hosts have a
+// network card (PF) each, which is cabled to a switch, and virtual functions (VFs) of it. All of
+// test/namespaces and test/nodes works on these hosts too.
+//
+//	        sw: br0
+//	┌─────────┴─────────┐
+//	ul0 of n1          ul0 of n2    the PFs
+//	 ├ vf0, vf1 …       ├ vf0, vf1 …
+//	 pods               pods
+//
+// A host is a network namespace, but the kernel does not know that it is a machine: new VFs, and VFs
+// of an ended namespace of a pod, appear in the namespace of the test process. Collect moves them.
 package vf
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fenceline/fenceline/test/must"
 	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/nodes"
 	"github.com/fenceline/fenceline/test/programs"
 )
@@ -73,4 +90,19 @@ func (c *Cluster) NewSandbox(number int, pod *corev1.Pod, v VF, plugin string, f
 	}
 	list := fmt.Appendf(nil, `{"cniVersion":%q,"name":"vf","plugins":[{"type":%q,%s,"ipam":%s}%s]}`, version, plugin, device, n.IPAM(), behind)
 	return n.NewSandboxOf(pod, list, capabilities)
+}
+
+// dialLimit is for one try of Reach.
+const dialLimit = 2 * time.Second
+
+// Reach connects by TCP to an address of another namespace, which listens meanwhile.
+func Reach(from, to *network.Namespace, addr netip.Addr) (err error) {
+	defer must.CatchIn(&err, "reach %s in %s from %s", addr, to.Name, from.Name)
+	var listener net.Listener
+	must.OK(to.Do(func() (err error) {
+		listener, err = net.Listen("tcp", net.JoinHostPort(addr.String(), "0"))
+		return err
+	}))
+	defer listener.Close()
+	return must.Value(from.Connect(netip.Addr{}, "tcp", netip.MustParseAddrPort(listener.Addr().String()), dialLimit)).Close()
 }

@@ -7,8 +7,13 @@ package hostlink
 import (
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/fenceline/fenceline/test/check"
 )
+
+// child is the interface of a pod on its parent. In a guest, all tests run on ipvlan.
+func child() netlink.Link { return &netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L2} }
 
 // Administrators start kernels with ipv6.disable=1. A pod with an IPv4 address has its host link there,
 // although the services and the node have addresses of both families.
