@@ -344,8 +344,7 @@ func (b *addBench) table(counts func(sample) bool) string {
 // logToFile keeps the agent's log out of the figures; it writes to stderr. A failed test prints it.
 func logToFile(t *testing.T) {
 	t.Helper()
-	file, err := os.Create(filepath.Join(t.TempDir(), "agent.log"))
-	check.OK(t, err)
+	file := check.Value(os.Create(filepath.Join(t.TempDir(), "agent.log")))(t)
 	stderr := os.Stderr
 	os.Stderr = file
 	t.Cleanup(func() {

@@ -203,8 +203,7 @@ func gauge(t *testing.T, pool, condition string) float64 {
 	return 0
 }
 
-// speak is a foreign host on the other end of the parent, which announces an
-// address (RFC 5227 section 3).
+// speak is a foreign host on the other end of the parent, which announces an address (RFC 5227 section 3).
 func (m *machine) speak(addr netip.Addr) net.HardwareAddr {
 	t := m.t
 	t.Helper()

@@ -345,8 +345,7 @@ func TestACallWithRangesAndWithoutAPodStandsAlone(t *testing.T) {
 		{"GC and STATUS on a node, by the setting", "", ranges + `,"standalone":true`, "", "", here, true, "STATUS"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			conf, err := parseNetConf(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","type":"macvlan",%s"ipam":{"type":"fenceline","socket":%q,%s}}`, row.top, row.socket, row.ipam))
-			check.OK(t, err)
+			conf := check.Value(parseNetConf(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","type":"macvlan",%s"ipam":{"type":"fenceline","socket":%q,%s}}`, row.top, row.socket, row.ipam)))(t)
 			env := check.Value(parseEnvironment(row.args))(t)
 			c := &call{args: &skel.CmdArgs{ContainerID: row.container}, conf: conf, env: env}
 			check.Equal(t, c.standsAlone(row.verb), row.want, "got")

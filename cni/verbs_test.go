@@ -139,8 +139,7 @@ func TestWhileTheAgentIsAway(t *testing.T) {
 	})
 }
 
-// What it left would be removed while the DEL of the interface's IPAM, the one
-// that frees, takes its place.
+// What it left would be removed while the DEL of the interface's IPAM, the one that frees, takes its place.
 func TestAChainedDELIsNotSpooled(t *testing.T) {
 	n := newNode(t)
 	out, err := run("DEL", args(n.conf("fenceline", "1.1.0", prevResult)))

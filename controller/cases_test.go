@@ -257,8 +257,7 @@ func cappedRetention(w world) {
 	w.waitMessage("10.53.0.3", "", "the pool retains no address longer than 1m0s")
 }
 
-// ownerNotServed: nobody has installed the custom resources of these owners, or somebody has removed
-// them.
+// ownerNotServed: nobody has installed the custom resources of these owners, or somebody has removed them.
 func ownerNotServed(w world) {
 	w.pool("foreign", "10.59.0.0/24")
 	of := func(group, kind string) func(*v1alpha1.IPLeaseSpec) {

@@ -156,8 +156,7 @@ func nodeGone(w world) {
 	check.That(w, lease.Spec.NodeName == "n2", "%s verifies, want n2, which has a lease of the pool", lease.Spec.NodeName)
 }
 
-// deletedFirst is rule R12: a pod that Kubernetes believes Running, on a node
-// that a person says is off.
+// deletedFirst is rule R12: a pod that Kubernetes believes Running, on a node that a person says is off.
 func deletedFirst(w world) {
 	w.pool("first", "10.6.0.0/24")
 	w.readyNode("off")
@@ -292,10 +291,9 @@ func (w world) drainFamily(pod *corev1.Pod, family ipam.Family) []string {
 	}
 }
 
-// endpointSlices is rule R12 as a client of a Service sees it: a pod that
-// Kubernetes believes Running and Ready is on a machine that is off, or silent
-// for too long. As long as an EndpointSlice offers its address as the old pod's, as
-// here while the controllers of Kubernetes are away, the address is not taken.
+// endpointSlices is rule R12 as a client of a Service sees it: a pod that Kubernetes believes Running and
+// Ready is on a machine that is off, or silent for too long. As long as an EndpointSlice offers its address
+// as the old pod's, as here while the controllers of Kubernetes are away, the address is not taken.
 func endpointSlices(w world, server *controlplane.Server) {
 	for i, c := range []struct {
 		name   string

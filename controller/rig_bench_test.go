@@ -206,8 +206,7 @@ func TestReclaimRate(t *testing.T) {
 	}
 }
 
-// rawRate is how fast requests were without any decision, and what one took of
-// the API server's CPU time.
+// rawRate is how fast requests were without any decision, and what one took of the API server's CPU time.
 type rawRate struct {
 	rate float64
 	cpu  time.Duration

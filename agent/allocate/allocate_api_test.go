@@ -83,9 +83,8 @@ func (n *node) allocate(ctx context.Context, container string, pool ipam.Candida
 	return l, err
 }
 
-// TestTwoNodesRaceForTheLastAddresses leaves one or two addresses of a pool
-// free and lets two nodes ask at once, a thousand times: two addresses serve
-// both, one serves one and only the other is told "exhausted".
+// TestTwoNodesRaceForTheLastAddresses leaves one or two addresses of a pool free and lets two nodes ask at
+// once, a thousand times: two addresses serve both, one serves one and only the other is told "exhausted".
 func TestTwoNodesRaceForTheLastAddresses(t *testing.T) {
 	const rounds = 1000
 	server := controlplane.New(t)

@@ -51,8 +51,7 @@ type tenant struct {
 	started         int
 }
 
-// start asks for the addresses of each interface of a new pod, which may have
-// the name of one that is gone.
+// start asks for the addresses of each interface of a new pod, which may have the name of one that is gone.
 func (p *tenant) start(r *rand.Rand, name string) {
 	kept := interfaceOfPod{}
 	if chance(r, 40) {

@@ -285,8 +285,7 @@ func TestAVerifierDoesNotKillTheSlotOfATakeOver(t *testing.T) {
 	check.That(t, r.Speaks(web, "10.0.0.2"), "the verifier has killed the new holder")
 }
 
-// The worker sees that the first has gone to the newer sandbox while the second is
-// still the older one's.
+// The worker sees that the first has gone to the newer sandbox while the second is still the older one's.
 func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
 	r, older := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, "fd00::2-fd00::9"))
 	newer := next(older, "c-newer")

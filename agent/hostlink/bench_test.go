@@ -21,9 +21,8 @@ import (
 	"github.com/fenceline/fenceline/test/network"
 )
 
-// BenchmarkHostLink makes and removes host links of dual-stack pods. It prints the median of each step,
-// and of a bare veth pair, made and set up in the same pods. The guard is
-// not in it: package bpf measures it.
+// BenchmarkHostLink makes and removes host links of dual-stack pods. It prints the median of each step, and
+// of a bare veth pair, made and set up in the same pods. The guard is not in it: package bpf measures it.
 func BenchmarkHostLink(b *testing.B) {
 	r := newRig(b)
 	times := map[string][]time.Duration{}

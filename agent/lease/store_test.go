@@ -30,8 +30,7 @@ import (
 
 // The API server's own rules are tested against a real one (tag api); here it misbehaves on purpose.
 
-// faulty returns a store whose calls go through the interceptor, and the
-// errors that it counted, by verb.
+// faulty returns a store whose calls go through the interceptor, and the errors that it counted, by verb.
 func faulty(t *testing.T, f interceptor.Funcs, leases ...client.Object) (*Store, map[string]int) {
 	t.Helper()
 	scheme := runtime.NewScheme()

@@ -63,8 +63,7 @@ type air struct {
 	gone    bool   // the parent's device
 	losses  uint32 // of the carrier
 	jitter  float64
-	// onProbe and onClaim are the hosts on the segment; unicast tells that the
-	// frame went to one MAC only.
+	// onProbe and onClaim are the hosts on the segment; unicast tells that the frame went to one MAC only.
 	onProbe func(addr netip.Addr, dst net.HardwareAddr)
 	onClaim func(claim.Frame, net.HardwareAddr)
 	// portUp is when the links of pods come up.

@@ -363,8 +363,7 @@ func TestWhileADDsAreUnderWayLeasesAreGivenUpButNoneIsMade(t *testing.T) {
 	})
 }
 
-// What looks like an API server that is away may be about one lease, as a
-// webhook that does not answer is.
+// What looks like an API server that is away may be about one lease, as a webhook that does not answer is.
 func TestALeaseThatCannotBeGivenUpKeepsNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.warmed()

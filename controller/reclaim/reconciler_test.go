@@ -208,8 +208,7 @@ func TestWhoMayVerify(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := agreed(t, poolObject(), leaseObject(), row.world)
-			all, err := b.reconciler.choice().All(t.Context(), leaseObject())
-			check.OK(t, err)
+			all := check.Value(b.reconciler.choice().All(t.Context(), leaseObject()))(t)
 			check.List(t, slices.Collect(all), row.want, "verifiers")
 			first := ""
 			if len(row.want) > 0 {

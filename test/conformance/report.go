@@ -15,8 +15,7 @@ import (
 // Outcome is how one case ended.
 type Outcome struct {
 	Case string
-	// State is Ginkgo's word: passed, failed, skipped, pending, timedout, panicked, interrupted or
-	// aborted.
+	// State is Ginkgo's word: passed, failed, skipped, pending, timedout, panicked, interrupted or aborted.
 	State string
 	Took  time.Duration
 	// Message is the failure, or why the case skipped itself; empty if it passed.

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/await"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/nodes"
@@ -180,13 +181,8 @@ func (p *twoInterfaces) stop(ctx context.Context, repair func() error) error {
 }
 
 func (p *twoInterfaces) end(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for err := p.all[1].Del(ctx); err != nil; err = p.all[1].Del(ctx) {
-		if ctx.Err() != nil {
-			return err
-		}
-		<-tick.C
+	if err := await.Until(ctx, nodes.Limit, "the DEL of the second interface", p.all[1].Del); err != nil {
+		return err
 	}
 	return p.all[0].End(ctx)
 }

@@ -242,8 +242,7 @@ func (p *projects) isFree() {
 	}
 }
 
-// boundTo returns an error unless the sandbox has the lease of its address, with nothing left to
-// verify.
+// boundTo returns an error unless the sandbox has the lease of its address, with nothing left to verify.
 func (p *projects) boundTo(s *nodes.Sandbox) error {
 	l, err := p.Lease(p.ctx, s.Addr)
 	if err != nil {

@@ -106,9 +106,8 @@ func empty(ctx context.Context, t *testing.T, n *nodes.Node, name string, change
 	return check.Value(n.NewSandbox(pod))(t)
 }
 
-// Two switches are not connected, and both have a parent of the same name. Nodes that have never
-// heard the holder of an address cannot prove that it is silent, even if they hear each other in the
-// same subnet.
+// Two switches are not connected, and both have a parent of the same name. Nodes that have never heard the
+// holder of an address cannot prove that it is silent, even if they hear each other in the same subnet.
 func TestSilenceOnAnotherSegmentOfTheSameNameProvesNothing(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 3)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")

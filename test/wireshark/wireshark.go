@@ -36,8 +36,7 @@ func (v Verdict) String() string {
 		v.Frames, v.Files, v.Distinct, len(v.Faults), strings.Join(v.Faults, "\n"))
 }
 
-// Judge reads the files of a directory whose names end with .pcap. It is an error if they have no
-// frame.
+// Judge reads the files of a directory whose names end with .pcap. It is an error if they have no frame.
 func Judge(ctx context.Context, dir string) (v Verdict, err error) {
 	defer must.CatchIn(&err, "judge the frames in %s", dir)
 	v.Types = map[uint16]int{}
