@@ -26,7 +26,7 @@ cluster := $(GO) run ./test/cmd/cluster
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames,browser
 suites := unit race browser kernel api cluster fuzz bench model frames
-# Make test runs the first ones alone, and then the others in what the timed suites leave of the machine.
+# Make test runs the first ones alone, and then the others beside the timed ones, with less priority.
 first := unit browser
 timed := kernel cluster guest-pods
 others := race api fuzz model bench guest-oldest

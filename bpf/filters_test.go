@@ -16,7 +16,7 @@ import (
 
 // What kernels before 6.6 do, shown on every kernel.
 
-// acks tells that a claim fences the pod's address and is acknowledged. It returns the socket of the stranger.
+// acks judges that a claim fences the pod's address and is acknowledged. It returns the stranger's socket.
 func (r *rig) acks(token uint64) *socket {
 	r.t.Helper()
 	s := r.ext.socket("p0", allProtocols)

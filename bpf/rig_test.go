@@ -79,7 +79,7 @@ func (r *rig) reopen(o Options) {
 }
 
 // rudeProgram lets nobody behind it in a chain see a frame.
-func rudeProgram(t testing.TB) *ebpf.Program { t.Helper(); return newProgram(t, "rude", 0) }
+func rudeProgram(t testing.TB) *ebpf.Program { return newProgram(t, "rude", 0) }
 
 // newProgram makes one that does nothing but return a verdict.
 func newProgram(t testing.TB, name string, verdict int32) *ebpf.Program {

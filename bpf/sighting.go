@@ -47,7 +47,7 @@ func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, err
 		at   uint64
 	}
 	var speakers []speaker
-	const batch = 256
+	const batch = 256 // an iterator would make two system calls for each sighting
 	keys, sightings := make([]observerLeaseKey, batch), make([]observerSighting, batch)
 	for cursor, more := new(ebpf.MapBatchCursor), true; more; {
 		n, err := t.maps.Sightings.BatchLookup(cursor, keys, sightings, nil)

@@ -364,7 +364,7 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 // sweepsIn sweeps until something is swept: the kernel lets the programs of filters go in its own time.
 func (r *rig) sweepsIn(limit time.Duration) (swept []uint32) {
 	r.t.Helper()
-	for deadline := time.Now().Add(limit); len(swept) == 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for tick, end := time.NewTicker(10*time.Millisecond), time.Now().Add(limit); len(swept) == 0 && time.Now().Before(end); <-tick.C {
 		swept = check.Value(r.SweepGuards())(r.t)
 	}
 	return swept

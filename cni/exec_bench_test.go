@@ -19,7 +19,7 @@ import (
 )
 
 // What a runtime pays for one call of an IPAM plugin, from exec to exit: ADD and DEL with an agent that
-// answers at once, in turns with host-local. What the agent itself takes is measured at the agent.
+// answers at once, in turns with host-local. Benchmarks of the agent measure its own share.
 func TestTimeOfTheProcess(t *testing.T) {
 	dir := binaries(t)
 	n := newNode(t)

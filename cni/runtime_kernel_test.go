@@ -134,7 +134,7 @@ const patience = time.Minute
 
 // brain stands for the agent's brain, and is the one fake here. It has two addresses and remembers who
 // holds them; how the real one finds a free address and fences is tested with the API server and the
-// BPF programs elsewhere. What it sees of the node it sees as the real one does, by package pod.
+// BPF programs elsewhere. It looks at the node by package pod, as the real one does.
 type brain struct {
 	node *network.Namespace
 

@@ -61,7 +61,8 @@ func nodeDownAfter(w world) {
 		deleted = pod.DeletionTimestamp
 		return unless(deleted != nil, "it is %s", pod.Status.Phase)
 	})
-	check.That(w, time.Since(down) >= after, "deleted earlier than %s after the node fell silent", after)
+	waited := time.Since(down)
+	check.That(w, waited >= after, "deleted %s after the node fell silent, want %s", waited, after)
 	check.That(w, ptr.Deref(pod.DeletionGracePeriodSeconds, 0) != 0, "the pod was deleted without grace although it may be alive")
 	w.waitEvent("default", "DeletedForReclaim", pod.Name, "10.16.0.2", "NodeUnreachable")
 	lease := w.waitQuarantined("10.16.0.2", v1alpha1.ReasonNodeUnreachable)

@@ -114,7 +114,8 @@ func forceDeleted(w world) {
 	w.remove(pod, client.GracePeriodSeconds(0))
 
 	w.waitQuarantined("10.2.0.2", v1alpha1.ReasonPodDeleted)
-	check.That(w, time.Since(deleted) >= extraGrace, "taken too early: the agent's DEL has %s", extraGrace)
+	waited := time.Since(deleted)
+	check.That(w, waited >= extraGrace, "taken after %s: the agent's DEL has %s", waited, extraGrace)
 }
 
 func replaced(w world) {

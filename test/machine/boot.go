@@ -117,7 +117,7 @@ type daemon struct {
 func (c Config) daemons() map[string]daemon {
 	all := map[string]daemon{
 		c.Runtime: {Args: c.runtime().args, Network: "unix", Address: c.runtime().socket},
-		// While it starts, a kubelet ends if the runtime does not answer. No systemd starts it again here.
+		// A kubelet that finds no runtime when it starts ends, and no systemd is here to start it again.
 		Kubelet: {Network: "tcp", Address: "127.0.0.1:10248", Args: []string{
 			"kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubeconfig",
 			"--hostname-override=" + c.Name, "--node-ip=" + join(c.Addresses), "--v=2", "--housekeeping-interval=1m",
