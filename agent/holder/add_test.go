@@ -41,7 +41,7 @@ func TestADDGivesAnAddressInTheOrderOfR4(t *testing.T) {
 	if guard := slices.Index(r.Death.Did, "guard"); !slices.Equal(did, want) || guard != 1 && guard != 2 {
 		t.Errorf("effects %v, want %v and the guard beside the create", r.Death.Did, want)
 	}
-	check.List(t, r.Wire.Did, []string{"probe 10.0.0.2", "claim 10.0.0.2", "announce 10.0.0.2"}, "frames")
+	check.List(t, r.Wire.Did(), []string{"probe 10.0.0.2", "claim 10.0.0.2", "announce 10.0.0.2"}, "frames")
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 	h := l.Spec.Holder
 	check.That(t, l.Spec.NodeName == fakenode.ThisNode && l.Spec.Session == fakenode.ThisSession && h.ContainerID == "c-u1" &&
@@ -68,7 +68,7 @@ func TestAConflictAtADDByTheModeOfThePool(t *testing.T) {
 			web := r.Pod("web", "u1")
 			got := r.MustAdd(web)
 			r.Want(test.leases...)
-			check.List(t, r.Wire.Did, test.frames, "frames")
+			check.List(t, r.Wire.Did(), test.frames, "frames")
 			check.That(t, r.Speaks(web, got[0]), "the pod is mute for %v", got)
 			c := r.API.Leases()["10.0.0.2"].Spec.Conflict
 			recorded := c != nil && c.MAC == fakenode.Stranger.String()
@@ -219,7 +219,7 @@ func TestWithoutAClaimKeyADDsDetectAndDoNotFence(t *testing.T) {
 	r.Gets(web, "10.0.0.3")
 	check.That(t, r.Speaks(web, "10.0.0.3"), "the pod is mute")
 	r.Want("10.0.0.2 Quarantined", "10.0.0.3 Bound")
-	check.List(t, r.Wire.Did, []string{"probe 10.0.0.2", "probe 10.0.0.3", "announce 10.0.0.3"}, "frames")
+	check.List(t, r.Wire.Did(), []string{"probe 10.0.0.2", "probe 10.0.0.3", "announce 10.0.0.3"}, "frames")
 
 	r = fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.Wire.NoKey = true

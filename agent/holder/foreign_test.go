@@ -49,7 +49,7 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 	check.Says(t, text, fakenode.Stranger.String(), "pool v4", "ignoreMACs", "excludeIPs")
 	n := len(r.API.Leases())
 	check.Must(t, n == v1alpha1.ManyAddresses && quarantined(r) == n, "leases %v, want %d Quarantined ones", r.Names(), v1alpha1.ManyAddresses)
-	probes := len(r.Wire.Did)
+	probes := len(r.Wire.Did())
 	check.That(t, probes == foreignhost.MaxConflicts+1, "%d probes, want MAX_CONFLICTS and one more", probes)
 	// The retries of the runtime, and the ADDs of other pods.
 	for range 20 {
@@ -57,7 +57,7 @@ func TestAProxyCostsAPoolAFewAddressesAndNotAll(t *testing.T) {
 	}
 	n = len(r.API.Leases())
 	check.That(t, n == v1alpha1.ManyAddresses && quarantined(r) == n, "leases %v", r.Names())
-	check.Equal(t, len(r.Wire.Did), foreignhost.MaxConflicts+21, "each ADD in the interval tries one address: probes")
+	check.Equal(t, len(r.Wire.Did()), foreignhost.MaxConflicts+21, "each ADD in the interval tries one address: probes")
 	// Neither time nor another agent adds to them.
 	r.Skip(2 * foreignhost.Interval)
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u3"))

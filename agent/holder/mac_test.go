@@ -202,7 +202,7 @@ func TestAnADDInTheAgentsLastMomentsIsClaimedAndAnnounced(t *testing.T) {
 	r.MustAdd(r.Pod("web-0", "u1"))
 	r.Wait()
 	for _, what := range []string{"claim 10.0.0.7", "announce 10.0.0.7"} {
-		check.That(t, r.Wire.Took(what), "no %s: %v", what, r.Wire.Did)
+		check.That(t, r.Wire.Took(what), "no %s: %v", what, r.Wire.Did())
 	}
 }
 

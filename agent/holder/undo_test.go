@@ -294,7 +294,7 @@ func TestAnADDFailsWhoseObserverCannotBePutBack(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.Wire.ObserveFails = bpf.ErrNoDevice
 	check.Is(t, check.Err(r.Add(t.Context(), r.Pod("web", "u1"))), bpf.ErrNoDevice, "got")
-	check.None(t, r.Wire.Did, "unobserved:")
+	check.None(t, r.Wire.Did(), "unobserved:")
 	r.Want()
 	check.None(t, r.Journal.All(), "journal")
 }

@@ -29,7 +29,7 @@ func TestAReadyAddressIsBoundByOneWriteAndClaimedAfterTheAnswer(t *testing.T) {
 	request := r.Pod("web-0", "u1")
 	creates, updates := fakenode.CountCalls(t, r, func() { r.Gets(request, "10.0.0.7") })
 	check.That(t, creates == 0 && updates == 1, "%d creates and %d updates, want one update", creates, updates)
-	check.That(t, !r.Wire.Took("probe 10.0.0.7") && !r.Wire.Took("announce 10.0.0.7"), "before the answer: %v", r.Wire.Did)
+	check.That(t, !r.Wire.Took("probe 10.0.0.7") && !r.Wire.Took("announce 10.0.0.7"), "before the answer: %v", r.Wire.Did())
 	close(answered)
 	r.Eventually("it is announced after the claim", func() bool { return r.Wire.Took("announce 10.0.0.7") })
 	bound := r.Lease(l.Name, v1alpha1.StateBound)
@@ -202,7 +202,7 @@ func TestAnAddressThatCameIntoDoubtIsNotHandedOutUnproven(t *testing.T) {
 			r.Warm.Doubts = map[string]segment.Doubt{"10.0.0.7": c.doubt}
 			r.Gets(r.Pod("web-0", "u1"), c.given)
 			r.Eventually("it is announced", func() bool { return r.Wire.Took("announce " + c.given) })
-			check.List(t, r.Wire.Did, c.sent, "sent")
+			check.List(t, r.Wire.Did(), c.sent, "sent")
 			r.Want(c.left...)
 		})
 	}

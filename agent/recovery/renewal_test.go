@@ -28,7 +28,7 @@ func fencedNode(t *testing.T, claimed, known uint64, verdict segment.Verdict) (*
 	r.API.Version, r.Kernel.Known = 1000, known
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), claimed)
 	r.Wire.Verdicts = map[netip.Addr]segment.Verdict{fakenode.Two: verdict}
-	r.Wire.Did = nil
+	r.Wire.Forget()
 	return r, web
 }
 

@@ -27,9 +27,8 @@ type Wire struct {
 	// OnClaim runs between a claim and its confirmation.
 	OnClaim func(segment.Claim)
 	// OnVerify runs before the verdict of a verification.
-	OnVerify func(segment.Verification)
-	// Did are the frames and actions, in order, such as "probe 10.0.0.2".
-	Did          []string
+	OnVerify     func(segment.Verification)
+	did          []string
 	Verification segment.Verification
 	// Probers is the number of verifications that meet another verifier, which only sends probes.
 	Probers int
@@ -50,7 +49,7 @@ const ParentIndex = 7
 func (w *Wire) note(what string, addr netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.Did = append(w.Did, what+" "+addr.String())
+	w.did = append(w.did, what+" "+addr.String())
 }
 
 func (w *Wire) Probe(ctx context.Context, addr netip.Addr, p segment.ProbeParams) (segment.Answer, error) {
@@ -122,17 +121,24 @@ func (w *Wire) Observe() error { return w.ObserveFails }
 
 func (w *Wire) Announce(a segment.Announcement) { w.note("announce", a.Addr) }
 
-func (w *Wire) Took(what string) bool {
+// Did are the frames and actions so far, in order, such as "probe 10.0.0.2".
+func (w *Wire) Did() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Contains(w.Did, what)
+	return slices.Clone(w.did)
 }
+
+func (w *Wire) Forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.did = nil
+}
+
+func (w *Wire) Took(what string) bool { return slices.Contains(w.Did(), what) }
 
 // Times counts how often something was sent.
 func (w *Wire) Times(what string) (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, did := range w.Did {
+	for _, did := range w.Did() {
 		if did == what {
 			n++
 		}
