@@ -59,20 +59,11 @@ func newAPIServer(server *rest.Config, outages *revision.Outages, now *servertim
 	return apiServer{server, scheme, outages, now}, nil
 }
 
-// reader returns a client that reads past any cache.
-func (a apiServer) reader() (client.Reader, error) {
-	c, err := client.New(a.config, client.Options{Scheme: a.scheme, Mapper: watch.Kinds()})
-	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
-	}
-	return c, nil
-}
-
-// watcher returns a client that lists and watches past any cache.
-func (a apiServer) watcher() (client.WithWatch, error) {
+// client returns a client that reads and watches past any cache.
+func (a apiServer) client() (client.WithWatch, error) {
 	c, err := client.NewWithWatch(a.config, client.Options{Scheme: a.scheme, Mapper: watch.Kinds()})
 	if err != nil {
-		return nil, fmt.Errorf("make a client that watches: %w", err)
+		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	return c, nil
 }

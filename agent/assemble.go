@@ -173,8 +173,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	return nil
 }
 
-// makeParts makes the parts that give addresses to pods, and the keepers of sources and rules that
-// they use.
+// makeParts makes the parts that give addresses to pods, and the keepers that they use.
 func (a *agent) makeParts(ctx context.Context) (err error) {
 	a.reach = a.makeReach()
 	a.rules = masquerade.NewKeeper(masquerade.Options{
@@ -359,38 +358,28 @@ func (a *agent) start() error {
 				Used: a.counters.ClaimKeysUsed, Log: a.log,
 			},
 		}),
-		a.mgr.Add(manager.RunnableFunc(a.state.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.parents.Run)),
-		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) })),
-		a.mgr.Add(manager.RunnableFunc(a.services.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.podCIDRs.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.Recovery.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.Guards.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.sources.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.exclusive().Run)),
-		a.mgr.Add(manager.RunnableFunc(a.gone().Run)),
-		a.mgr.Add(manager.RunnableFunc(a.hazards.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.vlans.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.watchImpostors)),
-		a.mgr.Add(manager.RunnableFunc(a.hostLinks.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.rules.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.reach.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.vfs.Run)),
-		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			return vf.Follow(ctx, a.Guards.Wake, a.log, clock.RealClock{})
-		})),
-		a.mgr.Add(manager.RunnableFunc(a.key.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.followServices)),
-		a.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			return a.Allocator.SaveRotations(ctx, a.journal.Rotations, clock.RealClock{}, a.log)
-		})),
-		a.mgr.Add(manager.RunnableFunc(a.keeper.Run)),
-		a.mgr.Add(manager.RunnableFunc(a.defence.Run)),
-		a.mgr.Add(server),
-		a.mgr.Add(manager.RunnableFunc(a.keepSmall)),
-		a.mgr.Add(manager.RunnableFunc(a.keepInstalled)),
+		a.addAll(
+			a.state.Run, a.parents.Run, func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) },
+			a.services.Run, a.podCIDRs.Run, a.Recovery.Run, a.Guards.Run, a.sources.Run, a.exclusive().Run, a.gone().Run,
+			a.hazards.Run, a.vlans.Run, a.watchImpostors, a.hostLinks.Run, a.rules.Run, a.reach.Run, a.vfs.Run,
+			func(ctx context.Context) error { return vf.Follow(ctx, a.Guards.Wake, a.log, clock.RealClock{}) },
+			a.key.Run, a.followServices,
+			func(ctx context.Context) error {
+				return a.Allocator.SaveRotations(ctx, a.journal.Rotations, clock.RealClock{}, a.log)
+			},
+			a.keeper.Run, a.defence.Run, server.Start, a.keepSmall, a.keepInstalled,
+		),
 		a.mgr.Add(a.storeWatch()),
 		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),
 		a.mgr.AddReadyzCheck("add", func(r *http.Request) error { return a.ready.Check(r.Context()) }),
 	)
+}
+
+// addAll gives the manager functions that run until their context ends.
+func (a *agent) addAll(all ...manager.RunnableFunc) error {
+	var err error
+	for _, run := range all {
+		err = errors.Join(err, a.mgr.Add(run))
+	}
+	return err
 }

@@ -71,12 +71,8 @@ func main() {
 func command() *cobra.Command {
 	var s settings
 	c := &cobra.Command{
-		Use:           "agent",
-		Short:         "Gives pods on underlay networks their addresses and ensures that each address has one speaker.",
-		Args:          cobra.NoArgs,
-		Version:       version.String(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use: "agent", Args: cobra.NoArgs, Version: version.String(), SilenceUsage: true, SilenceErrors: true,
+		Short: "Gives pods on underlay networks their addresses and ensures that each address has one speaker.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if s.mountBPFFS != "" {
 				return bpffs.Mount(s.mountBPFFS)
@@ -106,18 +102,9 @@ func command() *cobra.Command {
 	f.DurationVar(&s.addressWait, "address-wait", agentapi.WaitTimeout,
 		fmt.Sprintf("how long an ADD waits for an address of a full pool, at most %s; 0: not at all", agentapi.WaitTimeout))
 	s.statefulSet = v1alpha1.StatefulSetPrefer
-	f.Func("stateful-set", "Prefer, Require or Off: whether addresses of StatefulSet pods stay with their names, for pools without statefulSet (default Prefer)", func(text string) (err error) {
-		s.statefulSet, err = v1alpha1.ParseStatefulSetMode(text)
-		return err
-	})
-	f.Func("service-cidrs", "prefixes of all ClusterIPs, separated by commas; empty reads the ServiceCIDRs of the API server", func(text string) (err error) {
-		s.serviceCIDRs, err = servicecidr.Parse(text)
-		return err
-	})
-	f.Func("pod-cidrs", "prefixes of the pods of other networks, separated by commas; empty reads the Nodes, and the settings of Calico and Cilium", func(text string) (err error) {
-		s.podCIDRs, err = podcidr.Parse(text)
-		return err
-	})
+	f.Func("stateful-set", "Prefer, Require or Off: whether addresses of StatefulSet pods stay with their names, for pools without statefulSet (default Prefer)", into(&s.statefulSet, v1alpha1.ParseStatefulSetMode))
+	f.Func("service-cidrs", "prefixes of all ClusterIPs, separated by commas; empty reads the ServiceCIDRs of the API server", into(&s.serviceCIDRs, servicecidr.Parse))
+	f.Func("pod-cidrs", "prefixes of the pods of other networks, separated by commas; empty reads the Nodes, and the settings of Calico and Cilium", into(&s.podCIDRs, podcidr.Parse))
 	f.BoolVar(&s.vfWalls, "vf-walls", true, "check the sources of virtual functions (SR-IOV) at their PF too, and switch fenced ones off there")
 	f.StringSliceVar(&s.exclusiveParents, "exclusive-parents", nil, "interfaces on which only this node and pods of Fenceline send, separated by commas: frames of other MACs are dropped there")
 	f.StringSliceVar(&s.vlanParents, "vlan-parents", nil, "interfaces on which the agent makes the VLAN subinterfaces that networks name, separated by commas; none: it makes none")
@@ -128,6 +115,14 @@ func command() *cobra.Command {
 	c.AddCommand(diagnose())
 	f.BoolVar(&s.remove, "remove", false, "remove Fenceline from this node, as part of an uninstallation, and answer /healthz when that is done")
 	return c
+}
+
+// into returns a function that parses the text of a flag into its value.
+func into[T any](value *T, parse func(string) (T, error)) func(string) error {
+	return func(text string) (err error) {
+		*value, err = parse(text)
+		return err
+	}
 }
 
 // removeAndWait removes Fenceline from the node and then answers liveness probes

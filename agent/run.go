@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
@@ -58,8 +59,11 @@ func run(ctx context.Context, s settings) error {
 		return fmt.Errorf("load the guard of pods: %w", err)
 	}
 
-	log.Info("the programs are in the kernel", "kernel", diagnosis.KernelRelease(), "tcx", kernel.HasTCX(), "meaning", hookOf(kernel))
-
+	meaning := "guards are pinned links, which no pod can remove"
+	if !kernel.HasTCX() {
+		meaning = "guards are filters of clsact, which a pod with NET_ADMIN can remove for a moment; Linux 6.6 and RHEL 9.4 have tcx"
+	}
+	log.Info("the programs are in the kernel", "kernel", diagnosis.KernelRelease(), "tcx", kernel.HasTCX(), "meaning", meaning)
 	links, err := pod.NewFinder()
 	if err != nil {
 		return err
@@ -70,15 +74,15 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	identity, confirm, err := identify(ctx, s, api, book, log)
+	watcher, err := api.client()
+	if err != nil {
+		return err
+	}
+	identity, confirm, err := identify(ctx, s, watcher, book, log)
 	if err != nil {
 		return err
 	}
 	mgr, err := api.manager(s, log)
-	if err != nil {
-		return err
-	}
-	watcher, err := api.watcher()
 	if err != nil {
 		return err
 	}
@@ -104,14 +108,6 @@ func run(ctx context.Context, s settings) error {
 	return mgr.Start(ctx)
 }
 
-// hookOf describes the hook of the programs, and its consequences.
-func hookOf(kernel *bpf.Kernel) string {
-	if kernel.HasTCX() {
-		return "guards are pinned links, which no pod can remove"
-	}
-	return "guards are filters of clsact, which a pod with NET_ADMIN can remove for a moment; Linux 6.6 and RHEL 9.4 have tcx"
-}
-
 // newLogger returns a logger that writes JSON lines to stderr.
 func newLogger(level slog.Level) logr.Logger {
 	return logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
@@ -119,16 +115,12 @@ func newLogger(level slog.Level) logr.Logger {
 
 // identify finds the identity of the node, and answers liveness probes meanwhile.
 // confirm asks the API server again if the identity comes from the journal only.
-func identify(ctx context.Context, s settings, api apiServer, book *journal.Journal, log logr.Logger) (id session.Identity, confirm manager.RunnableFunc, err error) {
+func identify(ctx context.Context, s settings, reader client.Reader, book *journal.Journal, log logr.Logger) (id session.Identity, confirm manager.RunnableFunc, err error) {
 	stop, err := health.AnswerAlive(s.healthAddress, log)
 	if err != nil {
 		return session.Identity{}, nil, err
 	}
 	defer stop()
-	reader, err := api.reader()
-	if err != nil {
-		return session.Identity{}, nil, err
-	}
 	bootID, err := session.BootID()
 	if err != nil {
 		return session.Identity{}, nil, err

@@ -30,5 +30,5 @@ func TestTheManagerIsMadeWhileTheAPIServerIsAway(t *testing.T) {
 	if _, err := api.manager(settings{node: "n1", namespace: "fenceline-system", metrics: metricsendpoint.Endpoint{Address: "0"}, healthAddress: "0"}, testr.New(t)); err != nil {
 		t.Error(err)
 	}
-	check.Value(api.reader())(t)
+	check.Value(api.client())(t)
 }

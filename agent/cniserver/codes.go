@@ -17,8 +17,7 @@ var (
 	// errSuperseded is the cause with which a DEL cancels an ADD or CHECK of its attachment.
 	errSuperseded = refusal.New(refusal.Cancelled, "a DEL of the same interface arrived")
 	errEarlierDEL = refusal.New(refusal.TryAgain, "carry out the earlier DEL of the same interface first")
-	// errNoList: the list is missing. Treated as an empty list, it would release the addresses of
-	// all pods.
+	// errNoList: the list is missing. As an empty list, it would release all addresses.
 	errNoList = refusal.New(refusal.InvalidRequest, "the runtime must list the valid attachments; nothing was released")
 )
 

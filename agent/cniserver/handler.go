@@ -13,8 +13,7 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// maxRequest bounds a request, in bytes. The largest is a GC: 100 bytes for
-// each attachment of the node.
+// maxRequest bounds a request, in bytes. The largest is a GC: 100 for each attachment.
 const maxRequest = 1 << 20
 
 func (s *Server) handler() http.Handler {
@@ -72,8 +71,7 @@ func serve[Request, Answer any](
 	}
 }
 
-// decode reads the whole body. After that net/http watches the connection, and cancels the context
-// when the plugin disconnects.
+// decode reads the whole body. Then net/http cancels the context when the plugin disconnects.
 func decode[Request any](w http.ResponseWriter, r *http.Request) (Request, error) {
 	var request Request
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))

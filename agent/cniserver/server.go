@@ -107,11 +107,9 @@ func (s *Server) Start(ctx context.Context) error {
 // probes some 200 ms, and 110 s is the deadline of an ADD that waits for a full pool.
 func newDurations() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "fenceline_cni_duration_seconds",
-		Help: "Time that the agent spent on a call of the CNI plugin, by verb and result.",
-		Buckets: []float64{
-			.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 120,
-		},
+		Name:    "fenceline_cni_duration_seconds",
+		Help:    "Time that the agent spent on a call of the CNI plugin, by verb and result.",
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 120},
 	}, []string{"verb", "result"})
 }
 

@@ -50,8 +50,7 @@ type Metrics interface {
 
 // Options of Guards. All are required.
 type Options struct {
-	// Session is the current life of this node, Cluster the UID of the kube-system
-	// namespace.
+	// Session is the current life of this node, Cluster the UID of the kube-system namespace.
 	Session, Cluster string
 
 	Kernel  Kernel
@@ -85,9 +84,7 @@ type Guards struct {
 }
 
 // New returns Guards without any slot in use.
-func New(o Options) *Guards {
-	return &Guards{Options: o, Slots: newSlots(), wake: idle.NewWake()}
-}
+func New(o Options) *Guards { return &Guards{Options: o, Slots: newSlots(), wake: idle.NewWake()} }
 
 // Of describes the guard of an entry's interface.
 func Of(e *journal.Entry) enforce.Guard {
@@ -136,8 +133,7 @@ func (g *Guards) GuardLink(e *journal.Entry, ifname string) error {
 	return nil
 }
 
-// LinkGuarded reports whether ifname, the node's end of an entry's host link, exists and is guarded
-// by the slot of the entry.
+// LinkGuarded reports whether ifname, the node's end of a host link, has the guard of the entry.
 func (g *Guards) LinkGuarded(e *journal.Entry, ifname string) (bool, error) {
 	guarded, err := g.Kernel.LinkGuarded(e.Slot, ifname)
 	if err != nil {

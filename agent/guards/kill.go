@@ -60,8 +60,7 @@ func (g *Guards) mustBeOff(e *journal.Entry) (bool, error) {
 // errUnguarded: the entry that names the VF is lost.
 var errUnguarded = errors.New("it has no guard, and nothing shows that its VF is off")
 
-// KillUsers kills the slots to which the kernel's leases give an address of a network, except one
-// slot.
+// KillUsers kills the slots with a kernel lease of an address of a network, except one slot.
 func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error {
 	leases, err := g.Leases()
 	if err != nil {

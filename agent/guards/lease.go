@@ -45,8 +45,7 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	}
 	g.installing.Lock()
 	defer g.installing.Unlock()
-	err = g.Kernel.InstallLease(key, l)
-	if err != nil {
+	if err := g.Kernel.InstallLease(key, l); err != nil {
 		return fmt.Errorf("install the lease of %s: %w", key, err)
 	}
 	return nil
@@ -99,8 +98,7 @@ func (g *Guards) Fenced(e *journal.Entry, address journal.Address) (bool, error)
 	return fenced, nil
 }
 
-// Claimed returns the greatest token of a claim that was heard for an address of an entry, 0 if none
-// was.
+// Claimed returns the greatest token of a claim that was heard for an address of an entry, or 0.
 func (g *Guards) Claimed(e *journal.Entry, address journal.Address) (uint64, error) {
 	s, _, err := g.Kernel.State(Key(e, address))
 	if err != nil {

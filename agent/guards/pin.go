@@ -30,8 +30,7 @@ func (g *Guards) Pin(ctx context.Context, e journal.Entry) {
 	}
 }
 
-// FinishPin pins the guard of an entry, which an earlier agent may have half pinned. If it fails,
-// PinAgain tries again.
+// FinishPin pins the guard of an entry, which may be half pinned. PinAgain repeats failed ones.
 func (g *Guards) FinishPin(e *journal.Entry) error {
 	if e.Unguarded {
 		return nil

@@ -62,8 +62,7 @@ func (s *Slots) Keep(slot uint32) {
 	}
 }
 
-// Leave marks a slot whose entry is gone from the journal. Sweep frees it when its guard is gone as
-// well.
+// Leave marks a slot whose entry is gone. Sweep frees it when its guard is gone as well.
 func (s *Slots) Leave(slot uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,8 +30,7 @@ func (g *Guards) Run(ctx context.Context) error {
 	return nil
 }
 
-// Sweep frees slots whose entry and device are gone, and removes their leases from the
-// kernel.
+// Sweep frees slots whose entry and device are gone, and removes their leases from the kernel.
 func (g *Guards) Sweep() error {
 	_, err := g.Kernel.SweepGuards()
 	leaving := g.leaving()
@@ -75,16 +74,14 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 		}
 	}
 	for key, l := range leases {
-		if l.Slot != slot {
-			continue
-		}
-		if err := g.Uninstall(key, slot); err != nil {
-			return err
+		if l.Slot == slot {
+			if err := g.Uninstall(key, slot); err != nil {
+				return err
+			}
 		}
 	}
-	if used {
-		return nil
+	if !used {
+		g.PutBack(slot)
 	}
-	g.PutBack(slot)
 	return nil
 }

@@ -43,7 +43,7 @@ func BenchmarkHostLink(b *testing.B) {
 			took("make: pair and settings of the node", func() error { _, err := r.links.putNodeEnd(e, p, plan, mend); return err })
 			took("make: side of the pod", func() error { return p.putLink(e, plan, known, mend) })
 			took("make: side of the node", func() error { return r.links.putNodeSide(e, plan, mend) })
-			took("make: rules", func() error { return syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index), mend) })
+			took("make: rules", func() error { return syncRules(p.links, plan.Rules, p.own.Attrs().Index, mend) })
 			return nil
 		})
 		took("check", func() error { r.guards.linked[NodeEnd(e.Attachment())] = true; return r.links.Check(e) })

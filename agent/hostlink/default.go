@@ -45,12 +45,7 @@ func (p *pod) moveDefault(link netlink.Link, behind, pods []netip.Prefix, known 
 	if err != nil {
 		return err
 	}
-	var gateways []netip.Addr
-	for _, r := range slices.Concat(others, ours) {
-		if r.Dst.Bits() == 0 && r.Via.IsValid() && !slices.Contains(gateways, r.Via) {
-			gateways = append(gateways, r.Via)
-		}
-	}
+	gateways := gatewaysOf(slices.Concat(others, ours))
 	if len(gateways) == 0 {
 		return nil
 	}
@@ -71,10 +66,20 @@ func (p *pod) moveDefault(link netlink.Link, behind, pods []netip.Prefix, known 
 	if err := syncRoutes(p.links, link, append(routes, inTable(others, table)...), known, mend); err != nil {
 		return err
 	}
-	if err := syncRules(p.links, rules, ofInterface(link.Attrs().Index), mend); err != nil {
+	if err := syncRules(p.links, rules, link.Attrs().Index, mend); err != nil {
 		return err
 	}
 	return p.removeDefault(link)
+}
+
+// gatewaysOf returns the gateways of default routes, each once.
+func gatewaysOf(routes []Route) (gateways []netip.Addr) {
+	for _, r := range routes {
+		if r.Dst.Bits() == 0 && r.Via.IsValid() && !slices.Contains(gateways, r.Via) {
+			gateways = append(gateways, r.Via)
+		}
+	}
+	return gateways
 }
 
 // unrouted returns the destinations to which others has only the default route. A more specific
@@ -87,8 +92,7 @@ func unrouted(destinations []netip.Prefix, others []Route) []netip.Prefix {
 	})
 }
 
-// besides returns the destinations outside the subnets. A route to a destination inside one would
-// take the frames to its neighbours.
+// besides returns the destinations outside the subnets. A route inside one would divert its frames.
 func besides(destinations, subnets []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(destinations), func(dst netip.Prefix) bool {
 		return slices.ContainsFunc(subnets, func(s netip.Prefix) bool {

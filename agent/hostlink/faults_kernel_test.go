@@ -71,7 +71,7 @@ func (r *rig) wantClear(err error, pod *network.Namespace, e *journal.Entry) {
 	check.That(r, check.Err(pod.Index(PodEnd(e.Attachment()))) != nil, "after %v: the pod's end is there", err)
 	own := r.link(pod, e.Interface)
 	for _, rule := range check.Value(ownRules(pod.Links()))(r) {
-		check.That(r, !ofInterface(own.Attrs().Index)(rule), "after %v: rule %s is there", err, rule)
+		check.That(r, !rule.isOf(own.Attrs().Index), "after %v: rule %s is there", err, rule)
 	}
 	check.None(r, check.Value(ownRoutes(pod.Links(), own))(r), "after %v: routes are there:", err)
 }

@@ -70,7 +70,6 @@ type Options struct {
 // concurrently for different attachments.
 type Links struct {
 	Options
-
 	node   *netlink.Handle
 	nodeNS ns.NetNS
 	// wake is full when the repair of all host links is due. due are the attachments whose repair is due.
@@ -135,18 +134,16 @@ func (l *Links) clear(e *journal.Entry) error {
 		return err
 	}
 	defer p.Close()
-	return errors.Join(syncRules(p.links, nil, ofInterface(p.own.Attrs().Index), mend), syncRoutes(p.links, p.own, nil, true, mend))
+	return errors.Join(syncRules(p.links, nil, p.own.Attrs().Index, mend), syncRoutes(p.links, p.own, nil, true, mend))
 }
 
 // complete makes what an entry lacks. node are the addresses of the node.
-func (l *Links) complete(e *journal.Entry, node []netip.Addr) error {
-	if err := l.make(e, node); err != nil {
-		return fmt.Errorf("make the routing of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
-	}
-	return nil
-}
-
-func (l *Links) make(e *journal.Entry, node []netip.Addr) (err error) {
+func (l *Links) complete(e *journal.Entry, node []netip.Addr) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("make the routing of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+		}
+	}()
 	p, err := openPod(e)
 	if err != nil {
 		return err
@@ -188,7 +185,7 @@ func (l *Links) carryOut(e *journal.Entry, p *pod, plan Plan, known bool, m mode
 	if err := syncRoutes(p.links, p.own, plan.Own, true, m); err != nil {
 		return created, err
 	}
-	return created, syncRules(p.links, plan.Rules, ofInterface(p.own.Attrs().Index), m)
+	return created, syncRules(p.links, plan.Rules, p.own.Attrs().Index, m)
 }
 
 // namesIn returns the names of Fenceline's interfaces in a pod, with those of their host links.
@@ -202,8 +199,7 @@ func namesIn(containerID string, entries []*journal.Entry) []string {
 	return names
 }
 
-// plan makes the plan of an entry. known is false if the service CIDRs are unknown: then the plan
-// lacks their routes.
+// plan makes the plan of an entry. known is false if it lacks the routes to unknown service CIDRs.
 func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known bool, _ error) {
 	usable, err := l.usable(e)
 	if err != nil {
@@ -253,8 +249,7 @@ func (l *Links) usable(e *journal.Entry) ([]netip.Prefix, error) {
 	return usable, nil
 }
 
-// Remove removes the host link of an entry, and with it all state of the pod on the node. A missing
-// link is no error.
+// Remove removes the host link of an entry, if there is one, with all state of the pod on the node.
 func (l *Links) Remove(e *journal.Entry) error {
 	if e.Routing == nil || !e.Routing.HostLink {
 		return nil
@@ -341,5 +336,5 @@ func (p *pod) Close() {
 // isMissing reports whether a link does not exist.
 func isMissing(err error) bool {
 	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
-	return missing || errors.Is(err, errNoDevice)
+	return missing || errors.Is(err, unix.ENODEV)
 }

@@ -62,8 +62,7 @@ func hasMark(links *netlink.Handle, link netlink.Link, mark uint32) (bool, error
 	return false, nil
 }
 
-// runs reports whether a filter runs the program that sets the mark. The kernel gives the same tag to
-// the same instructions.
+// runs reports whether a filter runs that program. The kernel gives equal programs one tag.
 func runs(filter *netlink.BpfFilter, mark uint32) (bool, error) {
 	program, err := loadMark(mark)
 	if err != nil {

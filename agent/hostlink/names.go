@@ -20,9 +20,7 @@ const podPrefix = "host-"
 const nameMax = 15
 
 // NodeEnd returns the name of the node's end of the host link of an attachment.
-func NodeEnd(a agentapi.Attachment) string {
-	return NodePrefix + digest(a)[:nameMax-len(NodePrefix)]
-}
+func NodeEnd(a agentapi.Attachment) string { return NodePrefix + digest(a)[:nameMax-len(NodePrefix)] }
 
 // PodEnd returns the name of the pod's end: host-eth0 for eth0.
 func PodEnd(a agentapi.Attachment) string {

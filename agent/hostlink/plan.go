@@ -60,8 +60,7 @@ type Facts struct {
 	// First: the routes through the host link are those of the whole pod. Otherwise they serve only
 	// the addresses of this interface.
 	First bool
-	// OwnTable: frames from the addresses leave through this interface, whatever the routes of the
-	// pod say.
+	// OwnTable: frames from the addresses leave through this interface, by routes of its own.
 	OwnTable bool
 	// Node are the addresses of the node, Services the service CIDRs, and Listed further
 	// destinations behind the host link.
@@ -210,12 +209,7 @@ func (p *Plan) addOnce(r Route) {
 }
 
 // everything returns the destination of a default route of an address's family.
-func everything(a netip.Addr) netip.Prefix {
-	if a.Is6() {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-}
+func everything(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 0).Masked() }
 
 // sources returns the first address of each family.
 func sources(addresses []netip.Prefix) []netip.Addr {
@@ -228,8 +222,7 @@ func sources(addresses []netip.Prefix) []netip.Addr {
 	return found
 }
 
-// overlap returns ErrOverlap if a route through the host link would take over frames to the subnet of
-// the interface.
+// overlap returns ErrOverlap if a route through the host link would take over frames to the subnet.
 func overlap(r *journal.Routing, services []netip.Prefix) error {
 	if !r.HostLink {
 		return nil

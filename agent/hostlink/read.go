@@ -75,10 +75,6 @@ func (p *pod) readOwn(e *journal.Entry, r *journal.Routing) error {
 	}
 	beyond, err := routesBeyond(p.links, p.own)
 	own, ownErr := ownRoutes(p.links, p.own)
-	for _, route := range slices.Concat(beyond, own) {
-		if route.Dst.Bits() == 0 && route.Via.IsValid() && !slices.Contains(r.Gateways, route.Via) {
-			r.Gateways = append(r.Gateways, route.Via)
-		}
-	}
+	r.Gateways = gatewaysOf(slices.Concat(beyond, own))
 	return errors.Join(err, ownErr)
 }

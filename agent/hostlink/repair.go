@@ -16,8 +16,7 @@ import (
 	"github.com/fenceline/fenceline/internal/backoff"
 )
 
-// repairPeriod is the time between two comparisons of all host links with their plans, for changes
-// without an event.
+// repairPeriod is the time between two repairs of all host links, for changes without an event.
 const repairPeriod = time.Minute
 
 // settlePeriod is how often Run looks again at an attachment with tentative addresses, or for which a
@@ -33,8 +32,7 @@ const (
 // Wake makes Run repair the routing of an attachment. Call it after a fence.
 func (l *Links) Wake(a agentapi.Attachment) { l.due.Add(a) }
 
-// WakeAll makes Run repair the routing of all attachments. Call it after a change of the service CIDRs
-// or of the Node object.
+// WakeAll makes Run repair all attachments. Call it after a change of service CIDRs or of the Node.
 func (l *Links) WakeAll() { l.wake.Up() }
 
 // Run repairs the routing of living pods, and removes the host links of those that have ended: at once,
@@ -105,8 +103,7 @@ func (l *Links) repairDue() error {
 	return err
 }
 
-// repairAll repairs entries. busy is true if a call was under way for one of them: its repair is due
-// then.
+// repairAll repairs entries. busy: a call was under way for one of them, whose repair is due.
 func (l *Links) repairAll(entries []*journal.Entry) (busy bool, err error) {
 	node, err := l.nodeAddresses()
 	if err != nil {
@@ -123,11 +120,6 @@ func (l *Links) repairAll(entries []*journal.Entry) (busy bool, err error) {
 	return busy, errors.Join(errs...)
 }
 
-// lives reports whether an entry may have a host link in a session.
-func lives(e *journal.Entry, session string) bool {
-	return e.Phase == journal.Bound && e.Session == session && e.Routing != nil && !e.Mute
-}
-
 // repair completes the routing of one entry, or removes its host link. A call under way for the
 // entry goes first, for example one of the plugin, and the repair is due again. Such a call may
 // wait for the API server, but the node's routes to fenced addresses go now.
@@ -142,7 +134,7 @@ func (l *Links) repair(e *journal.Entry, node []netip.Addr) (busy bool, err erro
 	if !ok {
 		return false, nil
 	}
-	if !lives(&now, l.Session) {
+	if now.Phase != journal.Bound || now.Session != l.Session || now.Routing == nil || now.Mute {
 		return false, l.Remove(&now)
 	}
 	if err := l.complete(&now, node); err != nil && !errors.Is(err, ErrGone) {

@@ -24,8 +24,7 @@ func lacks(family int, err error) bool {
 	return family == unix.AF_INET6 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP))
 }
 
-// syncRoutes adds the wanted routes through a link. With prune it removes our other routes through it.
-// It leaves routes of others alone.
+// syncRoutes adds the wanted routes through a link. With prune it removes our other ones.
 func syncRoutes(links *netlink.Handle, link netlink.Link, wanted []Route, prune bool, m mode) error {
 	found, err := ownRoutes(links, link)
 	if err != nil {
@@ -91,14 +90,13 @@ func ownRoutes(links *netlink.Handle, link netlink.Link) ([]Route, error) {
 	return found, nil
 }
 
-// routesBeyond returns the routes of others through a link that lead to hosts beyond it, from the main
-// table.
+// routesBeyond returns the routes of others in the main table, through a link to hosts beyond it.
 func routesBeyond(links *netlink.Handle, link netlink.Link) ([]Route, error) {
 	return routesOfOthers(links, link, unix.RTPROT_KERNEL, unix.RTPROT_RA)
 }
 
-// routesOfOthers returns the routes through a link that are not ours, from the main table, without those
-// of some protocols.
+// routesOfOthers returns the routes through a link that are not ours, from the main table, without
+// those of some protocols.
 func routesOfOthers(links *netlink.Handle, link netlink.Link, without ...netlink.RouteProtocol) ([]Route, error) {
 	var found []Route
 	for _, family := range families {
@@ -168,15 +166,12 @@ func (r Route) through(link netlink.Link) *netlink.Route {
 	switch {
 	case r.Local:
 		k.Type, k.Scope = unix.RTN_LOCAL, netlink.SCOPE_HOST
-		return k
-	case !r.Via.IsValid():
-		if r.Dst.Addr().Is4() {
-			k.Scope = netlink.SCOPE_LINK
-		}
-		return k
+	case r.Via.IsValid():
+		k.Gw = r.Via.AsSlice()
+		k.SetFlag(netlink.FLAG_ONLINK)
+	case r.Dst.Addr().Is4():
+		k.Scope = netlink.SCOPE_LINK
 	}
-	k.Gw = r.Via.AsSlice()
-	k.SetFlag(netlink.FLAG_ONLINK)
 	return k
 }
 
@@ -188,13 +183,11 @@ func (r Route) text(link netlink.Link) string {
 	return fmt.Sprintf("%s dev %s table %d", text, link.Attrs().Name, r.Table)
 }
 
-// ofInterface selects the rules of the interface with that ifindex.
-func ofInterface(index int) func(Rule) bool {
-	return func(r Rule) bool { return r.Table == ownTables+index || r.Table == replyTables+index }
-}
+// isOf reports whether the rule is about the interface with that ifindex.
+func (r Rule) isOf(index int) bool { return r.Table == ownTables+index || r.Table == replyTables+index }
 
-// syncRules makes our rules about an interface the wanted ones. belongs selects the interface's rules.
-func syncRules(links *netlink.Handle, wanted []Rule, belongs func(Rule) bool, m mode) error {
+// syncRules makes our rules about the interface with that ifindex the wanted ones.
+func syncRules(links *netlink.Handle, wanted []Rule, index int, m mode) error {
 	found, err := ownRules(links)
 	if err != nil {
 		return err
@@ -211,7 +204,7 @@ func syncRules(links *netlink.Handle, wanted []Rule, belongs func(Rule) bool, m 
 		}
 	}
 	for _, r := range found {
-		if m == look || slices.Contains(wanted, r) || !belongs(r) {
+		if m == look || slices.Contains(wanted, r) || !r.isOf(index) {
 			continue
 		}
 		if err := links.RuleDel(r.forKernel()); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -15,8 +15,6 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 )
 
-const errNoDevice = unix.ENODEV
-
 // putNodeEnd makes the veth pair of an entry, guarded and with the node's end up. The pod's end stays
 // down, so nothing passes before the guard judges.
 func (l *Links) putNodeEnd(e *journal.Entry, p *pod, plan Plan, m mode) (created bool, err error) {

@@ -73,8 +73,7 @@ func (w *addressWatch) follow(ctx context.Context, changes <-chan netlink.AddrUp
 	}
 }
 
-// look makes Run repair everything if the node's addresses have changed. Most events only report
-// lifetimes.
+// look makes Run repair all if the node's addresses differ. Most events only report lifetimes.
 func (w *addressWatch) look() {
 	now, err := w.nodeAddresses()
 	if err != nil || !slices.Equal(w.seen, now) {

@@ -13,8 +13,7 @@ import (
 	"github.com/fenceline/fenceline/internal/wholefile"
 )
 
-// PluginName is the file name of the plugin. Runtimes find the plugin by the type in
-// the configuration.
+// PluginName is the file name of the plugin. Runtimes find it by the type in the configuration.
 const PluginName = "fenceline"
 
 // ErrNotConflist: a runtime would not load the text as a configuration.

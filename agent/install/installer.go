@@ -28,11 +28,9 @@ const keepInterval = time.Second
 // Installer keeps the agent's files installed on a node. Safe for concurrent use. If a directory
 // refuses a file, the agent goes on: running pods need the agent.
 type Installer struct {
-	// PluginFile is the plugin, BinDir the node's directory for it. If PluginFile is empty, no
-	// plugin is installed.
+	// PluginFile is the plugin, or empty for none, and BinDir the node's directory for it.
 	PluginFile, BinDir string
-	// ConflistFile is the network configuration, ConfDir the node's directory for it. If
-	// ConflistFile is empty, no configuration is installed.
+	// ConflistFile is the network configuration, or empty for none, and ConfDir its directory.
 	ConflistFile, ConfDir string
 	Log                   logr.Logger
 	Clock                 clock.PassiveClock
@@ -135,8 +133,7 @@ func (i *Installer) keepConflist(ctx context.Context, list *kept, template []byt
 	})
 }
 
-// First returns the network configuration that the runtime uses for the first interface of pods. It is
-// empty if there is none.
+// First returns the file that the runtime uses for the first interface of pods, or "" without one.
 func First(dir string) (string, error) {
 	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"}) // as containerd and CRI-O
 	if err != nil || len(files) == 0 {

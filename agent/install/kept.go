@@ -18,8 +18,7 @@ import (
 // directory of the same name is mounted only by a new start of the container.
 var ErrDirectoryRemoved = errors.New("the directory was removed from the node, and the agent starts again to use the directory that is there now")
 
-// kept is a file that the agent keeps on the node as the agent wrote it. One goroutine at a time may
-// use it.
+// kept is a file that the agent keeps on the node as it wrote it. One goroutine uses it at a time.
 type kept struct {
 	what subject
 	path string

@@ -72,8 +72,7 @@ func (f *Finder) Remove(path string, parent int) error {
 	return fmt.Errorf("remove the interfaces of parent %d from %s: there are new ones after %d removals", parent, path, removals)
 }
 
-// inside calls do with a handle in the namespace at path, and its interfaces that have a parent on the
-// node.
+// inside calls do with a handle in the namespace at path, and its interfaces with a parent here.
 func (f *Finder) inside(path string, do func(*netlink.Handle, []Interface) error) error {
 	return f.at(path, func(links *netlink.Handle, hostID int) error {
 		all, err := links.LinkList()
@@ -86,10 +85,9 @@ func (f *Finder) inside(path string, do func(*netlink.Handle, []Interface) error
 			if !hasParent(kind(link)) || attrs.NetNsID < 0 || attrs.NetNsID != hostID {
 				continue
 			}
-			children = append(children, Interface{
-				Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr, Kind: kind(link),
-				Up: attrs.RawFlags&unix.IFF_UP != 0, Source: isSource(link), Parent: Parent{Index: attrs.ParentIndex},
-			})
+			child := interfaceOf(link)
+			child.Source, child.Parent = isSource(link), Parent{Index: attrs.ParentIndex}
+			children = append(children, child)
 		}
 		return do(links, children)
 	})

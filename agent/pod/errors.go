@@ -9,15 +9,13 @@ var (
 	ErrNoNetNS = errors.New("network namespace does not exist")
 	// ErrNotNetNS: the path leads to something else.
 	ErrNotNetNS = errors.New("not a network namespace")
-	// ErrHostNetNS: the path leads to the node's own namespace, in which no interface
-	// may be guarded.
+	// ErrHostNetNS: the path leads to the node's namespace, where no interface may be guarded.
 	ErrHostNetNS = errors.New("the node's own network namespace")
 	// ErrNoInterface: the namespace has no interface of that name, not yet or no longer.
 	ErrNoInterface = errors.New("interface does not exist")
 	// ErrNoParent: an interface of this kind has no parent.
 	ErrNoParent = errors.New("interface has no parent")
-	// ErrForeignParent: the parent is not in the node's namespace, so the agent has
-	// no observer on it.
+	// ErrForeignParent: the parent is not in the node's namespace, so it has no observer.
 	ErrForeignParent = errors.New("parent is not in the node's network namespace")
 	// ErrInfiniBand: the interface has no ARP or ND over Ethernet.
 	ErrInfiniBand = errors.New("interface is InfiniBand")

@@ -23,8 +23,7 @@ import (
 // Kind is the kernel's name for a kind of link (IFLA_INFO_KIND).
 type Kind string
 
-// Kinds of links that have a parent. The kernel has no name for the kind of a
-// physical device, such as an SR-IOV VF.
+// Kinds of links that have a parent. A physical device, such as a VF, has no kind.
 const (
 	MACVLAN Kind = "macvlan"
 	MACVTAP Kind = "macvtap"
@@ -55,8 +54,7 @@ type Parent struct {
 	Name  string
 }
 
-// Finder reads pods' interfaces from the node's network namespace. Safe for
-// concurrent use.
+// Finder reads pods' interfaces from the node's network namespace. Safe for concurrent use.
 type Finder struct {
 	host netns.NsHandle
 	// names is a socket of the node's namespace, for ioctls.
@@ -83,12 +81,19 @@ func (f *Finder) Close() error { return errors.Join(f.names.Close(), f.host.Clos
 //
 // The error wraps one of the package's errors if one applies. With those about the parent, the rest of
 // the Interface is valid.
-func (f *Finder) Find(path, name string) (Interface, error) {
-	i, err := f.find(path, name)
+func (f *Finder) Find(path, name string) (found Interface, err error) {
+	err = f.at(path, func(links *netlink.Handle, hostID int) error {
+		link, err := linkOf(links, name)
+		if err != nil {
+			return err
+		}
+		found, err = f.read(path, link, hostID)
+		return err
+	})
 	if err != nil {
-		return i, fmt.Errorf("find interface %s in %s: %w", name, path, err)
+		return found, fmt.Errorf("find interface %s in %s: %w", name, path, err)
 	}
-	return i, nil
+	return found, nil
 }
 
 // Has returns an error that wraps ErrNoInterface if the namespace at path has no interface called name. For
@@ -125,37 +130,24 @@ func (f *Finder) has(path, name string) error {
 	return err
 }
 
-func (f *Finder) find(path, name string) (found Interface, err error) {
-	err = f.at(path, func(links *netlink.Handle, hostID int) error {
-		link, err := linkOf(links, name)
-		if err != nil {
-			return err
-		}
-		found, err = f.read(path, link, hostID)
-		return err
-	})
+// read reads the facts of a link in the namespace at path.
+func (f *Finder) read(path string, link netlink.Link, hostID int) (found Interface, err error) {
+	found = interfaceOf(link)
+	switch {
+	case link.Attrs().EncapType == "infiniband":
+		err = ErrInfiniBand
+	case found.Kind == "":
+		found.Device, found.Parent, err = virtual(path, found.Name)
+	default:
+		found.Parent, err = f.parent(link, hostID)
+	}
 	return found, err
 }
 
-// read reads the facts of a link in the namespace at path.
-func (f *Finder) read(path string, link netlink.Link, hostID int) (found Interface, err error) {
-	attrs := link.Attrs()
-	found = Interface{
-		Name:  attrs.Name,
-		Index: attrs.Index,
-		MAC:   attrs.HardwareAddr,
-		Kind:  kind(link),
-		Up:    attrs.RawFlags&unix.IFF_UP != 0,
-	}
-	if attrs.EncapType == "infiniband" {
-		return found, ErrInfiniBand
-	}
-	if found.Kind == "" {
-		found.Device, found.Parent, err = virtual(path, attrs.Name)
-		return found, err
-	}
-	found.Parent, err = f.parent(link, hostID)
-	return found, err
+// interfaceOf returns a link without its parent.
+func interfaceOf(link netlink.Link) Interface {
+	a := link.Attrs()
+	return Interface{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, Kind: kind(link), Up: a.RawFlags&unix.IFF_UP != 0}
 }
 
 // open opens a namespace and checks that it is a network namespace.
@@ -206,8 +198,7 @@ func (f *Finder) name(index int) (string, error) {
 	return request.Name(), nil
 }
 
-// kind returns the kind of a link. It is empty for a physical device, which netlink
-// calls "device".
+// kind returns the kind of a link. It is empty for a physical device, which netlink calls "device".
 func kind(link netlink.Link) Kind {
 	if link.Type() == "device" {
 		return ""

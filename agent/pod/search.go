@@ -25,8 +25,7 @@ type Place struct {
 	Addresses []netip.Addr
 }
 
-// Search returns the interfaces in all network namespaces of a directory. It passes over those that
-// cannot be read.
+// Search returns the interfaces in the network namespaces of a directory that can be read.
 func (f *Finder) Search(dir string) ([]Place, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -24,14 +24,12 @@ func (f *Finder) Unfit(path, name string) error {
 	if err != nil {
 		return nil
 	}
-	if err := layer3(link); err != nil {
-		return fmt.Errorf("use interface %s in %s: %w", name, path, err)
+	err = layer3(link)
+	if err == nil && hasParent(kind(link)) {
+		way, _ := Below(link.Attrs().ParentIndex) // a device that cannot be read rewrites nothing
+		err = Rewrites(way)
 	}
-	if !hasParent(kind(link)) {
-		return nil
-	}
-	way, _ := Below(link.Attrs().ParentIndex) // a device that cannot be read rewrites nothing
-	if err := Rewrites(way); err != nil {
+	if err != nil {
 		return fmt.Errorf("use interface %s in %s: %w", name, path, err)
 	}
 	return nil

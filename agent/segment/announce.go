@@ -85,8 +85,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	return nil
 }
 
-// hasOtherMAC reports whether the holder of an announcement has another MAC by now. The new MAC has
-// its own announcement.
+// hasOtherMAC reports whether the holder has another MAC by now. That MAC has its own announcement.
 func (s *Segments) hasOtherMAC(key bpf.Key, a Announcement) (bool, error) {
 	l, installed, err := s.kernel.Lease(key)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// answers decides which frames heard during a probe are a conflict. It has no effects and no clock.
-// All times are boot times.
+// answers decides which heard frames are a conflict. It has no clock. All times are boot times.
 type answers struct {
 	ignore   []net.HardwareAddr
 	previous net.HardwareAddr // empty: not known
@@ -26,13 +25,10 @@ type answers struct {
 	confirming time.Duration
 	// fenced: the previous holder is known to be fenced, so its frames are late frames.
 	fenced bool
-
 	// asking: Ask wants an answer. The probes of other hosts are not answers.
 	asking bool
-
 	// replying: only a reply to a probe counts.
 	replying bool
-
 	// suspect: the previous holder's MAC has answered in the last two rounds, or since the fence.
 	suspect bool
 
@@ -60,12 +56,8 @@ func newHit(mac net.HardwareAddr, kind bpf.Kind, at time.Duration) hit {
 
 func newAnswers(p ProbeParams, start time.Duration) *answers {
 	return &answers{
-		ignore:   p.Ignore,
-		previous: p.PreviousMAC,
-		start:    start,
-		settled:  start + p.Settle,
-		seen:     make(map[hit]bool),
-		asked:    make(map[macAddr]int),
+		ignore: p.Ignore, previous: p.PreviousMAC, start: start, settled: start + p.Settle,
+		seen: make(map[hit]bool), asked: make(map[macAddr]int),
 	}
 }
 
@@ -104,15 +96,12 @@ func (a *answers) fence() { a.fenced, a.suspect, a.confirming = true, false, 0 }
 
 // takePrevious reports whether a frame of the previous holder's MAC is a conflict. Before the last
 // two rounds it is a late frame. In the last two rounds a switch may have answered for that MAC, so
-// the frame is only suspect. A frame after the fence is suspect too. An answer to the unicast probe
-// is a conflict.
+// the frame is only suspect, as after the fence. An answer to the unicast probe is a conflict.
 func (a *answers) takePrevious(at time.Duration) bool {
 	switch {
 	case a.confirming != 0:
 		return at >= a.confirming
-	case a.fenced:
-		a.suspect = true
-	case a.lastTwo != 0 && at >= a.lastTwo:
+	case a.fenced, a.lastTwo != 0 && at >= a.lastTwo:
 		a.suspect = true
 	}
 	return false

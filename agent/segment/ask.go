@@ -16,8 +16,7 @@ import (
 const (
 	askRounds   = 5
 	askInterval = 200 * time.Millisecond
-	// askRecent is the time for which a frame of the address counts as an answer, so that a burst
-	// of pods asks once.
+	// askRecent is how long a frame of the address counts, so that a burst of pods asks once.
 	askRecent = time.Second
 )
 
@@ -26,8 +25,7 @@ type Reply struct {
 	// Answered: the host with this MAC uses the address.
 	Answered bool
 	MAC      net.HardwareAddr
-	// Hearing is the evidence that the parent hears other nodes. It is set only if no host
-	// answered.
+	// Hearing tells whether the parent hears other nodes. It is set only if no host answered.
 	Hearing Hearing
 }
 

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// The questions to canaries. A canary answers at once. Only a mute parent takes canaryMax ×
-// canaryRounds × canaryInterval.
+// The questions to canaries. A canary answers at once, so only a mute parent takes all this time.
 const (
 	canaryMax      = 8
 	canaryRounds   = 3
@@ -28,26 +27,21 @@ type canaries struct {
 	mute atomic.Bool
 }
 
-// choose returns the gateway of the pool and the hosts that were last heard on the segment. The
-// address that is verified is not among them.
+// choose returns the gateway of the pool, and then the hosts that were last heard on the segment.
+// The address that is verified is not among them.
 func (c *canaries) choose(v Verification) ([]netip.Addr, error) {
 	addr := v.Claim.Addr
 	speakers, err := c.seg.set.kernel.Speakers(uint32(c.seg.parent), addr.Is4(), canaryMax+2)
 	if err != nil {
 		return nil, fmt.Errorf("choose a canary: %w", err)
 	}
-	return chooseCanaries(addr, v.Gateway, speakers), nil
-}
-
-// chooseCanaries puts the gateway first, and leaves out addr.
-func chooseCanaries(addr, gateway netip.Addr, speakers []netip.Addr) []netip.Addr {
 	var chosen []netip.Addr
-	for _, c := range append([]netip.Addr{gateway}, speakers...) {
-		if len(chosen) < canaryMax && c.IsValid() && c != addr && !slices.Contains(chosen, c) {
-			chosen = append(chosen, c)
+	for _, host := range append([]netip.Addr{v.Gateway}, speakers...) {
+		if len(chosen) < canaryMax && host.IsValid() && host != addr && !slices.Contains(chosen, host) {
+			chosen = append(chosen, host)
 		}
 	}
-	return chosen
+	return chosen, nil
 }
 
 // ask asks some one after the other, and returns the first that answers, or an invalid address.
@@ -75,8 +69,7 @@ func (c *canaries) note(answered bool) {
 	c.seg.set.onAsked(c.seg.name, answered)
 }
 
-// answers asks one. Only a reply to the question counts. Other frames do not show that the host
-// hears this parent.
+// answers asks one. Only a reply counts: other frames do not show that the host hears this parent.
 func (c *canaries) answers(ctx context.Context, addr netip.Addr, ignore []net.HardwareAddr) (_ bool, err error) {
 	p, err := c.seg.newProbing(addr, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval, Ignore: ignore})
 	if err != nil {

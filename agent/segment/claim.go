@@ -74,11 +74,9 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// claimOnce sends one claim under each key by broadcast, and by unicast to station, unless station
-// is empty or this parent's MAC.
+// claimOnce sends one claim under each key by broadcast, and to station if it is another host.
 func (s *Segment) claimOnce(ctx context.Context, c Claim, station net.HardwareAddr) error {
-	err := s.sendClaim(ctx, c, station)
-	if err != nil {
+	if err := s.sendClaim(ctx, c, station); err != nil {
 		return fmt.Errorf("claim %s on %s: %w", c.Addr, s.name, err)
 	}
 	return nil
@@ -107,7 +105,7 @@ func (s *Segment) sendClaim(ctx context.Context, c Claim, station net.HardwareAd
 			if err := s.pacer.Do(ctx, func() error { return s.wire.Send(b) }); err != nil {
 				return fmt.Errorf("send to %s: %w", dst, err)
 			}
-			s.set.stats.claimsSent.Add(1)
+			s.set.claimsSent.Add(1)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func TestClaimGoesOutUnderBothKeysDuringARotation(t *testing.T) {
 		seg.set.SetKeys(a.keys...)
 		check.OK(t, seg.Claim(t.Context(), Claim{Addr: addr4, Network: 42, Token: 1000}))
 		equal(t, "claims", len(a.list(isClaim)), 6)
-		equal(t, "counted", seg.set.stats.claimsSent.Load(), 6)
+		equal(t, "counted", seg.set.claimsSent.Load(), 6)
 	})
 }
 

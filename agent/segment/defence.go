@@ -24,10 +24,12 @@ func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 	if _, recent := s.conflicts.Get(ev.Key); recent || ev.Kind.Tentative() {
 		return // a probe does not use the address, and the holder itself answers the probe
 	}
-	h, ok := holding(holder, ev.Key)
-	if !ok || contains(h.Ignore, ev.MAC) {
+	all := holder.Holdings()
+	i := slices.IndexFunc(all, func(h Holding) bool { return h.key() == ev.Key })
+	if i < 0 || contains(all[i].Ignore, ev.MAC) {
 		return
 	}
+	h := all[i]
 	silent, err := s.mustBeSilent(ev.Key, h.Slot)
 	if err != nil {
 		s.log.Error(err, "cannot judge a conflict", "address", h.Addr.String())
@@ -42,7 +44,11 @@ func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 	if open && claims(h.Mode) {
 		s.background(func(ctx context.Context) { seg.defend(ctx, h, ev) })
 	}
-	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: sourceOf(ev.Where)})
+	source := SourceObserver
+	if ev.Where == bpf.WhereGuardIngress || ev.Where == bpf.WhereGuardEgress {
+		source = SourceGuard
+	}
+	holder.Met(Conflict{Holding: h, MAC: ev.MAC, Source: source})
 }
 
 // defend claims once, by broadcast and by unicast to the second speaker, and announces. It asks no
@@ -55,21 +61,4 @@ func (s *Segment) defend(ctx context.Context, h Holding, second bpf.Event) {
 	if err != nil && !errors.Is(err, errClosed) {
 		s.set.log.Info("defence failed", "address", h.Addr.String(), "parent", s.name, "reason", err.Error())
 	}
-}
-
-// holding returns the holding of key.
-func holding(holder Holder, key bpf.Key) (Holding, bool) {
-	all := holder.Holdings()
-	i := slices.IndexFunc(all, func(h Holding) bool { return h.key() == key })
-	if i < 0 {
-		return Holding{}, false
-	}
-	return all[i], true
-}
-
-func sourceOf(w bpf.Where) Source {
-	if w == bpf.WhereGuardIngress || w == bpf.WhereGuardEgress {
-		return SourceGuard
-	}
-	return SourceObserver
 }

@@ -19,6 +19,5 @@
 //     does not repeat its claim, defend its address or announce it.
 //
 // Addresses are IPv4 or IPv6 without zone. Boot times are CLOCK_BOOTTIME, which the kernel programs
-// use. A pool's mode applies to every method: Observe sends no claim, Off sends no frame,
-// except for Ask.
+// use. A pool's mode applies to all methods but Ask: Observe sends no claim, Off no frame.
 package segment

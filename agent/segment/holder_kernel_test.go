@@ -76,7 +76,7 @@ func TestHealedSplitIsSettledByTheFirstRepeatedClaim(t *testing.T) {
 	owner.node.set.repeatClaim(t.Context(), owner.holding(200))
 	check.Becomes(t, patience, "the zombie is fenced", func() bool { return zombie.node.isFenced(zombie) })
 	zombie.node.set.repeatClaim(t.Context(), zombie.holding(100))
-	equal(t, "claims of a fenced holder", zombie.node.set.stats.claimsSent.Load(), 0)
+	equal(t, "claims of a fenced holder", zombie.node.set.claimsSent.Load(), 0)
 }
 
 func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {

@@ -10,12 +10,10 @@ import (
 )
 
 // HearingWindow is how long a valid claim or ack of another node proves that this parent hears
-// other nodes. Holders repeat their claims about once a minute (R3), so that one lost frame does
-// not make a parent deaf.
+// other nodes. It is longer than two intervals of the claims (R3), so one frame may be lost.
 const HearingWindow = 2 * time.Minute
 
-// MinRounds is the least number of unanswered probe rounds for a verdict Silent (RFC 5227 section
-// 1.1, PROBE_NUM).
+// MinRounds is the least number of unanswered rounds for Silent (RFC 5227 section 1.1, PROBE_NUM).
 const MinRounds = 3
 
 // Verdict is the outcome of a verification.
@@ -37,24 +35,23 @@ const (
 // Safe reports whether the address may be handed out (R1).
 func (v Verdict) Safe() bool { return v == Fenced || v == Silent }
 
-// Evidence is the result of a verification. Judge returns the verdict on it.
+// Evidence is the result of a verification. Judge returns the verdict on it. The caller of Verify
+// supplies the first five fields.
 type Evidence struct {
-	// SlotDead: the previous holder's slot on this node is dead. The caller supplies this.
+	// SlotDead: the previous holder's slot on this node is dead.
 	SlotDead bool
 	// Asserted: Kubernetes asserts the end of the previous holder: its Node object is gone or out
-	// of service. The caller supplies this.
+	// of service.
 	Asserted bool
-	// OthersShare: another node shares this segment and could be heard. The caller supplies this.
+	// OthersShare: another node shares this segment and could be heard.
 	OthersShare bool
-	// Unguarded: the previous holder has no guard, so a claim alone does not silence it. The caller
-	// supplies this.
+	// Unguarded: the previous holder has no guard, so a claim alone does not silence it.
 	Unguarded bool
 	// Guessed: nothing shows that this parent leads to the previous holder. This node has not heard
-	// it there, and neither the pool nor a pod here names the parent. The caller supplies this.
+	// it there, and neither the pool nor a pod here names the parent.
 	Guessed bool
 
-	// HeldHere: an older lease of the address is still installed on this node. Then the kernel
-	// reports acks, but no speakers.
+	// HeldHere: an older lease of the address is installed here. Then the kernel reports only acks.
 	HeldHere bool
 
 	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
@@ -68,8 +65,7 @@ type Evidence struct {
 	ByPrevious bool
 	// Unanswered is the number of whole probe rounds without an answer that counts.
 	Unanswered int
-	// Heard: a valid claim or ack of another node came in on this parent, HeardAgo before the end
-	// of the verification.
+	// Heard: a valid claim or ack of another node came in on this parent, HeardAgo before the end.
 	Heard    bool
 	HeardAgo time.Duration
 	// Canary is the host that answered a probe in this verification; invalid if none did. Asked is the

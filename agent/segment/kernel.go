@@ -34,8 +34,7 @@ type Kernel interface {
 
 var _ Kernel = (*bpf.Kernel)(nil)
 
-// parentWire sends frames on a parent: *wire.Parent, or a network of a test in memory. Safe for
-// concurrent use.
+// parentWire sends frames on a parent: *wire.Parent, or one of a test. Safe for concurrent use.
 type parentWire interface {
 	Link() (wire.Link, error)
 	CarrierLosses() (uint32, error)
@@ -45,8 +44,7 @@ type parentWire interface {
 	Close() error
 }
 
-// podPort sends frames from a pod's interface: *wire.Port, or one of a test. It belongs to one
-// goroutine.
+// podPort sends frames from a pod's interface: *wire.Port, or one of a test. One goroutine uses it.
 type podPort interface {
 	WaitUp(context.Context) error
 	Send(frame []byte) error

@@ -172,10 +172,7 @@ func (w *LongWatch) send(ctx context.Context) error {
 	w.mu.Lock()
 	w.probed = w.seg.set.kernel.Now()
 	w.mu.Unlock()
-	if err := w.seg.pacer.Do(ctx, func() error { return w.seg.wire.SendProbe(frame) }); err != nil {
-		return fmt.Errorf("send probe: %w", err)
-	}
-	return nil
+	return w.seg.sendProbe(ctx, frame)
 }
 
 // listen handles the kernel's events for d. It returns errDoubtful at the first doubt.

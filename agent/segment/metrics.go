@@ -4,17 +4,11 @@ package segment
 
 import (
 	"errors"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fenceline/fenceline/bpf"
 )
-
-// stats are the counts of all segments together. Safe for concurrent use.
-type stats struct {
-	claimsSent atomic.Uint64
-}
 
 // claimResults are the results of a received claim. The label result of
 // fenceline_claims_received_total has no other values (R13).
@@ -37,8 +31,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 
 // Collector returns the collector of all segments. Register it once. othersShare reports whether
 // another node shares the parent's segment and could be heard. expected reports whether another
-// node has an address that this node should hear on the parent. Only an alert uses expected, no
-// proof does.
+// node has an address that this node should hear on the parent. Only an alert uses expected.
 func (s *Segments) Collector(othersShare, expected func(parent int) bool) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("fenceline_"+name, help, labels, nil)
@@ -66,7 +59,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. If a value cannot be read, the scrape reports the error.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.MustNewConstMetric(c.claimsSent, prometheus.CounterValue, float64(c.set.stats.claimsSent.Load()))
+	ch <- prometheus.MustNewConstMetric(c.claimsSent, prometheus.CounterValue, float64(c.set.claimsSent.Load()))
 	c.collectKernel(ch)
 	for _, seg := range c.set.All() {
 		c.collectSegment(ch, seg)

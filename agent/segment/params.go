@@ -38,8 +38,7 @@ type ProbeParams struct {
 	Settle time.Duration
 }
 
-// ParamsOf returns the parameters for probing the addresses of a pool. Invalid MACs to ignore are
-// skipped; the CRD refuses them.
+// ParamsOf returns the parameters for the addresses of a pool. It skips invalid MACs to ignore.
 func ParamsOf(pool *v1alpha1.IPPool) ProbeParams {
 	p := ProbeParams{Mode: pool.ConflictMode(), Rounds: pool.ProbeRounds(), Interval: pool.ProbeInterval()}
 	if c := pool.Spec.ConflictDetection; c != nil {
@@ -83,8 +82,7 @@ type Claim struct {
 	Addr    netip.Addr
 	Network uint64
 	Token   uint64
-	// PreviousToken is the token of the previous holder's lease, if it is known. Only that holder
-	// acknowledges.
+	// PreviousToken is the token of the previous holder, if known. Only that holder acknowledges.
 	PreviousToken uint64
 	// PreviousMAC is the MAC of the previous holder, if it is known. Each claim also goes to it by
 	// unicast, which passes storm control and ARP suppression. Other hosts may have the same MAC.

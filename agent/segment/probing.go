@@ -35,8 +35,7 @@ func (s *Segment) Probe(ctx context.Context, addr netip.Addr, params ProbeParams
 	return p.answer, nil
 }
 
-// probing is the state of one probe, which sends rounds and listens after each. It belongs to one
-// goroutine.
+// probing is one probe, which sends rounds and listens after each. It belongs to one goroutine.
 type probing struct {
 	seg     *Segment
 	addr    netip.Addr
@@ -45,8 +44,7 @@ type probing struct {
 	watch   *watch
 	answers *answers
 
-	// question: addr is the address of a canary. Hosts that probe addr must not take these frames
-	// for probes.
+	// question: addr is a canary. Hosts that probe addr must not take these frames for probes.
 	question bool
 	// token of the claim; 0: none is sent.
 	token uint64
@@ -115,8 +113,7 @@ func (p *probing) rounds(ctx context.Context, first int) error {
 	return p.confirm(ctx)
 }
 
-// confirm probes the previous holder's MAC by unicast. A switch does not answer a unicast probe for
-// a host.
+// confirm probes the previous holder's MAC by unicast. No switch answers such a probe for a host.
 func (p *probing) confirm(ctx context.Context) error {
 	p.answers.confirming = p.now()
 	if err := p.sendTo(ctx, p.params.PreviousMAC); err != nil {
@@ -160,8 +157,12 @@ func (p *probing) send(ctx context.Context, dst net.HardwareAddr) error {
 	if err != nil {
 		return err
 	}
-	err = p.seg.pacer.Do(ctx, func() error { return p.seg.wire.SendProbe(frame) })
-	if err != nil {
+	return p.seg.sendProbe(ctx, frame)
+}
+
+// sendProbe sends a probe once it is its turn.
+func (s *Segment) sendProbe(ctx context.Context, frame []byte) error {
+	if err := s.pacer.Do(ctx, func() error { return s.wire.SendProbe(frame) }); err != nil {
 		return fmt.Errorf("send probe: %w", err)
 	}
 	return nil

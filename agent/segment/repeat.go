@@ -4,6 +4,7 @@ package segment
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/segment/pace"
@@ -50,14 +51,12 @@ func (s *Segments) repeatClaim(ctx context.Context, h Holding) {
 	}
 }
 
-// schedule holds the time of the next claim for each holding. It has no clock and no effects, and
-// belongs to one goroutine.
+// schedule holds the time of the next claim for each holding. It belongs to one goroutine.
 type schedule map[bpf.Key]time.Time
 
 // next returns the holdings that are due and plans their next claim; jitter returns 0 to 1. A new
-// holding is due within one interval: either its first claims were sent when it was bound, or the
-// agent has just started, and other nodes need the evidence. next forgets addresses that are no
-// longer held.
+// holding is due within one interval: its first claims were sent when it was bound, or the agent
+// has just started, and other nodes need the evidence. next forgets what is no longer held.
 func (s schedule) next(now time.Time, held []Holding, jitter func() float64) []Holding {
 	var due []Holding
 	present := make(map[bpf.Key]bool, len(held))
@@ -76,10 +75,6 @@ func (s schedule) next(now time.Time, held []Holding, jitter func() float64) []H
 			s[key] = now.Add(pace.Between(repeatMin, repeatMax, jitter()))
 		}
 	}
-	for key := range s {
-		if !present[key] {
-			delete(s, key)
-		}
-	}
+	maps.DeleteFunc(s, func(key bpf.Key, _ time.Time) bool { return !present[key] })
 	return due
 }

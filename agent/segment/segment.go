@@ -11,8 +11,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Segment is one L2 segment as this node reaches it through a parent. Safe for
-// concurrent use.
+// Segment is one L2 segment as this node reaches it through a parent. Safe for concurrent use.
 type Segment struct {
 	set      *Segments
 	parent   int
@@ -28,9 +27,7 @@ func (s *Segment) Parent() int { return s.parent }
 // Name returns the parent's name at the time of Open.
 func (s *Segment) Name() string { return s.name }
 
-func (s *Segment) key(addr netip.Addr) bpf.Key {
-	return bpf.Key{Segment: uint32(s.parent), Addr: addr}
-}
+func (s *Segment) key(addr netip.Addr) bpf.Key { return bpf.Key{Segment: uint32(s.parent), Addr: addr} }
 
 func (s *Segments) keys() []claim.Key { return *s.claimKeys.Load() }
 
@@ -66,8 +63,7 @@ func (s *Segment) Hearing() (Hearing, error) {
 	return Hearing{Carrier: carrier, Observed: observed, Others: heard && ago <= HearingWindow, Mute: s.canaries.mute.Load()}, nil
 }
 
-// Deaf reports whether silence on the segment proves nothing. othersShare: another node shares the
-// segment.
+// Deaf reports whether silence proves nothing. othersShare: another node shares the segment.
 func (h Hearing) Deaf(othersShare bool) bool {
 	return !h.Carrier || !h.Observed || othersShare && !h.Others
 }

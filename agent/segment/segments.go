@@ -3,10 +3,13 @@
 package segment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,10 +31,10 @@ type Segments struct {
 	onAsked  func(parent string, answered bool)
 	onSource func(bpf.Event)
 
-	watches   *watches
-	conflicts *cache.Expiring // as keys the addresses that were defended within defendInterval
-	claimKeys atomic.Pointer[[]claim.Key]
-	stats     stats
+	watches    *watches
+	conflicts  *cache.Expiring // as keys the addresses that were defended within defendInterval
+	claimKeys  atomic.Pointer[[]claim.Key]
+	claimsSent atomic.Uint64
 
 	// openParent, openPort and jitter (0 to 1) are replaced by tests without a network.
 	openParent func(parent int) (parentWire, error)
@@ -52,10 +55,15 @@ type Segments struct {
 // errClosed is the cause that ends background goroutines at Close.
 var errClosed = errors.New("segments are closed")
 
-// New returns an empty set. Claims fail with ErrNoKey until SetKeys. Events are handled while Run
-// runs.
+// New returns an empty set. Claims fail with ErrNoKey until SetKeys. Run handles events.
 func New(c Config) *Segments {
-	c = c.withDefaults()
+	c.Clock = cmp.Or[clock.Clock](c.Clock, clock.RealClock{})
+	if c.OnSource == nil {
+		c.OnSource = func(bpf.Event) {}
+	}
+	if c.OnAsked == nil {
+		c.OnAsked = func(string, bool) {}
+	}
 	s := &Segments{
 		kernel: c.Kernel, clock: c.Clock, log: c.Log, onAsked: c.OnAsked, onSource: c.OnSource,
 		watches:    newWatches(c.Kernel),
@@ -119,11 +127,7 @@ func (s *Segments) Get(parent int) (*Segment, bool) {
 func (s *Segments) All() []*Segment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*Segment, 0, len(s.open))
-	for _, seg := range s.open {
-		all = append(all, seg)
-	}
-	return all
+	return slices.Collect(maps.Values(s.open))
 }
 
 // Forget closes the sockets of a parent, for instance because its device was deleted. The observer
@@ -142,8 +146,7 @@ func (s *Segments) Forget(parent int) error {
 	return nil
 }
 
-// Close ends running announcements and defences and closes all sockets. Observers stay attached and
-// go on enforcing.
+// Close ends announcements and defences and closes all sockets. Observers go on enforcing.
 func (s *Segments) Close() error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -158,8 +161,7 @@ func (s *Segments) Close() error {
 	return errors.Join(errs...)
 }
 
-// background runs fn in a goroutine, unless the set is closed. fn must return when its context
-// ends.
+// background runs fn in a goroutine, unless the set is closed. fn must end with its context.
 func (s *Segments) background(fn func(context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +174,6 @@ func (s *Segments) background(fn func(context.Context)) {
 // events cannot be read any more. Call it once.
 func (s *Segments) Run(ctx context.Context, holder Holder) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var repeat sync.WaitGroup
 	repeat.Go(func() { s.repeat(ctx, holder) })
 	defer repeat.Wait()
@@ -206,12 +207,10 @@ type Config struct {
 	// Clock of schedules and rate limits; nil means the real one.
 	Clock clock.Clock
 	Log   logr.Logger
-	// OnAsked is called after each question to canaries, with the name of the parent. answered: a
-	// canary answered, so another host hears the parent. Calls are concurrent and must not block.
-	// Nil means no call.
+	// OnAsked is called after each question to canaries. answered: a canary answered, so another
+	// host hears the parent. Calls are concurrent and must not block. Nil means no call.
 	OnAsked func(parent string, answered bool)
-	// OnSource is called for frames that a source guard objects to. It must not block either. Nil means
-	// no call.
+	// OnSource, if not nil, is called for frames that a source guard objects to. It must not block.
 	OnSource func(bpf.Event)
 }
 
@@ -225,17 +224,4 @@ type Holder interface {
 	// they must not block.
 	Fenced(Fence)
 	Met(Conflict)
-}
-
-func (c Config) withDefaults() Config {
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
-	if c.OnSource == nil {
-		c.OnSource = func(bpf.Event) {}
-	}
-	if c.OnAsked == nil {
-		c.OnAsked = func(string, bool) {}
-	}
-	return c
 }

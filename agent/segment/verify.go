@@ -48,7 +48,9 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	}
 	defer func() { err = errors.Join(err, p.watch.end()) }()
 
-	e.HeldHere = p.heldHere(v.Claim)
+	// It is the previous holder's lease, or one that is not swept yet. The kernel reports acks then,
+	// but no speaker of an address that it fences.
+	e.HeldHere = p.watch.held.Slot != 0 && p.watch.held.Token < v.Claim.Token
 	if err := p.verify(ctx, v); err != nil {
 		return e, err
 	}
@@ -83,13 +85,6 @@ func (v Verification) probeParams() ProbeParams {
 		p.Settle = SettleAfterClaim
 	}
 	return p
-}
-
-// heldHere reports whether an older lease of the address is installed on this node: the previous
-// holder's lease, or a lease that is not swept yet. The kernel reports acks then, but no speaker of
-// an address that it fences.
-func (p *probing) heldHere(c Claim) bool {
-	return p.watch.held.Slot != 0 && p.watch.held.Token < c.Token
 }
 
 // verify claims and probes until there is an ack, a conflict, or no round left.
@@ -150,8 +145,7 @@ func (p *probing) claimRound(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// strangerRound probes once more after the previous holder was fenced, to find another host that
-// uses the address.
+// strangerRound probes once more after the fence, to find another host that uses the address.
 func (p *probing) strangerRound(ctx context.Context) error {
 	p.passAck = true
 	p.answers.fence()
@@ -200,8 +194,7 @@ func (s *Segment) hears() (carrier, observed bool, err error) {
 	return l.Carrier, attached[s.parent], nil
 }
 
-// heardAgo returns how long ago a valid claim or ack of another node came in, and false if none has
-// ever come in.
+// heardAgo returns how long ago a valid claim or ack of another node came in, false if none did.
 func (s *Segment) heardAgo() (time.Duration, bool, error) {
 	at, ok, err := s.set.kernel.Heard(uint32(s.parent))
 	if err != nil {

@@ -27,8 +27,7 @@ type watches struct {
 // watched is one address with its watches.
 type watched struct {
 	watches map[*watch]struct{}
-	// ours: the kernel's entry is a watch, perhaps of an earlier agent. It is removed with the last
-	// of watches.
+	// ours: the kernel's entry is a watch, perhaps of an earlier agent. The last watch removes it.
 	ours bool
 }
 
@@ -40,14 +39,11 @@ type watch struct {
 	// held is the lease that was installed for the address when the watch
 	// began; Slot 0: it was not held here.
 	held bpf.Lease
-	// leave ends the membership in the group of the address, once. It may wait for the kernel's
-	// RTNL lock.
+	// leave ends the membership in the address's group, once. It may wait for the RTNL lock.
 	leave func()
 }
 
-func newWatches(k Kernel) *watches {
-	return &watches{kernel: k, byKey: make(map[bpf.Key]*watched)}
-}
+func newWatches(k Kernel) *watches { return &watches{kernel: k, byKey: make(map[bpf.Key]*watched)} }
 
 // startWatch starts a watch of an address on the segment.
 func (s *Segment) startWatch(addr netip.Addr) (*watch, error) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch restricts the objects that the agent watches, and passes each change to the part of
-// the agent that handles it.
+// Package watch restricts what the agent watches, and passes each change to its handler.
 package watch
 
 import (

@@ -32,8 +32,7 @@ const parallelVerifications = 32
 type Watchers struct {
 	// Verifier verifies a Quarantined lease of this node.
 	Verifier reconcile.Reconciler
-	// LeaseChanged handles a lease of this node that another process changed, or
-	// that left the node.
+	// LeaseChanged handles a lease of this node that others changed, or that left the node.
 	LeaseChanged func(name string)
 	// WarmChanged handles a change that may alter which leases are kept Warm.
 	WarmChanged func()
@@ -70,10 +69,7 @@ func Start(mgr ctrl.Manager, cluster string, w Watchers) error {
 func leases(mgr ctrl.Manager, changed func(name string)) error {
 	return builder.ControllerManagedBy(mgr).Named("holders").
 		For(&v1alpha1.IPLease{}, builder.WithPredicates(madeByOthers())).
-		Complete(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
-			changed(r.Name)
-			return reconcile.Result{}, nil
-		}))
+		Complete(call(changed))
 }
 
 // warm reports changes of the objects that decide which leases are kept Warm.
@@ -83,7 +79,7 @@ func warm(mgr ctrl.Manager, changed func()) error {
 	for _, o := range []client.Object{&v1alpha1.IPPool{}, &v1alpha1.ReservedIP{}, &corev1.Node{}} {
 		b = b.Watches(o, one())
 	}
-	return b.Complete(call(changed))
+	return b.Complete(call(func(string) { changed() }))
 }
 
 // waits reports the changes that matter to waiting ADDs: pools that open or close, reasons why a
@@ -95,13 +91,13 @@ func waits(mgr ctrl.Manager, changed func()) error {
 		Watches(&v1alpha1.IPSubnet{}, one(), builder.WithPredicates(explains())).
 		Watches(&corev1.Node{}, one(), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Pod{}, one(), builder.WithPredicates(ending()))
-	return b.Complete(call(changed))
+	return b.Complete(call(func(string) { changed() }))
 }
 
-// call calls a function for each request.
-func call(changed func()) reconcile.Func {
-	return func(context.Context, reconcile.Request) (reconcile.Result, error) {
-		changed()
+// call calls a function with the name of each request.
+func call(changed func(name string)) reconcile.Func {
+	return func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+		changed(r.Name)
 		return reconcile.Result{}, nil
 	}
 }
@@ -109,24 +105,16 @@ func call(changed func()) reconcile.Func {
 // opensOrCloses passes the changes of pools that an ADD may see, other than the counts of leases.
 func opensOrCloses() predicate.Predicate {
 	ready := func(o client.Object) bool {
-		p, ok := o.(*v1alpha1.IPPool)
-		return ok && !meta.IsStatusConditionFalse(p.Status.Conditions, v1alpha1.ConditionReady)
+		return !meta.IsStatusConditionFalse(o.(*v1alpha1.IPPool).Status.Conditions, v1alpha1.ConditionReady)
 	}
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return ready(e.ObjectOld) != ready(e.ObjectNew) },
 	})
 }
 
-// explains passes the changes of IPSubnets that matter to a waiting ADD: the spec, and the reasons
-// why applications lack addresses.
+// explains passes the changes of the spec of IPSubnets, and of why applications lack addresses.
 func explains() predicate.Predicate {
-	reasons := func(o client.Object) []v1alpha1.Unserved {
-		s, ok := o.(*v1alpha1.IPSubnet)
-		if !ok {
-			return nil
-		}
-		return s.Status.Unserved
-	}
+	reasons := func(o client.Object) []v1alpha1.Unserved { return o.(*v1alpha1.IPSubnet).Status.Unserved }
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return !equality.Semantic.DeepEqual(reasons(e.ObjectOld), reasons(e.ObjectNew))
@@ -207,8 +195,7 @@ func isIn(state v1alpha1.LeaseState, o client.Object) bool {
 	return ok && l.Spec.State == state
 }
 
-// networks returns the numbers that claims of this cluster carry as their
-// network, each once.
+// networks returns the numbers that claims of this cluster carry as their network, each once.
 func networks(cluster string, pools []v1alpha1.IPPool) []uint64 {
 	all := []uint64{}
 	for i := range pools {

@@ -111,8 +111,7 @@ func (k *Keeper) subscribe(ctx context.Context) (_ chan netlink.LinkUpdate, end 
 	return changes, end
 }
 
-// gather takes the changes of a burst, so that one pass serves all of them. It returns false once
-// the channel is closed.
+// gather takes the changes of a burst for one pass. It returns false once the channel is closed.
 func (k *Keeper) gather(ctx context.Context, changes chan netlink.LinkUpdate) bool {
 	timer := k.Clock.NewTimer(calm)
 	defer timer.Stop()

@@ -76,8 +76,7 @@ func report(ctx context.Context, changed chan<- int, receive func() (control []b
 	return nil
 }
 
-// namespaceOf reads the number of the namespace that a message comes from. Messages of the calling
-// namespace have none.
+// namespaceOf reads the number of the namespace of a message. The calling namespace has none.
 func namespaceOf(control []byte) (id int, ok bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

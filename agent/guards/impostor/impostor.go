@@ -32,8 +32,7 @@ import (
 const (
 	// period is the time between two looks at all pods. Run looks at changed pods at once.
 	period = 5 * time.Second
-	// calm is the least pause between two looks after changes: a pod may change its interface in a
-	// loop.
+	// calm is the least pause between two looks: a pod may change its interface in a loop.
 	calm = 2 * time.Millisecond
 	// young is the age up to which a plugin may change the MAC of an interface whose chain does not end
 	// with Fenceline (agent/holder follow).
@@ -61,8 +60,7 @@ type Options struct {
 	Links   Links
 	// SourcesOf returns the sources that a slot may use.
 	SourcesOf func(slot uint32) bpf.Sources
-	// Gateways returns the MACs from which the gateways of an entry's pools are heard on its
-	// parent.
+	// Gateways returns the MACs of the gateways of an entry's pools, as heard on its parent.
 	Gateways func(*journal.Entry) []net.HardwareAddr
 	// Kill makes the guard of an entry drop every frame, for good.
 	Kill func(*journal.Entry) error
@@ -125,8 +123,7 @@ func (w *Watch) Look(ids map[int]bool) {
 		}
 	}
 	for path, entries := range pods {
-		// Ask for the number each time: before that, the kernel does not report the changes of a
-		// new pod.
+		// Ask for the number each time: only then the kernel reports the changes of a new pod.
 		id, err := w.Links.ID(path)
 		if err == nil && (ids == nil || ids[id]) {
 			err = w.look(path, entries)

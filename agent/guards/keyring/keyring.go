@@ -37,8 +37,7 @@ type Reconciler struct {
 	ring ring
 }
 
-// Reconcile reads the Secret. If it was deleted, its key stays in force here
-// until a Secret names another key.
+// Reconcile reads the Secret. The key of a deleted one stays in force until a Secret names another.
 func (k *Reconciler) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{}
 	if err := k.Cache.Get(ctx, r.NamespacedName, secret); err != nil {

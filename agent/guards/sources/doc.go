@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sources tells the kernel what each pod may send, as the pools of its addresses say, and
-// reports all other frames.
+// Package sources tells the kernel what pods may send by their pools, and reports other frames.
 package sources

@@ -63,8 +63,7 @@ type Options struct {
 	Clock      clock.Clock
 }
 
-// Keeper keeps the kernel's settings for the sources of pods up to date. Its methods may be called
-// concurrently.
+// Keeper keeps the kernel's settings for the sources of pods up to date. Safe for concurrent use.
 type Keeper struct {
 	Options
 	wake idle.Wake
@@ -107,8 +106,7 @@ func New(o Options) *Keeper {
 // Wake makes the next pass of Run come soon: a pool or a pod has changed.
 func (k *Keeper) Wake() { k.wake.Up() }
 
-// Run applies the pools to all pods again and again, and reports frames that the guards object to,
-// until ctx ends.
+// Run applies the pools to all pods, and reports frames that the guards object to, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	var reporter sync.WaitGroup
 	reporter.Go(func() { k.reporting(ctx) })
@@ -218,8 +216,7 @@ func (k *Keeper) look(e *journal.Entry) *state {
 }
 
 // autoconfigure switches autoconfiguration off where the guard would drop its addresses. It
-// switches it on again only if this process has switched it off: any other setting belongs to the
-// pod.
+// switches on only what this process has switched off: any other setting is the pod's.
 func (k *Keeper) autoconfigure(e *journal.Entry, i *state, on bool) error {
 	if on != i.off {
 		return nil

@@ -117,8 +117,7 @@ var framesDesc = prometheus.NewDesc("fenceline_source_guard_frames_total",
 // Describe implements prometheus.Collector.
 func (k *Keeper) Describe(ch chan<- *prometheus.Desc) { ch <- framesDesc }
 
-// Collect implements prometheus.Collector. If the kernel's counts cannot be read, the scrape reports
-// the error.
+// Collect implements prometheus.Collector. The scrape reports an error of the kernel.
 func (k *Keeper) Collect(ch chan<- prometheus.Metric) {
 	offences, err := k.Kernel.Offences()
 	if err != nil {

@@ -98,17 +98,15 @@ func (k *Keeper) look() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, f := range families() {
-		if !used[f.Name] {
-			k.report(f, reasonRules, nil)
-			k.report(f, reasonForwarding, nil)
-			k.report(f, reasonServices, nil)
-			k.report(f, reasonReach, nil)
-			continue
+		var rules, forwarding, services, reach error
+		if used[f.Name] {
+			rules, forwarding = k.ensure(f), f.forwards()
+			services, reach = k.Services(), k.Reach(f.nft == nftables.TableFamilyIPv4)
 		}
-		k.report(f, reasonRules, k.ensure(f))
-		k.report(f, reasonForwarding, f.forwards())
-		k.report(f, reasonServices, k.Services())
-		k.report(f, reasonReach, k.Reach(f.nft == nftables.TableFamilyIPv4))
+		k.report(f, reasonRules, rules)
+		k.report(f, reasonForwarding, forwarding)
+		k.report(f, reasonServices, services)
+		k.report(f, reasonReach, reach)
 	}
 }
 
@@ -148,8 +146,7 @@ func (k *Keeper) ensure(f Family) error {
 	return missing
 }
 
-// restored reports that rules were put back. If something removes them again and again, only one event
-// in tellInterval reports it.
+// restored reports that rules were put back, by one event in tellInterval at most.
 func (k *Keeper) restored(missing error) {
 	k.Log.Info("the rules of host links were changed or removed, and the agent put them back", "missing", missing.Error())
 	if now := k.Clock.Now(); k.told.IsZero() || now.Sub(k.told) >= tellInterval {

@@ -152,8 +152,7 @@ func (f Family) do(step func(ruleset.Ruleset, *nftables.Conn) error) error {
 	return err
 }
 
-// exists reports whether the kernel has the family. An IPv6 that is compiled out or switched off at
-// boot has no settings.
+// exists reports whether the kernel has the family. It has no settings of an IPv6 that is off.
 func (f Family) exists() bool {
 	_, err := os.Stat("/proc/sys/" + f.forwarding)
 	return err == nil

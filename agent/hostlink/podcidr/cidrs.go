@@ -19,13 +19,11 @@ import (
 // ErrNotRead: no source has answered since somebody needs the pod CIDRs.
 var ErrNotRead = errors.New("the pod CIDRs are not read yet")
 
-// CIDRs are the pod CIDRs as far as they are known. Its methods are safe for concurrent use, except that
-// Run runs once.
+// CIDRs are the known pod CIDRs. Its methods are safe for concurrent use. Run runs once.
 type CIDRs struct {
 	Options
 	wake, changed idle.Wake
-	// failures counts the failures that do not end by themselves, and has the text of the last one.
-	// Only Pass uses it.
+	// failures has the failures that do not end by themselves. Only Pass uses it.
 	failures backoff.Backoff
 
 	mu      sync.Mutex
@@ -102,8 +100,7 @@ func parse(word string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// merge returns the fewest prefixes with the same addresses, in order. So the CIDRs of many nodes
-// become few routes.
+// merge returns the fewest prefixes with the same addresses, in order: many nodes need few routes.
 func merge(prefixes []netip.Prefix) []netip.Prefix {
 	all := slices.Clone(prefixes)
 	for {

@@ -66,8 +66,8 @@ func (c *CIDRs) Run(ctx context.Context) error {
 	return nil
 }
 
-// Pass reads the pod CIDRs once, and returns the time until the next read. If ctx ends meanwhile, nothing
-// changes.
+// Pass reads the pod CIDRs once, and returns the time until the next read. If ctx ends meanwhile,
+// nothing changes.
 func (c *CIDRs) Pass(ctx context.Context) time.Duration {
 	found, unread, passing := readAll(ctx, c.API, sources())
 	if ctx.Err() != nil {

@@ -60,8 +60,7 @@ func (r Ruleset) Ensure(c *nftables.Conn) error {
 	return r.Write(c)
 }
 
-// Write makes the table. It replaces an earlier one in one transaction, so each packet meets one of
-// them.
+// Write makes the table. One transaction replaces an earlier one, so each packet meets one of them.
 func (r Ruleset) Write(c *nftables.Conn) error {
 	present, err := r.find(c)
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
-// CIDRs are the service CIDRs as far as they are known. Its methods are safe for concurrent use,
-// except that Run runs once.
+// CIDRs are the known service CIDRs. Its methods are safe for concurrent use. Run runs once.
 type CIDRs struct {
 	// client is nil if the service CIDRs are given.
 	client client.WithWatch
@@ -42,8 +41,7 @@ func Given(prefixes []netip.Prefix) *CIDRs {
 	return c
 }
 
-// Watched returns the service CIDRs of the ServiceCIDR objects. They are unknown until Run has read
-// them.
+// Watched returns the service CIDRs of the ServiceCIDR objects, unknown until Run has read them.
 func Watched(c client.WithWatch, namespace string, log logr.Logger) *CIDRs {
 	return &CIDRs{client: c, namespace: namespace, log: log, unknown: ErrNotRead, changed: idle.NewWake(), answered: make(chan struct{})}
 }
@@ -85,8 +83,7 @@ func sorted(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// Parse reads service CIDRs that the user has named, separated by commas. An error names the wrong
-// one. An empty text names none.
+// Parse reads service CIDRs, separated by commas. An error names the wrong one.
 func Parse(text string) ([]netip.Prefix, error) {
 	if text == "" {
 		return nil, nil

@@ -67,8 +67,10 @@ func (c *CIDRs) Run(ctx context.Context) error {
 		} else {
 			pace := &away
 			if reason := refusal(err); reason != nil {
-				c.refuse(reason)
 				pace = &refused
+				if _, unknown := c.Prefixes(); unknown != nil {
+					c.set(nil, reason)
+				}
 			}
 			if pace.IsNew(err) {
 				c.log.Error(err, "the ServiceCIDRs cannot be read; the agent tries again")
@@ -94,13 +96,6 @@ func refusal(err error) error {
 	return nil
 }
 
-// refuse records a refusal, unless the service CIDRs are known.
-func (c *CIDRs) refuse(reason error) {
-	if _, unknown := c.Prefixes(); unknown != nil {
-		c.set(nil, reason)
-	}
-}
-
 // source lists and watches the ServiceCIDR objects.
 type source struct{ cache.ListWatch }
 
@@ -117,8 +112,7 @@ func newSource(c client.WithWatch) *source {
 	}}
 }
 
-// IsWatchListSemanticsUnSupported has the reflector list before it watches. There are few objects,
-// so a list is cheap.
+// IsWatchListSemanticsUnSupported has the reflector list first: there are few objects.
 func (*source) IsWatchListSemanticsUnSupported() bool { return true }
 
 // store turns ServiceCIDR objects into prefixes. An object that is being deleted counts until it is

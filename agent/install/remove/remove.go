@@ -20,16 +20,14 @@ import (
 type Options struct {
 	// StateDir holds the journal, BPFDir the pins.
 	StateDir, BPFDir string
-	// Conflist is the file name of the network configuration in ConfDir, empty if
-	// the agent installs none.
+	// Conflist is the file name of the network configuration in ConfDir, or empty.
 	Conflist, ConfDir string
 }
 
-// Node removes the files that agents have left on the node: the network
-// configuration, the pins, the rules of host links and the journal. Running pods keep their interfaces
-// without a guard. The plugin and its spool stay, since the DEL of these pods
-// needs them. Node may be called again, and returns journal.ErrLocked while an
-// agent runs.
+// Node removes the files that agents have left on the node: the network configuration, the pins,
+// the rules of host links and the journal. Running pods keep their interfaces without a guard. The
+// plugin and its spool stay, since the DEL of these pods needs them. Node may be called again, and
+// returns journal.ErrLocked while an agent runs.
 func Node(o Options) error {
 	book, err := journal.Open(o.StateDir)
 	if err != nil {

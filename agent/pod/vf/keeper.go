@@ -120,8 +120,7 @@ func (k *Keeper) pass() {
 	}
 }
 
-// keep puts up the walls of one VF, and returns those that are missing. A VF that is being released
-// is left alone.
+// keep puts up the walls of a VF that is not being released, and returns those that are missing.
 func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
-// again is the pause before a new subscription. A subscription ends when changes come faster than
-// they are read.
+// again is the pause before a new subscription. One ends if changes come faster than reads.
 const again = time.Second
 
 // Follow calls changed when it begins to listen, and when a physical device appears or changes in

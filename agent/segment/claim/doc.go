@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package claim is the codec of the claim frame and of the ack. A claim tells a segment that an
-// address belongs to a fencing token. An ack is the reply of the kernel that has fenced the
-// address.
+// address belongs to a fencing token. An ack is the reply of the kernel that has fenced it.
 //
 // The payload follows the Ethernet header (ethertype 0x88B5, IEEE Std 802 local experimental 1) and
 // has 48 bytes. The frame of 62 bytes is longer than the Ethernet minimum and is never padded:
@@ -18,11 +17,9 @@
 //	    40      8  SipHash-2-4 over bytes 0 to 39, little endian
 //
 // Older agents named the holder by its MAC in bits 1 to 31, asked every holder with 0, and sent
-// acks with the digit 1. Old and new nodes fence by each other's claims, but neither counts an ack
-// of the other.
+// acks with the digit 1. Old and new nodes obey each other's claims, but not acks.
 //
-// bpf/src/claim.h has the same layout as a C struct, and a test in bpf compares the two. Change both
-// together, with a new wire version.
+// bpf/src/claim.h has the same layout, and a test compares both. A change needs a new wire version.
 //
 // All functions are pure and may be called concurrently.
 package claim

@@ -41,8 +41,7 @@ type Key [16]byte
 // Flags of a frame: bit 0 is FlagAck, Asks documents bits 1 to 31.
 type Flags uint32
 
-// FlagAck marks an ack, the reply of a kernel that has fenced the address. An ack keeps the other
-// flags of its claim.
+// FlagAck marks an ack. An ack keeps the other flags of its claim.
 const FlagAck Flags = 1 << 0
 
 // Asks returns the flags of a claim that asks one holder for its ack: bits 1 to 31 are the low 31
@@ -59,8 +58,7 @@ func (f Flags) magic() string {
 	return claimMagic
 }
 
-// Frame is a claim, or with FlagAck an ack: "on this network, the address belongs to the holder of
-// this token".
+// Frame is a claim or an ack: "on this network, the address belongs to the holder of this token".
 type Frame struct {
 	Flags   Flags
 	Network uint64
@@ -81,8 +79,7 @@ func (f Frame) Marshal(key Key) [Len]byte {
 	return b
 }
 
-// Ethernet returns the untagged frame that carries the claim from src to dst. Both must be 48-bit
-// MACs.
+// Ethernet returns the untagged frame of the claim from src to dst. Both must be 48-bit MACs.
 func (f Frame) Ethernet(dst, src net.HardwareAddr, key Key) ([]byte, error) {
 	if len(dst) != 6 || len(src) != 6 {
 		return nil, fmt.Errorf("build claim frame for %s from %q to %q: need 48-bit MACs", f.Addr, src, dst)
@@ -96,8 +93,7 @@ func (f Frame) Ethernet(dst, src net.HardwareAddr, key Key) ([]byte, error) {
 }
 
 // Unmarshal decodes a payload whose tag fits one of keys. It ignores bytes after the payload, and
-// returns an IPv4-mapped address as IPv4. Its errors wrap ErrShort, ErrMagic or
-// ErrTag.
+// returns an IPv4-mapped address as IPv4. Its errors wrap ErrShort, ErrMagic or ErrTag.
 func Unmarshal(b []byte, keys ...Key) (Frame, error) {
 	if len(b) < Len {
 		return Frame{}, fmt.Errorf("%w: %d of %d bytes", ErrShort, len(b), Len)

@@ -3,6 +3,7 @@
 package defence
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -66,16 +67,11 @@ func (p *pace) allow(lease string) bool {
 	return true
 }
 
-// sweep forgets addresses without a conflict for recordForget. So the map has only addresses that
-// this node has held lately.
+// sweep forgets addresses without a conflict for recordForget, so the map stays small.
 func (p *pace) sweep(now time.Time) {
 	if now.Sub(p.swept) < recordFirst {
 		return
 	}
 	p.swept = now
-	for lease, l := range p.leases {
-		if now.Sub(l.last) >= recordForget {
-			delete(p.leases, lease)
-		}
-	}
+	maps.DeleteFunc(p.leases, func(_ string, l paced) bool { return now.Sub(l.last) >= recordForget })
 }

@@ -38,8 +38,7 @@ type meeting struct {
 	pool string
 }
 
-// Meet returns the action for an address of a pool for which the host with this MAC answers on the
-// parent. The caller carries it out.
+// Meet returns the action for an address of a pool for which a host answers on the parent.
 func (h *Hosts) Meet(ctx context.Context, parent int, pool, mac string) (foreignhost.Action, error) {
 	who := host{parent, mac}
 	if action, known := h.known(who, pool); known {

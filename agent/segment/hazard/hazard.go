@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hazard finds and reports the things that may hide frames of a parent from the agent's
-// programs, or change them: XDP programs, programs of others, offloads of the device, and the mode
-// of a bond.
+// programs, or change them: XDP programs, programs of others, offloads, and the mode of a bond.
 package hazard
 
 import (

@@ -14,8 +14,7 @@ import (
 
 // Look reads the facts about a parent of the calling network namespace. others returns the programs
 // of others on the parent, and blocked why something is in the place of the observer. below returns
-// the parent and the devices below it. rewrites returns an error if one of these devices changes
-// MACs.
+// the parent and the devices below it. rewrites returns an error if one of them changes MACs.
 func Look(parent int, others func(int) ([]string, error), blocked func(int) error, below func(int) ([]netlink.Link, error), rewrites func([]netlink.Link) error) (f Facts, err error) {
 	way, err := below(parent)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing && len(way) == 0 {

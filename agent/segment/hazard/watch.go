@@ -35,8 +35,7 @@ type Parent struct {
 type Options struct {
 	Node    string
 	Parents func() []Parent
-	// Look returns the facts about a parent. They name the kinds that cannot be read, and the error
-	// says why.
+	// Look returns the facts about a parent, and why some cannot be read.
 	Look func(parent int) (Facts, error)
 	// Present sets whether a parent has a hazard. Forget removes all values of a parent.
 	Present func(parent string, kind Kind, present bool)
@@ -151,8 +150,7 @@ func (w *Watch) tell(parent string, h Hazard) {
 	w.Events.Eventf(event.Node(w.Node), nil, kind, reason, "Watch", "parent %s: %s", parent, h.Text)
 }
 
-// ended keeps only the time of the last report, so that a hazard that comes and goes does not cause
-// a flood of events.
+// ended keeps the time of the last report, so that a hazard that comes and goes makes few events.
 func (w *Watch) ended(s subject) {
 	if last, known := w.told[s]; known {
 		w.told[s] = report{at: last.at}

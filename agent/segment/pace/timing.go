@@ -31,8 +31,7 @@ const (
 // The times of RFC 4862, section 5.4, and RFC 4861, section 10.
 const (
 	maxRtrSolicitationDelay = time.Second // MAX_RTR_SOLICITATION_DELAY
-	// dupAddrDetectTransmits is 1 by default. It is 3 here, so that an address does not look free
-	// after one lost frame.
+	// dupAddrDetectTransmits is 1 by default. With 3, no address looks free after one lost frame.
 	dupAddrDetectTransmits = 3
 	retransTimer           = time.Second // RETRANS_TIMER
 )

@@ -20,8 +20,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Sightings is the part of the kernel programs that records the speakers on the parents.
-// *bpf.Kernel implements it.
+// Sightings has the speakers on the parents. *bpf.Kernel implements it.
 type Sightings interface {
 	ObserversAttached() (map[int]bool, error)
 	Sighting(bpf.Key) (bpf.Sighting, bool, error)
@@ -53,8 +52,7 @@ func (p *Parents) heard(last segment.LastHolder) ([]int, error) {
 
 // isElsewhereToo reports whether a pool of another network may have the address. Then the heard
 // frames may come from the other network: with ipvlan, all pods of a node have the MAC of their
-// master, and the VLAN subinterfaces of a master share it. If the pools cannot be read, it reports
-// true.
+// master, and a master's VLAN subinterfaces share it. If the pools cannot be read, it reports true.
 func (p *Parents) isElsewhereToo(pool *v1alpha1.IPPool, addr netip.Addr) bool {
 	pools := &v1alpha1.IPPoolList{}
 	if err := p.Pools.List(context.Background(), pools, client.UnsafeDisableDeepCopy); err != nil {

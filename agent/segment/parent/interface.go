@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exists reports whether this node has an interface with this index. If the kernel cannot be asked,
-// the interface counts as present.
+// Exists reports whether an interface has this index, and true if the kernel cannot be asked.
 func Exists(index int) bool {
 	_, err := netlink.LinkByIndex(index)
 	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
@@ -39,8 +38,7 @@ func OfNode(parent int, addr netip.Addr) (bool, error) {
 	return slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) }), nil
 }
 
-// SubnetsOf returns the subnets that addresses of this node have on its interfaces. Addresses that no
-// interface has are left out.
+// SubnetsOf returns the subnets of those addresses that interfaces of this node have.
 func SubnetsOf(addrs []netip.Addr) ([]netip.Prefix, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

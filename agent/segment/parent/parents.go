@@ -122,11 +122,10 @@ func (p *Parents) Run(ctx context.Context) error {
 	return nil
 }
 
-// attach puts back the observers that were detached or lost their place. It
-// opens the parents of pods that could not be opened before, because only an
-// open segment repeats their claims (R3), and forgets parents that are gone. It
-// opens the configured parents before the first pod: a node can verify only
-// addresses whose holders it has heard.
+// attach puts back the observers that were detached or lost their place. It opens the parents of
+// pods that could not be opened before, because only an open segment repeats their claims (R3), and
+// forgets parents that are gone. It opens the configured parents before the first pod: a node can
+// verify only addresses whose holders it has heard.
 func (p *Parents) attach() {
 	for parent, name := range p.Names() {
 		_, err := p.Segments.Open(parent)

@@ -14,8 +14,7 @@ import (
 
 // Named returns the names of the interfaces on which a pool is reached by its own spec: its parents
 // or, if the pool has a VLAN, the interfaces of that VLAN on them. Without a VLAN the interfaces
-// need not exist. If the interfaces cannot be listed now, Named returns an error, because they may
-// exist.
+// need not exist. Named returns an error if the interfaces cannot be listed now.
 func Named(pool *v1alpha1.IPPool) ([]string, error) { return named(pool, netlink.LinkList) }
 
 func named(pool *v1alpha1.IPPool, list func() ([]netlink.Link, error)) ([]string, error) {

@@ -22,8 +22,7 @@ import (
 const (
 	// period is the pause between two passes.
 	period = 5 * time.Second
-	// unneededFor is the time after which an unneeded subinterface is removed. Meanwhile a pool may be
-	// replaced.
+	// unneededFor is how long an unneeded subinterface is kept: a pool may be replaced.
 	unneededFor = 5 * time.Minute
 )
 
@@ -45,8 +44,7 @@ type Options struct {
 	Name string
 	// Parents are the interfaces on which the agent may make subinterfaces.
 	Parents []string
-	// Networks returns the networks of this node. After an error the list is incomplete, and
-	// nothing is removed.
+	// Networks returns the networks of this node. With an error some are missing: none is removed.
 	Networks func() ([]Network, error)
 	// Used reports whether an interface of a pod has this parent.
 	Used func(index int) bool
@@ -74,12 +72,9 @@ func New(o Options) *Keeper {
 }
 
 // Wake makes Run start a pass at once. It does not block.
-func (k *Keeper) Wake() {
-	k.wake.Up()
-}
+func (k *Keeper) Wake() { k.wake.Up() }
 
-// Run keeps the subinterfaces until ctx ends. If the agent may make none and has made none, it
-// returns at once.
+// Run keeps the subinterfaces until ctx ends, or until there are none and the agent may make none.
 func (k *Keeper) Run(ctx context.Context) error {
 	for left := k.Pass(); left || len(k.Parents) > 0; left = k.Pass() {
 		if !idle.Again(ctx, k.Clock, period, k.wake) {
@@ -89,8 +84,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Pass makes the changes that the networks need now. left reports whether a subinterface of ours
-// may be left on the node.
+// Pass makes the changes that the networks need. left: a subinterface of ours may be on the node.
 func (k *Keeper) Pass() (left bool) {
 	links, err := k.Node.Links()
 	k.report("", err)
@@ -103,11 +97,11 @@ func (k *Keeper) Pass() (left bool) {
 		links[i].Used = l.Used || l.Ours && k.Used(l.Index) // only one of ours may be removed
 		left = left || l.Ours
 	}
+	var failure error
 	if unknown != nil && (left || len(k.Parents) > 0) {
-		k.report(ofNetworks, fmt.Errorf("find the networks that need VLAN subinterfaces: %w", unknown))
-	} else {
-		k.report(ofNetworks, nil)
+		failure = fmt.Errorf("find the networks that need VLAN subinterfaces: %w", unknown)
 	}
+	k.report(ofNetworks, failure)
 	plan := MakePlan(wanted, links)
 	maps.Copy(refused, plan.Refused)
 	for _, w := range plan.Make {
@@ -129,11 +123,9 @@ func (k *Keeper) Pass() (left bool) {
 	for _, name := range slices.Sorted(maps.Keys(refused)) {
 		k.report(name, refused[name])
 	}
-	for name := range k.failures {
-		if refused[name] == nil && name != "" && name != ofNetworks {
-			delete(k.failures, name)
-		}
-	}
+	maps.DeleteFunc(k.failures, func(name, _ string) bool {
+		return refused[name] == nil && name != "" && name != ofNetworks
+	})
 	k.Faults(len(refused))
 	return left
 }

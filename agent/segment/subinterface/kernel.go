@@ -60,8 +60,7 @@ func (Kernel) Links() ([]Link, error) {
 
 // used reports whether an interface has an address of its own, or an interface in another network
 // namespace sends through it: a macvlan that is up adds a unicast address to the filter of the
-// interface below it. An ipvlan adds none since Linux 4.17: those of Fenceline's pods are in the
-// journal.
+// interface below it. An ipvlan adds none since Linux 4.17: the journal has those of pods.
 func used(l netlink.Link) (bool, error) {
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {

@@ -46,8 +46,7 @@ type Link struct {
 	Used bool
 }
 
-// Plan has the changes of the node. Refused are the reasons for which a wanted subinterface cannot
-// be made, by its name.
+// Plan has the changes of the node. Refused has, by name, why a subinterface cannot be made.
 type Plan struct {
 	Make    []Wanted
 	SetUp   []Link

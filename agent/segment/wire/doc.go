@@ -3,6 +3,5 @@
 // Package wire sends the frames of the node agent: probes and claims on a segment's parent,
 // announcements from a pod's interface.
 //
-// It sends through packet sockets and never reads from them. Package segment hears other hosts
-// through the observer.
+// It never reads from its packet sockets. Package segment hears other hosts through the observer.
 package wire

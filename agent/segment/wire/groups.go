@@ -24,8 +24,7 @@ type groups struct {
 
 // member is the membership in one group, for all addresses that end with its 24 bits.
 type member struct {
-	// socket holds this membership only: on Linux 5.10, one socket has room for about 300
-	// (net.core.optmem_max).
+	// socket holds this membership only: one socket has room for about 300 (net.core.optmem_max).
 	socket int
 	users  int
 }
@@ -41,8 +40,7 @@ func openGroups(parent int) (*groups, error) {
 
 // Join joins the solicited-node group of an IPv6 address until leave is called, as a host does
 // before DAD (RFC 4862 section 5.4.2). A switch with MLD snooping forwards neighbour solicitations
-// only to members of that group. Join does nothing for an IPv4 address, or in a kernel without
-// IPv6.
+// only to members of that group. It does nothing for IPv4, or in a kernel without IPv6.
 func (p *Parent) Join(addr netip.Addr) (leave func(), err error) {
 	if !addr.Is6() {
 		return func() {}, nil

@@ -26,33 +26,31 @@ func openPacket(ifindex int) (*packet.Conn, error) {
 	return c, nil
 }
 
-func setMark(c syscall.Conn, mark uint32) error {
+// setOption sets an option of a socket by set.
+func setOption(c syscall.Conn, name string, set func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var serr error
-	err = raw.Control(func(fd uintptr) {
-		serr = os.NewSyscallError("setsockopt SO_MARK", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
+	var failure error
+	err = raw.Control(func(fd uintptr) { failure = os.NewSyscallError("setsockopt "+name, set(int(fd))) })
+	return errors.Join(err, failure)
+}
+
+func setMark(c syscall.Conn, mark uint32) error {
+	return setOption(c, "SO_MARK", func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark))
 	})
-	return errors.Join(err, serr)
 }
 
 // joinAllNodes makes the adapter receive frames to all nodes while the socket is open. The owner of
-// a probed IPv6 address answers to all nodes. A parent with IPv6 disabled has not joined that
-// group.
+// a probed IPv6 address answers to all nodes. A parent without IPv6 has not joined it.
 func joinAllNodes(c syscall.Conn, parent int) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
 	group := unix.PacketMreq{Ifindex: int32(parent), Type: unix.PACKET_MR_MULTICAST, Alen: 6}
 	copy(group.Address[:], frames.MulticastMAC(netip.IPv6LinkLocalAllNodes()))
-	var serr error
-	err = raw.Control(func(fd uintptr) {
-		serr = os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", unix.SetsockoptPacketMreq(int(fd), unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &group))
+	return setOption(c, "PACKET_ADD_MEMBERSHIP", func(fd int) error {
+		return unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &group)
 	})
-	return errors.Join(err, serr)
 }
 
 // sendPatience is how long a frame waits for room in its socket. A socket has room for hundreds of

@@ -36,8 +36,7 @@ type Link struct {
 	Carrier bool
 }
 
-// OpenParent opens the sockets of the parent with this ifindex, in the calling thread's network
-// namespace.
+// OpenParent opens the sockets of a parent, by ifindex, in the calling thread's network namespace.
 func OpenParent(parent int) (_ *Parent, err error) {
 	p := &Parent{index: parent}
 	defer func() {

@@ -23,8 +23,7 @@ type Port struct {
 	done  chan struct{}
 }
 
-// OpenPort opens the interface iface in the network namespace at path netNS; "" is the calling
-// thread's.
+// OpenPort opens an interface in the network namespace at path netNS; "" is the calling thread's.
 func OpenPort(netNS, iface string) (*Port, error) {
 	p := &Port{links: make(chan netlink.LinkUpdate), done: make(chan struct{})}
 	err := attach.InNetNS(netNS, func() error { return p.open(iface) })

@@ -13,9 +13,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// AnswerAlive serves /healthz, and nothing else, until stop is called: an agent
-// that waits for the API server is alive but not ready. With the address "0" it
-// serves nothing, as the manager does.
+// AnswerAlive serves /healthz, and nothing else, until stop is called: an agent that waits for the
+// API server is alive but not ready. With the address "0" it serves nothing, as the manager does.
 func AnswerAlive(address string, log logr.Logger) (stop func(), err error) {
 	if address == "0" {
 		return func() {}, nil

@@ -120,8 +120,7 @@ func (a *Agent) Renewal(v segment.Verdict) { a.renewals.WithLabelValues(string(v
 // NetworksFull sets whether the kernel knows the networks of all pools.
 func (a *Agent) NetworksFull(full bool) { a.networksFull.Set(oneIf(full)) }
 
-// InterfacesGone sets the number of interfaces that running pods have lost, by parent. Other parents
-// have no series.
+// InterfacesGone sets the interfaces that running pods have lost, by parent. Others have no series.
 func (a *Agent) InterfacesGone(byParent map[string]int) {
 	a.interfacesGone.Reset()
 	for parent, n := range byParent {
@@ -160,8 +159,7 @@ func (a *Agent) PinFailed() { a.pinFailures.Inc() }
 // TokensAhead sets the number of addresses whose tokens the store has not reached.
 func (a *Agent) TokensAhead(addresses int) { a.tokensAhead.Set(float64(addresses)) }
 
-// WarmLeases sets the number of Warm leases of a pool. The series of a pool without any
-// is deleted.
+// WarmLeases sets the number of Warm leases of a pool. The series of a pool without any is deleted.
 func (a *Agent) WarmLeases(pool string, ready, unproven int) {
 	if ready+unproven == 0 {
 		a.warmLeases.DeletePartialMatch(prometheus.Labels{"pool": pool})
@@ -183,8 +181,7 @@ func (a *Agent) WarmTaken(pool string, got bool) {
 // WarmLost counts a Warm lease that is no longer ready, other than taken by an ADD.
 func (a *Agent) WarmLost(pool, reason string) { a.warmLost.WithLabelValues(pool, reason).Inc() }
 
-// Waiting sets the number of ADDs that wait for an address of a pool. The series of a pool without
-// any is deleted.
+// Waiting sets the number of ADDs that wait for an address of a pool. With 0 there is no series.
 func (a *Agent) Waiting(pool string, adds int) {
 	if adds == 0 {
 		a.waiting.DeleteLabelValues(pool)

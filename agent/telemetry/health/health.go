@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package health answers whether the agent lives and whether it can serve ADD.
 package health
 
 import (
@@ -9,14 +10,12 @@ import (
 	"time"
 )
 
-// syncWithin is how long one check waits for the caches: a probe has a timeout of one second, and a
-// runtime repeats its question.
+// syncWithin is how long one check waits for the caches: a probe has a timeout of one second.
 const syncWithin = 500 * time.Millisecond
 
 // Ready knows whether ADD can be served. Safe for concurrent use.
 type Ready struct {
-	// CachesSynced waits until the caches are synced or ctx ends, and reports
-	// whether they are.
+	// CachesSynced waits until the caches are synced or ctx ends, and reports whether they are.
 	CachesSynced func(context.Context) bool
 	// KeySettled reports whether a claim key is known, or is not waited for any longer.
 	KeySettled func() bool
