@@ -5,8 +5,7 @@
 //
 // Its rights at the Kubernetes API are in controller-rbac.yaml of the chart, each with its reason.
 //
-// With the arguments "uninstall begin" or "uninstall finish" it removes Fenceline from the cluster, with
-// the rights in uninstall.yaml.
+// "uninstall begin" and "uninstall finish" remove Fenceline, with the rights in uninstall.yaml.
 package main
 
 import (

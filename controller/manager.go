@@ -22,7 +22,6 @@ import (
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/claimkey"
-	"github.com/fenceline/fenceline/controller/eventpace"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
@@ -103,9 +102,8 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	return mgr, nil
 }
 
-// watchStore ends the controller if the API server's store went back, because the caches then hold
-// objects that no longer exist. It compares pools and nodes. Leases are too many to compare, and each
-// change of leases is followed by a write of their pool.
+// watchStore ends the controller if the API server's store went back. It compares pools and nodes.
+// Leases are too many to compare, and each change of leases is followed by a write of their pool.
 func watchStore(mgr ctrl.Manager, outages *revision.Outages) *revision.Watch {
 	return &revision.Watch{
 		Reader: mgr.GetAPIReader(), Outages: outages, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
@@ -116,7 +114,7 @@ func watchStore(mgr ctrl.Manager, outages *revision.Outages) *revision.Watch {
 }
 
 func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.WithTicker) error {
-	recorder := event.Recorder{To: eventpace.New(mgr.GetEventRecorder(name), clock.RealClock{}, mgr.GetLogger())}
+	recorder := event.Recorder{To: event.NewPaced(mgr.GetEventRecorder(name), clock.RealClock{}, mgr.GetLogger())}
 	reclaims := &reclaim.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
 		Owners: owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper()},

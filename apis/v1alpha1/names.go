@@ -57,9 +57,6 @@ func ParseLeaseName(name string) (network string, addr netip.Addr, err error) {
 // Addr returns the address of a lease. It returns the zero Addr if the address cannot be read. The CRD
 // refuses such a lease, so only a lease that did not come from an API server can have one.
 func (s *IPLeaseSpec) Addr() netip.Addr {
-	addr, err := netip.ParseAddr(s.Address)
-	if err != nil {
-		return netip.Addr{}
-	}
+	addr, _ := netip.ParseAddr(s.Address)
 	return addr
 }

@@ -25,18 +25,15 @@ const (
 	AliasIPRetention = "network.beta.kubernetes.io/ucloud-statefulset-ip-claim-policy"
 )
 
-// staticKeys and retentionKeys return the full names of an annotation. The first one that a pod has
-// counts.
-func staticKeys() []string {
-	return []string{AnnotationPrefix + AnnotationStaticIP, LegacyAnnotationPrefix + AnnotationStaticIP, AliasStaticIP}
-}
-
-func retentionKeys() []string {
-	return []string{AnnotationPrefix + AnnotationIPRetention, LegacyAnnotationPrefix + AnnotationIPRetention, AliasIPRetention}
+// keys returns the full names of an annotation. The first one that a pod has counts.
+func keys(name, alias string) []string {
+	return []string{AnnotationPrefix + name, LegacyAnnotationPrefix + name, alias}
 }
 
 // FixedAddressAnnotations returns the full names of all annotations that ParseFixedAddress reads.
-func FixedAddressAnnotations() []string { return append(staticKeys(), retentionKeys()...) }
+func FixedAddressAnnotations() []string {
+	return append(keys(AnnotationStaticIP, AliasStaticIP), keys(AnnotationIPRetention, AliasIPRetention)...)
+}
 
 // MaxRetention is the longest duration of the annotation ip-retention. For a longer time, users
 // write "forever".
@@ -57,12 +54,11 @@ type FixedAddress struct {
 	Retention *LeaseRetention
 }
 
-// ParseFixedAddress reads the annotations of a pod, or of a StatefulSet's template. An annotation
-// with AnnotationPrefix takes precedence over one with LegacyAnnotationPrefix, and both over an
-// alias.
+// ParseFixedAddress reads the annotations of a pod, or of a StatefulSet's template.
+// AnnotationPrefix takes precedence over LegacyAnnotationPrefix, and both over an alias.
 func ParseFixedAddress(annotations map[string]string) (FixedAddress, error) {
-	staticKey, static, staticRank := lookUp(annotations, staticKeys())
-	key, retention, rank := lookUp(annotations, retentionKeys())
+	staticKey, static, staticRank := lookUp(annotations, keys(AnnotationStaticIP, AliasStaticIP))
+	key, retention, rank := lookUp(annotations, keys(AnnotationIPRetention, AliasIPRetention))
 	if static != "true" && staticRank > rank {
 		// An annotation of lower precedence neither contradicts the retention nor makes it wrong.
 		static = ""

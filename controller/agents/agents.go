@@ -44,15 +44,8 @@ func IsAgent(pod *podview.Pod) bool {
 
 // IsAlive reports whether an agent works: it is Ready and not being deleted.
 func IsAlive(pod *podview.Pod) bool {
-	if pod.DeletionTimestamp != nil {
-		return false
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	isReady := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, isReady)
 }
 
 // WorksOn reports whether an agent in the namespace works on the node. The reader must have the index

@@ -30,8 +30,8 @@ type Reconciler struct {
 	Namespace string
 }
 
-// SetupWithManager registers the reconciler. All agents share one request,
-// because an index depends on all of them.
+// SetupWithManager registers the reconciler. All agents share one request, because an index depends
+// on all of them.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: "agents"}}}
@@ -67,9 +67,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{}, errors.Join(errs...)
 }
 
-// write writes an index as a patch, because the cache does not hold the whole pod. With its
-// resourceVersion in the patch, the API server accepts it only for the version of the pod that was
-// judged.
+// write writes an index as a patch, because the cache does not hold the whole pod. The API server
+// accepts it only for the version of the pod that was judged.
 func (r *Reconciler) write(ctx context.Context, pod *podview.Pod, index int) error {
 	written := pod.DeepCopy()
 	metav1.SetMetaDataAnnotation(&written.ObjectMeta, v1alpha1.AnnotationAgentIndex, strconv.Itoa(index))

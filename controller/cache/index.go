@@ -63,7 +63,8 @@ func LeasesOf(ctx context.Context, cache client.Reader, key string) ([]v1alpha1.
 // PodKey returns the key of a pod for LeasesOf, and the key of LeasesByOwner.
 func PodKey(namespace, name string) string { return namespace + "/" + name }
 
-// IdentityKey returns the key of one identity for LeasesOf: a pod name, or a virtual machine. A space never occurs in a pod's name.
+// IdentityKey returns the key of one identity for LeasesOf: a pod name, or a virtual machine. A
+// space never occurs in a pod's name.
 func IdentityKey(h *v1alpha1.Holder) string {
 	if owner.IsMachine(h) {
 		return PodKey(h.Namespace, "virtual machine "+h.OwnerName)
@@ -92,7 +93,12 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		LeasesByNode:     nodeKeys,
 		LeasesByPool:     func(s *v1alpha1.IPLeaseSpec) []string { return []string{s.Pool} },
 		LeasesByPoolNode: poolNodeKeys,
-		LeasesByState:    stateKeys,
+		LeasesByState: func(s *v1alpha1.IPLeaseSpec) []string {
+			if s.State != v1alpha1.StateQuarantined {
+				return nil
+			}
+			return []string{string(s.State)}
+		},
 	} {
 		err := indexer.IndexField(ctx, &v1alpha1.IPLease{}, name, func(o client.Object) []string {
 			return keys(&o.(*v1alpha1.IPLease).Spec)
@@ -108,13 +114,6 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		}
 	}
 	return nil
-}
-
-func stateKeys(s *v1alpha1.IPLeaseSpec) []string {
-	if s.State != v1alpha1.StateQuarantined {
-		return nil
-	}
-	return []string{string(s.State)}
 }
 
 func holderBucketsOf(s *v1alpha1.IPLeaseSpec) []string {

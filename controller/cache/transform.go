@@ -3,6 +3,7 @@
 package cache
 
 import (
+	"slices"
 	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,26 +18,20 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// The transforms keep exactly the fields that the controller's decisions read. A decision from the
-// cached object must be the same as from the live object. If a decision reads a new field, add the
-// field to the transform.
+// The transforms keep exactly the fields that the controller's decisions read: a decision from the
+// cached object must be the same as from the live object. A decision that reads a new field adds it here.
 
 // slimMeta keeps the identity of an object.
 func slimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace:                  m.Namespace,
-		Name:                       m.Name,
-		UID:                        m.UID,
-		ResourceVersion:            m.ResourceVersion,
-		CreationTimestamp:          m.CreationTimestamp,
-		DeletionTimestamp:          m.DeletionTimestamp,
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
 		DeletionGracePeriodSeconds: m.DeletionGracePeriodSeconds,
 	}
 }
 
-// slimLease keeps the whole spec, because a lease is written back from the cache. Strings that many
-// leases have in common are stored once. It returns a copy: the lease is an element of a list's
-// array, and would keep the whole array in memory.
+// slimLease keeps the whole spec, because a lease is written back from the cache. It returns a
+// copy: the lease is an element of a list's array, and would keep the whole array in memory.
 func slimLease(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
 	slim := *lease
 	slim.ManagedFields = nil
@@ -61,15 +56,8 @@ func share[T ~string](of ...*T) {
 }
 
 func slimPod(pod *podview.Pod) *podview.Pod {
-	slim := &podview.Pod{
-		ObjectMeta: slimMeta(pod.ObjectMeta),
-		Spec: podview.Spec{
-			NodeName:                      pod.Spec.NodeName,
-			HostNetwork:                   pod.Spec.HostNetwork,
-			TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
-		},
-		Status: podview.Status{Phase: pod.Status.Phase},
-	}
+	slim := &podview.Pod{ObjectMeta: slimMeta(pod.ObjectMeta), Spec: pod.Spec}
+	slim.Status.Phase = pod.Status.Phase
 	if uid := owner.StaticUID(pod.Annotations); uid != "" {
 		slim.Annotations = map[string]string{owner.ConfigHash: uid, corev1.MirrorPodAnnotationKey: uid}
 	}
@@ -111,9 +99,9 @@ func slimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 func slimNode(node *corev1.Node) *corev1.Node {
 	slim := &corev1.Node{ObjectMeta: slimMeta(node.ObjectMeta)}
 	slim.Labels = node.Labels
+	kept := []string{corev1.TaintNodeOutOfService, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
 	for _, t := range node.Spec.Taints {
-		switch t.Key {
-		case corev1.TaintNodeOutOfService, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable:
+		if slices.Contains(kept, t.Key) {
 			slim.Spec.Taints = append(slim.Spec.Taints, t)
 		}
 	}
@@ -128,13 +116,11 @@ func slimNode(node *corev1.Node) *corev1.Node {
 }
 
 func slimStatefulSet(set *appsv1.StatefulSet) *appsv1.StatefulSet {
-	return &appsv1.StatefulSet{
-		ObjectMeta: slimMeta(set.ObjectMeta),
-		Spec: appsv1.StatefulSetSpec{
-			Replicas: set.Spec.Replicas, Ordinals: set.Spec.Ordinals,
-			Template: slimTemplate(set.Spec.Template, append(v1alpha1.FixedAddressAnnotations(), demand.Annotations()...)),
-		},
-	}
+	slim := &appsv1.StatefulSet{ObjectMeta: slimMeta(set.ObjectMeta)}
+	slim.Spec.Replicas, slim.Spec.Ordinals = set.Spec.Replicas, set.Spec.Ordinals
+	annotations := append(v1alpha1.FixedAddressAnnotations(), demand.Annotations()...)
+	slim.Spec.Template = slimTemplate(set.Spec.Template, annotations)
+	return slim
 }
 
 // merge returns the annotations together with those of the given names.
@@ -187,8 +173,8 @@ func slimJob(j *batchv1.Job) *batchv1.Job {
 
 func slimCronJob(c *batchv1.CronJob) *batchv1.CronJob {
 	slim := &batchv1.CronJob{ObjectMeta: slimMeta(c.ObjectMeta)}
-	slim.Spec.JobTemplate.Spec.Parallelism = c.Spec.JobTemplate.Spec.Parallelism
-	slim.Spec.JobTemplate.Spec.Completions = c.Spec.JobTemplate.Spec.Completions
-	slim.Spec.JobTemplate.Spec.Template = slimTemplate(c.Spec.JobTemplate.Spec.Template, demand.Annotations())
+	spec := &c.Spec.JobTemplate.Spec
+	slim.Spec.JobTemplate.Spec = batchv1.JobSpec{Parallelism: spec.Parallelism, Completions: spec.Completions}
+	slim.Spec.JobTemplate.Spec.Template = slimTemplate(spec.Template, demand.Annotations())
 	return slim
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/fenceline/fenceline/internal/idle"
 )
 
 const (
@@ -50,10 +52,8 @@ func (p *Provider) Start(ctx context.Context) error {
 		case created:
 			log.FromContext(ctx).Info("created the claim key", "secret", SecretName)
 		}
-		select {
-		case <-ctx.Done():
+		if !idle.Again(ctx, p.Clock, pause, nil) {
 			return nil
-		case <-p.Clock.After(pause):
 		}
 	}
 }
@@ -63,9 +63,7 @@ func (p *Provider) Start(ctx context.Context) error {
 // Ensure needs no right to read the key, and may run in several processes at the same time.
 func (p *Provider) Ensure(ctx context.Context) (created bool, err error) {
 	key := make([]byte, Size)
-	if _, err := rand.Read(key); err != nil {
-		return false, fmt.Errorf("generate a claim key: %w", err)
-	}
+	rand.Read(key) // never fails
 	err = p.Client.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: SecretName},
 		Type:       corev1.SecretTypeOpaque,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package condition computes the conditions of records, their messages, and the events that report their
-// changes. All messages are bounded. The API server refuses a whole status if the message of a condition
-// has more than 32768 characters.
+// Package condition computes conditions, and the events that report their changes. Messages are
+// bounded: the API server refuses a status with a message of more than 32768 characters.
 package condition
 
 import (
@@ -26,6 +25,17 @@ func True(kind, reason, message string) metav1.Condition {
 // False returns a condition that does not hold.
 func False(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// None is the reason of a condition that nothing speaks for.
+const None = "None"
+
+// If returns a condition that either holds for a reason, or does not hold.
+func If(holds bool, kind, reason, message string) metav1.Condition {
+	if !holds {
+		return False(kind, None, "")
+	}
+	return True(kind, reason, message)
 }
 
 // IsGood reports whether a condition has its good status.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics holds the controller's metrics. Labels are bounded (R13):
-// pools, states, reasons and verbs, never an address, MAC or pod.
+// Package metrics holds the controller's metrics. Labels are bounded (R13): pools, states, reasons
+// and verbs, never an address, MAC or pod.
 package metrics
 
 import (
@@ -18,18 +18,8 @@ import (
 
 // Metrics holds the metrics of the controller. Safe for concurrent use.
 type Metrics struct {
-	reclaims    *prometheus.CounterVec
-	withheld    *prometheus.CounterVec
-	enabled     *prometheus.GaugeVec
-	quarantined *prometheus.GaugeVec
-	addresses   *prometheus.GaugeVec
-	free        *prometheus.GaugeVec
-	reserved    *prometheus.GaugeVec
-	outside     *prometheus.GaugeVec
-	hostsOfMany *prometheus.GaugeVec
-	leases      *prometheus.GaugeVec
-	apiErrors   *prometheus.CounterVec
-	unknown     *prometheus.CounterVec
+	reclaims, withheld, apiErrors, unknown                                        *prometheus.CounterVec
+	enabled, quarantined, addresses, free, reserved, outside, hostsOfMany, leases *prometheus.GaugeVec
 
 	subnetAddresses, subnetFree, subnetPools, subnetUnserved *prometheus.GaugeVec
 }
@@ -93,9 +83,7 @@ func (m *Metrics) Reclaimed(reason v1alpha1.LeaseReason) {
 }
 
 // OwnerUnknown counts a failed read of an owner, by a reason that lasts until a person acts.
-func (m *Metrics) OwnerUnknown(reason string) {
-	m.unknown.WithLabelValues(reason).Inc()
-}
+func (m *Metrics) OwnerUnknown(reason string) { m.unknown.WithLabelValues(reason).Inc() }
 
 // Withheld counts a lease that was due while reclaim was switched off.
 func (m *Metrics) Withheld(reason v1alpha1.LeaseReason) {
@@ -189,13 +177,9 @@ func (m *Metrics) Transport(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// failed reports whether a status code is an error. Three codes are normal: a conflict (409), an
-// absent object (404), and an expired watch (410).
+// failed reports whether a status code is an error. A conflict, an absent object and an expired
+// watch are normal.
 func failed(code int) bool {
-	switch code {
-	case http.StatusConflict, http.StatusNotFound, http.StatusGone:
-		return false
-	default:
-		return code >= http.StatusBadRequest
-	}
+	isNormal := code == http.StatusConflict || code == http.StatusNotFound || code == http.StatusGone
+	return code >= http.StatusBadRequest && !isNormal
 }

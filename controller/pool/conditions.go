@@ -34,7 +34,6 @@ const (
 	reasonAddressInUse  = "AddressInUse"
 	reasonTokensAhead   = "TokensAhead"
 	reasonManyConflicts = "ManyConflicts"
-	reasonNone          = "None"
 )
 
 // conditions returns the pool's conditions as they are now.
@@ -85,16 +84,13 @@ func overlapping(o overlap) metav1.Condition {
 		reason = cmp.Or(reason, part.reason)
 		clauses = append(clauses, part.clause+condition.Few(part.pools, ", "))
 	}
-	if len(clauses) == 0 {
-		return condition.False(v1alpha1.ConditionOverlapping, reasonNone, "")
-	}
-	return condition.True(v1alpha1.ConditionOverlapping, reason, strings.Join(clauses, "; "))
+	return condition.If(len(clauses) > 0, v1alpha1.ConditionOverlapping, reason, strings.Join(clauses, "; "))
 }
 
 func exhausted(t counts, status v1alpha1.IPPoolStatus, free int64) metav1.Condition {
 	switch {
 	case status.Total == 0:
-		return condition.False(v1alpha1.ConditionExhausted, reasonNone, "")
+		return condition.False(v1alpha1.ConditionExhausted, condition.None, "")
 	case free == 0:
 		return condition.True(v1alpha1.ConditionExhausted, reasonNoAddress,
 			fmt.Sprintf("all %d addresses are in use; leases: %s", t.taken, kinds(status)))
@@ -118,21 +114,16 @@ func unfenced(t counts) metav1.Condition {
 }
 
 func wentBack(t counts) metav1.Condition {
-	if t.ahead == 0 {
-		return condition.False(v1alpha1.ConditionStoreWentBack, reasonNone, "")
-	}
-	return condition.True(v1alpha1.ConditionStoreWentBack, reasonTokensAhead,
+	return condition.If(t.ahead > 0, v1alpha1.ConditionStoreWentBack, reasonTokensAhead,
 		"the store was restored without --bump-revision: holders have greater tokens than the store, so their addresses cannot be taken by force; restore it again with that flag")
 }
 
 func outside(t counts, problem error) metav1.Condition {
-	switch {
-	case problem != nil:
+	if problem != nil {
 		return metav1.Condition{Type: v1alpha1.ConditionOutside, Status: metav1.ConditionUnknown, Reason: reasonInvalid, Message: "the addresses of the pool cannot be read"}
-	case len(t.outside) > 0:
-		return condition.True(v1alpha1.ConditionOutside, reasonAddressInUse, "not handed out again once they are free: "+condition.Leases(t.outside))
 	}
-	return condition.False(v1alpha1.ConditionOutside, reasonNone, "")
+	return condition.If(len(t.outside) > 0, v1alpha1.ConditionOutside, reasonAddressInUse,
+		"not handed out again once they are free: "+condition.Leases(t.outside))
 }
 
 // kinds returns the number of leases in each state: "3 Bound, 1 Retained".
@@ -157,9 +148,8 @@ func kinds(status v1alpha1.IPPoolStatus) string {
 	return strings.Join(parts, ", ")
 }
 
-// hostsOfMany returns the MACs that are recorded for ManyAddresses leases of a pool, or for more. A
-// MAC that the pool ignores does not count. In mode Observe the pods keep such addresses, so their
-// leases count as well.
+// hostsOfMany returns the MACs of at least ManyAddresses leases of a pool, without those that the
+// pool ignores. In mode Observe the pods keep such addresses, so Bound leases count as well.
 func hostsOfMany(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease) (macs []string) {
 	seen := map[v1alpha1.MAC]int{}
 	for i := range leases {
@@ -181,9 +171,7 @@ func hostsOfMany(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease) (macs []strin
 }
 
 func answeredByOne(macs []string) metav1.Condition {
-	if len(macs) == 0 {
-		return condition.False(v1alpha1.ConditionAnsweredByOne, reasonNone, "")
-	}
-	return condition.True(v1alpha1.ConditionAnsweredByOne, reasonManyConflicts, "hosts that answer for many addresses: "+condition.Few(macs, ", ")+
-		"; if such a host is a proxy, add its MAC to spec.conflictDetection.ignoreMACs; if it owns the addresses, exclude them by spec.excludeIPs")
+	return condition.If(len(macs) > 0, v1alpha1.ConditionAnsweredByOne, reasonManyConflicts,
+		"hosts that answer for many addresses: "+condition.Few(macs, ", ")+
+			"; if such a host is a proxy, add its MAC to spec.conflictDetection.ignoreMACs; if it owns the addresses, exclude them by spec.excludeIPs")
 }

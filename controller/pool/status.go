@@ -5,7 +5,6 @@
 package pool
 
 import (
-	"math"
 	"net/netip"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,7 +46,7 @@ func NewReport(f Facts) metrics.Pool {
 	r := metrics.Pool{Subnet: f.Pool.Spec.IPSubnet, Quarantined: t.quarantined, Outside: int64(len(t.outside)), HostsOfMany: len(t.hostsOfMany)}
 	r.Status = v1alpha1.IPPoolStatus{
 		ObservedGeneration: f.Pool.Generation,
-		Total:              clamp(set.Len()),
+		Total:              set.Count(),
 		Used:               int64(len(f.Leases)),
 		Bound:              t.states[v1alpha1.StateBound],
 		Warm:               t.states[v1alpha1.StateWarm],
@@ -55,7 +54,7 @@ func NewReport(f Facts) metrics.Pool {
 		Retained:           t.states[v1alpha1.StateRetained],
 		// The lengths of large sets are capped, so Minus is correct and the difference of two lengths
 		// is not.
-		Reserved: clamp(own.Minus(set).Len()),
+		Reserved: own.Minus(set).Count(),
 		Withheld: withheld,
 		InUse:    inUse(f),
 		Agents:   int64(f.Agents),
@@ -140,5 +139,3 @@ func inUse(f Facts) string {
 	}
 	return poolset.EncodeBitmap(bitmap)
 }
-
-func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

@@ -31,7 +31,10 @@ const workers = 4
 // SetupWithManager registers the reconciler and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.notes = newNotes()
-	all := handler.EnqueueRequestsFromMapFunc(r.allPools)
+	to := handler.EnqueueRequestsFromMapFunc
+	all := to(func(ctx context.Context, _ client.Object) []reconcile.Request {
+		return r.pools(ctx, func(*v1alpha1.IPPool) bool { return true })
+	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pool").
 		// A large pool must not delay another pool for which a node waits.
@@ -41,9 +44,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.IPPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.IPLease{}, r.leaseEvents()).
 		// An overlap with another pool may begin or end.
-		Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(r.neighbours), builder.WithPredicates(overlapChanges())).
+		Watches(&v1alpha1.IPPool{}, to(r.neighbours), builder.WithPredicates(overlapChanges())).
 		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&corev1.Node{}, to(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&podview.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), agentChanges())).
 		Complete(r)
 }
@@ -73,10 +76,6 @@ func agentChanges() predicate.Predicate {
 		return was.Annotations[v1alpha1.AnnotationAgentIndex] != is.Annotations[v1alpha1.AnnotationAgentIndex] ||
 			was.Spec.NodeName != is.Spec.NodeName
 	}}
-}
-
-func (r *Reconciler) allPools(ctx context.Context, _ client.Object) []reconcile.Request {
-	return r.pools(ctx, func(*v1alpha1.IPPool) bool { return true })
 }
 
 // overlapChanges passes changes of the fields that decide which pool hands out a common address.

@@ -78,16 +78,16 @@ func decideBound(f Facts) Action {
 	case pod != nil && spec.Holder.PodUID == "":
 		// This pod may be the holder.
 		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: "the record names no UID, and a pod of that name exists"}
-	case pod != nil && isHolder(pod, spec.Holder.PodUID) && pod.Spec.NodeName == "":
+	case pod == nil || !isHolder(pod, spec.Holder.PodUID):
+		return afterOffer(f, decideLost(f))
+	case pod.Spec.NodeName == "":
 		return none("the pod has no node yet")
-	case pod != nil && isHolder(pod, spec.Holder.PodUID) && pod.Spec.NodeName != spec.NodeName:
+	case pod.Spec.NodeName != spec.NodeName:
 		// An agent can write any pod into the leases of its node. Its node must not decide about this pod.
 		return Action{Kind: None, Tell: true, Reason: v1alpha1.ReasonNoHolder, Why: fmt.Sprintf("pod %s/%s is on node %s, and the record says node %s",
 			pod.Namespace, pod.Name, pod.Spec.NodeName, spec.NodeName)}
-	case pod != nil && isHolder(pod, spec.Holder.PodUID):
-		return afterOffer(f, decidePresent(f))
 	default:
-		return afterOffer(f, decideLost(f))
+		return afterOffer(f, decidePresent(f))
 	}
 }
 
@@ -99,8 +99,8 @@ func decidePresent(f Facts) Action {
 		return none("the pod is on the host's network")
 	case pod.IsFinished():
 		due := f.finishedAt().Add(gracePeriod(pod)).Add(f.Policy.ExtraGrace)
-		return quarantineAt(f.Now, due, v1alpha1.ReasonPodFinished,
-			fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Status.Phase))
+		why := fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Status.Phase)
+		return f.quarantineAt(due, v1alpha1.ReasonPodFinished, why)
 	case node.asserted():
 		return decideAsserted(f, node)
 	case !isTerminating(pod):
@@ -121,12 +121,11 @@ func decideAsserted(f Facts, node nodeState) Action {
 	if isForceDeleted(pod) {
 		return Action{Kind: Quarantine, Reason: node.reason(), Why: why}
 	}
+	deletion := Action{Kind: DeletePod, Reason: node.reason(), Force: true, Why: why}
 	if node == nodeGone {
-		if due := f.Node.AbsentSince.Add(orphanGrace); f.Now.Before(due) {
-			return Action{Kind: Wait, Until: due, Why: why}
-		}
+		return f.when(f.Node.AbsentSince.Add(orphanGrace), deletion)
 	}
-	return Action{Kind: DeletePod, Reason: node.reason(), Force: true, Why: why}
+	return deletion
 }
 
 // decideRunning is for pods that Kubernetes considers Running or starting.
@@ -136,10 +135,8 @@ func decideRunning(f Facts, node nodeState) Action {
 		return none("the pod is alive")
 	}
 	why := fmt.Sprintf("pod %s/%s is on node %s, which is not Ready", pod.Namespace, pod.Name, f.Lease.Spec.NodeName)
-	if due := silentSince(f.Node.Object, f.Now).Add(policy.NodeDown.After); f.Now.Before(due) {
-		return Action{Kind: Wait, Until: due, Why: why}
-	}
-	return Action{Kind: DeletePod, Reason: node.reason(), Why: why}
+	due := silentSince(f.Node.Object, f.Now).Add(policy.NodeDown.After)
+	return f.when(due, Action{Kind: DeletePod, Reason: node.reason(), Why: why})
 }
 
 // decideTerminating is for pods that are Terminating.
@@ -195,11 +192,11 @@ func decideLost(f Facts) Action {
 		if grace > 0 {
 			due = latest(due, lostAt.Add(grace))
 		}
-		return quarantineAt(f.Now, due, node.reason(), fmt.Sprintf("%s, and its node %s is not Ready", why, spec.NodeName))
+		return f.quarantineAt(due, node.reason(), fmt.Sprintf("%s, and its node %s is not Ready", why, spec.NodeName))
 	}
 	// The node works. Its DEL has extraGrace after the loss. An ADD that has just bound the lease has
 	// the same time.
-	return quarantineAt(f.Now, latest(lostAt, spec.Since.Time).Add(f.Policy.ExtraGrace+grace), reason, why)
+	return f.quarantineAt(latest(lostAt, spec.Since.Time).Add(f.Policy.ExtraGrace+grace), reason, why)
 }
 
 // decideWarm is for Warm leases, which their own agent releases. If that agent may not work, the
@@ -214,7 +211,7 @@ func decideWarm(f Facts) Action {
 	case node == nodeReady && f.AgentAbsentSince.IsZero():
 		return none("its own agent releases a Warm lease")
 	case node == nodeReady:
-		return quarantineAt(f.Now, f.AgentAbsentSince.Add(warmGrace), v1alpha1.ReasonAgentGone,
+		return f.quarantineAt(f.AgentAbsentSince.Add(warmGrace), v1alpha1.ReasonAgentGone,
 			fmt.Sprintf("node %s, which kept the address ready, has no working agent", spec.NodeName))
 	case node.asserted():
 		return Action{Kind: Quarantine, Reason: node.reason(), Why: fmt.Sprintf("node %s is gone or out of service", spec.NodeName)}
@@ -225,7 +222,7 @@ func decideWarm(f Facts) Action {
 	if f.Policy.NodeDown.DeletePods {
 		grace = f.Policy.NodeDown.After
 	}
-	return quarantineAt(f.Now, silentSince(f.Node.Object, f.Now).Add(grace), node.reason(),
+	return f.quarantineAt(silentSince(f.Node.Object, f.Now).Add(grace), node.reason(),
 		fmt.Sprintf("node %s, which kept the address ready, is not Ready", spec.NodeName))
 }
 
@@ -300,11 +297,16 @@ func noneFromSilent(f Facts) Action {
 	return Action{Kind: None, Tell: true, Why: fmt.Sprintf("node %s is not Ready, and reclaim.nodeDown is %s", f.Lease.Spec.NodeName, f.Policy.NodeDown)}
 }
 
-func quarantineAt(now, due time.Time, reason v1alpha1.LeaseReason, why string) Action {
-	if now.Before(due) {
-		return Action{Kind: Wait, Until: due, Why: why}
+func (f Facts) quarantineAt(due time.Time, reason v1alpha1.LeaseReason, why string) Action {
+	return f.when(due, Action{Kind: Quarantine, Reason: reason, Why: why})
+}
+
+// when returns an action if it is due, and waits for it otherwise.
+func (f Facts) when(due time.Time, a Action) Action {
+	if f.Now.Before(due) {
+		return Action{Kind: Wait, Until: due, Why: a.Why}
 	}
-	return Action{Kind: Quarantine, Reason: reason, Why: why}
+	return a
 }
 
 func latest(a, b time.Time) time.Time {

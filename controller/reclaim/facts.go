@@ -23,9 +23,6 @@ type View[T any] struct {
 	AbsentSince time.Time
 }
 
-// Absent reports whether the object is known not to exist.
-func (v View[T]) Absent() bool { return v.Known && v.Object == nil }
-
 // Facts are the input of Decide.
 type Facts struct {
 	Lease *v1alpha1.IPLease
@@ -115,12 +112,7 @@ type Action struct {
 
 // Destructive reports whether live reads must confirm the action (R11).
 func (a Action) Destructive() bool {
-	switch a.Kind {
-	case DeletePod, Quarantine, EndRetention, EndQuarantine:
-		return true
-	default:
-		return false
-	}
+	return a.Kind == DeletePod || a.Kind == Quarantine || a.Kind == EndRetention || a.Kind == EndQuarantine
 }
 
 // SameAs reports whether two actions do the same. Their explanations and times may differ.

@@ -93,9 +93,8 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, n *note)
 	return f, err
 }
 
-// lookAgain reads the objects that a decision depends on from the API server (R11). It reads the
-// node even if the cache shows it as Ready, because the node's state decides whether the
-// EndpointSlices are needed (R12).
+// lookAgain reads the objects that a decision depends on from the API server (R11). This includes a
+// node that is Ready in the cache: its state decides whether EndpointSlices are needed (R12).
 func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, error) {
 	f.Now = r.Clock.Now()
 	var err error

@@ -13,8 +13,7 @@ import (
 )
 
 // memory holds the reconciler's notes about leases between two looks. A new leader starts without
-// notes. Its waits begin again, so it acts later, never earlier.
-// Safe for concurrent use.
+// notes. Its waits begin again, so it acts later, never earlier. Safe for concurrent use.
 type memory struct {
 	mu    sync.Mutex
 	notes map[string]*note

@@ -30,9 +30,8 @@ type Migration struct {
 	Unknown string
 }
 
-// decideHandOver decides about the address of a virtual machine during a live migration (R15). Nothing
-// is taken by force, so this does not depend on reclaim. ok is false if there is no migration, or if
-// the holder's pod is not the source.
+// decideHandOver decides about the address of a virtual machine that migrates (R15). Nothing is taken
+// by force, so this does not depend on reclaim. ok is false if another rule decides.
 func decideHandOver(f Facts) (a Action, ok bool) {
 	target, holder := f.Migration.Target, f.Lease.Spec.Holder
 	if target == nil || holder == nil || !f.Pod.Known || f.Pod.Object == nil || !isHolder(f.Pod.Object, holder.PodUID) {

@@ -55,9 +55,8 @@ func afterOffer(f Facts, a Action) Action {
 	}
 }
 
-// mayBeOffered reports whether a Service may still offer the address of a holder that is gone. This
-// is checked only if the holder's node is not Ready. On a Ready node, the waits of Decide give
-// Kubernetes enough time.
+// mayBeOffered reports whether a Service may still offer the address of a holder that is gone. On a
+// Ready node it is false, because the waits of Decide give Kubernetes enough time.
 func mayBeOffered(f Facts) bool {
 	holder := f.Lease.Spec.Holder
 	if holder == nil || !f.Pod.Known || !f.Node.Known || stateOf(f.Node) == nodeReady {

@@ -47,10 +47,7 @@ func decideQuarantined(f Facts) Action {
 		// A verifier that cannot decide writes its reason to the message (Unknown).
 		patience, why = pauseAfter(f.Verifier.Changes, unknownPause), fmt.Sprintf("verifier %s: %s", spec.NodeName, spec.Message)
 	}
-	if due := f.Verifier.AskedAt.Add(patience); f.Now.Before(due) {
-		return Action{Kind: Wait, Until: due, Why: why}
-	}
-	return Action{Kind: Reassign, Why: why}
+	return f.when(f.Verifier.AskedAt.Add(patience), Action{Kind: Reassign, Why: why})
 }
 
 // decideConflict is for conflicts. The node that found the conflict probes again with its own
@@ -60,7 +57,7 @@ func decideConflict(f Facts) Action {
 	spec, verifier := &f.Lease.Spec, f.Verifier
 	since, patience, why := verifier.AwaySince, verifierPatience, fmt.Sprintf("node %s, which found the conflict, is not alive", spec.NodeName)
 	switch {
-	case spec.NodeName == "" || verifier.Node.Absent():
+	case spec.NodeName == "" || verifier.Node.Known && verifier.Node.Object == nil:
 		return Action{Kind: Reassign, Why: fmt.Sprintf("node %q, which found the conflict, does not exist", spec.NodeName)}
 	case !verifier.Node.Known, verifier.Alive && spec.Conflict == nil:
 		return none("its node probes again")
@@ -68,10 +65,7 @@ func decideConflict(f Facts) Action {
 		since, patience = latest(verifier.AskedAt, spec.Conflict.LastSeen.Time), conflictPatience
 		why = fmt.Sprintf("node %s cannot tell whether the other speaker has left", spec.NodeName)
 	}
-	if due := since.Add(patience); f.Now.Before(due) {
-		return Action{Kind: Wait, Until: due, Why: why}
-	}
-	return Action{Kind: Reassign, Why: why}
+	return f.when(since.Add(patience), Action{Kind: Reassign, Why: why})
 }
 
 // decideNewAssertion is for machines that were silent and are now asserted to be off. With this
@@ -85,8 +79,8 @@ func decideNewAssertion(f Facts) (Action, bool) {
 	if !node.asserted() || isAssertion(previous.Reason) {
 		return Action{}, false
 	}
-	return Action{Kind: Quarantine, Reason: node.reason(),
-		Why: fmt.Sprintf("node %s is gone or out of service", previous.Node)}, true
+	why := fmt.Sprintf("node %s is gone or out of service", previous.Node)
+	return Action{Kind: Quarantine, Reason: node.reason(), Why: why}, true
 }
 
 func isAssertion(reason v1alpha1.LeaseReason) bool {
@@ -112,16 +106,14 @@ func quarantined(old v1alpha1.IPLeaseSpec, reason v1alpha1.LeaseReason, verifier
 	if spec.Previous == nil {
 		spec.Previous = &v1alpha1.PreviousHolder{Node: old.NodeName, Session: old.Session}
 		if h := old.Holder; h != nil {
-			spec.Previous.PodUID, spec.Previous.MAC, spec.Previous.Guarded = h.PodUID, h.MAC, h.Guarded
-			spec.Previous.Token = h.Token
+			p := spec.Previous
+			p.PodUID, p.MAC, p.Guarded, p.Token = h.PodUID, h.MAC, h.Guarded, h.Token
 		}
 	}
 	if old.Previous == nil || old.State == v1alpha1.StateQuarantined {
 		spec.Previous.Reason, spec.Previous.Since = reason, metav1.NewTime(now)
 	}
-	spec.State = v1alpha1.StateQuarantined
-	spec.Reason = reason
-	spec.Since = metav1.NewTime(now)
+	spec.State, spec.Reason, spec.Since = v1alpha1.StateQuarantined, reason, metav1.NewTime(now)
 	// Without the session, no agent acts on the lease without verification (R8).
 	spec.Session = ""
 	return reassigned(spec, verifier)

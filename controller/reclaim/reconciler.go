@@ -50,8 +50,7 @@ type Reconciler struct {
 
 	memory *memory
 	// nodes (by name), offers (by namespace) and supply are live reads that decisions at the same time
-	// share.
-	// When a node fails, many of its leases are due at once. Of 2000 leases due at once, 490 were
+	// share. When a node fails, many of its leases are due at once. Of 2000 such leases, 490 were
 	// reclaimed per second without shared reads, and 550 with them.
 	nodes  *freshread.Reads[*corev1.Node]
 	offers *freshread.Reads[map[endpoint]string]
@@ -70,9 +69,8 @@ func (r *Reconciler) begin() {
 	r.supply = freshread.New("all", liveTimeout, func(ctx context.Context, _ string) (supply, error) { return readSupply(ctx, r.Live) })
 }
 
-// Reconcile decides about a lease from the cache. If the action takes or frees an address, or
-// deletes a pod, Reconcile decides again from live reads. It carries out the action only if both
-// decisions are the same (R11).
+// Reconcile decides about a lease from the cache. It carries a destructive action out only if a
+// decision from live reads is the same (R11).
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	lease, err := read[v1alpha1.IPLease](ctx, r.Client, "", request.Name)
 	if err != nil {
@@ -102,8 +100,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	result, err := r.do(ctx, facts, action, n)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// The object has changed or gone since the decision. The watch event of that change leads
-		// to a new decision. The pause covers an event that came before this point.
+		// The watch event of the change leads to a new decision. The pause covers an event that
+		// came before this point.
 		return ctrl.Result{RequeueAfter: disagreement}, nil
 	}
 	return result, err
@@ -133,9 +131,8 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, n *note) (ctrl.R
 	}
 }
 
-// audit wakes every lease of the cache once in each period, for changes that no watch event
-// reported. A new leader needs no audit at its start, because the first list of its watches
-// contains every lease.
+// audit wakes every lease of the cache once in a period, for changes that no watch event reported.
+// A new leader starts without an audit: the first list of its watches contains every lease.
 func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(reconcile.Request)) {
 	r.Metrics.SetReclaimEnabled(r.Defaults.Enabled)
 	if !r.Defaults.Enabled {

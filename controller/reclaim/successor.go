@@ -35,7 +35,7 @@ func succeeds(l, kept *v1alpha1.IPLease) bool {
 		return false
 	}
 	now, before := l.Spec.Holder, kept.Spec.Holder
-	if now.Interface != before.Interface || isIPv6(l) != isIPv6(kept) {
+	if now.Interface != before.Interface || l.Spec.Addr().Is6() != kept.Spec.Addr().Is6() {
 		return false
 	}
 	if isKeptForPod(&kept.Spec) {
@@ -43,8 +43,6 @@ func succeeds(l, kept *v1alpha1.IPLease) bool {
 	}
 	return owner.Same(now, before) && owner.KeepsName(now) && owner.KeepsName(before) && now.OwnerName == before.OwnerName
 }
-
-func isIPv6(l *v1alpha1.IPLease) bool { return l.Spec.Addr().Is6() }
 
 // successor returns the successor of a Retained lease in the cache, or nil.
 func (r *Reconciler) successor(ctx context.Context, kept *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {

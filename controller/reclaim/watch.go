@@ -24,9 +24,8 @@ import (
 	"github.com/fenceline/fenceline/controller/retry"
 )
 
-// workers is how many leases are reconciled at the same time. A reclaim is a live read and a write,
-// so it waits for the API server most of the time. The API server's own queues are fair to its
-// other users.
+// workers is how many leases are reconciled at the same time. A reclaim waits for the API server
+// most of the time, and the API server's own queues are fair to its other users.
 const workers = 64
 
 // SetupWithManager registers the reconciler, its watches and its audit.
@@ -37,17 +36,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 		go r.audit(ctx, auditPeriod, queue.Add)
 		return nil
 	}
+	to := handler.EnqueueRequestsFromMapFunc
+	edited := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("reclaim").
 		For(&v1alpha1.IPLease{}).
-		Watches(&v1alpha1.IPLease{}, handler.EnqueueRequestsFromMapFunc(woken.ofName), builder.WithPredicates(successions())).
-		Watches(&podview.Pod{}, handler.EnqueueRequestsFromMapFunc(woken.ofPod), builder.WithPredicates(podChanges())).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(woken.ofNode), builder.WithPredicates(nodeChanges())).
-		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(woken.ofStatefulSet)).
-		Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(woken.ofPool),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.ReservedIP{}, handler.EnqueueRequestsFromMapFunc(woken.withoutHolder),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.IPLease{}, to(woken.ofName), builder.WithPredicates(successions())).
+		Watches(&podview.Pod{}, to(woken.ofPod), builder.WithPredicates(podChanges())).
+		Watches(&corev1.Node{}, to(woken.ofNode), builder.WithPredicates(nodeChanges())).
+		Watches(&appsv1.StatefulSet{}, to(woken.ofStatefulSet)).
+		Watches(&v1alpha1.IPPool{}, to(woken.ofPool), edited).
+		Watches(&v1alpha1.ReservedIP{}, to(woken.withoutHolder), edited).
 		WatchesRawSource(source.Func(audit)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retry.Limiter()}).
 		Complete(r)
@@ -57,8 +56,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 func podChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
-		return was.UID != is.UID || was.Status.Phase != is.Status.Phase ||
-			was.Spec.NodeName != is.Spec.NodeName ||
+		return was.UID != is.UID || was.Status.Phase != is.Status.Phase || was.Spec.NodeName != is.Spec.NodeName ||
 			!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || isForceDeleted(was) != isForceDeleted(is) ||
 			(agents.IsAgent(is) && agents.IsAlive(was) != agents.IsAlive(is))
 	}}

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package reserved publishes the status of ReservedIPs: the entries that cannot be read, and the leases
+// that still have a reserved address. A reservation takes no address from its holder.
 package reserved
 
 import (
@@ -61,13 +63,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	var result ctrl.Result
 	var errs []error
-	stale := false
 	for _, f := range facts {
 		err := r.publish(ctx, f)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			// The reservation has changed since it was read. Its event starts the next pass.
-			stale = true
+			result.RequeueAfter = interval
 			continue
 		}
 		errs = append(errs, err)
@@ -75,10 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
-	if stale {
-		return ctrl.Result{RequeueAfter: interval}, nil
-	}
-	return ctrl.Result{}, nil
+	return result, nil
 }
 
 // facts sets watched before it lists the leases. A lease that is created in between is then in the list,
@@ -156,12 +155,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // whose text in a message changes. The event of another lease costs a search in the set and no pass.
 func (r *Reconciler) leaseOfReserved() predicate.Predicate {
 	isReserved := func(o client.Object) bool {
-		watched := r.watched.Load()
-		if watched == nil {
-			// The first pass lists all leases.
-			return false
-		}
-		return watched.Contains(o.(*v1alpha1.IPLease).Spec.Addr())
+		watched := r.watched.Load() // nil before the first pass, which lists all leases
+		return watched != nil && watched.Contains(o.(*v1alpha1.IPLease).Spec.Addr())
 	}
 	return predicate.And(predicate.NewPredicateFuncs(isReserved), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return wording(e.ObjectOld) != wording(e.ObjectNew)

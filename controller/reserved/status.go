@@ -17,7 +17,6 @@ const (
 	reasonReady        = "Ready"
 	reasonInvalid      = "Invalid"
 	reasonAddressInUse = "AddressInUse"
-	reasonNone         = "None"
 )
 
 // Facts is the input from which the status of a reservation is computed.
@@ -49,8 +48,6 @@ func ready(invalid error) metav1.Condition {
 }
 
 func inUse(leases []*v1alpha1.IPLease) metav1.Condition {
-	if len(leases) == 0 {
-		return condition.False(v1alpha1.ConditionInUse, reasonNone, "")
-	}
-	return condition.True(v1alpha1.ConditionInUse, reasonAddressInUse, "reserved once they are free: "+condition.Leases(leases))
+	return condition.If(len(leases) > 0, v1alpha1.ConditionInUse, reasonAddressInUse,
+		"reserved once they are free: "+condition.Leases(leases))
 }

@@ -55,8 +55,7 @@ func Of(spec *v1alpha1.IPLeaseSpec, o Owner, limit time.Duration, now time.Time)
 
 // byPolicy returns the end by the annotations in the owner's template, so a change of them counts at
 // once. If the owner is gone, the annotations that the lease recorded count. With every policy, a pod
-// that the owner wants keeps its address. A virtual machine that is stopped keeps its address too,
-// unless a policy says something else.
+// that the owner wants keeps its address. A stopped machine does so unless a policy says otherwise.
 func byPolicy(spec *v1alpha1.IPLeaseSpec, o Owner, now time.Time) End {
 	if spec.Holder == nil {
 		return End{Why: "its owner is not known"}

@@ -20,12 +20,6 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// The API groups of the applications whose templates the controller watches.
-const (
-	groupApps  = "apps"
-	groupBatch = "batch"
-)
-
 // candidate is an application with a template of its pods.
 type candidate struct {
 	ref      owner.Ref
@@ -34,9 +28,8 @@ type candidate struct {
 	replicas int
 }
 
-// templated lists the applications with a template: Deployments, StatefulSets, DaemonSets, CronJobs, and
-// the Jobs that belong to no CronJob and have not finished. uncounted are the DaemonSets that their
-// controller has not counted yet.
+// templated lists the applications with a template, without the Jobs that have finished or belong
+// to a CronJob. uncounted are the DaemonSets that their controller has not counted yet.
 func (r *Reconciler) templated(ctx context.Context) (all []candidate, uncounted map[Identity]bool, err error) {
 	var (
 		deployments  appsv1.DeploymentList
@@ -56,19 +49,19 @@ func (r *Reconciler) templated(ctx context.Context) (all []candidate, uncounted 
 	}
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
-		add(d, groupApps, "Deployment", &d.Spec.Template, int(ptr.Deref(d.Spec.Replicas, 1)))
+		add(d, appsv1.GroupName, "Deployment", &d.Spec.Template, int(ptr.Deref(d.Spec.Replicas, 1)))
 	}
 	for i := range statefulSets.Items {
 		s := &statefulSets.Items[i]
-		add(s, groupApps, "StatefulSet", &s.Spec.Template, int(ptr.Deref(s.Spec.Replicas, 1)))
+		add(s, appsv1.GroupName, "StatefulSet", &s.Spec.Template, int(ptr.Deref(s.Spec.Replicas, 1)))
 	}
 	for i := range daemonSets.Items {
 		d := &daemonSets.Items[i]
 		if d.Status.ObservedGeneration == 0 {
-			uncounted[IdentityOf(refOf(d, groupApps, "DaemonSet"))] = true
+			uncounted[IdentityOf(refOf(d, appsv1.GroupName, "DaemonSet"))] = true
 			continue
 		}
-		add(d, groupApps, "DaemonSet", &d.Spec.Template, int(d.Status.DesiredNumberScheduled))
+		add(d, appsv1.GroupName, "DaemonSet", &d.Spec.Template, int(d.Status.DesiredNumberScheduled))
 	}
 	running := map[types.UID]int{} // pods of the Jobs of a CronJob
 	for i := range jobs.Items {
@@ -76,16 +69,16 @@ func (r *Reconciler) templated(ctx context.Context) (all []candidate, uncounted 
 		if hasFinished(j) {
 			continue
 		}
-		if above, ok := owner.Of(j); ok && above.Group == groupBatch && above.Kind == "CronJob" {
+		if above, ok := owner.Of(j); ok && above.Group == batchv1.GroupName && above.Kind == "CronJob" {
 			running[above.UID] += parallel(&j.Spec)
 			continue
 		}
-		add(j, groupBatch, "Job", &j.Spec.Template, parallel(&j.Spec))
+		add(j, batchv1.GroupName, "Job", &j.Spec.Template, parallel(&j.Spec))
 	}
 	for i := range cronJobs.Items {
 		c := &cronJobs.Items[i]
 		spec := &c.Spec.JobTemplate.Spec
-		add(c, groupBatch, "CronJob", &spec.Template, max(parallel(spec), running[c.UID]))
+		add(c, batchv1.GroupName, "CronJob", &spec.Template, max(parallel(spec), running[c.UID]))
 	}
 	return all, uncounted, nil
 }
@@ -96,8 +89,8 @@ func refOf(o metav1.Object, group, kind string) owner.Ref {
 
 // isTemplated reports whether the controller watches the templates of a kind.
 func isTemplated(group, kind string) bool {
-	return group == groupApps && slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, kind) ||
-		group == groupBatch && slices.Contains([]string{"Job", "CronJob"}, kind)
+	return group == appsv1.GroupName && slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, kind) ||
+		group == batchv1.GroupName && slices.Contains([]string{"Job", "CronJob"}, kind)
 }
 
 // parallel returns the greatest number of pods that a Job runs at a time.

@@ -80,13 +80,12 @@ func (p Plan) Gives() bool {
 func MakePlan(f Facts) Plan {
 	all, taken := plots(f)
 	p := &planner{
-		facts: f, grounds: grounds(f, taken), plots: map[place][]*plot{},
-		plan: Plan{Carving: map[string]map[string]poolset.Set{}, Plots: all},
+		facts: f, plots: map[place][]*plot{},
+		plan: Plan{Carving: map[string]map[string]poolset.Set{}, Plots: all, Grounds: grounds(f, taken)},
 	}
-	p.plan.Grounds = p.grounds
 	deleting := map[string]*plot{}
 	for _, pl := range all {
-		if g := p.grounds[pl.Spec.IPSubnet]; g != nil {
+		if g := p.plan.Grounds[pl.Spec.IPSubnet]; g != nil {
 			g.perNamespace[pl.Spec.Application.Namespace] += int64(pl.ips.Len())
 		}
 		if pl.DeletionTimestamp != nil {
@@ -111,8 +110,7 @@ func MakePlan(f Facts) Plan {
 }
 
 type planner struct {
-	facts   Facts
-	grounds map[string]*ground
+	facts Facts
 	// plots are the pools that no slot has claimed yet.
 	plots map[place][]*plot
 	plan  Plan
@@ -125,7 +123,7 @@ func (p *planner) recall(all []*plot) {
 	for _, pl := range all {
 		has[pl.Name] = pl.ips
 	}
-	for _, g := range p.grounds {
+	for _, g := range p.plan.Grounds {
 		for pool, s := range g.carving {
 			if s.Minus(has[pool]).Len() > 0 {
 				p.carve(g.Name, pool, s)
@@ -228,7 +226,7 @@ func (p *planner) begin(s slot, deleting map[string]*plot) {
 
 // ground returns the IPSubnet of a name if it may serve a slot, or the reason why it may not.
 func (p *planner) ground(name string, s slot) (*ground, string) {
-	g := p.grounds[name]
+	g := p.plan.Grounds[name]
 	switch {
 	case g == nil:
 		return nil, fmt.Sprintf("IPSubnet %s does not exist", name)
@@ -321,7 +319,7 @@ func (p *planner) others(pl *plot) poolset.Set {
 	}
 	for subnet, pools := range p.plan.Carving {
 		for name, s := range pools {
-			if name != pl.Name && p.grounds[subnet].Spec.Network == pl.Spec.Network {
+			if name != pl.Name && p.plan.Grounds[subnet].Spec.Network == pl.Spec.Network {
 				sets = append(sets, s)
 			}
 		}

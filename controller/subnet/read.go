@@ -18,17 +18,12 @@ import (
 
 // facts reads the cache, and the scale of the applications that have no template.
 func (r *Reconciler) facts(ctx context.Context) (Facts, error) {
-	var subnets v1alpha1.IPSubnetList
-	if err := r.Client.List(ctx, &subnets); err != nil {
-		return Facts{}, fmt.Errorf("list IPSubnets: %w", err)
+	var f Facts
+	if err := f.readRecords(ctx, r.Client); err != nil {
+		return Facts{}, err
 	}
-	var pools v1alpha1.IPPoolList
-	if err := r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
-		return Facts{}, fmt.Errorf("list pools: %w", err)
-	}
-	f := Facts{Subnets: subnets.Items, Pools: pools.Items}
 	r.memory.see(f, r.Clock.Now())
-	if len(f.Subnets) == 0 && !anyMade(f.Pools) {
+	if len(f.Subnets) == 0 && !slices.ContainsFunc(f.Pools, isMade) {
 		return f, nil
 	}
 	var reservations v1alpha1.ReservedIPList
@@ -58,13 +53,18 @@ func (r *Reconciler) facts(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
-func anyMade(pools []v1alpha1.IPPool) bool {
-	for i := range pools {
-		if isMade(pools[i]) {
-			return true
-		}
+// readRecords reads the IPSubnets and then the pools.
+func (f *Facts) readRecords(ctx context.Context, reader client.Reader) error {
+	var subnets v1alpha1.IPSubnetList
+	if err := reader.List(ctx, &subnets); err != nil {
+		return fmt.Errorf("list IPSubnets: %w", err)
 	}
-	return false
+	var pools v1alpha1.IPPoolList
+	if err := reader.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list pools: %w", err)
+	}
+	f.Subnets, f.Pools = subnets.Items, pools.Items
+	return nil
 }
 
 // applications returns the applications with a template that ask for addresses of IPSubnets. uncounted

@@ -88,7 +88,7 @@ func (r *Reconciler) pass(ctx context.Context) (again time.Duration, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if len(f.Subnets) == 0 && !anyMade(f.Pools) {
+	if len(f.Subnets) == 0 && !slices.ContainsFunc(f.Pools, isMade) {
 		return 0, nil
 	}
 	p := MakePlan(f)
@@ -96,7 +96,7 @@ func (r *Reconciler) pass(ctx context.Context) (again time.Duration, err error) 
 		// Only live reads decide which addresses are given out. The pools are read after the
 		// IPSubnets. So a pool of an earlier leader is among the pools or in status.carving, or
 		// that leader has yet to change the IPSubnet. The write below detects that.
-		if err := r.readLive(ctx, &f); err != nil {
+		if err := f.readRecords(ctx, r.Live); err != nil {
 			return 0, err
 		}
 		p = MakePlan(f)
@@ -152,20 +152,6 @@ func (r *Reconciler) nextPass(f Facts, p Plan) time.Duration {
 	return again
 }
 
-// readLive replaces the IPSubnets and the pools by those that the API server has now.
-func (r *Reconciler) readLive(ctx context.Context, f *Facts) error {
-	var subnets v1alpha1.IPSubnetList
-	if err := r.Live.List(ctx, &subnets); err != nil {
-		return fmt.Errorf("list IPSubnets: %w", err)
-	}
-	var pools v1alpha1.IPPoolList
-	if err := r.Live.List(ctx, &pools); err != nil {
-		return fmt.Errorf("list pools: %w", err)
-	}
-	f.Subnets, f.Pools = subnets.Items, pools.Items
-	return nil
-}
-
 // publish writes the statuses that have changed. all also publishes counts that could wait.
 func (r *Reconciler) publish(ctx context.Context, p Plan, all bool) error {
 	now := r.Clock.Now()
@@ -202,23 +188,21 @@ func isUrgent(was, is v1alpha1.IPSubnetStatus) bool {
 
 // write makes, resizes and deletes pools. The failure of one does not stop the others.
 func (r *Reconciler) write(ctx context.Context, p Plan) error {
-	errs := make([]error, len(p.Make)+len(p.Resize)+len(p.Delete))
-	var group errgroup.Group
-	group.SetLimit(writers)
-	at := 0
-	do := func(write func() error) {
-		i := at
-		at++
-		group.Go(func() error { errs[i] = write(); return nil })
-	}
+	var writes []func() error
 	for i := range p.Make {
-		do(func() error { return r.make(ctx, p.Make[i]) })
+		writes = append(writes, func() error { return r.make(ctx, p.Make[i]) })
 	}
 	for _, resize := range p.Resize {
-		do(func() error { return r.resize(ctx, resize) })
+		writes = append(writes, func() error { return r.resize(ctx, resize) })
 	}
 	for _, pool := range p.Delete {
-		do(func() error { return r.remove(ctx, pool) })
+		writes = append(writes, func() error { return r.remove(ctx, pool) })
+	}
+	errs := make([]error, len(writes))
+	var group errgroup.Group
+	group.SetLimit(writers)
+	for i, write := range writes {
+		group.Go(func() error { errs[i] = write(); return nil })
 	}
 	_ = group.Wait() // the errors are in errs
 	return failureOf(errs)

@@ -4,7 +4,6 @@ package subnet
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -26,7 +25,6 @@ const (
 	reasonDeleting = "Deleting"
 	reasonInvalid  = "Invalid"
 	reasonShared   = "SharedAddresses"
-	reasonNone     = "None"
 	reasonNoLeft   = "NoAddress"
 	reasonLeft     = "AddressLeft"
 )
@@ -34,12 +32,12 @@ const (
 // Status returns the status of an IPSubnet after a plan.
 func (p Plan) Status(name string, now metav1.Time) v1alpha1.IPSubnetStatus {
 	g := p.Grounds[name]
-	s := v1alpha1.IPSubnetStatus{ObservedGeneration: g.Generation, Total: clamp(g.offered.Len()), Free: clamp(g.free.Len())}
+	s := v1alpha1.IPSubnetStatus{ObservedGeneration: g.Generation, Total: g.offered.Count(), Free: g.free.Count()}
 	for _, pl := range p.Plots {
 		if pl.Spec.IPSubnet == name {
 			s.PoolCount++
-			s.Allocated += clamp(pl.ips.Len())
-			s.Pools = append(s.Pools, v1alpha1.SubnetPool{Name: pl.Name, Addresses: clamp(pl.ips.Len())})
+			s.Allocated += pl.ips.Count()
+			s.Pools = append(s.Pools, v1alpha1.SubnetPool{Name: pl.Name, Addresses: pl.ips.Count()})
 		}
 	}
 	slices.SortFunc(s.Pools, func(a, b v1alpha1.SubnetPool) int { return strings.Compare(a.Name, b.Name) })
@@ -75,21 +73,16 @@ func overlapping(g *ground) metav1.Condition {
 	if len(g.drawn) > 0 {
 		parts = append(parts, "pools that people made have addresses of this IPSubnet, and keep them: "+condition.Few(g.drawn, ", "))
 	}
-	if len(parts) == 0 {
-		return condition.False(v1alpha1.ConditionOverlapping, reasonNone, "")
-	}
-	return condition.True(v1alpha1.ConditionOverlapping, reasonShared, strings.Join(parts, "; "))
+	return condition.If(len(parts) > 0, v1alpha1.ConditionOverlapping, reasonShared, strings.Join(parts, "; "))
 }
 
 func exhausted(g *ground) metav1.Condition {
 	switch {
 	case g.offered.Len() == 0:
-		return condition.False(v1alpha1.ConditionExhausted, reasonNone, "")
+		return condition.False(v1alpha1.ConditionExhausted, condition.None, "")
 	case g.free.Len() == 0:
 		return condition.True(v1alpha1.ConditionExhausted, reasonNoLeft,
 			fmt.Sprintf("pools have all %d addresses: add addresses to ips, or end applications", g.offered.Len()))
 	}
 	return condition.False(v1alpha1.ConditionExhausted, reasonLeft, "")
 }
-
-func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

@@ -19,9 +19,8 @@ import (
 // ErrLeasesExist means that addresses are in use or kept.
 var ErrLeasesExist = errors.New("leases exist")
 
-// refusal returns the error that refuses to uninstall Fenceline while leases exist, or nil if there
-// are none. The error names the remedy for the leases of each state. Warm leases do not count: no pod
-// has or will get their addresses.
+// refusal returns the error that refuses to uninstall Fenceline while leases exist, with the remedy
+// for each state, or nil. Warm leases do not count: no pod has or will get their addresses.
 func refusal(leases []v1alpha1.IPLease, namespace string) error {
 	n := map[v1alpha1.LeaseState]int{}
 	for i := range leases {

@@ -15,8 +15,7 @@ import (
 //   - other nodes, some of which may reach the segment.
 //
 // The order within a group differs from lease to lease, so that many leases spread over many nodes.
-// It is the same at each call. isAlive and near are called as late as possible, because each call
-// costs a look-up.
+// It is the same at each call. isAlive and near are called late, because each call costs a look-up.
 func candidates(lease, own string, nodes []string, isAlive func(node string) bool, near ...func(node string) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if slices.Contains(nodes, own) && isAlive(own) && !yield(own) {

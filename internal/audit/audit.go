@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package audit writes the audit log: one line with fixed fields for each grant, free, reclaim,
-// fence and conflict. Leases vanish, and an operator must be able to find the holder of an address
-// at 14:03 (R14).
+// fence and conflict. By it an operator finds the holder that an address had at 14:03 (R14).
 package audit
 
 import (
@@ -29,19 +28,13 @@ const (
 // Kinds returns all kinds of audit lines.
 func Kinds() []Kind { return []Kind{Grant, Free, Reclaim, Fence, Conflict} }
 
-// Record holds the fixed fields of an audit line. Unknown fields stay empty
-// and are written too, so that each line has the same columns.
+// Record holds the fixed fields of an audit line. Unknown fields stay empty and are written too, so
+// that each line has the same columns.
 type Record struct {
-	Address   netip.Addr
-	Network   string
-	Pool      string
-	Namespace string
-	Pod       string
-	PodUID    string
-	Node      string
-	MAC       string
-	Token     uint64
-	Reason    string
+	Address                                          netip.Addr
+	Network, Pool, Namespace, Pod, PodUID, Node, MAC string
+	Token                                            uint64
+	Reason                                           string
 }
 
 // Of returns the record of a lease as last read or written. node is the node of the holder, or the
@@ -63,16 +56,7 @@ func Log(l logr.Logger, kind Kind, r Record) {
 		return
 	}
 	// Only the logger asks for the level. Its sink does not.
-	sink.Info(0, string(kind),
-		"address", r.Address.String(),
-		"network", r.Network,
-		"pool", r.Pool,
-		"namespace", r.Namespace,
-		"pod", r.Pod,
-		"uid", r.PodUID,
-		"node", r.Node,
-		"mac", r.MAC,
-		"token", r.Token,
-		"reason", r.Reason,
-	)
+	sink.Info(0, string(kind), "address", r.Address.String(), "network", r.Network, "pool", r.Pool,
+		"namespace", r.Namespace, "pod", r.Pod, "uid", r.PodUID, "node", r.Node, "mac", r.MAC,
+		"token", r.Token, "reason", r.Reason)
 }

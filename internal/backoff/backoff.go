@@ -5,12 +5,10 @@ package backoff
 
 import "time"
 
-// Backoff is the state of a step that is tried until it succeeds. Set First and
-// Most before the first use. It waits for nothing and logs nothing itself. One
-// goroutine may use it.
+// Backoff is the state of a step that is tried until it succeeds. Set First and Most before the
+// first use. It waits for nothing and logs nothing itself. One goroutine may use it.
 type Backoff struct {
-	// First is the pause after the first failure. Each further failure doubles
-	// the pause, up to Most.
+	// First is the pause after the first failure. Each further failure doubles it, up to Most.
 	First, Most time.Duration
 
 	failures int
@@ -23,9 +21,8 @@ func (b *Backoff) Next() time.Duration {
 	return Pause(b.First, b.Most, b.failures)
 }
 
-// IsNew reports whether the text of an error differs from the text of the last
-// error that it was asked about. Log only new errors: the same line after each
-// try hides all others.
+// IsNew reports whether the text of an error differs from the text of the last error that it was
+// asked about. Log only new errors: the same line after each try hides all others.
 func (b *Backoff) IsNew(err error) bool {
 	text := err.Error()
 	isNew := text != b.reported
@@ -40,10 +37,7 @@ func (b *Backoff) Reset() { b.failures, b.reported = 0, "" }
 // after each further failure, and at most most.
 func Pause(first, most time.Duration, failures int) time.Duration {
 	pause := first
-	for range failures - 1 {
-		if pause >= most {
-			break
-		}
+	for ; failures > 1 && pause < most; failures-- {
 		pause *= 2
 	}
 	return min(pause, most)

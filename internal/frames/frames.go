@@ -27,9 +27,8 @@ func Probe(src, dst net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 	return ask(src, dst, addr, false)
 }
 
-// Question returns the frame that asks a host whether it hears the MAC src. The host answers it
-// like any probe of its address. Fenceline does not take it for a probe, whose sender wants the
-// address (RFC 5227 section 2.1.1).
+// Question returns the frame that asks a host whether it hears the MAC src. The host answers it as
+// it answers a probe. Fenceline does not take it for a probe, whose sender wants the address.
 func Question(src net.HardwareAddr, addr netip.Addr) ([]byte, error) {
 	return ask(src, nil, addr, true)
 }
@@ -65,9 +64,8 @@ func ask(src, dst net.HardwareAddr, addr netip.Addr, question bool) ([]byte, err
 	if dst == nil {
 		dst = MulticastMAC(group)
 	}
-	// The IPv6 destination is the group in a unicast frame too. A solicitation from :: to another
-	// destination is invalid (RFC 4861 section 7.1.1), a group in a unicast frame is valid (RFC
-	// 6085).
+	// The IPv6 destination is the group in a unicast frame too (RFC 6085). A solicitation from ::
+	// to another destination is invalid (RFC 4861 section 7.1.1).
 	ns := &ndp.NeighborSolicitation{TargetAddress: addr}
 	var flow uint32
 	if question {

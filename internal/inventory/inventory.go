@@ -53,16 +53,13 @@ type Pool struct {
 func Of(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease, reservations []v1alpha1.ReservedIP) (*Pool, error) {
 	p := &Pool{
 		reserved: poolset.ReservedSet(reservations), withheld: poolset.Withheld(pool.Status.Withheld),
-		leases: map[netip.Addr]*v1alpha1.IPLease{},
+		gateway: pool.Gateway(), leases: map[netip.Addr]*v1alpha1.IPLease{},
 	}
 	var err error
 	if p.Set, err = poolset.Addresses(pool); err != nil {
 		return nil, err
 	}
-	if p.Subnet, err = poolset.Subnet(pool); err != nil {
-		return nil, err
-	}
-	p.gateway = pool.Gateway()
+	p.Subnet, _ = poolset.Subnet(pool) // Addresses has checked it
 	if p.inUse, err = poolset.DecodeBitmap(pool.Status.InUse); err != nil {
 		return nil, err
 	}

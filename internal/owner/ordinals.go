@@ -5,6 +5,7 @@ package owner
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,20 +22,12 @@ type Range struct{ First, Last int64 }
 
 // Want reports whether the StatefulSet wants an ordinal.
 func (o Ordinals) Want(ordinal int64) bool {
-	if ordinal < int64(o.Start) || o.isReserved(ordinal) {
+	isReserved := func(r Range) bool { return ordinal >= r.First && ordinal <= r.Last }
+	if ordinal < int64(o.Start) || slices.ContainsFunc(o.Reserved, isReserved) {
 		return false
 	}
 	// The place of the ordinal among those that are not reserved.
 	return ordinal-int64(o.Start)-o.reservedBelow(ordinal) < int64(o.Replicas)
-}
-
-func (o Ordinals) isReserved(ordinal int64) bool {
-	for _, r := range o.Reserved {
-		if ordinal >= r.First && ordinal <= r.Last {
-			return true
-		}
-	}
-	return false
 }
 
 // reservedBelow counts the reserved ordinals from Start on that are less than an ordinal. Ranges may
@@ -76,12 +69,9 @@ func ParseRange(text string) (Range, error) {
 	if !isRange {
 		last = first
 	}
-	f, err := strconv.ParseUint(strings.TrimSpace(first), 10, 31)
-	if err != nil {
-		return Range{}, fmt.Errorf("reserveOrdinals has %q, want an ordinal or a range such as 3-5", text)
-	}
-	l, err := strconv.ParseUint(strings.TrimSpace(last), 10, 31)
-	if err != nil || l < f {
+	f, badFirst := strconv.ParseUint(strings.TrimSpace(first), 10, 31)
+	l, badLast := strconv.ParseUint(strings.TrimSpace(last), 10, 31)
+	if badFirst != nil || badLast != nil || l < f {
 		return Range{}, fmt.Errorf("reserveOrdinals has %q, want an ordinal or a range such as 3-5", text)
 	}
 	return Range{First: int64(f), Last: int64(l)}, nil

@@ -14,9 +14,8 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Look asks the API server about the owner of a holder with a lasting identity. If the kind is not
-// served, or the rights do not cover it, the view is Unknown with this reason: a retry would not
-// help. Any other failure is an error.
+// Look asks the API server about the owner of a holder with a lasting identity. If a retry would
+// not help, the view is Unknown with a Lack. Any other failure is an error.
 func (a Asker) Look(ctx context.Context, h *v1alpha1.Holder) (View, error) {
 	ref, ok := OfHolder(h)
 	if !ok || !KeepsName(h) {
@@ -110,11 +109,10 @@ func templateAnnotations(o *unstructured.Unstructured) map[string]string {
 
 // ViewOf returns the view of one of Kubernetes' own StatefulSets. set is nil if it does not exist.
 func ViewOf(r Ref, set *appsv1.StatefulSet) View {
-	v := View{Ref: r, Exists: set != nil}
 	if set == nil {
-		return v
+		return View{Ref: r}
 	}
-	v.Annotations = set.Spec.Template.Annotations
+	v := View{Ref: r, Exists: true, Annotations: set.Spec.Template.Annotations}
 	v.Ordinals.Replicas = ptr.Deref(set.Spec.Replicas, 1) // the API's default
 	if set.Spec.Ordinals != nil {
 		v.Ordinals.Start = set.Spec.Ordinals.Start

@@ -2,9 +2,7 @@
 
 package owner
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // View is the knowledge about an owner whose pods keep their identity.
 type View struct {

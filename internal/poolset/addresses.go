@@ -39,54 +39,54 @@ func Validate(pool *v1alpha1.IPPool) (Set, error) {
 	)
 }
 
-// Addresses returns the addresses that a pool may hand out: ips, or the whole subnet if ips is empty,
-// without excludeIPs, the gateway and the addresses of Hostless. The error joins a SpecError for every
-// problem; the set is then empty.
+// Addresses returns the addresses that a pool may hand out: ips, or else the whole subnet, without
+// excludeIPs, gateway and Hostless. An error joins a SpecError per problem; the set is then empty.
 func Addresses(pool *v1alpha1.IPPool) (Set, error) {
 	spec := &pool.Spec
 	subnet, err := Subnet(pool)
 	if err != nil {
 		return Set{}, err
 	}
-	whole := prefixSpan(subnet)
-	var errs []error
-	problem := func(field string, err error) { errs = append(errs, &SpecError{field, err}) }
-
-	parse := func(field string, entries []string) []span {
-		spans := make([]span, 0, len(entries))
-		for i, entry := range entries {
-			sp, err := parseEntry(entry)
-			if err == nil && !(subnet.Contains(sp.from) && subnet.Contains(sp.to)) {
-				err = fmt.Errorf("%s is not inside the subnet %s", entry, subnet)
-			}
-			if err != nil {
-				problem(fmt.Sprintf("%s[%d]", field, i), err)
-				continue
-			}
-			spans = append(spans, sp)
-		}
-		return spans
-	}
-	offered := []span{whole}
+	offered, withheld := []span{prefixSpan(subnet)}, Hostless(subnet).spans
+	var badIPs, badGateway error
 	if len(spec.IPs) > 0 {
-		offered = parse("spec.ips", spec.IPs)
+		offered, badIPs = parseField("spec.ips", spec.IPs, subnet)
 	}
-	withheld := append(parse("spec.excludeIPs", spec.ExcludeIPs), Hostless(subnet).spans...)
+	excluded, badExcludeIPs := parseField("spec.excludeIPs", spec.ExcludeIPs, subnet)
+	withheld = append(withheld, excluded...)
 	if spec.Gateway != nil {
 		gateway, err := parseAddr(*spec.Gateway)
-		switch {
-		case err != nil:
-			problem("spec.gateway", err)
-		case !Reaches(subnet, gateway):
-			problem("spec.gateway", fmt.Errorf("%s is not inside the subnet %s", gateway, subnet))
-		default:
-			withheld = append(withheld, span{gateway, gateway})
+		if err == nil && !Reaches(subnet, gateway) {
+			err = fmt.Errorf("%s is not inside the subnet %s", gateway, subnet)
 		}
+		if err != nil {
+			badGateway = &SpecError{"spec.gateway", err}
+		}
+		withheld = append(withheld, span{gateway, gateway})
 	}
-	if len(errs) > 0 {
-		return Set{}, errors.Join(errs...)
+	if err := errors.Join(badIPs, badExcludeIPs, badGateway); err != nil {
+		return Set{}, err
 	}
 	return newSet(offered).Minus(newSet(withheld)), nil
+}
+
+// parseField reads a list of a spec. The error joins a SpecError for every entry that cannot be
+// read, or is not inside a valid subnet. The result has the other entries.
+func parseField(field string, entries []string, subnet netip.Prefix) ([]span, error) {
+	spans := make([]span, 0, len(entries))
+	var errs []error
+	for i, entry := range entries {
+		sp, err := parseEntry(entry)
+		if err == nil && subnet.IsValid() && !(subnet.Contains(sp.from) && subnet.Contains(sp.to)) {
+			err = fmt.Errorf("%s is not inside the subnet %s", entry, subnet)
+		}
+		if err != nil {
+			errs = append(errs, &SpecError{fmt.Sprintf("%s[%d]", field, i), err})
+			continue
+		}
+		spans = append(spans, sp)
+	}
+	return spans, errors.Join(errs...)
 }
 
 // Subnet returns the pool's subnet. The error is a SpecError.

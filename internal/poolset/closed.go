@@ -8,9 +8,8 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Reason is the reason for which a pool hands out no new address. There are few reasons, so that a
-// metric may have a reason as label. A condition of the pool and the rejection by an agent use the
-// same words.
+// Reason is the reason for which a pool hands out no new address. A metric may have it as label. A
+// condition of the pool and the rejection by an agent use the same words.
 type Reason string
 
 // The reasons, in the order in which Closed looks for them.
@@ -44,10 +43,9 @@ func Closed(pool *v1alpha1.IPPool, problem error, all, own, left Set) Reason {
 	return ""
 }
 
-// Givers returns the names of the pools of a network that hand out an address, or may do so again. No
-// pool hands out a reserved address. A disabled pool counts, because it may be enabled again. A pool
-// that is being deleted does not count. A pool with unreadable addresses counts if its subnet may have
-// the address.
+// Givers returns the names of the pools of a network that hand out an address, or may do so again:
+// not those that are being deleted, but those that are disabled, and those with unreadable
+// addresses whose subnet may have the address. No pool hands out a reserved address.
 func Givers(network string, addr netip.Addr, pools []v1alpha1.IPPool, reserved Set) []string {
 	if reserved.Contains(addr) {
 		return nil

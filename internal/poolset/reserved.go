@@ -3,8 +3,7 @@
 package poolset
 
 import (
-	"errors"
-	"fmt"
+	"net/netip"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -23,15 +22,6 @@ func ReservedSet(reservations []v1alpha1.ReservedIP) Set {
 // ReservedBy returns the addresses that one reservation keeps back. The error joins a SpecError for
 // every entry that cannot be read. The set has the addresses of the other entries.
 func ReservedBy(r *v1alpha1.ReservedIP) (Set, error) {
-	spans := make([]span, 0, len(r.Spec.IPs))
-	var errs []error
-	for i, entry := range r.Spec.IPs {
-		sp, err := parseEntry(entry)
-		if err != nil {
-			errs = append(errs, &SpecError{fmt.Sprintf("spec.ips[%d]", i), err})
-			continue
-		}
-		spans = append(spans, sp)
-	}
-	return newSet(spans), errors.Join(errs...)
+	spans, err := parseField("spec.ips", r.Spec.IPs, netip.Prefix{})
+	return newSet(spans), err
 }

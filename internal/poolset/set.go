@@ -11,9 +11,8 @@ import (
 	"sort"
 )
 
-// Set is an immutable set of addresses. It stores sorted spans, so an IPv6 subnet costs as little as an
-// IPv4 subnet. A Set may have addresses of both families; IPv4 comes first. The zero value is empty. A
-// Set is safe for concurrent use.
+// Set is an immutable set of addresses of both families, IPv4 first. It stores sorted spans, so an
+// IPv6 subnet costs as little as an IPv4 subnet. The zero value is empty. Safe for concurrent use.
 type Set struct {
 	spans []span
 	// starts[i] is the number of addresses before spans[i], at most MaxUint64.
@@ -26,6 +25,9 @@ type span struct{ from, to netip.Addr }
 
 // Len returns the number of addresses, or MaxUint64 when there are more.
 func (s Set) Len() uint64 { return s.len }
+
+// Count is Len for the status of a record: at most MaxInt64.
+func (s Set) Count() int64 { return int64(min(s.len, math.MaxInt64)) }
 
 // Contains reports whether a is in the set. A v4-mapped IPv6 address counts as IPv4.
 func (s Set) Contains(a netip.Addr) bool {
@@ -169,10 +171,7 @@ func withoutMapped(spans []span) []span {
 
 // touches reports whether b overlaps a or follows it directly. b does not begin before a.
 func touches(a, b span) bool {
-	if b.from.Compare(a.to) <= 0 {
-		return true
-	}
-	return a.to.Next() == b.from
+	return b.from.Compare(a.to) <= 0 || a.to.Next() == b.from
 }
 
 // size returns the number of addresses of a span, at most MaxUint64.

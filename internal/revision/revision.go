@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package revision compares the revision of the API server's store with revisions
-// that were read from it before. A store that was restored from a backup goes back,
-// and gives out the same revisions a second time.
+// Package revision compares the revision of the API server's store with those that were read
+// before. A store that was restored from a backup goes back, and gives out revisions a second time.
 package revision
 
 import (
@@ -39,8 +38,7 @@ func Of(o client.Object) uint64 {
 	return n
 }
 
-// Greatest fills the lists with the reader, and returns the greatest revision of
-// their objects.
+// Greatest fills the lists with the reader, and returns the greatest revision of their objects.
 func Greatest(ctx context.Context, reader client.Reader, lists ...client.ObjectList) (uint64, error) {
 	var greatest uint64
 	for _, list := range lists {

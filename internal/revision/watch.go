@@ -25,9 +25,8 @@ const (
 	retry  = time.Second
 )
 
-// Watch ends a process whose caches hold writes that the store has lost: a watch that
-// continues from there may stay silent until the store has reached that revision
-// again. The next process lists everything.
+// Watch ends a process whose caches hold writes that the store has lost: their watches may stay
+// silent until the store has reached that revision again. The next process lists everything.
 type Watch struct {
 	// Reader reads past any cache.
 	Reader client.Reader
@@ -47,8 +46,8 @@ type Watch struct {
 // NeedLeaderElection makes a manager run the Watch also while it does not lead.
 func (*Watch) NeedLeaderElection() bool { return false }
 
-// Start asks the store after every outage, and periodically, until ctx ends. It
-// returns a *WentBackError if the store went back.
+// Start asks the store after every outage, and periodically, until ctx ends. It returns a
+// *WentBackError if the store went back.
 func (w *Watch) Start(ctx context.Context) error {
 	var known uint64
 	for ctx.Err() == nil {

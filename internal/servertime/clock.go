@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servertime returns the time of the API server's clock. The API server,
-// the agents and the controller all write times, and the clock of each machine may
-// be wrong. Without one clock, addresses would be taken too early or too late, and
-// kept addresses freed at once.
+// Package servertime returns the time of the API server's clock. The API server, the agents and the
+// controller all write times, and the clock of each machine may be wrong. Without one clock,
+// addresses would be taken too early or too late, and kept addresses freed at once.
 package servertime
 
 import (
@@ -15,16 +14,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// tolerance is the difference that is ignored: the header has a resolution of one
-// second, and the time servers of both sides may differ a little.
+// tolerance is the difference that is ignored: the header has a resolution of one second, and the
+// time servers of both sides may differ a little.
 const tolerance = 3 * time.Second
 
-// Clock is a clock whose Now and Since follow the API server's answers. Its tickers
-// and timers measure durations only. Safe for concurrent use.
+// Clock is a clock whose Now and Since follow the API server's answers. Its tickers and timers
+// measure durations only. Safe for concurrent use.
 type Clock struct {
 	clock.WithTicker
-	// ahead is the time by which the API server's clock is ahead of this machine's, in
-	// nanoseconds.
+	// ahead is the time by which the API server's clock is ahead of this machine's, in nanoseconds.
 	ahead atomic.Int64
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package eventpace
+package event
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestEventsBeyondTheRateAreLoggedInstead(t *testing.T) {
 	written := events.NewFakeRecorder(2 * burst)
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	recorder := New(written, clock, log)
+	recorder := NewPaced(written, clock, log)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"}}
 	for _, step := range []struct {
 		name                     string

@@ -3,7 +3,11 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -25,36 +29,35 @@ const (
 	DefaultRetention = 720 * time.Hour
 )
 
+// ManyAddresses is the number of addresses of a pool that are quarantined for one MAC. Further
+// addresses for which that MAC answers are passed over without a record.
+const ManyAddresses = 3
+
+func (p *IPPool) conflictDetection() ConflictDetection {
+	return ptr.Deref(p.Spec.ConflictDetection, ConflictDetection{})
+}
+
 // ConflictMode returns the mode of the pool for a second speaker.
-func (p *IPPool) ConflictMode() ConflictMode {
-	if c := p.Spec.ConflictDetection; c != nil && c.Mode != "" {
-		return c.Mode
-	}
-	return ModeEnforce
+func (p *IPPool) ConflictMode() ConflictMode { return cmp.Or(p.conflictDetection().Mode, ModeEnforce) }
+
+// IgnoresMAC reports whether conflictDetection.ignoreMACs names a MAC.
+func (p *IPPool) IgnoresMAC(mac MAC) bool {
+	return slices.Contains(p.conflictDetection().IgnoreMACs, mac)
 }
 
 // SourceGuardMode returns the reaction to a source that is not the pod's.
 func (p *IPPool) SourceGuardMode() SourceGuardMode {
-	if p.Spec.SourceGuard != "" {
-		return p.Spec.SourceGuard
-	}
-	return SourceGuardEnforce
+	return cmp.Or(p.Spec.SourceGuard, SourceGuardEnforce)
 }
 
 // ProbeRounds returns the number of probe rounds.
 func (p *IPPool) ProbeRounds() int {
-	if c := p.Spec.ConflictDetection; c != nil && c.Probes != nil {
-		return int(*c.Probes)
-	}
-	return DefaultProbes
+	return int(ptr.Deref(p.conflictDetection().Probes, DefaultProbes))
 }
 
 // ProbeInterval returns the time between probe rounds.
 func (p *IPPool) ProbeInterval() time.Duration {
-	if c := p.Spec.ConflictDetection; c != nil && c.Interval != nil {
-		return c.Interval.Duration
-	}
-	return DefaultProbeInterval
+	return ptr.Deref(p.conflictDetection().Interval, Duration{DefaultProbeInterval}).Duration
 }
 
 // ChecksGateway reports whether the gateway of the pool must answer before a pod starts.
@@ -69,12 +72,7 @@ func (p *IPPool) ChecksRoutes() bool { return ptr.Deref(p.Spec.RouteCheck, true)
 func (p *IPPool) TakesIPRequests() bool { return ptr.Deref(p.Spec.IPRequests, true) }
 
 // Stock returns the number of addresses that each node may keep ready on each parent.
-func (p *IPPool) Stock() int64 {
-	if p.Spec.Warm != nil {
-		return *p.Spec.Warm
-	}
-	return p.Status.Stock
-}
+func (p *IPPool) Stock() int64 { return ptr.Deref(p.Spec.Warm, p.Status.Stock) }
 
 // Cooldown returns the time for which a freed address is not handed out.
 func (p *IPPool) Cooldown() time.Duration {
@@ -88,6 +86,22 @@ func (p *IPPool) Cooldown() time.Duration {
 func (p *IPPool) Gateway() netip.Addr {
 	gateway, _ := netip.ParseAddr(ptr.Deref(p.Spec.Gateway, ""))
 	return gateway
+}
+
+// MACFor returns the MAC that spec.macPolicy of the pool gives to an interface whose first address is
+// addr: the prefix and the last four octets of the address. It returns nil if the pool has no policy.
+func (p *IPPool) MACFor(addr netip.Addr) (net.HardwareAddr, error) {
+	policy := p.Spec.MACPolicy
+	if policy == nil {
+		return nil, nil
+	}
+	prefix, err := net.ParseMAC(policy.Prefix + ":00:00:00:00")
+	if err != nil || len(prefix) != 6 {
+		return nil, fmt.Errorf("pool %s: spec.macPolicy.prefix %q is not two octets such as 0a:58", p.Name, policy.Prefix)
+	}
+	octets := addr.AsSlice()
+	copy(prefix[2:], octets[len(octets)-4:])
+	return prefix, nil
 }
 
 // InSubnetOf reports whether two pools have the same subnet, network and VLAN. Nodes that use them
