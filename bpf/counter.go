@@ -18,21 +18,22 @@ type Result uint16
 
 // Results of claims and acks.
 const (
-	ResultClaim      = Result(observerResultCLAIM)          // frames with our ethertype
-	ResultShort      = Result(observerResultCLAIM_SHORT)    // shorter than a claim
-	ResultMagic      = Result(observerResultCLAIM_MAGIC)    // another protocol or wire version
-	ResultForeign    = Result(observerResultCLAIM_FOREIGN)  // another cluster's network
-	ResultNotHeld    = Result(observerResultCLAIM_NOT_HELD) // no pod of this node holds the address
-	ResultForged     = Result(observerResultCLAIM_FORGED)   // wrong tag
-	ResultOld        = Result(observerResultCLAIM_OLD)      // authentic, older than the lease
-	ResultEqual      = Result(observerResultCLAIM_EQUAL)    // carries the lease's own token
-	ResultFenced     = Result(observerResultCLAIM_FENCED)   // raised the greatest token: the address is fenced
-	ResultAgain      = Result(observerResultCLAIM_AGAIN)    // authentic, newer than the lease, not than the greatest token
-	ResultAckSent    = Result(observerResultACK_SENT)       // claim turned into an ack
-	ResultAck        = Result(observerResultACK)            // authentic ack for a claim of this node
-	ResultAckUnasked = Result(observerResultACK_UNASKED)    // ack for an address this node neither holds nor watches
-	ResultFromPod    = Result(observerResultCLAIM_FROM_POD) // a pod sent our ethertype
-	ResultBeyond     = Result(observerResultCLAIM_BEYOND)   // authentic, but this cluster's store cannot have given the token
+	ResultClaim      = Result(observerResultCLAIM)           // frames with our ethertype
+	ResultShort      = Result(observerResultCLAIM_SHORT)     // shorter than a claim
+	ResultMagic      = Result(observerResultCLAIM_MAGIC)     // another protocol or wire version
+	ResultForeign    = Result(observerResultCLAIM_FOREIGN)   // another cluster's network
+	ResultNotHeld    = Result(observerResultCLAIM_NOT_HELD)  // no pod of this node holds the address
+	ResultForged     = Result(observerResultCLAIM_FORGED)    // wrong tag
+	ResultOld        = Result(observerResultCLAIM_OLD)       // authentic, older than the lease
+	ResultEqual      = Result(observerResultCLAIM_EQUAL)     // carries the lease's own token
+	ResultFenced     = Result(observerResultCLAIM_FENCED)    // raised the greatest token: the address is fenced
+	ResultAgain      = Result(observerResultCLAIM_AGAIN)     // authentic, newer than the lease, not than the greatest token
+	ResultAckSent    = Result(observerResultACK_SENT)        // claim turned into an ack
+	ResultAck        = Result(observerResultACK)             // authentic ack for a claim of this node
+	ResultAckUnasked = Result(observerResultACK_UNASKED)     // ack for an address this node neither holds nor watches
+	ResultFromPod    = Result(observerResultCLAIM_FROM_POD)  // a pod sent our ethertype
+	ResultBeyond     = Result(observerResultCLAIM_BEYOND)    // authentic, but this cluster's store cannot have given the token
+	ResultDisproved  = Result(observerResultCLAIM_DISPROVED) // carries a token that one of the last renewals of the address disproved
 )
 
 // Results of the data path.
@@ -44,9 +45,6 @@ const (
 	ResultDropUnleased  = Result(observerResultDROP_UNLEASED)  // the source is not leased to this slot
 	ResultDropMalformed = Result(observerResultDROP_MALFORMED) // the frame's address cannot be determined
 )
-
-// ResultDisproved is a claim with the token that one of the last renewals of the address disproved.
-const ResultDisproved = Result(observerResultCLAIM_DISPROVED)
 
 // Results of listening.
 const (

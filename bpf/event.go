@@ -10,8 +10,7 @@ import (
 // EventType is the kind of an Event.
 type EventType uint16
 
-// Types of events. The kernel limits the rate of each per address. State also counts the suppressed
-// events.
+// Types of events. The kernel limits the rate of each per address. State counts all of them.
 const (
 	// EventHit: a MAC that is not the lease's uses a watched or held address.
 	EventHit = EventType(observerEventTypeEVENT_HIT)
@@ -23,8 +22,7 @@ const (
 	// EventOldClaim: an authentic claim with an older token for an address held here. The agent
 	// answers with its own.
 	EventOldClaim = EventType(observerEventTypeEVENT_OLD_CLAIM)
-	// EventSource: a pod sent a frame against its source guard; see Event.Offence. At most one a second
-	// for each slot and result.
+	// EventSource: an Event.Offence of a pod, at most one a second for each slot and result.
 	EventSource = EventType(observerEventTypeEVENT_SOURCE)
 )
 

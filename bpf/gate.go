@@ -38,8 +38,7 @@ func (t *tables) settle() error {
 	return nil
 }
 
-// settleUnless reads the count of fences before the check and writes it after: a fence in between
-// makes them differ.
+// settleUnless reads the count of fences before the check. A fence meanwhile keeps the gate open.
 func (t *tables) settleUnless(gateNeeded func() (bool, error)) error {
 	var raised, settled uint64
 	if err := t.maps.Gate.Lookup(gateRaised, &raised); err != nil {

@@ -5,6 +5,8 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -23,11 +25,9 @@ const ProbeMark = uint32(observerProbePROBE_MARK)
 
 // Options of Open.
 type Options struct {
-	// Dir holds the pins. Open creates it if it is missing. It must be on a bpffs that outlives the
-	// process.
+	// Dir holds the pins. It is on a bpffs that outlives the process. Open creates it.
 	Dir string
-	// NoTCX keeps guards and observers in filters of a clsact qdisc, as on kernels before 6.6,
-	// which have no tcx.
+	// NoTCX keeps guards and observers in filters, as on kernels before 6.6, which have no tcx.
 	NoTCX bool
 }
 
@@ -70,11 +70,11 @@ func open(o Options) (*Kernel, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("lift the memlock limit: %w", err)
 	}
-	maps, err := mapsOfCode()
+	specs, err := mapsOfCode()
 	if err != nil {
 		return nil, err
 	}
-	shared, err := dir.OpenMaps(maps)
+	shared, err := dir.OpenMaps(specs)
 	if err != nil {
 		return nil, err
 	}
@@ -102,14 +102,15 @@ func assemble(dir pins.Dir, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, e
 	if err := t.inheritSources(used); err != nil {
 		return nil, err
 	}
-	needed, err := t.kindsOf(used)
-	if err != nil {
-		return nil, err
+	needed := map[bool]bool{} // kinds of guards, by their verify
+	for _, s := range used {
+		needed[s.Flags&slotVerify != 0] = true
 	}
 	if err := t.guards.Refresh(needed); err != nil {
 		return nil, err
 	}
-	if k.Guards, err = enforce.Open(dir, &k.noTCX, records{t}, used); err != nil {
+	slots := slices.Sorted(maps.Keys(used))
+	if k.Guards, err = enforce.Open(dir, &k.noTCX, records{t}, slots); err != nil {
 		return nil, err
 	}
 	t.guardedSlots = k.Guarded
@@ -130,9 +131,9 @@ func (k *Kernel) Close() error {
 	return closeAll(k.shared)
 }
 
-func closeAll(maps map[string]*ebpf.Map) error {
+func closeAll(shared map[string]*ebpf.Map) error {
 	var errs []error
-	for _, m := range maps {
+	for _, m := range shared {
 		errs = append(errs, m.Close())
 	}
 	return errors.Join(errs...)

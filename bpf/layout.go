@@ -68,8 +68,7 @@ func (l Lease) layout() observerLease {
 
 func (l observerLease) lease() Lease {
 	return Lease{
-		Token: l.Token, Network: l.Network, Slot: l.Slot,
-		MAC: macOf(l.Mac.Part), Flags: LeaseFlags(l.Flags),
+		Token: l.Token, Network: l.Network, Slot: l.Slot, MAC: macOf(l.Mac.Part), Flags: LeaseFlags(l.Flags),
 		Disproved: l.Disproved, DisprovedBefore: l.DisprovedBefore,
 	}
 }
@@ -77,8 +76,7 @@ func (l observerLease) lease() Lease {
 func (s observerState) state() State {
 	st := State{
 		MaxToken: s.Max, AckedToken: s.Acked,
-		LastHit: time.Duration(s.HitNs), Hits: s.Hits,
-		LastProbe: time.Duration(s.ProbeNs), Probes: s.Probes,
+		LastHit: time.Duration(s.HitNs), Hits: s.Hits, LastProbe: time.Duration(s.ProbeNs), Probes: s.Probes,
 	}
 	st.AckMAC, _ = speaker(s.AckedBy)
 	st.HitMAC, st.HitKind = speaker(s.HitBy)

@@ -26,18 +26,15 @@ func (k Key) String() string { return fmt.Sprintf("%s on segment %d", k.Addr, k.
 type Lease struct {
 	// Token is the fencing token. Claims with a greater one fence the address.
 	Token uint64
-	// Network is the number of the address's network. Claims of other networks do not concern the
-	// lease.
+	// Network is the number of the address's network, whose claims alone concern the lease.
 	Network uint64
 	// Slot is the slot of the holder's guard; 0 means watched, not held here.
 	Slot uint32
-	// MAC is the holder's, 6 bytes. It is empty for a watched address, so that every speaker is a
-	// hit.
+	// MAC is the holder's, 6 bytes. It is empty for a watched address: every speaker is a hit.
 	MAC net.HardwareAddr
 	// Flags change the checks.
 	Flags LeaseFlags
-	// Disproved is the token of a claim without a speaker, as a renewal has proven. Such a claim
-	// fences nothing. 0: none.
+	// Disproved is the token of a claim that fences nothing: a renewal found no speaker. 0: none.
 	Disproved uint64
 	// DisprovedBefore are the tokens that earlier renewals of the address disproved, the latest first.
 	DisprovedBefore [DisprovedBefore]uint64
@@ -58,14 +55,20 @@ const (
 	// FlagSharedMAC: a holder of the address on another node may have the same MAC. The address may be
 	// fenced here and in use there, so frames from it reach the other pods of this node.
 	FlagSharedMAC = LeaseFlags(observerLeaseFlagLEASE_SHARED_MAC)
-	// FlagDown: the holder's interface is down. Every frame from the address is another host's, also
-	// one with the holder's MAC.
+	// FlagDown: the holder's interface is down, so each frame from the address is another host's.
 	FlagDown = LeaseFlags(observerLeaseFlagLEASE_DOWN)
 	// FlagUnproven: the address is fenced, whatever was claimed, until it is proven that nobody else
 	// uses it. Frames of another speaker are hits.
 	FlagUnproven = LeaseFlags(observerLeaseFlagLEASE_UNPROVEN)
 	// FlagUnguarded: nothing enforces a fence of the address. A claim for it is an event, and gets no ack.
 	FlagUnguarded = LeaseFlags(observerLeaseFlagLEASE_UNGUARDED)
+)
+
+var (
+	// ErrOlderToken is returned by InstallLease if the present lease has a greater token.
+	ErrOlderToken = errors.New("a lease with a newer token is installed")
+	// ErrHeld is returned by InstallLease if a watch (slot 0) would replace a held lease.
+	ErrHeld = errors.New("the address is held here")
 )
 
 func (l Lease) held() bool { return l.Slot != 0 }
@@ -81,9 +84,8 @@ func (l Lease) check() error {
 }
 
 // succeeds returns an error if l may not replace the present lease. It is the part of R9 in user
-// space: no older token replaces a lease, and a watch never replaces a holder, since that would end
-// its fence. The same token may be installed again, after a restart or when a Warm lease becomes
-// Bound.
+// space: no older token replaces a lease, and no watch a holder, since that would end its fence.
+// The same token may be installed again, after a restart or when a Warm lease becomes Bound.
 func (l Lease) succeeds(present Lease) error {
 	if !l.held() && present.held() {
 		return fmt.Errorf("slot %d: %w", present.Slot, ErrHeld)

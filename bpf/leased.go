@@ -8,8 +8,7 @@ import "net/netip"
 // usual packets (usual.h). An address is named after its lease is written, and unnamed before the
 // lease changes. So a named address is always leased to the slot.
 
-// nameLeased names an address that is leased to a slot, unless another one of the family is named. It
-// needs mu.
+// nameLeased names an address of a slot, unless another one of the family is named. It needs mu.
 func (t *slotTable) nameLeased(key Key, slot uint32) error {
 	return t.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
 		if named.IsUnspecified() {

@@ -7,8 +7,7 @@ import "fmt"
 // localHashes is the number of entries of the index of locals.
 const localHashes = uint32(observerLocalIndexEntryLOCAL_INDEX)
 
-// localIndex has the entries of the index of locals, by the hash of a MAC. rest is the entry of all
-// other hashes.
+// localIndex has the entries of the index of locals, by the hash of a MAC, and that of the rest.
 type localIndex struct {
 	entries map[uint32]uint64
 	rest    uint64

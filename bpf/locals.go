@@ -12,8 +12,7 @@ const everySegment = uint32(observerLocalSegmentEVERY_SEGMENT)
 
 // SetTrusted tells the kernel the MACs of all other devices that send on a parent: those of the
 // node, and of pods without a guard. If exclusive is true, the observer drops the frames with any
-// other MAC that leave by the parent. A bridge port is never exclusive, since the bridge forwards for
-// others.
+// other MAC that leave by the parent. A bridge port is never exclusive, as it forwards for others.
 func (o *observers) SetTrusted(parent int, macs []net.HardwareAddr, exclusive bool) error {
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
@@ -77,16 +76,12 @@ func (t *sourceTables) tellLocals() error {
 	return t.indexLocals()
 }
 
-// wantedLocals returns the slot of each MAC. An allowed MAC has no slot, because several pods may
-// share it.
+// wantedLocals returns the slot of each MAC. An allowed MAC has none, as several pods may share it.
 func (t *sourceTables) wantedLocals() map[observerLocalKey]uint32 {
 	wanted := map[observerLocalKey]uint32{}
 	put := func(segment uint32, mac [3]uint16, slot uint32) {
-		key := observerLocalKey{Segment: segment}
-		key.Mac.Part = mac
-		wanted[key] = slot
-		key.Segment = everySegment
-		wanted[key] = 0
+		wanted[localKey(segment, mac)] = slot
+		wanted[localKey(everySegment, mac)] = 0
 	}
 	for segment, macs := range t.trusted {
 		for _, mac := range macs {
@@ -100,8 +95,7 @@ func (t *sourceTables) wantedLocals() map[observerLocalKey]uint32 {
 	}
 	owners := map[observerLocalKey]uint32{}
 	for slot, s := range t.sources {
-		key := observerLocalKey{Segment: s.segment}
-		key.Mac.Part = macLayout(s.MAC)
+		key := localKey(s.segment, macLayout(s.MAC))
 		owners[key] = t.ownerOf(owners[key], slot)
 	}
 	for key, slot := range owners {
@@ -111,6 +105,12 @@ func (t *sourceTables) wantedLocals() map[observerLocalKey]uint32 {
 		}
 	}
 	return wanted
+}
+
+func localKey(segment uint32, mac [3]uint16) observerLocalKey {
+	key := observerLocalKey{Segment: segment}
+	key.Mac.Part = mac
+	return key
 }
 
 // ownerOf returns the slot of two that owns their common MAC: the live one. A sandbox that is made
@@ -138,7 +138,6 @@ func (t *sourceTables) hasTwin(slot uint32) bool {
 	return false
 }
 
-// isParents reports whether the parent of a segment has the MAC.
 func (t *sourceTables) isParents(segment uint32, mac [3]uint16) bool {
 	var p observerParent
 	known, err := lookup(t.maps.Parents, segment, &p)
@@ -159,11 +158,10 @@ func (t *sourceTables) inheritTrusted() error {
 	return t.indexLocals()
 }
 
-// allowsMAC reports whether a slot on the segment may use the MAC.
 func (t *sourceTables) allowsMAC(key observerLocalKey) bool {
 	for _, s := range t.sources {
 		for _, mac := range s.MACs {
-			if s.segment == key.Segment && macLayout(mac) == key.Mac.Part {
+			if localKey(s.segment, macLayout(mac)) == key {
 				return true
 			}
 		}

@@ -20,6 +20,9 @@ const (
 	parentExclusive  = uint16(observerParentFlagPARENT_EXCLUSIVE)
 )
 
+// ErrNoDevice is returned if the interface or its network namespace does not exist.
+var ErrNoDevice = attach.ErrNoDevice
+
 // observers are the programs on the parents of this node.
 type observers struct {
 	parents *observe.Parents
@@ -33,21 +36,17 @@ type observers struct {
 func (o *observers) AttachObserver(parent int) error {
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
-	if err := o.attachObserver(parent); err != nil {
+	err := o.describeParent(parent)
+	if err == nil {
+		err = o.parents.Attach(parent)
+	}
+	if err != nil {
 		return fmt.Errorf("attach observer to ifindex %d: %w", parent, err)
 	}
 	return nil
 }
 
-func (o *observers) attachObserver(parent int) error {
-	if err := o.describeParent(parent); err != nil {
-		return err
-	}
-	return o.parents.Attach(parent)
-}
-
-// describeParent writes the parent's MAC and whether it is a bridge port for the programs, before
-// the first frame.
+// describeParent tells the programs the parent's MAC and whether it is a bridge port.
 func (o *observers) describeParent(parent int) error {
 	dev, err := netlink.LinkByIndex(parent)
 	if err != nil {
@@ -90,33 +89,25 @@ func (o *observers) describeParent(parent int) error {
 	return nil
 }
 
-// detachObserver takes the observer off a parent and forgets the parent. A missing observer is no
-// error. It needs mu.
+// detachObserver takes the observer, if there is one, off a parent and forgets it. It needs mu.
 func (o *observers) detachObserver(parent int) error {
 	delete(o.tables.trusted, uint32(parent))
 	return errors.Join(o.parents.Detach(parent),
 		deleteEntry(o.tables.maps.Parents, uint32(parent)), deleteEntry(o.tables.maps.Hearing, uint32(parent)))
 }
 
-// ObserversAttached returns the parents to which an observer was attached, and whether both of its
-// programs are still at the head of an existing device's chains. It looks for parents in the
-// calling thread's network namespace.
+// ObserversAttached is Attached of observe.Parents.
 func (o *observers) ObserversAttached() (map[int]bool, error) { return o.parents.Attached() }
 
-// ObserverLinks returns the kernel's IDs of the two attachments of a parent's observer, 0 for a
-// missing one. If two calls return the same IDs, the observer saw every frame in between: after the
-// observer was removed, or another program hid frames from it, AttachObserver makes a new
-// attachment.
+// ObserverLinks is Links of observe.Parents.
 func (o *observers) ObserverLinks(parent int) ([2]uint32, error) { return o.parents.Links(parent) }
 
-// Others returns the programs of others that see the frames of a parent where its observer does. A
-// missing parent has none.
+// Others is Others of observe.Parents.
 func (o *observers) Others(parent int) ([]string, error) {
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
 	return o.parents.Others(parent)
 }
 
-// Blocked returns why something else is in the place of a parent's observer, and what to do; nil if
-// nothing is.
+// Blocked is Blocked of observe.Parents.
 func (o *observers) Blocked(parent int) error { return o.parents.Blocked(parent) }

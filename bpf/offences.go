@@ -31,18 +31,16 @@ func (t *sourceTables) Offences() (map[Offence]uint64, error) {
 	return all, nil
 }
 
-// forgetOffences removes the counts of a slot.
 func (t *sourceTables) forgetOffences(slot uint32) error {
 	counted, err := entriesOf[observerOffenceKey, observerOffence](t.maps.Offences)
 	if err != nil {
 		return fmt.Errorf("list offences: %w", err)
 	}
 	for key := range counted {
-		if key.Slot != slot {
-			continue
-		}
-		if err := deleteEntry(t.maps.Offences, key); err != nil {
-			return fmt.Errorf("forget offences: %w", err)
+		if key.Slot == slot {
+			if err := deleteEntry(t.maps.Offences, key); err != nil {
+				return fmt.Errorf("forget offences: %w", err)
+			}
 		}
 	}
 	return nil

@@ -48,11 +48,10 @@ func (o *observers) tellMACs() error {
 		return fmt.Errorf("list MACs of parents: %w", err)
 	}
 	for mac := range present {
-		if wanted[mac] {
-			continue
-		}
-		if err := deleteEntry(o.tables.maps.OwnMacs, mac); err != nil {
-			return fmt.Errorf("remove a parent's MAC: %w", err)
+		if !wanted[mac] {
+			if err := deleteEntry(o.tables.maps.OwnMacs, mac); err != nil {
+				return fmt.Errorf("remove a parent's MAC: %w", err)
+			}
 		}
 	}
 	for mac := range wanted {

@@ -31,8 +31,7 @@ func (r records) Record(slot uint32) (enforce.Record, error) {
 	}, err
 }
 
-// Change keeps the host link and the sources, which others write. It keeps the named addresses unless
-// the segment changes.
+// Change keeps host link and sources, and on the same segment the named addresses.
 func (r records) Change(slot uint32, record enforce.Record) error {
 	s, err := r.slot(slot)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Sighting is the last speaker of an address on a segment. It is a hint: the kernel forgets the
-// oldest.
+// Sighting is the last speaker of an address on a segment. The kernel forgets the oldest ones.
 type Sighting struct {
 	// MAC used the address at LastSeen, in a frame of Kind; LastSeen 0: there was no speaker.
 	MAC      net.HardwareAddr
@@ -27,8 +26,7 @@ type Sighting struct {
 	LastProbe time.Duration
 }
 
-// Sighting returns the last speaker and the last prober of an address; the bool is false if there
-// was neither.
+// Sighting returns the last speaker and prober of an address, and false if there was neither.
 func (t *tables) Sighting(key Key) (Sighting, bool, error) {
 	var s observerSighting
 	ok, err := lookup(t.maps.Sightings, key.layout(), &s)

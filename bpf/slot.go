@@ -2,10 +2,16 @@
 
 package bpf
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // MaxSlot is the greatest slot; the lowest is 1.
 const MaxSlot = uint32(observerSlotLimitSLOTS_MAX) - 1
+
+// ErrSlot is returned for slot 0 and for slots greater than MaxSlot.
+var ErrSlot = errors.New("slot out of range")
 
 // Status and flags of a slot.
 const (
@@ -36,42 +42,27 @@ func (t *slotTable) status(slot uint32) (uint32, error) {
 	return s.Status, err
 }
 
-// usedSlots returns the slots that an earlier process has left in use.
-func (t *slotTable) usedSlots() (used []uint32, err error) {
+func (t *slotTable) usedSlots() (map[uint32]observerSlot, error) {
+	used := map[uint32]observerSlot{}
 	for slot := uint32(1); slot < t.maps.Slots.MaxEntries(); slot++ {
 		s, err := t.slot(slot)
 		if err != nil {
 			return nil, err
 		}
 		if s.Status != slotFree {
-			used = append(used, slot)
+			used[slot] = s
 		}
 	}
 	return used, nil
 }
 
-// kindsOf returns the kinds of guards of slots, for guard.Shared: true as key for virtual functions, false
-// for other interfaces.
-func (t *slotTable) kindsOf(slots []uint32) (kinds map[bool]bool, err error) {
-	kinds = map[bool]bool{}
-	for _, slot := range slots {
-		s, err := t.slot(slot)
-		if err != nil {
-			return nil, err
-		}
-		kinds[s.Flags&slotVerify != 0] = true
-	}
-	return kinds, nil
-}
-
-// freeSlots frees all slots, so that pods whose guards stay in filters are not mute after Remove. It
-// needs mu.
+// freeSlots frees all slots, so that no pod with a guard left in filters is mute. It needs mu.
 func (t *slotTable) freeSlots() error {
 	used, err := t.usedSlots()
 	if err != nil {
 		return err
 	}
-	for _, slot := range used {
+	for slot := range used {
 		if err := t.putSlot(slot, observerSlot{}); err != nil {
 			return err
 		}

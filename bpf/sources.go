@@ -52,8 +52,7 @@ type Sources struct {
 	// another node may have the same MAC.
 	MAC       net.HardwareAddr
 	SharedMAC bool
-	// MACs and Prefixes are further MACs and addresses that the slot may use, such as the link-local
-	// addresses of the interface.
+	// MACs and Prefixes are further MACs and addresses of the slot, such as link-local addresses.
 	MACs     []net.HardwareAddr
 	Prefixes []netip.Prefix
 	Allow    Allowances
@@ -150,7 +149,6 @@ func (t *sourceTables) SourcesOf(slot uint32) Sources {
 	return t.sources[slot].Sources
 }
 
-// slotSources are the sources of a slot on a segment.
 type slotSources struct {
 	Sources
 	segment uint32
@@ -227,12 +225,8 @@ func (t *sourceTables) forgetSources(slot uint32) error {
 }
 
 // inheritSources reads what an earlier process has set.
-func (t *sourceTables) inheritSources(used []uint32) error {
-	for _, slot := range used {
-		r, err := t.slot(slot)
-		if err != nil {
-			return err
-		}
+func (t *sourceTables) inheritSources(used map[uint32]observerSlot) error {
+	for slot, r := range used {
 		if r.Sources == 0 && r.Mac.Part == [3]uint16{} {
 			continue
 		}
@@ -254,26 +248,24 @@ func (t *sourceTables) inheritAllowed() error {
 		return fmt.Errorf("list allowed addresses: %w", err)
 	}
 	for p := range prefixes {
-		s, ok := t.sources[p.Slot]
-		if !ok {
+		if s, ok := t.sources[p.Slot]; ok {
+			s.Prefixes = append(s.Prefixes, p.prefix())
+			t.sources[p.Slot] = s
+		} else {
 			orphans.prefixes = append(orphans.prefixes, p)
-			continue
 		}
-		s.Prefixes = append(s.Prefixes, p.prefix())
-		t.sources[p.Slot] = s
 	}
 	macs, err := entriesOf[observerSourceMac, uint8](t.maps.SourceMacs)
 	if err != nil {
 		return fmt.Errorf("list allowed MACs: %w", err)
 	}
 	for m := range macs {
-		s, ok := t.sources[m.Slot]
-		if !ok {
+		if s, ok := t.sources[m.Slot]; ok {
+			s.MACs = append(s.MACs, macOf(m.Mac.Part))
+			t.sources[m.Slot] = s
+		} else {
 			orphans.macs = append(orphans.macs, m)
-			continue
 		}
-		s.MACs = append(s.MACs, macOf(m.Mac.Part))
-		t.sources[m.Slot] = s
 	}
 	return t.deleteSources(orphans)
 }

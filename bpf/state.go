@@ -41,8 +41,7 @@ func (s State) Fences(l Lease) bool {
 	return l.Flags&FlagUnproven != 0 || s.MaxToken > l.Token && s.MaxToken != l.Disproved
 }
 
-// State returns the state of an address; the bool is false if the address is neither leased nor
-// watched.
+// State returns the state of an address, and false if it is neither leased nor watched.
 func (t *leaseTables) State(key Key) (State, bool, error) {
 	var s observerState
 	ok, err := lookup(t.maps.States, key.layout(), &s)
@@ -52,8 +51,7 @@ func (t *leaseTables) State(key Key) (State, bool, error) {
 	return s.state(), ok, nil
 }
 
-// Fenced reports whether the kernel has heard a claim newer than the lease. An address that is not
-// held here is not fenced.
+// Fenced reports whether an address is held here and fenced.
 func (t *leaseTables) Fenced(key Key) (bool, error) {
 	l, ok, err := t.Lease(key)
 	if err != nil || !ok || !l.held() {

@@ -27,7 +27,6 @@ import (
 	"github.com/fenceline/fenceline/internal/diagnosis"
 )
 
-// agentsAtOnce is the number of agents that are asked at the same time.
 const agentsAtOnce = 16
 
 // errFaults makes the exit code 1 if there are faults.
@@ -128,8 +127,7 @@ func (e examination) readServices(ctx context.Context) error {
 // readPods finds pods with a hostPort on the chart's network, annotations that nobody reads, and
 // whether that network serves hostPorts.
 func (e examination) readPods(ctx context.Context) error {
-	w := whyFor{c: e.Cluster}
-	config, known, err := w.configOf(ctx, "")
+	config, known, err := configOf(ctx, e.Cluster, "")
 	if err != nil {
 		return err
 	}
@@ -155,7 +153,6 @@ func (e examination) readPods(ctx context.Context) error {
 	return nil
 }
 
-// askAgents asks the Ready agents about their nodes.
 func (e examination) askAgents(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(agentsAtOnce)

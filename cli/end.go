@@ -86,7 +86,6 @@ func policyOf(ctx context.Context, c *cluster.Cluster) (reclaim.Policy, error) {
 	return policy, nil
 }
 
-// write tells the story in sentences.
 func (st story) write(w paper, now time.Time) {
 	head := st.Address
 	switch {

@@ -45,11 +45,9 @@ type session struct {
 func command(streams genericiooptions.IOStreams) *cobra.Command {
 	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
 	c := &cobra.Command{
-		Use:           "kubectl-fenceline",
-		Short:         "Show who has which address, what is free, and why a pod has none",
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fenceline"},
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use: "kubectl-fenceline", Short: "Show who has which address, what is free, and why a pod has none",
+		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fenceline"},
+		SilenceUsage: true, SilenceErrors: true,
 	}
 	c.SetOut(s.Out)
 	c.SetErr(s.ErrOut)

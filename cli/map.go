@@ -64,7 +64,6 @@ func (s *session) mapOf() *cobra.Command {
 	return c
 }
 
-// readPool reads a pool with its leases.
 func readPool(ctx context.Context, c *cluster.Cluster, name string) (*inventory.Pool, error) {
 	pool := &v1alpha1.IPPool{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {

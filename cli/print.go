@@ -79,8 +79,7 @@ const (
 	leastRoom = 60
 )
 
-// paper is the output for people. With a width, sentences are wrapped. Without one, as in a file,
-// each sentence has one line.
+// paper is the output for people. Without a width, as in a file, each sentence has one line.
 type paper struct {
 	io.Writer
 	width int

@@ -69,7 +69,7 @@ func probe(ctx context.Context, c *cluster.Cluster, q query, node, parent string
 	if lease == nil {
 		lease = &v1alpha1.IPLease{}
 	}
-	all, err := c.Agents(ctx)
+	all, err := agents.List(ctx, c, c.Namespace)
 	if err != nil {
 		return probed{}, err
 	}
@@ -106,8 +106,7 @@ func probe(ctx context.Context, c *cluster.Cluster, q query, node, parent string
 }
 
 // placeToAsk returns a node with a Ready agent and a pod in the subnet of an address, and the pod's
-// parent. The node of the address's own holder comes last, because its kernel does not hear the
-// frames that it sends itself.
+// parent. The node of the holder comes last: its kernel does not hear the frames that it sends.
 func placeToAsk(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr, lease *v1alpha1.IPLease, ready map[string]string) (node, parent string, err error) {
 	for _, pool := range poolsWith(pools, addr) {
 		if pool.Spec.Network != network {
@@ -133,7 +132,6 @@ func placeToAsk(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool
 	return node, parent, err
 }
 
-// verdict says what an answer means.
 func verdict(p probed, lease *v1alpha1.IPLease) string {
 	h := lease.Spec.Holder
 	switch {

@@ -60,8 +60,7 @@ func (q query) String() string {
 	return q.addr.String() + " on network " + q.network
 }
 
-// networks returns the network that was asked for, or else each network with the address in a subnet. It
-// is not empty.
+// networks returns the network that was asked for, or else each one with the address, at least one.
 func (q query) networks(pools []v1alpha1.IPPool) (networks []string) {
 	if q.network != anyNetwork {
 		return []string{q.network}

@@ -167,13 +167,7 @@ func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// endedBy returns the event that ends the fault of another event of a node.
-func endedBy(reason string) string {
-	return map[string]string{"ParentMute": "ParentHeard", "StateUnusable": "StateUsable"}[reason]
-}
-
-// nodeTroubles returns the last warning of each kind about each node, unless a later event has
-// ended it.
+// nodeTroubles returns the last warning of each kind about each node, unless a later event has ended it.
 func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
 	last := map[[2]string]*eventsv1.Event{}
 	for i := range events {
@@ -186,9 +180,10 @@ func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
 			last[key] = e
 		}
 	}
+	endedBy := map[string]string{"ParentMute": "ParentHeard", "StateUnusable": "StateUsable"}
 	var all []trouble
 	for key, e := range last {
-		ending := last[[2]string{key[0], endedBy(key[1])}]
+		ending := last[[2]string{key[0], endedBy[key[1]]}]
 		isOver := ending != nil && past.LastOf(ending).After(past.LastOf(e))
 		if e.Type == corev1.EventTypeWarning && !isOver && now.Sub(past.LastOf(e)) < recent {
 			all = append(all, trouble{"node " + key[0], e.Reason, past.LastOf(e), e.Note})
@@ -212,11 +207,7 @@ func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
 			last[name] = trouble{name, e.Reason, past.LastOf(e), e.Note}
 		}
 	}
-	var all []trouble
-	for _, name := range slices.Sorted(maps.Keys(last)) {
-		all = append(all, last[name])
-	}
-	return all
+	return slices.SortedFunc(maps.Values(last), func(a, b trouble) int { return strings.Compare(a.Object, b.Object) })
 }
 
 // A bar has as many characters as its line has room for, within these bounds.

@@ -75,12 +75,12 @@ func readSubject(stdin io.Reader, file, namespace string) (subject, error) {
 
 // subjectOf returns the pod that an object is, or would make.
 func subjectOf(o *unstructured.Unstructured, namespace string) (subject, bool) {
-	if o.GetNamespace() != "" {
-		namespace = o.GetNamespace()
-	}
+	namespace = cmp.Or(o.GetNamespace(), namespace)
 	if o.GetKind() == "Pod" {
-		return subject{pod: ipam.Pod{Namespace: namespace, Name: o.GetName(), Labels: o.GetLabels(), Annotations: o.GetAnnotations()},
-			application: &v1alpha1.Application{Kind: "Pod", Namespace: namespace, Name: o.GetName()}}, true
+		return subject{
+			pod:         ipam.Pod{Namespace: namespace, Name: o.GetName(), Labels: o.GetLabels(), Annotations: o.GetAnnotations()},
+			application: &v1alpha1.Application{Kind: "Pod", Namespace: namespace, Name: o.GetName()},
+		}, true
 	}
 	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}} {
 		template, ok, _ := unstructured.NestedMap(o.Object, path...)
@@ -96,7 +96,6 @@ func subjectOf(o *unstructured.Unstructured, namespace string) (subject, bool) {
 	return subject{}, false
 }
 
-// read reads everything that the rules need.
 func (w *whyFor) read(ctx context.Context) error {
 	var pools v1alpha1.IPPoolList
 	var subnets v1alpha1.IPSubnetList
@@ -124,8 +123,7 @@ func (w *whyFor) read(ctx context.Context) error {
 	return w.readInterfaces(ctx)
 }
 
-// readNodes finds the node of the pod, or all nodes. Without the right to read them, they have no
-// labels.
+// readNodes finds the node of the pod, or all nodes. Without the right to read them, they have no labels.
 func (w *whyFor) readNodes(ctx context.Context) error {
 	name := cmp.Or(w.node, w.subject.node)
 	if name == "" {
@@ -171,7 +169,7 @@ func (w *whyFor) readInterfaces(ctx context.Context) error {
 		if w.iface != "" && at.Interface != w.iface {
 			continue
 		}
-		config, known, err := w.configOf(ctx, at.Definition)
+		config, known, err := configOf(ctx, w.c, at.Definition)
 		if err != nil {
 			return err
 		}
@@ -189,25 +187,25 @@ func (w *whyFor) readInterfaces(ctx context.Context) error {
 
 // configOf returns the network configuration of a NetworkAttachmentDefinition, or that of the
 // chart. known is false if there is none, since a file on the node may have it.
-func (w *whyFor) configOf(ctx context.Context, definition string) (config string, known bool, err error) {
+func configOf(ctx context.Context, c *cluster.Cluster, definition string) (config string, known bool, err error) {
 	if namespace, name, ok := strings.Cut(definition, "/"); ok {
 		nad := &unstructured.Unstructured{}
 		nad.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
-		err := w.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, nad)
+		err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, nad)
 		if meta.IsNoMatchError(err) {
 			return "", false, nil
 		}
-		if err = w.c.MayLack("NetworkAttachmentDefinition "+definition, err); err != nil {
+		if err = c.MayLack("NetworkAttachmentDefinition "+definition, err); err != nil {
 			return "", false, fmt.Errorf("read NetworkAttachmentDefinition %s: %w", definition, err)
 		}
 		config, _, _ = unstructured.NestedString(nad.Object, "spec", "config")
 		return config, config != "", nil
 	}
-	file, err := w.c.Kube.CoreV1().ConfigMaps(w.c.Namespace).Get(ctx, "fenceline-conflist", metav1.GetOptions{})
+	file, err := c.Kube.CoreV1().ConfigMaps(c.Namespace).Get(ctx, "fenceline-conflist", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", false, nil // a file on the nodes has it
 	}
-	if err = w.c.MayLack("ConfigMap fenceline-conflist", err); err != nil {
+	if err = c.MayLack("ConfigMap fenceline-conflist", err); err != nil {
 		return "", false, fmt.Errorf("read the chart's network configuration: %w", err)
 	}
 	for _, text := range file.Data {

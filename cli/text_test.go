@@ -85,7 +85,8 @@ func drawn(t *testing.T, subnet string, leased ...string) string {
 	}
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet}}
 	var out bytes.Buffer
-	grid.Grid{Pool: check.Value(inventory.Of(pool, leases, nil))(t), Paint: grid.Plain}.Write(&out)
+	plain := func(_, letter string) string { return letter }
+	grid.Grid{Pool: check.Value(inventory.Of(pool, leases, nil))(t), Paint: plain}.Write(&out)
 	return out.String()
 }
 

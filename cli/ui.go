@@ -72,7 +72,6 @@ The chart's value ui.enabled switches the page on.`,
 	return c
 }
 
-// tokenOf returns a new token of a service account.
 func tokenOf(ctx context.Context, c *cluster.Cluster, account string) (string, error) {
 	namespace, name, ok := strings.Cut(account, "/")
 	if !ok {
@@ -89,7 +88,7 @@ func tokenOf(ctx context.Context, c *cluster.Cluster, account string) (string, e
 
 // serve forwards a local port to a controller until ctx ends. It calls ready with the URL of the page.
 func (s *session) serve(ctx context.Context, c *cluster.Cluster, port int, ready func(url string)) error {
-	pods, err := c.Controllers(ctx)
+	pods, err := agents.ListOf(ctx, c, c.Namespace, "controller")
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -58,17 +57,9 @@ func readVersions(ctx context.Context, c *cluster.Cluster, _ []string) (versions
 			return v, fmt.Errorf("list the pods of the %s: %w", component, err)
 		}
 		for i := range pods.Items {
-			(*images)[imageOf(&pods.Items[i])]++
+			image := pods.Items[i].Spec.Containers[0].Image
+			(*images)[image[strings.LastIndex(image, "/")+1:]]++ // without its registry
 		}
 	}
 	return v, nil
-}
-
-// imageOf returns tag and digest of the image that runs, without its registry.
-func imageOf(pod *corev1.Pod) string {
-	if len(pod.Spec.Containers) == 0 {
-		return "no container"
-	}
-	image := pod.Spec.Containers[0].Image
-	return image[strings.LastIndex(image, "/")+1:]
 }

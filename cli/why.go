@@ -147,12 +147,15 @@ func (w *whyFor) choose(at attached, node corev1.Node) whyChoice {
 	req.Interface, req.ConfigPools = at.name, at.pools
 	c := whyChoice{Interface: at.name, Nodes: []string{node.Name}, Pools: []whyPool{}}
 	choice, err := ipam.ChoosePools(req, w.pools, w.reserved)
+	reject := func(rejected []ipam.Rejection) {
+		for _, r := range rejected {
+			c.Pools = append(c.Pools, whyPool{Pool: r.Pool, Why: r.Detail})
+		}
+	}
 	if err != nil {
 		c.Error = err.Error()
 		for _, none := range noPools(err) {
-			for _, r := range none.Rejected {
-				c.Pools = append(c.Pools, whyPool{Pool: r.Pool, Why: r.Detail})
-			}
+			reject(none.Rejected)
 		}
 		return c
 	}
@@ -160,9 +163,7 @@ func (w *whyFor) choose(at attached, node corev1.Node) whyChoice {
 		for _, p := range f.Pools {
 			c.Pools = append(c.Pools, serving(p, f.Source))
 		}
-		for _, r := range f.Rejected {
-			c.Pools = append(c.Pools, whyPool{Pool: r.Pool, Why: r.Detail})
-		}
+		reject(f.Rejected)
 	}
 	return c
 }
@@ -173,10 +174,9 @@ func serving(c ipam.Candidate, source string) whyPool {
 		return whyPool{Pool: c.Pool.Name, Why: c.Closed.Detail}
 	}
 	st := &c.Pool.Status
-	p := whyPool{Pool: c.Pool.Name, Serves: true}
+	p := whyPool{Pool: c.Pool.Name, Serves: true, Full: st.Free == 0 && st.ObservedGeneration > 0}
 	p.Why = fmt.Sprintf("%s, named by %s; %d of %d addresses are free", c.Subnet, source, st.Free, st.Total)
-	if st.Free == 0 && st.ObservedGeneration > 0 {
-		p.Full = true
+	if p.Full {
 		p.Why = fmt.Sprintf("%s, named by %s; it is full: %d Bound, %d Warm, %d Retained, %d Quarantined",
 			c.Subnet, source, st.Bound, st.Warm, st.Retained, st.Quarantined)
 	}

@@ -36,8 +36,7 @@ func (p plugin) verb(name string, run func(context.Context, *call) error) func(*
 			return cniError(name, "", err)
 		}
 		env, err := parseEnvironment(args.Args)
-		// A DEL needs nothing of CNI_ARGS and must not fail because of them.
-		if err != nil && name != "DEL" {
+		if err != nil && name != "DEL" { // which needs nothing of CNI_ARGS
 			return cniError(name, "", err)
 		}
 		c := &call{args: args, conf: conf, env: env}
@@ -56,12 +55,11 @@ func (p plugin) verb(name string, run func(context.Context, *call) error) func(*
 func (c *call) subject() string {
 	switch {
 	case c.args.ContainerID == "":
-		return fmt.Sprintf(" of network %s", c.conf.Name)
+		return " of network " + c.conf.Name
 	case c.env.pod.Namespace == "":
 		return fmt.Sprintf(" of %s in container %s", c.args.IfName, c.args.ContainerID)
-	default:
-		return fmt.Sprintf(" of %s in pod %s/%s", c.args.IfName, c.env.pod.Namespace, c.env.pod.Name)
 	}
+	return fmt.Sprintf(" of %s in pod %s/%s", c.args.IfName, c.env.pod.Namespace, c.env.pod.Name)
 }
 
 // errUnread is the cause with which a call ends when its result has no reader.
@@ -69,8 +67,7 @@ var errUnread = errors.New("the calling plugin or the runtime has ended and no l
 
 // whileRead returns a context that ends when the reading end of the pipe out is closed. After a
 // timeout a runtime kills the plugin that it called, but not the IPAM plugin below. Without this
-// context the agent would go on with a call that has no caller. It costs one thread for the rest of
-// the process.
+// context the agent would go on with a call that has no caller. It costs a thread until the end.
 func whileRead(ctx context.Context, out *os.File) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	fd := int32(out.Fd())
@@ -78,16 +75,12 @@ func whileRead(ctx context.Context, out *os.File) context.Context {
 		// Without requested events poll reports only POLLERR and POLLHUP. The writing end of a pipe
 		// gets POLLERR when the reading end is closed (poll(2)).
 		fds := []unix.PollFd{{Fd: fd}}
-		for {
-			_, err := unix.Poll(fds, -1)
-			switch {
-			case errors.Is(err, unix.EINTR):
-			case err == nil:
-				cancel(errUnread)
-				return
-			default: // the agent's deadline ends the call
-				return
-			}
+		_, err := unix.Poll(fds, -1)
+		for errors.Is(err, unix.EINTR) {
+			_, err = unix.Poll(fds, -1)
+		}
+		if err == nil { // after an error, the agent's deadline ends the call
+			cancel(errUnread)
 		}
 	}()
 	return ctx
@@ -99,8 +92,7 @@ type environment struct {
 	ips []string
 }
 
-// parseEnvironment reads CNI_ARGS, "K=V;K2=V2". It ignores unknown keys, which are for other
-// plugins.
+// parseEnvironment reads CNI_ARGS, "K=V;K2=V2". It ignores unknown keys, which are for other plugins.
 func parseEnvironment(args string) (environment, error) {
 	var env environment
 	for pair := range strings.SplitSeq(args, ";") {
@@ -109,8 +101,7 @@ func parseEnvironment(args string) (environment, error) {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return environment{}, badEnvironment.errorf(
-				"CNI_ARGS holds %q, which is not KEY=VALUE", pair)
+			return environment{}, badEnvironment.errorf("CNI_ARGS holds %q, which is not KEY=VALUE", pair)
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":

@@ -27,14 +27,13 @@ const (
 	badAnswer = problem(agentapi.CodeInternal)
 )
 
-// errorf returns an error of the plugin. Its text begins with the attempt, and ends with the
-// remedy.
+// errorf returns an error of the plugin. Its text begins with the attempt, and ends with the remedy.
 func (p problem) errorf(format string, args ...any) error {
 	return agentapi.Errorf(uint(p), format, args...)
 }
 
-// remedyNoAnswer is the remedy when no answer came from the agent.
 const remedyNoAnswer = "the runtime repeats the call; if this goes on, look at the agent of this node: " +
+
 	"kubectl -n fenceline-system get pods -o wide"
 
 // cniError returns the error that skel prints. An error of the agent keeps its code. Without an

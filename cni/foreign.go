@@ -38,7 +38,7 @@ func ignoredFields(stdin []byte, chained bool) []string {
 		return nil
 	}
 	var in map[string]json.RawMessage
-	if err := json.Unmarshal(beside["ipam"], &in); err != nil {
+	if json.Unmarshal(beside["ipam"], &in) != nil {
 		in = nil
 	}
 	var ignored []string

@@ -25,8 +25,7 @@ const defaultGrace = time.Minute
 // moment is a time of one boot, by a clock that cannot be set.
 type moment struct {
 	boot string
-	// up is the time since the boot, in nanoseconds in JSON, sleep included
-	// (CLOCK_BOOTTIME).
+	// up is the time since the boot, in nanoseconds in JSON, sleep included (CLOCK_BOOTTIME).
 	up time.Duration
 }
 
@@ -67,8 +66,7 @@ type standingFile string
 
 func standingOf(socket string) standingFile { return standingFile(socket + ".status") }
 
-// read returns the standing that was written last, and the zero standing if the file is missing or
-// damaged.
+// read returns the standing that was written last, the zero standing if the file is missing or damaged.
 func (f standingFile) read() (standing, error) {
 	text, err := os.ReadFile(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +94,6 @@ func (f standingFile) write(s standing) error {
 	return nil
 }
 
-// thisMoment reads the clock.
 func thisMoment() (moment, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

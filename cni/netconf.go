@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -78,12 +79,8 @@ func parseNetConf(stdin []byte) (*netConf, error) {
 		return nil, undecodable.errorf("decode the network configuration: %w; correct the JSON of the CNI configuration", err)
 	}
 	c.ignored = ignoredFields(stdin, c.chained())
-	if c.IPAM.Socket == "" {
-		c.IPAM.Socket = agentapi.DefaultSocket
-	}
-	if c.IPAM.Spool == "" {
-		c.IPAM.Spool = agentapi.DefaultSpool
-	}
+	c.IPAM.Socket = cmp.Or(c.IPAM.Socket, agentapi.DefaultSocket)
+	c.IPAM.Spool = cmp.Or(c.IPAM.Spool, agentapi.DefaultSpool)
 	c.IPAM.grace = defaultGrace
 	if text := c.IPAM.StatusGrace; text != nil {
 		var err error
@@ -107,10 +104,7 @@ func (c *netConf) validate() error {
 	for _, list := range []struct {
 		key   string
 		pools []string
-	}{
-		{"default_ipv4_ippool", c.IPAM.DefaultIPv4IPPool},
-		{"default_ipv6_ippool", c.IPAM.DefaultIPv6IPPool},
-	} {
+	}{{"default_ipv4_ippool", c.IPAM.DefaultIPv4IPPool}, {"default_ipv6_ippool", c.IPAM.DefaultIPv6IPPool}} {
 		if slices.Contains(list.pools, "") {
 			return badConfig.errorf(`"ipam.%s" is %q: a pool name is empty; remove it`, list.key, list.pools)
 		}
@@ -123,12 +117,8 @@ func (c *netConf) chained() bool { return c.Type == pluginType }
 
 func (c *netConf) network() agentapi.Network {
 	return agentapi.Network{
-		Name:              c.Name,
-		Type:              c.Type,
-		Master:            c.Master,
-		Device:            cmp.Or(c.RuntimeConfig.DeviceID, c.DeviceID, c.PCIBusID),
-		DefaultIPv4IPPool: c.IPAM.DefaultIPv4IPPool,
-		DefaultIPv6IPPool: c.IPAM.DefaultIPv6IPPool,
+		Name: c.Name, Type: c.Type, Master: c.Master, Device: cmp.Or(c.RuntimeConfig.DeviceID, c.DeviceID, c.PCIBusID),
+		DefaultIPv4IPPool: c.IPAM.DefaultIPv4IPPool, DefaultIPv6IPPool: c.IPAM.DefaultIPv6IPPool,
 	}
 }
 
@@ -139,11 +129,7 @@ func (c *netConf) requestedIPs(env environment) ([]netip.Addr, error) {
 	for _, source := range []struct {
 		key string
 		ips []string
-	}{
-		{`"args.cni.ips"`, c.Args.CNI.IPs},
-		{`"runtimeConfig.ips"`, c.RuntimeConfig.IPs},
-		{"IP in CNI_ARGS", env.ips},
-	} {
+	}{{`"args.cni.ips"`, c.Args.CNI.IPs}, {`"runtimeConfig.ips"`, c.RuntimeConfig.IPs}, {"IP in CNI_ARGS", env.ips}} {
 		for _, text := range source.ips {
 			bare, _, _ := strings.Cut(text, "/")
 			addr, err := netip.ParseAddr(bare)
@@ -158,7 +144,6 @@ func (c *netConf) requestedIPs(env environment) ([]netip.Addr, error) {
 	return found, nil
 }
 
-// previous decodes prevResult.
 func (c *netConf) previous() (*types100.Result, error) {
 	if c.RawPrevResult == nil {
 		return nil, badConfig.errorf(`there is no "prevResult": chain fenceline after the plugin that makes the interface, not before it`)
@@ -181,11 +166,7 @@ func (c *netConf) previous() (*types100.Result, error) {
 func listsNull(value any) bool {
 	switch value := value.(type) {
 	case map[string]any:
-		for _, v := range value {
-			if listsNull(v) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(slices.Collect(maps.Values(value)), listsNull)
 	case []any:
 		return slices.Contains(value, nil) || slices.ContainsFunc(value, listsNull)
 	}

@@ -34,9 +34,8 @@ func result(answer *agentapi.AddResponse) (*types100.Result, error) {
 	return r, nil
 }
 
-// configured returns the addresses of the interface with that name inside the container. It
-// includes addresses that name no interface: some plugins leave the index out of version 0.3.1
-// results.
+// configured returns the addresses of the interface with that name inside the container, and those
+// that name no interface: some plugins leave the index out of version 0.3.1 results.
 func configured(r *types100.Result, ifname string) []agentapi.ConfiguredAddress {
 	var found []agentapi.ConfiguredAddress
 	for _, ip := range r.IPs {

@@ -13,7 +13,6 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// mostCIDRs is the greatest number of CIDRs in "hostLinkCIDRs".
 const mostCIDRs = 256
 
 // routingConf are the fields about host link and routes. They belong beside "type" of a chained
@@ -26,7 +25,6 @@ type routingConf struct {
 	TxQueueLen    json.RawMessage `json:"txQueueLen"`
 }
 
-// decode returns the routing of a chained configuration.
 func (c routingConf) decode() (agentapi.Routing, error) {
 	var r agentapi.Routing
 	var err error

@@ -58,11 +58,10 @@ func (p plugin) alone(ctx context.Context, verb string, c *call) error {
 		if err != nil {
 			return err
 		}
-		if err := p.print(r, c.conf.CNIVersion); err != nil {
+		if err = p.print(r, c.conf.CNIVersion); err != nil {
 			_ = standalone.Del(s)
-			return err
 		}
-		return nil
+		return err
 	case "DEL":
 		return standalone.Del(s)
 	case "CHECK":

@@ -25,11 +25,7 @@ func (p plugin) add(ctx context.Context, c *call) error {
 		return err
 	}
 	request := agentapi.AddRequest{
-		Attachment: c.attachment(),
-		NetNS:      c.args.Netns,
-		Pod:        c.env.pod,
-		Network:    network,
-		Chained:    c.conf.chained(),
+		Attachment: c.attachment(), NetNS: c.args.Netns, Pod: c.env.pod, Network: network, Chained: c.conf.chained(),
 	}
 	if request.Chained {
 		return p.addChained(ctx, c, request)
@@ -72,19 +68,14 @@ func (p plugin) addChained(ctx context.Context, c *call, request agentapi.AddReq
 // call waits in the spool until the agent carries it out.
 func (p plugin) del(ctx context.Context, c *call) error {
 	request := agentapi.DelRequest{
-		Attachment: c.attachment(),
-		NetNS:      c.args.Netns,
-		Pod:        c.env.pod,
-		Network:    c.conf.network(),
-		Chained:    c.conf.chained(),
+		Attachment: c.attachment(), NetNS: c.args.Netns, Pod: c.env.pod, Network: c.conf.network(), Chained: c.conf.chained(),
 	}
 	err := c.client().Del(ctx, request)
 	if err == nil {
 		return nil
 	}
-	// A chained DEL frees nothing. The DEL that frees follows from the plugin of the interface. Both
-	// calls have the same file name in the spool. If this call were spooled, the agent might remove
-	// the file of the other call with it.
+	// A chained DEL frees nothing. The DEL that frees follows from the plugin of the interface, and has
+	// the same file name in the spool: the agent might remove its file with that of this call.
 	if request.Chained {
 		fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; a chained DEL frees nothing, so no further DEL is needed\n", c.subject(), err)
 		return nil
@@ -92,8 +83,7 @@ func (p plugin) del(ctx context.Context, c *call) error {
 	if full := spool.Dir(c.conf.IPAM.Spool).Put(request); full != nil {
 		return ioFailure.errorf("%w; %w; the address stays in use until the runtime repeats DEL", err, full)
 	}
-	fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; the call waits in %s until the agent carries it out\n",
-		c.subject(), err, c.conf.IPAM.Spool)
+	fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; the call waits in %s until the agent carries it out\n", c.subject(), err, c.conf.IPAM.Spool)
 	return nil
 }
 
@@ -104,11 +94,7 @@ func (p plugin) check(ctx context.Context, c *call) error {
 		return err
 	}
 	return c.client().Check(ctx, agentapi.CheckRequest{
-		Attachment: c.attachment(),
-		NetNS:      c.args.Netns,
-		Pod:        c.env.pod,
-		Network:    c.conf.network(),
-		Chained:    c.conf.chained(),
+		Attachment: c.attachment(), NetNS: c.args.Netns, Pod: c.env.pod, Network: c.conf.network(), Chained: c.conf.chained(),
 		Configured: configured(previous, c.args.IfName),
 	})
 }
@@ -122,8 +108,7 @@ func (p plugin) gc(ctx context.Context, c *call) error {
 	return c.client().GC(ctx, agentapi.GCRequest{Network: c.conf.Name, Valid: valid})
 }
 
-// status checks that the agent is ready for ADD. If the agent was ready in this boot, status fails
-// only after some time without an answer.
+// status checks that the agent is ready for ADD. It forgives the absence of the agent for some time.
 func (p plugin) status(ctx context.Context, c *call) error {
 	err := c.client().Status(ctx)
 	if err != nil && !isAbsence(err) {
@@ -157,10 +142,10 @@ func (p plugin) remember(c *call, serves bool) (forgiven bool, err error) {
 	if !serves {
 		next, forgiven = was.afterFailure(now, c.conf.IPAM.grace)
 	}
-	if next == was {
-		return forgiven, nil
+	if next != was {
+		err = file.write(next)
 	}
-	return forgiven, file.write(next)
+	return forgiven, err
 }
 
 // print writes a result in the version of the configuration.

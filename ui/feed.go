@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/inventory"
 )
 
 const (
@@ -161,8 +162,8 @@ func happened(was, is *v1alpha1.IPLease, now time.Time) (Happening, bool) {
 // lastHolder names the holder from which a Quarantined address was taken.
 func lastHolder(s *v1alpha1.IPLeaseSpec) string {
 	var parts []string
-	if s.Holder != nil && s.Holder.Pod != "" {
-		parts = append(parts, "pod "+s.Holder.Namespace+"/"+s.Holder.Pod)
+	if pod := inventory.PodOf(s); pod != "" {
+		parts = append(parts, pod)
 	}
 	if s.Previous != nil && s.Previous.Node != "" {
 		parts = append(parts, "node "+s.Previous.Node)

@@ -31,8 +31,7 @@ const AllowedFor = 10 * time.Second
 
 const shutdownGrace = 3 * time.Second
 
-// Server serves the page. Add it to a manager. Every replica of the controller serves it, not only the
-// leader.
+// Server serves the page. Add it to a manager. Every replica of the controller serves it.
 type Server struct {
 	// Address has the form host:port. On a loopback address the page is served by HTTP, for kubectl
 	// port-forward. On any other address it is served by TLS, because requests carry tokens.

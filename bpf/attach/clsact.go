@@ -22,21 +22,18 @@ const (
 	ObserverFilter filterName = "fenceline-observer"
 )
 
-// Filter describes a filter that runs a program on the frames of one direction. A filter enforces
-// like a link, but anyone with NET_ADMIN in the device's namespace can remove it, and it is lost
-// when the device moves.
+// Filter describes a filter that runs a program on the frames of one direction. Unlike a link it
+// can be removed with NET_ADMIN in the device's namespace, and is lost when the device moves.
 func (d *Device) Filter(dir Direction, name filterName, handle uint32, fd int) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: d.Index, Parent: dir.clsact, Handle: handle,
-			Priority: filterPriority, Protocol: unix.ETH_P_ALL,
+			LinkIndex: d.Index, Parent: dir.clsact, Handle: handle, Priority: filterPriority, Protocol: unix.ETH_P_ALL,
 		},
 		Fd: fd, Name: string(name), DirectAction: true,
 	}
 }
 
-// AddFilters puts both programs of a guard on the device and replaces earlier ones. They enforce on
-// return.
+// AddFilters puts both programs of a guard on the device, where they enforce on return.
 func (d *Device) AddFilters(slot uint32, programs Programs) error {
 	if err := d.AddClsact(); err != nil {
 		return err
@@ -98,8 +95,7 @@ func (d *Device) Blocked() error {
 	return nil
 }
 
-// PutFilter replaces the filter of this handle in place, or adds it before all others of its
-// priority.
+// PutFilter replaces the filter of this handle, or adds it before all others of its priority.
 func (d *Device) PutFilter(f *netlink.BpfFilter) error {
 	err := d.links.FilterReplace(f)
 	if errors.Is(err, unix.EINVAL) {
@@ -127,13 +123,10 @@ func (d *Device) Filtered(slot uint32) (bool, error) {
 func (d *Device) RemoveFilters(slot uint32) error {
 	for _, dir := range Directions {
 		present, err := d.HasFilter(dir, slot)
+		if err == nil && present {
+			err = d.RemoveFilter(dir, GuardFilter, slot)
+		}
 		if err != nil {
-			return err
-		}
-		if !present {
-			continue
-		}
-		if err := d.RemoveFilter(dir, GuardFilter, slot); err != nil {
 			return err
 		}
 	}
@@ -149,8 +142,8 @@ func (d *Device) RemoveFilter(dir Direction, name filterName, handle uint32) err
 	return nil
 }
 
-// removeNamed removes the filters of this name from the given ones.
-func (d *Device) removeNamed(dir Direction, name filterName, filters []netlink.Filter) error {
+// RemoveNamed removes those of the given filters that have this name.
+func (d *Device) RemoveNamed(dir Direction, name filterName, filters []netlink.Filter) error {
 	for _, f := range filters {
 		if !IsNamed(f, name) {
 			continue

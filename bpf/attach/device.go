@@ -51,9 +51,9 @@ func ReopenDevice(path string, inode uint32, index int) (*Device, error) {
 	if present != inode {
 		return nil, fmt.Errorf("%w: %s is not the device's network namespace any more", ErrNoDevice, path)
 	}
-	d, err := openIn(ns, present)
+	d, err := openIn(path, ns, present)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	if _, err := d.links.LinkByIndex(index); err != nil {
 		d.Close()
@@ -70,18 +70,13 @@ func openNetNS(path string) (*Device, error) {
 		return nil, err
 	}
 	defer ns.Close()
-	d, err := openIn(ns, inode)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return d, nil
+	return openIn(path, ns, inode)
 }
 
-// openIn opens the rtnetlink socket in a namespace.
-func openIn(ns namespace.NsHandle, inode uint32) (*Device, error) {
+func openIn(path string, ns namespace.NsHandle, inode uint32) (*Device, error) {
 	links, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("open rtnetlink socket in the network namespace: %w", err)
+		return nil, fmt.Errorf("%s: open rtnetlink socket in the network namespace: %w", path, err)
 	}
 	return &Device{links: links, NetNS: inode}, nil
 }
@@ -103,8 +98,7 @@ func netnsAt(path string) (ns namespace.NsHandle, inode uint32, err error) {
 	return ns, uint32(st.Ino), nil
 }
 
-// NoDevice wraps errors of a missing device or namespace in ErrNoDevice and returns others
-// unchanged.
+// NoDevice wraps errors of a missing device or namespace in ErrNoDevice.
 func NoDevice(err error) error {
 	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
 	if missing || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {

@@ -4,6 +4,7 @@ package attach
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -14,8 +15,7 @@ import (
 // HostLinkFilter marks the filters on the node's end of a host link. The slot is in their class.
 const HostLinkFilter filterName = "fenceline-link"
 
-// HostLinkClass is the lower half of the class. The programs of a guard know by it that they judge
-// a host link.
+// HostLinkClass is the lower half of the class, by which the programs know a host link.
 const HostLinkClass uint16 = 0xf11e
 
 func classOf(slot uint32) uint32 { return slot<<16 | uint32(HostLinkClass) }
@@ -29,9 +29,8 @@ func slotOf(f netlink.Filter) uint32 {
 }
 
 // AddHostLinkFilters puts the programs of a slot's guard on the node's end of a host link, before
-// all other filters, and replaces those of any slot. The frames that leave the pod come in here, so
-// each program judges the opposite direction. The filters enforce on return, and no frame passes
-// unguarded in between.
+// all other filters, and replaces those of any slot with no frame unguarded. The frames that leave
+// the pod come in here, so each program judges the opposite direction.
 func (d *Device) AddHostLinkFilters(slot uint32, programs Programs) error {
 	if err := d.AddClsact(); err != nil {
 		return err
@@ -47,7 +46,7 @@ func (d *Device) AddHostLinkFilters(slot uint32, programs Programs) error {
 		if err := d.PutFilter(f); err != nil {
 			return err
 		}
-		if err := d.removeNamed(dir, HostLinkFilter, filters); err != nil {
+		if err := d.RemoveNamed(dir, HostLinkFilter, filters); err != nil {
 			return err
 		}
 	}
@@ -58,10 +57,10 @@ func (d *Device) AddHostLinkFilters(slot uint32, programs Programs) error {
 func (d *Device) RemoveHostLinkFilters() error {
 	for _, dir := range Directions {
 		filters, err := d.Filters(dir)
-		if err != nil {
-			return err
+		if err == nil {
+			err = d.RemoveNamed(dir, HostLinkFilter, filters)
 		}
-		if err := d.removeNamed(dir, HostLinkFilter, filters); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -83,13 +82,8 @@ func (d *Device) GuardsHostLink(slot uint32) (bool, error) {
 func (d *Device) HasHostLink(slot uint32) (bool, error) {
 	for _, dir := range Directions {
 		filters, err := d.Filters(dir)
-		if err != nil {
-			return false, err
-		}
-		for _, f := range filters {
-			if slotOf(f) == slot {
-				return true, nil
-			}
+		if err != nil || slices.ContainsFunc(filters, func(f netlink.Filter) bool { return slotOf(f) == slot }) {
+			return err == nil, err
 		}
 	}
 	return false, nil

@@ -4,6 +4,7 @@ package attach
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -16,8 +17,7 @@ type Code struct {
 	Spec      *ebpf.CollectionSpec
 	Shared    map[string]*ebpf.Map
 	Constants map[string]any
-	// Programs are the names of the programs in the collection, by direction. In the kernel each is
-	// called Called.
+	// Programs are names in the collection, by direction. In the kernel each is called Called.
 	Programs map[string]string
 	Called   string
 }
@@ -57,16 +57,22 @@ func (c Code) loadOne(name string) (*ebpf.Program, error) {
 		}
 	}
 	spec.Programs[name].Name = c.Called
-	replacements := map[string]*ebpf.Map{}
-	for name := range spec.Maps {
-		if m, ok := c.Shared[name]; ok {
-			replacements[name] = m
-		}
-	}
+	replacements := maps.Clone(c.Shared)
+	maps.DeleteFunc(replacements, func(name string, _ *ebpf.Map) bool { return spec.Maps[name] == nil })
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
 		return nil, err
 	}
 	defer coll.Close()
 	return coll.DetachProgram(name), nil
+}
+
+// Programs holds two programs, by the name of the direction.
+type Programs map[string]*ebpf.Program
+
+// Close closes all programs. Links and filters hold theirs.
+func (p Programs) Close() {
+	for _, prog := range p {
+		prog.Close()
+	}
 }

@@ -22,8 +22,7 @@ func InNetNS(path string, fn func() error) error {
 	defer f.Close()
 	done := make(chan error)
 	go func() {
-		// The thread stays locked and ends with the goroutine, so no other goroutine runs in the
-		// foreign namespace.
+		// The thread stays locked and ends with the goroutine, so no other one runs there.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("enter network namespace %s: %w", path, err)

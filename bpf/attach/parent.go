@@ -19,11 +19,6 @@ func OpenParent(index int) (*Device, error) {
 	return d, nil
 }
 
-// RemoveObserverFilters removes the filters of the observer from the given ones.
-func (d *Device) RemoveObserverFilters(dir Direction, filters []netlink.Filter) error {
-	return d.removeNamed(dir, ObserverFilter, filters)
-}
-
 // UnusedHandle returns a handle that none of the filters has.
 func UnusedHandle(filters []netlink.Filter) uint32 {
 	var greatest uint32
@@ -33,8 +28,7 @@ func UnusedHandle(filters []netlink.Filter) uint32 {
 	return greatest + 1
 }
 
-// FirstFilters returns the IDs of the observer's programs, 0 for a direction in which the observer
-// is not the first filter.
+// FirstFilters returns the IDs of the observer's programs, 0 where it is not the first filter.
 func FirstFilters(parent int) (ids [len(Directions)]uint32, err error) {
 	i := 0
 	err = OnParent(parent, func(_ *Device, _ Direction, filters []netlink.Filter) error {

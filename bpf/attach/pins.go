@@ -13,8 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// NextSuffix marks the pin of a link that replaces another one for a moment. After a crash the next
-// process goes on from there.
+// NextSuffix marks the pin of a link that is about to replace another one, also after a crash.
 const NextSuffix = "_next"
 
 // Direction of frames through a device, with its tcx hook and its class of a clsact qdisc.
@@ -39,22 +38,30 @@ func (p Pins) Path(d Direction) string { return filepath.Join(string(p), d.Name)
 // On returns the ifindex of one link, 0 if the device is deleted; ok is false if there is no pin.
 func (p Pins) On(d Direction) (ifindex uint32, ok bool, err error) { return deviceOf(p.Path(d)) }
 
-// deviceOf returns the ifindex of a pinned link, 0 if the device is deleted; ok is false if there
-// is no pin.
+// deviceOf is On for any pin.
 func deviceOf(path string) (ifindex uint32, ok bool, err error) {
+	info, err := infoOf(path)
+	if err != nil || info == nil {
+		return 0, false, err
+	}
+	return info.TCX().Ifindex, true, nil
+}
+
+// infoOf returns the kernel's description of a pinned link, nil if there is no pin.
+func infoOf(path string) (*link.Info, error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("open pinned link %s: %w", path, err)
+		return nil, fmt.Errorf("open pinned link %s: %w", path, err)
 	}
 	defer l.Close()
 	info, err := l.Info()
 	if err != nil {
-		return 0, false, fmt.Errorf("query pinned link %s: %w", path, err)
+		return nil, fmt.Errorf("query pinned link %s: %w", path, err)
 	}
-	return info.TCX().Ifindex, true, nil
+	return info, nil
 }
 
 // Attached reports whether both links are on an existing device.
@@ -68,8 +75,7 @@ func (p Pins) Attached() (bool, error) {
 	return true, nil
 }
 
-// Gone reports whether no link of the pair, and no link that was to replace one, is on an existing
-// device.
+// Gone reports whether none of these links, and none that was to replace one, is on an existing device.
 func (p Pins) Gone() (bool, error) {
 	for _, path := range p.paths() {
 		ifindex, ok, err := deviceOf(path)
@@ -99,8 +105,7 @@ func (p Pins) paths() (all []string) {
 	return all
 }
 
-// Remove detaches and unpins both links and those that were to replace them. A missing pin is no
-// error.
+// Remove detaches and unpins both links, if they exist, and those that were to replace them.
 func (p Pins) Remove() error {
 	for _, path := range p.paths() {
 		if err := Detach(path); err != nil {
@@ -113,8 +118,7 @@ func (p Pins) Remove() error {
 	return nil
 }
 
-// Detach removes a pinned link from its device at once. Without it, an unpinned link is detached
-// some time later.
+// Detach removes a pinned link from its device at once. Removing the pin does so some time later.
 func Detach(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -140,9 +144,7 @@ func (p Pins) Attach(d Direction, ifindex int, prog *ebpf.Program) error {
 	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("unpin %s: %w", next, err)
 	}
-	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: ifindex, Program: prog, Attach: d.Hook, Anchor: link.Head(),
-	})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: d.Hook, Anchor: link.Head()})
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", d.Name, err)
 	}
@@ -205,18 +207,9 @@ func (p Pins) Reload(load func() (Programs, error)) error {
 // First reports whether the pinned link is the first of the device's chain, so that no other
 // program hides frames from it.
 func (p Pins) First(d Direction, ifindex int) (bool, error) {
-	on, ok, err := p.On(d)
-	if err != nil || !ok || on != uint32(ifindex) {
+	info, err := infoOf(p.Path(d))
+	if err != nil || info == nil || info.TCX().Ifindex != uint32(ifindex) {
 		return false, err
-	}
-	l, err := link.LoadPinnedLink(p.Path(d), nil)
-	if err != nil {
-		return false, fmt.Errorf("open pinned link %s: %w", p.Path(d), err)
-	}
-	defer l.Close()
-	info, err := l.Info()
-	if err != nil {
-		return false, fmt.Errorf("query pinned link %s: %w", p.Path(d), err)
 	}
 	chain, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: d.Hook})
 	if err != nil {
@@ -227,20 +220,9 @@ func (p Pins) First(d Direction, ifindex int) (bool, error) {
 
 // LinkID returns the kernel's ID of a pinned link, 0 if there is no pin or no device.
 func (p Pins) LinkID(d Direction) (uint32, error) {
-	l, err := link.LoadPinnedLink(p.Path(d), nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("open pinned link %s: %w", p.Path(d), err)
-	}
-	defer l.Close()
-	info, err := l.Info()
-	if err != nil {
-		return 0, fmt.Errorf("query pinned link %s: %w", p.Path(d), err)
-	}
-	if info.TCX().Ifindex == 0 {
-		return 0, nil
+	info, err := infoOf(p.Path(d))
+	if err != nil || info == nil || info.TCX().Ifindex == 0 {
+		return 0, err
 	}
 	return uint32(info.ID), nil
 }

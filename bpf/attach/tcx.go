@@ -19,8 +19,7 @@ func HasTCX() bool {
 	return !errors.Is(err, unix.EINVAL) && !errors.Is(err, ebpf.ErrNotSupported)
 }
 
-// Others returns the programs on a device's tcx hook that are not of the pinned link, in the order in
-// which they see a frame.
+// Others returns the other programs on a device's tcx hook, in the order in which they see a frame.
 func (p Pins) Others(d Direction, ifindex int) (names []string, err error) {
 	chain, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: d.Hook})
 	if err != nil {

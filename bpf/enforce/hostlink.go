@@ -9,8 +9,7 @@ import (
 )
 
 // A host link is a second way out of a pod, so its node's end has a guard of the same slot. Filters
-// are enough there: the end is in the node's namespace, to which the pod has no access, and it does
-// not move.
+// are enough there, since the pod has no access to the node's namespace and the end does not move.
 
 // hostLink is the node's end of a host link that has filters of a slot.
 type hostLink struct {
@@ -57,7 +56,12 @@ func (h *hostLinks) guardLink(slot uint32, ifname string) error {
 		return err
 	}
 	defer dev.Close()
-	programs, err := h.slots.Load(slot, record.Verify)
+	return h.put(slot, dev, record.Verify)
+}
+
+// put puts the programs of a slot on a host link, in place of earlier ones.
+func (h *hostLinks) put(slot uint32, dev *attach.Device, verify bool) error {
+	programs, err := h.slots.Load(slot, verify)
 	if err != nil {
 		return err
 	}
@@ -68,24 +72,18 @@ func (h *hostLinks) guardLink(slot uint32, ifname string) error {
 	return dev.AddHostLinkFilters(slot, programs)
 }
 
-// LinkGuarded reports whether an interface in the calling thread's network namespace is guarded by a
-// slot: both filters are there, are the first ones and have this slot. It returns false if there is
-// no such interface.
-func (h *hostLinks) LinkGuarded(slot uint32, ifname string) (bool, error) {
-	guarded, err := linkGuarded(slot, ifname)
+// LinkGuarded reports whether an interface in the calling thread's network namespace exists and is
+// guarded by a slot: both filters are there, are the first ones and have this slot.
+func (h *hostLinks) LinkGuarded(slot uint32, ifname string) (guarded bool, err error) {
+	dev, err := attach.OpenDevice("", ifname)
+	if err == nil {
+		defer dev.Close()
+		guarded, err = dev.GuardsHostLink(slot)
+	}
 	if err != nil && !attach.IsGone(err) {
 		return false, fmt.Errorf("check guard of slot %d on the host link %s: %w", slot, ifname, err)
 	}
 	return guarded, nil
-}
-
-func linkGuarded(slot uint32, ifname string) (bool, error) {
-	dev, err := attach.OpenDevice("", ifname)
-	if err != nil {
-		return false, err
-	}
-	defer dev.Close()
-	return dev.GuardsHostLink(slot)
 }
 
 // record remembers a host link, so that its slot is not freed while the link exists. It also
@@ -99,7 +97,7 @@ func (h *hostLinks) record(slot uint32, l hostLink) error {
 
 // has reports whether the slot still has filters on a host link. It looks for the link in the
 // calling thread's network namespace.
-func (h *hostLinks) has(slot uint32) (bool, error) {
+func (h *hostLinks) has(slot uint32) (linked bool, err error) {
 	h.slots.Lock()
 	l, ok := h.links[slot]
 	h.slots.Unlock()
@@ -109,15 +107,12 @@ func (h *hostLinks) has(slot uint32) (bool, error) {
 	dev, err := attach.ReopenDevice("", l.netns, l.index)
 	if err == nil {
 		defer dev.Close()
-		ok, err = dev.HasHostLink(slot)
+		linked, err = dev.HasHostLink(slot)
 	}
-	if err != nil {
-		if attach.IsGone(err) {
-			err = nil
-		}
-		return false, err
+	if attach.IsGone(err) {
+		return false, nil
 	}
-	return ok, nil
+	return linked, err
 }
 
 // reload replaces the programs of all host links in the calling thread's network namespace by this
@@ -145,15 +140,7 @@ func (h *hostLinks) reloadOne(slot uint32, l hostLink) error {
 		return err
 	}
 	defer dev.Close()
-	programs, err := h.slots.Load(slot, record.Verify)
-	if err != nil {
-		return err
-	}
-	defer programs.Close()
-	if err := h.record(slot, l); err != nil {
-		return err
-	}
-	return dev.AddHostLinkFilters(slot, programs)
+	return h.put(slot, dev, record.Verify)
 }
 
 // removeAll removes the filters of all host links in the calling thread's network namespace.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,18 +46,13 @@ func (l loaded) all() (map[uint32]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list programs: %w", err)
 		}
-		slot, ours, err := guardOf(id, shared)
-		if err != nil {
-			return nil, fmt.Errorf("query program %d: %w", id, err)
-		}
-		if ours {
-			slots[slot] = true
+		if err := noteGuard(id, shared, slots); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// on returns the slots whose guards have tcx links on a device in the calling thread's network
-// namespace.
+// on returns the slots with tcx links on a device in the calling thread's network namespace.
 func (l loaded) on(index int) (map[uint32]bool, error) {
 	shared, err := l.sharedIDs()
 	if err != nil {
@@ -72,12 +68,8 @@ func (l loaded) on(index int) (map[uint32]bool, error) {
 			return nil, fmt.Errorf("query %s chain of ifindex %d: %w", d.Name, index, err)
 		}
 		for _, p := range chain.Programs {
-			slot, ours, err := guardOf(p.ID, shared)
-			if err != nil {
-				return nil, fmt.Errorf("query program %d: %w", p.ID, err)
-			}
-			if ours {
-				slots[slot] = true
+			if err := noteGuard(p.ID, shared, slots); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -100,34 +92,26 @@ func (l loaded) sharedIDs() (map[ebpf.MapID]bool, error) {
 	return ids, nil
 }
 
-// guardOf returns the slot of a guard's program; ours is false for other programs, for guards that
-// do not use our maps, and for a program that is no longer loaded.
-func guardOf(id ebpf.ProgramID, shared map[ebpf.MapID]bool) (slot uint32, ours bool, err error) {
+// noteGuard adds the slot of a guard's program to slots. It ignores other programs, guards that do not
+// use our maps, and a program that is no longer loaded.
+func noteGuard(id ebpf.ProgramID, shared map[ebpf.MapID]bool, slots map[uint32]bool) error {
 	program, err := ebpf.NewProgramFromID(id)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, false, nil
+		return nil
 	}
 	if err != nil {
-		return 0, false, err
+		return fmt.Errorf("query program %d: %w", id, err)
 	}
 	defer program.Close()
 	info, err := program.Info()
 	if err != nil {
-		return 0, false, err
+		return fmt.Errorf("query program %d: %w", id, err)
 	}
-	number, ok := strings.CutPrefix(info.Name, guardPrefix)
-	if !ok {
-		return 0, false, nil
-	}
-	n, err := strconv.ParseUint(number, 10, 32)
-	if err != nil {
-		return 0, false, nil // not a guard of ours
-	}
+	number, isGuard := strings.CutPrefix(info.Name, guardPrefix)
+	slot, err := strconv.ParseUint(number, 10, 32)
 	used, _ := info.MapIDs()
-	for _, m := range used {
-		if shared[m] {
-			return uint32(n), true, nil
-		}
+	if isGuard && err == nil && slices.ContainsFunc(used, func(m ebpf.MapID) bool { return shared[m] }) {
+		slots[uint32(slot)] = true
 	}
-	return 0, false, nil
+	return nil
 }

@@ -12,10 +12,6 @@ import (
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
-// A VF outlives its pods. A tcx link stays on its device when the device moves to another network
-// namespace, so the dead guard of one pod would keep the next pod mute. A clsact qdisc is destroyed by
-// the move.
-
 // evict removes the guards of all other slots from the device of g. Their slots are killed first.
 func (gs *Guards) evict(g Guard) error {
 	return attach.InNetNS(g.NetNS, func() error {
@@ -54,8 +50,7 @@ func (gs *Guards) sweepReturned(slots []uint32) error {
 	return errors.Join(errs...)
 }
 
-// clear removes the guards of all slots but one from a device in the calling thread's network
-// namespace.
+// clear removes the guards of other slots from a device in the calling thread's network namespace.
 func (gs *Guards) clear(index int, except uint32) error {
 	if gs.noTCX.Load() {
 		return nil

@@ -16,14 +16,12 @@ type Slots interface {
 	// Check returns an error if there is no slot with this number.
 	Check(slot uint32) error
 	Record(slot uint32) (Record, error)
-	// Load loads the programs of a slot. Both are called ProgramName in the kernel. With verify, they
-	// check claims.
+	// Load loads the programs of a slot under ProgramName. With verify, they check claims.
 	Load(slot uint32, verify bool) (attach.Programs, error)
 	// Shared returns the maps that all programs share.
 	Shared() map[string]*ebpf.Map
 
-	// These need the lock. Change keeps what a Record does not have. A killed slot stays dead until
-	// Free.
+	// These need the lock. A killed slot stays dead until Free. Change keeps the rest of a slot.
 	Change(slot uint32, r Record) error
 	// SetHostLink tells the programs the ifindex of the slot's host link.
 	SetHostLink(slot, ifindex uint32) error
@@ -35,8 +33,7 @@ type Slots interface {
 	Settle() error
 }
 
-// Record is what the programs know of a slot's guard. A slot without a guard has the zero Record,
-// unless it was killed.
+// Record is what the programs know of a guard. Without a guard it is zero, unless it was killed.
 type Record struct {
 	Used    bool
 	Segment uint32
@@ -48,7 +45,6 @@ type Record struct {
 // milliseconds at most.
 type slotLocks [256]sync.Mutex
 
-// lock locks a slot and returns the function that unlocks it.
 func (l *slotLocks) lock(slot uint32) (unlock func()) {
 	one := &l[slot%uint32(len(l))]
 	one.Lock()

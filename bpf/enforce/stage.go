@@ -82,8 +82,7 @@ func (gs *Guards) change(slot uint32, r Record) error {
 	return gs.slots.Change(slot, r)
 }
 
-// putPrograms puts the programs into the device's pinned links, and into filters unless the device
-// has both links.
+// putPrograms puts the programs into the device's pinned links, and into filters if one is missing.
 func (gs *Guards) putPrograms(slot uint32, dev *attach.Device, programs attach.Programs, present map[string]bool) error {
 	if len(present) < len(attach.Directions) {
 		if err := dev.AddFilters(slot, programs); err != nil {
@@ -91,11 +90,10 @@ func (gs *Guards) putPrograms(slot uint32, dev *attach.Device, programs attach.P
 		}
 	}
 	for _, d := range attach.Directions {
-		if !present[d.Name] {
-			continue
-		}
-		if err := gs.dir.Guard(slot).Replace(d, programs[d.Name]); err != nil {
-			return err
+		if present[d.Name] {
+			if err := gs.dir.Guard(slot).Replace(d, programs[d.Name]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -198,11 +196,10 @@ func (gs *Guards) attachLinks(s stagedGuard, verify bool) error {
 	}
 	defer programs.Close()
 	for _, d := range attach.Directions {
-		if present[d.Name] {
-			continue
-		}
-		if err := pins.Attach(d, s.index, programs[d.Name]); err != nil {
-			return err
+		if !present[d.Name] {
+			if err := pins.Attach(d, s.index, programs[d.Name]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

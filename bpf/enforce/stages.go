@@ -59,15 +59,7 @@ func (st *stages) forget(slot uint32) {
 
 // remove removes the filters of a staged guard. A slot that is not staged is no error.
 func (st *stages) remove(slot uint32) error {
-	s, ok := st.of(slot)
-	if !ok {
-		return nil
-	}
-	dev, err := attach.ReopenDevice(s.NetNS, s.netns, s.index)
-	if err == nil {
-		defer dev.Close()
-		err = dev.RemoveFilters(slot)
-	}
+	_, err := st.onDevice(slot, func(dev *attach.Device) (bool, error) { return true, dev.RemoveFilters(slot) })
 	if err != nil && !attach.IsGone(err) {
 		return err
 	}
@@ -75,7 +67,6 @@ func (st *stages) remove(slot uint32) error {
 	return nil
 }
 
-// removeAll removes the filters of all staged guards.
 func (st *stages) removeAll() error {
 	var errs []error
 	for _, slot := range st.all() {
@@ -95,8 +86,7 @@ func (st *stages) lives(slot uint32) (bool, error) {
 	return st.onDevice(slot, func(*attach.Device) (bool, error) { return true, nil })
 }
 
-// gone reports whether the slot is not staged or its device cannot be found. In that case it forgets
-// the stage.
+// gone reports whether the slot has no stage on a device, and forgets a stage without one.
 func (st *stages) gone(slot uint32) (bool, error) {
 	lives, err := st.lives(slot)
 	if err != nil || lives {
@@ -109,14 +99,12 @@ func (st *stages) gone(slot uint32) (bool, error) {
 	return true, nil
 }
 
-// enforces reports whether the slot is staged on an existing device that still has both
-// filters.
+// enforces reports whether the slot is staged on an existing device that still has both filters.
 func (st *stages) enforces(slot uint32) (bool, error) {
 	return st.onDevice(slot, func(dev *attach.Device) (bool, error) { return dev.Filtered(slot) })
 }
 
-// onDevice calls ask with the existing device of the slot's stage, and returns false if there is
-// none.
+// onDevice calls ask with the device of the slot's stage, and returns false if there is none.
 func (st *stages) onDevice(slot uint32, ask func(*attach.Device) (bool, error)) (bool, error) {
 	s, ok := st.of(slot)
 	if !ok {

@@ -55,13 +55,10 @@ func (gs *Guards) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error)
 		present, err = loaded()
 		gone = !present[slot]
 	}
-	if err != nil || !gone {
-		return false, err
+	if err == nil && gone {
+		err = gs.detachGuard(slot)
 	}
-	if err := gs.detachGuard(slot); err != nil {
-		return false, err
-	}
-	return true, nil
+	return gone && err == nil, err
 }
 
 // Guarded returns the slots with pins or a stage, whether or not their device still exists. It
@@ -86,3 +83,6 @@ func sorted(slots []uint32) []uint32 {
 	slices.Sort(slots)
 	return slices.Compact(slots)
 }
+
+// A VF outlives its pods. A tcx link stays on a device that moves to another network namespace, so
+// the dead guard of one pod would keep the next pod mute. The move destroys a clsact qdisc.

@@ -13,8 +13,7 @@ import (
 	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// Load loads the programs of one pod interface under a name. It first loads the shared ones if they are
-// missing.
+// Load loads the programs of one pod interface under a name, after the shared ones.
 func (s *Shared) Load(name string, slot uint32, verify bool) (attach.Programs, error) {
 	if err := s.Prepare(verify); err != nil {
 		return nil, err

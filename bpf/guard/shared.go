@@ -22,8 +22,7 @@ func AddMap(maps map[string]*ebpf.MapSpec) error {
 	return nil
 }
 
-// Shared are the programs that all guards share. There are two kinds: those of virtual functions check
-// claims too (verify).
+// Shared are the programs that all guards share. Those of virtual functions check claims (verify).
 type Shared struct {
 	maps     map[string]*ebpf.Map
 	programs *ebpf.Map

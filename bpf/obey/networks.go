@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNetworksFull is returned by Add and Set if the kernel can obey the claims of no further
-// network.
+// ErrNetworksFull: the kernel can obey the claims of no further network.
 var ErrNetworksFull = errors.New("the kernel's map of networks is full; use fewer values of spec.network in pools")
 
 // Networks are the networks whose claims the kernel obeys, and their index. The programs pass

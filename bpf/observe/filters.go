@@ -15,8 +15,7 @@ import (
 // as long as the parent, and outlive the agent without a pin. The parent's empty pin directory
 // records that it has an observer.
 
-// putFilters puts the observer before all other filters, in each direction in which it is not
-// there already.
+// putFilters puts the observer before all other filters, where it is not there already.
 func (p *Parents) putFilters(parent int) error {
 	dev, err := attach.OpenParent(parent)
 	if err != nil {
@@ -44,28 +43,25 @@ func (p *Parents) putFilters(parent int) error {
 				return err
 			}
 		}
-		// The new filter runs before the others from its first frame on. Remove the old one after
-		// that.
+		// The new filter runs before the others from its first frame on. Remove the old one after that.
 		if err := dev.PutFilter(dev.Filter(d, attach.ObserverFilter, attach.UnusedHandle(filters), programs[d.Name].FD())); err != nil {
 			return err
 		}
-		if err := dev.RemoveObserverFilters(d, filters); err != nil {
+		if err := dev.RemoveNamed(d, attach.ObserverFilter, filters); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// removeFilters removes the observer's filters from a parent. A missing parent or filter is
-// no error.
+// removeFilters removes the observer's filters from a parent. A missing parent or filter is no error.
 func (p *Parents) removeFilters(parent int) error {
 	return attach.OnParent(parent, func(dev *attach.Device, d attach.Direction, filters []netlink.Filter) error {
-		return dev.RemoveObserverFilters(d, filters)
+		return dev.RemoveNamed(d, attach.ObserverFilter, filters)
 	})
 }
 
-// reloadFilters replaces the programs of the observer's filters by this version's, in
-// place.
+// reloadFilters replaces the programs of the observer's filters by this version's, in place.
 func (p *Parents) reloadFilters(parent int) error {
 	var programs attach.Programs
 	defer func() { programs.Close() }()

@@ -15,8 +15,7 @@ import (
 	"github.com/fenceline/fenceline/bpf/pins"
 )
 
-// Parents are the parents of this node with an observer. They are looked for in the calling
-// thread's network namespace.
+// Parents are the parents with an observer, in the calling thread's network namespace.
 type Parents struct {
 	Pins pins.Dir
 	// NoTCX: the observers are in filters. Attach sets it on a kernel without tcx.
@@ -71,8 +70,7 @@ func (p *Parents) putLinks(parent int) error {
 	return nil
 }
 
-// Reload replaces the programs of all observers by this version's, in place, where the parent
-// exists.
+// Reload replaces the programs of all observers by this version's, in place.
 func (p *Parents) Reload() error {
 	parents, err := p.Pins.Observers()
 	if err != nil {
@@ -99,8 +97,7 @@ func (p *Parents) Attached() (map[int]bool, error) {
 	}
 	attached := map[int]bool{}
 	for _, parent := range parents {
-		// A parent that cannot be queried, for instance because it was moved, counts as not
-		// observed.
+		// A parent that cannot be queried, for instance because it was moved, counts as not observed.
 		attached[int(parent)] = p.first(int(parent))
 	}
 	return attached, nil
@@ -147,8 +144,7 @@ func (p *Parents) Gone(parent int) (bool, error) {
 	if err != nil || !gone {
 		return false, err
 	}
-	_, err = netlink.LinkByIndex(parent)
-	if err = attach.NoDevice(err); errors.Is(err, attach.ErrNoDevice) {
+	if _, err = netlink.LinkByIndex(parent); attach.IsGone(err) {
 		return true, nil
 	}
 	return false, err

@@ -88,15 +88,13 @@ func (d Dir) RemoveLinks() error {
 	if err != nil {
 		return err
 	}
-	var pairs []attach.Pins
 	for _, slot := range slots {
-		pairs = append(pairs, d.Guard(slot))
+		if err := d.Guard(slot).Remove(); err != nil {
+			return err
+		}
 	}
 	for _, parent := range parents {
-		pairs = append(pairs, d.Observer(int(parent)))
-	}
-	for _, pair := range pairs {
-		if err := pair.Remove(); err != nil {
+		if err := d.Observer(int(parent)).Remove(); err != nil {
 			return err
 		}
 	}

@@ -125,20 +125,10 @@ func (c *Cluster) Miss(what string, err error) {
 // Missed returns the sources that could not be read to their end, and why.
 func (c *Cluster) Missed() []string { return c.missed }
 
-// Agents returns the pods of the agents.
-func (c *Cluster) Agents(ctx context.Context) ([]podview.Pod, error) {
-	return agents.List(ctx, c, c.Namespace)
-}
-
-// Controllers returns the pods of the controller.
-func (c *Cluster) Controllers(ctx context.Context) ([]podview.Pod, error) {
-	return agents.ListOf(ctx, c, c.Namespace, "controller")
-}
-
 // Programs returns the pods of the agents and of the controller that the reader may read.
-func (c *Cluster) Programs(ctx context.Context) (agents, controllers []podview.Pod, err error) {
-	if agents, err = c.Agents(ctx); err == nil {
-		controllers, err = c.Controllers(ctx)
+func (c *Cluster) Programs(ctx context.Context) (onNodes, controllers []podview.Pod, err error) {
+	if onNodes, err = agents.List(ctx, c, c.Namespace); err == nil {
+		controllers, err = agents.ListOf(ctx, c, c.Namespace, "controller")
 	}
-	return agents, controllers, c.MayLack("pods of namespace "+c.Namespace, err)
+	return onNodes, controllers, c.MayLack("pods of namespace "+c.Namespace, err)
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fault finds what is wrong in a cluster, and says what to do about it. It computes with what
-// was read before.
+// Package fault finds what is wrong in a cluster that was read, and says what to do about it.
 package fault
 
 import (

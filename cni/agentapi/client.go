@@ -27,21 +27,16 @@ type Client struct {
 
 // NewClient returns a client of the agent on a unix socket. Each call opens its own connection.
 func NewClient(socket string) *Client {
-	return &Client{
-		socket: socket,
-		http: &http.Client{
-			Transport: &http.Transport{
-				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-					var d net.Dialer
-					return d.DialContext(ctx, "unix", socket)
-				},
-				// A plugin process makes one call. The agent would take an idle connection for a plugin
-				// that still waits.
-				DisableKeepAlives:  true,
-				DisableCompression: true,
-			},
+	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
 		},
-	}
+		// A plugin process makes one call. The agent would take an idle connection for a plugin that
+		// still waits.
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+	}}}
 }
 
 // Add gets addresses for an interface, or has it guarded.
@@ -128,8 +123,8 @@ func decodeError(path, status string, text []byte) *Error {
 	return &e
 }
 
-// cause removes the prefixes of net/http and net from an error: the URL, which has no real host,
-// and the path of the socket, which NoAnswerError contains already.
+// cause removes the URL, which has no real host, and the path of the socket, which NoAnswerError has,
+// from an error.
 func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err

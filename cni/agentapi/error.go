@@ -35,13 +35,11 @@ const (
 	CodeExhausted uint = 101
 	// CodeAddressRefused: a requested address is a gateway, outside the pools, or taken.
 	CodeAddressRefused uint = 102
-	// CodeNotHeld: CHECK found that the attachment does not hold an address of prevResult, or has
-	// no guard.
+	// CodeNotHeld: CHECK found an address of prevResult that is not held, or no guard.
 	CodeNotHeld uint = 103
 )
 
-// Error is the agent's answer to a call that failed. Its JSON is a CNI error
-// without cniVersion.
+// Error is the agent's answer to a call that failed. Its JSON is a CNI error without cniVersion.
 type Error struct {
 	// Code is one of the Code constants.
 	Code uint `json:"code"`
@@ -53,8 +51,7 @@ type Error struct {
 	cause error
 }
 
-// Errorf returns an Error. On this side of the socket, errors.Is and errors.As find the operand of
-// a %w.
+// Errorf returns an Error. It wraps the operand of a %w on this side of the socket.
 func Errorf(code uint, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Msg: err.Error(), cause: err}
@@ -78,9 +75,8 @@ func (e *Error) HTTPStatus() int {
 		return http.StatusConflict
 	case CodeTryAgainLater, CodeNotAvailable:
 		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
 	}
+	return http.StatusInternalServerError
 }
 
 // NoAnswerError means that no answer came from the agent: the agent does not run, it ended during

@@ -21,8 +21,7 @@ const (
 const (
 	// DefaultSocket is the path of the socket on which the agent listens.
 	DefaultSocket = "/run/fenceline/agent.sock"
-	// DefaultSpool is the directory in which the plugin leaves DEL calls that the agent did not
-	// answer.
+	// DefaultSpool is the directory in which the plugin leaves DEL calls that the agent did not answer.
 	DefaultSpool = "/var/lib/fenceline/spool"
 )
 
@@ -62,8 +61,7 @@ type Pod struct {
 type Network struct {
 	// Name of the network. Attachments of other networks on the same agent have other names.
 	Name string `json:"name"`
-	// Type of the plugin that the runtime called: macvlan, ipvlan, sriov …, or fenceline if it is
-	// chained.
+	// Type of the plugin that the runtime called: macvlan, ipvlan, sriov …; fenceline if chained.
 	Type string `json:"type"`
 	// Master is the configured parent interface; empty if the plugin finds it by other means
 	// (SR-IOV) or uses its default.
@@ -82,8 +80,7 @@ type Network struct {
 	Ignored      []string `json:"ignored,omitempty"`
 }
 
-// ConfiguredAddress is an address of the interface of the call in prevResult. An earlier plugin in
-// the chain has set it.
+// ConfiguredAddress is an address in prevResult, which an earlier plugin in the chain has set.
 type ConfiguredAddress struct {
 	Address netip.Prefix `json:"address"`
 	// Gateway is the zero Addr if the subnet has none.
@@ -101,11 +98,9 @@ const (
 	// ModeAuto is ModeUnderlay for the first interface of a pod and for the other interfaces of a pod
 	// whose first interface is in mode underlay. It is ModeOverlay for all others.
 	ModeAuto Mode = "auto"
-	// ModeUnderlay: the underlay is the network of the pod. Its node and the Services are behind a host
-	// link.
+	// ModeUnderlay: the underlay is the network of the pod. Node and Services are behind a host link.
 	ModeUnderlay Mode = "underlay"
-	// ModeOverlay: another network is the network of the pod. The interface serves its own addresses
-	// only.
+	// ModeOverlay: another network is that of the pod. The interface serves only its own addresses.
 	ModeOverlay Mode = "overlay"
 	// ModeOff: no route, rule or host link is made.
 	ModeOff Mode = "off"
@@ -120,15 +115,14 @@ type Routing struct {
 	Mode Mode `json:"mode,omitempty"`
 	// HostLink is nil for the default: the first interface of a pod in mode underlay has a host link.
 	HostLink *bool `json:"hostLink,omitempty"`
-	// HostLinkCIDRs are destinations that the pod reaches through its host link, besides its node and
-	// the Services.
+	// HostLinkCIDRs are destinations behind the host link, besides the node and the Services.
 	HostLinkCIDRs []netip.Prefix `json:"hostLinkCIDRs,omitempty"`
 	// TxQueueLen is the queue length of the host link's interfaces in frames, 0 for the kernel's default.
 	TxQueueLen int `json:"txQueueLen,omitempty"`
 }
 
-// AddRequest requests addresses for a new interface. With Chained it requests a guard for the
-// leased addresses among Configured.
+// AddRequest requests addresses for a new interface. With Chained it requests a guard for the leased
+// addresses among Configured.
 type AddRequest struct {
 	Attachment
 	// NetNS is the path of the container's network namespace. If the call is not chained, the

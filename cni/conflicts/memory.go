@@ -50,7 +50,6 @@ type Memory struct {
 	conflicts []Conflict
 }
 
-// file is the content of the file.
 type file struct {
 	Conflicts []Conflict `json:"conflicts"`
 }
@@ -119,8 +118,7 @@ func (m *Memory) remove(addr netip.Addr) {
 	m.conflicts = slices.DeleteFunc(m.conflicts, func(c Conflict) bool { return c.Address == addr })
 }
 
-// write replaces the file by rename, so that a call that is killed leaves the old file or the new
-// one.
+// write replaces the file by rename, so that a call that is killed leaves the old file or the new one.
 func (m *Memory) write() error {
 	text, err := json.MarshalIndent(file{m.conflicts}, "", "  ")
 	if err != nil {

@@ -27,11 +27,12 @@ var (
 	ErrNoCarrier = errors.New("the interface has no carrier")
 )
 
-// carrierPatience is how long a physical interface may take to get its carrier after it was raised.
-const carrierPatience = 5 * time.Second
-
-// carrierPoll is the time between two looks at the carrier.
-const carrierPoll = 2 * time.Millisecond
+const (
+	// carrierPatience is how long a physical interface may take to get its carrier after it was raised.
+	carrierPatience = 5 * time.Second
+	// carrierPoll is the time between two looks at the carrier.
+	carrierPoll = 2 * time.Millisecond
+)
 
 // inside runs fn in the network namespace at a path.
 func inside(path string, fn func() error) error {
@@ -45,9 +46,8 @@ func inside(path string, fn func() error) error {
 // link is an interface, with sockets that reach it from every thread.
 type link struct {
 	netlink.Link
-	name  string
-	index int
-	mac   net.HardwareAddr
+	name string
+	mac  net.HardwareAddr
 	// routes configures the interface, and flags reads its flags.
 	routes *netlink.Handle
 	flags  int
@@ -76,7 +76,7 @@ func openLink(name string) (_ *link, err error) {
 		return nil, fmt.Errorf("read the interface: %w", err)
 	}
 	a := l.Attrs()
-	l.index, l.mac = a.Index, a.HardwareAddr
+	l.mac = a.HardwareAddr
 	if a.RawFlags&(unix.IFF_LOOPBACK|unix.IFF_NOARP|unix.IFF_POINTOPOINT) != 0 || len(l.mac) != 6 {
 		return nil, ErrNoSegment
 	}
@@ -153,7 +153,7 @@ func (l *link) endAnswerFor(addr netip.Addr) error {
 
 func (l *link) localRoute(addr netip.Addr) *netlink.Route {
 	return &netlink.Route{
-		LinkIndex: l.index, Dst: netlink.NewIPNet(addr.AsSlice()), Src: addr.AsSlice(), Table: unix.RT_TABLE_LOCAL,
+		LinkIndex: l.Attrs().Index, Dst: netlink.NewIPNet(addr.AsSlice()), Src: addr.AsSlice(), Table: unix.RT_TABLE_LOCAL,
 		Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Protocol: unix.RTPROT_KERNEL,
 	}
 }

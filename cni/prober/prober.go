@@ -60,7 +60,7 @@ func Open(ctx context.Context, netNS, iface string, addrs []netip.Addr, params P
 		if err := p.link.raise(ctx); err != nil {
 			return err
 		}
-		return p.listen(&net.Interface{Index: p.link.index}, addrs)
+		return p.listen(&net.Interface{Index: p.link.Attrs().Index}, addrs)
 	})
 	if err != nil {
 		return p, err
@@ -206,7 +206,6 @@ func (p *Prober) heard(s speech) error {
 	return nil
 }
 
-// send sends one probe.
 func (p *Prober) send(addr netip.Addr) error {
 	frame, err := frames.Probe(p.link.mac, nil, addr)
 	if err != nil {

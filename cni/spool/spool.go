@@ -3,8 +3,7 @@
 // Package spool stores the DEL calls that the agent did not answer. The plugin puts them there; the
 // agent carries them out and removes them.
 //
-// There is one file for each attachment, so a repeated DEL replaces the earlier one. A rename makes
-// the complete file appear.
+// There is one file for each attachment, which a repeated DEL replaces by rename.
 package spool
 
 import (
@@ -36,8 +35,7 @@ const (
 // ErrMalformed means that a file in the spool holds no DEL call of the attachment in its name.
 var ErrMalformed = errors.New("malformed spool file")
 
-// Dir is the path of a spool. Plugin processes and the agent may use one spool
-// at the same time.
+// Dir is the path of a spool. Plugin processes and the agent may use one spool at the same time.
 type Dir string
 
 // Put stores a call. Once it has returned nil, the call survives a crash of the machine. A chained
@@ -62,8 +60,7 @@ func (d Dir) Put(r agentapi.DelRequest) (err error) {
 	return wholefile.Store(d.path(name), unfinished+"*", text, 0o600)
 }
 
-// List returns the attachments that have a call in the spool, sorted by container ID. A spool that
-// does not exist yet is empty.
+// List returns the attachments with a call in the spool, sorted by container ID.
 func (d Dir) List() ([]agentapi.Attachment, error) {
 	entries, err := os.ReadDir(string(d))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -41,7 +41,6 @@ func addrsOf(picks []*pick) (addrs []netip.Addr) {
 	return addrs
 }
 
-// adding is one ADD.
 type adding struct {
 	Call
 	detection detection
@@ -233,8 +232,7 @@ func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing 
 	return next, nil
 }
 
-// giveUp frees the address of a pick that a host uses. It returns an error if no other address may
-// be tried.
+// giveUp frees the address that a host uses. It returns an error if no other one may be tried.
 func (a *adding) giveUp(p *pick, mac string) error {
 	addr := p.addr()
 	a.store.used = append(a.store.used, addr)

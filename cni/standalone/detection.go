@@ -38,7 +38,6 @@ type detection struct {
 	params prober.Params
 }
 
-// parseDetection reads the block.
 func parseDetection(stdin []byte) (detection, error) {
 	var conf struct {
 		IPAM struct {

@@ -32,8 +32,7 @@ func hasFree(set allocator.RangeSet, taken []entry) bool {
 	return free.Sign() > 0
 }
 
-// noHosts returns the addresses of an IPv4 range that no host can have: of the network and of broadcasts (RFC
-// 1122, section 3.2.1.3).
+// noHosts returns the network and broadcast addresses of an IPv4 range (RFC 1122 section 3.2.1.3).
 func noHosts(r allocator.Range) (found []netip.Addr) {
 	network, last := r.Subnet.IP.To4(), slices.Clone(r.Subnet.IP.To4())
 	for i := range last {
@@ -112,8 +111,7 @@ func explain(stdin []byte, refusal error) error {
 	return refusal
 }
 
-// explain returns the fault of a range, or nil. key is the quoted beginning of the names of its
-// fields.
+// explain returns the fault of a range, or nil. key is the beginning of the names of its fields.
 func (r rangeConf) explain(key string) error {
 	subnet, err := netip.ParsePrefix(r.Subnet)
 	switch {

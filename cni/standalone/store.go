@@ -42,8 +42,7 @@ type store struct {
 	memory *conflicts.Memory
 	// detect: addresses that other hosts have used are passed over, unless insist is set.
 	detect, insist bool
-	// used are the addresses that no host can have, and those that other hosts use according to the probe
-	// of this call.
+	// used are the addresses that no host can have, and those of hosts that answered this call.
 	used []netip.Addr
 	// passed is the number of addresses that were passed over.
 	passed int
@@ -81,7 +80,6 @@ func (s *store) Lock() error {
 	return s.failed
 }
 
-// locked runs fn with the directory locked.
 func (s *store) locked(fn func() error) error {
 	if err := s.Lock(); err != nil {
 		return errors.Join(ioError("lock %s: %w", s.dir, err), s.Unlock())
@@ -139,7 +137,6 @@ func (s *store) free(id, ifname string, ip net.IP) error {
 // holder is the content of a data file.
 func holder(id, ifname string) string { return strings.TrimSpace(id) + disk.LineBreak + ifname }
 
-// undo frees the addresses of this call.
 func (s *store) undo(id, ifname string) error {
 	return s.locked(func() error {
 		var errs []error
