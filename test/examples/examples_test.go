@@ -147,7 +147,7 @@ func (r *rig) apply(t *testing.T, file string) {
 		if err := r.api.Create(t.Context(), d, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 			t.Errorf("create %s %s: %v", d.GetKind(), d.GetName(), err)
 		}
-		if isForeign(d) {
+		if group := d.GroupVersionKind().Group; group == "argoproj.io" || group == "apps.kruise.io" {
 			r.runPod(t, d)
 		}
 		if d.GetKind() == "NetworkAttachmentDefinition" {
@@ -156,12 +156,6 @@ func (r *rig) apply(t *testing.T, file string) {
 			}
 		}
 	}
-}
-
-// isForeign reports whether a document makes pods, and its controller is one of another project.
-func isForeign(d *unstructured.Unstructured) bool {
-	group := d.GroupVersionKind().Group
-	return group == "argoproj.io" || group == "apps.kruise.io"
 }
 
 // runPod makes the first pod of an owner of another project, as its controller does. A Rollout has its
