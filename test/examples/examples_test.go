@@ -158,8 +158,7 @@ func (r *rig) apply(t *testing.T, file string) {
 	}
 }
 
-// runPod makes the first pod of an owner of another project, as its controller does. A Rollout has its
-// pods through a ReplicaSet.
+// runPod makes the first pod of an owner of another project. A Rollout has its pods through a ReplicaSet.
 func (r *rig) runPod(t *testing.T, owner *unstructured.Unstructured) {
 	t.Helper()
 	set := &appsv1.ReplicaSet{}
