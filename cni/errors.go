@@ -32,8 +32,8 @@ func (p problem) errorf(format string, args ...any) error {
 	return agentapi.Errorf(uint(p), format, args...)
 }
 
+// remedyNoAnswer is the remedy when no answer came from the agent.
 const remedyNoAnswer = "the runtime repeats the call; if this goes on, look at the agent of this node: " +
-
 	"kubectl -n fenceline-system get pods -o wide"
 
 // cniError returns the error that skel prints. An error of the agent keeps its code. Without an
