@@ -13,8 +13,7 @@ import (
 // listTimeout bounds a list. The callers that wait for it have their own deadlines.
 const listTimeout = 10 * time.Second
 
-// listing has the result of a list, and the leases that its readers have found since. Safe for
-// concurrent use.
+// listing has the result of a list, and the leases found since. Safe for concurrent use.
 type listing struct {
 	mu    sync.Mutex
 	taken map[netip.Addr]struct{}

@@ -17,8 +17,7 @@ import (
 )
 
 // maxCollisions is the number of creates that may find a lease before the hints of a pool count as
-// stale and its leases are listed. A list of 2000 names costs the API server about as much as ten
-// creates.
+// stale. The list of leases that follows costs the API server about as much as ten creates.
 const maxCollisions = 8
 
 // First creates the lease of the first candidate that has none.
@@ -67,21 +66,16 @@ type Candidate struct {
 	err    error
 }
 
-// Lease creates the lease of the candidate for a holder. The error is a *lease.TakenError if
-// the address has a lease already.
+// Lease creates the lease of the candidate. If there is one, the error is a *lease.TakenError.
 func (c *Candidate) Lease(ctx context.Context, holder v1alpha1.Holder) (*v1alpha1.IPLease, error) {
 	s := c.walk
-	r := lease.Request{
-		Pool: c.Pool.Name, Network: c.Pool.Spec.Network, Addr: c.Addr,
-		Parent: s.Parent, Holder: holder,
-	}
+	r := lease.Request{Pool: c.Pool.Name, Network: c.Pool.Spec.Network, Addr: c.Addr, Parent: s.Parent, Holder: holder}
 	if s.Retention != nil {
 		r.Retention = s.Retention(c.Pool)
 	}
 	l, err := s.leases.Create(ctx, r)
 	c.called, c.err = true, err
-	// This is done at once: the probes that follow take time, and other calls already find the
-	// lease.
+	// Settle at once: the probes that follow take time, and other calls already find the lease.
 	met := (*lease.TakenError)(nil)
 	taken := errors.As(err, &met)
 	s.in(c.Pool.Name).Settle(c.Addr, taken || err == nil)
@@ -104,8 +98,7 @@ type walk struct {
 	yield func(*Candidate, error) bool
 	// tried are the addresses that this search has leased, and that another host turned out to use.
 	tried map[netip.Addr]struct{}
-	// elsewhere are the addresses that were found to be leased since the last list, through pools
-	// that overlap the searched pool.
+	// elsewhere are the addresses found to be leased since the last list, in overlapping pools.
 	elsewhere map[netip.Addr]struct{}
 	exhausted []ipam.Rejection
 }
@@ -169,8 +162,7 @@ func (s *walk) anything(ctx context.Context, c ipam.Candidate) error {
 // errStaleHints ends a search by hints that has found too many leases.
 var errStaleHints = errors.New("hints are stale")
 
-// byHints offers addresses by the hints, which cost nothing. It returns nil when there are no more,
-// or errStaleHints.
+// byHints offers addresses by the hints. It returns nil when there are no more, or errStaleHints.
 func (s *walk) byHints(ctx context.Context, c ipam.Candidate, cooling bool) error {
 	view := s.view(c)
 	view.Cooling = cooling
@@ -249,8 +241,7 @@ func (s *walk) only(ctx context.Context) error {
 	return s.none()
 }
 
-// offer yields an address. It returns the candidate if the caller wants another
-// one, and errStopped otherwise.
+// offer yields an address. It returns errStopped if the caller wants no other one.
 func (s *walk) offer(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr, seen *listing) (*Candidate, error) {
 	if err := ctx.Err(); err != nil {
 		s.in(pool.Name).Settle(addr, false)

@@ -148,8 +148,7 @@ func (a *adding) locate() error {
 	return nil
 }
 
-// choose returns the pools that may serve the interface, and the decision about the
-// leases that are kept for it.
+// choose returns the pools that may serve the interface, and the decision about kept leases.
 func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decision, err error) {
 	if a.Asked, err = node.FixedAddressOf(a.Pod); err != nil {
 		return choice, d, err
@@ -170,8 +169,7 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decisio
 	return of.Choose(s.request, s.pools, s.reserved)
 }
 
-// bind binds one address of each family, and attaches the guard meanwhile. It returns the answer of
-// the ADD.
+// bind binds one address of each family, while the guard is attached. It returns the answer.
 func (a *adding) bind(ctx context.Context, choice ipam.Choice, d kept.Decision) (*agentapi.AddResponse, error) {
 	if err := a.MayFind(choice, d); err != nil {
 		return nil, err
@@ -251,9 +249,8 @@ func (a *adding) record() error {
 	return nil
 }
 
-// reach reads the node from the API server if the last ADD could not reach it. An
-// ADD that cannot be answered (R5) then takes no slot and writes nothing, however
-// often the runtime tries in a long outage.
+// reach reads the node if the last ADD could not reach the API server. In an outage, an ADD then
+// takes no slot and writes nothing, however often the runtime tries (R5).
 func (h *Holders) reach(ctx context.Context) error {
 	if !h.away.Load() {
 		return nil

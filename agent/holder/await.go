@@ -3,6 +3,7 @@
 package holder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,8 +41,7 @@ type queued struct {
 	application *v1alpha1.Application
 }
 
-// enter returns the place of an ADD. If an old runtime passes no UID of the pod, the place belongs
-// to the sandbox.
+// enter returns the place of an ADD. Without a UID of the pod, it belongs to the sandbox.
 func (h *Holders) enter(r agentapi.AddRequest) *queued {
 	key := waiting.Key{PodUID: r.Pod.UID, Interface: r.Interface}
 	if key.PodUID == "" {
@@ -165,10 +165,7 @@ func (a *adding) awaits(full error, by runtime.Object, patience time.Duration) {
 func poolsOf(full []ipam.Candidate) []waiting.Pool {
 	var pools []waiting.Pool
 	for _, c := range full {
-		agents := c.Pool.Status.Served
-		if agents == 0 {
-			agents = c.Pool.Status.Agents
-		}
+		agents := cmp.Or(c.Pool.Status.Served, c.Pool.Status.Agents)
 		pools = append(pools, waiting.Pool{Name: c.Pool.Name, Set: c.Set, Agents: int(agents)})
 	}
 	return pools

@@ -5,6 +5,7 @@ package holder
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -81,12 +82,9 @@ func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.Configu
 }
 
 func isConfigured(configured []agentapi.ConfiguredAddress, address journal.Address) bool {
-	for _, c := range configured {
-		if c.Address.Addr().Unmap() == address.Addr {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(configured, func(c agentapi.ConfiguredAddress) bool {
+		return c.Address.Addr().Unmap() == address.Addr
+	})
 }
 
 // GC releases every attachment of a network that the runtime no longer knows.

@@ -12,8 +12,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Holders are the pod interfaces of this node with their addresses. Its
-// methods may be called concurrently.
+// Holders are the pod interfaces of this node. Its methods may be called concurrently.
 type Holders struct {
 	*node.Base
 	*release.Releaser
@@ -24,8 +23,7 @@ type Holders struct {
 	away atomic.Bool
 }
 
-// New returns the Holders that the journal records. The undo of an ADD and the steps
-// after an answer end with ctx.
+// New returns the Holders of the journal. An undo and the steps after an answer end with ctx.
 func New(ctx context.Context, o node.Options) *Holders {
 	b := node.New(ctx, o)
 	return &Holders{Base: b, Releaser: release.New(b), After: answered.New(b)}

@@ -39,8 +39,7 @@ func (i *ignored) isNew(n agentapi.Network) bool {
 	return true
 }
 
-// tell reports the fields of a network in an event of the pod: once for each configuration, and not
-// for each of its pods.
+// tell reports the fields of a network in an event of the pod, once for each configuration.
 func (i *ignored) tell(recorder events.EventRecorder, pod *corev1.Pod, n agentapi.Network) {
 	if len(n.Ignored) == 0 || !i.isNew(n) {
 		return
@@ -48,8 +47,7 @@ func (i *ignored) tell(recorder events.EventRecorder, pod *corev1.Pod, n agentap
 	recorder.Eventf(pod, nil, corev1.EventTypeWarning, "ConfigurationIgnored", "Bind", "%s", ignoredNote(n))
 }
 
-// ignoredNote names the fields, and the settings that have their effect. It counts the fields that
-// an event has no room for.
+// ignoredNote names the fields and their substitutes. It counts the fields that do not fit.
 func ignoredNote(n agentapi.Network) string {
 	const more, digits = ", and %d more fields", 4
 	text := fmt.Sprintf("the configuration of network %.64s has fields without effect: ", n.Name)
@@ -66,39 +64,25 @@ func ignoredNote(n agentapi.Network) string {
 	return text
 }
 
-// insteadOf returns the setting that has the effect of a field of another plugin.
+// insteadOf returns the setting that has the effect of a field of another plugin: of an IPAM plugin,
+// or of Spiderpool's coordinator, whose place a chained fenceline takes.
 func insteadOf(key string) string {
-	if inIPAM, ok := strings.CutPrefix(key, "ipam."); ok {
-		return insteadOfIPAM(inIPAM)
-	}
-	return insteadOfCoordinator(key)
-}
-
-// insteadOfIPAM answers for the fields of other IPAM plugins.
-func insteadOfIPAM(key string) string {
 	switch key {
-	case "ranges", "range", "rangeStart", "rangeEnd", "range_start", "range_end", "subnet", "addresses", "ipRanges":
+	case "ipam.ranges", "ipam.range", "ipam.rangeStart", "ipam.rangeEnd", "ipam.range_start", "ipam.range_end",
+		"ipam.subnet", "ipam.addresses", "ipam.ipRanges":
 		return "use ips of a pool"
-	case "exclude":
+	case "ipam.exclude":
 		return "use excludeIPs of a pool"
-	case "gateway":
+	case "ipam.gateway":
 		return "use gateway of a pool"
-	case "match_master_subnet":
+	case "ipam.match_master_subnet":
 		return "use default_ipv4_ippool or nodeName of a pool"
-	case "dns", "resolvConf":
+	case "ipam.dns", "ipam.resolvConf":
 		return "use dnsConfig of the pod"
-	case "dataDir":
+	case "ipam.dataDir":
 		return "leases are objects of Kubernetes"
-	case "default_ipv4_ippool", "default_ipv6_ippool", "routes", "clean_gateway":
+	case "ipam.default_ipv4_ippool", "ipam.default_ipv6_ippool", "ipam.routes", "ipam.clean_gateway":
 		return "write it in the ipam of the plugin that makes the interface"
-	}
-	return "remove it"
-}
-
-// insteadOfCoordinator answers for the fields of Spiderpool's coordinator, the plugin whose place a
-// chained fenceline takes.
-func insteadOfCoordinator(key string) string {
-	switch key {
 	case "hijackCIDR", "overlayPodCIDR":
 		return "use hostLinkCIDRs"
 	case "serviceCIDR":

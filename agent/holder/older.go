@@ -46,18 +46,13 @@ func (a *adding) hasOlderSandbox(ctx context.Context) bool {
 			return true
 		}
 	}
-	return hasLeaseOf(ctx, a.Cache, &a.Who)
-}
-
-// hasLeaseOf reports whether the cache shows a lease of this node for an interface of a pod.
-func hasLeaseOf(ctx context.Context, cache client.Reader, who *v1alpha1.Holder) bool {
 	leases := &v1alpha1.IPLeaseList{}
-	if err := cache.List(ctx, leases, client.UnsafeDisableDeepCopy); err != nil {
+	if err := a.Cache.List(ctx, leases, client.UnsafeDisableDeepCopy); err != nil {
 		return true // a search past the cache decides
 	}
 	for i := range leases.Items {
 		l := leases.Items[i].Spec.Holder
-		if l != nil && l.PodUID == who.PodUID && l.Interface == who.Interface {
+		if l != nil && l.PodUID == a.Who.PodUID && l.Interface == a.Who.Interface {
 			return true
 		}
 	}

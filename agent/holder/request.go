@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +21,7 @@ import (
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// surroundings are the objects by which pools and addresses are chosen for one interface. They
-// belong to the cache and are read-only.
+// surroundings has the input of the choice of pools. Its objects are the cache's, and read-only.
 type surroundings struct {
 	request  ipam.Request
 	pools    []v1alpha1.IPPool
@@ -77,8 +75,7 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 	}, nil
 }
 
-// earlier returns the other interfaces that a sandbox of a pod has already, read from
-// the entries of the pod.
+// earlier returns the other interfaces of a sandbox, read from the entries of its pod.
 func earlier(entries []*journal.Entry, of agentapi.Attachment, pools []v1alpha1.IPPool) []ipam.Interface {
 	var found []ipam.Interface
 	for _, e := range entries {
@@ -87,23 +84,17 @@ func earlier(entries []*journal.Entry, of agentapi.Attachment, pools []v1alpha1.
 		}
 		i := ipam.Interface{Name: e.Interface}
 		for _, address := range e.Addresses {
-			if subnet, ok := subnetOf(address.Pool, pools); ok {
+			at := slices.IndexFunc(pools, func(p v1alpha1.IPPool) bool { return p.Name == address.Pool })
+			if at < 0 {
+				continue
+			}
+			if subnet, err := poolset.Subnet(&pools[at]); err == nil {
 				i.Subnets = append(i.Subnets, subnet)
 			}
 		}
 		found = append(found, i)
 	}
 	return found
-}
-
-// subnetOf returns the subnet of the named pool, if the pool exists.
-func subnetOf(pool string, pools []v1alpha1.IPPool) (netip.Prefix, bool) {
-	i := slices.IndexFunc(pools, func(p v1alpha1.IPPool) bool { return p.Name == pool })
-	if i < 0 {
-		return netip.Prefix{}, false
-	}
-	subnet, err := poolset.Subnet(&pools[i])
-	return subnet, err == nil
 }
 
 // belongs finds the application of the pod if a rule may need it. One ADD reads it once.

@@ -16,8 +16,7 @@ import (
 // routed has the facts for the decision about the routing of an interface.
 type routed struct {
 	asked agentapi.Routing
-	// ifname is the interface, and first the routing of the pod's first interface, nil if Fenceline has
-	// made none.
+	// ifname is the interface, and first the routing of the pod's first interface, or nil.
 	ifname string
 	first  *journal.Routing
 	// defaultRoute is the interface that the annotation default-route-nic names, "" if there is none.
@@ -53,23 +52,16 @@ func decideRouting(r routed) *journal.Routing {
 	// The routes of the pod are those of its first interface, unless an annotation says otherwise.
 	routing.OwnTable = !routing.First || r.defaultRoute != "" && r.defaultRoute != r.ifname
 	for _, c := range r.configured {
-		addSubnet(routing, c, r.addresses)
-	}
-	return routing
-}
-
-// addSubnet adds the subnet and the gateway of an address that Fenceline has leased.
-func addSubnet(routing *journal.Routing, c agentapi.ConfiguredAddress, leased []journal.Address) {
-	addr := c.Address.Addr().Unmap()
-	for _, address := range leased {
-		if address.Addr != addr {
-			continue
+		addr := c.Address.Addr().Unmap()
+		if !slices.ContainsFunc(r.addresses, func(a journal.Address) bool { return a.Addr == addr }) {
+			continue // another plugin gave it
 		}
 		routing.Subnets = append(routing.Subnets, netip.PrefixFrom(addr, c.Address.Bits()))
 		if gw := c.Gateway.Unmap(); gw.IsValid() && !slices.Contains(routing.Gateways, gw) {
 			routing.Gateways = append(routing.Gateways, gw)
 		}
 	}
+	return routing
 }
 
 // route makes the routing of an interface at the end of its chain of plugins. The journal is first: a

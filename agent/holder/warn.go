@@ -17,8 +17,7 @@ import (
 	"github.com/fenceline/fenceline/internal/event"
 )
 
-// warn reports in events of the pod its settings without effect: once in an ADD, and only at the
-// first interface of a sandbox.
+// warn reports in events of the pod its settings without effect, once for each sandbox.
 func (a *adding) warn(s surroundings) {
 	if a.queued.warned || len(s.request.Earlier) > 0 {
 		return
@@ -50,20 +49,17 @@ func hostPorts(pod *corev1.Pod, iface, runtime string) []string {
 		return nil
 	}
 	var all []string
-	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for _, c := range containers {
-			for _, p := range c.Ports {
-				if p.HostPort > 0 {
-					all = append(all, fmt.Sprintf("%d/%s", p.HostPort, p.Protocol))
-				}
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				all = append(all, fmt.Sprintf("%d/%s", p.HostPort, p.Protocol))
 			}
 		}
 	}
 	return all
 }
 
-// refused reports in an event of the pod the reason for which it got no address. A runtime that cancels
-// its call gives its own reason.
+// refused reports in an event why the pod got no address, unless the runtime cancelled the call.
 func (a *adding) refused(err error) {
 	if errors.Is(err, context.Canceled) {
 		return

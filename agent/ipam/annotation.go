@@ -63,9 +63,8 @@ func kindOf(name string) []string {
 	return nil
 }
 
-// find returns the first annotation that has one of the names, which are of one kind. An annotation
-// with our prefix takes precedence over one with the other prefix. Among annotations with the same
-// prefix, the order of names decides.
+// find returns the first annotation of a kind that has one of the names. One with our prefix takes
+// precedence. Among those with the same prefix, the order of names decides.
 func find(on string, all map[string]string, expected string, names ...string) (annotation, bool) {
 	key, value, ok := demand.Find(all, kindOf(names[0]), names...)
 	return annotation{on, key, value, expected}, ok

@@ -25,8 +25,7 @@ const (
 const (
 	// FirstInterface is the name that container runtimes give to the first interface of a pod.
 	FirstInterface = "eth0"
-	// multusNamespace is the namespace of a default network that names none. It is the default
-	// of Multus's own configuration.
+	// multusNamespace is the namespace of a default network that names none, as in Multus.
 	multusNamespace = "kube-system"
 )
 

@@ -12,8 +12,7 @@ import (
 
 // Choice is the pools from which one interface may get its addresses.
 type Choice struct {
-	// Families has an element for each address family, IPv4 first. The interface gets one
-	// address of each family, or none at all.
+	// Families has the families, IPv4 first. The interface gets one address of each, or none.
 	Families []Family
 }
 

@@ -119,8 +119,7 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 	return f, nil
 }
 
-// lookUp returns the pool with the given name. For a pattern it returns the pools of the family that
-// match, sorted by name.
+// lookUp returns the pool of that name, or the pools of the family that match a pattern, sorted.
 func (c chooser) lookUp(name string, ipv6 bool) []*v1alpha1.IPPool {
 	var found []*v1alpha1.IPPool
 	for _, p := range c.pools {

@@ -58,8 +58,7 @@ func problems(err error) string {
 	return text
 }
 
-// closedFor returns why a pool hands out no new address, or nil. all, own and left are those of
-// poolset.Closed. The pool is valid.
+// closedFor returns why a valid pool hands out no new address, or nil; see poolset.Closed.
 func closedFor(pool *v1alpha1.IPPool, all, own, left poolset.Set) *Rejection {
 	details := map[poolset.Reason]string{
 		poolset.Deleting:    "it is being deleted",

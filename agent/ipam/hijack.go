@@ -17,8 +17,7 @@ type Nearby struct {
 
 // Uplink is an interface with an address of a pool, as its routes see it.
 type Uplink struct {
-	// Subnet of the address. Gateway reports whether the pool has a gateway, which is the next hop of
-	// the routes without one.
+	// Subnet of the address. Gateway: the pool has a gateway, the next hop of routes without one.
 	Subnet  netip.Prefix
 	Gateway bool
 	// Default reports whether the pod's default route of this family goes through the interface.

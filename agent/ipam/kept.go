@@ -22,8 +22,7 @@ type Standing struct {
 	Rejected *Rejection
 }
 
-// Standings returns the standing of each element of req.Kept. The error is that of ChoosePools for
-// an annotation that cannot be read.
+// Standings returns the standing of each element of req.Kept. Errors are those of ChoosePools.
 func Standings(req Request, pools []v1alpha1.IPPool) ([]Standing, error) {
 	if len(req.Kept) == 0 {
 		return nil, nil

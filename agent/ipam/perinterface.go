@@ -51,29 +51,3 @@ func entryOf(entries []perInterface, iface string, index int) int {
 	}
 	return -1
 }
-
-// namedFor returns the pools that the entry of the request's interface names.
-func namedFor(req Request, a annotation, entries []perInterface) (named, error) {
-	i := entryOf(entries, req.Interface, len(req.Earlier))
-	if i < 0 {
-		return named{}, nil
-	}
-	n := named{source: describeAnnotation(a), v4: entries[i].V4, v6: entries[i].V6, at4: &a, at6: &a, ofPod: true}
-	return n, checkNames(n)
-}
-
-// namedForAll returns the pools that an annotation names for every interface.
-func namedForAll(a annotation) (named, error) {
-	var names struct {
-		V4 []string `json:"ipv4"`
-		V6 []string `json:"ipv6"`
-	}
-	if err := a.decode(&names); err != nil {
-		return named{}, err
-	}
-	n := named{source: describeAnnotation(a), v4: names.V4, v6: names.V6, at4: &a, at6: &a, ofPod: true}
-	if n.empty() {
-		return named{}, a.wrong("it names nothing")
-	}
-	return n, checkNames(n)
-}

@@ -4,13 +4,13 @@ package ipam
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// Reason is the reason why a pool cannot serve a request. There are few reasons, so that a reason
-// may be a label of metrics.
+// Reason is why a pool cannot serve a request. It may be a label of metrics, so there are few.
 type Reason string
 
 // The reasons.
@@ -95,10 +95,5 @@ func (e *NoPoolError) parts() (head string, clauses []string) {
 
 // Exhausted reports whether at least one pool was rejected only because none of its addresses is free.
 func (e *NoPoolError) Exhausted() bool {
-	for _, r := range e.Rejected {
-		if r.Reason == Exhausted {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.Rejected, func(r Rejection) bool { return r.Reason == Exhausted })
 }

@@ -23,9 +23,8 @@ type ConfigPools struct{ V4, V6 []string }
 type Multus struct {
 	// Namespace is the namespace of a default network that names none.
 	Namespace string
-	// Cluster is the NetworkAttachmentDefinition ("namespace/name") of the first interface, and
-	// Additional are those of the interfaces that come next. They are empty for networks that are
-	// made from files.
+	// Cluster is the NetworkAttachmentDefinition ("namespace/name") of the first interface,
+	// Additional those of the next ones. They are empty for networks made from files.
 	Cluster    string
 	Additional []string
 	// Without are the namespaces whose pods get no additional networks.
@@ -57,9 +56,8 @@ type Request struct {
 	// Application is the application of the pod. It is empty if nothing asks for it: see AsksForSubnets.
 	Application v1alpha1.Application
 	Subnets     Subnets
-	// Kept are the addresses that already belong to this interface: those retained for the name
-	// of the pod, and those of an older sandbox. ChoosePools gets only those that the interface is
-	// to have again.
+	// Kept are the addresses retained for the name of the pod, and those of its older sandboxes.
+	// ChoosePools gets only those that the interface is to have again.
 	Kept []Kept
 	// IPs are the addresses that CNI or Multus requests, at most one per family.
 	IPs []netip.Addr

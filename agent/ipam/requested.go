@@ -21,8 +21,7 @@ func (e *RequestedError) Error() string {
 	return fmt.Sprintf("requested address %s for %s: %s", e.Addr, e.Interface, e.Problem)
 }
 
-// honour restricts the families of a choice to the requested addresses. An address that no pool may
-// hand out is an error.
+// honour restricts the families to the requested addresses. An address of no pool is an error.
 func (c chooser) honour(choice *Choice) error {
 	for _, addr := range c.req.IPs {
 		addr = addr.Unmap()

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,11 +26,9 @@ const (
 	restScan = 1 << 24
 )
 
-// View is the knowledge about a pool with which Pick chooses an address. Set is exact. The other
-// fields are hints, unless Exact is set.
+// View is the knowledge about a pool for Pick. Set is exact, the rest hints unless Exact is set.
 type View struct {
-	// Set has the addresses that may be handed out. The offsets of InUse begin at the first address
-	// of Subnet.
+	// Set has the addresses that may be handed out. The offsets of InUse begin with Subnet.
 	Set    poolset.Set
 	Subnet netip.Prefix
 	// InUse marks the addresses that had a lease, or cooled down, when the bitmap was published.
@@ -76,11 +75,7 @@ type cooling struct {
 // NewRotation returns a Rotation that continues after last, or begins at a random address if last is the
 // zero value. The Rotation owns r.
 func NewRotation(last netip.Addr, r *rand.Rand, c clock.PassiveClock) *Rotation {
-	return &Rotation{
-		clock: c, rand: r, last: last,
-		picked: map[netip.Addr]struct{}{},
-		leased: map[netip.Addr]time.Time{},
-	}
+	return &Rotation{clock: c, rand: r, last: last, picked: map[netip.Addr]struct{}{}, leased: map[netip.Addr]time.Time{}}
 }
 
 // Pick proposes an address. Concurrent calls do not propose it again before Settle. An address is fresh
@@ -119,14 +114,13 @@ func (r *Rotation) Pick(v View) (netip.Addr, bool) {
 	return addr, ok
 }
 
-// allows reports whether an address is neither taken nor sighted. Sighted is called last, because it
-// is a system call.
+// allows reports whether an address is neither taken nor sighted. Sighted is called last, because
+// it is a system call.
 func (v View) allows(a netip.Addr) bool {
 	return !(v.Taken != nil && v.Taken(a)) && !(v.Sighted != nil && v.Sighted(a))
 }
 
-// Settle ends the proposal of an address by Pick. leased reports that the address now has a lease, of
-// this node or of another one.
+// Settle ends the proposal of an address. leased: it has a lease now, of this or another node.
 func (r *Rotation) Settle(addr netip.Addr, leased bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +140,7 @@ func (r *Rotation) Freed(addr netip.Addr) {
 	r.freed = append(r.freed, cooling{addr, r.clock.Now()})
 }
 
-// Last returns the address after which the rotation continues. It is the zero value before the first
-// Pick.
+// Last returns the address after which the rotation continues; zero before the first Pick.
 func (r *Rotation) Last() netip.Addr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,9 +174,8 @@ func (r *Rotation) inShare(v View, fits func(netip.Addr) bool) (netip.Addr, bool
 	return netip.Addr{}, false
 }
 
-// anywhere returns a fitting address of a set. It begins at a random address and walks in random
-// strides. A stride has no common factor with the length of the set, so the walk visits each address
-// once.
+// anywhere returns a fitting address of a set. It walks from a random address in random strides,
+// which have no common factor with the length of the set, and so visits each address once.
 func (r *Rotation) anywhere(set poolset.Set, fits func(netip.Addr) bool) (netip.Addr, bool) {
 	n := set.Len()
 	if n == 0 {
@@ -231,12 +223,7 @@ func (r *Rotation) hinted(v View, addr netip.Addr) bool {
 }
 
 func (r *Rotation) cools(addr netip.Addr) bool {
-	for _, c := range r.freed {
-		if c.addr == addr {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.freed, func(c cooling) bool { return c.addr == addr })
 }
 
 // thaw ends the cooling of one address.

@@ -28,8 +28,7 @@ func (s said) readRoutes(req Request) (podRoutes, error) {
 		return podRoutes{}, err
 	}
 	var ok bool
-	r.at, ok = find(req.Pod.describe(), req.Pod.Annotations,
-		`[{"dst": "10.0.0.0/16", "gw": "192.168.1.1"}]`, annotationRoutes)
+	r.at, ok = find(req.Pod.describe(), req.Pod.Annotations, `[{"dst": "10.0.0.0/16", "gw": "192.168.1.1"}]`, annotationRoutes)
 	if !ok {
 		return r, nil
 	}
@@ -77,8 +76,7 @@ func (s said) defaultHere(req Request) (bool, error) {
 	return true, nil
 }
 
-// DefaultRouteInterface returns the interface that the annotation default-route-nic of a pod names, ""
-// if there is none.
+// DefaultRouteInterface returns the interface that the annotation default-route-nic names, or "".
 func DefaultRouteInterface(p Pod) string {
 	a, _ := find(p.describe(), p.Annotations, FirstInterface, annotationDefaultRoute)
 	return a.value
@@ -116,20 +114,18 @@ func (c chooser) route(choice *Choice) error {
 // narrow adds a route to the family, and rejects the pools whose subnets do not have its next hop. It
 // returns false, and changes nothing, if no pool has it.
 func (f *Family) narrow(r poolset.Route, at annotation) bool {
-	var reach []Candidate
-	var rejected []Rejection
-	for _, c := range f.Pools {
+	narrowed, err := f.Without(func(c Candidate) (*Rejection, error) {
 		if poolset.Reaches(c.Subnet, r.Gateway) {
-			reach = append(reach, c)
-			continue
+			return nil, nil
 		}
-		rejected = append(rejected, Rejection{c.Pool.Name, NoNextHop,
-			fmt.Sprintf("its subnet %s does not have gw %s of annotation %s", c.Subnet, r.Gateway, at.key)})
-	}
-	if len(reach) == 0 {
+		return &Rejection{c.Pool.Name, NoNextHop,
+			fmt.Sprintf("its subnet %s does not have gw %s of annotation %s", c.Subnet, r.Gateway, at.key)}, nil
+	})
+	if err != nil {
 		return false
 	}
-	f.Pools, f.Rejected, f.Routes = reach, append(f.Rejected, rejected...), append(f.Routes, r)
+	narrowed.Routes = append(narrowed.Routes, r)
+	*f = narrowed
 	return true
 }
 

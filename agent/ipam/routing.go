@@ -16,9 +16,8 @@ type setting[T any] struct {
 	value T
 }
 
-// RoutingOf returns the routing of an interface of a pod. The annotations mode and host-link of the pod
-// override the configured routing. HostLink of the result is nil in mode off. The error is an
-// AnnotationError.
+// RoutingOf returns the configured routing of an interface, as the annotations mode and host-link
+// change it. HostLink of the result is nil in mode off. The error is an AnnotationError.
 func RoutingOf(pod Pod, iface string, configured agentapi.Routing) (agentapi.Routing, error) {
 	modes, _, err := readModes(pod)
 	if err != nil {
@@ -147,17 +146,13 @@ func (s said) checkRouting(req Request) error {
 		return err
 	}
 	for _, m := range modes {
-		if m.iface != "" {
-			if err := s.know(modesAt, req, m.iface); err != nil {
-				return err
-			}
+		if err := s.know(modesAt, req, m.iface); err != nil {
+			return err
 		}
 	}
 	for _, l := range links {
-		if l.iface != "" {
-			if err := s.know(linksAt, req, l.iface); err != nil {
-				return err
-			}
+		if err := s.know(linksAt, req, l.iface); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -10,8 +10,7 @@ import (
 	"github.com/fenceline/fenceline/internal/demand"
 )
 
-// said is the content of the pod's annotations for the interface of a request: the interfaces, the
-// entries of ippools and the routes.
+// said is the content of the pod's annotations for an interface: names, ippools and routes.
 type said struct {
 	// attachments are the pod's interfaces in their order, and at is the index of the request's
 	// interface. named reports whether the pod's annotations name the interfaces.
@@ -41,10 +40,8 @@ func readPod(req Request) (said, error) {
 		return said{}, err
 	}
 	for _, e := range s.interfaces {
-		if e.Interface != "" {
-			if err := s.know(s.interfacesAt, req, e.Interface); err != nil {
-				return said{}, err
-			}
+		if err := s.know(s.interfacesAt, req, e.Interface); err != nil {
+			return said{}, err
 		}
 	}
 	if err := s.checkRouting(req); err != nil {
@@ -60,9 +57,12 @@ func (s said) definition() string { return s.attachments[s.at].Definition }
 // last reports whether this is the last interface that the annotations name.
 func (s said) last() bool { return s.at == len(s.attachments)-1 }
 
-// know returns an error if the pod cannot have the interface. If the annotations do not name the
-// interfaces, know accepts every name that the kernel accepts.
+// know returns an error if the pod cannot have the interface. An empty name stands for any interface.
+// If the annotations do not name the interfaces, know accepts every name that the kernel accepts.
 func (s said) know(a annotation, req Request, iface string) error {
+	if iface == "" {
+		return nil
+	}
 	if len(iface) > demand.LongestInterface || strings.ContainsFunc(iface, unfitForInterface) {
 		return a.wrong("%q is not the name of an interface", iface)
 	}

@@ -57,10 +57,15 @@ const (
 	poolForm  = `{"ipv4": ["pool-a", "pool-b"], "ipv6": ["pool-c"]}`
 )
 
-// podPools reads the interface's entry of the annotation ippools. The annotation need not have an entry
-// for every interface.
+// podPools reads the interface's entry of the annotation ippools, if it has one.
 func podPools(req Request, s said) (named, error) {
-	return namedFor(req, s.interfacesAt, s.interfaces)
+	i := entryOf(s.interfaces, req.Interface, len(req.Earlier))
+	if i < 0 {
+		return named{}, nil
+	}
+	a, entry := s.interfacesAt, s.interfaces[i]
+	n := named{source: describeAnnotation(a), v4: entry.V4, v6: entry.V6, at4: &a, at6: &a, ofPod: true}
+	return n, checkNames(n)
 }
 
 // podPool reads the annotation ippool, which is for every interface.
@@ -69,7 +74,18 @@ func podPool(req Request, _ said) (named, error) {
 	if !ok {
 		return named{}, nil
 	}
-	return namedForAll(a)
+	var names struct {
+		V4 []string `json:"ipv4"`
+		V6 []string `json:"ipv6"`
+	}
+	if err := a.decode(&names); err != nil {
+		return named{}, err
+	}
+	n := named{source: describeAnnotation(a), v4: names.V4, v6: names.V6, at4: &a, at6: &a, ofPod: true}
+	if n.empty() {
+		return named{}, a.wrong("it names nothing")
+	}
+	return n, checkNames(n)
 }
 
 // namespacePools reads the two annotations of the namespace.

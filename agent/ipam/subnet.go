@@ -49,8 +49,7 @@ func AsksForSubnets(pod Pod, s Subnets) bool {
 	return ok || len(v4)+len(v6) > 0
 }
 
-// annotatedSubnets returns the pools of the application in the IPSubnets that annotations name for the
-// interface.
+// annotatedSubnets returns the pools of the application in the IPSubnets that annotations name.
 func annotatedSubnets(req Request, pools []v1alpha1.IPPool) (named, error) {
 	d, ok, err := demand.Parse(req.Pod.Annotations)
 	if !ok {

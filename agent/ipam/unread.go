@@ -43,7 +43,7 @@ func unread(on string, all map[string]string, here, others []string, forOthers s
 		if prefix += "/"; !slices.Contains(demand.Prefixes(), prefix) || slices.Contains(here, name) {
 			continue
 		}
-		near := nearest(name, append(slices.Clone(here), others...))
+		near := slices.MinFunc(slices.Concat(here, others), func(a, b string) int { return changes(name, a) - changes(name, b) })
 		text := fmt.Sprintf("annotation %s of %s does not exist, the nearest one is %s", key, on, prefix+near)
 		switch {
 		case near == name:
@@ -56,13 +56,8 @@ func unread(on string, all map[string]string, here, others []string, forOthers s
 	return found
 }
 
-// nearest returns the candidate that the fewest changes of a letter make of the name.
-func nearest(name string, candidates []string) string {
-	return slices.MinFunc(candidates, func(a, b string) int { return changes(name, a) - changes(name, b) })
-}
-
-// changes is the Levenshtein distance in bytes. The row holds the distances of the part of a that was
-// read from each beginning of b.
+// changes is the Levenshtein distance in bytes. The row holds the distances of the part of a that
+// was read from each beginning of b.
 func changes(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

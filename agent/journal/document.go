@@ -34,8 +34,7 @@ type Rotations = map[string]netip.Addr
 type Pair struct {
 	Pool   string `json:"pool"`
 	Parent string `json:"parent"`
-	// Used is the time at which the last such pod got its address. Before is the same of the pod
-	// before that one; zero if there was none.
+	// Used is the time at which the last such pod got its address, Before that of the pod before.
 	Used   time.Time `json:"used"`
 	Before time.Time `json:"before,omitzero"`
 }

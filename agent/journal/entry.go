@@ -67,14 +67,13 @@ type Routing struct {
 	First    bool `json:"first,omitempty"`
 	// OwnTable: the interface has a routing table of its own.
 	OwnTable bool `json:"ownTable,omitempty"`
-	// TakesDefault: the pod's default routes lead through this interface, although another network made
-	// its first interface.
+	// TakesDefault: the pod's default routes lead through this interface, although another network
+	// made its first interface.
 	TakesDefault bool `json:"takesDefault,omitempty"`
 	// Listed are destinations behind the host link, besides the node and the Services.
 	Listed     []netip.Prefix `json:"listed,omitempty"`
 	TxQueueLen int            `json:"txQueueLen,omitempty"`
-	// Subnets are the addresses of the interface with the length of their subnets, Gateways those of
-	// these subnets.
+	// Subnets are the addresses with the length of their subnets, Gateways those of the subnets.
 	Subnets  []netip.Prefix `json:"subnets,omitempty"`
 	Gateways []netip.Addr   `json:"gateways,omitempty"`
 }

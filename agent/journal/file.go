@@ -35,8 +35,7 @@ func write(path string, value any, file func(path, pattern string, content []byt
 	return file(path, tempPattern, data, 0o600)
 }
 
-// load reads a file that replace or store wrote. Any error except an *fs.PathError means that the
-// file is corrupt.
+// load reads a file of replace or store. Any error but an *fs.PathError means that it is corrupt.
 func load(path string, value any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -31,8 +31,7 @@ type Journal struct {
 	dir     string
 	lock    *os.File
 	corrupt []*CorruptError
-	// ensuring guards lock, which Ensure may replace, and restored, the number of files that were
-	// written again since the last Ensure.
+	// ensuring guards lock, and restored, the number of files written again since the last Ensure.
 	ensuring sync.Mutex
 	restored int
 
@@ -214,8 +213,7 @@ func (j *Journal) path(a agentapi.Attachment) (string, error) {
 	return filepath.Join(j.dir, entriesDir, a.ContainerID+"@"+a.Interface+entrySuffix), nil
 }
 
-// validName reports whether a file of that name is in the directory itself and is not a temporary
-// file.
+// validName reports whether a file of that name is in the directory itself and not temporary.
 func validName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\x00")
 }

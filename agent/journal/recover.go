@@ -20,8 +20,7 @@ const (
 	corruptSuffix = ".corrupt"
 )
 
-// CorruptError describes a file that could not be read. The file was renamed to Kept, where people
-// can look at it.
+// CorruptError describes a file that could not be read. Kept is its new name.
 type CorruptError struct {
 	File, Kept string
 	Err        error
@@ -34,8 +33,7 @@ func (e *CorruptError) Error() string {
 // Unwrap returns the error of the read.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// sweep removes temporary files, as far as it can. Their writes never returned, so no caller relies on
-// them.
+// sweep removes temporary files, as far as it can. Their writes never returned.
 func sweep(dir string) error {
 	unfinished, err := filepath.Glob(filepath.Join(dir, tempPattern))
 	if err != nil {
@@ -64,8 +62,8 @@ func (j *Journal) readEntries() error {
 		path := filepath.Join(dir, f.Name())
 		var e Entry
 		err := load(path, &e)
-		if err == nil {
-			err = named(f.Name(), e)
+		if err == nil && f.Name() != e.ContainerID+"@"+e.Interface+entrySuffix {
+			err = fmt.Errorf("the file holds the entry of %s in container %s", e.Interface, e.ContainerID)
 		}
 		if err != nil {
 			if err := j.setAside(path, err); err != nil {
@@ -74,14 +72,6 @@ func (j *Journal) readEntries() error {
 			continue
 		}
 		j.remember(&e)
-	}
-	return nil
-}
-
-// named checks that a file holds the entry that its name determines.
-func named(file string, e Entry) error {
-	if want := e.ContainerID + "@" + e.Interface + entrySuffix; file != want {
-		return fmt.Errorf("the file holds the entry of %s in container %s", e.Interface, e.ContainerID)
 	}
 	return nil
 }

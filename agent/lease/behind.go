@@ -9,9 +9,8 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// BehindLimit is the longest time for which the target of a live migration stands behind the source. It
-// is longer than any migration: the end of the target's pod fails the migration, and the machine goes
-// on at the source.
+// BehindLimit is the longest time for which a target stands behind its source, longer than any
+// migration. The end of the target's pod fails the migration; the source goes on.
 const BehindLimit = 24 * time.Hour
 
 // turnPause is the pause after a take-over without proof. On the node of the target only an ack is

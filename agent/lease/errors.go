@@ -16,17 +16,14 @@ import (
 )
 
 var (
-	// ErrTaken: the address has a lease that is not this container's. The error is
-	// a *TakenError, which holds that lease.
+	// ErrTaken: the lease of the address is not this container's. The error is a *TakenError.
 	ErrTaken = errors.New("address is taken")
-	// ErrNotMine: the lease has a different holder, state, node or session from the one that the
-	// caller knows.
+	// ErrNotMine: the lease has another holder, state, node or session than the caller knows.
 	ErrNotMine = errors.New("lease is not mine any more")
 	// ErrGone: there is no such lease.
 	ErrGone = errors.New("lease is gone")
-	// ErrUncertain: the API server did not answer, and the write may have
-	// happened. Keep the journal entry and clean up by name and container ID
-	// later. IsUnavailable is true as well.
+	// ErrUncertain: the API server did not answer, and the write may have happened. Keep the
+	// journal entry and clean up by name and container ID later. IsUnavailable is true as well.
 	ErrUncertain = errors.New("write may have happened")
 	// ErrIdentity: the lease is kept for another pod.
 	ErrIdentity = errors.New("lease is kept for another pod")
@@ -65,16 +62,12 @@ func IsUnavailable(err error) bool {
 // isOfConnection reports whether an error comes from a network connection. A bare
 // errno implements net.Error too, but may come from a full disk.
 func isOfConnection(err error) bool {
-	var netErr net.Error
-	if !errors.As(err, &netErr) {
-		return false
-	}
+	netErr, ok := errors.AsType[net.Error](err)
 	_, alone := any(netErr).(syscall.Errno)
-	return !alone
+	return ok && !alone
 }
 
-// uncertain marks an error after which the write may have happened. A failed dial
-// has written nothing.
+// uncertain marks an error after which a write may have happened. A failed dial wrote nothing.
 func uncertain(err error) error {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return err

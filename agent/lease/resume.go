@@ -19,8 +19,7 @@ const (
 	PodUnwanted
 )
 
-// Known is the node's record of an answered ADD of this session, with the facts
-// that it finds now.
+// Known is the node's record of an answered ADD of this session, with the facts that it finds now.
 type Known struct {
 	ContainerID, Interface string
 	PodUID, MAC            string
@@ -33,8 +32,7 @@ type Known struct {
 	Pod           PodState
 	// Fenced reports whether a newer claim for the address was ever heard here, or its slot was killed.
 	Fenced bool
-	// GivesWay: the slot was killed, or the newer claim is that of a pod whose lease the store has
-	// lost.
+	// GivesWay: the slot was killed, or the claim is of a pod whose lease the store has lost.
 	GivesWay bool
 }
 
@@ -50,8 +48,7 @@ const (
 	// not this container's stays as it is, and a lease that was bound in another
 	// session is quarantined, so that only a verification frees it (R8).
 	Release Action = "Release"
-	// FenceAndDeletePod: kill the slot and delete the pod (uid precondition, event),
-	// since it would stay Ready without network.
+	// FenceAndDeletePod: kill the slot and delete the pod, which would stay Ready without network.
 	FenceAndDeletePod Action = "FenceAndDeletePod"
 	// FenceAndAsk: kill the slot at once, and decide about the pod once the API server answers.
 	FenceAndAsk Action = "FenceAndAsk"
@@ -187,14 +184,10 @@ func HasPredecessor(s *v1alpha1.IPLeaseSpec) bool {
 	return s.Reason != v1alpha1.ReasonConflict || s.Previous != nil
 }
 
-// Asserted reports whether Kubernetes or a person asserts the end of the last
-// holder. Only the reason in spec.previous counts: the lease's own reason may be
-// about another machine, on which a take-over was not confirmed, or about a later
-// conflict.
+// Asserted reports whether Kubernetes or a person asserts the end of the last holder. Only the
+// reason in spec.previous counts: the lease's own reason may be about another machine, on which a
+// take-over was not confirmed, or about a later conflict.
 func Asserted(s *v1alpha1.IPLeaseSpec) bool {
-	return s.Previous != nil && isAssertion(s.Previous.Reason)
-}
-
-func isAssertion(r v1alpha1.LeaseReason) bool {
-	return r == v1alpha1.ReasonNodeGone || r == v1alpha1.ReasonOutOfService
+	p := s.Previous
+	return p != nil && (p.Reason == v1alpha1.ReasonNodeGone || p.Reason == v1alpha1.ReasonOutOfService)
 }

@@ -14,8 +14,7 @@ import (
 type Finding int
 
 const (
-	// FindingUnknown: there was no answer, but the address is not proven safe. The
-	// zero value.
+	// FindingUnknown: there was no answer, but the address is not proven safe. The zero value.
 	FindingUnknown Finding = iota
 	// FindingSafe: the previous holder is fenced, gone or proven silent.
 	FindingSafe
@@ -75,9 +74,8 @@ func IsStatic(s *v1alpha1.IPLeaseSpec) bool {
 	return owner.KeepsName(s.Holder)
 }
 
-// mayReturn reports whether the pod of a Quarantined lease may live and get a next sandbox. Its node
-// has booted again, or its take-over was not confirmed. If the pod does not live, the controller ends
-// the lease.
+// mayReturn reports whether the pod of a Quarantined lease may get a next sandbox: its node has
+// booted, or its take-over was not confirmed. The controller ends the lease of a pod that is gone.
 func mayReturn(s *v1alpha1.IPLeaseSpec) bool {
 	return s.Holder != nil && s.Holder.PodUID != "" &&
 		(s.Reason == v1alpha1.ReasonNodeRestarted || s.Reason == v1alpha1.ReasonUnverified)

@@ -20,14 +20,12 @@ func (s *Store) TakeOver(ctx context.Context, old *v1alpha1.IPLease, r Request) 
 	return s.bind(ctx, old, r, TakeOver(r))
 }
 
-// BindWarm binds a Warm lease as last read; see the transition of that name. If the answer is lost,
-// the error is ErrUncertain.
+// BindWarm binds a Warm lease as last read. If the answer is lost, the error is ErrUncertain.
 func (s *Store) BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
 	return s.bind(ctx, warm, r, BindWarm(r))
 }
 
-// bind binds a lease to the container of a request. If the lease is this container's already, an
-// earlier try succeeded, and bind returns it.
+// bind binds a lease. If it is this container's already, an earlier try succeeded.
 func (s *Store) bind(ctx context.Context, old *v1alpha1.IPLease, r Request, t Transition) (*v1alpha1.IPLease, error) {
 	bound, err := s.Update(ctx, old, t)
 	if !errors.Is(err, ErrNotMine) {
@@ -40,8 +38,7 @@ func (s *Store) bind(ctx context.Context, old *v1alpha1.IPLease, r Request, t Tr
 	return nil, err
 }
 
-// Settle writes the finding of a verification to a Quarantined lease. The returned
-// lease is nil if the address was freed.
+// Settle writes a finding to a Quarantined lease. It returns nil if the address was freed.
 func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Evidence) (*v1alpha1.IPLease, error) {
 	now := s.o.Clock.Now()
 	what, _, err := Settle(*l.Spec.DeepCopy(), f, e, now)
@@ -57,9 +54,8 @@ func (s *Store) Settle(ctx context.Context, l *v1alpha1.IPLease, f Finding, e Ev
 	})
 }
 
-// OfIdentity returns the leases of all pods of a holder's name or virtual machine, of
-// any uid, session and state: static addresses to take over, and the addresses of an
-// older sandbox. It reads past any cache.
+// OfIdentity returns the leases of all pods of a holder's name or virtual machine, in any state.
+// They are static addresses or those of an older sandbox. It reads past any cache.
 func (s *Store) OfIdentity(ctx context.Context, who *v1alpha1.Holder) ([]v1alpha1.IPLease, error) {
 	var list v1alpha1.IPLeaseList
 	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.holder.namespace": who.Namespace})
@@ -91,8 +87,7 @@ func (s *Store) InNamespace(ctx context.Context, pool, namespace string) ([]v1al
 func (s *Store) TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("IPLeaseList"))
-	err := s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.pool": pool})
-	if err := s.counted("list", err); err != nil {
+	if err := s.counted("list", s.o.Reader.List(ctx, &list, client.MatchingFields{"spec.pool": pool})); err != nil {
 		return nil, fmt.Errorf("list leases of pool %s: %w", pool, err)
 	}
 	taken := make(map[netip.Addr]struct{}, len(list.Items))

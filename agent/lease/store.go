@@ -17,8 +17,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// attempts bounds the tries of a write that loses races. Each further try needs
-// another writer in between.
+// attempts bounds the tries of a write. Each further try needs another writer in between.
 const attempts = 5
 
 // Options of a Store. All but CountError are required.
@@ -29,9 +28,8 @@ type Options struct {
 	// Node and Session ("<Node UID>/<boot ID>") are written into leases as their owner.
 	Node, Session string
 	Clock         clock.PassiveClock
-	// CountError counts each failed call to the API server, by verb: create,
-	// update, delete, get or list. AlreadyExists, NotFound and Conflict are
-	// answers, not failures.
+	// CountError counts each failed call to the API server, by verb: create, update, delete, get or
+	// list. AlreadyExists, NotFound and Conflict are answers, not failures.
 	CountError func(verb string, err error)
 }
 
@@ -54,10 +52,9 @@ type Request struct {
 	Retention *v1alpha1.LeaseRetention
 }
 
-// Create binds a free address, or keeps it ready. If the address has a lease, the
-// error is a *TakenError. If that lease is of this node, session and container, an
-// earlier try succeeded, and Create returns it. If the answer is lost, the error
-// is ErrUncertain.
+// Create binds a free address, or keeps it ready. If the address has a lease, the error is a
+// *TakenError. If that lease is of this node, session and container, an earlier try succeeded, and
+// Create returns it. If the answer is lost, the error is ErrUncertain.
 func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error) {
 	name := v1alpha1.LeaseName(r.Network, r.Addr)
 	var err error
@@ -105,10 +102,8 @@ func (s *Store) Delete(ctx context.Context, l *v1alpha1.IPLease) error {
 	present := l
 	var conflict error
 	for range attempts {
-		conflict = s.counted("delete", s.o.Client.Delete(ctx, present, client.Preconditions{
-			UID:             &present.UID,
-			ResourceVersion: &present.ResourceVersion,
-		}))
+		asRead := client.Preconditions{UID: &present.UID, ResourceVersion: &present.ResourceVersion}
+		conflict = s.counted("delete", s.o.Client.Delete(ctx, present, asRead))
 		if conflict == nil || apierrors.IsNotFound(conflict) {
 			return nil
 		}
@@ -125,10 +120,9 @@ func (s *Store) Delete(ctx context.Context, l *v1alpha1.IPLease) error {
 	return fmt.Errorf("delete lease %s: changed %d times meanwhile: %w", l.Name, attempts, conflict)
 }
 
-// Update applies a transition to a lease as last read and returns the lease as
-// written; it does not change l. It returns ErrGone if the lease is gone, and
-// ErrNotMine if its node, session, state or container has changed since. After
-// other edits it applies the transition to the newer spec.
+// Update applies a transition to a lease as last read and returns the lease as written; it does not
+// change l. It returns ErrGone if the lease is gone, and ErrNotMine if its node, session, state or
+// container has changed since. After other edits it applies the transition to the newer spec.
 func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (*v1alpha1.IPLease, error) {
 	present := l
 	var conflict error
@@ -169,8 +163,7 @@ func (s *Store) reread(ctx context.Context, l *v1alpha1.IPLease) (*v1alpha1.IPLe
 	return present, nil
 }
 
-// sameHands reports whether only edits happened to a lease: same node, session,
-// state and container.
+// sameHands reports whether a lease was only edited: same node, session, state and container.
 func sameHands(a, b *v1alpha1.IPLease) bool {
 	return a.UID == b.UID && a.Spec.State == b.Spec.State && a.Spec.NodeName == b.Spec.NodeName &&
 		a.Spec.Session == b.Spec.Session && containerID(a) == containerID(b)

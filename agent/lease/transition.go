@@ -12,9 +12,8 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// Transition returns the next spec of a lease for the present one and the owner that writes it. It is
-// called again with a newer spec if the write loses a race. It returns ErrState or ErrIdentity if the
-// lease does not allow the transition.
+// Transition returns the next spec of a lease, for the owner that writes it. It is called again if
+// the write loses a race. ErrState or ErrIdentity: the lease does not allow the transition.
 type Transition func(v1alpha1.IPLeaseSpec, Owner) (v1alpha1.IPLeaseSpec, error)
 
 // Owner is the node and session that a lease belongs to, and the time of the write.
@@ -50,8 +49,8 @@ func bindAgain(old v1alpha1.IPLeaseSpec, r Request, o Owner) v1alpha1.IPLeaseSpe
 // TakeOver binds a lease that is kept for the request's pod: Retained,
 // Quarantined, or Bound on this node to an older sandbox of it.
 //
-// If the last holder must be proven fenced, gone or silent before the address is
-// used, spec.previous names it until Confirm.
+// If the last holder must be proven fenced, gone or silent before the address is used,
+// spec.previous names it until Confirm.
 func TakeOver(r Request) Transition {
 	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 		if err := mayTakeOver(old, r.Holder, o); err != nil {
@@ -93,8 +92,7 @@ func isPod(a, b *v1alpha1.Holder) bool {
 }
 
 // TakeBack binds a lease that another node quarantined because the request's own pod answered the
-// probe: the record was lost while the pod ran. No proof is needed, since the pod is the only
-// speaker.
+// probe: the record was lost. No proof is needed, since the pod is the only speaker.
 func TakeBack(r Request) Transition {
 	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 		if !quarantinedFor(&old, r.Holder.MAC) {
@@ -120,8 +118,7 @@ func Unverified(message string) Transition {
 	})
 }
 
-// Retain keeps an address for the pod's name, after a verification or after a
-// DEL, whose fence is the proof.
+// Retain keeps an address for the pod's name, after a verification or a DEL, whose fence is proof.
 func Retain(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 	if old.Holder == nil || (old.State != v1alpha1.StateBound && old.State != v1alpha1.StateQuarantined) {
 		return old, fmt.Errorf("retain: %w: %s", ErrState, describe(&old))
@@ -181,8 +178,7 @@ func ThrowOut(e Evidence) Transition {
 	})
 }
 
-// RecordConflict records on a Bound lease that another host uses the address too.
-// Its holder keeps it.
+// RecordConflict records that another host uses the address too. Its holder keeps it.
 func RecordConflict(e Evidence) Transition {
 	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
 		s.Conflict = note(s.Conflict, e, now)

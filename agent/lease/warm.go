@@ -21,13 +21,8 @@ func first(r Request, o Owner) v1alpha1.IPLeaseSpec {
 // Warm returns the first spec of a lease that is kept ready. It has no holder.
 func Warm(r Request, o Owner) v1alpha1.IPLeaseSpec {
 	return v1alpha1.IPLeaseSpec{
-		Address:  r.Addr.String(),
-		Pool:     r.Pool,
-		Parent:   r.Parent,
-		State:    v1alpha1.StateWarm,
-		Since:    metav1.NewTime(o.Now),
-		NodeName: o.Node,
-		Session:  o.Session,
+		Address: r.Addr.String(), Pool: r.Pool, Parent: r.Parent,
+		State: v1alpha1.StateWarm, Since: metav1.NewTime(o.Now), NodeName: o.Node, Session: o.Session,
 	}
 }
 

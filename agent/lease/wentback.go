@@ -19,13 +19,11 @@ const (
 	Ahead
 	// AheadAndTold: the store went back, and the lease reports it.
 	AheadAndTold
-	// CaughtUp: the store has reached the token again. A new write of the lease
-	// gives a token of this store.
+	// CaughtUp: the store has reached the token again, so a new write gives a token of this store.
 	CaughtUp
 )
 
-// StandingOf compares the token that a holder has in the kernel with its lease
-// and with the store's revision, live.
+// StandingOf compares a holder's token with its lease and with the store's revision, live.
 func StandingOf(l *v1alpha1.IPLease, token, live uint64) Standing {
 	switch reported := l.Spec.Reason == v1alpha1.ReasonStoreWentBack; {
 	case !IsBehind(l, token):
@@ -38,8 +36,7 @@ func StandingOf(l *v1alpha1.IPLease, token, live uint64) Standing {
 	return Ahead
 }
 
-// IsBehind reports whether a lease is older than the token of its holder, or was older at the last
-// look.
+// IsBehind reports whether a lease is, or was at the last look, older than its holder's token.
 func IsBehind(l *v1alpha1.IPLease, token uint64) bool {
 	return l.Spec.Reason == v1alpha1.ReasonStoreWentBack || revision.Of(l) < token
 }
@@ -59,19 +56,16 @@ func Renew(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 	})(s, o)
 }
 
-// Renewal is the treatment of a fenced address whose lease is still the holder's own: no other pod of
-// this cluster has it.
+// Renewal is the treatment of a fenced address whose lease is still the holder's own.
 type Renewal int
 
 const (
 	// Outrank: another write of the lease gives a token that is newer than the claim. The zero value.
 	Outrank Renewal = iota
-	// Disprove: this store has never given the token of the claim. No write of the lease gives a
-	// newer token now. So the kernel is told to ignore the claimed token, once it is proven that no
-	// host speaks by it.
+	// Disprove: this store has never given the token of the claim, and gives no newer one now. The
+	// kernel ignores the claim once it is proven that no host speaks by it.
 	Disprove
-	// GiveWay: the store gave the token and went back since. A pod elsewhere may have the address
-	// by that token.
+	// GiveWay: the store gave the token and went back. A pod may have the address by it.
 	GiveWay
 )
 

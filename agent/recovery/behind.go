@@ -4,14 +4,10 @@ package recovery
 
 import (
 	"context"
-	"errors"
 
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/internal/owner"
 )
-
-// errBehind: the source of a live migration still has the address.
-var errBehind = errors.New("the source of the migration has the address")
 
 // followTurn resumes an address of a pod that stands behind the holder (R15). gone reports that the
 // entry is gone.

@@ -74,8 +74,7 @@ func tokens(all []uint64) (some []uint64) {
 	return some
 }
 
-// held returns the kernel's lease of an address for a slot; 0 is any slot. ok is false if there is
-// none, or more than one.
+// held returns the kernel's only lease of an address for a slot, if there is one; 0 is any slot.
 func (r remains) held(addr netip.Addr, network uint64, slot uint32) (found bpf.Key, held bpf.Lease, ok bool) {
 	for key, l := range r.kernel {
 		if key.Addr != addr || l.Network != network || l.Slot == 0 || slot != 0 && l.Slot != slot {
@@ -89,9 +88,8 @@ func (r remains) held(addr netip.Addr, network uint64, slot uint32) (found bpf.K
 	return found, held, ok
 }
 
-// recoverLost rebuilds the entries of living pods that the journal has lost: its directory was
-// emptied while no agent ran. Without them, a DEL frees nothing, and no claim is repeated (R3). It
-// belongs to Run, and is done once.
+// recoverLost rebuilds, once, the entries of living pods whose directory was emptied while no agent
+// ran. Without them, a DEL frees nothing, and no claim is repeated (R3). It belongs to Run.
 func (w *Worker) recoverLost(ctx context.Context) error {
 	if w.lostDone {
 		return nil
@@ -129,8 +127,7 @@ func (w *Worker) recoverLost(ctx context.Context) error {
 	return err
 }
 
-// recoverEntry rebuilds one entry. A killed slot belongs to an interface that has ended: the audits
-// free its leases.
+// recoverEntry rebuilds one entry. The audits free the leases of an entry whose slot was killed.
 func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachment, cached []*v1alpha1.IPLease) error {
 	unlock, ok := w.Holders.TryLock(a)
 	if !ok {

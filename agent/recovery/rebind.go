@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
@@ -24,9 +25,8 @@ const leaseLost = "the lease was lost while the pod ran"
 // errOutrun: another writer was faster. The lease is read again.
 var errOutrun = errors.New("the lease changed meanwhile")
 
-// rebind records the address of a living pod again, after its lease was deleted by hand or lost
-// with the store. The new token lifts no fence: an address is rebound only if it was never fenced
-// here.
+// rebind records the address of a living pod again, after its lease was deleted or lost with the
+// store. The new token lifts no fence: the address was never fenced here.
 func (r *resumption) rebind(ctx context.Context) error {
 	pod, err := r.podOf(ctx, &r.e)
 	if err != nil {
@@ -42,8 +42,7 @@ func (r *resumption) rebind(ctx context.Context) error {
 	}
 	request := lease.Request{
 		Pool: r.address.Pool, Network: r.address.Network, Addr: r.address.Addr, Parent: r.e.Parent,
-		Holder:    node.OfEntry(pod, &r.e),
-		Retention: node.RecordedRetention(pod, r.address.Static),
+		Holder: node.OfEntry(pod, &r.e), Retention: node.RecordedRetention(pod, r.address.Static),
 	}
 	l := r.l
 	switch {
@@ -86,8 +85,7 @@ func (r *resumption) adopt(l *v1alpha1.IPLease, why string) error {
 	if !ok {
 		return nil
 	}
-	// A claim may have arrived since the decision. The new token would unfence the
-	// address, so the entry is decided again.
+	// A claim may have arrived since the decision. The new token must not unfence the address.
 	fenced, err := r.Guards.Fenced(&r.e, adopted)
 	if err != nil {
 		return err
@@ -111,9 +109,8 @@ func (r *resumption) record(uid string, token uint64) error {
 	return r.Journal.Put(r.e)
 }
 
-// deletePod deletes a pod that has lost its address: it would stay Ready and mute. A
-// static pod stays: deleting its mirror does not end it. Only an administrator of the
-// node can end it.
+// deletePod deletes a pod that has lost its address: it would stay Ready and mute. A static pod
+// stays: deleting its mirror does not end it. Only an administrator of the node can end it.
 func (r *resumption) deletePod(ctx context.Context) error {
 	pod, err := r.podOf(ctx, &r.e)
 	switch {
@@ -122,7 +119,7 @@ func (r *resumption) deletePod(ctx context.Context) error {
 	case pod == nil:
 		r.warn(&r.e, "AddressLost", "%s has another holder now; the pod is fenced and was already gone", r.address.Addr)
 		return nil
-	case isStatic(pod):
+	case metav1.HasAnnotation(pod.ObjectMeta, corev1.MirrorPodAnnotationKey): // only a kubelet may write it
 		r.Log.Info("a static pod lost its address and cannot be deleted", "pod", r.e.PodNamespace+"/"+r.e.PodName, "address", r.address.Addr)
 		r.warn(&r.e, "AddressLost",
 			"%s has another holder now; the pod is fenced, but a static pod cannot be deleted through the API: it stays mute until its manifest is removed from node %s and put back",
@@ -136,11 +133,4 @@ func (r *resumption) deletePod(ctx context.Context) error {
 	}
 	r.warn(&r.e, "AddressLost", "%s has another holder now; the pod is fenced and deleted", r.address.Addr)
 	return nil
-}
-
-// isStatic reports whether a pod is the mirror of a static one. Only a kubelet may
-// write the annotation.
-func isStatic(pod *corev1.Pod) bool {
-	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return mirror
 }

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// renewFirst and renewMost bound the pause between two renewals of an address. Each of them is one
-	// write and one verification.
+	// renewFirst and renewMost bound the pause between two renewals: a write and a verification.
 	renewFirst = 10 * time.Second
 	renewMost  = time.Minute
 	// renewalsEnd is the time after which an earlier renewal does not lengthen the pause any more.
@@ -27,8 +26,7 @@ const (
 // errTooSoon: see renewFirst.
 var errTooSoon = errors.New("the last try to renew the token was a moment ago; the next one comes later")
 
-// renewals are the latest renewals by address. They limit the rate at which claims of others make this
-// node write.
+// renewals are the latest renewals by address. They bound the writes that claims of others cause.
 type renewals map[dispute]renewal
 
 type renewal struct {

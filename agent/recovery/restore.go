@@ -11,10 +11,9 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Restore restores slots, guards and segments from the journal after a restart. It makes no call to
-// the API server; Run resumes the leases. Call it before the first verification and the first ADD.
-// The error names the entries that could not be restored, such as an interface whose parent is
-// gone; all others were restored.
+// Restore restores slots, guards and segments from the journal after a restart, without the API
+// server. Call it before the first verification and the first ADD. The error names the entries that
+// could not be restored, such as an interface whose parent is gone; all others were.
 func (w *Worker) Restore() error {
 	var errs []error
 	known := map[uint32]bool{}

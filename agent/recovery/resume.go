@@ -33,6 +33,8 @@ var (
 	errUndecided = errors.New("it cannot be decided yet")
 	// errDisputed: see disputePatience.
 	errDisputed = errors.New("another node may be probing the address")
+	// errBehind: the source of a live migration still has the address.
+	errBehind = errors.New("the source of the migration has the address")
 )
 
 // resumeEntry resumes one attachment: an entry that is not bound is released, and for a

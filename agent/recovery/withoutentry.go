@@ -39,8 +39,8 @@ func (w *Worker) freeWithoutEntry(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isWithoutEntry reports whether a lease was bound here, in this session, for an interface
-// whose entry in the journal does not name it.
+// isWithoutEntry reports whether a lease was bound in this session and is in no entry of the
+// journal.
 func (w *Worker) isWithoutEntry(l *v1alpha1.IPLease) bool {
 	s := &l.Spec
 	if s.State != v1alpha1.StateBound || s.NodeName != w.Node || s.Session != w.Session || s.Holder == nil {
@@ -63,12 +63,11 @@ func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) erro
 	if err != nil {
 		return err
 	}
-	if l.Spec.Holder == nil {
+	of := l.Spec.Holder
+	if of == nil {
 		return nil
 	}
-	unlock, ok := w.Holders.TryLock(agentapi.Attachment{
-		ContainerID: l.Spec.Holder.ContainerID, Interface: l.Spec.Holder.Interface,
-	})
+	unlock, ok := w.Holders.TryLock(agentapi.Attachment{ContainerID: of.ContainerID, Interface: of.Interface})
 	if !ok {
 		return nil // a call of the plugin works on it
 	}
@@ -80,7 +79,6 @@ func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) erro
 	if speaks, err := w.Guards.MaySpeak(addr); speaks || err != nil {
 		return err
 	}
-	of := l.Spec.Holder
 	address := journal.Address{Addr: addr, Pool: l.Spec.Pool, LeaseName: l.Name, Static: lease.IsStatic(&l.Spec)}
 	entry := journal.Entry{PodNamespace: of.Namespace, PodName: of.Pod, PodUID: of.PodUID, MAC: of.MAC}
 	if err := w.Holders.End(ctx, l, &entry, address); err != nil {

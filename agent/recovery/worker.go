@@ -30,16 +30,13 @@ import (
 )
 
 const (
-	// auditPeriod is how often the journal is compared with the cached leases, in case no event has
-	// reported a difference.
+	// auditPeriod is how often the journal is compared with the cached leases without an event.
 	auditPeriod = time.Minute
-	// retryFirst and retryMost bound the back-off after a failure. While the API server
-	// is unreachable, each try is one call.
+	// retryFirst and retryMost bound the back-off. In an outage, each try is one call.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = time.Second
-	// firstPatience is the time for which the first try waits for the API server. A server that is
-	// just starting may accept a request and never answer it. Each try that was too short doubles
-	// it, up to node.AskTimeout.
+	// firstPatience is the time for which the first try waits for the API server, which may never
+	// answer while it starts. Each try that was too short doubles it, up to node.AskTimeout.
 	firstPatience = time.Second
 )
 
@@ -57,8 +54,7 @@ type Options struct {
 	Journal node.Journal
 	Holders *holder.Holders
 	Guards  *guards.Guards
-	// Revision returns the newest revision of the API server's store that this node has known since its
-	// boot.
+	// Revision returns the newest revision of the store that this node has known since its boot.
 	Revision func() (uint64, error)
 	// OpenSegment returns the segment of a parent, opening it at first use.
 	OpenSegment func(parent int) (node.Segment, error)
@@ -85,8 +81,7 @@ type Worker struct {
 	renewals renewals
 	// unresumed counts, for each entry, the passes that ended with the failure of that entry.
 	unresumed map[agentapi.Attachment]int
-	// withoutEntry are the leases without an entry at the last audit, by name with their
-	// version.
+	// withoutEntry are the leases without an entry at the last audit, by name with their version.
 	withoutEntry map[string]string
 	// lostDone: the entries that the journal had lost are rebuilt.
 	lostDone bool
@@ -99,8 +94,7 @@ func New(o Options) *Worker {
 	return &Worker{Options: o, disputed: map[dispute]time.Time{}, renewals: renewals{}, unresumed: map[agentapi.Attachment]int{}}
 }
 
-// Changed handles the change or deletion of the lease of that name, which a watch has seen. The
-// watch decides nothing: a GET does (R7).
+// Changed handles a change of the lease of that name. A GET decides, not the watch (R7).
 func (w *Worker) Changed(name string) {
 	for _, e := range w.Journal.All() {
 		if _, named := addressOf(e, name); named {
@@ -164,11 +158,10 @@ func worth(p journal.Phase) int {
 	return 0
 }
 
-// Resume resumes the pending entries. For each entry it waits at most patience. Entries that free
-// addresses come first, since other pods wait for them. It returns how many entries are left, and
-// the error of the first. While the API server is unreachable, Resume ends after one failed call.
-// The next Resume begins with another entry: the failure may be about one pod only, for example
-// about a webhook that does not answer.
+// Resume resumes the pending entries, each for at most patience. Entries that free addresses come
+// first, since other pods wait for them. It returns how many entries are left, and the first error.
+// It ends after one call that the API server does not answer. The next Resume begins with another
+// entry, since the failure may be about one pod only, as with a webhook.
 func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, first error) {
 	todo := w.Holders.Pending.Take()
 	away := false

@@ -27,15 +27,13 @@ const (
 	takenRetry = 20 * time.Millisecond
 )
 
-// attendance is the work on one Warm lease: it proves the address and watches it. One goroutine
-// runs it, from keep to the end of the lease.
+// attendance proves and watches one Warm lease. One goroutine runs it, until the lease ends.
 type attendance struct {
 	keeper *Keeper
 	item   *item
 }
 
-// run proves the lease's address, and proves it again after each doubt. It returns when another
-// host uses the address, or when ctx ends.
+// run proves the address, again after each doubt, until another host uses it or ctx ends.
 func (a attendance) run(ctx context.Context) {
 	defer a.endWatch()
 	k, tries := a.keeper, backoff.Backoff{First: retryFirst, Most: retryMost}
@@ -65,8 +63,7 @@ func (a attendance) run(ctx context.Context) {
 			a.quarantine(ctx, params, answer)
 			return
 		}
-		// The next round begins a new watch, because the kernel's entry or the parent may have
-		// changed.
+		// The next round begins a new watch: the kernel's entry or the parent may have changed.
 		a.endWatch()
 		idle.For(ctx, k.Clock, wait, nil)
 	}
@@ -180,8 +177,7 @@ func (a attendance) persist(ctx context.Context, step func() error) {
 	}
 }
 
-// awaitUntaken waits until no ADD uses the lease, and then withholds it from ADDs. It returns false
-// if an ADD bound the lease, or ctx ended.
+// awaitUntaken withholds the lease once no ADD uses it. It returns false if the lease or ctx ended.
 func (a attendance) awaitUntaken(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		taken, ended := a.withhold()
@@ -193,8 +189,7 @@ func (a attendance) awaitUntaken(ctx context.Context) bool {
 	return false
 }
 
-// withhold keeps ADDs from taking the lease, unless an ADD has taken it. ended reports whether the
-// lease had ended before.
+// withhold keeps ADDs from the lease, unless one has taken it. ended: it had ended before that.
 func (a attendance) withhold() (taken, ended bool) {
 	a.keeper.mu.Lock()
 	defer a.keeper.mu.Unlock()

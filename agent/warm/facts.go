@@ -99,8 +99,7 @@ func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 	return p
 }
 
-// pairFacts returns the pairs that pods have used and the pairs that pools name. It adds the
-// existing parents to parents.
+// pairFacts returns the pairs that pods used or pools name. It adds existing parents to parents.
 func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) ([]PairFact, error) {
 	used := k.pairs.all()
 	known := map[Pair]*PairFact{}

@@ -60,8 +60,7 @@ func (i *item) condition() Condition {
 	return Unproven
 }
 
-// gone reports whether the lease has ended. shown is the Warm lease of that name in the cache, nil
-// if the cache holds none.
+// gone reports whether the lease has ended. shown is the Warm lease in the cache, or nil.
 func (i *item) gone(shown *v1alpha1.IPLease, now time.Time) bool {
 	switch {
 	case shown != nil:
@@ -107,8 +106,7 @@ func (i *item) refresh(shown *v1alpha1.IPLease) {
 	}
 }
 
-// reconcile compares the items with the cached leases and forgets the items that have ended. It
-// returns the leases for Plan.
+// reconcile forgets the items that have ended by the cached leases. It returns the leases for Plan.
 func (k *Keeper) reconcile(v view) []LeaseFact {
 	shown, pools := v.leases, v.candidates
 	k.mu.Lock()

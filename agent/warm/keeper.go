@@ -26,8 +26,7 @@ import (
 )
 
 const (
-	// lookEvery is the longest time between two looks. No event reports that a pair has gone out of
-	// use, or that a parent has appeared or gone.
+	// lookEvery is the longest time between two looks. Unused pairs and new parents make no event.
 	lookEvery = 30 * time.Second
 	// gather is the pause before a look after an event. Changes come in groups, and in a roll-out
 	// new pods take Warm leases before the keeper replaces these leases.
@@ -94,8 +93,7 @@ type Keeper struct {
 	pairs *pairs
 	// wake holds an element if facts may have changed since the last look.
 	wake idle.Wake
-	// unanswered counts the failures of a step while the API server was unavailable. Only Run uses
-	// it.
+	// unanswered counts the failures of a step in an outage of the API server. Only Run uses it.
 	unanswered map[Step]int
 
 	mu    sync.Mutex
@@ -115,12 +113,10 @@ func New(o Options) *Keeper {
 	}
 }
 
-// Wake makes the keeper look again soon. Call it after a change of a pool, a lease, the node or a
-// reservation.
+// Wake makes the keeper look again soon, after a change of a pool, lease, node or reservation.
 func (k *Keeper) Wake() { k.wake.Up() }
 
-// Run carries out Plan until ctx ends. The leases stay: the next agent proves them again. Call it
-// once.
+// Run carries out Plan until ctx ends. The next agent proves the leases again. Call it once.
 func (k *Keeper) Run(ctx context.Context) error {
 	var attending sync.WaitGroup
 	defer attending.Wait()
@@ -146,8 +142,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Used records that a pod of this node got an address of a pool on a parent, which a Warm lease could
-// have been.
+// Used records that a pod got an address of a pool on a parent that could have been Warm.
 func (k *Keeper) Used(pool, parent string) {
 	if k.pairs.use(Pair{pool, parent}, k.Clock.Now()) {
 		k.Wake()

@@ -13,8 +13,7 @@ import (
 	"github.com/fenceline/fenceline/internal/foreignhost"
 )
 
-// journalEvery bounds the age of the last uses in the journal. Each ADD is a use, and the agent
-// must not write to the disk for each.
+// journalEvery bounds the age of the uses in the journal: there is no write for each ADD.
 const journalEvery = 10 * time.Minute
 
 // Journal remembers the pairs across restarts. The document of the journal implements it.
@@ -100,8 +99,7 @@ func (p *pairs) compare(journalled []journal.Pair, now time.Time) (next []journa
 // pause is the time in which no lease is created for a pair.
 type pause struct {
 	until time.Time
-	// params of the pool at the beginning. The pause ends when they change, since ignoreMACs may name
-	// the host now.
+	// params of the pool then. The pause ends when they change: ignoreMACs may name the host.
 	params segment.ProbeParams
 }
 

@@ -70,8 +70,7 @@ func (k *Keeper) do(ctx context.Context, s Step, v view, attending *sync.WaitGro
 	return nil
 }
 
-// create creates a Warm lease for a pair. It returns nil when the pool has no free address: the
-// count in the plan may be out of date.
+// create creates a Warm lease for a pair. It returns nil when the pool has no free address.
 func (k *Keeper) create(ctx context.Context, pair Pair, c ipam.Candidate) (*v1alpha1.IPLease, error) {
 	parent, exists, err := k.Parent(pair.Parent)
 	if err != nil || !exists {
@@ -133,8 +132,7 @@ func (k *Keeper) freed(l *v1alpha1.IPLease, why string) {
 	k.Allocator.Freed(l.Spec.Pool, l.Spec.Addr())
 }
 
-// withdraw keeps ADDs from taking a lease. It returns false if an ADD has taken the lease or the
-// lease has ended.
+// withdraw keeps ADDs from taking a lease. It returns false if the lease is taken or has ended.
 func (k *Keeper) withdraw(name string, shown *v1alpha1.IPLease) (*v1alpha1.IPLease, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -17,8 +17,7 @@ type Facts struct {
 	Now time.Time
 	// Cordoned: the scheduler starts no pod on this node.
 	Cordoned bool
-	// Down: the node is not Ready. Plan creates no lease: the controller would reclaim it after a
-	// while (reclaim.nodeDown).
+	// Down: the node is not Ready. The controller would reclaim new leases (reclaim.nodeDown).
 	Down   bool
 	Pools  map[string]Pool
 	Pairs  []PairFact
@@ -213,16 +212,14 @@ func (f Facts) pair(pair Pair) PairFact {
 	return f.Pairs[i]
 }
 
-// spare returns the number of Warm leases that may be created. It leaves as many addresses free as
-// all agents together keep ready: all agents decide at the same time by the same count, so together
-// they may take that number.
+// spare returns the number of Warm leases that may be created. All agents decide at the same time
+// by the same count, so it leaves as many addresses free as all of them keep ready.
 func (p Pool) spare() int64 { return p.Free - max(p.Agents, 1)*int64(p.Warm) }
 
 // full reports whether no address is free. ADDs then wait for Warm leases to be released.
 func (p Pool) full() bool { return p.Counted && p.Free == 0 }
 
-// byWorth sorts leases by their worth: taken ones first, then ready ones. Surplus leases are
-// released from the end.
+// byWorth sorts leases: taken ones first, then ready ones. Surplus is released from the end.
 func byWorth(leases []LeaseFact) []LeaseFact {
 	return slices.SortedFunc(slices.Values(leases), func(a, b LeaseFact) int {
 		return cmp.Or(cmp.Compare(b.Condition, a.Condition), cmp.Compare(a.Name, b.Name))

@@ -63,8 +63,7 @@ func (k *Keeper) take(w Wish) (Stocked, bool) {
 	return Stocked{IPLease: best.lease, Ready: rank(w, best) == 0}, true
 }
 
-// Doubt implements node.Warm. It reads the kernel's state, because the attendance may learn of a
-// doubt too late.
+// Doubt implements node.Warm. It reads the kernel's state: the attendance may learn of it late.
 func (k *Keeper) Doubt(l Stocked) (segment.Doubt, segment.Answer) {
 	k.mu.Lock()
 	var watch Watch

@@ -172,23 +172,19 @@ func (p *Place) Leave(served bool) {
 	q := p.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p.began.IsZero() {
-		if served {
-			delete(q.arrivals, p.key)
-		}
-		return
+	if !p.began.IsZero() {
+		p.takeBack(served)
+		q.places = slices.DeleteFunc(q.places, func(other *Place) bool { return other == p })
+		left := p.pools
+		p.pools = nil
+		q.remember(p)
+		q.quit(left)
+		q.Metrics.Waited(q.Clock.Since(p.began), served)
+		q.dispatch()
 	}
-	p.takeBack(served)
-	q.places = slices.DeleteFunc(q.places, func(other *Place) bool { return other == p })
-	left := p.pools
-	p.pools = nil
-	q.remember(p)
 	if served {
 		delete(q.arrivals, p.key)
 	}
-	q.quit(left)
-	q.Metrics.Waited(q.Clock.Since(p.began), served)
-	q.dispatch()
 }
 
 // takeBack ends the offer to the place. The caller holds the lock.
@@ -207,8 +203,7 @@ func (p *Place) takeBack(served bool) {
 	}
 }
 
-// quit gives up a place's part in rooms, and closes those that nobody waits for. The caller holds the
-// lock.
+// quit gives up a place's part in rooms, and closes empty ones. The caller holds the lock.
 func (q *Queue) quit(pools []string) {
 	for _, pool := range pools {
 		q.count(pool)

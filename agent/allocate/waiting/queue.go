@@ -19,11 +19,9 @@ import (
 )
 
 const (
-	// Most is the number of ADDs of a node that may wait at a time. Each holds two processes of
-	// plugins.
+	// Most is the number of ADDs of a node that may wait. Each holds two processes of plugins.
 	Most = 64
-	// remembered is the time for which an ADD that gave up keeps its place for the next try of the
-	// runtime, which comes within 15 s.
+	// remembered is how long an ADD that gave up keeps its place. Its next try comes within 15 s.
 	remembered = time.Minute
 )
 
@@ -136,9 +134,7 @@ func (q *Queue) dispatch() {
 	}
 	var vacancies []vacancy
 	for _, r := range q.rooms {
-		for _, v := range r.vacant {
-			vacancies = append(vacancies, v)
-		}
+		vacancies = slices.AppendSeq(vacancies, maps.Values(r.vacant))
 	}
 	gets, next := assign(now, waiters, vacancies)
 	for i, j := range gets {

@@ -22,8 +22,7 @@ const (
 	lostRetry = time.Second
 )
 
-// room is a pool for which ADDs wait. It exists while an ADD waits for the pool. The lock of the
-// Queue protects it.
+// room is a pool for which ADDs wait. The lock of the Queue protects it.
 type room struct {
 	queue *Queue
 	pool  string
@@ -132,8 +131,7 @@ func (r *room) scan() {
 		return leased || !r.set.Contains(addr)
 	})
 	r.more = false
-	// Each address that is skipped has an entry in one of the maps, so the walk is short also in a
-	// large pool.
+	// Each address that is skipped is in one of the maps, so the walk is short in a large pool too.
 	for i := range r.set.Len() {
 		if len(r.vacant) >= Most {
 			r.more = true

@@ -16,18 +16,15 @@ import (
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
-// claimTimeout bounds a claim after the answer. It takes tens of milliseconds, and
-// longer if the parent's pacer is busy.
+// claimTimeout bounds a claim after the answer. A busy pacer of the parent may delay it.
 const claimTimeout = 2 * time.Second
 
 // After does the steps that follow the answers of ADDs. Its methods may be called concurrently.
 type After struct {
 	*node.Base
-	// unanswered has the ADDs that have succeeded and whose answer is being sent, each by its
-	// attachment as a *win.Interface.
+	// unanswered has the *win.Interface of each attachment whose answer is being sent.
 	unanswered sync.Map
-	// following is derived from Background. Its end stops the readings of the MACs of new
-	// interfaces.
+	// following is derived from Background. Its end stops the readings of MACs.
 	following    context.Context
 	endFollowing context.CancelFunc
 }
@@ -52,9 +49,8 @@ func (h *After) Put(i *win.Interface) { h.unanswered.Store(i.Request.Attachment,
 // Forget drops an ADD whose attachment is released.
 func (h *After) Forget(of agentapi.Attachment) { h.unanswered.Delete(of) }
 
-// Answered begins the steps that an ADD leaves for the time after its answer: the claim of an
-// address that was Warm, the announcement, and the pin of the guard. If the agent ends first, the
-// next agent does them.
+// Answered begins the steps that follow the answer: the claim of an address that was Warm, the
+// announcement, and the pin of the guard. If the agent ends first, the next agent does them.
 func (h *After) Answered(of agentapi.Attachment) {
 	add, is := h.unanswered.LoadAndDelete(of)
 	if !is {
@@ -75,20 +71,17 @@ func (h *After) Answered(of agentapi.Attachment) {
 
 // announce announces the new holder to the segment once the link is up.
 func (h *After) announce(i *win.Interface, b win.Bound) {
-	if b.Address.Behind != 0 {
-		return // its holder still uses the address
-	}
-	if i.Link.Unguarded && b.Unclaimed == nil {
-		return // the program that drives the VF announces it
-	}
-	if b.Unclaimed != nil {
+	switch {
+	case b.Address.Behind != 0: // its holder still uses the address
+	case b.Unclaimed != nil:
 		h.Tasks.Go(func() { h.claimLate(i, b) })
-		return
+	case i.Link.Unguarded: // the program that drives the VF announces it
+	default:
+		i.Seg.Announce(segment.Announcement{
+			NetNS: i.Request.NetNS, Interface: i.Request.Interface, MAC: i.Link.MAC, Addr: b.Address.Addr,
+			Slot: i.Slot, Mode: b.Pool.ConflictMode(),
+		})
 	}
-	i.Seg.Announce(segment.Announcement{
-		NetNS: i.Request.NetNS, Interface: i.Request.Interface, MAC: i.Link.MAC, Addr: b.Address.Addr,
-		Slot: i.Slot, Mode: b.Pool.ConflictMode(),
-	})
 }
 
 // claimLate claims an address after the answer, and announces it only if no newer

@@ -15,7 +15,6 @@ import (
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/idle"
@@ -87,8 +86,7 @@ func (h *After) otherMAC(e *journal.Entry) (link node.Link, changed bool, err er
 	return link, link.MAC.String() != e.MAC && link.ParentIndex == e.ParentIndex, nil
 }
 
-// Settle takes over the MAC of an interface at the end of its chain of plugins. From then on the MAC
-// is not followed.
+// Settle takes over the MAC of an interface after its chain of plugins, and no later one.
 func (h *After) Settle(of agentapi.Attachment) error {
 	defer h.LockAttachment(of)()
 	e, follows := h.followed(of)
@@ -126,9 +124,8 @@ func (h *After) takeMAC(e *journal.Entry) (changed bool, err error) {
 	return true, errors.Join(errs...)
 }
 
-// announceAgain announces the addresses of an entry with its new MAC. The announcements of the old
-// MAC end by themselves. The claim of an address that was Warm may be under way, so each address is
-// claimed first (R10).
+// announceAgain announces the addresses of an entry with its new MAC; the old announcements end by
+// themselves. It claims first, since the claim of an address that was Warm may be under way (R10).
 func (h *After) announceAgain(e *journal.Entry, link node.Link) {
 	seg, err := h.OpenSegment(e.ParentIndex)
 	if err != nil {
@@ -138,10 +135,10 @@ func (h *After) announceAgain(e *journal.Entry, link node.Link) {
 		pool := &v1alpha1.IPPool{}
 		// A deleted pool counts as one of the strictest mode.
 		_ = h.Cache.Get(h.Background, client.ObjectKey{Name: address.Pool}, pool)
+		c := h.ClaimOf(pool, address, nil)
 		a := segment.Announcement{
-			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: pool.ConflictMode(),
+			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: c.Mode,
 		}
-		c := segment.Claim{Addr: address.Addr, Network: claim.Network(h.Cluster, address.Network), Token: address.Token, Mode: a.Mode}
 		of := e.Attachment()
 		h.Tasks.Go(func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.Background), claimTimeout)

@@ -32,9 +32,8 @@ import (
 //     sends authentic claims, and so does everybody who has the key. The store is right about the holder.
 //     But another host may speak by that claim, so the pod stays mute until the opposite is proven (R1).
 //
-// The order differs from that of win, because the address is already installed and stays mute until
-// the proof: write, prove, confirm, then the entry on disk, the install with the new token, and the
-// claim.
+// The order differs from that of win, because the address is installed and mute until the proof:
+// write, prove, confirm, then the entry on disk, the install with the new token, and the claim.
 
 // regainTimeout bounds one try.
 const regainTimeout = 20 * time.Second
@@ -127,8 +126,7 @@ func (h *After) Renew(ctx context.Context, n Renewal) error {
 	c := h.ClaimOf(r.pool, r.address, nil)
 	r.address.Unproven = true
 	if n.Disprove {
-		// Tell the kernel before the proof. It then stores the next greater claim, which is a
-		// lawful one.
+		// Tell the kernel before the proof: it then stores the next greater claim, a lawful one.
 		r.address = disprove(r.address, n.Claimed)
 	} else {
 		c.PreviousToken = n.Claimed // a holder of an earlier store may have the address by it

@@ -47,15 +47,13 @@ type Options struct {
 	// Has looks for the interface of an entry by its name. Its error wraps pod.ErrNoInterface if the
 	// network namespace has none.
 	Has func(netns, ifname string) error
-	// Guarded reports whether the guard of an entry is on a device of its pod. The pod may have
-	// renamed its interface.
+	// Guarded reports whether the pod has the guarded device, which it may have renamed.
 	Guarded func(*journal.Entry) (bool, error)
 	// ParentExists reports whether the node has an interface with that index.
 	ParentExists func(index int) bool
 	// Pods reads the pods of this node.
 	Pods client.Reader
-	// Lost takes the number of interfaces that living pods have lost, by the name of the parent, and
-	// forgets all other parents.
+	// Lost sets the lost interfaces of living pods by parent, and forgets all other parents.
 	Lost   func(byParent map[string]int)
 	Events events.EventRecorder
 	Log    logr.Logger
@@ -118,8 +116,7 @@ func (w *Watch) Pass(ctx context.Context) {
 	}
 }
 
-// misses reports whether an entry's pod lives without the interface. If a fact is unknown, it
-// reports false.
+// misses reports whether an entry's pod is known to live without the interface.
 func (w *Watch) misses(ctx context.Context, e *journal.Entry) bool {
 	if !errors.Is(w.Has(e.NetNS, e.Interface), pod.ErrNoInterface) {
 		return false

@@ -26,8 +26,7 @@ type Interface struct {
 	Leases []v1alpha1.IPLease
 }
 
-// Choose applies the rules: it decides about the leases of the interface, and returns the pools
-// that may serve it.
+// Choose decides about the leases of the interface, and returns the pools that may serve it.
 func (i Interface) Choose(r ipam.Request, pools []v1alpha1.IPPool, reserved poolset.Set) (ipam.Choice, Decision, error) {
 	k, err := i.keeping(r, pools)
 	if err != nil {
@@ -74,8 +73,7 @@ func (i Interface) keeping(r ipam.Request, pools []v1alpha1.IPPool) (keeping, er
 	return k, nil
 }
 
-// keeping is the input of decide: the leases that may be kept for one interface of a pod, and
-// the settings that decide about them.
+// keeping is the input of decide: the leases of one interface, and the settings about them.
 type keeping struct {
 	// pod ("namespace/name"), iface ("pod namespace/name interface eth0") and node are for people.
 	pod, iface, node string
@@ -237,8 +235,7 @@ func (k keeping) another(l *candidate) error {
 		Problem: fmt.Sprintf("%s is kept for the pod; delete lease %s to release it", l.Spec.Address, l.Name)}
 }
 
-// reject records the reasons for which a choice has ruled out the pools of leases to take over. It
-// reports whether there are any.
+// reject records why a choice ruled out pools of leases to take over. It reports whether it did.
 func (k keeping) reject(d Decision, choice ipam.Choice) bool {
 	found := false
 	for _, f := range choice.Families {

@@ -12,16 +12,14 @@ import (
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
-// Base has the dependencies and steps that all parts of the holders share. Its methods may be
-// called concurrently.
+// Base has the common parts of the holders. Its methods may be called concurrently.
 type Base struct {
 	Options
 	Held
 
 	// Pending are the attachments that recovery has to resume.
 	Pending *pending.Set
-	// Background outlives a call; undo runs in it. Tasks are the steps that ADDs
-	// leave for the time after their answer.
+	// Background outlives a call; undo runs in it. Tasks are the steps that follow an answer.
 	Background context.Context
 	Tasks      sync.WaitGroup
 }
@@ -47,8 +45,8 @@ func (b *Base) Audit(kind audit.Kind, e *journal.Entry, address journal.Address,
 	})
 }
 
-// Laps returns a function that counts the time of a step of an ADD at its end. The step began at the end
-// of the last one.
+// Laps returns a function that counts the time of a step of an ADD at its end. The step began at
+// the end of the last one.
 func (b *Base) Laps() func(step string) {
 	last := b.Clock.Now()
 	return func(step string) {

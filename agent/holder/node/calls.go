@@ -14,6 +14,22 @@ import (
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
+const (
+	// AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server. A connection
+	// that died silently would block for much longer.
+	AskTimeout = 5 * time.Second
+	// PinDelay is the time from the answer to the pin of the guard. The plugin sets the interface up
+	// then, and needs the kernel's RTNL lock, which a pin holds for tens of milliseconds.
+	PinDelay = 30 * time.Millisecond
+	// AnswerMargin is the part of an ADD's deadline that is reserved for the answer.
+	AnswerMargin = 3 * time.Second
+	// UndoTimeout bounds the undo of an ADD whose own deadline has passed. The worker does the rest.
+	UndoTimeout = 5 * time.Second
+	// giveWayLatest bounds the time for which other work waits for the ADDs under way. An ADD that
+	// waits for a full pool is not under way.
+	giveWayLatest = time.Second
+)
+
 // Calls are the calls under way. Safe for concurrent use. The zero value is ready for use.
 type Calls struct {
 	// attachments serializes the plugin's calls and recovery for one attachment. leases serializes
@@ -27,8 +43,7 @@ type Calls struct {
 // LockAttachment returns once no other call is under way for an attachment.
 func (c *Calls) LockAttachment(a agentapi.Attachment) (unlock func()) { return c.attachments.lock(a) }
 
-// TryLock blocks the plugin's calls for an attachment until unlock. ok is false while
-// a call is under way.
+// TryLock is LockAttachment without a wait: ok is false while a call is under way.
 func (c *Calls) TryLock(a agentapi.Attachment) (unlock func(), ok bool) {
 	return c.attachments.tryLock(a)
 }
@@ -50,10 +65,6 @@ func (c *Calls) GiveWay(ctx context.Context, now clock.Clock) {
 	}
 }
 
-// giveWayLatest bounds the time for which other work waits for the ADDs under way. An ADD that waits
-// for a full pool is not under way.
-const giveWayLatest = time.Second
-
 // WaitFor waits d. It returns false at once if the call's deadline is too close.
 func WaitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(c.Now()) < d+AnswerMargin {
@@ -62,24 +73,7 @@ func WaitFor(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	return idle.Again(ctx, c, d, nil)
 }
 
-// AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server.
-// A connection that died silently would block for much longer.
-const AskTimeout = 5 * time.Second
-
-// PinDelay is the time from the answer to the pin of the guard. In this time the plugin sets the
-// interface up, and needs the kernel's RTNL lock for that. A pin holds that lock for tens of
-// milliseconds.
-const PinDelay = 30 * time.Millisecond
-
-// AnswerMargin is the part of an ADD's deadline that is reserved for the answer.
-const AnswerMargin = 3 * time.Second
-
-// UndoTimeout bounds the undo of an ADD whose own deadline has passed. The worker
-// does the rest.
-const UndoTimeout = 5 * time.Second
-
-// locks has a lock for each key that is locked or waited for. The zero value is
-// ready for use.
+// locks has a lock for each key that is locked or waited for. The zero value is ready for use.
 type locks[K comparable] struct {
 	mu   sync.Mutex
 	held map[K]*heldLock

@@ -37,17 +37,13 @@ func (b *Base) Verify(ctx context.Context, seg Segment, pool *v1alpha1.IPPool, c
 	return seg.Verify(ctx, v)
 }
 
-// PreviousMAC returns the MAC of the last holder, or nil if it is not recorded. It may be the MAC of
-// the new interface.
+// PreviousMAC returns the MAC of the last holder, or nil. It may be the MAC of the new interface.
 func PreviousMAC(old *v1alpha1.IPLease) net.HardwareAddr {
 	text := old.Spec.Holder.MAC
 	if p := old.Spec.Previous; p != nil && p.MAC != "" {
 		text = p.MAC
 	}
-	mac, err := net.ParseMAC(text)
-	if err != nil {
-		return nil
-	}
+	mac, _ := net.ParseMAC(text)
 	return mac
 }
 

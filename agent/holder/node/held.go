@@ -44,8 +44,7 @@ func (h Held) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
 	return journal.Entry{}, journal.Address{}, false
 }
 
-// MAC returns the MAC of the pod of this node that holds an address on a parent, and reports whether
-// there is one.
+// MAC returns the MAC of the pod of this node that holds an address on a parent, if there is one.
 func (h Held) MAC(parent int, addr netip.Addr) (net.HardwareAddr, bool) {
 	e, _, held := h.Holder(bpf.Key{Segment: uint32(parent), Addr: addr})
 	if !held {

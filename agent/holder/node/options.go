@@ -165,8 +165,7 @@ type Machine struct {
 	Links Links
 	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
-	// OfNode reports whether this node has the address. A link-local address must be on the parent,
-	// any other address may be on any interface.
+	// OfNode reports whether this node has the address; a link-local one must be on the parent.
 	OfNode func(parent int, addr netip.Addr) (bool, error)
 }
 

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -22,8 +23,7 @@ import (
 func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
 	holder := v1alpha1.Holder{
 		Namespace: pod.Namespace, Pod: pod.Name, PodUID: UID(pod),
-		Interface: a.Interface, ContainerID: a.ContainerID,
-		MAC: mac, Guarded: true,
+		Interface: a.Interface, ContainerID: a.ContainerID, MAC: mac, Guarded: true,
 	}
 	if ref, ok := owner.Of(pod); ok {
 		holder.OwnerGroup, holder.OwnerKind, holder.OwnerName = ref.Group, ref.Kind, ref.Name
@@ -43,19 +43,14 @@ func IsUID(pod *corev1.Pod, uid string) bool {
 	return uid == "" || string(pod.UID) == uid || owner.StaticUID(pod.Annotations) == uid
 }
 
-// UID returns the UID by which the runtime knows the pod. It stays the same for
-// the life of the pod: a mirror pod may be deleted and created again while its static
-// pod runs on.
+// UID returns the UID by which the runtime knows the pod. It stays the same for the life of the
+// pod: a mirror pod may be deleted and created again while its static pod runs on.
 func UID(pod *corev1.Pod) string {
-	if uid := owner.StaticUID(pod.Annotations); uid != "" {
-		return uid
-	}
-	return string(pod.UID)
+	return cmp.Or(owner.StaticUID(pod.Annotations), string(pod.UID))
 }
 
-// Pod returns the pod of a call. It reads the API server if the runtime is ahead of the
-// cache, or if a name has come back with another UID. The pod may belong to the cache:
-// it is read-only.
+// Pod returns the pod of a call. It reads the API server if the runtime is ahead of the cache, or
+// if a name has come back with another UID. The pod may belong to the cache: it is read-only.
 func (b *Base) Pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
 	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 	for _, reader := range []client.Reader{b.Cache, b.Reader} {
@@ -75,24 +70,17 @@ func (b *Base) Pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
 
 // PodOf returns the part of a pod that the choice of pools needs.
 func PodOf(pod *corev1.Pod) ipam.Pod {
-	return ipam.Pod{
-		Namespace: pod.Namespace, Name: pod.Name,
-		Labels: pod.Labels, Annotations: pod.Annotations,
-	}
+	return ipam.Pod{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels, Annotations: pod.Annotations}
 }
 
-// FixedAddressOf returns the request of a pod's annotations for an address that stays with its name.
-// It refuses a pod whose name does not come back: no other pod would ever take the kept address
-// over.
+// FixedAddressOf returns the request of a pod's annotations for an address that stays with its
+// name. It refuses a pod whose name does not come back: no pod would take the kept address over.
 func FixedAddressOf(pod *corev1.Pod) (v1alpha1.FixedAddress, error) {
 	asked, err := v1alpha1.ParseFixedAddress(pod.Annotations)
 	if err != nil {
 		return v1alpha1.FixedAddress{}, refusal.New(refusal.InvalidPod, "pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	if asked.Retention == nil {
-		return asked, nil
-	}
-	if keepsName(pod) {
+	if asked.Retention == nil || keepsName(pod) {
 		return asked, nil
 	}
 	whose := "no controller creates it again"

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
@@ -69,8 +70,7 @@ var rows = []struct {
 	code    uint
 	message string
 }{
-	{because(TryAgain), agentapi.CodeTryAgainLater, "%w"},
-	{because(NotReady), agentapi.CodeTryAgainLater, "%w"},
+	{because(TryAgain, NotReady), agentapi.CodeTryAgainLater, "%w"},
 	{because(InvalidPod, InvalidRequest), agentapi.CodeInvalidNetworkConfig, "%w"},
 	{because(NoPool), agentapi.CodeNoPool, "%w"},
 	{because(NotHeld), agentapi.CodeNotHeld, "%w"},
@@ -136,24 +136,14 @@ func Answer(err error) *agentapi.Error {
 func because(reasons ...Reason) func(error) bool {
 	return func(err error) bool {
 		e, ok := errors.AsType[*Error](err)
-		for _, r := range reasons {
-			if ok && e.Reason == r {
-				return true
-			}
-		}
-		return false
+		return ok && slices.Contains(reasons, e.Reason)
 	}
 }
 
 // wraps matches errors that wrap one of the sentinels.
 func wraps(sentinels ...error) func(error) bool {
 	return func(err error) bool {
-		for _, s := range sentinels {
-			if errors.Is(err, s) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) })
 	}
 }
 

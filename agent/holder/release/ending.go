@@ -29,8 +29,7 @@ var errEnding = errors.New("it is not known yet whether the sandbox has ended or
 type ending int
 
 const (
-	// endOfSandbox: the address is kept for the next sandbox of the pod. It is also the answer if a
-	// fact is unknown.
+	// endOfSandbox: the next sandbox of the pod gets the address. An unknown fact counts as this.
 	endOfSandbox ending = iota
 	// endOfInterface: the sandbox lives without the interface, so the address is free.
 	endOfInterface
@@ -63,8 +62,7 @@ func endingOf(f endingFacts) ending {
 	return endOfSandbox
 }
 
-// Undecided reports whether a fenced entry must wait, because the fate of its addresses depends on
-// what has ended.
+// Undecided reports whether a fenced entry must wait until it is known what has ended.
 func (r *Releaser) Undecided(ctx context.Context, e *journal.Entry) bool {
 	if e.Unguarded { // after a DEL of the interface alone, its program may run on
 		return e.Phase == journal.Releasing && r.ending(ctx, e) != endOfSandbox
@@ -73,16 +71,13 @@ func (r *Releaser) Undecided(ctx context.Context, e *journal.Entry) bool {
 	return kept && e.Phase == journal.Releasing && r.mayReturn(ctx, e) && r.ending(ctx, e) == endUndecided
 }
 
-// ending finds out what the DEL of an entry has ended. It reads the pod, past the cache, only if the
-// decision depends on it.
+// ending finds out what the DEL of an entry has ended. It reads the pod only if it must.
 func (r *Releaser) ending(ctx context.Context, e *journal.Entry) ending {
 	if e.Phase != journal.Releasing {
 		return endOfSandbox
 	}
 	_, err := r.FindLink(e.NetNS, e.Interface)
-	f := endingFacts{
-		since: r.Clock.Since(e.Released), netnsLives: err == nil || wasOpened(err), sandboxReady: true,
-	}
+	f := endingFacts{since: r.Clock.Since(e.Released), netnsLives: err == nil || wasOpened(err), sandboxReady: true}
 	if endingOf(f) == endOfInterface {
 		f.sandboxReady = r.sandboxReady(ctx, e)
 	}

@@ -40,14 +40,12 @@ func (x Expected) Forget(podUID, ifname string) {
 	x.interfaces.Remove(podInterface{podUID, ifname})
 }
 
-// Expect records that the next sandbox of a holder's pod may get the address of this holder: its
-// ADD looks for the lease.
+// Expect records that the ADD of the next sandbox of a holder's pod looks for its lease.
 func (r *Releaser) Expect(holder *v1alpha1.Holder) {
 	r.Expected.interfaces.Add(podInterface{holder.PodUID, holder.Interface}, nil)
 }
 
-// IsOfLastBoot reports whether a lease is bound to a pod that ended with the last
-// boot of this node.
+// IsOfLastBoot reports whether a lease is bound to a pod that ended with the last boot.
 func (r *Releaser) IsOfLastBoot(s *v1alpha1.IPLeaseSpec) bool {
 	return s.State == v1alpha1.StateBound && s.NodeName == r.Node && s.Holder != nil &&
 		!session.SameBoot(s.Session, r.Session)
@@ -73,8 +71,7 @@ func getsSandboxes(pod *corev1.Pod) bool {
 }
 
 // isProven reports whether an address that an entry gives up is proven (R1). The address of an
-// undone ADD is not proven, because the probe may have failed. An address that the ADD has taken
-// over is proven.
+// undone ADD is not, because the probe may have failed, unless the ADD has taken it over.
 func isProven(e *journal.Entry, address journal.Address) bool {
 	return e.Phase == journal.Releasing || address.Kept
 }

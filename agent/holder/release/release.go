@@ -33,8 +33,7 @@ func New(b *node.Base) *Releaser {
 	return &Releaser{Base: b, Expected: Expected{lru.New(mostExpected)}}
 }
 
-// errEntryStays: the leases of an entry are freed, but the disk does not record the removal of the
-// entry.
+// errEntryStays: the leases are freed, but the disk does not record the removal of the entry.
 var errEntryStays = errors.New("the entry stays in the journal")
 
 // LetGo releases an attachment, now or later. The caller has locked it.
@@ -107,8 +106,7 @@ func (r *Releaser) Fence(e *journal.Entry) error {
 	return nil
 }
 
-// Free ends the leases of a fenced entry and removes the entry. Leases that cannot be
-// ended now stay in the journal.
+// Free ends the leases of a fenced entry and removes it. Leases that fail stay in the journal.
 func (r *Releaser) Free(ctx context.Context, e journal.Entry) error {
 	var errs []error
 	var left []journal.Address
@@ -170,8 +168,7 @@ func (r *Releaser) freeAddress(ctx context.Context, e *journal.Entry, address jo
 	return r.End(ctx, l, e, address)
 }
 
-// End ends a lease whose holder is fenced. A lease that is gone, or has another
-// holder by now, is left alone.
+// End ends a lease whose holder is fenced, unless the lease is gone or has another holder.
 func (r *Releaser) End(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) error {
 	what, why, err := r.end(ctx, l, e, address)
 	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
@@ -185,8 +182,7 @@ func (r *Releaser) End(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entr
 	return nil
 }
 
-// end writes the end of a lease whose holder is fenced. It returns the audit's kind
-// and reason.
+// end writes the end of a lease whose holder is fenced. It returns the audit's kind and reason.
 func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) (what audit.Kind, why string, err error) {
 	if r.IsOfLastBoot(&l.Spec) {
 		r.Expect(l.Spec.Holder)
@@ -215,17 +211,13 @@ func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entr
 
 // Holds reports whether a lease is bound to an entry's container.
 func Holds(l *v1alpha1.IPLease, node string, e *journal.Entry) bool {
-	holder := l.Spec.Holder
-	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == node &&
-		holder != nil && holder.ContainerID == e.ContainerID && holder.Interface == e.Interface
+	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == node && isHolder(&l.Spec, e)
 }
 
-// stranger returns another pod of this node, or another interface of the pod, that
-// uses the address of an ADD that is being undone. Its record was lost; otherwise the
-// ADD could not have got the lease.
+// stranger returns another pod or interface of this node that uses the address of an ADD that is
+// being undone. Its record was lost; otherwise the ADD could not have got the lease.
 func (r *Releaser) stranger(e *journal.Entry, address journal.Address) (living journal.Entry, ok bool, err error) {
-	key := guards.Key(e, address)
-	living, _, held := r.Holder(key)
+	living, _, held := r.Holder(guards.Key(e, address))
 	// An older sandbox of the same interface does not count.
 	if !held || living.PodNamespace == e.PodNamespace && living.PodName == e.PodName && living.Interface == e.Interface {
 		return living, false, nil

@@ -22,8 +22,7 @@ type Try struct {
 	Pod *corev1.Pod
 	// Asked is the request of the pod's annotations for an address that stays with its name.
 	Asked v1alpha1.FixedAddress
-	// Place of the ADD in the queue for full pools, and the address that came free and is offered
-	// to it.
+	// Place in the queue for full pools. Offer is the address that came free for this ADD.
 	Place *waiting.Place
 	Offer waiting.Offer
 	// Lap ends a step in the metric of the steps.
@@ -112,8 +111,7 @@ func (a *Try) Family(ctx context.Context, f ipam.Family, d kept.Decision) (Bound
 	return Bound{}, why
 }
 
-// ask tries the candidates of the source, until one is won or the ADD has to end. Without a
-// candidate the outcome is notAddress.
+// ask tries the candidates of the source until one is won or the ADD has to end.
 func (s *search) ask(ctx context.Context) (Bound, outcome) {
 	for c, err := range s.find(ctx, s) {
 		if refusal.IsExhausted(err) {

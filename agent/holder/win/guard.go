@@ -63,8 +63,7 @@ func (a *Interface) returnSlot() {
 	}
 }
 
-// Guard waits until the guard enforces. Installing, probing and answering come
-// after it.
+// Guard waits until the guard enforces. Installing, probing and answering come after it.
 func (a *Interface) Guard() error {
 	if a.guarded {
 		return nil

@@ -52,8 +52,7 @@ func (s *search) awaitEnd(ctx context.Context, c *candidate) outcome {
 
 // boundElsewhere reports whether only the controller can end the present binding.
 func boundElsewhere(l *v1alpha1.IPLease, node, podUID string) bool {
-	return l.Spec.State == v1alpha1.StateBound &&
-		(l.Spec.NodeName != node || l.Spec.Holder.PodUID != podUID)
+	return l.Spec.State == v1alpha1.StateBound && (l.Spec.NodeName != node || l.Spec.Holder.PodUID != podUID)
 }
 
 // takeOver binds the kept lease to this pod.

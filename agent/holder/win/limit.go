@@ -11,8 +11,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// withinLimits returns the family without the pools in which the pod's namespace has reached its
-// limit (maxPerNamespace).
+// withinLimits returns the family without the pools whose maxPerNamespace is reached.
 func (s *search) withinLimits(ctx context.Context) (ipam.Family, error) {
 	return s.family.Without(func(c ipam.Candidate) (*ipam.Rejection, error) {
 		limit := c.Pool.Spec.MaxPerNamespace

@@ -87,8 +87,9 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 	switch action {
 	case foreignhost.Quarantine:
 		return a.quarantine(ctx, mac, heard.Source)
-	case foreignhost.PassOver:
-		return a.passOver(ctx, mac, heard.Source)
+	case foreignhost.PassOver: // enough addresses are quarantined for this host
+		a.countConflict(mac, heard.Source)
+		return lostTo(mac, a.release(ctx))
 	}
 	a.countConflict(mac, heard.Source)
 	return ends(refusal.New(refusal.TryAgain,
@@ -97,14 +98,7 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 		mac, foreignhost.MaxConflicts, a.Link.Parent, a.pool.Name))
 }
 
-// passOver frees an address that is used by a host for which enough addresses are quarantined.
-func (a *attempt) passOver(ctx context.Context, mac string, by segment.Source) outcome {
-	a.countConflict(mac, by)
-	return lostTo(mac, a.release(ctx))
-}
-
-// release frees the lease of an address that the pod does not get. The kernel forgets the address
-// first.
+// release frees the lease of an address that the pod does not get. The kernel forgets it first.
 func (a *attempt) release(ctx context.Context) error {
 	e := a.Entry(journal.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {

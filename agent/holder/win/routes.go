@@ -24,9 +24,8 @@ func (a *Try) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPP
 	if err != nil {
 		return ends(err)
 	}
-	isDefault := func(r poolset.Route) bool { return r.Dst.Bits() == 0 }
-	if !slices.ContainsFunc(routes, func(r poolset.Route) bool { return !isDefault(r) }) {
-		return outcome{}
+	if !slices.ContainsFunc(routes, func(r poolset.Route) bool { return r.Dst.Bits() != 0 }) {
+		return outcome{} // default routes divert nothing
 	}
 	subnet, err := poolset.Subnet(pool)
 	if err != nil {
@@ -67,14 +66,9 @@ func RoutesThrough(of *ipam.Family, pool *v1alpha1.IPPool, n agentapi.Network) (
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", pool.Name, err)
 	}
-	return family.WithConfigured(routes, configuredRoutes(n)), nil
-}
-
-// configuredRoutes returns the routes of a CNI configuration.
-func configuredRoutes(n agentapi.Network) []poolset.Route {
-	var routes []poolset.Route
+	var configured []poolset.Route
 	for _, r := range n.Routes {
-		routes = append(routes, poolset.Route{Dst: r.Dst, Gateway: r.GW})
+		configured = append(configured, poolset.Route{Dst: r.Dst, Gateway: r.GW})
 	}
-	return routes
+	return family.WithConfigured(routes, configured), nil
 }

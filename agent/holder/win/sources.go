@@ -22,8 +22,7 @@ func Sources() []Source {
 	}
 }
 
-// obey reduces the pools of the family to those that the rules leave. If there is none, the error is a
-// *ipam.NoPoolError.
+// obey removes the pools that the rules exclude. If none is left, it returns a *ipam.NoPoolError.
 func (s *search) obey(ctx context.Context, r rules) (err error) {
 	if s.obeyed < limits && r >= limits {
 		if s.family, err = s.family.Open(); err != nil {

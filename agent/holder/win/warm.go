@@ -25,8 +25,7 @@ func requestedWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, true })
 }
 
-// ready yields the Warm leases that are ready: those of a later pool only if the earlier pools look
-// full.
+// ready yields the ready Warm leases: those of a later pool only if the earlier ones look full.
 func ready(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return s.stocked(false, func(c ipam.Candidate) (ask, last bool) {
 		// A pool that the controller has not counted yet counts as not full.
@@ -39,8 +38,7 @@ func anyWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, false })
 }
 
-// stocked yields Warm leases. pools reports whether to ask the stock of a pool, and whether to ask
-// no later pool.
+// stocked yields Warm leases. pools says whether to ask a pool, and whether it is the last one.
 func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last bool)) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) {
 		for _, c := range s.family.Pools {

@@ -79,14 +79,12 @@ func (a *attempt) intended(ctx context.Context) outcome {
 	return ends(err)
 }
 
-// owned writes the lease, and lets the slot use the address. If there was a last holder, no
-// verifier of its lease runs meanwhile, and the slots of this node that may use the address are
-// killed.
+// owned writes the lease, and lets the slot use the address. If there was a last holder, its lease
+// is locked against a verifier, and the slots that may use the address are killed.
 func (a *attempt) owned(ctx context.Context) outcome {
 	if a.last != nil {
 		defer a.h.LockLease(a.last.Name)()
-		last := node.PreviousMAC(a.last)
-		a.sharedMAC = a.sharedMAC || bytes.Equal(last, a.Link.MAC)
+		a.sharedMAC = a.sharedMAC || bytes.Equal(node.PreviousMAC(a.last), a.Link.MAC)
 	}
 	if o := a.written(ctx); o.result != won {
 		return o

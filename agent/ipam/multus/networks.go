@@ -19,8 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 )
 
-// defaultNamespace is the namespace in which Multus looks for networks, and the one whose pods get no
-// additional networks.
+// defaultNamespace is where Multus looks for networks. Its pods get no additional networks.
 const defaultNamespace = "kube-system"
 
 // config is the part of the configuration of a plugin that Multus and the runtime read.
@@ -47,8 +46,7 @@ func Networks(dir, cluster string) (ipam.Multus, error) {
 	return m, err
 }
 
-// podNetwork returns the plugins of the configuration that the runtime uses, or none if there is no
-// such configuration.
+// podNetwork returns the plugins of the configuration that the runtime uses, if there is one.
 func podNetwork(dir string) ([]config, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,11 +109,32 @@ func networks(plugins []config) ipam.Multus {
 	return m
 }
 
-// definition returns the NetworkAttachmentDefinition of a network, or "" for an empty name and for the
-// path of a file or a directory.
+// definition returns the NetworkAttachmentDefinition of a network; "" for a path or an empty name.
 func definition(name, namespace string) string {
 	if name == "" || strings.Contains(name, "/") {
 		return ""
 	}
 	return namespace + "/" + name
 }
+
+// PassesPorts reports whether the runtime passes the hostPorts of pods to a plugin of the pod network:
+// only plugins with the capability portMappings get them. It is true if the files do not tell, as when
+// Multus takes its cluster network from a NetworkAttachmentDefinition.
+func PassesPorts(dir string) (bool, error) {
+	plugins, err := podNetwork(dir)
+	return len(plugins) == 0 || passesPorts(plugins), err
+}
+
+func passesPorts(plugins []config) bool {
+	for _, c := range plugins {
+		if !c.Capabilities["portMappings"] {
+			continue // the runtime passes it nothing, and so Multus none of its networks
+		}
+		if !isMultus(c) || len(c.Delegates) == 0 || passesPorts(parse(c.Delegates[0])) {
+			return true
+		}
+	}
+	return false
+}
+
+func isMultus(c config) bool { return strings.HasPrefix(c.Type, "multus") }

@@ -14,8 +14,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Peers reads from the cache what the controller wrote about agents. Safe for
-// concurrent use.
+// Peers reads from the cache what the controller wrote about agents. Safe for concurrent use.
 type Peers struct {
 	// Cache holds the pools and the pods of this node.
 	Cache client.Reader

@@ -35,8 +35,7 @@ const (
 type Options struct {
 	// Node is the name of this node, Dir the directory for people.
 	Node, Dir string
-	// Ensure makes sure that the journal can be written, and returns how many files it had to write
-	// again. *journal.Journal implements it.
+	// Ensure makes the journal writable, and counts the files that it had to write again.
 	Ensure func() (restored int, err error)
 	Events events.EventRecorder
 	Log    logr.Logger

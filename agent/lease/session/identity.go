@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	// Patience is how long an agent that remembers its identity waits at its start
-	// for the API server to confirm it.
+	// Patience is how long a starting agent that knows its identity waits for the API server.
 	Patience = 2 * time.Second
 	// askTimeout bounds one question. Without this bound, a dead connection blocks for much longer.
 	askTimeout = 5 * time.Second
@@ -31,8 +30,7 @@ const (
 	askPeriod = 500 * time.Millisecond
 )
 
-// ErrAnotherIdentity ends an agent that went on under an identity that its node
-// does not have any more.
+// ErrAnotherIdentity ends an agent that went on under an identity which its node has lost.
 var ErrAnotherIdentity = errors.New("the node has another identity now, the agent must start again")
 
 // Identity is the identity of this agent in the cluster.
@@ -64,10 +62,9 @@ type Inquiry struct {
 	Log      logr.Logger
 }
 
-// Ask asks the API server for the identity. If it does not answer in time, Ask returns the identity
-// that the node had before, and sure is false: the agent can then look after running pods, although
-// it can give no address (R5). If the node has no stored identity, Ask waits for the API server
-// until ctx ends.
+// Ask asks the API server for the identity. If it does not answer in time, sure is false, and the
+// identity is the stored one: the agent can look after running pods, but give no address (R5).
+// Without a stored identity, Ask waits until ctx ends.
 func (i Inquiry) Ask(ctx context.Context) (id journal.Identity, sure bool, err error) {
 	soon, stop := context.WithTimeout(ctx, i.Patience)
 	defer stop()

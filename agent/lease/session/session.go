@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session identifies the machine and its boot, and so the leases that this life of the node
-// wrote.
+// Package session identifies the machine and its boot, and so the leases of this life of the node.
 package session
 
 import (
@@ -14,12 +13,9 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// bootIDFile changes at every boot (random(4)).
-const bootIDFile = "/proc/sys/kernel/random/boot_id"
-
-// BootID returns the kernel's boot ID.
+// BootID returns the kernel's boot ID, which changes at every boot (random(4)).
 func BootID() (string, error) {
-	b, err := os.ReadFile(bootIDFile)
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("read the boot ID: %w", err)
 	}
@@ -33,9 +29,8 @@ func ID(nodeUID types.UID, bootID string) string {
 	return string(nodeUID) + "/" + bootID
 }
 
-// MaySpeakUnfenced reports whether the last holder of a lease may send even after its kernel has
-// heard a claim. Such a holder has no guard, and no boot of this node, whose session is now, has
-// ended it.
+// MaySpeakUnfenced reports whether the last holder of a lease may send after a claim: it has no
+// guard, and no boot of this node, whose session is now, has ended it.
 func MaySpeakUnfenced(l *v1alpha1.IPLease, node, now string) bool {
 	of, then := l.Spec.NodeName, l.Spec.Session
 	if p := l.Spec.Previous; p != nil {
@@ -44,8 +39,7 @@ func MaySpeakUnfenced(l *v1alpha1.IPLease, node, now string) bool {
 	return l.LastUnguarded() && (of != node || SameBoot(then, now))
 }
 
-// SameBoot reports whether two sessions of a node are of the same boot. Pods of one session may
-// then still run in the other.
+// SameBoot reports whether two sessions of a node are of the same boot, and so of the same pods.
 func SameBoot(a, b string) bool { return boot(a) == boot(b) }
 
 // boot returns the boot ID of a session.

@@ -72,8 +72,7 @@ func untilFirst(s *v1alpha1.IPLeaseSpec, now time.Time) time.Duration {
 	return min(s.Conflict.LastSeen.Add(conflictFirst).Sub(now), conflictFirst)
 }
 
-// pause returns how long to wait before the next look at a lease, after a number
-// of looks with this finding.
+// pause returns the wait before the next look, after a number of looks with this finding.
 func pause(f lease.Finding, tries int) time.Duration {
 	first, most := unknownFirst, unknownMost
 	if f == lease.FindingAnswered {

@@ -41,8 +41,7 @@ type Holders interface {
 	// slot of this node that has its address. dead reports whether the last holder
 	// was a pod of this session, which is then proven fenced.
 	KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
-	// StandsBehind reports whether a pod of this node waits for its turn, and takes the lease over
-	// itself.
+	// StandsBehind reports whether a pod of this node waits for its turn to take the lease over.
 	StandsBehind(lease string) bool
 }
 
@@ -56,9 +55,8 @@ type Options struct {
 	Cache   client.Reader
 	Leases  Leases
 	Holders Holders
-	// OpenSegment returns the segment on which this node reaches an address of a pool.
-	// guessed reports whether the segment was chosen only by the name of the parent on
-	// the last holder's node.
+	// OpenSegment returns the segment on which this node reaches an address of a pool. guessed: it
+	// was chosen only by the name of the parent on the last holder's node.
 	OpenSegment func(pool *v1alpha1.IPPool, last segment.LastHolder) (s Segment, guessed bool, err error)
 	// OthersShare reports whether there are other agents that this agent may hear.
 	OthersShare func() bool
@@ -85,8 +83,7 @@ type attempts struct {
 	count   int
 	// due is the earliest time of the next look, unless the lease was changed.
 	due time.Time
-	// version is the resourceVersion at the last look. After another writer's change
-	// the next look comes at once.
+	// version is the resourceVersion at the last look. After a change, the next look comes at once.
 	version string
 	// ignored: the pool ignored the MAC of the conflict at the last look.
 	ignored bool
@@ -130,8 +127,7 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	return v.verify(ctx, l, dead, err)
 }
 
-// later tries again soon if the API server is unavailable: the back-off of the queue would last
-// much longer than the outage.
+// later tries again soon in an outage: the back-off of the queue would last much longer.
 func (v *Verifier) later(name string, err error) (reconcile.Result, error) {
 	if !lease.IsUnavailable(err) {
 		return reconcile.Result{}, fmt.Errorf("verify lease %s: %w", name, err)
@@ -251,10 +247,7 @@ func previousMAC(l *v1alpha1.IPLease) net.HardwareAddr {
 	if l.Spec.Previous == nil {
 		return nil
 	}
-	mac, err := net.ParseMAC(l.Spec.Previous.MAC)
-	if err != nil {
-		return nil
-	}
+	mac, _ := net.ParseMAC(l.Spec.Previous.MAC)
 	return mac
 }
 

@@ -22,8 +22,7 @@ type Options struct {
 	Node string
 	// Bound yields the journal entries of the pod interfaces that hold addresses now.
 	Bound func() iter.Seq[*journal.Entry]
-	// CaughtUp is called when the store has reached every token again, so that
-	// the leases can be written anew.
+	// CaughtUp is called when the store has reached every token again: leases can be written.
 	CaughtUp func()
 	// TokensAhead sets the metric.
 	TokensAhead func(addresses int)
@@ -31,8 +30,7 @@ type Options struct {
 	Log         logr.Logger
 }
 
-// Report compares the tokens of this node's addresses with the store. One
-// goroutine may use it.
+// Report compares the tokens of this node's addresses with the store. One goroutine may use it.
 type Report struct {
 	Options
 	// reported is set while the store is behind and an event of the node reports it.
