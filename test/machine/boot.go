@@ -130,8 +130,7 @@ func (c Config) daemons() map[string]daemon {
 		}},
 	}
 	for name, d := range all {
-		d.Env = append(os.Environ(), "GOGC=400", "GOMAXPROCS=1") // 7 % less CPU for the scenarios of a cluster
-		d.Log = filepath.Join(c.Dir, "log", name+".log")
+		d.Env, d.Log = append(os.Environ(), "GOGC=400", "GOMAXPROCS=1"), filepath.Join(c.Dir, "log", name+".log") // 7 % less CPU
 		all[name] = d
 	}
 	return all

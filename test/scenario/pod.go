@@ -32,8 +32,8 @@ const (
 )
 
 // template returns a pod that answers with its name.
-func (a *act) template(labels map[string]string) corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{
+func (a *act) template(labels map[string]string, changes ...func(*corev1.PodSpec)) corev1.PodTemplateSpec {
+	t := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: ptr.To[int64](podGrace),
@@ -42,6 +42,10 @@ func (a *act) template(labels map[string]string) corev1.PodTemplateSpec {
 			}},
 		},
 	}
+	for _, change := range changes {
+		change(&t.Spec)
+	}
+	return t
 }
 
 // startPod creates a pod on a node, or on any node if node is nil. change may be nil.
@@ -180,10 +184,7 @@ func selector() *metav1.LabelSelector {
 
 // deploy makes a Deployment that spreads its pods over all live nodes.
 func (a *act) deploy(ctx context.Context, replicas int, changes ...func(*corev1.PodSpec)) {
-	template := a.template(selector().MatchLabels)
-	for _, change := range changes {
-		change(&template.Spec)
-	}
+	template := a.template(selector().MatchLabels, changes...)
 	template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
 		LabelSelector: selector(),
@@ -197,9 +198,9 @@ func (a *act) deploy(ctx context.Context, replicas int, changes ...func(*corev1.
 
 // deploySet makes a StatefulSet of one pod, which prefers the node. The label does not match the
 // Deployment, which spreads only its own pods.
-func (a *act) deploySet(ctx context.Context, node *cluster.Node) {
+func (a *act) deploySet(ctx context.Context, node *cluster.Node, changes ...func(*corev1.PodSpec)) {
 	labels := map[string]string{"app": setLabel}
-	template := a.template(labels)
+	template := a.template(labels, changes...)
 	template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: nodeIs(corev1.NodeSelectorOpIn, node)}},
 	}}

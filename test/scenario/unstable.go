@@ -101,8 +101,7 @@ func (f *flapping) comesBackItself(ctx context.Context) {
 	f.story.Say("Kubernetes deleted pod %s, its old container was fenced, and the new one has %s.", f.loyal.Name, addr)
 }
 
-// noticedNothing: the other pods have the same leases as before and lost no ping, and every address
-// had one speaker at a time.
+// noticedNothing: the other pods have the leases of before and lost no ping, and each address had one speaker.
 func (f *flapping) noticedNothing(ctx context.Context, began time.Time) {
 	f.running(ctx, len(f.patient)+1, everyPod)
 	for _, p := range f.patient {

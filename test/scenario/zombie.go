@@ -246,8 +246,9 @@ func playZombie(ctx context.Context, a *act) {
 }
 
 // stageSet makes a StatefulSet with a pod on the zombie's node, which takes the last address of the pool.
+// Only the scenario deletes the pod: Kubernetes evicts by name, and could hit its successor.
 func (z *zombie) stageSet(ctx context.Context) *zombie {
-	z.deploySet(ctx, z.pod.Node)
+	z.deploySet(ctx, z.pod.Node, staying)
 	pod := podOn(z.pod.Node, z.running(ctx, 1, func(p *corev1.Pod) bool { return p.Labels["app"] == setLabel }))
 	z.story.Say("Pod %s of a StatefulSet has %s, on %s.", pod.Name, addressOf(pod), pod.Node.Name())
 	return z.beside(pod, 249)
