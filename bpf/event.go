@@ -22,7 +22,8 @@ const (
 	// EventOldClaim: an authentic claim with an older token for an address held here. The agent
 	// answers with its own.
 	EventOldClaim = EventType(observerEventTypeEVENT_OLD_CLAIM)
-	// EventSource: an Event.Offence of a pod, at most one a second for each slot and result.
+	// EventSource: a pod sent a frame against its source guard (Event.Offence). At most one a second
+	// for each slot and result.
 	EventSource = EventType(observerEventTypeEVENT_SOURCE)
 )
 

@@ -26,7 +26,7 @@ func (k Key) String() string { return fmt.Sprintf("%s on segment %d", k.Addr, k.
 type Lease struct {
 	// Token is the fencing token. Claims with a greater one fence the address.
 	Token uint64
-	// Network is the number of the address's network, whose claims alone concern the lease.
+	// Network is the number of the address's network. Claims of other networks do not matter.
 	Network uint64
 	// Slot is the slot of the holder's guard; 0 means watched, not held here.
 	Slot uint32

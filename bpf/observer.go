@@ -46,7 +46,7 @@ func (o *observers) AttachObserver(parent int) error {
 	return nil
 }
 
-// describeParent tells the programs the parent's MAC and whether it is a bridge port.
+// describeParent writes the parent's MAC, and whether it is a bridge port, for the programs.
 func (o *observers) describeParent(parent int) error {
 	dev, err := netlink.LinkByIndex(parent)
 	if err != nil {

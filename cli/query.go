@@ -60,7 +60,8 @@ func (q query) String() string {
 	return q.addr.String() + " on network " + q.network
 }
 
-// networks returns the network that was asked for, or else each one with the address, at least one.
+// networks returns the network that was asked for, or else each network with the address in a subnet.
+// It is not empty.
 func (q query) networks(pools []v1alpha1.IPPool) (networks []string) {
 	if q.network != anyNetwork {
 		return []string{q.network}

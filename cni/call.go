@@ -36,7 +36,7 @@ func (p plugin) verb(name string, run func(context.Context, *call) error) func(*
 			return cniError(name, "", err)
 		}
 		env, err := parseEnvironment(args.Args)
-		if err != nil && name != "DEL" { // which needs nothing of CNI_ARGS
+		if err != nil && name != "DEL" { // a DEL needs nothing of CNI_ARGS
 			return cniError(name, "", err)
 		}
 		c := &call{args: args, conf: conf, env: env}

@@ -74,8 +74,9 @@ func (p plugin) del(ctx context.Context, c *call) error {
 	if err == nil {
 		return nil
 	}
-	// A chained DEL frees nothing. The DEL that frees follows from the plugin of the interface, and has
-	// the same file name in the spool: the agent might remove its file with that of this call.
+	// A chained DEL frees nothing. The DEL that frees follows from the plugin of the interface. Both
+	// calls have the same file name in the spool. If this call were spooled, the agent might remove
+	// the file of the other call with it.
 	if request.Chained {
 		fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; a chained DEL frees nothing, so no further DEL is needed\n", c.subject(), err)
 		return nil
@@ -108,7 +109,8 @@ func (p plugin) gc(ctx context.Context, c *call) error {
 	return c.client().GC(ctx, agentapi.GCRequest{Network: c.conf.Name, Valid: valid})
 }
 
-// status checks that the agent is ready for ADD. It forgives the absence of the agent for some time.
+// status checks that the agent is ready for ADD. If the agent was ready in this boot, status fails
+// only after some time without an answer.
 func (p plugin) status(ctx context.Context, c *call) error {
 	err := c.client().Status(ctx)
 	if err != nil && !isAbsence(err) {

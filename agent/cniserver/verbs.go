@@ -47,7 +47,8 @@ func (s *Server) added(r agentapi.AddRequest) {
 	}
 }
 
-// undo releases the addresses of an Add that succeeded after the end of its context.
+// undo releases the addresses of an Add that succeeded after its context had ended: the plugin
+// never gets them.
 func (s *Server) undo(ctx context.Context, r agentapi.AddRequest) error {
 	cause := context.Cause(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.CallTimeout)

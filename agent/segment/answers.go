@@ -11,7 +11,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// answers decides which heard frames are a conflict. It has no clock. All times are boot times.
+// answers decides which frames heard during a probe are a conflict. All times are boot times.
 type answers struct {
 	ignore   []net.HardwareAddr
 	previous net.HardwareAddr // empty: not known

@@ -33,7 +33,8 @@ func (d *Device) Filter(dir Direction, name filterName, handle uint32, fd int) *
 	}
 }
 
-// AddFilters puts both programs of a guard on the device, where they enforce on return.
+// AddFilters puts both programs of a guard on the device and replaces earlier ones. They enforce on
+// return.
 func (d *Device) AddFilters(slot uint32, programs Programs) error {
 	if err := d.AddClsact(); err != nil {
 		return err

@@ -29,7 +29,7 @@ type Ceiling struct {
 func NewCeiling(entry *ebpf.Map) *Ceiling { return &Ceiling{entry: entry} }
 
 // KnowRevision tells the kernel a revision of this cluster's store. Claims with a token more than
-// Margin above the newest one fence nothing. An older one changes nothing: the store went back.
+// Margin above the newest one fence nothing. An older one changes nothing: the store may have gone back.
 func (c *Ceiling) KnowRevision(revision uint64) error {
 	if revision <= c.known.Load() {
 		return nil

@@ -123,8 +123,8 @@ func decodeError(path, status string, text []byte) *Error {
 	return &e
 }
 
-// cause removes the URL, which has no real host, and the path of the socket, which NoAnswerError has,
-// from an error.
+// cause removes the prefixes of net/http and net from an error: the URL, which has no real host, and
+// the path of the socket, which NoAnswerError contains already.
 func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err

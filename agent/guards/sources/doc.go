@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sources tells the kernel what pods may send by their pools, and reports other frames.
+// Package sources gives the kernel the sources that pods may use, and reports all other frames.
 package sources

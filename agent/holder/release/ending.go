@@ -71,7 +71,7 @@ func (r *Releaser) Undecided(ctx context.Context, e *journal.Entry) bool {
 	return kept && e.Phase == journal.Releasing && r.mayReturn(ctx, e) && r.ending(ctx, e) == endUndecided
 }
 
-// ending finds out what the DEL of an entry has ended. It reads the pod only if it must.
+// ending finds out what the DEL of an entry has ended. It reads the pod past the cache, if it must.
 func (r *Releaser) ending(ctx context.Context, e *journal.Entry) ending {
 	if e.Phase != journal.Releasing {
 		return endOfSandbox

@@ -17,7 +17,7 @@
 //	    40      8  SipHash-2-4 over bytes 0 to 39, little endian
 //
 // Older agents named the holder by its MAC in bits 1 to 31, asked every holder with 0, and sent
-// acks with the digit 1. Old and new nodes obey each other's claims, but not acks.
+// acks with the digit 1. Old and new nodes obey each other's claims, but count no acks of each other.
 //
 // bpf/src/claim.h has the same layout, and a test compares both. A change needs a new wire version.
 //
