@@ -61,7 +61,8 @@ func (n *Namespace) Plug(iface string, mac net.HardwareAddr, sw *Namespace, port
 	defer must.Catch(&err)
 	must.OK(sw.addPair(port, must.Value(sw.Index(bridge)), n, iface, mac))
 	must.OK(sw.up(port))
-	return n.up(iface)
+	must.OK(n.up(iface))
+	return sw.up(port) // it has a carrier now
 }
 
 // AddPair connects a new interface of the namespace with a new one of another, as a cable does. Both are down.

@@ -73,6 +73,7 @@ func TestAQuestionMakesAPodSpeakToItsRouterAlone(t *testing.T) {
 	r := newRig(t, true)
 	pod, addr := r.pods[1], r.prefix(2, 51).Addr() // the latest speaker is asked first
 	r.set(pod, "ipv4/neigh/eth0/delay_first_probe_time", "", "1")
+	r.watch.patience = 10 * time.Second // the time also limits how late an echo request may be sent
 	frames := check.Value(capture.Start(r.underlay.Switch, network.Bridge))(t)
 	r.measure("the node asks", 1, false)
 	router := check.Value(r.router.MAC("eth1"))(t)
