@@ -177,24 +177,6 @@ func TestADirectoryThatTakesNoFileEndsNoAgentAndMakesOneEvent(t *testing.T) {
 	check.Equal(t, len(k.recorder.Events), 0, "more events:")
 }
 
-// A container sees a directory of its node that was removed as an empty one that takes no file.
-func TestADirectoryThatWasRemovedFromTheNodeEndsTheAgent(t *testing.T) {
-	for name, place := range map[string]func(k *keeper, dir string){
-		"of the plugins":        func(k *keeper, dir string) { k.BinDir = dir },
-		"of the configurations": func(k *keeper, dir string) { k.ConfDir = dir },
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := newKeeper(t)
-			removed := check.Value(os.Open(t.TempDir()))(t)
-			defer removed.Close()
-			check.OK(t, os.Remove(removed.Name()))
-			place(k, fmt.Sprintf("/proc/self/fd/%d", removed.Fd()))
-			check.Is(t, k.keep(t.Context()), ErrDirectoryRemoved, "ended with")
-			check.Says(t, k.event(), "the directory was removed from the node")
-		})
-	}
-}
-
 func TestNoConflistIsInstalledBeforeADDCanBeServed(t *testing.T) {
 	k := newKeeper(t)
 	ctx, stop := context.WithCancel(t.Context())

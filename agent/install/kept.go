@@ -7,16 +7,11 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/fenceline/fenceline/internal/backoff"
 )
-
-// ErrDirectoryRemoved: the node's directory was removed after the start of the container. A new
-// directory of the same name is mounted only by a new start of the container.
-var ErrDirectoryRemoved = errors.New("the directory was removed from the node, and the agent starts again to use the directory that is there now")
 
 // kept is a file that the agent keeps on the node as it wrote it. One goroutine uses it at a time.
 type kept struct {
@@ -75,9 +70,6 @@ func (k *kept) keep(now time.Time, tell *teller, install func() (bool, error)) e
 	changed, err := install()
 	if err != nil {
 		k.seen = identity{}
-		if isRemoved(filepath.Dir(k.path)) {
-			err = ErrDirectoryRemoved
-		}
 		tell.failed(k, err)
 		return err
 	}
@@ -90,16 +82,6 @@ func (k *kept) keep(now time.Time, tell *teller, install func() (bool, error)) e
 	}
 	k.installed = true
 	return nil
-}
-
-// isRemoved reports whether a directory exists only as the mount of a directory that was removed.
-func isRemoved(dir string) bool {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && stat.Nlink == 0
 }
 
 // withoutPath removes the path from an error of a file operation. The names of temporary files are

@@ -61,7 +61,7 @@ func (t *teller) failed(k *kept, err error) {
 	if t == nil || errors.Is(err, ErrNotConflist) || !k.errors.IsNew(err) {
 		return
 	}
-	if errors.Is(err, ErrDirectoryRemoved) {
+	if errors.Is(err, ErrDirectoryGone) {
 		t.event(corev1.EventTypeWarning, k.what.missing, "%s %s: %s", k.what.name, k.path, err)
 		return
 	}

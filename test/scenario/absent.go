@@ -122,9 +122,9 @@ func (a *act) changeAgents(ctx context.Context, change func(*appsv1.DaemonSetSpe
 
 const (
 	pluginFile = "/opt/cni/bin/fenceline"
-	// newPluginDir replaces the plugin directory by a new one without our plugin, as the removal and
-	// installation of a package does.
-	newPluginDir = `cp -a /opt/cni/bin /opt/cni/new && rm /opt/cni/new/fenceline && mv /opt/cni/bin /opt/cni/old && mv -T /opt/cni/new /opt/cni/bin && rm -r /opt/cni/old`
+	// newPluginDir moves the plugin directory away and makes a new one without our plugin, as an
+	// upgrade by hand does.
+	newPluginDir = `rm -rf /opt/cni/old && cp -a /opt/cni/bin /opt/cni/new && rm /opt/cni/new/fenceline && mv /opt/cni/bin /opt/cni/old && mv -T /opt/cni/new /opt/cni/bin`
 )
 
 // filesComeBack: an agent puts the plugin and the network configuration back, even if their

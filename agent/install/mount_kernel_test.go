@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package install
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/test/check"
+)
+
+// A container goes on with a directory of its node that was moved, and sees one that was removed as an
+// empty one that takes no file.
+func TestADirectoryThatIsMovedOrRemovedOnTheNodeEndsTheAgent(t *testing.T) {
+	for where, dir := range map[string]func(k *keeper) string{
+		"of the plugins":        func(k *keeper) string { return k.BinDir },
+		"of the configurations": func(k *keeper) string { return k.ConfDir },
+	} {
+		for what, change := range map[string]func(dir string) error{
+			"moved":   func(dir string) error { return os.Rename(dir, dir+".old") },
+			"removed": os.RemoveAll,
+		} {
+			t.Run(where+" is "+what, func(t *testing.T) {
+				t.Parallel()
+				k, onNode := newKeeper(t), t.TempDir()
+				check.OK(t, unix.Mount(onNode, dir(k), "", unix.MS_BIND, ""))
+				t.Cleanup(func() { check.OK(t, unix.Unmount(dir(k), 0)) })
+				kept := make(chan error, 1)
+				go func() { kept <- k.keep(t.Context()) }()
+				k.await(k.pluginPath(), "v1")
+				k.await(k.conflistPath(), conflist)
+				check.OK(t, change(onNode))
+				k.clock.SetTime(k.clock.Now().Add(mountInterval))
+				check.Is(t, <-kept, ErrDirectoryGone, "ended with")
+				check.Says(t, k.event(), "the directory was moved or removed on the node")
+			})
+		}
+	}
+}
