@@ -37,7 +37,7 @@ const (
 func playAbsent(ctx context.Context, a *act) {
 	a.makePool(ctx, 2, nil)
 	node := a.victim(ctx)
-	pod := a.runPod(ctx, "web", node, stays)
+	pod := a.runPod(ctx, "web", node, nil)
 	w := a.watch(addressOf(pod))
 	w.pings.waitFor(ctx, 20)
 	began := time.Now()

@@ -31,7 +31,8 @@ const (
 	podGrace = 1
 )
 
-// template returns a pod that answers with its name.
+// template returns a pod that answers with its name. It stays on a node that is unreachable, or not ready
+// as without its agent or network: a busy machine may miss the renewals of a node's Lease.
 func (a *act) template(labels map[string]string, changes ...func(*corev1.PodSpec)) corev1.PodTemplateSpec {
 	t := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -41,6 +42,12 @@ func (a *act) template(labels map[string]string, changes ...func(*corev1.PodSpec
 				Name: "app", Image: images.AppImage, ImagePullPolicy: corev1.PullNever, Args: []string{"serve"},
 			}},
 		},
+	}
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		t.Spec.Tolerations = append(t.Spec.Tolerations, corev1.Toleration{
+			Key: taint, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
+		})
 	}
 	for _, change := range changes {
 		change(&t.Spec)
@@ -159,18 +166,8 @@ func addressOf(pod *cluster.Pod) netip.Addr { return pod.IPs[0] }
 
 func macOf(pod *cluster.Pod) net.HardwareAddr { return value(pod.MAC()) }
 
-// stays lets a pod stay on its node while that is unreachable, or not ready as without its agent or
-// network. By default, Kubernetes deletes it after two seconds here.
-func stays(pod *corev1.Pod) { staying(&pod.Spec) }
-
-func staying(pod *corev1.PodSpec) {
-	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		pod.Tolerations = append(pod.Tolerations, corev1.Toleration{
-			Key: taint, Operator: corev1.TolerationOpExists,
-			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
-		})
-	}
-}
+// evicted lets Kubernetes delete a pod after two seconds on a node that is unreachable.
+func evicted(pod *corev1.PodSpec) { pod.Tolerations = nil }
 
 // workload is the name of every Deployment and StatefulSet.
 const workload = "web"

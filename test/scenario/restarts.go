@@ -31,8 +31,8 @@ const (
 func playRestarts(ctx context.Context, a *act) {
 	a.makePool(ctx, 4*rollingPods, nil)
 	node := a.victim(ctx)
-	old := a.runPod(ctx, "old", node, stays)
-	a.deploy(ctx, rollingPods, staying)
+	old := a.runPod(ctx, "old", node, nil)
+	a.deploy(ctx, rollingPods)
 	a.running(ctx, rollingPods+1, everyPod)
 	w := a.watch(addressOf(old))
 	w.pings.waitFor(ctx, 20)

@@ -50,7 +50,7 @@ func (a *act) stageTwo(ctx context.Context) (loud, quiet *zombie) {
 	size := 2 * len(a.Nodes())
 	a.makePool(ctx, size, nil)
 	node := a.victim(ctx)
-	a.deploy(ctx, size)
+	a.deploy(ctx, size, evicted)
 	pods := a.running(ctx, size, everyPod)
 	pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node.Name() != node.Name() })
 	must(len(pods) == 2, "%d pods are on %s, not 2", len(pods), node.Name())

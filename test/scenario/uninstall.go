@@ -23,9 +23,7 @@ import (
 func playUninstall(ctx context.Context, a *act) {
 	a.makePool(ctx, len(a.Nodes()), a.behindRouter)
 	node := a.victim(ctx)
-	// The uninstallation removes the only network configuration of the node. If this node becomes
-	// NotReady first, Kubernetes evicts its pods without a toleration.
-	pod := a.runPod(ctx, "web", node, stays)
+	pod := a.runPod(ctx, "web", node, nil)
 	used := a.use(ctx, pod)
 	a.isRefusedToUninstall(ctx)
 	// The clean-up installs Fenceline before it removes pod and pool, which need it.

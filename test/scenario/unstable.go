@@ -64,8 +64,8 @@ func (a *act) stageFlapping(ctx context.Context) *flapping {
 	a.makePool(ctx, 2*size, nil)
 	f := &flapping{act: a, leases: map[netip.Addr]types.UID{}}
 	f.node = a.victim(ctx)
-	a.deploy(ctx, size, staying)
-	a.deploySet(ctx, f.node)
+	a.deploy(ctx, size)
+	a.deploySet(ctx, f.node, evicted)
 	f.patient = a.running(ctx, size+1, everyPod)
 	isLoyal := func(p *cluster.Pod) bool { return p.Name == workload+"-0" }
 	f.loyal = f.patient[slices.IndexFunc(f.patient, isLoyal)]
@@ -155,7 +155,7 @@ func (a *act) joinLater() {
 func (a *act) stageLossy(ctx context.Context) []*zombie {
 	size := len(a.Nodes())
 	a.makePool(ctx, size, nil)
-	a.deploy(ctx, size)
+	a.deploy(ctx, size, evicted)
 	pods := a.running(ctx, size, everyPod)
 	nodes := a.others(a.controllerNode(ctx))
 	pods = []*cluster.Pod{podOn(nodes[0], pods), podOn(nodes[1], pods)}

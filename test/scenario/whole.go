@@ -124,7 +124,6 @@ func (w *whole) startPods(ctx context.Context) {
 		{"input", w.second, corev1.ProbeHandler{}, corev1.ProbeHandler{}, waitsForInput},
 	} {
 		w.startPod(ctx, p.name, p.node, func(pod *corev1.Pod) {
-			stays(pod)
 			pod.Labels["part"], pod.Annotations = "web", w.annotations[p.name]
 			container := &pod.Spec.Containers[0]
 			container.ReadinessProbe = &corev1.Probe{ProbeHandler: p.ready, PeriodSeconds: 1}

@@ -54,7 +54,7 @@ func (a *act) stageDeployment(ctx context.Context, change func(*v1alpha1.IPPoolS
 	size := len(a.Nodes())
 	a.makePool(ctx, size, change)
 	node := a.victim(ctx)
-	a.deploy(ctx, size)
+	a.deploy(ctx, size, evicted)
 	pod := podOn(node, a.running(ctx, size, everyPod))
 	a.story.Say("A Deployment with a pod on each node uses %d addresses of a pool. On %s, pod %s has %s.", size, node.Name(), pod.Name, addressOf(pod))
 	return a.zombieOf(ctx, pod)
@@ -246,9 +246,9 @@ func playZombie(ctx context.Context, a *act) {
 }
 
 // stageSet makes a StatefulSet with a pod on the zombie's node, which takes the last address of the pool.
-// Only the scenario deletes the pod: Kubernetes evicts by name, and could hit its successor.
+// Only the scenario deletes the pod, since an eviction by name could hit its successor.
 func (z *zombie) stageSet(ctx context.Context) *zombie {
-	z.deploySet(ctx, z.pod.Node, staying)
+	z.deploySet(ctx, z.pod.Node)
 	pod := podOn(z.pod.Node, z.running(ctx, 1, func(p *corev1.Pod) bool { return p.Labels["app"] == setLabel }))
 	z.story.Say("Pod %s of a StatefulSet has %s, on %s.", pod.Name, addressOf(pod), pod.Node.Name())
 	return z.beside(pod, 249)
