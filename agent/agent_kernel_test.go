@@ -260,16 +260,15 @@ func TestTheAgent(t *testing.T) {
 	m.part(t, "keeps addresses ready", m.warmAddresses)
 
 	m.part(t, "leaves a pool to its pods although a proxy answers for all of it", m.proxies)
-
 	m.part(t, "follows the MAC that a plugin sets", m.changedMACs)
-
 	m.part(t, "takes the interface of a pod that takes another MAC", m.impostors)
-
 	m.part(t, "carries out a DEL after the API server's return", func(t *testing.T) {
 		r := m.sandbox()
 		l := m.add(r)
 		check.OK(t, m.server.StopAPIServer(ctx))
-		wantCode(t, agentapi.CodeTryAgainLater, m.addErrorOf(r, "another"))
+		other := r
+		other.ContainerID = "another"
+		wantCode(t, agentapi.CodeTryAgainLater, m.addError(other))
 		check.OK(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
 		check.OK(t, m.server.StartAPIServer(ctx))
 		back := time.Now()
@@ -285,12 +284,6 @@ func (m *machine) addError(r agentapi.AddRequest) error {
 	answer, err := m.agent.Add(m.t.Context(), r)
 	check.Must(m.t, err != nil, "ADD answers %v", answer)
 	return err
-}
-
-func (m *machine) addErrorOf(r agentapi.AddRequest, container string) error {
-	m.t.Helper()
-	r.ContainerID = container
-	return m.addError(r)
 }
 
 func wantCode(t *testing.T, code uint, err error) {

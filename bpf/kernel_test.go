@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/bpf/guard"
 	"github.com/fenceline/fenceline/bpf/pins"
 	"github.com/fenceline/fenceline/test/check"
+	lan "github.com/fenceline/fenceline/test/network"
 )
 
 func TestOpenWantsABPFFS(t *testing.T) {
@@ -184,7 +185,7 @@ func TestAGuardStaysOnADeviceThatIsRenamedOrBounced(t *testing.T) {
 
 func TestObserverOfAParentThatIsGone(t *testing.T) {
 	r := newRig(t)
-	r.wire.unplug("node") // its peer goes with it
+	check.OK(t, r.wire.ns.DeleteLink(lan.Port("node"))) // its peer goes with it
 	equal(t, "attached", in(r.node, r.ObserversAttached)[r.parent], false)
 	check.OK(t, r.Close())
 	r.Kernel = openKernel(t, r.dir) // a dead pin is no obstacle

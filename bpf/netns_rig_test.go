@@ -137,11 +137,6 @@ func (w *wire) plug(name string) *netns {
 	return ns
 }
 
-func (w *wire) unplug(name string) {
-	w.t.Helper()
-	check.OK(w.t, w.ns.DeleteLink(lan.Port(name)))
-}
-
 const allProtocols = unix.ETH_P_ALL
 
 // socket is a raw socket on one device of one namespace.

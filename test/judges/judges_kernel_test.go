@@ -65,7 +65,9 @@ func TestProgramsOfOthersAgree(t *testing.T) {
 			})
 			// A scanner that asks twice on a busy machine prints the same answer twice.
 			want := []string{scanner.pod.MAC.String()}
-			got := speakers(string(out))
+			got := regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`).FindAllString(strings.ToLower(string(out)), -1)
+			slices.Sort(got)
+			got = slices.Compact(got)
 			check.That(t, slices.Equal(got, want), "%s found %q in %q, want %q and nothing else", scanner.name, got, out, want)
 		})
 	}
@@ -118,13 +120,6 @@ func (s *segment) duplicates(t *testing.T, habets rivals.Habets) {
 		}
 		return nil
 	})
-}
-
-// speakers are the MACs in the output of a scanner, each once, sorted.
-func speakers(out string) []string {
-	found := regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`).FindAllString(strings.ToLower(out), -1)
-	slices.Sort(found)
-	return slices.Compact(found)
 }
 
 // usual is a usual interval of probes.

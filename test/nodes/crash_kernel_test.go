@@ -198,7 +198,7 @@ func (w *walk) stands(ctx context.Context, s step, sandbox *nodes.Sandbox) error
 		if guarded {
 			break
 		}
-		if !s.isFirstWrite() {
+		if s.nth != 1 || s.at != nodes.CreateSent && s.at != nodes.UpdateSent { // nothing is being attached
 			return errors.New("the interface is not guarded")
 		}
 	}
@@ -323,11 +323,6 @@ const none journal.Phase = ""
 // mayPass reports whether the test sees the step by a frame, for which the ADD does not wait.
 func (s step) mayPass() bool {
 	return (s.at == nodes.Probed || s.at == nodes.Claimed) && s.journal == journal.Intent
-}
-
-// isFirstWrite reports whether the agent may still be attaching the guard at this step.
-func (s step) isFirstWrite() bool {
-	return s.nth == 1 && (s.at == nodes.CreateSent || s.at == nodes.UpdateSent)
 }
 
 // verbs returns the crash points of each verb.

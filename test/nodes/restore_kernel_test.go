@@ -182,7 +182,8 @@ func (r *restore) tells(wentBack bool) {
 			return err
 		}
 		for _, l := range leases.Items {
-			if r.isLater(l.Name) && (l.Spec.Reason == v1alpha1.ReasonStoreWentBack) != wentBack {
+			later := slices.ContainsFunc(r.later[:allocated], func(s *nodes.Sandbox) bool { return s.Addr.String() == l.Name })
+			if later && (l.Spec.Reason == v1alpha1.ReasonStoreWentBack) != wentBack {
 				return fmt.Errorf("lease %s says %q: %s", l.Name, l.Spec.Reason, l.Spec.Message)
 			}
 		}
@@ -200,11 +201,6 @@ func (r *restore) tells(wentBack bool) {
 		}
 		return errors.Join(errs...)
 	})
-}
-
-// isLater reports whether a lease is for an address that was allocated after the backup.
-func (r *restore) isLater(lease string) bool {
-	return slices.ContainsFunc(r.later[:allocated], func(s *nodes.Sandbox) bool { return s.Addr.String() == lease })
 }
 
 // end ends all pods.
