@@ -208,11 +208,6 @@ func (w world) untouched(lease *v1alpha1.IPLease) {
 	check.That(w, now != nil && now.UID == lease.UID && now.ResourceVersion == lease.ResourceVersion, "the lease of a living pod is %+v", now)
 }
 
-// ofSet makes a lease that of a StatefulSet's pod.
-func ofSet(set string) func(*v1alpha1.Holder) {
-	return func(h *v1alpha1.Holder) { h.OwnerKind, h.OwnerName = "StatefulSet", set }
-}
-
 // TestAllNodesAreReplacedWhileNoControllerIsInstalled: leases stay as they are without a controller;
 // one that is installed again goes on from them, on nodes that have never seen any of it.
 func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
@@ -227,7 +222,7 @@ func TestAllNodesAreReplacedWhileNoControllerIsInstalled(t *testing.T) {
 	pods := make([]*corev1.Pod, len(old))
 	for i, node := range old {
 		pods[i] = w.runningPod(fmt.Sprintf("db-%d", i), node)
-		w.bound("replaced", fmt.Sprintf("10.70.0.%d", 2+i), pods[i], ofSet("db"))
+		w.bound("replaced", fmt.Sprintf("10.70.0.%d", 2+i), pods[i], func(h *v1alpha1.Holder) { h.OwnerKind, h.OwnerName = "StatefulSet", "db" })
 	}
 	w.retained("replaced", "10.70.0.9", "gone", 0, forever)
 	w.barrier("replaced", "10.70.0.10")

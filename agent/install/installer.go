@@ -24,8 +24,8 @@ import (
 // seconds after which a kubelet asks for the state of its network.
 const keepInterval = time.Second
 
-// mountInterval is the pause between two looks at the mounts of the container. A look takes 1 to 4 ms
-// on a node with 250 pods.
+// mountInterval is the pause between two looks at the mounts of the container. On a busy machine a look
+// at 271 mounts took 4 ms.
 const mountInterval = 10 * time.Second
 
 // Installer keeps the agent's files installed on a node. Safe for concurrent use. If a directory

@@ -15,8 +15,8 @@ import (
 // new directory of the same name is mounted only by a new start of the container.
 var ErrDirectoryGone = errors.New("the directory was moved or removed on the node, and the agent starts again to use the directory that is there now")
 
-// mounts are the directories of the node that are mounted at others, which are the keys, by their names
-// in their file systems. The kernel follows a move, and marks a removal (proc_pid_mountinfo(5), root).
+// mounts has, for directories of the container, the directory of the node that is mounted there. Its name
+// is that in its file system. A move or a removal changes the name (proc_pid_mountinfo(5), root).
 type mounts map[string]string
 
 func mountsAt(dirs ...string) (mounts, error) {
@@ -32,7 +32,7 @@ func mountsAt(dirs ...string) (mounts, error) {
 	return at, nil
 }
 
-// stays returns ErrDirectoryGone if the directory of a file is not the one that was mounted before.
+// stays returns ErrDirectoryGone if the directory of a file was moved or removed since before.
 func (i *Installer) stays(before mounts, files ...*kept) error {
 	now, err := mountsAt(i.BinDir, i.ConfDir)
 	if err != nil {

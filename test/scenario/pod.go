@@ -31,8 +31,8 @@ const (
 	podGrace = 1
 )
 
-// template returns a pod that answers with its name. It stays on a node that is unreachable, or not ready
-// as without its agent or network: a busy machine may miss the renewals of a node's Lease.
+// template returns a pod that answers with its name. Kubernetes evicts it five minutes after its node is
+// not Ready, so a busy machine that misses renewals of the node's Lease does not end it.
 func (a *act) template(labels map[string]string, changes ...func(*corev1.PodSpec)) corev1.PodTemplateSpec {
 	t := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -166,7 +166,7 @@ func addressOf(pod *cluster.Pod) netip.Addr { return pod.IPs[0] }
 
 func macOf(pod *cluster.Pod) net.HardwareAddr { return value(pod.MAC()) }
 
-// evicted lets Kubernetes delete a pod after two seconds on a node that is unreachable.
+// evicted makes Kubernetes evict a pod two seconds after its node is not Ready.
 func evicted(pod *corev1.PodSpec) { pod.Tolerations = nil }
 
 // workload is the name of every Deployment and StatefulSet.
