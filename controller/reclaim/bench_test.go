@@ -137,7 +137,7 @@ func (b *bench) wantUntouched() {
 	b.t.Helper()
 	check.That(b.t, len(b.deletedOnLive) == 0, "deleted on one observation: %v", b.deletedOnLive)
 	l := b.lease()
-	check.That(b.t, l != nil && l.Spec.State != v1alpha1.StateQuarantined, "taken on one observation: %+v", l)
+	check.That(b.t, l != nil && l.Spec.State != v1alpha1.StateQuarantined && l.Spec.Reason == "", "taken on one observation: %+v", l)
 }
 
 // The objects of the tables.

@@ -45,6 +45,10 @@ func (r *Reconciler) cachedNode(ctx context.Context, name string) (*corev1.Node,
 // look gathers the facts about a lease from the cache.
 func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, n *note) (Facts, error) {
 	pool, err := read[v1alpha1.IPPool](ctx, r.Client, "", lease.Spec.Pool)
+	if err == nil && pool == nil {
+		// The first leases of a new pool may reach the cache before the pool.
+		pool, err = read[v1alpha1.IPPool](ctx, r.Live, "", lease.Spec.Pool)
+	}
 	if err != nil {
 		return Facts{}, err
 	}
@@ -93,11 +97,16 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, n *note)
 	return f, err
 }
 
-// lookAgain reads the objects that a decision depends on from the API server (R11). This includes a
-// node that is Ready in the cache: its state decides whether EndpointSlices are needed (R12).
+// lookAgain reads the objects that a decision depends on from the API server (R11). This includes the
+// pool, whose policy an operator may just have changed, and a node that is Ready in the cache: its state
+// decides whether EndpointSlices are needed (R12).
 func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, error) {
 	f.Now = r.Clock.Now()
 	var err error
+	if f.Pool, err = r.pools.Get(ctx, f.Lease.Spec.Pool); err != nil {
+		return f, err
+	}
+	f.Policy = PolicyOf(f.Pool, r.Defaults)
 	if f.Pod.Known {
 		if f.Pod, err = lookAtPod(ctx, r.Live, f, n); err != nil {
 			return f, err

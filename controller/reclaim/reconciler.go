@@ -49,9 +49,10 @@ type Reconciler struct {
 	Defaults Policy
 
 	memory *memory
-	// nodes (by name), offers (by namespace) and supply are live reads that decisions at the same time
-	// share. When a node fails, many of its leases are due at once. Of 2000 such leases, 490 were
+	// pools and nodes (by name), offers (by namespace) and supply are live reads that decisions at the same
+	// time share. When a node fails, many of its leases are due at once. Of 2000 such leases, 490 were
 	// reclaimed per second without shared reads, and 550 with them.
+	pools  *freshread.Reads[*v1alpha1.IPPool]
 	nodes  *freshread.Reads[*corev1.Node]
 	offers *freshread.Reads[map[endpoint]string]
 	supply *freshread.Reads[supply]
@@ -60,6 +61,9 @@ type Reconciler struct {
 // begin sets up the reconciler's own state.
 func (r *Reconciler) begin() {
 	r.memory = newMemory()
+	r.pools = freshread.New("pool", liveTimeout, func(ctx context.Context, name string) (*v1alpha1.IPPool, error) {
+		return read[v1alpha1.IPPool](ctx, r.Live, "", name)
+	})
 	r.nodes = freshread.New("node", liveTimeout, func(ctx context.Context, name string) (*corev1.Node, error) {
 		return read[corev1.Node](ctx, r.Live, "", name)
 	})

@@ -28,10 +28,15 @@ func TestNothingIsReclaimedOnOneObservation(t *testing.T) {
 	tainted := facts(nodeNotReady, nodeTainted).Node.Object
 	retained := leaseObject(inState(v1alpha1.StateRetained), ownedByWeb)
 	bound := objects(poolObject(), leaseObject())
+	patient := poolObject()
+	patient.Spec.Reclaim = &v1alpha1.Reclaim{ExtraGrace: &v1alpha1.Duration{Duration: time.Hour}}
+	later := objects(patient, leaseObject(), node(corev1.ConditionTrue))
 	for _, row := range []struct {
 		name         string
 		cached, live []client.Object
 	}{
+		{"the pool is missing in the cache only", objects(leaseObject(), node(corev1.ConditionTrue)), later},
+		{"the pool's extraGrace is short in the cache only", objects(bound, node(corev1.ConditionTrue)), later},
 		{"the pod is missing in the cache only",
 			objects(bound, node(corev1.ConditionTrue)),
 			objects(bound, node(corev1.ConditionTrue), podObject())},
