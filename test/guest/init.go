@@ -79,7 +79,7 @@ func (t task) run() (code int) {
 	output := openRaw(t.Output)
 	cmd := exec.Command(t.Program, t.Args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.Dir, output, output
-	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp"}, t.Environment...)
+	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "GOGC=400"}, t.Environment...)
 	err := cmd.Run()
 	_, failed := errors.AsType[*exec.ExitError](err)
 	must.That(err == nil || failed, "run %s: %w", t.Program, err)
