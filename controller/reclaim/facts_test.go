@@ -315,7 +315,7 @@ func TestAPoolOverridesTheCluster(t *testing.T) {
 }
 
 func poolThat(r *v1alpha1.Reclaim, keeps *v1alpha1.PoolRetention) *v1alpha1.IPPool {
-	return &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Reclaim: r, Retention: keeps}}
+	return &v1alpha1.IPPool{ObjectMeta: poolObject().ObjectMeta, Spec: v1alpha1.IPPoolSpec{Reclaim: r, Retention: keeps}}
 }
 
 func TestFormsOfNodeDown(t *testing.T) {

@@ -21,15 +21,13 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// TestNothingIsReclaimedOnOneObservation is rule R11: each row's cached view
-// would do, and the API server contradicts.
+// TestNothingIsReclaimedOnOneObservation is R11: a cached view would do, and the API server contradicts.
 func TestNothingIsReclaimedOnOneObservation(t *testing.T) {
 	silent := node(corev1.ConditionUnknown)
 	tainted := facts(nodeNotReady, nodeTainted).Node.Object
 	retained := leaseObject(inState(v1alpha1.StateRetained), ownedByWeb)
 	bound := objects(poolObject(), leaseObject())
-	patient := poolObject()
-	patient.Spec.Reclaim = &v1alpha1.Reclaim{ExtraGrace: &v1alpha1.Duration{Duration: time.Hour}}
+	patient := poolThat(&v1alpha1.Reclaim{ExtraGrace: &v1alpha1.Duration{Duration: time.Hour}}, nil)
 	later := objects(patient, leaseObject(), node(corev1.ConditionTrue))
 	for _, row := range []struct {
 		name         string
@@ -80,8 +78,7 @@ func TestNothingIsReclaimedWhenTheLiveReadFails(t *testing.T) {
 	b.wantUntouched()
 }
 
-// TestALeaseThatChangedMeanwhileIsNotTaken: the cache holds an older version of
-// the lease than the API server.
+// TestALeaseThatChangedMeanwhileIsNotTaken: the cache has an older version than the API server.
 func TestALeaseThatChangedMeanwhileIsNotTaken(t *testing.T) {
 	old, present := leaseObject(), leaseObject()
 	old.ResourceVersion, present.ResourceVersion = "998", "999"
