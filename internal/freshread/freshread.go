@@ -38,14 +38,19 @@ func New[T any](what string, timeout time.Duration, do func(ctx context.Context,
 
 // Get returns the result of a read that begins after the call. Other callers have the same value, so
 // the caller must not change it. A read goes on if one of its callers leaves.
-func (s *Reads[T]) Get(ctx context.Context, key string) (T, error) {
+func (s *Reads[T]) Get(ctx context.Context, key string) (T, error) { return s.Begin(ctx, key)() }
+
+// Begin is Get for a caller that has other reads to make meanwhile. result waits for the read.
+func (s *Reads[T]) Begin(ctx context.Context, key string) (result func() (T, error)) {
 	r := s.join(ctx, key)
-	select {
-	case <-r.done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, fmt.Errorf("read %s %s: %w", s.what, key, ctx.Err())
+	return func() (T, error) {
+		select {
+		case <-r.done:
+			return r.value, r.err
+		case <-ctx.Done():
+			var none T
+			return none, fmt.Errorf("read %s %s: %w", s.what, key, ctx.Err())
+		}
 	}
 }
 
