@@ -100,7 +100,8 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 	f.Now = r.Clock.Now()
 	var err error
 	// The shared reads go on while the pod is read: 433 reclaims a second, one after the other 381.
-	pool, node := r.pools.Begin(ctx, f.Lease.Spec.Pool), (func() (*corev1.Node, error))(nil)
+	pool := r.pools.Begin(ctx, f.Lease.Spec.Pool)
+	var node func() (*corev1.Node, error)
 	if f.Node.Known {
 		node = r.nodes.Begin(ctx, nodeOf(f.Lease))
 	}
