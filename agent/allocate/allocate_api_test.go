@@ -193,8 +193,7 @@ func TestPropertyOnAnAPIServer(t *testing.T) {
 	all.check(t)
 }
 
-// recorded tells the history what is done, before it is done if it makes a
-// lease, and after it if it ends one.
+// recorded tells the history what is done, before it is done if it makes a lease, and after it if it ends one.
 type recorded struct {
 	*lease.Store
 	history *history
@@ -204,14 +203,14 @@ func (r recorded) Create(ctx context.Context, q lease.Request) (*v1alpha1.IPLeas
 	name := v1alpha1.LeaseName(q.Network, q.Addr)
 	r.history.add(name, +1)
 	l, err := r.Store.Create(ctx, q)
-	if err != nil {
+	if err != nil && !lease.IsUnavailable(err) { // a lost answer may have made it
 		r.history.add(name, -1)
 	}
 	return l, err
 }
 
 func (r recorded) end(l *v1alpha1.IPLease) error {
-	if err := r.Delete(context.Background(), l); err != nil {
+	if err := whenAvailable(func() error { return r.Delete(context.Background(), l) }); err != nil {
 		return err
 	}
 	r.history.add(l.Name, -1)

@@ -128,9 +128,9 @@ func (p *tenant) bind(r *rand.Rand, ask ask, f ipam.Family, who string) (*v1alph
 			p.hold(l, who, warmOf(p.node))
 			return l, nil
 		}
-		l, _, err := onDemand(p.t.Context(), p.a, p.wish(r, f, v1alpha1.Holder{
+		l, err := p.onDemand(r, f, v1alpha1.Holder{
 			Namespace: ask.Pod.Namespace, Pod: ask.Pod.Name, ContainerID: p.container, Interface: ask.Interface,
-		}))
+		})
 		if err == nil {
 			p.hold(l, who, "")
 			return l, nil
@@ -141,9 +141,10 @@ func (p *tenant) bind(r *rand.Rand, ask ask, f ipam.Family, who string) (*v1alph
 	}
 }
 
-func (p *tenant) wish(r *rand.Rand, f ipam.Family, holder v1alpha1.Holder) trial {
+// onDemand gets a free address.
+func (p *tenant) onDemand(r *rand.Rand, f ipam.Family, holder v1alpha1.Holder) (l *v1alpha1.IPLease, err error) {
 	lies := r.Uint64()
-	return trial{Need: Need{
+	wish := trial{Need: Need{
 		Family: f, Share: p.share, Holder: holder,
 		// A hint that is wrong about a quarter of the addresses.
 		Taken: func(_ *v1alpha1.IPPool, a netip.Addr) bool {
@@ -152,6 +153,22 @@ func (p *tenant) wish(r *rand.Rand, f ipam.Family, holder v1alpha1.Holder) trial
 	}, try: func(l *v1alpha1.IPLease) (bool, error) {
 		return isStranger(l.Spec.Addr()), nil // a conflict's lease stays, quarantined
 	}}
+	err = whenAvailable(func() (err error) {
+		l, _, err = onDemand(p.t.Context(), p.a, wish)
+		return err
+	})
+	return l, err
+}
+
+// whenAvailable calls again while the API server is unavailable, as the kubelet does: this machine may stand for
+// longer than a list may take.
+func whenAvailable(call func() error) (err error) {
+	for range 5 {
+		if err = call(); !lease.IsUnavailable(err) {
+			break
+		}
+	}
+	return err
 }
 
 // stop ends one of the interfaces; the addresses of some are kept for their names.
@@ -309,7 +326,7 @@ func (p *tenant) keepWarm(r *rand.Rand) {
 	}
 	check.None(p.t, why, "seed %d: pool %s is kept warm on %s in spite of", p.seed, pool.Name, p.node)
 	f := ipam.Family{IPv6: c.Subnet.Addr().Is6(), Source: "spec.warm of the pool", Interface: "node " + p.node, Pools: []ipam.Candidate{c}}
-	l, _, err := onDemand(p.t.Context(), p.a, p.wish(r, f, v1alpha1.Holder{}))
+	l, err := p.onDemand(r, f, v1alpha1.Holder{})
 	j.to = p.history.now()
 	if err != nil {
 		none := (*ipam.NoPoolError)(nil)
