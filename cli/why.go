@@ -154,7 +154,7 @@ func (w *whyFor) choose(at attached, node corev1.Node) whyChoice {
 	}
 	if err != nil {
 		c.Error = err.Error()
-		for _, none := range noPools(err) {
+		for _, none := range ipam.NoPools(err) {
 			reject(none.Rejected)
 		}
 		return c
@@ -181,20 +181,6 @@ func serving(c ipam.Candidate, source string) whyPool {
 			c.Subnet, source, st.Bound, st.Warm, st.Retained, st.Quarantined)
 	}
 	return p
-}
-
-// noPools returns the reasons of all families.
-func noPools(err error) (all []*ipam.NoPoolError) {
-	families := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		families = joined.Unwrap()
-	}
-	for _, err := range families {
-		if none, ok := errors.AsType[*ipam.NoPoolError](err); ok {
-			all = append(all, none)
-		}
-	}
-	return all
 }
 
 func (a whyAnswer) write(w paper) {

@@ -5,7 +5,6 @@
 package hostlink
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -210,17 +209,18 @@ func (r *rig) listen(in *network.Namespace, family, address string, control func
 	return stop
 }
 
+// enough is the time for an answer that must come.
+const enough = 20 * time.Second
+
 // ask returns all that a server says to a client in a namespace.
-func ask(client *network.Namespace, family, dst string) (said string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
+func ask(limit time.Duration, client *network.Namespace, family, dst string) (said string, err error) {
 	err = client.Do(func() error {
-		c, err := (&net.Dialer{}).DialContext(ctx, family, dst)
+		c, err := net.DialTimeout(family, dst, limit)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		if err := c.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
 			return err
 		}
 		all, err := io.ReadAll(c)
@@ -231,16 +231,16 @@ func ask(client *network.Namespace, family, dst string) (said string, err error)
 }
 
 // answers returns what a server that listens for this call says to a client in another namespace.
-func (r *rig) answers(server, client *network.Namespace, listen, dial string) (string, error) {
+func (r *rig) answers(limit time.Duration, server, client *network.Namespace, listen, dial string) (string, error) {
 	r.Helper()
 	defer r.serve(server, "tcp", listen)()
-	return ask(client, "tcp", dial)
+	return ask(limit, client, "tcp", dial)
 }
 
 // wantAnswer fails the test unless a client in a namespace gets that answer.
 func (r *rig) wantAnswer(client *network.Namespace, family, dst, want string) {
 	r.Helper()
-	got, err := ask(client, family, dst)
+	got, err := ask(enough, client, family, dst)
 	check.That(r, err == nil && got == want, "%s to %s: %q, %v; want %q", client.Name, dst, got, err, want)
 }
 

@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,6 +56,18 @@ type NoPoolError struct {
 func (e *NoPoolError) Error() string {
 	head, clauses := e.parts()
 	return head + strings.Join(clauses, "; ")
+}
+
+// NoPools returns the NoPoolErrors of all families that an error wraps.
+func NoPools(err error) (all []*NoPoolError) {
+	if families := interface{ Unwrap() []error }(nil); errors.As(err, &families) {
+		for _, err := range families.Unwrap() {
+			all = append(all, NoPools(err)...)
+		}
+	} else if none, ok := errors.AsType[*NoPoolError](err); ok {
+		all = append(all, none)
+	}
+	return all
 }
 
 // Within returns the text of Error in at most n bytes, if n has room for its beginning. Each candidate
