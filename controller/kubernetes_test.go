@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,17 +67,10 @@ func (k *namesakes) last() map[string]string {
 }
 
 func (k *namesakes) run(ctx context.Context) {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		var pods corev1.PodList
 		if err := k.client.List(ctx, &pods, client.InNamespace("default")); err != nil {
-			continue // the test has ended, or the next look succeeds
+			return // the test has ended, or the next look succeeds
 		}
 		for i := range pods.Items {
 			if pod := &pods.Items[i]; metav1.GetControllerOf(pod) != nil {
@@ -85,7 +79,7 @@ func (k *namesakes) run(ctx context.Context) {
 				}
 			}
 		}
-	}
+	}, 10*time.Millisecond)
 }
 
 func (k *namesakes) sync(ctx context.Context, pod *corev1.Pod) error {

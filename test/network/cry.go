@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/fenceline/fenceline/test/must"
 )
@@ -32,20 +33,13 @@ func (n *Namespace) Cry(iface string, addr netip.Addr, sent, refused *atomic.Int
 	go func() {
 		defer close(done)
 		defer unix.Close(socket)
-		tick := time.NewTicker(CryEvery)
-		defer tick.Stop()
-		for {
+		wait.NonSlidingUntilWithContext(ctx, func(context.Context) {
 			if err := unix.Sendto(socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
 				refused.Add(1) // a fenced pod gets ENOBUFS
 			} else {
 				sent.Add(1)
 			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
+		}, CryEvery)
 	}()
 	return func() { cancel(); <-done }, nil
 }

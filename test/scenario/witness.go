@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
@@ -134,21 +135,13 @@ func (a *act) call(host *cluster.Host, addr netip.Addr) *caller {
 
 func (c *caller) run(ctx context.Context) {
 	defer close(c.done)
-	tick := time.NewTicker(callEvery)
-	defer tick.Stop()
-	for {
+	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		begun := time.Now()
 		pod, err := greeting(ctx, c.host, c.addr)
-		if ctx.Err() != nil {
-			return
+		if ctx.Err() == nil {
+			c.add(answer{begun: begun, at: time.Now(), pod: pod, err: err})
 		}
-		c.add(answer{begun: begun, at: time.Now(), pod: pod, err: err})
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	}, callEvery)
 }
 
 func (c *caller) add(a answer) {
@@ -243,18 +236,11 @@ func (a *act) ping(host *cluster.Host, addrs ...netip.Addr) *pinger {
 }
 
 func (p *pinger) send(ctx context.Context) {
-	tick := time.NewTicker(pingEvery)
-	defer tick.Stop()
-	for {
+	wait.NonSlidingUntilWithContext(ctx, func(context.Context) {
 		for _, addr := range p.addrs {
 			p.sendOne(addr)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	}, pingEvery)
 }
 
 // sendOne records the ping even if it could not be sent: then it counts as lost.

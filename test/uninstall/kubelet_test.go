@@ -17,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,24 +38,17 @@ type kubelet struct {
 }
 
 func (k *kubelet) run(ctx context.Context) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		var pods corev1.PodList
 		if err := k.api.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
-			continue // the test has ended, or the next look succeeds
+			return // the test has ended, or the next look succeeds
 		}
 		for i := range pods.Items {
 			if err := k.sync(ctx, &pods.Items[i]); client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
 				k.t.Logf("pod %s: %v", pods.Items[i].Name, err)
 			}
 		}
-	}
+	}, 50*time.Millisecond)
 }
 
 func (k *kubelet) sync(ctx context.Context, pod *corev1.Pod) error {
