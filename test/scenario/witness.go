@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -344,8 +345,9 @@ func (a *act) cry(pod *cluster.Pod) *crier {
 const (
 	// steadyEvery is the interval at which a steady connection sends.
 	steadyEvery = 100 * time.Millisecond
-	// steadyLimit is how long an echo may take. Meanwhile TCP sends again several times.
-	steadyLimit = 5 * time.Second
+	// An echo may take 5 s in which this machine runs: if it stands, one wait passes. Meanwhile TCP sends again.
+	steadyWait  = 100 * time.Millisecond
+	steadyWaits = 50
 )
 
 // steady is a set of TCP connections to pods' echo servers, which stay open and in use.
@@ -391,12 +393,19 @@ func (s *steady) use(conn net.Conn) (err error) {
 	lines := bufio.NewReader(conn)
 	tick := time.NewTicker(steadyEvery)
 	defer tick.Stop()
-	value(lines.ReadString('\n')) // the greeting
+	value(lines.ReadString('\n'))        // the greeting
+	check(conn.SetDeadline(time.Time{})) // that of the dial
 	for n := 0; ; n++ {
 		sent := fmt.Sprintln("line", n)
-		check(conn.SetDeadline(time.Now().Add(steadyLimit)))
 		value(conn.Write([]byte(sent)))
-		got := value(lines.ReadString('\n'))
+		got, err := "", os.ErrDeadlineExceeded
+		for waits := 0; errors.Is(err, os.ErrDeadlineExceeded) && waits < steadyWaits; waits++ {
+			check(conn.SetReadDeadline(time.Now().Add(steadyWait)))
+			var part string
+			part, err = lines.ReadString('\n')
+			got += part
+		}
+		did(err, "wait for %q", sent)
 		must(got == sent, "%q came back for %q", got, sent)
 		s.echoes.Add(1)
 		select {
