@@ -26,7 +26,7 @@ import (
 func TestAPodAndItsNodeReachEachOther(t *testing.T) {
 	r := newRig(t)
 	pod, entries := r.pod("a", []string{"10.0.0.7/24", "fd00::7/64"})
-	answers := check.Err(r.answers(time.Second, r.node, pod, nodeAddr4+":80", nodeAddr4+":80")) == nil
+	answers := check.Err(r.answers(r.node, pod, nodeAddr4+":80", nodeAddr4+":80")) == nil
 	check.Must(t, !answers, "the pod reaches its node without a host link: this test shows nothing")
 	check.OK(r, r.links.Make(entries[0]))
 	r.wantBothWays(pod)
@@ -75,7 +75,7 @@ func TestSecondInterfacesAnswerWhereTheyWereAsked(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"10.0.0.8:80", "[fd00::8]:80", "10.0.0.7:80", "[fd00::7]:80"} {
-		check.Is(t, check.Err(r.answers(enough, pod, r.router, ":80", address)), nil, "router to %s:", address)
+		check.Is(t, check.Err(r.answers(pod, r.router, ":80", address)), nil, "router to %s:", address)
 	}
 	for _, e := range entries {
 		check.OK(t, r.links.Check(e))

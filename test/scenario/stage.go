@@ -48,13 +48,13 @@ func Open(c *cluster.Cluster) (*Stage, error) {
 }
 
 // controllerNode returns the node of the controller. No scenario cuts this node off: the controller
-// would have to move to another node first, which takes 30 s.
-// After a silence of its node, the controller is not Ready for a moment.
+// would have to move to another node first, which takes 30 s. It waits for a Ready controller: after a
+// silence of its node, none is Ready for a moment.
 func (s *Stage) controllerNode(ctx context.Context) (node *cluster.Node) {
 	eventually(ctx, podLimit, "a Ready controller", func(ctx context.Context) {
 		pods := s.ours(ctx, "controller")
 		i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return isReady(&p) })
-		must(i >= 0, "there is none among %d", len(pods))
+		must(i >= 0, "none of its %d pods is Ready", len(pods))
 		node = value(s.NodeByName(pods[i].Spec.NodeName))
 	})
 	return node

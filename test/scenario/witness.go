@@ -345,7 +345,7 @@ func (a *act) cry(pod *cluster.Pod) *crier {
 const (
 	// steadyEvery is the interval at which a steady connection sends.
 	steadyEvery = 100 * time.Millisecond
-	// An echo may take 5 s in which this machine runs: if it stands, one wait passes. Meanwhile TCP sends again.
+	// An echo may take 50 waits, 5 s. Meanwhile TCP sends again. A machine that stands uses up one wait alone.
 	steadyWait  = 100 * time.Millisecond
 	steadyWaits = 50
 )
@@ -401,9 +401,8 @@ func (s *steady) use(conn net.Conn) (err error) {
 		got, err := "", os.ErrDeadlineExceeded
 		for waits := 0; errors.Is(err, os.ErrDeadlineExceeded) && waits < steadyWaits; waits++ {
 			check(conn.SetReadDeadline(time.Now().Add(steadyWait)))
-			var part string
-			part, err = lines.ReadString('\n')
-			got += part
+			part, failed := lines.ReadString('\n')
+			got, err = got+part, failed
 		}
 		did(err, "wait for %q", sent)
 		must(got == sent, "%q came back for %q", got, sent)
