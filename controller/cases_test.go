@@ -160,9 +160,7 @@ func longNames(w world) {
 	pod := w.runningPod(strings.Repeat("w", 120), node)
 	w.bound(pool, "10.28.0.2", pod)
 	w.waitBound(pool, 1)
-	// No kubelet ends the pod. A deletion without grace is two writes of the API server: a controller
-	// that is slow between them may give either reason.
-	w.remove(pod, client.GracePeriodSeconds(1))
+	w.remove(pod, client.GracePeriodSeconds(1)) // no kubelet ends the pod
 	w.waitQuarantined("10.28.0.2", v1alpha1.ReasonPodTerminating)
 	w.waitEvent(pod.Namespace, "AddressReclaimed", pod.Name, "10.28.0.2", "PodTerminating")
 }
@@ -196,8 +194,8 @@ func onThePage(server *controlplane.Server) func(world) {
 			})
 		}
 		says("The controller leaves the lease as it is: the pod is alive.")
-		w.remove(pod, client.GracePeriodSeconds(0))
-		w.waitQuarantined("10.77.0.2", v1alpha1.ReasonPodDeleted)
+		w.remove(pod, client.GracePeriodSeconds(1)) // no kubelet ends the pod
+		w.waitQuarantined("10.77.0.2", v1alpha1.ReasonPodTerminating)
 		says("It was taken from pod default/page-0 on node n1.")
 	}
 }

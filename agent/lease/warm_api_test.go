@@ -6,9 +6,6 @@ package lease
 
 import (
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +21,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
-	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 const chartNamespace = "fenceline-system"
@@ -59,15 +55,8 @@ func guardedWorld(t *testing.T) (n1, n2 *Store) {
 // install installs the chart, as the README says.
 func install(t *testing.T, server *controlplane.Server) {
 	t.Helper()
-	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
-	dir := check.Value(builder.Dir(t.Context(), thirdparty.Helm))(t)
-	root := check.Value(thirdparty.Root())(t)
-	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), "install", "fenceline",
-		filepath.Join(root, "charts", "fenceline"), "--namespace", chartNamespace, "--create-namespace")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+server.Kubeconfig(),
-		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	out, err := cmd.CombinedOutput()
+	out, err := controlplane.Helm(t.Context(), server.Kubeconfig(), "install", "fenceline", "../../charts/fenceline",
+		"--namespace", chartNamespace, "--create-namespace")
 	check.Must(t, err == nil, "helm: %v\n%s", err, out)
 }
 

@@ -7,7 +7,6 @@ package records
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
-	"github.com/fenceline/fenceline/test/thirdparty"
+	"github.com/fenceline/fenceline/test/controlplane"
 )
 
 // testChart comes last, since it uninstalls.
@@ -41,18 +40,18 @@ func (e *env) testChart(t *testing.T) {
 		}
 	})
 	t.Run("refuses a network configuration that is no JSON", func(t *testing.T) {
-		out, err := e.tryHelm(t, "template", "fenceline", chart(t), "--set", "cni.conflist.content=macvlan on eth1")
+		out, err := e.tryHelm(t, "template", "fenceline", chart, "--set", "cni.conflist.content=macvlan on eth1")
 		check.That(t, err != nil && strings.Contains(out, "fenceline.conflist"), "%v, helm said: %s", err, out)
 	})
 	t.Run("asks no plugin but macvlan for macvlan's mode", func(t *testing.T) {
 		for kind, want := range map[string]bool{"macvlan": true, "ipvlan": false} {
-			out := e.helm(t, "template", "fenceline", chart(t), "--set", "cni.conflist.type="+kind)
+			out := e.helm(t, "template", "fenceline", chart, "--set", "cni.conflist.type="+kind)
 			check.Equal(t, strings.Contains(out, `"mode": "bridge"`), want, "%s: mode bridge", kind)
 		}
 	})
 	t.Run("names a CNI version only if the values do", func(t *testing.T) {
 		for value, want := range map[string]bool{"cni.conflist.cniVersion=": false, "cni.conflist.cniVersion=1.0.0": true} {
-			out := e.helm(t, "template", "fenceline", chart(t), "--set", value)
+			out := e.helm(t, "template", "fenceline", chart, "--set", value)
 			got := strings.Contains(out, `"cniVersion": "1.0.0"`)
 			check.That(t, got == want && (want || !strings.Contains(out, `"cniVersion"`)), "%s: cniVersion %v in %s", value, got, out)
 		}
@@ -60,10 +59,10 @@ func (e *env) testChart(t *testing.T) {
 	t.Run("tells the agents of Multus' cluster network if the values do", func(t *testing.T) {
 		const argument = "--multus-cluster-network=kube-system/macvlan"
 		for value, want := range map[string]bool{"": false, "kube-system/macvlan": true} {
-			out := e.helm(t, "template", "fenceline", chart(t), "--set", "cni.multusClusterNetwork="+value)
+			out := e.helm(t, "template", "fenceline", chart, "--set", "cni.multusClusterNetwork="+value)
 			check.Equal(t, strings.Contains(out, argument), want, "%q: %s is there:", value, argument)
 		}
-		out, err := e.tryHelm(t, "template", "fenceline", chart(t), "--set", "cni.multusClusterNetwork=macvlan")
+		out, err := e.tryHelm(t, "template", "fenceline", chart, "--set", "cni.multusClusterNetwork=macvlan")
 		check.That(t, err != nil, "a definition without namespace is accepted: %s", out)
 	})
 	t.Run("serves metrics as the values say", func(t *testing.T) {
@@ -74,7 +73,7 @@ func (e *env) testChart(t *testing.T) {
 			"serviceMonitor.enabled=true,metrics.secure=true":                         {2, 0, 1, 2},
 			"serviceMonitor.enabled=true,metrics.secure=true,metrics.tlsSecret=certs": {2, 2, 1, 2},
 		} {
-			out := e.helm(t, "template", "fenceline", chart(t), "--set", values)
+			out := e.helm(t, "template", "fenceline", chart, "--set", values)
 			got := []int{strings.Count(out, secure), strings.Count(out, certificate), strings.Count(out, reader), strings.Count(out, scheme)}
 			check.That(t, slices.Equal(got, want) && strings.Count(out, "secret: {secretName: certs}}\n") == want[1], "%s: %v, want %v", values, got, want)
 		}
@@ -88,7 +87,7 @@ func (e *env) testChart(t *testing.T) {
 			"ui.enabled=true,ui.service=true":                    {0, 1, 0, 2},
 			"ui.enabled=true,ui.service=true,ui.tlsSecret=certs": {0, 1, 3, 2},
 		} {
-			out := e.helm(t, "template", "fenceline", chart(t), "--set", values)
+			out := e.helm(t, "template", "fenceline", chart, "--set", values)
 			got := []int{
 				strings.Count(out, "- --ui-address=127.0.0.1:9478\n"), strings.Count(out, "- --ui-address=:9478\n"),
 				strings.Count(out, "- --ui-cert-dir=/etc/fenceline-ui\n") + strings.Count(out, "{name: ui-tls, "), strings.Count(out, "\n  name: fenceline-ui-reviewer\n"),
@@ -97,14 +96,14 @@ func (e *env) testChart(t *testing.T) {
 		}
 	})
 	t.Run("upgrades over itself", func(t *testing.T) {
-		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
+		e.helm(t, "upgrade", "fenceline", chart, "--namespace", namespace, "--set", "bpffs.mount=false", "--set", "cni.conflist.master=eth1")
 		agents := &appsv1.DaemonSet{}
 		check.OK(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-agent"}, agents))
 		n := len(agents.Spec.Template.Spec.InitContainers)
 		check.That(t, n == 0, "%d init containers after bpffs.mount=false", n)
 	})
 	t.Run("gives the controller what the values say of reclaim", func(t *testing.T) {
-		e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--reuse-values",
+		e.helm(t, "upgrade", "fenceline", chart, "--namespace", namespace, "--reuse-values",
 			"--set", "reclaim.enabled=false,reclaim.terminating=false,reclaim.extraGrace=1m,reclaim.nodeDown=After 2m")
 		controller := &appsv1.Deployment{}
 		check.OK(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "fenceline-controller"}, controller))
@@ -119,7 +118,7 @@ func (e *env) testChart(t *testing.T) {
 			"statefulSet=\"Prefer\"": "Prefer", "statefulSet=\"Require\"": "Require", "statefulSet=\"Off\"": "Off",
 			"statefulSet=false": "Off", "logLevel=\"info\"": "Prefer", "statefulSet=null": "Prefer",
 		} {
-			out := e.helm(t, "template", "fenceline", chart(t), "--set-json", arg)
+			out := e.helm(t, "template", "fenceline", chart, "--set-json", arg)
 			check.That(t, strings.Contains(out, "- --stateful-set="+want+"\n"), "%s: the agents are not started with --stateful-set=%s", arg, want)
 		}
 	})
@@ -128,7 +127,7 @@ func (e *env) testChart(t *testing.T) {
 		e.create(t, l)
 		for _, args := range [][]string{
 			{"uninstall", "fenceline", "--no-hooks", "--namespace", namespace},
-			{"install", "fenceline", chart(t), "--namespace", namespace, "--create-namespace"},
+			{"install", "fenceline", chart, "--namespace", namespace, "--create-namespace"},
 		} {
 			e.helm(t, args...)
 			if err := e.admin.Get(t.Context(), client.ObjectKeyFromObject(l), &v1alpha1.IPLease{}); err != nil {
@@ -156,27 +155,7 @@ func (e *env) helm(t *testing.T, args ...string) string {
 
 func (e *env) tryHelm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	return runHelm(t, e.server.Kubeconfig(), args...)
-}
-
-// runHelm returns what helm prints. Without a kubeconfig, it only renders.
-func runHelm(t *testing.T, kubeconfig string, args ...string) (string, error) {
-	t.Helper()
-	builder := check.Value(thirdparty.NewBuilder(os.Stderr))(t)
-	dir := check.Value(builder.Dir(t.Context(), thirdparty.Helm))(t)
-	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "helm"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig,
-		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// chart returns the directory of the chart.
-func chart(t *testing.T) string {
-	t.Helper()
-	root := check.Value(thirdparty.Root())(t)
-	return filepath.Join(root, "charts", "fenceline")
+	return controlplane.Helm(t.Context(), e.server.Kubeconfig(), args...)
 }
 
 // older removes the values that values of an earlier build do not have. helm upgrade
@@ -273,11 +252,11 @@ func TestTheNotesPrintADefinitionForMultus(t *testing.T) {
 		`cni.conflist.content="{\"name\":\"n\"}"`:              {definition},
 		older: {without, "--reset-then-reuse-values"},
 	} {
-		args := []string{"install", "fenceline", chart(t), "--dry-run=client"}
+		args := []string{"install", "fenceline", chart, "--dry-run=client"}
 		if values != "" {
 			args = append(args, "--set-json", values)
 		}
-		out, err := runHelm(t, "", args...)
+		out, err := controlplane.Helm(t.Context(), "", args...)
 		check.Must(t, err == nil, "%s: %v: %s", values, err, out)
 		_, notes, _ := strings.Cut(out, "\nNOTES:\n")
 		for _, words := range append(want, "Pods get addresses") {
@@ -290,11 +269,11 @@ func TestTheNotesPrintADefinitionForMultus(t *testing.T) {
 // template renders one file of the chart. The values are those of --set-json.
 func template(t *testing.T, file, values string) (string, error) {
 	t.Helper()
-	args := []string{"template", "fenceline", chart(t), "--show-only", file}
+	args := []string{"template", "fenceline", chart, "--show-only", file}
 	if values != "" {
 		args = append(args, "--set-json", values)
 	}
-	return runHelm(t, "", args...)
+	return controlplane.Helm(t.Context(), "", args...)
 }
 
 func TestEachAlertLeadsToItsRunbook(t *testing.T) {

@@ -33,7 +33,7 @@ import (
 
 // testMetrics serves metrics with the rights of the agents' and the controller's accounts.
 func (e *env) testMetrics(t *testing.T) {
-	e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "metrics.secure=true")
+	e.helm(t, "upgrade", "fenceline", chart, "--namespace", namespace, "--set", "metrics.secure=true")
 	allowed, other := e.reader(t, "scraper", "fenceline-metrics"), e.token(t, "other")
 	for _, account := range []string{"fenceline-agent", "fenceline-controller"} {
 		config := check.Value(e.server.ServiceAccount(t.Context(), namespace, account, nil))(t)
@@ -120,7 +120,7 @@ func get(t *testing.T, url, token string) int {
 
 // testPage serves the page with the rights of the controller's account.
 func (e *env) testPage(t *testing.T) {
-	e.helm(t, "upgrade", "fenceline", chart(t), "--namespace", namespace, "--set", "ui.enabled=true")
+	e.helm(t, "upgrade", "fenceline", chart, "--namespace", namespace, "--set", "ui.enabled=true")
 	viewer, other := e.reader(t, "page-viewer", "fenceline-view"), e.token(t, "page-other")
 	url := e.servePage(t)
 	e.answers(t, "the page", url+"/api/pools", viewer, other)

@@ -31,6 +31,7 @@ import (
 
 const (
 	namespace      = "fenceline-system"
+	chart          = "../../charts/fenceline"
 	agentUser      = "system:serviceaccount:fenceline-system:fenceline-agent"
 	controllerUser = "system:serviceaccount:fenceline-system:fenceline-controller"
 	nodeNameKey    = "authentication.kubernetes.io/node-name"
@@ -95,7 +96,7 @@ func installed(t *testing.T) *env {
 		check.OK(t, add(e.scheme))
 	}
 	e.admin = e.client(t, server.Admin())
-	e.helm(t, "install", "fenceline", chart(t), "--namespace", namespace, "--create-namespace")
+	e.helm(t, "install", "fenceline", chart, "--namespace", namespace, "--create-namespace")
 	e.controller = e.as(t, controllerUser, nil)
 	e.waitForPolicies(t)
 	return e
@@ -156,11 +157,12 @@ func (e *env) as(t *testing.T, user string, extra map[string][]string, groups ..
 	return e.client(t, config)
 }
 
-// agentAccess is that of the agent of a node, with a token that is bound to its pod.
+// agentAccess is that of the agent of a node, with a token that is bound to its pod. The API server
+// looks the pod up by name in a cache, which may still hold an earlier pod of the name.
 func (e *env) agentAccess(t *testing.T, node string) *rest.Config {
 	t.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "agent-" + node + "-", Namespace: namespace},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "fenceline-agent", NodeName: node,
 			Containers: []corev1.Container{{Name: "agent", Image: "agent"}},

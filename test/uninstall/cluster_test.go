@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -28,7 +26,6 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/programs"
-	"github.com/fenceline/fenceline/test/thirdparty"
 )
 
 const (
@@ -39,10 +36,9 @@ const (
 
 // cluster is a cluster without machines.
 type cluster struct {
-	t        *testing.T
-	server   *controlplane.Server
-	api      client.Client
-	helmFile string
+	t      *testing.T
+	server *controlplane.Server
+	api    client.Client
 	// program is the controller.
 	program  string
 	programs sync.WaitGroup
@@ -61,7 +57,6 @@ func newCluster(t *testing.T) *cluster {
 	check.OK(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	c.api = check.Value(client.New(server.Admin(), client.Options{Scheme: scheme}))(t)
 	check.OK(t, programs.Build(t.Context(), "controller", c.program))
-	c.helmFile = filepath.Join(check.Value(check.Value(thirdparty.NewBuilder(os.Stderr))(t).Dir(t.Context(), thirdparty.Helm))(t), "helm")
 	for _, name := range nodeNames {
 		c.addNode(name)
 	}
@@ -101,12 +96,7 @@ func (c *cluster) helm(args ...string) (string, error) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, c.helmFile, append(args, "--namespace", namespace)...)
-	dir := c.t.TempDir()
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.server.Kubeconfig(),
-		"HELM_CACHE_HOME="+dir, "HELM_CONFIG_HOME="+dir, "HELM_DATA_HOME="+dir)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return controlplane.Helm(ctx, c.server.Kubeconfig(), append(args, "--namespace", namespace)...)
 }
 
 func (c *cluster) mustHelm(args ...string) {
