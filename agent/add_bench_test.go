@@ -28,9 +28,9 @@ import (
 	"github.com/fenceline/fenceline/test/figure"
 )
 
-// addPace is how far ADDs are apart, as those of a node's pods usually are. The
-// tail of one, above all the move of its guard, is over before the next.
-const addPace = 200 * time.Millisecond
+// addPause is between the end of an ADD and the next, as with a node's pods usually. The tail of one,
+// above all the move of its guard, is over before the next.
+const addPause = 200 * time.Millisecond
 
 // addShifts is how often pods come, and go together, so that percentiles stand
 // on some hundred ADDs of a node that has no more pods than a kubelet allows.
@@ -58,9 +58,7 @@ var addPools = []struct {
 // the machine. The plugin's own start is measured by TestTimeOfTheProcess.
 func TestLatencyOfADD(t *testing.T) {
 	logToFile(t)
-	pace := time.NewTicker(addPace / time.Duration(figure.Size(1, 10)))
-	defer pace.Stop()
-	b := &addBench{machine: start(t), pace: pace.C, raw: netip.MustParseAddr("10.69.0.0"), adds: make([]addTimes, len(addPools))}
+	b := &addBench{machine: start(t), pause: addPause / time.Duration(figure.Size(1, 10)), raw: netip.MustParseAddr("10.69.0.0"), adds: make([]addTimes, len(addPools))}
 	for i := range addPools {
 		b.addPool(i)
 	}
@@ -98,7 +96,7 @@ func (b *addBench) report() {
 // addBench is a machine whose ADDs take turns with raw writes.
 type addBench struct {
 	*machine
-	pace <-chan time.Time
+	pause time.Duration
 	// raw is the address of the last raw lease.
 	raw netip.Addr
 	// spent is how long all ADDs together have taken the agent, and the steps of all ADDs, by name.
@@ -194,10 +192,10 @@ func (m *machine) addPool(i int) {
 // stock is how many addresses of a pool are ready.
 func stock(full int64) int64 { return min(full, int64(figure.Size(64, 4))) }
 
-// timed does something when its turn has come.
+// timed does something after the pause.
 func (b *addBench) timed(do func() error) sample {
 	b.t.Helper()
-	<-b.pace
+	<-time.After(b.pause)
 	stolen := stolenTime(b.t)
 	start := time.Now()
 	err := do()
@@ -318,7 +316,7 @@ func (b *addBench) table(counts func(sample) bool) string {
 		return all
 	}
 	creates, updates := sorted(b.creates), sorted(b.updates)
-	fmt.Fprintf(&table, "in turns, %s apart; × is the ratio to the raw write\n", addPace)
+	fmt.Fprintf(&table, "in turns, %s apart; × is the ratio to the raw write\n", addPause)
 	fmt.Fprintf(&table, "%-26s %4s %9s %8s %8s %9s %8s %8s %9s   %s\n", "", "n",
 		"p50", "× create", "× update", "p99", "× create", "× update", "slowest", "an ADD waits for")
 	row := func(name string, samples []sample, waits string) {
