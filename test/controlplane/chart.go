@@ -38,7 +38,7 @@ func (s *Server) ControllerRights(ctx context.Context, namespace string) (_ *res
 	defer must.Catch(&err)
 	rendered, err := Helm(ctx, "", "template", "fenceline", filepath.Join(must.Value(thirdparty.Root()), "charts", "fenceline"),
 		"--namespace", namespace, "--show-only", "templates/controller-rbac.yaml")
-	must.Done(err, "render the rights of the chart")
+	must.Done(err, "render the rights of the chart: %s", rendered)
 	c, err := client.New(s.Admin(), client.Options{})
 	must.Done(err, "connect to the API server")
 	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(rendered), 4096)
