@@ -63,6 +63,25 @@ func TestAReleaseWakesAnADDThatWaitsForAFullPool(t *testing.T) {
 	r.Eventually("the watch is closed", func() bool { return r.API.Follows() == 0 && r.Waits.Now() == 0 })
 }
 
+// Another pod of the namespace may reach the limit of a pool while an ADD waits for it.
+func TestAnOfferOfAPoolWhoseLimitWasReachedMeanwhile(t *testing.T) {
+	r := fakenode.New(t, atMost(1, fakenode.V4("10.0.0.2-10.0.0.3")), other())
+	elsewhere := leaseFor("bank", "10.1.0.2", func(s *v1alpha1.IPLeaseSpec) { s.Pool = "other" })
+	for _, l := range []*v1alpha1.IPLease{leaseFor("bank", "10.0.0.2", nil), leaseFor("bank", "10.0.0.3", nil), elsewhere} {
+		r.API.Put(l)
+	}
+	web := r.Pod("web-0", "u1")
+	web.Network.DefaultIPv4IPPool = []string{"v4", "other"}
+	end := waits(t.Context(), r, web)
+	r.API.Put(leaseFor("shop", "10.0.0.2", nil))
+	lists := r.Calls("list")
+	r.API.Drop(leaseFor("bank", "10.0.0.3", nil))
+	r.Eventually("the ADD looks at the offer", func() bool { return r.Calls("list") > lists })
+	r.API.Drop(elsewhere)
+	check.OK(t, <-end)
+	r.Lease("10.1.0.2", v1alpha1.StateBound)
+}
+
 func TestANewcomerDoesNotOvertakeAnADDThatWaits(t *testing.T) {
 	r, l := fullNode(t)
 	requests := []agentapi.AddRequest{r.Pod("web-0", "u1"), r.Pod("web-1", "u2"), r.Pod("web-2", "u3")}

@@ -17,7 +17,8 @@ import (
 type Source struct {
 	// Name is for tests and for people.
 	Name string
-	// concerns reports whether the source may have an address for a search. Nil means yes.
+	// concerns reports whether the source may have an address for a search whose pools obey its rules.
+	// MayFind asks before the rules are applied. Nil means yes.
 	concerns func(*search) bool
 	// find yields the candidates. An error ends the search, unless it says that the pools are full.
 	find func(context.Context, *search) iter.Seq2[candidate, error]

@@ -87,11 +87,11 @@ func (a *Try) Family(ctx context.Context, f ipam.Family, d kept.Decision) (Bound
 	a.Full = nil
 	why := errNoSource
 	for _, s.Source = range Sources() {
-		if !s.concern(s) {
-			continue
-		}
 		if err := s.obey(ctx, s.obeys); err != nil {
 			return Bound{}, err
+		}
+		if !s.concern(s) { // the rules may have excluded the pool of its address
+			continue
 		}
 		b, o := s.ask(ctx)
 		if after(o, s.Source) == answerWith {

@@ -21,8 +21,8 @@ const keptRetry = 200 * time.Millisecond
 
 func hasKept(s *search) bool { return s.kept != nil }
 
-// keptFor yields the address that is kept for the pod. If its lease ends meanwhile, or a foreign
-// host uses the address and the pod's name keeps no address, the pod gets another address.
+// keptFor yields the address that is kept for the pod. If its lease ends while the ADD waits for it, or
+// a foreign host uses the address and the pod's name keeps no address, the pod gets another address.
 func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	c := candidate{pool: kept.PoolOf(s.family, s.kept), last: s.kept}
 	c.address = addressOf(c.pool, s.kept.Spec.Addr())
