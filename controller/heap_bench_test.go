@@ -34,7 +34,7 @@ const (
 	few       = 100
 	manyNodes = 100
 	// heapGoal is for one lease with its pod, in bytes.
-	heapGoal = 2500
+	heapGoal = 2100
 )
 
 // TestHeapOfManyLeases prints what the controller keeps in memory of 50 000 pods

@@ -7,6 +7,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -15,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,6 +29,7 @@ import (
 func Options() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
+		NewInformer:      newInformer,
 		ByObject: map[client.Object]cache.ByObject{
 			&podview.Pod{}:        transform(slimPod),
 			&corev1.Node{}:        transform(slimNode),
@@ -38,6 +41,14 @@ func Options() cache.Options {
 			&v1alpha1.IPLease{}:   transform(slimLease),
 		},
 	}
+}
+
+// newInformer returns an informer. That of leases has no index of namespaces: all would be under one key.
+func newInformer(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+	if _, ok := o.(*v1alpha1.IPLease); ok {
+		delete(by, toolscache.NamespaceIndex)
+	}
+	return toolscache.NewSharedIndexInformer(lw, o, resync, by)
 }
 
 // transform reduces each object to the result of slim. A tombstone, which stands for an object that

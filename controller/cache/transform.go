@@ -57,7 +57,6 @@ func share[T ~string](of ...*T) {
 
 func slimPod(pod *podview.Pod) *podview.Pod {
 	slim := &podview.Pod{ObjectMeta: slimMeta(pod.ObjectMeta), Spec: pod.Spec}
-	slim.Status.Phase = pod.Status.Phase
 	if uid := owner.StaticUID(pod.Annotations); uid != "" {
 		slim.Annotations = map[string]string{owner.ConfigHash: uid, corev1.MirrorPodAnnotationKey: uid}
 	}
@@ -69,16 +68,15 @@ func slimPod(pod *podview.Pod) *podview.Pod {
 	if agents.IsAgent(pod) {
 		slim.Labels = pod.Labels
 		slim.Annotations = map[string]string{v1alpha1.AnnotationAgentIndex: pod.Annotations[v1alpha1.AnnotationAgentIndex]}
-		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
+		slim.Status = &podview.Status{Conditions: slimConditions(pod.Conditions())}
 	}
 	if owner.IsTarget(pod) {
 		slim.Labels = map[string]string{owner.LabelMigration: pod.Labels[owner.LabelMigration]}
 		slim.OwnerReferences = pod.OwnerReferences
 	}
 	share(&slim.Namespace, &slim.Spec.NodeName)
-	share(&slim.Status.Phase)
 	if pod.IsFinished() {
-		slim.Status.Conditions = slimConditions(pod.Status.Conditions)
+		slim.Status = &podview.Status{Phase: pod.Phase(), Conditions: slimConditions(pod.Conditions())}
 		if at := pod.LastEnd(); !at.IsZero() {
 			slim.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
 				Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)},

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 )
 
 // Pod is a v1 Pod with only the fields that a decision reads. Use it for reads, for deletions and as
@@ -19,21 +21,30 @@ import (
 //
 // +kubebuilder:object:root=true
 type Pod struct {
-	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   Spec   `json:"spec,omitempty"`
-	Status Status `json:"status,omitempty"`
+	Spec Spec `json:"spec,omitempty"`
+	// Status is nil in the cache, except for agents and pods that are finished.
+	Status *Status `json:"status,omitempty"`
 }
+
+// GetObjectKind implements runtime.Object. The scheme has the kind.
+func (*Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// Phase returns the phase of the status.
+func (p *Pod) Phase() corev1.PodPhase { return ptr.Deref(p.Status, Status{}).Phase }
+
+// Conditions returns the conditions of the status.
+func (p *Pod) Conditions() []corev1.PodCondition { return ptr.Deref(p.Status, Status{}).Conditions }
 
 // IsFinished reports whether no container of the pod will run again.
 func (p *Pod) IsFinished() bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	return p.Phase() == corev1.PodSucceeded || p.Phase() == corev1.PodFailed
 }
 
 // LastEnd returns the latest end of a container. It is zero if none has ended.
 func (p *Pod) LastEnd() (at time.Time) {
-	s := &p.Status
+	s := ptr.Deref(p.Status, Status{})
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses) {
 		if t := c.State.Terminated; t != nil && t.FinishedAt.After(at) {
 			at = t.FinishedAt.Time

@@ -167,7 +167,7 @@ func agentOn(name string) []client.Object {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "agent-" + name, Labels: map[string]string{
 			"app.kubernetes.io/name": "fenceline", "app.kubernetes.io/component": "agent"}},
 		Spec:   podview.Spec{NodeName: name, HostNetwork: true},
-		Status: podview.Status{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		Status: &podview.Status{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}}
 }
 

@@ -67,7 +67,7 @@ func pod(uid string) *podview.Pod {
 			CreationTimestamp: metav1.NewTime(ago(time.Hour)),
 		},
 		Spec:   podview.Spec{NodeName: "n1", TerminationGracePeriodSeconds: ptr.To[int64](30)},
-		Status: podview.Status{Phase: corev1.PodRunning},
+		Status: &podview.Status{Phase: corev1.PodRunning},
 	}
 }
 

@@ -54,7 +54,7 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, n *note)
 	case v1alpha1.StateBound:
 		if f.Pod, err = lookAtPod(ctx, known, f, n); err == nil {
 			f.PodSeen = n.saw(f.Pod.Object, spec.Holder)
-			f.FinishedSeen = n.sawFinished(f.Pod.Object, f.Now)
+			f.FinishedSeen = n.firstSeen(finishedPod, f.Pod.Object != nil && f.Pod.Object.IsFinished(), f.Now)
 			f.Node, err = r.lookAtNode(ctx, spec.NodeName, f, n)
 		}
 		if err == nil {
@@ -170,7 +170,7 @@ func lookAtPod(ctx context.Context, reader client.Reader, f Facts, n *note) (Vie
 	if err != nil {
 		return View[podview.Pod]{}, err
 	}
-	return View[podview.Pod]{Known: true, Object: pod, AbsentSince: firstSeen(&n.podAbsentSince, pod == nil, f.Now)}, nil
+	return View[podview.Pod]{Known: true, Object: pod, AbsentSince: n.firstSeen(absentPod, pod == nil, f.Now)}, nil
 }
 
 // lookAtNode looks at a node in the cache.
@@ -186,7 +186,7 @@ func (r *Reconciler) lookAtNode(ctx context.Context, name string, f Facts, n *no
 }
 
 func viewOfNode(node *corev1.Node, f Facts, n *note) View[corev1.Node] {
-	return View[corev1.Node]{Known: true, Object: node, AbsentSince: firstSeen(&n.nodeAbsentSince, node == nil, f.Now)}
+	return View[corev1.Node]{Known: true, Object: node, AbsentSince: n.firstSeen(absentNode, node == nil, f.Now)}
 }
 
 // lookForAgent reads only from the cache. A late answer is safe: an agent that comes back makes
@@ -196,7 +196,7 @@ func (r *Reconciler) lookForAgent(ctx context.Context, node string, f Facts, n *
 	if err != nil {
 		return time.Time{}, err
 	}
-	return firstSeen(&n.rarely().agentAbsentSince, !works, f.Now), nil
+	return n.firstSeen(absentAgent, !works, f.Now), nil
 }
 
 func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, f Facts, n *note) (Verifier, error) {
@@ -214,7 +214,7 @@ func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, f Facts, n
 			return v, err
 		}
 	}
-	v.AwaySince = firstSeen(&n.assignment.awaySince, !v.Alive, f.Now)
+	v.AwaySince = n.assignment.sawAlive(v.Alive, f.Now)
 	return v, nil
 }
 

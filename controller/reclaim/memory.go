@@ -23,10 +23,6 @@ type memory struct {
 // lease to one worker at a time, so a note has one user.
 type note struct {
 	uid types.UID
-	// podAbsentSince and nodeAbsentSince are when the absence was first seen; nil while present.
-	podAbsentSince, nodeAbsentSince *time.Time
-	// finishedSince is when the pod was first seen to be finished; nil while it is not.
-	finishedSince *time.Time
 	// podSeen is the recorded UID of the holder whose pod was seen; empty if none was seen.
 	podSeen string
 	// assignment is nil while the lease is not Quarantined.
@@ -37,18 +33,29 @@ type note struct {
 
 // rareNote holds the notes that few leases need.
 type rareNote struct {
-	// agentAbsentSince is when the node of a Warm lease was first seen without a working agent.
-	agentAbsentSince *time.Time
-	// offeredSince is when a Service was first seen to offer the address of a pod that is gone.
-	offeredSince *time.Time
+	// since has the time at which each true condition was first seen to be true.
+	since map[condition]time.Time
 	// withheld is the reason for which the lease was last due while reclaim was switched off.
 	withheld v1alpha1.LeaseReason
 }
 
+// condition is a state of the cluster on which a decision waits.
+type condition int
+
+const (
+	absentPod condition = iota
+	finishedPod
+	absentNode
+	// absentAgent: the node of a Warm lease has no working agent.
+	absentAgent
+	// offeredAddress: a Service offers the address of a pod that is gone.
+	offeredAddress
+)
+
 // rarely returns the rare notes about a lease for writing.
 func (n *note) rarely() *rareNote {
 	if n.rare == nil {
-		n.rare = &rareNote{}
+		n.rare = &rareNote{since: map[condition]time.Time{}}
 	}
 	return n.rare
 }
@@ -59,8 +66,8 @@ type assignment struct {
 	quarantinedAt time.Time
 	verifier      string
 	askedAt       time.Time
-	// awaySince is when the verifier was first seen not to be alive; nil while it is.
-	awaySince *time.Time
+	// awaySince is when the verifier was first seen not to be alive; zero while it is.
+	awaySince time.Time
 	changes   int
 }
 
@@ -88,7 +95,7 @@ func (a *assignment) of(lease *v1alpha1.IPLease, now time.Time) *assignment {
 		return &assignment{quarantinedAt: since, verifier: lease.Spec.NodeName, askedAt: now}
 	}
 	if a.verifier != lease.Spec.NodeName {
-		a.verifier, a.askedAt, a.awaySince = lease.Spec.NodeName, now, nil
+		a.verifier, a.askedAt, a.awaySince = lease.Spec.NodeName, now, time.Time{}
 	}
 	return a
 }
@@ -106,6 +113,16 @@ func (a *assignment) passedOn(now time.Time) {
 	a.askedAt = now
 }
 
+// sawAlive returns the time at which the verifier was first seen not to be alive. It is zero while it is.
+func (a *assignment) sawAlive(alive bool, now time.Time) time.Time {
+	if alive {
+		a.awaySince = time.Time{}
+	} else if a.awaySince.IsZero() {
+		a.awaySince = now
+	}
+	return a.awaySince
+}
+
 // saw reports whether the holder's own pod existed at this look or at an earlier look.
 func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 	if holder == nil || holder.PodUID == "" {
@@ -117,20 +134,18 @@ func (n *note) saw(pod *podview.Pod, holder *v1alpha1.Holder) bool {
 	return n.podSeen == holder.PodUID
 }
 
-// sawFinished returns when the pod was first seen as finished. It is zero for a pod that is not finished.
-func (n *note) sawFinished(pod *podview.Pod, now time.Time) time.Time {
-	return firstSeen(&n.finishedSince, pod != nil && pod.IsFinished(), now)
-}
-
-// firstSeen keeps and returns the time at which a state was first seen. It is zero if the state is
-// not seen now.
-func firstSeen(first **time.Time, seen bool, now time.Time) time.Time {
-	if !seen {
-		*first = nil
+// firstSeen returns the time at which a condition was first seen to be true. It is zero if the condition
+// is false now.
+func (n *note) firstSeen(c condition, isTrue bool, now time.Time) time.Time {
+	if !isTrue {
+		if n.rare != nil {
+			delete(n.rare.since, c)
+		}
 		return time.Time{}
 	}
-	if *first == nil {
-		*first = &now
+	since := n.rarely().since
+	if _, ok := since[c]; !ok {
+		since[c] = now
 	}
-	return **first
+	return since[c]
 }

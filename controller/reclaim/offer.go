@@ -75,7 +75,7 @@ func (r *Reconciler) lookAtOffer(ctx context.Context, f Facts, n *note) (Offer, 
 		return Offer{}, err
 	}
 	slice := offers[endpoint{holder.Pod, f.Lease.Spec.Addr()}]
-	return Offer{Slice: slice, Since: firstSeen(&n.rarely().offeredSince, slice != "", f.Now)}, nil
+	return Offer{Slice: slice, Since: n.firstSeen(offeredAddress, slice != "", f.Now)}, nil
 }
 
 // offersIn returns the ready endpoints of a namespace, each with an EndpointSlice (namespace/name)

@@ -196,7 +196,7 @@ func TestATakenLeaseHasNoTrackedFields(t *testing.T) {
 }
 
 func cachedPod(pod *corev1.Pod) *podview.Pod {
-	slim := &podview.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy(), Spec: podview.Spec{NodeName: pod.Spec.NodeName}, Status: podview.Status{Phase: pod.Status.Phase}}
+	slim := &podview.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy(), Spec: podview.Spec{NodeName: pod.Spec.NodeName}, Status: &podview.Status{Phase: pod.Status.Phase}}
 	slim.ResourceVersion = "" // a fake client makes its own
 	return slim
 }

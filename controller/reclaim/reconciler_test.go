@@ -255,23 +255,20 @@ func TestWhoWasSeen(t *testing.T) {
 	}
 }
 
-// TestSinceWhenAPodIsFinished: the first look that found it so tells.
+// TestSinceWhenAPodIsFinished: the time of the first look that finds it finished counts.
 func TestSinceWhenAPodIsFinished(t *testing.T) {
-	running, finished := pod(holderUID), pod(holderUID)
-	finished.Status.Phase = corev1.PodSucceeded
 	n := &note{}
 	for i, look := range []struct {
-		pod  *podview.Pod
-		at   time.Time
-		want time.Time
+		finished bool
+		at, want time.Time
 	}{
-		{running, ago(9 * time.Second), time.Time{}},
-		{finished, ago(8 * time.Second), ago(8 * time.Second)},
-		{finished, ago(7 * time.Second), ago(8 * time.Second)},
-		{nil, ago(6 * time.Second), time.Time{}},
-		{finished, ago(5 * time.Second), ago(5 * time.Second)},
+		{false, ago(9 * time.Second), time.Time{}},
+		{true, ago(8 * time.Second), ago(8 * time.Second)},
+		{true, ago(7 * time.Second), ago(8 * time.Second)},
+		{false, ago(6 * time.Second), time.Time{}},
+		{true, ago(5 * time.Second), ago(5 * time.Second)},
 	} {
-		check.Equal(t, n.sawFinished(look.pod, look.at), look.want, "look %d: since", i)
+		check.Equal(t, n.firstSeen(finishedPod, look.finished, look.at), look.want, "look %d: since", i)
 	}
 }
 

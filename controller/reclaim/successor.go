@@ -6,8 +6,6 @@ import (
 	"context"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
@@ -69,15 +67,4 @@ func successorNow(ctx context.Context, live client.Reader, f Facts) (*v1alpha1.I
 		return nil, err
 	}
 	return now, nil
-}
-
-// successions passes leases that have become settled.
-func successions() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return isSettled(&e.Object.(*v1alpha1.IPLease).Spec) },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return !isSettled(&e.ObjectOld.(*v1alpha1.IPLease).Spec) && isSettled(&e.ObjectNew.(*v1alpha1.IPLease).Spec)
-		},
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
 }

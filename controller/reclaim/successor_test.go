@@ -98,17 +98,19 @@ func TestOnlyAPodThatIsThereSucceeds(t *testing.T) {
 func TestAWarmLeaseThatIsBoundMaySucceed(t *testing.T) {
 	kept := leaseObject(inState(v1alpha1.StateRetained), ownedByWeb)
 	warm, bound := kept.DeepCopy(), kept.DeepCopy()
+	warm.Name, bound.Name = "10.7.0.10", "10.7.0.10"
 	warm.Spec.State, warm.Spec.Holder = v1alpha1.StateWarm, nil
 	bound.Spec.State = v1alpha1.StateBound
 	update := event.UpdateEvent{ObjectOld: warm, ObjectNew: bound}
-	check.That(t, successions().Update(update), "it is none")
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	b := between(t, objects(kept), nil)
-	handler.EnqueueRequestsFromMapFunc(woken{b.cached, namespace}.ofName).Update(t.Context(), update, queue)
-	check.Must(t, queue.Len() == 1, "%d leases are woken", queue.Len())
-	woken, _ := queue.Get()
-	check.That(t, woken.Name == kept.Name, "woken is %s", woken.Name)
+	handler.EnqueueRequestsFromMapFunc(woken{b.cached, namespace}.ofLease).Update(t.Context(), update, queue)
+	check.Must(t, queue.Len() == 2, "%d leases are woken", queue.Len())
+	for _, want := range []string{bound.Name, kept.Name} {
+		woken, _ := queue.Get()
+		check.Equal(t, woken.Name, want, "woken:")
+	}
 }
 
 func launcher(name string, age time.Duration) podview.Pod {

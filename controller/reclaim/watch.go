@@ -40,8 +40,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 	edited := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("reclaim").
-		For(&v1alpha1.IPLease{}).
-		Watches(&v1alpha1.IPLease{}, to(woken.ofName), builder.WithPredicates(successions())).
+		Watches(&v1alpha1.IPLease{}, to(woken.ofLease)).
 		Watches(&podview.Pod{}, to(woken.ofPod), builder.WithPredicates(podChanges())).
 		Watches(&corev1.Node{}, to(woken.ofNode), builder.WithPredicates(nodeChanges())).
 		Watches(&appsv1.StatefulSet{}, to(woken.ofStatefulSet)).
@@ -56,7 +55,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 func podChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
-		return was.UID != is.UID || was.Status.Phase != is.Status.Phase || was.Spec.NodeName != is.Spec.NodeName ||
+		return was.UID != is.UID || was.Phase() != is.Phase() || was.Spec.NodeName != is.Spec.NodeName ||
 			!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || isForceDeleted(was) != isForceDeleted(is) ||
 			(agents.IsAgent(is) && agents.IsAlive(was) != agents.IsAlive(is))
 	}}

@@ -24,14 +24,15 @@ type woken struct {
 	namespace string
 }
 
-// ofName returns the Retained leases of the same pod name or virtual machine. A lease may be the
-// successor of each of them.
-func (w woken) ofName(ctx context.Context, o client.Object) []reconcile.Request {
-	holder := o.(*v1alpha1.IPLease).Spec.Holder
-	if holder == nil {
-		return nil // an update also maps the old lease, which may have been Warm
+// ofLease returns a lease. If it is settled, it may be the successor of each Retained lease of the same
+// pod name or virtual machine, so ofLease returns these too.
+func (w woken) ofLease(ctx context.Context, o client.Object) []reconcile.Request {
+	lease := o.(*v1alpha1.IPLease)
+	requests := []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(lease)}}
+	if isSettled(&lease.Spec) {
+		requests = append(requests, w.ofHolder(ctx, cache.IdentityKey(lease.Spec.Holder), isRetained)...)
 	}
-	return w.ofHolder(ctx, cache.IdentityKey(holder), isRetained)
+	return requests
 }
 
 func isRetained(s *v1alpha1.IPLeaseSpec) bool { return s.State == v1alpha1.StateRetained }

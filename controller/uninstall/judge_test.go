@@ -51,7 +51,7 @@ func TestRefusal(t *testing.T) {
 func pod(node string, ready corev1.ConditionStatus) podview.Pod {
 	return podview.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "pod-" + node}, Spec: podview.Spec{NodeName: node},
-		Status: podview.Status{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
+		Status: &podview.Status{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
 	}
 }
 

@@ -220,7 +220,7 @@ func (s *sequence) judgeController(t *testing.T, l *v1alpha1.IPLease) {
 	now := time.Now()
 	living := &podview.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0", UID: types.UID(victimUID)},
-		Spec:       podview.Spec{NodeName: elsewhere}, Status: podview.Status{Phase: corev1.PodRunning},
+		Spec:       podview.Spec{NodeName: elsewhere}, Status: &podview.Status{Phase: corev1.PodRunning},
 	}
 	kept := bound("", "10.1.0.2", in(v1alpha1.StateRetained), on(elsewhere), because(v1alpha1.ReasonSandboxEnded))
 	kept.Spec.Holder.PodUID = victimUID
