@@ -9,22 +9,12 @@ import (
 	"github.com/fenceline/fenceline/internal/demand"
 )
 
-// Names of annotations, without prefix.
+// Names of annotations, without prefix. Those about pools and subnets are in package demand.
 const (
-	annotationSubnets = "subnets"
-	annotationSubnet  = "subnet"
-	annotationPools   = "ippools"
-	annotationPool    = "ippool"
-
 	annotationRoutes       = "routes"
 	annotationDefaultRoute = "default-route-nic"
 	annotationMode         = "mode"
 	annotationHostLink     = "host-link"
-
-	annotationNamespaceV4    = "default-ipv4-ippool"
-	annotationNamespaceV6    = "default-ipv6-ippool"
-	annotationNamespaceV4Old = "defaultv4ippool"
-	annotationNamespaceV6Old = "defaultv6ippool"
 )
 
 // AnnotationError names an annotation whose value cannot be used.

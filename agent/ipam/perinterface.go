@@ -14,7 +14,7 @@ type perInterface struct {
 
 // readInterfaces reads the annotation ippools. Without it there are no entries.
 func readInterfaces(req Request) ([]perInterface, annotation, error) {
-	a, ok := find(req.Pod.describe(), req.Pod.Annotations, poolsForm, annotationPools)
+	a, ok := find(req.Pod.describe(), req.Pod.Annotations, poolsForm, demand.Pools)
 	if !ok {
 		return nil, annotation{}, nil
 	}

@@ -5,7 +5,6 @@ package ipam
 import (
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/fenceline/fenceline/internal/demand"
 )
@@ -63,7 +62,7 @@ func (s said) know(a annotation, req Request, iface string) error {
 	if iface == "" {
 		return nil
 	}
-	if len(iface) > demand.LongestInterface || strings.ContainsFunc(iface, unfitForInterface) {
+	if !demand.IsInterface(iface) {
 		return a.wrong("%q is not the name of an interface", iface)
 	}
 	known := make([]string, 0, len(s.attachments)+len(req.Earlier))
@@ -78,10 +77,6 @@ func (s said) know(a annotation, req Request, iface string) error {
 	}
 	return a.wrong("the pod has no interface %s, its annotations name %s", iface, strings.Join(known, ", "))
 }
-
-// unfitForInterface reports whether an interface name cannot have the character. The kernel refuses
-// white space, "/" and ":". A quotation mark shows that the user quoted a value that is not JSON.
-func unfitForInterface(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`/:"`, r) }
 
 // clean reports whether the entry of an interface in ippools has cleangateway, so that no default route
 // goes through the interface. An entry without a name counts by order. The order is known for an

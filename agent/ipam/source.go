@@ -70,7 +70,7 @@ func podPools(req Request, s said) (named, error) {
 
 // podPool reads the annotation ippool, which is for every interface.
 func podPool(req Request, _ said) (named, error) {
-	a, ok := find(req.Pod.describe(), req.Pod.Annotations, poolForm, annotationPool)
+	a, ok := find(req.Pod.describe(), req.Pod.Annotations, poolForm, demand.Pool)
 	if !ok {
 		return named{}, nil
 	}
@@ -97,8 +97,8 @@ func namespacePools(req Request, _ said) (named, error) {
 		into  *[]string
 		at    **annotation
 	}{
-		{[]string{annotationNamespaceV4, annotationNamespaceV4Old}, &n.v4, &n.at4},
-		{[]string{annotationNamespaceV6, annotationNamespaceV6Old}, &n.v6, &n.at6},
+		{[]string{demand.NamespaceV4, demand.NamespaceV4Old}, &n.v4, &n.at4},
+		{[]string{demand.NamespaceV6, demand.NamespaceV6Old}, &n.v6, &n.at6},
 	} {
 		a, ok := find(on, req.NamespaceAnnotations, `["pool-a", "pool-b"]`, family.names...)
 		if !ok {

@@ -16,15 +16,12 @@ import (
 // Annotations of one kind decide about the same thing.
 func podKinds() [][]string {
 	return [][]string{
-		{annotationSubnets, annotationSubnet, annotationPools, annotationPool},
-		{annotationRoutes}, {annotationDefaultRoute}, {annotationMode}, {annotationHostLink},
+		demand.Kind(), {annotationRoutes}, {annotationDefaultRoute}, {annotationMode}, {annotationHostLink},
 		{v1alpha1.AnnotationStaticIP}, {v1alpha1.AnnotationIPRetention}, {demand.Number}, {demand.Reclaim},
 	}
 }
 
-func namespaceKinds() [][]string {
-	return [][]string{{annotationNamespaceV4, annotationNamespaceV6, annotationNamespaceV4Old, annotationNamespaceV6Old}}
-}
+func namespaceKinds() [][]string { return [][]string{demand.NamespaceKind()} }
 
 // Unread describes for people the annotations of the pod and of its namespace that have one of our
 // prefixes, and that nobody reads. Their author may rely on them.

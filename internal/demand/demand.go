@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -22,11 +23,16 @@ import (
 const (
 	Subnets = "subnets"
 	Subnet  = "subnet"
+	Pools   = "ippools"
+	Pool    = "ippool"
 	Number  = "ippool-ip-number"
 	Reclaim = "ippool-reclaim"
 
-	pools = "ippools"
-	pool  = "ippool"
+	// Annotations of namespaces.
+	NamespaceV4    = "default-ipv4-ippool"
+	NamespaceV6    = "default-ipv6-ippool"
+	NamespaceV4Old = "defaultv4ippool"
+	NamespaceV6Old = "defaultv6ippool"
 )
 
 const (
@@ -34,8 +40,8 @@ const (
 	MaxAddresses = 4096
 	// MaxEntries is the greatest number of entries of a list in an annotation.
 	MaxEntries = 256
-	// LongestInterface is the greatest length of an interface name in the kernel (IFNAMSIZ - 1).
-	LongestInterface = 15
+	// longestInterface is the greatest length of an interface name in the kernel (IFNAMSIZ - 1).
+	longestInterface = 15
 )
 
 // The expected forms, by example.
@@ -114,7 +120,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func Annotations() []string {
 	var all []string
 	for _, prefix := range Prefixes() {
-		for _, name := range []string{Subnets, Subnet, Number, Reclaim, pools, pool} {
+		for _, name := range []string{Subnets, Subnet, Number, Reclaim, Pools, Pool} {
 			all = append(all, prefix+name)
 		}
 	}
@@ -124,7 +130,7 @@ func Annotations() []string {
 // Parse reads the annotations of a pod, or of the template of an application. ok is false if they name
 // no IPSubnet. The error is an *Error.
 func Parse(annotations map[string]string) (d Demand, ok bool, err error) {
-	key, value, ok := Find(annotations, kind(), Subnets, Subnet)
+	key, value, ok := Find(annotations, Kind(), Subnets, Subnet)
 	if !ok {
 		return Demand{}, false, nil
 	}
@@ -151,13 +157,13 @@ func Default(annotations map[string]string, v4, v6 []string) (Demand, error) {
 
 // NamesPools reports whether the annotations name pools.
 func NamesPools(annotations map[string]string) bool {
-	_, _, ok := Find(annotations, kind(), pools, pool)
+	_, _, ok := Find(annotations, Kind(), Pools, Pool)
 	return ok
 }
 
 // NamespaceNamesPools reports whether the annotations of a namespace name pools for its pods.
 func NamespaceNamesPools(annotations map[string]string) bool {
-	_, _, ok := Find(annotations, nil, "default-ipv4-ippool", "default-ipv6-ippool", "defaultv4ippool", "defaultv6ippool")
+	_, _, ok := Find(annotations, nil, NamespaceKind()...)
 	return ok
 }
 
@@ -230,7 +236,7 @@ func readInterfaces(key, value string) ([]Interface, error) {
 	seen := map[string]bool{}
 	for i := range all {
 		name := cmp.Or(all[i].Name, strconv.Itoa(i))
-		if len(name) > LongestInterface || strings.ContainsAny(name, "/:\" \t") {
+		if !IsInterface(name) {
 			return wrong("%q is not the name of an interface", name)
 		}
 		if seen[name] {
@@ -297,8 +303,21 @@ func Decode(value string, into any) error {
 // Prefixes returns the prefixes of annotations by precedence.
 func Prefixes() []string { return []string{v1alpha1.AnnotationPrefix, v1alpha1.LegacyAnnotationPrefix} }
 
-// kind returns the annotations that decide about the same thing: the source of addresses.
-func kind() []string { return []string{Subnets, Subnet, pools, pool} }
+// Kind returns the annotations of pods that decide about the same thing: the source of addresses.
+func Kind() []string { return []string{Subnets, Subnet, Pools, Pool} }
+
+// NamespaceKind returns the annotations of namespaces that name pools.
+func NamespaceKind() []string {
+	return []string{NamespaceV4, NamespaceV6, NamespaceV4Old, NamespaceV6Old}
+}
+
+// IsInterface reports whether an interface can have the name. The kernel refuses white space, "/" and
+// ":". A quotation mark shows that the user quoted a value that is not JSON.
+func IsInterface(name string) bool {
+	return len(name) <= longestInterface && !strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.IsSpace(r) || strings.ContainsRune(`/:"`, r)
+	})
+}
 
 // Find returns the first annotation that has one of the names. If an annotation of the kind has our
 // prefix, those with the other prefix are leftovers, and are not read.

@@ -54,7 +54,7 @@ func TestValuesThatCannotBeUsed(t *testing.T) {
 		{"subnet", `{"ipv4":[""]}`, "is empty"},
 		{"subnet", `{"ipv4":["a","a"]}`, "named twice"},
 		{"subnets", `[]`, "expected 1 to 256"},
-		{"subnets", `[{"interface":"eth 0","ipv4":["a"]}]`, "not the name of an interface"},
+		{"subnets", `[{"interface":"eth\n0","ipv4":["a"]}]`, "not the name of an interface"},
 		{"subnets", `[{"interface":"eth0","ipv4":["a"]},{"interface":"eth0","ipv4":["b"]}]`, "named twice"},
 		{"ippool-ip-number", "0", "at least one address"},
 		{"ippool-ip-number", "five", "not a number"},
