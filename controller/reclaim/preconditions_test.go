@@ -167,11 +167,13 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 		old := instance()
 		f.create(old)
 		second := instance()
+		lease := freshLease("10.6.0.4", func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = string(old.UID) })
 		f = freeze(t, server, once(func(f frozen) {
 			f.remove(old.DeepCopy())
 			f.create(second)
-		}), freshLease("10.6.0.4", func(s *v1alpha1.IPLeaseSpec) { s.Holder.PodUID = string(old.UID) }))
-		check.OK(t, f.reconciler.Client.(split).cache.(client.Client).Create(context.Background(), cachedPod(old)))
+		}), lease)
+		writes := f.reconciler.Client.(split).Client
+		f.reconciler.Client = split{writes, view(t, objects(lease, poolObject(), cachedPod(old))).Build()}
 		f.look("10.6.0.4")
 		got := &corev1.Pod{}
 		check.OK(t, f.api.Get(context.Background(), client.ObjectKeyFromObject(second), got)) // it was not deleted in place of the old one
