@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -83,7 +82,7 @@ type agent struct {
 	// assemble makes all below.
 	*assembly.Parts
 	counters  *metrics.Agent
-	events    events.EventRecorder
+	reporter  event.Reporter
 	peers     *peers.Peers
 	segments  *segment.Segments
 	keeper    *warm.Keeper
@@ -107,35 +106,34 @@ type agent struct {
 // assemble makes the parts and restores the state of the last run.
 func (a *agent) assemble(ctx context.Context) error {
 	a.counters = metrics.New(ctrlmetrics.Registry)
-	a.events = event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}
+	a.reporter = event.Reporter{
+		Node: a.node, Events: event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}, Log: a.log, Clock: clock.RealClock{},
+	}
 	a.peers = &peers.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
 	a.services = servicecidr.Watched(a.watcher, a.namespace, a.log)
 	if len(a.serviceCIDRs) > 0 {
 		a.services = servicecidr.Given(a.serviceCIDRs)
 	}
 	a.podCIDRs = podcidr.New(podcidr.Options{
-		Node: a.node, API: a.mgr.GetAPIReader(), Needed: a.needsPodCIDRs, Unknown: a.counters.PodCIDRsUnknown,
-		Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Reporter: a.reporter, API: a.mgr.GetAPIReader(), Needed: a.needsPodCIDRs, Unknown: a.counters.PodCIDRsUnknown,
 	})
 	if len(a.settings.podCIDRs) > 0 {
 		a.podCIDRs = podcidr.Given(a.settings.podCIDRs)
 	}
 	a.sources = sources.New(sources.Options{
-		Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
-		Interfaces: a.links, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
+		Interfaces: a.links,
 	})
 	a.segments = segment.New(segment.Config{
-		Kernel: a.kernel, Log: a.log,
-		OnAsked:  mute.New(mute.Options{Node: a.node, Events: a.events, Log: a.log, Clock: clock.RealClock{}}).Asked,
-		OnSource: a.sources.Met,
+		Kernel: a.kernel, Log: a.log, OnAsked: mute.New(a.reporter).Asked, OnSource: a.sources.Met,
 	})
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	if err := a.makeParts(ctx); err != nil {
 		return err
 	}
 	a.defence = defence.New(defence.Options{
-		Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.Holders, Leases: a.Leases,
-		CountConflict: a.counters.Conflict, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Reporter: a.reporter, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.Holders, Leases: a.Leases,
+		CountConflict: a.counters.Conflict,
 	})
 	masters, err := a.installer.Masters()
 	if err != nil {
@@ -146,22 +144,19 @@ func (a *agent) assemble(ctx context.Context) error {
 		Pools: a.mgr.GetClient(),
 	}
 	a.verifier = verify.New(verify.Options{
-		Node: a.node, Session: a.Session, Cluster: a.Cluster,
+		Reporter: a.reporter, Session: a.Session, Cluster: a.Cluster,
 		Cache: a.mgr.GetCache(), Leases: a.Leases, Holders: a.Holders,
 		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (verify.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
 		},
 		OthersShare: a.peers.Others,
 		Verified:    a.counters.Verification, Conflict: a.counters.Conflict,
-		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.key = keyring.NewWatch(keyring.WatchOptions{
-		Cache: a.mgr.GetClient(), Namespace: a.namespace, Node: a.node, HasKey: a.segments.HasKey,
-		SetFault: a.counters.ClaimKeyFault, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Reporter: a.reporter, Cache: a.mgr.GetClient(), Namespace: a.namespace, HasKey: a.segments.HasKey,
+		SetFault: a.counters.ClaimKeyFault,
 	})
-	a.state = statedir.New(statedir.Options{
-		Node: a.node, Dir: a.stateDir, Ensure: a.journal.Ensure, Events: a.events, Log: a.log, Clock: clock.RealClock{},
-	})
+	a.state = statedir.New(statedir.Options{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.journal.Ensure})
 	a.ready = &health.Ready{
 		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, State: a.state.Check,
 		InstallPlugin: a.installer.EnsurePlugin,
@@ -177,7 +172,7 @@ func (a *agent) assemble(ctx context.Context) error {
 func (a *agent) makeParts(ctx context.Context) (err error) {
 	a.reach = a.makeReach()
 	a.rules = masquerade.NewKeeper(masquerade.Options{
-		Node: a.node, Entries: a.journal.All,
+		Reporter: a.reporter, Entries: a.journal.All,
 		Services: func() error {
 			_, unknown := a.services.Prefixes()
 			if errors.Is(unknown, servicecidr.ErrNotRead) {
@@ -186,7 +181,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			return unknown
 		},
 		Reach:    a.reach.Fault,
-		SetFault: a.counters.HostLinkFault, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		SetFault: a.counters.HostLinkFault,
 	})
 	last, _ := a.journal.Rotations.Get()
 	a.Parts = assembly.New(ctx, assembly.Options{
@@ -212,7 +207,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 				Multus:      func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
 				PassesPorts: func() (bool, error) { return multus.PassesPorts(a.confDir) },
 			},
-			Reports: node.Reports{Events: a.events, Log: a.log},
+			Reports: node.Reports{Events: a.reporter.Events, Log: a.log},
 		},
 		Client: a.mgr.GetClient(), Kernel: a.kernel,
 		Places:   func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
@@ -247,25 +242,24 @@ func (a *agent) makeReach() *reach.Watch {
 // makeVFs makes the keeper of the virtual functions of the node's pods.
 func (a *agent) makeVFs() *vf.Keeper {
 	return vf.NewKeeper(vf.Options{
-		Node: a.node, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
+		Reporter: a.reporter, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
 		Silenced: a.Guards.Silenced, Vouch: a.Guards.Vouch,
 		OneMAC: func(e *journal.Entry) bool {
 			s := a.kernel.SourcesOf(e.Slot)
 			return s.Mode == bpf.SourcesEnforce && len(s.MACs) == 0
 		},
 		Missing: func(wall vf.Wall, vfs int) { a.counters.VFWallMissing(string(wall), vfs) },
-		Events:  a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 
 // makeKeeper makes the keeper of the Warm leases that ADDs use.
 func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 	return warm.New(warm.Options{
-		Node: a.node, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.journal.Pairs,
+		Reporter: a.reporter, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.journal.Pairs,
 		Named: parent.Named, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
 		Watch: a.watchLong, Held: node.NewHeld(a.journal.All, a.Session).MAC,
 		GiveWay: func() { a.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
-		Metrics: a.counters, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Metrics: a.counters,
 	})
 }
 

@@ -32,8 +32,8 @@ import (
 // keepInstalled keeps the plugin and the network configuration on the node.
 func (a *agent) keepInstalled(ctx context.Context) error {
 	return a.installer.Keep(ctx, install.KeepOptions{
-		Node: a.node, Events: a.events,
-		Ready: func(ctx context.Context) bool { return a.ready.Check(ctx) == nil },
+		Reporter: a.reporter,
+		Ready:    func(ctx context.Context) bool { return a.ready.Check(ctx) == nil },
 		Runtime: func(ctx context.Context) (string, error) {
 			node := &corev1.Node{}
 			if err := a.mgr.GetClient().Get(ctx, client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy); err != nil {
@@ -61,7 +61,7 @@ func (a *agent) exclusive() *exclusive.Keeper {
 // makeHazards returns the watch for anything else that works on the frames of the parents.
 func (a *agent) makeHazards() *hazard.Watch {
 	return hazard.New(hazard.Options{
-		Node: a.node,
+		Reporter: a.reporter,
 		Parents: func() (all []hazard.Parent) {
 			for index, name := range a.parents.Names() { // also one whose observer cannot be attached
 				all = append(all, hazard.Parent{Index: index, Name: name})
@@ -75,14 +75,13 @@ func (a *agent) makeHazards() *hazard.Watch {
 			a.counters.ParentHazard(parent, string(kind), present)
 		},
 		Forget: a.counters.ParentGone,
-		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 
 // gone returns the watch for interfaces that pods have lost.
 func (a *agent) gone() *gone.Watch {
 	return gone.New(gone.Options{
-		Node: a.node, Session: a.Session, Entries: a.journal.All,
+		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All,
 		Has: a.links.Has,
 		Guarded: func(e *journal.Entry) (bool, error) {
 			if e.Unguarded {
@@ -94,7 +93,6 @@ func (a *agent) gone() *gone.Watch {
 			return a.Guards.Attached(e)
 		},
 		ParentExists: parent.Exists, Pods: a.mgr.GetClient(), Lost: a.counters.InterfacesGone,
-		Events: a.events, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 
@@ -105,8 +103,8 @@ func (a *agent) watchImpostors(ctx context.Context) error {
 		a.log.Error(err, "interfaces that get frames of other pods are found late")
 	}
 	return impostor.New(impostor.Options{
-		Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf, Gateways: a.parents.Gateways,
-		Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf,
+		Gateways: a.parents.Gateways, Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved,
 	}, changed).Run(ctx)
 }
 
@@ -142,8 +140,7 @@ func (a *agent) keepSmall(ctx context.Context) error {
 // that the store has lost, and the next agent reads every lease (R7).
 func (a *agent) storeWatch() *revision.Watch {
 	report := wentback.New(wentback.Options{
-		Node: a.node, Bound: a.Holders.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
-		Events: a.events, Log: a.log,
+		Reporter: a.reporter, Bound: a.Holders.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
 	})
 	return &revision.Watch{
 		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages,
@@ -163,11 +160,11 @@ func (a *agent) storeWatch() *revision.Watch {
 // makeSubinterfaces returns the keeper of the VLAN subinterfaces that networks name.
 func (a *agent) makeSubinterfaces() *subinterface.Keeper {
 	return subinterface.New(subinterface.Options{
-		Name: a.node, Parents: a.vlanParents, Networks: a.networks, Node: subinterface.Kernel{},
+		Reporter: a.reporter, Parents: a.vlanParents, Networks: a.networks, Kernel: subinterface.Kernel{},
 		Used: func(index int) bool {
 			return slices.ContainsFunc(a.journal.All(), func(e *journal.Entry) bool { return e.ParentIndex == index })
 		},
-		Faults: a.counters.SubinterfaceFaults, Events: a.events, Log: a.log, Clock: clock.RealClock{},
+		Faults: a.counters.SubinterfaceFaults,
 	})
 }
 

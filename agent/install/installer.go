@@ -16,8 +16,9 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // keepInterval is the pause between two looks at the installed files. It is shorter than the five
@@ -45,9 +46,8 @@ type Installer struct {
 
 // KeepOptions are the facts and the events that Keep needs. All are required.
 type KeepOptions struct {
-	// Node is the name of this node. Its events report files that were put back.
-	Node   string
-	Events events.EventRecorder
+	// Reporter reports files that were put back.
+	event.Reporter
 	// Ready reports whether ADD can be served.
 	Ready func(context.Context) bool
 	// Runtime returns the container runtime of the node, in the form of a Node's
@@ -80,7 +80,7 @@ func (i *Installer) Masters() ([]string, error) {
 // ErrDirectoryGone if only a restart of the container can help.
 func (i *Installer) Keep(ctx context.Context, o KeepOptions) error {
 	i.mu.Lock()
-	i.tell = &teller{node: o.Node, events: o.Events, log: i.Log}
+	i.tell = &teller{o.Reporter}
 	i.mu.Unlock()
 	template, err := i.template()
 	if err != nil {
@@ -169,6 +169,7 @@ func (i *Installer) tellFirst(list *kept) {
 		return
 	}
 	i.Log.Info("another network configuration comes first by name, so the runtime uses it for the first interface of pods", "file", other, "own", list.path)
-	i.tell.event(corev1.EventTypeNormal, "NetworkNotFirst", "%s comes before %s by name, so the container runtime uses it for the first interface of pods; if Fenceline shall be the pod network, set cni.conflist.name of the chart to a name that comes first",
+	i.tell.NodeEventf(corev1.EventTypeNormal, "NetworkNotFirst", "Install",
+		"%s comes before %s by name, so the container runtime uses it for the first interface of pods; if Fenceline shall be the pod network, set cni.conflist.name of the chart to a name that comes first",
 		other, filepath.Base(list.path))
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -56,7 +57,11 @@ func (k *keeper) start() (end func() error) {
 
 func (k *keeper) keep(ctx context.Context) error {
 	runtime := func(context.Context) (string, error) { return k.runtime.Load().(string), nil }
-	return k.Keep(ctx, KeepOptions{Node: "n1", Events: k.recorder, Ready: k.ready, Runtime: runtime})
+	return k.Keep(ctx, KeepOptions{Reporter: k.reporter(), Ready: k.ready, Runtime: runtime})
+}
+
+func (k *keeper) reporter() event.Reporter {
+	return event.Reporter{Node: "n1", Events: k.recorder, Log: k.Log}
 }
 
 func (k *keeper) pluginPath() string   { return filepath.Join(k.BinDir, "fenceline") }
@@ -134,7 +139,7 @@ func TestAChangedOrRemovedFileIsPutBackWithOneEvent(t *testing.T) {
 // Another program may remove the file each time.
 func TestAFileThatIsRemovedAgainAndAgainMakesOneEventInTenMinutes(t *testing.T) {
 	k := newKeeper(t)
-	k.tell = &teller{node: "n1", events: k.recorder, log: k.Log}
+	k.tell = &teller{k.reporter()}
 	remove := func() {
 		t.Helper()
 		check.OK(t, errors.Join(k.EnsurePlugin(), os.Remove(k.pluginPath()), k.EnsurePlugin()))

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/internal/event"
 )
@@ -32,11 +30,7 @@ var (
 )
 
 // teller reports to the log and by events of the node. A nil teller is silent.
-type teller struct {
-	node   string
-	events events.EventRecorder
-	log    logr.Logger
-}
+type teller struct{ event.Reporter }
 
 // restored reports that a file was put back. If something removes the file again and again, only
 // one event in tellInterval reports it.
@@ -47,12 +41,13 @@ func (t *teller) restored(k *kept, now time.Time) {
 	if k.untold++; !k.told.IsZero() && now.Sub(k.told) < tellInterval {
 		return
 	}
-	t.log.Info(k.what.name+" was changed or removed, and the agent put it back", "file", k.path, "times", k.untold)
+	t.Log.Info(k.what.name+" was changed or removed, and the agent put it back", "file", k.path, "times", k.untold)
 	times := ""
 	if k.untold > 1 {
 		times = fmt.Sprintf(" (%d times since the last event)", k.untold)
 	}
-	t.event(corev1.EventTypeWarning, k.what.restored, "%s %s was changed or removed, and the agent put it back%s", k.what.name, k.path, times)
+	t.NodeEventf(corev1.EventTypeWarning, k.what.restored, "Install",
+		"%s %s was changed or removed, and the agent put it back%s", k.what.name, k.path, times)
 	k.told, k.untold = now, 0
 }
 
@@ -62,13 +57,9 @@ func (t *teller) failed(k *kept, err error) {
 		return
 	}
 	if errors.Is(err, ErrDirectoryGone) {
-		t.event(corev1.EventTypeWarning, k.what.missing, "%s %s: %s", k.what.name, k.path, err)
+		t.NodeEventf(corev1.EventTypeWarning, k.what.missing, "Install", "%s %s: %s", k.what.name, k.path, err)
 		return
 	}
-	t.log.Error(err, k.what.name+" could not be installed; the agent tries again", "file", k.path)
-	t.event(corev1.EventTypeWarning, k.what.missing, "%s: %s; the agent tries again", err, k.what.effect)
-}
-
-func (t *teller) event(kind, reason, note string, args ...any) {
-	t.events.Eventf(event.Node(t.node), nil, kind, reason, "Install", note, args...)
+	t.Log.Error(err, k.what.name+" could not be installed; the agent tries again", "file", k.path)
+	t.NodeEventf(corev1.EventTypeWarning, k.what.missing, "Install", "%s: %s; the agent tries again", err, k.what.effect)
 }

@@ -9,9 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/allocate"
@@ -22,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
@@ -57,7 +55,7 @@ type Metrics interface {
 
 // Options of a Keeper. All are required.
 type Options struct {
-	Node string
+	event.Reporter
 	// Cache reads from the agent's filtered caches.
 	Cache     client.Reader
 	Leases    *lease.Store
@@ -82,9 +80,6 @@ type Options struct {
 	Foreign *foreign.Hosts
 
 	Metrics Metrics
-	Events  events.EventRecorder
-	Log     logr.Logger
-	Clock   clock.Clock
 }
 
 // Keeper keeps the Warm leases of this node. Safe for concurrent use.

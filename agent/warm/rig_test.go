@@ -35,6 +35,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/foreign"
 	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -148,7 +149,8 @@ func (r *rig) giveWay() {
 func (r *rig) start(session string) {
 	store := lease.NewStore(lease.Options{Client: r.api, Reader: r.api, Node: thisNode, Session: session, Clock: clock.RealClock{}})
 	r.keeper = New(Options{
-		Node: thisNode, Cache: r.api, Leases: store, Journal: r.book,
+		Reporter: event.Reporter{Node: thisNode, Events: events.NewFakeRecorder(1000), Log: testr.New(r.t), Clock: clock.RealClock{}},
+		Cache:    r.api, Leases: store, Journal: r.book,
 		Allocator: allocate.New(allocate.Options{
 			Leases: store, Clock: clock.RealClock{}, Last: map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1")},
 			Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
@@ -161,7 +163,7 @@ func (r *rig) start(session string) {
 		Share:   func() ipam.Share { return ipam.Share{Count: 1} },
 		GiveWay: r.giveWay,
 		Foreign: &foreign.Hosts{Recorded: r.recorded, Clock: clock.RealClock{}},
-		Metrics: r, Events: events.NewFakeRecorder(1000), Log: testr.New(r.t), Clock: clock.RealClock{},
+		Metrics: r,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package event bounds the notes and the number of events. The API server refuses a note of more
-// than 1024 bytes.
+// Package event bounds the notes and the number of events, and names the objects that they are about.
+// The API server refuses a note of more than 1024 bytes.
 package event
 
 import (
@@ -80,9 +80,18 @@ func Pod(namespace, name, uid string) runtime.Object {
 	return p
 }
 
-// Node names a node for an event.
-func Node(name string) runtime.Object {
+// Reporter is what a part of the agent needs to report about its node.
+type Reporter struct {
+	// Node is the name of this node.
+	Node   string
+	Events events.EventRecorder
+	Log    logr.Logger
+	Clock  clock.WithTicker
+}
+
+// NodeEventf writes an event of the node.
+func (r Reporter) NodeEventf(kind, reason, action, note string, args ...any) {
 	n := &corev1.Node{}
-	n.APIVersion, n.Kind, n.Name = "v1", "Node", name
-	return n
+	n.APIVersion, n.Kind, n.Name = "v1", "Node", r.Node
+	r.Events.Eventf(n, nil, kind, reason, action, note, args...)
 }

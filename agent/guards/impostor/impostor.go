@@ -16,10 +16,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -53,6 +50,7 @@ type Links interface {
 
 // Options of a Watch. All are required.
 type Options struct {
+	event.Reporter
 	// Session is the current life of this node.
 	Session string
 	// Entries returns every entry of the journal; they are read-only.
@@ -66,9 +64,6 @@ type Options struct {
 	Kill func(*journal.Entry) error
 	// Removed counts an entry whose interface was removed.
 	Removed func(reason string)
-	Events  events.EventRecorder
-	Log     logr.Logger
-	Clock   clock.WithTicker
 }
 
 // Watch looks at the interfaces of pods.

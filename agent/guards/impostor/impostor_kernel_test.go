@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -79,7 +80,7 @@ func newNode(t *testing.T) *node {
 				Gateways:  func(*journal.Entry) []net.HardwareAddr { return []net.HardwareAddr{macOf(gateway)} },
 				Kill:      func(*journal.Entry) error { return nil },
 				Removed:   func(reason string) { n.removed <- reason },
-				Events:    events.NewFakeRecorder(100), Log: testr.New(t), Clock: clock.RealClock{},
+				Reporter:  event.Reporter{Events: events.NewFakeRecorder(100), Log: testr.New(t), Clock: clock.RealClock{}},
 			}, changed)
 			w.Look(nil) // gives the namespaces their numbers
 			close(looked)

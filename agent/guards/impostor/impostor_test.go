@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -71,7 +72,7 @@ func newRig(t *testing.T) *rig {
 		Gateways:  func(*journal.Entry) []net.HardwareAddr { return []net.HardwareAddr{macOf(gateway)} },
 		Kill:      func(*journal.Entry) error { r.killed++; return nil },
 		Removed:   func(reason string) { r.counted = append(r.counted, reason) },
-		Events:    r.recorder, Log: testr.New(t), Clock: r.clock,
+		Reporter:  event.Reporter{Events: r.recorder, Log: testr.New(t), Clock: r.clock},
 	}, nil)
 	return r
 }

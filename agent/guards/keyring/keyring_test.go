@@ -19,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -93,8 +94,8 @@ func (g gauge) set(reason string, present bool) {
 func watchOf(store client.Client, hasKey *bool, c clock.WithTicker) (*Watch, gauge, *events.FakeRecorder) {
 	g, recorder := gauge{}, events.NewFakeRecorder(10)
 	return NewWatch(WatchOptions{
-		Cache: store, Namespace: "system", Node: "n1", HasKey: func() bool { return *hasKey },
-		SetFault: g.set, Events: recorder, Log: logr.Discard(), Clock: c,
+		Reporter: event.Reporter{Node: "n1", Events: recorder, Log: logr.Discard(), Clock: c},
+		Cache:    store, Namespace: "system", HasKey: func() bool { return *hasKey }, SetFault: g.set,
 	}), g, recorder
 }
 

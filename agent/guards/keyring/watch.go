@@ -9,11 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/internal/backoff"
@@ -37,16 +34,14 @@ const (
 
 // WatchOptions are the options of a Watch. All are required.
 type WatchOptions struct {
+	event.Reporter
 	// Cache holds the Secret.
-	Cache           client.Reader
-	Namespace, Node string
+	Cache     client.Reader
+	Namespace string
 	// HasKey reports whether a key is in force.
 	HasKey func() bool
 	// SetFault sets the gauge that says whether the Secret has a fault.
 	SetFault func(reason string, present bool)
-	Events   events.EventRecorder
-	Log      logr.Logger
-	Clock    clock.Clock
 }
 
 // Watch reports a Secret that is missing or malformed, and ends the wait for the first key.
@@ -96,7 +91,7 @@ func (w *Watch) look(ctx context.Context) {
 		return
 	}
 	w.Log.Error(fault, "the claim key cannot be used")
-	w.Events.Eventf(event.Node(w.Node), nil, corev1.EventTypeWarning, "ClaimKeyUnusable", "ReadClaimKey", "%s", fault)
+	w.NodeEventf(corev1.EventTypeWarning, "ClaimKeyUnusable", "ReadClaimKey", "%s", fault)
 }
 
 // fault returns the fault of the Secret, or nil.

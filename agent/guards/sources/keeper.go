@@ -10,10 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/journal"
@@ -22,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
@@ -51,6 +49,7 @@ type Interfaces interface {
 
 // Options of a Keeper. All are required.
 type Options struct {
+	event.Reporter
 	// Session is the current life of this node.
 	Session string
 	// Entries returns every entry of the journal; they are read-only.
@@ -58,9 +57,6 @@ type Options struct {
 	Pools      client.Reader
 	Kernel     Kernel
 	Interfaces Interfaces
-	Events     events.EventRecorder
-	Log        logr.Logger
-	Clock      clock.Clock
 }
 
 // Keeper keeps the kernel's settings for the sources of pods up to date. Safe for concurrent use.

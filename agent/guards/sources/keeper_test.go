@@ -25,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -73,7 +74,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r.Keeper = New(Options{
 		Session: "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} }, Pools: r.api,
-		Kernel: r, Interfaces: r, Events: r.events, Log: testr.New(t), Clock: r.clock,
+		Kernel: r, Interfaces: r, Reporter: event.Reporter{Events: r.events, Log: testr.New(t), Clock: r.clock},
 	})
 	return r
 }

@@ -14,10 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
@@ -40,8 +37,9 @@ const (
 
 // Options of a Watch. All are required.
 type Options struct {
-	// Node is the name of this node, Session its current life.
-	Node, Session string
+	event.Reporter
+	// Session is the current life of this node.
+	Session string
 	// Entries returns every entry of the journal; they are read-only.
 	Entries func() []*journal.Entry
 	// Has looks for the interface of an entry by its name. Its error wraps pod.ErrNoInterface if the
@@ -54,10 +52,7 @@ type Options struct {
 	// Pods reads the pods of this node.
 	Pods client.Reader
 	// Lost sets the lost interfaces of living pods by parent, and forgets all other parents.
-	Lost   func(byParent map[string]int)
-	Events events.EventRecorder
-	Log    logr.Logger
-	Clock  clock.WithTicker
+	Lost func(byParent map[string]int)
 }
 
 // Watch looks for interfaces that living pods have lost.
@@ -156,6 +151,6 @@ func (w *Watch) tellNode(parent string, l *loss) {
 	if len(named) > mostNamed {
 		named, more = named[:mostNamed], " and others with the event InterfaceGone"
 	}
-	w.Events.Eventf(event.Node(w.Node), nil, corev1.EventTypeWarning, "InterfaceGone", "Watch",
+	w.NodeEventf(corev1.EventTypeWarning, "InterfaceGone", "Watch",
 		"running pods have lost %d interfaces: %s; delete these pods: %s%s", len(l.pods), why(parent, l.remade), strings.Join(named, ", "), more)
 }

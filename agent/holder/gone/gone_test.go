@@ -21,6 +21,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -63,12 +64,12 @@ func newRig(t *testing.T) *rig {
 	}
 	r.pod.UID = types.UID("u")
 	r.watch = New(Options{
-		Node: "n1", Session: "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} },
+		Reporter: event.Reporter{Node: "n1", Events: r.recorder, Log: testr.New(t), Clock: r.clock},
+		Session:  "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} },
 		Has:          func(string, string) error { return r.find },
 		Guarded:      func(*journal.Entry) (bool, error) { return r.guarded, r.unknown },
 		ParentExists: func(int) bool { return !r.remade }, Pods: pods{rig: r},
-		Lost:   func(lost map[string]int) { r.lost = lost },
-		Events: r.recorder, Log: testr.New(t), Clock: r.clock,
+		Lost: func(lost map[string]int) { r.lost = lost },
 	})
 	return r
 }

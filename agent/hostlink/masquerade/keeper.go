@@ -5,16 +5,12 @@ package masquerade
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/nftables"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -40,7 +36,7 @@ const (
 
 // Options of a Keeper. All are required.
 type Options struct {
-	Node string
+	event.Reporter
 	// Entries returns the entries of the journal, which are read-only.
 	Entries func() []*journal.Entry
 	// Services returns an error while the service CIDRs are unknown.
@@ -49,9 +45,6 @@ type Options struct {
 	Reach func(v4 bool) error
 	// SetFault sets the gauge that says whether host links of a family lack something on the node.
 	SetFault func(family, reason string, present bool)
-	Events   events.EventRecorder
-	Log      logr.Logger
-	Clock    clock.PassiveClock
 }
 
 // Keeper makes the rules on the node before its first host link, keeps them, and reports what host
@@ -151,7 +144,8 @@ func (k *Keeper) restored(missing error) {
 	k.Log.Info("the rules of host links were changed or removed, and the agent put them back", "missing", missing.Error())
 	if now := k.Clock.Now(); k.told.IsZero() || now.Sub(k.told) >= tellInterval {
 		k.told = now
-		k.event("HostLinkRulesRestored", fmt.Sprintf("%s, and the agent put it back; connections of pods to Services that began meanwhile may hang", missing))
+		k.NodeEventf(corev1.EventTypeWarning, "HostLinkRulesRestored", "KeepHostLinks",
+			"%s, and the agent put it back; connections of pods to Services that began meanwhile may hang", missing)
 	}
 }
 
@@ -164,16 +158,13 @@ func (k *Keeper) report(f Family, reason string, fault error) {
 	k.Log.Error(fault, "host links of this node do not work fully", "family", f.Name)
 	switch reason {
 	case reasonRules:
-		k.event("HostLinkRulesMissing", fmt.Sprintf("%s: without these rules pods get no answers of Services; the agent tries again", fault))
+		k.NodeEventf(corev1.EventTypeWarning, "HostLinkRulesMissing", "KeepHostLinks",
+			"%s: without these rules pods get no answers of Services; the agent tries again", fault)
 	case reasonForwarding:
-		k.event("ForwardingOff", fault.Error())
+		k.NodeEventf(corev1.EventTypeWarning, "ForwardingOff", "KeepHostLinks", "%s", fault)
 	case reasonServices:
-		k.event("ServiceCIDRsUnknown", fmt.Sprintf("pods get no routes to Services: %s", fault))
+		k.NodeEventf(corev1.EventTypeWarning, "ServiceCIDRsUnknown", "KeepHostLinks", "pods get no routes to Services: %s", fault)
 	case reasonReach:
-		k.event("PodsOfOthersUnreachable", fault.Error())
+		k.NodeEventf(corev1.EventTypeWarning, "PodsOfOthersUnreachable", "KeepHostLinks", "%s", fault)
 	}
-}
-
-func (k *Keeper) event(reason, note string) {
-	k.Events.Eventf(event.Node(k.Node), nil, corev1.EventTypeWarning, reason, "KeepHostLinks", "%s", note)
 }

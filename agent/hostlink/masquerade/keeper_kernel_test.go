@@ -18,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -38,9 +39,10 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 	faults, recorder := gauges{}, events.NewFakeRecorder(10)
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	k := NewKeeper(Options{
-		Node: "n1", Entries: func() []*journal.Entry { return entries }, Services: func() error { return unknown },
+		Reporter: event.Reporter{Node: "n1", Events: recorder, Log: testr.New(t), Clock: clock},
+		Entries:  func() []*journal.Entry { return entries }, Services: func() error { return unknown },
 		Reach:    func(bool) error { return unreached },
-		SetFault: faults.set, Events: recorder, Log: testr.New(t), Clock: clock,
+		SetFault: faults.set,
 	})
 	for _, step := range []struct {
 		does  string

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -79,8 +80,8 @@ func newRig(t *testing.T, refused map[string]error, objects ...client.Object) *r
 	t.Helper()
 	r := &rig{events: events.NewFakeRecorder(5)}
 	r.CIDRs = New(Options{
-		Node: "n1", API: server(t, refused, objects...), Needed: func() bool { return true }, Unknown: func(u bool) { r.unknown = u },
-		Events: r.events, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		Reporter: event.Reporter{Node: "n1", Events: r.events, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0))},
+		API:      server(t, refused, objects...), Needed: func() bool { return true }, Unknown: func(u bool) { r.unknown = u },
 	})
 	return r
 }
@@ -233,8 +234,8 @@ func TestNothingIsReadUntilAPodNeedsIt(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	now := clocktesting.NewFakeClock(time.Unix(0, 0))
 	c := New(Options{
-		Node: "n1", API: nobody{t}, Needed: func() bool { asked <- struct{}{}; return false }, Unknown: func(bool) {},
-		Events: events.NewFakeRecorder(5), Log: testr.New(t), Clock: now,
+		Reporter: event.Reporter{Node: "n1", Events: events.NewFakeRecorder(5), Log: testr.New(t), Clock: now},
+		API:      nobody{t}, Needed: func() bool { asked <- struct{}{}; return false }, Unknown: func(bool) {},
 	})
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/internal/event"
@@ -37,17 +34,13 @@ var ErrNone = errors.New("neither the Nodes (spec.podCIDRs) nor Calico nor Ciliu
 
 // Options of CIDRs. All are required.
 type Options struct {
-	// Node is the name of this node.
-	Node string
+	event.Reporter
 	// API reads past any cache: the agent watches no node but its own.
 	API client.Reader
 	// Needed reports whether a pod of this node needs the pod CIDRs. Without one, nothing is read.
 	Needed func() bool
 	// Unknown sets whether pods lack pod CIDRs.
 	Unknown func(bool)
-	Events  events.EventRecorder
-	Log     logr.Logger
-	Clock   clock.Clock
 }
 
 // Run reads the pod CIDRs while a pod of this node needs them, until ctx ends. It keeps
@@ -100,6 +93,6 @@ func (c *CIDRs) report(failure error) {
 		return
 	}
 	c.Log.Error(failure, "pods whose default routes are on the underlay lack routes to pods of other networks")
-	c.Events.Eventf(event.Node(c.Node), nil, corev1.EventTypeWarning, "PodCIDRsUnknown", "ReadPodCIDRs",
+	c.NodeEventf(corev1.EventTypeWarning, "PodCIDRsUnknown", "ReadPodCIDRs",
 		"pods with default-route-nic reach pods of other networks by the underlay only: pod CIDRs are unknown: %s", failure)
 }

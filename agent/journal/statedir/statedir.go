@@ -12,10 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/internal/event"
@@ -33,13 +30,11 @@ const (
 
 // Options of a Keeper. All are required.
 type Options struct {
-	// Node is the name of this node, Dir the directory for people.
-	Node, Dir string
+	event.Reporter
+	// Dir is the directory for people.
+	Dir string
 	// Ensure makes the journal writable, and counts the files that it had to write again.
 	Ensure func() (restored int, err error)
-	Events events.EventRecorder
-	Log    logr.Logger
-	Clock  clock.Clock
 }
 
 // Keeper looks after the directory. Safe for concurrent use.
@@ -79,7 +74,7 @@ func (k *Keeper) Check() error {
 	k.looked, k.err = now, nil
 	if restored > 0 {
 		k.Log.Info("files of the journal were removed by somebody, and are written again", "dir", k.Dir, "files", restored)
-		k.event(corev1.EventTypeWarning, "StateRestored", "Write",
+		k.NodeEventf(corev1.EventTypeWarning, "StateRestored", "Write",
 			"somebody removed files from %s; the agent has written %d of them again, so no pod is affected; find out who empties this directory",
 			k.Dir, restored)
 	}
@@ -90,11 +85,11 @@ func (k *Keeper) Check() error {
 		if was == nil || was.Error() != k.err.Error() || now.Sub(k.told) >= tellInterval {
 			k.told = now
 			k.Log.Error(err, "no pod can start", "dir", k.Dir, "remedy", remedy)
-			k.event(corev1.EventTypeWarning, "StateUnusable", action, "no pod with an interface of Fenceline starts on this node: %s", k.err)
+			k.NodeEventf(corev1.EventTypeWarning, "StateUnusable", action, "no pod with an interface of Fenceline starts on this node: %s", k.err)
 		}
 	case was != nil:
 		k.Log.Info("the state can be written again", "dir", k.Dir)
-		k.event(corev1.EventTypeNormal, "StateUsable", "Write", "the agent can write its state in %s again", k.Dir)
+		k.NodeEventf(corev1.EventTypeNormal, "StateUsable", "Write", "the agent can write its state in %s again", k.Dir)
 	}
 	return k.err
 }
@@ -122,8 +117,4 @@ func remedy(err error) (action, text string) {
 		return "Repair", "the disk or its file system is damaged (dmesg)"
 	}
 	return "Write", "the agent tries again"
-}
-
-func (k *Keeper) event(kind, reason, action, note string, args ...any) {
-	k.Events.Eventf(event.Node(k.Node), nil, kind, reason, action, note, args...)
 }

@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -30,8 +31,8 @@ type look struct {
 func keeper(t *testing.T, now *look) (*Keeper, *events.FakeRecorder, *clocktesting.FakeClock) {
 	told, clock := events.NewFakeRecorder(100), clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	return New(Options{
-		Node: "n1", Dir: "/var/lib/fenceline", Ensure: func() (int, error) { return now.restored, now.err },
-		Events: told, Log: testr.New(t), Clock: clock,
+		Reporter: event.Reporter{Node: "n1", Events: told, Log: testr.New(t), Clock: clock},
+		Dir:      "/var/lib/fenceline", Ensure: func() (int, error) { return now.restored, now.err },
 	}), told, clock
 }
 

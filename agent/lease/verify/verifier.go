@@ -10,10 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -23,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // Segment is the wire behind one parent. *segment.Segment implements it.
@@ -47,9 +45,9 @@ type Holders interface {
 
 // Options of a Verifier. All are required.
 type Options struct {
-	// Node is the name of this node, Session its current life, Cluster the UID of the kube-system
-	// namespace.
-	Node, Session, Cluster string
+	event.Reporter
+	// Session is the current life of this node, Cluster the UID of the kube-system namespace.
+	Session, Cluster string
 
 	// Cache reads from the agent's filtered caches.
 	Cache   client.Reader
@@ -64,9 +62,6 @@ type Options struct {
 	// Verified counts verdicts, Conflict counts answers.
 	Verified func(segment.Verdict)
 	Conflict func(pool string, source segment.Source)
-	Events   events.EventRecorder
-	Log      logr.Logger
-	Clock    clock.PassiveClock
 }
 
 // Verifier reconciles the Quarantined leases of this node.

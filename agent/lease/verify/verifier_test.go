@@ -25,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -281,20 +282,19 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 	r := &rig{t: t, clock: clocktesting.NewFakeClock(start), lease: l, events: events.NewFakeRecorder(100),
 		pool: &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}, before: func() {}}
 	r.Verifier = New(Options{
-		Node: "n1", Session: "node-uid/boot-id", Cluster: "cluster", Cache: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
+		Session: "node-uid/boot-id", Cluster: "cluster", Cache: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
 		OpenSegment: func(_ *v1alpha1.IPPool, last segment.LastHolder) (Segment, bool, error) {
 			r.last = last
 			return memory{rig: r}, r.guessed, r.opened
 		},
 		OthersShare: func() bool { return true },
 		Verified:    func(segment.Verdict) {}, Conflict: func(string, segment.Source) {},
-		Events: r.events, Clock: r.clock,
-		Log: funcr.New(func(prefix, line string) {
+		Reporter: event.Reporter{Node: "n1", Events: r.events, Clock: r.clock, Log: funcr.New(func(prefix, line string) {
 			t.Log(prefix, line)
 			if prefix == "audit" && strings.Contains(line, `"msg"="free"`) {
 				r.freed++
 			}
-		}, funcr.Options{}),
+		}, funcr.Options{})},
 	})
 	return r
 }

@@ -7,9 +7,7 @@ package wentback
 import (
 	"iter"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -18,16 +16,13 @@ import (
 
 // Options of a Report. All are required.
 type Options struct {
-	// Node is the name of this node.
-	Node string
+	event.Reporter
 	// Bound yields the journal entries of the pod interfaces that hold addresses now.
 	Bound func() iter.Seq[*journal.Entry]
 	// CaughtUp is called when the store has reached every token again: leases can be written.
 	CaughtUp func()
 	// TokensAhead sets the metric.
 	TokensAhead func(addresses int)
-	Events      events.EventRecorder
-	Log         logr.Logger
 }
 
 // Report compares the tokens of this node's addresses with the store. One goroutine may use it.
@@ -62,7 +57,7 @@ func (r *Report) StoreIsAt(live uint64) {
 		return
 	}
 	r.Log.Error(nil, "the store went back: it has not reached the tokens of addresses of this node", "addresses", ahead, "revision", live)
-	r.Events.Eventf(event.Node(r.Node), nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStoreWentBack), "Watch",
+	r.NodeEventf(corev1.EventTypeWarning, string(v1alpha1.ReasonStoreWentBack), "Watch",
 		"the API server's store is at revision %d, behind the tokens of %d addresses of this node: they stay with their pods and cannot be taken by force; was a backup restored without --bump-revision?",
 		live, ahead)
 }

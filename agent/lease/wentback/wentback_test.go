@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -32,8 +33,8 @@ func TestAnAgentReportsOnceThatTheStoreWentBackBehindItsTokens(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
 			ahead, caughtUp := 0, 0
 			r := New(Options{
-				Node: "n1", Bound: holding(row.held), CaughtUp: func() { caughtUp++ },
-				TokensAhead: func(n int) { ahead = n }, Events: recorder, Log: testr.New(t),
+				Reporter: event.Reporter{Node: "n1", Events: recorder, Log: testr.New(t)},
+				Bound:    holding(row.held), CaughtUp: func() { caughtUp++ }, TokensAhead: func(n int) { ahead = n },
 			})
 			for _, live := range row.at {
 				r.StoreIsAt(live)

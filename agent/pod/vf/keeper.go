@@ -11,12 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -29,8 +26,9 @@ const period = 5 * time.Second
 
 // Options of a Keeper. All but Disabled are required.
 type Options struct {
-	// Node and Session name this node and its current life.
-	Node, Session string
+	event.Reporter
+	// Session is the current life of this node.
+	Session string
 	// Disabled: nothing is changed at the PFs.
 	Disabled bool
 	// Entries returns every entry of the journal; they are read-only. Entry returns one.
@@ -44,9 +42,6 @@ type Options struct {
 	OneMAC func(*journal.Entry) bool
 	// Missing sets the number of VFs of pods that lack a wall.
 	Missing func(Wall, int)
-	Events  events.EventRecorder
-	Log     logr.Logger
-	Clock   clock.Clock
 }
 
 // Keeper keeps the walls of the VFs of pods at their PFs. Its methods may be called concurrently.
@@ -294,6 +289,6 @@ func (k *Keeper) tell(f Function, lacking []Wall) {
 		return
 	}
 	slices.Sort(news)
-	k.Events.Eventf(event.Node(k.Node), nil, corev1.EventTypeWarning, "VFWallMissing", "Guard",
+	k.NodeEventf(corev1.EventTypeWarning, "VFWallMissing", "Guard",
 		"PF %s lacks for VF %d: %s; the guard alone restricts the pod there. See docs/sriov.md", pf, f.Info.ID, strings.Join(news, ", "))
 }

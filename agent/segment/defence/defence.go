@@ -9,9 +9,6 @@ import (
 	"context"
 	"net"
 
-	"github.com/go-logr/logr"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder"
@@ -20,6 +17,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // backlog is how many conflicts may wait to be recorded. A segment reports an
@@ -28,6 +26,7 @@ const backlog = 256
 
 // Options of a Defence. All are required.
 type Options struct {
+	event.Reporter
 	// Cluster is the UID of the kube-system namespace.
 	Cluster string
 	// Cache holds the pools.
@@ -36,9 +35,6 @@ type Options struct {
 	Leases  *lease.Store
 	// CountConflict counts a second speaker.
 	CountConflict func(pool string, source segment.Source)
-	Events        events.EventRecorder
-	Log           logr.Logger
-	Clock         clock.PassiveClock
 }
 
 // Defence of the addresses of this node's pods. Safe for concurrent use.

@@ -26,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -52,10 +53,10 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 		log = testr.New(t)
 	}
 	d := New(Options{
-		Cluster: "c", Cache: c,
+		Reporter: event.Reporter{Events: events.NewFakeRecorder(10), Log: log, Clock: clock.RealClock{}}, Cluster: "c", Cache: c,
 		Holders:       holder.New(t.Context(), node.Options{Self: node.Self{Node: "n1", Session: "s"}, Stores: node.Stores{Journal: book}}),
 		Leases:        lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}}),
-		CountConflict: func(string, segment.Source) {}, Events: events.NewFakeRecorder(10), Log: log, Clock: clock.RealClock{},
+		CountConflict: func(string, segment.Source) {},
 	})
 	d.waiting = make(chan conflict, 1)
 	return d

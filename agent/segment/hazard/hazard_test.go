@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -65,9 +66,9 @@ func newRig(t *testing.T) *rig {
 		parents: []Parent{{2, "eth1"}}, present: map[Kind]bool{}, events: events.NewFakeRecorder(20), now: clocktesting.NewFakeClock(time.Unix(0, 0)),
 	}
 	r.Watch = New(Options{
-		Node: "n1", Parents: func() []Parent { return r.parents }, Look: func(int) (Facts, error) { return r.facts, r.failure },
+		Reporter: event.Reporter{Node: "n1", Events: r.events, Log: testr.New(t), Clock: r.now},
+		Parents:  func() []Parent { return r.parents }, Look: func(int) (Facts, error) { return r.facts, r.failure },
 		Present: func(_ string, k Kind, is bool) { r.present[k] = is }, Forget: func(string) { clear(r.present) },
-		Events: r.events, Log: testr.New(t), Clock: r.now,
 	})
 	return r
 }

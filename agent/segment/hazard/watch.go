@@ -8,11 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
@@ -33,16 +30,13 @@ type Parent struct {
 
 // Options of a Watch. All are required.
 type Options struct {
-	Node    string
+	event.Reporter
 	Parents func() []Parent
 	// Look returns the facts about a parent, and why some cannot be read.
 	Look func(parent int) (Facts, error)
 	// Present sets whether a parent has a hazard. Forget removes all values of a parent.
 	Present func(parent string, kind Kind, present bool)
 	Forget  func(parent string)
-	Events  events.EventRecorder
-	Log     logr.Logger
-	Clock   clock.PassiveClock
 }
 
 // Watch reports the hazards of the node's parents. Its methods are safe for concurrent use.
@@ -147,7 +141,7 @@ func (w *Watch) tell(parent string, h Hazard) {
 	if !h.IsFault() {
 		kind, reason = corev1.EventTypeNormal, "ParentShared"
 	}
-	w.Events.Eventf(event.Node(w.Node), nil, kind, reason, "Watch", "parent %s: %s", parent, h.Text)
+	w.NodeEventf(kind, reason, "Watch", "parent %s: %s", parent, h.Text)
 }
 
 // ended keeps the time of the last report, so that a hazard that comes and goes makes few events.

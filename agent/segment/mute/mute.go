@@ -7,10 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/internal/event"
 )
@@ -18,19 +15,10 @@ import (
 // tellInterval is the shortest time between two reports that a parent is mute.
 const tellInterval = 10 * time.Minute
 
-// Options of a Report. All fields are required.
-type Options struct {
-	// Node is the name of this node.
-	Node   string
-	Events events.EventRecorder
-	Log    logr.Logger
-	Clock  clock.PassiveClock
-}
-
 // Report records an event when a parent becomes mute, and when it is heard again. Its methods are
 // safe for concurrent use, and do not block.
 type Report struct {
-	Options
+	event.Reporter
 	mu    sync.Mutex
 	mutes map[string]muteness
 }
@@ -43,7 +31,7 @@ type muteness struct {
 }
 
 // New returns a Report.
-func New(o Options) *Report { return &Report{Options: o, mutes: map[string]muteness{}} }
+func New(r event.Reporter) *Report { return &Report{Reporter: r, mutes: map[string]muteness{}} }
 
 // Asked handles the end of a question to canaries on a parent. heard: a canary has answered. A
 // flapping parent makes at most one pair of events in ten minutes.
@@ -55,15 +43,11 @@ func (r *Report) Asked(parent string, heard bool) {
 	case heard && last.lasts:
 		r.mutes[parent] = muteness{told: last.told}
 		r.Log.Info("another host hears this parent again", "parent", parent)
-		r.event(corev1.EventTypeNormal, "ParentHeard", "another host hears %s again", parent)
+		r.NodeEventf(corev1.EventTypeNormal, "ParentHeard", "Verify", "another host hears %s again", parent)
 	case !heard && !last.lasts && (!known || r.Clock.Since(last.told) >= tellInterval):
 		r.mutes[parent] = muteness{told: r.Clock.Now(), lasts: true}
 		r.Log.Error(nil, "no other host answers on this parent", "parent", parent)
-		r.event(corev1.EventTypeWarning, "ParentMute",
+		r.NodeEventf(corev1.EventTypeWarning, "ParentMute", "Verify",
 			"neither the gateway nor another host answers on %s: its frames may be lost, so silence there proves nothing, and addresses that this node verifies stay Quarantined; check cable, VLAN and port security of the switch", parent)
 	}
-}
-
-func (r *Report) event(kind, reason, note string, args ...any) {
-	r.Events.Eventf(event.Node(r.Node), nil, kind, reason, "Verify", note, args...)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -38,9 +39,9 @@ func TestANodeTellsWhenAParentIsMuteAndWhenItIsHeardAgain(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			midnight := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-			clock := clocktesting.NewFakePassiveClock(midnight)
+			clock := clocktesting.NewFakeClock(midnight)
 			recorder := events.NewFakeRecorder(10)
-			r := New(Options{Node: "n1", Events: recorder, Log: testr.New(t), Clock: clock})
+			r := New(event.Reporter{Node: "n1", Events: recorder, Log: testr.New(t), Clock: clock})
 			for _, a := range row.asked {
 				clock.SetTime(midnight.Add(a.at))
 				r.Asked(a.parent, a.heard)

@@ -9,10 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
@@ -40,20 +37,16 @@ type Node interface {
 
 // Options of a Keeper. All but Parents are required.
 type Options struct {
-	// Name is the name of the node.
-	Name string
+	event.Reporter
 	// Parents are the interfaces on which the agent may make subinterfaces.
 	Parents []string
 	// Networks returns the networks of this node. With an error some are missing: none is removed.
 	Networks func() ([]Network, error)
 	// Used reports whether an interface of a pod has this parent.
-	Used func(index int) bool
-	Node Node
+	Used   func(index int) bool
+	Kernel Node
 	// Faults sets the number of subinterfaces that are wanted and cannot be made.
 	Faults func(int)
-	Events events.EventRecorder
-	Log    logr.Logger
-	Clock  clock.WithTicker
 }
 
 // Keeper keeps the subinterfaces of the node.
@@ -86,7 +79,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // Pass makes the changes that the networks need. left: a subinterface of ours may be on the node.
 func (k *Keeper) Pass() (left bool) {
-	links, err := k.Node.Links()
+	links, err := k.Kernel.Links()
 	k.report("", err)
 	if err != nil {
 		return true
@@ -105,15 +98,15 @@ func (k *Keeper) Pass() (left bool) {
 	plan := MakePlan(wanted, links)
 	maps.Copy(refused, plan.Refused)
 	for _, w := range plan.Make {
-		if err := k.Node.Make(w); err != nil {
+		if err := k.Kernel.Make(w); err != nil {
 			refused[w.Name] = fmt.Errorf("make %s for %s: %w", w.Name, w.Of, err)
 			continue
 		}
 		k.Log.Info("the agent made a VLAN subinterface", "interface", w.Name, "for", w.Of)
-		k.event(corev1.EventTypeNormal, "SubinterfaceMade", fmt.Sprintf("%s, VLAN %d of %s, for %s", w.Name, w.ID, w.Parent, w.Of))
+		k.NodeEventf(corev1.EventTypeNormal, "SubinterfaceMade", "KeepSubinterfaces", "%s, VLAN %d of %s, for %s", w.Name, w.ID, w.Parent, w.Of)
 	}
 	for _, l := range plan.SetUp {
-		if err := k.Node.SetUp(l); err != nil {
+		if err := k.Kernel.SetUp(l); err != nil {
 			refused[l.Name] = fmt.Errorf("set %s up: %w", l.Name, err)
 		}
 	}
@@ -142,13 +135,13 @@ func (k *Keeper) remove(candidates []Link, failed map[string]error) {
 		if now.Sub(since) < unneededFor {
 			continue
 		}
-		if err := k.Node.Remove(l); err != nil {
+		if err := k.Kernel.Remove(l); err != nil {
 			failed[l.Name] = fmt.Errorf("remove %s, which nothing needs: %w", l.Name, err)
 			continue
 		}
 		delete(still, l.Index)
 		k.Log.Info("the agent removed a VLAN subinterface that it had made", "interface", l.Name)
-		k.event(corev1.EventTypeNormal, "SubinterfaceRemoved", fmt.Sprintf("%s: no network names it, and no pod uses it", l.Name))
+		k.NodeEventf(corev1.EventTypeNormal, "SubinterfaceRemoved", "KeepSubinterfaces", "%s: no network names it, and no pod uses it", l.Name)
 	}
 	k.unneeded = still
 }
@@ -159,9 +152,5 @@ func (k *Keeper) report(name string, failure error) {
 		return
 	}
 	k.Log.Error(failure, "the VLAN subinterfaces are not as the networks need them; the agent tries again")
-	k.event(corev1.EventTypeWarning, "SubinterfaceRefused", failure.Error())
-}
-
-func (k *Keeper) event(kind, reason, note string) {
-	k.Events.Eventf(event.Node(k.Name), nil, kind, reason, "KeepSubinterfaces", "%s", note)
+	k.NodeEventf(corev1.EventTypeWarning, "SubinterfaceRefused", "KeepSubinterfaces", "%s", failure)
 }

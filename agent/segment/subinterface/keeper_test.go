@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -58,9 +59,9 @@ func TestASubinterfaceLastsAsLongAsANetworkOrAPodNeedsIt(t *testing.T) {
 	var faults int
 	var asked []int
 	k := New(Options{
-		Name: "n1", Parents: []string{"eth1"}, Networks: func() ([]Network, error) { return networks, unknown },
-		Used: func(index int) bool { asked = append(asked, index); return pods }, Node: on, Faults: func(n int) { faults = n },
-		Events: recorder, Log: testr.New(t), Clock: now,
+		Reporter: event.Reporter{Node: "n1", Events: recorder, Log: testr.New(t), Clock: now},
+		Parents:  []string{"eth1"}, Networks: func() ([]Network, error) { return networks, unknown },
+		Used: func(index int) bool { asked = append(asked, index); return pods }, Kernel: on, Faults: func(n int) { faults = n },
 	})
 	floor := []Network{{Of: "pool floor", Parents: []string{"eth1"}, VLAN: 100}}
 	for _, step := range []struct {
@@ -104,9 +105,9 @@ func TestASubinterfaceLastsAsLongAsANetworkOrAPodNeedsIt(t *testing.T) {
 func TestWithoutTheSettingOnlyWhatWasMadeBeforeIsKept(t *testing.T) {
 	on := &node{links: []Link{{Name: "eth1", Index: 2}}}
 	k := New(Options{
-		Name: "n1", Networks: func() ([]Network, error) { return []Network{{Parents: []string{"eth1.5"}}}, nil },
-		Used: func(int) bool { return true }, Node: on, Faults: func(int) {},
-		Events: events.NewFakeRecorder(1), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		Reporter: event.Reporter{Node: "n1", Events: events.NewFakeRecorder(1), Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0))},
+		Networks: func() ([]Network, error) { return []Network{{Parents: []string{"eth1.5"}}}, nil },
+		Used:     func(int) bool { return true }, Kernel: on, Faults: func(int) {},
 	})
 	check.OK(t, k.Run(t.Context())) // it returns at once
 	check.Equal(t, len(on.links), 1, "links:")
@@ -117,9 +118,9 @@ func TestWithoutTheSettingOnlyWhatWasMadeBeforeIsKept(t *testing.T) {
 func TestANodeWithoutSubinterfacesReportsNothing(t *testing.T) {
 	recorder := events.NewFakeRecorder(1)
 	k := New(Options{
-		Name: "n1", Networks: func() ([]Network, error) { return nil, errors.New("away") }, Used: func(int) bool { return false },
-		Node: &node{links: []Link{{Name: "eth1", Index: 2}}}, Faults: func(int) {}, Events: recorder, Log: testr.New(t),
-		Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		Reporter: event.Reporter{Node: "n1", Events: recorder, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0))},
+		Networks: func() ([]Network, error) { return nil, errors.New("away") }, Used: func(int) bool { return false },
+		Kernel: &node{links: []Link{{Name: "eth1", Index: 2}}}, Faults: func(int) {},
 	})
 	check.That(t, !k.Pass() && len(recorder.Events) == 0, "an event about networks that need nothing of the agent")
 }
