@@ -127,7 +127,6 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.segments = segment.New(segment.Config{
 		Kernel: a.kernel, Log: a.log, OnAsked: mute.New(a.reporter).Asked, OnSource: a.sources.Met,
 	})
-	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	if err := a.makeParts(ctx); err != nil {
 		return err
 	}
@@ -143,6 +142,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Node: a.node, Bound: a.Holders.Bound, Segments: a.segments, Configured: masters, Sightings: a.kernel, Log: a.log,
 		Pools: a.mgr.GetClient(),
 	}
+	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	a.verifier = verify.New(verify.Options{
 		Reporter: a.reporter, Session: a.Session, Cluster: a.Cluster,
 		Cache: a.mgr.GetCache(), Leases: a.Leases, Holders: a.Holders,

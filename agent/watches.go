@@ -47,13 +47,7 @@ func (a *agent) keepInstalled(ctx context.Context) error {
 // exclusive returns the keeper of the exclusive parents.
 func (a *agent) exclusive() *exclusive.Keeper {
 	return exclusive.New(exclusive.Options{
-		Names: a.exclusiveParents,
-		Parents: func() (all []exclusive.Parent) {
-			for _, s := range a.segments.All() {
-				all = append(all, exclusive.Parent{Index: s.Parent(), Name: s.Name()})
-			}
-			return all
-		},
+		Names: a.exclusiveParents, Parents: a.segments.Names,
 		SetTrusted: a.kernel.SetTrusted, Log: a.log, Clock: clock.RealClock{},
 	})
 }
@@ -62,12 +56,7 @@ func (a *agent) exclusive() *exclusive.Keeper {
 func (a *agent) makeHazards() *hazard.Watch {
 	return hazard.New(hazard.Options{
 		Reporter: a.reporter,
-		Parents: func() (all []hazard.Parent) {
-			for index, name := range a.parents.Names() { // also one whose observer cannot be attached
-				all = append(all, hazard.Parent{Index: index, Name: name})
-			}
-			return all
-		},
+		Parents:  a.parents.Names, // also one whose observer cannot be attached
 		Look: func(parent int) (hazard.Facts, error) {
 			return hazard.Look(parent, a.kernel.Others, a.kernel.Blocked, pod.Below, pod.Rewrites)
 		},

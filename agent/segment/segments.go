@@ -130,6 +130,15 @@ func (s *Segments) All() []*Segment {
 	return slices.Collect(maps.Values(s.open))
 }
 
+// Names returns the names of the parents with an open segment, by ifindex.
+func (s *Segments) Names() map[int]string {
+	names := map[int]string{}
+	for _, seg := range s.All() {
+		names[seg.Parent()] = seg.Name()
+	}
+	return names
+}
+
 // Forget closes the sockets of a parent, for instance because its device was deleted. The observer
 // stays attached. An unknown parent is no error.
 func (s *Segments) Forget(parent int) error {

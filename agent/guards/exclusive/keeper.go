@@ -8,6 +8,7 @@ package exclusive
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -27,18 +28,12 @@ const (
 	calm = 100 * time.Millisecond
 )
 
-// Parent is a parent on which this node listens.
-type Parent struct {
-	Index int
-	Name  string
-}
-
 // Options of a Keeper. All but Names are required.
 type Options struct {
 	// Names are the interfaces on which only this node and pods of Fenceline send.
 	Names []string
-	// Parents returns the parents on which this node listens.
-	Parents func() []Parent
+	// Parents returns the names of the parents on which this node listens, by ifindex.
+	Parents func() map[int]string
 	// SetTrusted tells the kernel the MACs of the node's own devices on a parent.
 	SetTrusted func(parent int, macs []net.HardwareAddr, exclusive bool) error
 	Log        logr.Logger
@@ -133,34 +128,34 @@ func (k *Keeper) gather(ctx context.Context, changes chan netlink.LinkUpdate) bo
 func (k *Keeper) pass() error {
 	parents := k.Parents()
 	var links []netlink.Link
-	if slices.ContainsFunc(parents, k.isExclusive) {
+	if slices.ContainsFunc(slices.Collect(maps.Values(parents)), k.isExclusive) {
 		var err error
 		if links, err = wholelist.Of(netlink.LinkList); err != nil {
 			return fmt.Errorf("list the devices of this node: %w", err)
 		}
 	}
 	told := map[int]setting{}
-	for _, p := range parents {
-		wanted := setting{exclusive: k.isExclusive(p)}
+	for _, index := range slices.Sorted(maps.Keys(parents)) {
+		wanted := setting{exclusive: k.isExclusive(parents[index])}
 		if wanted.exclusive {
-			wanted.macs = devices(links, p.Index)
+			wanted.macs = devices(links, index)
 		}
-		last, known := k.told[p.Index]
+		last, known := k.told[index]
 		if !known || last.exclusive != wanted.exclusive || !slices.EqualFunc(last.macs, wanted.macs, slices.Equal) {
-			if err := k.SetTrusted(p.Index, wanted.macs, wanted.exclusive); err != nil {
-				return fmt.Errorf("parent %s: %w", p.Name, err)
+			if err := k.SetTrusted(index, wanted.macs, wanted.exclusive); err != nil {
+				return fmt.Errorf("parent %s: %w", parents[index], err)
 			}
 			if wanted.exclusive {
-				k.Log.Info("only these devices of the node and pods of Fenceline send on this parent", "parent", p.Name, "devices", fmt.Sprint(wanted.macs))
+				k.Log.Info("only these devices of the node and pods of Fenceline send on this parent", "parent", parents[index], "devices", fmt.Sprint(wanted.macs))
 			}
 		}
-		told[p.Index] = wanted
+		told[index] = wanted
 	}
 	k.told = told
 	return nil
 }
 
-func (k *Keeper) isExclusive(p Parent) bool { return slices.Contains(k.Names, p.Name) }
+func (k *Keeper) isExclusive(parent string) bool { return slices.Contains(k.Names, parent) }
 
 // devices returns the MACs of the devices that send through a parent: the parent, and those above
 // it, such as a macvlan of the node or one on a VLAN of the parent. The MACs are sorted.

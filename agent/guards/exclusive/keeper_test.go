@@ -49,9 +49,9 @@ func TestDevicesAreThoseThatSendByTheParent(t *testing.T) {
 func TestKernelIsToldOfChanges(t *testing.T) {
 	var calls []string
 	var failure error
-	parents := []Parent{{1, "lo"}, {2000000, "eth9"}}
+	parents := map[int]string{1: "lo", 2000000: "eth9"}
 	k := New(Options{
-		Names: []string{"lo"}, Parents: func() []Parent { return parents }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		Names: []string{"lo"}, Parents: func() map[int]string { return parents }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
 		SetTrusted: func(parent int, macs []net.HardwareAddr, exclusive bool) error {
 			calls = append(calls, fmt.Sprintf("%d %t %d", parent, exclusive, len(macs)))
 			return failure
@@ -72,6 +72,6 @@ func TestKernelIsToldOfChanges(t *testing.T) {
 	passes("1 false 0")
 	parents = nil
 	passes()
-	parents = []Parent{{1, "lo"}}
+	parents = map[int]string{1: "lo"}
 	passes("1 false 0")
 }

@@ -52,7 +52,7 @@ func TestHazardsOfAParentSayWhatTheyDoAndWhatToDo(t *testing.T) {
 // rig is a watch of parents whose facts the test sets.
 type rig struct {
 	*Watch
-	parents []Parent
+	parents map[int]string
 	facts   Facts
 	failure error
 	present map[Kind]bool
@@ -63,11 +63,11 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{
-		parents: []Parent{{2, "eth1"}}, present: map[Kind]bool{}, events: events.NewFakeRecorder(20), now: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		parents: map[int]string{2: "eth1"}, present: map[Kind]bool{}, events: events.NewFakeRecorder(20), now: clocktesting.NewFakeClock(time.Unix(0, 0)),
 	}
 	r.Watch = New(Options{
 		Reporter: event.Reporter{Node: "n1", Events: r.events, Log: testr.New(t), Clock: r.now},
-		Parents:  func() []Parent { return r.parents }, Look: func(int) (Facts, error) { return r.facts, r.failure },
+		Parents:  func() map[int]string { return r.parents }, Look: func(int) (Facts, error) { return r.facts, r.failure },
 		Present: func(_ string, k Kind, is bool) { r.present[k] = is }, Forget: func(string) { clear(r.present) },
 	})
 	return r
@@ -118,7 +118,7 @@ func TestAHazardIsToldOfAgainIfItsParentWasGone(t *testing.T) {
 	here := r.parents
 	for _, step := range []struct {
 		name    string
-		parents []Parent
+		parents map[int]string
 		after   time.Duration
 		told    int
 	}{

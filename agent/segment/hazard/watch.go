@@ -22,16 +22,11 @@ const (
 	tellInterval = 10 * time.Minute
 )
 
-// Parent is a parent on which this node listens.
-type Parent struct {
-	Index int
-	Name  string
-}
-
 // Options of a Watch. All are required.
 type Options struct {
 	event.Reporter
-	Parents func() []Parent
+	// Parents returns the names of the parents on which this node listens, by ifindex.
+	Parents func() map[int]string
 	// Look returns the facts about a parent, and why some cannot be read.
 	Look func(parent int) (Facts, error)
 	// Present sets whether a parent has a hazard. Forget removes all values of a parent.
@@ -88,21 +83,21 @@ func (w *Watch) Pass() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := map[string][]Hazard{}
-	for _, p := range w.Parents() {
-		facts, err := w.Look(p.Index)
-		if w.unread.IsNew(p.Name, err) {
-			w.Log.Info("not everything about a parent could be read", "parent", p.Name, "why", err.Error())
+	for index, parent := range w.Parents() {
+		facts, err := w.Look(index)
+		if w.unread.IsNew(parent, err) {
+			w.Log.Info("not everything about a parent could be read", "parent", parent, "why", err.Error())
 		}
-		found[p.Name] = keep(Of(facts), w.found[p.Name], facts.Unread)
+		found[parent] = keep(Of(facts), w.found[parent], facts.Unread)
 		present := map[Kind]bool{}
-		for _, h := range found[p.Name] {
+		for _, h := range found[parent] {
 			present[h.Kind] = true
-			w.tell(p.Name, h)
+			w.tell(parent, h)
 		}
 		for _, k := range Kinds() {
-			w.Present(p.Name, k, present[k])
+			w.Present(parent, k, present[k])
 			if !present[k] && !slices.Contains(facts.Unread, k) {
-				w.ended(subject{p.Name, k})
+				w.ended(subject{parent, k})
 			}
 		}
 	}

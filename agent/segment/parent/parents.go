@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -158,8 +159,6 @@ func (p *Parents) Names() map[int]string {
 	for e := range p.Bound() {
 		names[e.ParentIndex] = e.Parent
 	}
-	for _, s := range p.Segments.All() {
-		names[s.Parent()] = s.Name()
-	}
+	maps.Copy(names, p.Segments.Names())
 	return names
 }
