@@ -57,11 +57,7 @@ func (k *keeper) start() (end func() error) {
 
 func (k *keeper) keep(ctx context.Context) error {
 	runtime := func(context.Context) (string, error) { return k.runtime.Load().(string), nil }
-	return k.Keep(ctx, KeepOptions{Reporter: k.reporter(), Ready: k.ready, Runtime: runtime})
-}
-
-func (k *keeper) reporter() event.Reporter {
-	return event.Reporter{Node: "n1", Events: k.recorder, Log: k.Log}
+	return k.Keep(ctx, KeepOptions{Reporter: event.Reporter{Node: "n1", Events: k.recorder, Log: k.Log}, Ready: k.ready, Runtime: runtime})
 }
 
 func (k *keeper) pluginPath() string   { return filepath.Join(k.BinDir, "fenceline") }
@@ -139,7 +135,7 @@ func TestAChangedOrRemovedFileIsPutBackWithOneEvent(t *testing.T) {
 // Another program may remove the file each time.
 func TestAFileThatIsRemovedAgainAndAgainMakesOneEventInTenMinutes(t *testing.T) {
 	k := newKeeper(t)
-	k.tell = &teller{k.reporter()}
+	k.tell = &teller{event.Reporter{Node: "n1", Events: k.recorder, Log: k.Log}}
 	remove := func() {
 		t.Helper()
 		check.OK(t, errors.Join(k.EnsurePlugin(), os.Remove(k.pluginPath()), k.EnsurePlugin()))

@@ -41,8 +41,7 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 	k := NewKeeper(Options{
 		Reporter: event.Reporter{Node: "n1", Events: recorder, Log: testr.New(t), Clock: clock},
 		Entries:  func() []*journal.Entry { return entries }, Services: func() error { return unknown },
-		Reach:    func(bool) error { return unreached },
-		SetFault: faults.set,
+		Reach: func(bool) error { return unreached }, SetFault: faults.set,
 	})
 	for _, step := range []struct {
 		does  string
