@@ -47,13 +47,13 @@ func TestAFaultOfTheDirectoryIsReportedOnceWithWhatToDo(t *testing.T) {
 		pause time.Duration
 		want  []string
 	}{
-		{"it is usable", []look{{}, {}}, period, nil},
-		{"it becomes full, and stays so", []look{{}, {0, failure(syscall.ENOSPC)}, {0, failure(syscall.ENOSPC)}}, period, []string{"Warning StateUnusable"}},
-		{"it is full, then read-only", []look{{0, failure(syscall.ENOSPC)}, {0, failure(syscall.EROFS)}}, period, []string{"Warning StateUnusable", "Warning StateUnusable"}},
+		{"it is usable", []look{{}, {}}, freshFor, nil},
+		{"it becomes full, and stays so", []look{{}, {0, failure(syscall.ENOSPC)}, {0, failure(syscall.ENOSPC)}}, freshFor, []string{"Warning StateUnusable"}},
+		{"it is full, then read-only", []look{{0, failure(syscall.ENOSPC)}, {0, failure(syscall.EROFS)}}, freshFor, []string{"Warning StateUnusable", "Warning StateUnusable"}},
 		{"it is full for long", []look{{0, failure(syscall.ENOSPC)}, {0, failure(syscall.ENOSPC)}}, tellInterval, []string{"Warning StateUnusable", "Warning StateUnusable"}},
-		{"it is usable again", []look{{0, failure(syscall.EROFS)}, {}, {}}, period, []string{"Warning StateUnusable", "Normal StateUsable"}},
-		{"it was emptied", []look{{}, {3, nil}, {}}, period, []string{"Warning StateRestored"}},
-		{"two looks within a second are one", []look{{0, failure(syscall.EIO)}, {}}, freshFor - 1, []string{"Warning StateUnusable"}},
+		{"it is usable again", []look{{0, failure(syscall.EROFS)}, {}, {}}, freshFor, []string{"Warning StateUnusable", "Normal StateUsable"}},
+		{"it was emptied", []look{{}, {3, nil}, {}}, freshFor, []string{"Warning StateRestored"}},
+		{"two questions within that time are one look", []look{{0, failure(syscall.EIO)}, {}}, freshFor - 1, []string{"Warning StateUnusable"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var now look
