@@ -89,35 +89,44 @@ func (d *Device) HasHostLink(slot uint32) (bool, error) {
 	return false, nil
 }
 
-// HostLinks returns the slots of the host links in the calling thread's network namespace, by
-// ifindex, and the inode of that namespace.
-func HostLinks() (slots map[int]uint32, netns uint32, err error) {
+// OnHostLinks visits the host links in the calling thread's network namespace with their slots, until
+// visit returns an error. A device that goes meanwhile is no error.
+func OnHostLinks(visit func(slot uint32, dev *Device) error) error {
 	d, err := openNetNS("")
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	defer d.Close()
 	qdiscs, err := d.links.QdiscList(nil)
 	if err != nil {
-		return nil, 0, fmt.Errorf("list qdiscs: %w", err)
+		return fmt.Errorf("list qdiscs: %w", err)
 	}
-	slots = map[int]uint32{}
 	for _, q := range qdiscs {
 		if q.Type() != "clsact" {
 			continue
 		}
-		on := &Device{links: d.links, Index: q.Attrs().LinkIndex}
-		for _, dir := range Directions {
-			filters, err := on.Filters(dir)
-			if err != nil && !IsGone(err) {
-				return nil, 0, fmt.Errorf("filters of ifindex %d: %w", on.Index, err)
-			}
-			for _, f := range filters {
-				if slot := slotOf(f); slot != 0 {
-					slots[on.Index] = slot
-				}
-			}
+		on := &Device{links: d.links, NetNS: d.NetNS, Index: q.Attrs().LinkIndex}
+		slot, err := on.hostLinkSlot()
+		if err == nil && slot != 0 {
+			err = visit(slot, on)
+		}
+		if err != nil && !IsGone(err) {
+			return err
 		}
 	}
-	return slots, d.NetNS, nil
+	return nil
+}
+
+// hostLinkSlot returns the slot of the host link that the device is, or 0.
+func (d *Device) hostLinkSlot() (slot uint32, err error) {
+	for _, dir := range Directions {
+		filters, err := d.Filters(dir)
+		if err != nil {
+			return 0, fmt.Errorf("filters of ifindex %d: %w", d.Index, err)
+		}
+		for _, f := range filters {
+			slot = max(slot, slotOf(f))
+		}
+	}
+	return slot, nil
 }

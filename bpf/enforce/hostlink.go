@@ -118,50 +118,24 @@ func (h *hostLinks) has(slot uint32) (linked bool, err error) {
 // reload replaces the programs of all host links in the calling thread's network namespace by this
 // version's. A slot that these maps do not know keeps its old programs until GuardLink is called.
 func (h *hostLinks) reload() error {
-	slots, netns, err := attach.HostLinks()
-	if err != nil {
-		return err
-	}
-	for index, slot := range slots {
-		if err := h.reloadOne(slot, hostLink{netns: netns, index: index}); err != nil && !attach.IsGone(err) {
-			return fmt.Errorf("reload guard of slot %d on ifindex %d: %w", slot, index, err)
+	return attach.OnHostLinks(func(slot uint32, dev *attach.Device) error {
+		record, err := h.slots.Record(slot)
+		if err == nil && record.Used {
+			err = h.put(slot, dev, record.Verify)
 		}
-	}
-	return nil
-}
-
-func (h *hostLinks) reloadOne(slot uint32, l hostLink) error {
-	record, err := h.slots.Record(slot)
-	if err != nil || !record.Used {
-		return err
-	}
-	dev, err := attach.ReopenDevice("", l.netns, l.index)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	return h.put(slot, dev, record.Verify)
+		if err != nil {
+			return fmt.Errorf("reload guard of slot %d on ifindex %d: %w", slot, dev.Index, err)
+		}
+		return nil
+	})
 }
 
 // removeAll removes the filters of all host links in the calling thread's network namespace.
 func (h *hostLinks) removeAll() error {
-	slots, netns, err := attach.HostLinks()
-	if err != nil {
-		return err
-	}
-	for index := range slots {
-		if err := removeFrom(hostLink{netns: netns, index: index}); err != nil && !attach.IsGone(err) {
-			return fmt.Errorf("remove the guard from ifindex %d: %w", index, err)
+	return attach.OnHostLinks(func(_ uint32, dev *attach.Device) error {
+		if err := dev.RemoveHostLinkFilters(); err != nil {
+			return fmt.Errorf("remove the guard from ifindex %d: %w", dev.Index, err)
 		}
-	}
-	return nil
-}
-
-func removeFrom(l hostLink) error {
-	dev, err := attach.ReopenDevice("", l.netns, l.index)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	return dev.RemoveHostLinkFilters()
+		return nil
+	})
 }
