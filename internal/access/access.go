@@ -14,13 +14,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// rememberedTokens bounds the tokens whose answers are kept.
+	// rememberedTokens bounds the rights of tokens that are kept.
 	rememberedTokens = 64
 	// askTimeout bounds the questions for one request.
 	askTimeout = 10 * time.Second
@@ -46,14 +46,12 @@ func (n Need) String() string { return strings.Join([]string{n.Verb, n.Path + n.
 type Judge struct {
 	tokens authenticationclient.TokenReviewInterface
 	access authorizationclient.SubjectAccessReviewInterface
-	clock  clock.PassiveClock
 	// lasts is the time for which a granted right counts without another question.
 	lasts time.Duration
 	// asking has an element for each request about which the API server is asked.
 	asking chan struct{}
-
-	mu      sync.Mutex
-	allowed map[question]time.Time // until when
+	// allowed has the rights that were granted.
+	allowed *cache.LRUExpireCache
 }
 
 // question is a right of a token. The token itself is not kept.
@@ -84,7 +82,10 @@ func New(config *rest.Config, http *http.Client, lasts time.Duration) (*Judge, e
 
 // Asking is New with the given clients and clock.
 func Asking(tokens authenticationclient.TokenReviewInterface, access authorizationclient.SubjectAccessReviewInterface, now clock.PassiveClock, lasts time.Duration) *Judge {
-	return &Judge{tokens: tokens, access: access, clock: now, lasts: lasts, allowed: map[question]time.Time{}, asking: make(chan struct{}, questionsAtOnce)}
+	return &Judge{
+		tokens: tokens, access: access, lasts: lasts, asking: make(chan struct{}, questionsAtOnce),
+		allowed: cache.NewLRUExpireCacheWithClock(rememberedTokens, now),
+	}
 }
 
 // Filter serves the requests whose token has all rights that needs returns.
@@ -126,7 +127,8 @@ func (j *Judge) Allows(r *http.Request, needs []Need) error {
 	}
 	var open []question
 	for _, need := range needs {
-		if q := (question{sha256.Sum256([]byte(token)), need}); !j.isAllowed(q) {
+		q := question{sha256.Sum256([]byte(token)), need}
+		if _, allowed := j.allowed.Get(q); !allowed {
 			open = append(open, q)
 		}
 	}
@@ -152,7 +154,7 @@ func (j *Judge) Allows(r *http.Request, needs []Need) error {
 		if err := j.ask(ctx, review.Status.User, q.need); err != nil {
 			return err
 		}
-		j.remember(q)
+		j.allowed.Add(q, nil, j.lasts)
 	}
 	return nil
 }
@@ -187,19 +189,4 @@ func bearer(r *http.Request) (string, bool) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
 	return token, strings.EqualFold(scheme, "Bearer") && token != "" && len(token) <= longestToken
-}
-
-func (j *Judge) isAllowed(q question) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.clock.Now().Before(j.allowed[q])
-}
-
-func (j *Judge) remember(q question) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.allowed) >= rememberedTokens {
-		clear(j.allowed)
-	}
-	j.allowed[q] = j.clock.Now().Add(j.lasts)
 }
