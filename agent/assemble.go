@@ -192,7 +192,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			},
 			Stores: node.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
 			Machine: node.Machine{
-				SourceGuards: a.sources, OpenSegment: a.openSegment, FindLink: findLink(a.links), FindUserVF: findUserVF, Links: a.links,
+				SourceGuards: a.sources, OpenSegment: a.openSegment, FindLink: a.links.Find, FindUserVF: findUserVF, Links: a.links,
 				Sighted: a.sighted, OfNode: parent.OfNode,
 			},
 			Knowledge: node.Knowledge{

@@ -9,7 +9,6 @@ import (
 	"net"
 
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
@@ -46,41 +45,30 @@ func (b *backend) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	return b.Holders.Add(ctx, r)
 }
 
-// findLink returns a function that finds a pod's interface and its parent.
-func findLink(links *pod.Finder) func(netns, ifname string) (node.Link, error) {
-	return func(netns, ifname string) (node.Link, error) {
-		i, err := links.Find(netns, ifname)
-		if err != nil {
-			return node.Link{}, err
-		}
-		return node.Link{
-			MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index, OfParent: i.Kind == pod.IPVLAN, Device: i.Device,
-		}, nil
-	}
-}
-
 // findUserVF finds a VF that a program drives itself. Only its PF tells the MAC of such a VF.
-func findUserVF(device string) (l node.Link, ok bool, err error) {
+func findUserVF(device string) (i pod.Interface, ok bool, err error) {
 	driver := vf.UserDriver(vf.Sysfs, device)
 	if driver == "" {
-		return l, false, nil
+		return i, false, nil
 	}
 	f, err := vf.Find(vf.Sysfs, device)
 	if errors.Is(err, vf.ErrNoVF) {
-		return l, false, refusal.New(refusal.InvalidPod,
+		return i, false, refusal.New(refusal.InvalidPod,
 			"%w, and has the driver %s: no PF could switch it off, so its address could not be fenced; use a VF", err, driver)
 	}
 	if err != nil {
-		return l, false, err
+		return i, false, err
 	}
 	if f.Info.Mac == nil || bytes.Equal(f.Info.Mac, make(net.HardwareAddr, 6)) {
-		return l, false, refusal.New(refusal.InvalidPod,
+		return i, false, refusal.New(refusal.InvalidPod,
 			"VF %s has the driver %s and no MAC at its PF %s, so its frames could not be told from those of others; set mac in the network of the plugin",
 			device, driver, f.PF.Attrs().Name)
 	}
 	parent, err := f.Parent()
 	if err != nil {
-		return l, false, err
+		return i, false, err
 	}
-	return node.Link{MAC: f.Info.Mac, Parent: parent.Name, ParentIndex: parent.Index, Device: device, Unguarded: true}, true, nil
+	return pod.Interface{
+		MAC: f.Info.Mac, Parent: pod.Parent{Index: parent.Index, Name: parent.Name}, Device: device, Unguarded: true,
+	}, true, nil
 }

@@ -140,9 +140,9 @@ func (a *adding) locate() error {
 	if err != nil {
 		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.Who.Interface, a.Who.Namespace, a.Who.Pod, err)
 	}
-	seg, err := a.OpenSegment(link.ParentIndex)
+	seg, err := a.OpenSegment(link.Parent.Index)
 	if err != nil {
-		return fmt.Errorf("open the segment of %s: %w", link.Parent, err)
+		return fmt.Errorf("open the segment of %s: %w", link.Parent.Name, err)
 	}
 	a.Found(link, seg)
 	return nil

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/refusal"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -116,7 +116,7 @@ func TestAChainedADDThatCannotReadTheMACFails(t *testing.T) {
 	check.Value(r.Holders.Add(t.Context(), web))(t)
 	r.SetMAC(web.NetNS, tuned)
 	find := r.Holders.FindLink
-	r.Holders.FindLink = func(string, string) (node.Link, error) { return node.Link{}, syscall.EMFILE }
+	r.Holders.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, syscall.EMFILE }
 	again := web
 	again.Chained = true
 	check.Is(t, check.Err(r.Holders.Add(t.Context(), again)), syscall.EMFILE, "got")
@@ -318,7 +318,7 @@ func TestAFailedADDGivesTheInterfaceItsMACBack(t *testing.T) {
 
 func TestAMACFromTheAddressIsRefusedForIPVLAN(t *testing.T) {
 	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
-	r.IPVLAN = true
+	r.Kind = pod.IPVLAN
 	check.Says(t, fakenode.TryAdd(r, r.Pod("web", "u1")), "pool v4: spec.macPolicy", "ipvlan")
 	check.None(t, r.API.Leases(), "left")
 }

@@ -170,10 +170,10 @@ func TestARemovedInterfaceGivesItsAddressBack(t *testing.T) {
 	}{
 		{"the sandbox lives", func(*fakenode.Node) {}, corev1.ConditionTrue, nil},
 		{"the sandbox lives, and the kernel has taken the interface away", func(r *fakenode.Node) {
-			r.FindLink = func(string, string) (node.Link, error) { return node.Link{}, pod.ErrNoInterface }
+			r.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, pod.ErrNoInterface }
 		}, corev1.ConditionTrue, nil},
 		{"the sandbox lives, and a device without a parent has the name", func(r *fakenode.Node) {
-			r.FindLink = func(string, string) (node.Link, error) { return node.Link{}, pod.ErrNoParent }
+			r.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, pod.ErrNoParent }
 		}, corev1.ConditionTrue, nil},
 		{"the sandbox lives, and the agent restarts", (*fakenode.Node).Restart, corev1.ConditionTrue, nil},
 		{"the end of the sandbox is held up", func(*fakenode.Node) {}, corev1.ConditionFalse, []string{"10.0.0.2 Retained"}},
@@ -207,7 +207,7 @@ func (d deafReader) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 func TestAnAddressIsKeptIfNothingTellsWhatHasEnded(t *testing.T) {
 	for name, blind := range map[string]func(*fakenode.Node){
 		"the namespace cannot be opened": func(r *fakenode.Node) {
-			r.FindLink = func(string, string) (node.Link, error) { return node.Link{}, errors.New("too many open files") }
+			r.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, errors.New("too many open files") }
 		},
 		"the pod cannot be read":                func(r *fakenode.Node) { r.Reader = deafReader{r.Reader} },
 		"the kubelet does not know the sandbox": func(r *fakenode.Node) { r.API.ChangePod("web", func(p *corev1.Pod) { p.Status.Conditions = nil }) },

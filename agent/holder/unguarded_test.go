@@ -48,13 +48,13 @@ func withUserVF(t *testing.T) (*switched, agentapi.AddRequest) {
 	t.Helper()
 	r := &switched{Node: fakenode.New(t, fakenode.V4("10.0.0.2"))}
 	namespaceOf := r.Holders.FindLink
-	r.Holders.FindLink = func(netns, ifname string) (node.Link, error) {
+	r.Holders.FindLink = func(netns, ifname string) (pod.Interface, error) {
 		_, err := namespaceOf(netns, ifname)
-		return node.Link{}, cmp.Or(err, pod.ErrNoInterface)
+		return pod.Interface{}, cmp.Or(err, pod.ErrNoInterface)
 	}
-	r.Holders.FindUserVF = func(device string) (node.Link, bool, error) {
-		return node.Link{
-			MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Parent: "eth1", ParentIndex: fakenode.ParentIndex, Device: device, Unguarded: true,
+	r.Holders.FindUserVF = func(device string) (pod.Interface, bool, error) {
+		return pod.Interface{
+			MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Parent: pod.Parent{Index: fakenode.ParentIndex, Name: "eth1"}, Device: device, Unguarded: true,
 		}, device == userVF, nil
 	}
 	r.Holders.VFs, r.Guards.SwitchOff = r, r.SwitchOff

@@ -46,6 +46,8 @@ type Interface struct {
 	Parent Parent
 	// Device is the PCI address if the interface is a virtual function (SR-IOV), otherwise empty.
 	Device string
+	// Unguarded: a program drives the VF itself, so there is no interface for a guard. Find never sets it.
+	Unguarded bool
 }
 
 // Parent is a link in the node's namespace.

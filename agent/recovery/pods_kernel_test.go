@@ -127,10 +127,7 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 			})
 			return seg, err
 		},
-		FindLink: func(netns, ifname string) (node.Link, error) {
-			i, err := links.Find(netns, ifname)
-			return node.Link{MAC: i.MAC, Parent: i.Parent.Name, ParentIndex: i.Parent.Index}, err
-		},
+		FindLink: links.Find,
 		Sighted: func(parent int, addr netip.Addr) bool {
 			return k.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, time.Minute)
 		},

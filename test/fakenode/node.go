@@ -84,8 +84,8 @@ type Node struct {
 	stop     context.CancelFunc
 	// Places are the interfaces that a search finds in the network namespaces of the node.
 	Places []pod.Place
-	// IPVLAN: the interfaces are of type ipvlan.
-	IPVLAN bool
+	// Kind is that of the interfaces.
+	Kind pod.Kind
 	// PassesPorts: a plugin of the pod network has the capability portMappings.
 	PassesPorts bool
 	// Lowered are the network namespaces whose interfaces the agent has set down.
@@ -101,7 +101,7 @@ type Node struct {
 type Machine struct {
 	Kernel      assembly.Kernel
 	OpenSegment func(parent int) (node.Segment, error)
-	FindLink    func(netns, ifname string) (node.Link, error)
+	FindLink    func(netns, ifname string) (pod.Interface, error)
 	Sighted     func(parent int, addr netip.Addr) bool
 	// Do runs fn where the agent runs. If it is nil, fn runs in place.
 	Do func(fn func() error) error
@@ -162,11 +162,11 @@ func (r *Node) inMemory() Machine {
 	return Machine{
 		Kernel:      r.Kernel,
 		OpenSegment: func(int) (node.Segment, error) { return r.Wire, nil },
-		FindLink: func(netns, _ string) (node.Link, error) {
+		FindLink: func(netns, _ string) (pod.Interface, error) {
 			if r.isRemoved(netns) {
-				return node.Link{}, pod.ErrNoNetNS
+				return pod.Interface{}, pod.ErrNoNetNS
 			}
-			return node.Link{MAC: r.macOf(netns), Parent: "eth1", ParentIndex: ParentIndex, OfParent: r.IPVLAN}, nil
+			return pod.Interface{MAC: r.macOf(netns), Kind: r.Kind, Parent: pod.Parent{Index: ParentIndex, Name: "eth1"}}, nil
 		},
 		Sighted: func(int, netip.Addr) bool { return false },
 	}

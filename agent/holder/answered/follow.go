@@ -14,6 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -78,12 +79,12 @@ func (h *After) followed(of agentapi.Attachment) (journal.Entry, bool) {
 }
 
 // otherMAC returns the interface of an entry, and reports whether its MAC has changed.
-func (h *After) otherMAC(e *journal.Entry) (link node.Link, changed bool, err error) {
+func (h *After) otherMAC(e *journal.Entry) (link pod.Interface, changed bool, err error) {
 	link, err = h.FindLink(e.NetNS, e.Interface)
 	if err != nil {
 		return link, false, fmt.Errorf("read the MAC of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
 	}
-	return link, link.MAC.String() != e.MAC && link.ParentIndex == e.ParentIndex, nil
+	return link, link.MAC.String() != e.MAC && link.Parent.Index == e.ParentIndex, nil
 }
 
 // Settle takes over the MAC of an interface after its chain of plugins, and no later one.
@@ -126,7 +127,7 @@ func (h *After) takeMAC(e *journal.Entry) (changed bool, err error) {
 
 // announceAgain announces the addresses of an entry with its new MAC; the old announcements end by
 // themselves. It claims first, since the claim of an address that was Warm may be under way (R10).
-func (h *After) announceAgain(e *journal.Entry, link node.Link) {
+func (h *After) announceAgain(e *journal.Entry, link pod.Interface) {
 	seg, err := h.OpenSegment(e.ParentIndex)
 	if err != nil {
 		return // its claims are repeated within a minute (R3)

@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/foreign"
 	"github.com/fenceline/fenceline/agent/warm"
@@ -59,20 +60,6 @@ type Journal interface {
 	// The entries that All and OfPod return are read-only.
 	All() []*journal.Entry
 	OfPod(podUID string) []*journal.Entry
-}
-
-// Link is a pod's interface as ADD finds it.
-type Link struct {
-	MAC net.HardwareAddr
-	// Parent is the name and ParentIndex the ifindex of the parent on the node.
-	Parent      string
-	ParentIndex int
-	// OfParent: the parent and all its pods have this MAC (ipvlan).
-	OfParent bool
-	// Device is the PCI address of a VF, otherwise empty. Unguarded: a program drives the VF
-	// itself, so there is no interface for a guard.
-	Device    string
-	Unguarded bool
 }
 
 // Metrics counts the events of binding. Its methods may be called concurrently.
@@ -158,9 +145,9 @@ type Machine struct {
 	// observer of an open segment; Observe does.
 	OpenSegment func(parent int) (Segment, error)
 	// FindLink finds a pod's interface in its network namespace.
-	FindLink func(netns, ifname string) (Link, error)
+	FindLink func(netns, ifname string) (pod.Interface, error)
 	// FindUserVF finds a VF that a program drives itself. ok is false if the kernel drives the device.
-	FindUserVF func(device string) (l Link, ok bool, err error)
+	FindUserVF func(device string) (i pod.Interface, ok bool, err error)
 	// Links changes pods' interfaces.
 	Links Links
 	// Sighted reports whether another host that uses the address was heard a moment ago.

@@ -96,7 +96,7 @@ func (a *Try) Family(ctx context.Context, f ipam.Family, d kept.Decision) (Bound
 		b, o := s.ask(ctx)
 		if after(o, s.Source) == answerWith {
 			if s.learns && l == nil && !s.family.Requested.IsValid() {
-				a.h.Warm.Used(b.Pool.Name, a.Link.Parent)
+				a.h.Warm.Used(b.Pool.Name, a.Link.Parent.Name)
 			}
 			a.tellLeft(left, b)
 			return b, nil

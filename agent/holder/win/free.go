@@ -33,10 +33,10 @@ func free(ctx context.Context, s *search) iter.Seq2[candidate, error] {
 // freeOf yields addresses without a lease. If only names some, it yields no other.
 func (s *search) freeOf(ctx context.Context, f ipam.Family, only ...netip.Addr) iter.Seq2[candidate, error] {
 	need := allocate.Need{
-		Family: f, Only: only, Parent: s.Link.Parent, Retention: s.retention, Share: s.h.Share(), Taken: s.heldHere(),
+		Family: f, Only: only, Parent: s.Link.Parent.Name, Retention: s.retention, Share: s.h.Share(), Taken: s.heldHere(),
 	}
 	if s.skipsSighted {
-		need.Sighted = func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return s.h.Sighted(s.Link.ParentIndex, addr) }
+		need.Sighted = func(_ *v1alpha1.IPPool, addr netip.Addr) bool { return s.h.Sighted(s.Link.Parent.Index, addr) }
 	}
 	return func(yield func(candidate, error) bool) {
 		for c, err := range s.h.Allocator.Candidates(ctx, need) {
@@ -62,7 +62,7 @@ func (s *search) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
 	held := map[netip.Addr]bool{}
 	for e := range s.h.Bound() {
 		for _, address := range e.Addresses {
-			if e.ParentIndex == s.Link.ParentIndex {
+			if e.ParentIndex == s.Link.Parent.Index {
 				held[address.Addr] = true
 			}
 		}

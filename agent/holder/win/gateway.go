@@ -45,7 +45,7 @@ func (a *Try) AwaitGateways() error {
 // checkGateway returns an error if the gateway of a pool does not answer on the parent.
 func (a *Try) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
 	gateway := pool.Gateway()
-	own, err := a.h.OfNode(a.Link.ParentIndex, gateway)
+	own, err := a.h.OfNode(a.Link.Parent.Index, gateway)
 	if err != nil {
 		return fmt.Errorf("look for gateway %s of pool %s on this node: %w", gateway, pool.Name, err)
 	}
@@ -58,7 +58,7 @@ func (a *Try) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
 	reply, err := a.Seg.Ask(ctx, gateway)
 	if err != nil {
 		return refusal.New(refusal.TryAgain, "check gateway %s of pool %s on parent %s of node %s: %w",
-			gateway, pool.Name, a.Link.Parent, a.h.Node, err)
+			gateway, pool.Name, a.Link.Parent.Name, a.h.Node, err)
 	}
 	if reply.Answered {
 		return nil
@@ -66,7 +66,7 @@ func (a *Try) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
 	a.h.Metrics.GatewayUnanswered(pool.Name)
 	return refusal.New(refusal.TryAgain,
 		"gateway %s of pool %s does not answer on parent %s of node %s: %s; spec.gatewayCheck of the pool switches this check off",
-		gateway, pool.Name, a.Link.Parent, a.h.Node, adviceOn(reply.Hearing, pool))
+		gateway, pool.Name, a.Link.Parent.Name, a.h.Node, adviceOn(reply.Hearing, pool))
 }
 
 // adviceOn names the places to look at if a gateway does not answer.

@@ -12,6 +12,7 @@ import (
 	"github.com/fenceline/fenceline/agent/holder/release"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -23,7 +24,7 @@ type Interface struct {
 	h       *release.Releaser
 	Request agentapi.AddRequest
 	Who     v1alpha1.Holder
-	Link    node.Link
+	Link    pod.Interface
 	Seg     node.Segment
 	// Won are the addresses that the interface has so far, in the order of the families.
 	Won []Bound
@@ -51,7 +52,7 @@ func NewInterface(h *release.Releaser, r agentapi.AddRequest, pod *corev1.Pod) *
 }
 
 // Found notes the interface as its plugin has made it.
-func (a *Interface) Found(link node.Link, seg node.Segment) {
+func (a *Interface) Found(link pod.Interface, seg node.Segment) {
 	a.Link, a.Seg, a.made = link, seg, link.MAC
 	a.Who.MAC, a.Who.Guarded = link.MAC.String(), !link.Unguarded
 }
@@ -71,7 +72,7 @@ func (a *Interface) Entry(phase journal.Phase) journal.Entry {
 		NetNS: a.Request.NetNS, Network: a.Request.Network.Name,
 		PodNamespace: a.Who.Namespace, PodName: a.Who.Pod, PodUID: a.Who.PodUID, Machine: owner.MachineOf(&a.Who),
 		Phase: phase, Session: a.h.Session, Slot: a.Slot, Created: a.created,
-		Parent: a.Link.Parent, ParentIndex: a.Link.ParentIndex, MAC: a.Who.MAC, SharedMAC: a.sharedMAC,
+		Parent: a.Link.Parent.Name, ParentIndex: a.Link.Parent.Index, MAC: a.Who.MAC, SharedMAC: a.sharedMAC,
 		Device: a.Link.Device, Unguarded: a.Link.Unguarded, Settled: a.Link.Unguarded,
 	}
 	for _, b := range a.Won {

@@ -71,7 +71,7 @@ func (s *search) takeOver(ctx context.Context, c *candidate) (*v1alpha1.IPLease,
 // leaseRequest returns the data of the pod for the lease of a candidate's address.
 func (s *search) leaseRequest(c *candidate) lease.Request {
 	return lease.Request{
-		Pool: c.pool.Name, Network: c.pool.Spec.Network, Addr: c.address.Addr, Parent: s.Link.Parent, Holder: s.Who,
+		Pool: c.pool.Name, Network: c.pool.Spec.Network, Addr: c.address.Addr, Parent: s.Link.Parent.Name, Holder: s.Who,
 		Retention: s.retention(c.pool),
 	}
 }

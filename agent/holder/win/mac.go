@@ -34,15 +34,15 @@ func (a *Interface) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr n
 	if mac == nil {
 		return a.setMAC(a.made)
 	}
-	if a.Link.OfParent {
+	if a.Link.Kind == pod.IPVLAN { // the parent and all its pods have one MAC
 		return refusal.New(refusal.NoPool,
 			"pool %s: spec.macPolicy gives each interface a MAC of its own, but interface %s is of type ipvlan and has the MAC of its parent %s; use macvlan, or a pool without macPolicy",
-			pool.Name, a.Who.Interface, a.Link.Parent)
+			pool.Name, a.Who.Interface, a.Link.Parent.Name)
 	}
 	if a.Link.Device != "" {
 		return refusal.New(refusal.NoPool,
 			"pool %s: spec.macPolicy gives each interface a MAC of its own, but interface %s is VF %s, whose PF %s gives it its MAC; use macvlan, or a pool without macPolicy",
-			pool.Name, a.Who.Interface, a.Link.Device, a.Link.Parent)
+			pool.Name, a.Who.Interface, a.Link.Device, a.Link.Parent.Name)
 	}
 	if err := isAlone(ctx, a.h.Cache, pool, addr, mac); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (a *Interface) setMAC(mac net.HardwareAddr) error {
 	err := a.h.Links.SetMAC(a.Request.NetNS, a.Request.Interface, mac)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return refusal.New(refusal.TryAgain,
-			"interface %s cannot have the MAC %s of its address yet: another interface of parent %s has it until its DEL", a.Who.Interface, mac, a.Link.Parent)
+			"interface %s cannot have the MAC %s of its address yet: another interface of parent %s has it until its DEL", a.Who.Interface, mac, a.Link.Parent.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("give interface %s of pod %s/%s its MAC: %w", a.Who.Interface, a.Who.Namespace, a.Who.Pod, err)
@@ -99,7 +99,7 @@ func (a *Interface) RestoreMAC() {
 // the parent its MAC.
 func (a *Interface) lowerTwins(mac net.HardwareAddr) error {
 	for _, e := range a.h.Journal.All() {
-		if e.MAC != mac.String() || e.ParentIndex != a.Link.ParentIndex || e.Attachment() == a.Request.Attachment {
+		if e.MAC != mac.String() || e.ParentIndex != a.Link.Parent.Index || e.Attachment() == a.Request.Attachment {
 			continue
 		}
 		dead, err := a.h.Guards.Dead(e.Slot)

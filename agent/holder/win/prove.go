@@ -80,7 +80,7 @@ func (a *attempt) observe(ctx context.Context, heard segment.Answer) error {
 // had the address.
 func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 	mac := heard.MAC.String()
-	action, err := a.h.Foreign.Meet(ctx, a.Link.ParentIndex, a.pool.Name, mac)
+	action, err := a.h.Foreign.Meet(ctx, a.Link.Parent.Index, a.pool.Name, mac)
 	if err != nil {
 		return ends(err)
 	}
@@ -95,7 +95,7 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 	return ends(refusal.New(refusal.TryAgain,
 		"%s answers for more than %d addresses on parent %s, so no other address of pool %s is tried for now; "+
 			"if this host is a proxy, add it to spec.conflictDetection.ignoreMACs of the pool; if it owns the addresses, exclude them by spec.excludeIPs",
-		mac, foreignhost.MaxConflicts, a.Link.Parent, a.pool.Name))
+		mac, foreignhost.MaxConflicts, a.Link.Parent.Name, a.pool.Name))
 }
 
 // release frees the lease of an address that the pod does not get. The kernel forgets it first.

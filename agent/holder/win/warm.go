@@ -45,7 +45,7 @@ func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last boo
 			ask, last := pools(c)
 			for ask {
 				w, ok := s.h.Warm.Take(warm.Wish{
-					Pool: c.Pool.Name, Parent: s.Link.Parent, ParentIndex: s.Link.ParentIndex,
+					Pool: c.Pool.Name, Parent: s.Link.Parent.Name, ParentIndex: s.Link.Parent.Index,
 					Mode: c.Pool.ConflictMode(), Has: c.Set.Contains, Addr: s.family.Requested, Any: unready,
 				})
 				if !ok {
