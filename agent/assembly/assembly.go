@@ -121,10 +121,7 @@ func (p *Parts) Hold(ctx context.Context, u Upper) {
 	}
 	p.Holders = holder.New(ctx, h)
 	p.Recovery = recovery.New(recovery.Options{
-		Node: h.Node, Session: h.Session, Cache: h.Cache, Client: o.Client, Reader: h.Reader,
-		Leases: p.Leases, Journal: h.Journal, Holders: p.Holders, Guards: p.Guards,
-		Revision: o.Kernel.Revision, OpenSegment: h.OpenSegment,
-		Places: o.Places, Routing: u.Routing,
-		Events: h.Events, Log: h.Log, Clock: o.Clock,
+		Holders: p.Holders, Client: o.Client, Leases: p.Leases,
+		Revision: o.Kernel.Revision, Places: o.Places, Routing: u.Routing,
 	})
 }

@@ -9,13 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/holder/release"
@@ -42,31 +38,17 @@ const (
 
 // Options of a Worker. All are required.
 type Options struct {
-	// Node is the name of this node, Session its current life.
-	Node, Session string
-
-	// Cache reads from the agent's filtered caches, Reader past them; Client writes.
-	Cache  client.Reader
+	*holder.Holders
+	// Client deletes pods.
 	Client client.Writer
-	Reader client.Reader
-
-	Leases  *lease.Store
-	Journal node.Journal
-	Holders *holder.Holders
-	Guards  *guards.Guards
+	// Leases can also create a lease, unlike those of the holders.
+	Leases *lease.Store
 	// Revision returns the newest revision of the store that this node has known since its boot.
 	Revision func() (uint64, error)
-	// OpenSegment returns the segment of a parent, opening it at first use.
-	OpenSegment func(parent int) (node.Segment, error)
-
 	// Places returns the interfaces in the network namespaces of this node, and Routing the routing
 	// of an entry's interface as it is in the pod: the remains of pods whose entries are lost.
 	Places  func() ([]pod.Place, error)
 	Routing func(*journal.Entry) (*journal.Routing, error)
-
-	Events events.EventRecorder
-	Log    logr.Logger
-	Clock  clock.Clock
 }
 
 // Worker makes journal, kernel and API server agree again. Restore, Changed
