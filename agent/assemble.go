@@ -130,10 +130,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := a.makeParts(ctx); err != nil {
 		return err
 	}
-	a.defence = defence.New(defence.Options{
-		Reporter: a.reporter, Cluster: a.Cluster, Cache: a.mgr.GetClient(), Holders: a.Holders, Leases: a.Leases,
-		CountConflict: a.counters.Conflict,
-	})
+	a.defence = defence.New(a.Holders)
 	masters, err := a.installer.Masters()
 	if err != nil {
 		a.log.Error(err, "the agent listens on a parent from its first pod on only")

@@ -25,19 +25,19 @@ type conflict struct {
 
 // Met handles a conflict. The event loop calls it; it does not block.
 func (d *Defence) Met(c segment.Conflict) {
-	e, address, held := d.Holders.Holder(bpf.Key{Segment: uint32(c.Holding.Parent), Addr: c.Holding.Addr})
+	e, address, held := d.holders.Holder(bpf.Key{Segment: uint32(c.Holding.Parent), Addr: c.Holding.Addr})
 	if !held {
 		return
 	}
-	d.CountConflict(address.Pool, c.Source)
-	d.Holders.Audit(audit.Conflict, &e, address, "speaker "+c.MAC.String())
+	d.holders.Metrics.Conflict(address.Pool, c.Source)
+	d.holders.Audit(audit.Conflict, &e, address, "speaker "+c.MAC.String())
 	if !d.pace.allow(address.LeaseName) {
 		return
 	}
 	select {
 	case d.waiting <- conflict{c, address.LeaseName}:
 	default:
-		d.Log.Info("the conflict is not recorded on its lease: too many conflicts wait", "lease", address.LeaseName, "speaker", c.MAC.String())
+		d.holders.Log.Info("the conflict is not recorded on its lease: too many conflicts wait", "lease", address.LeaseName, "speaker", c.MAC.String())
 	}
 }
 
@@ -49,7 +49,7 @@ func (d *Defence) Run(ctx context.Context) error {
 			return nil
 		case c := <-d.waiting:
 			if err := d.write(ctx, c); err != nil && ctx.Err() == nil {
-				d.Log.Info("the conflict could not be recorded on its lease", "lease", c.lease, "why", err.Error())
+				d.holders.Log.Info("the conflict could not be recorded on its lease", "lease", c.lease, "why", err.Error())
 			}
 		}
 	}
@@ -59,13 +59,13 @@ func (d *Defence) Run(ctx context.Context) error {
 func (d *Defence) write(ctx context.Context, c conflict) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	l, err := d.Leases.Get(ctx, c.lease)
+	l, err := d.holders.Leases.Get(ctx, c.lease)
 	if err != nil {
 		return err
 	}
-	if _, err := d.Leases.Update(ctx, l, lease.RecordConflict(lease.Evidence{MAC: c.MAC.String(), Source: string(c.Source)})); err != nil {
+	if _, err := d.holders.Leases.Update(ctx, l, lease.RecordConflict(lease.Evidence{MAC: c.MAC.String(), Source: string(c.Source)})); err != nil {
 		return err
 	}
-	d.Events.Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Guard", "%s also uses %s", c.MAC, c.Holding.Addr)
+	d.holders.Events.Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Guard", "%s also uses %s", c.MAC, c.Holding.Addr)
 	return nil
 }

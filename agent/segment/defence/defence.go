@@ -12,49 +12,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
-	"github.com/fenceline/fenceline/internal/event"
 )
 
 // backlog is how many conflicts may wait to be recorded. A segment reports an
 // address at most every 10 s, so a conflict that does not fit is reported again.
 const backlog = 256
 
-// Options of a Defence. All are required.
-type Options struct {
-	event.Reporter
-	// Cluster is the UID of the kube-system namespace.
-	Cluster string
-	// Cache holds the pools.
-	Cache   client.Reader
-	Holders *holder.Holders
-	Leases  *lease.Store
-	// CountConflict counts a second speaker.
-	CountConflict func(pool string, source segment.Source)
-}
-
 // Defence of the addresses of this node's pods. Safe for concurrent use.
 type Defence struct {
-	Options
+	holders *holder.Holders
 	// waiting are the conflicts to be recorded on their leases.
 	waiting chan conflict
 	pace    *pace
 }
 
-// New returns a Defence. It records conflicts while Run runs.
-func New(o Options) *Defence {
-	return &Defence{Options: o, waiting: make(chan conflict, backlog), pace: newPace(o.Clock)}
+// New returns a Defence of the addresses that h holds. It records conflicts while Run runs.
+func New(h *holder.Holders) *Defence {
+	return &Defence{holders: h, waiting: make(chan conflict, backlog), pace: newPace(h.Clock)}
 }
 
 // Holdings returns the addresses of this node's pods, whose claims are repeated.
 func (d *Defence) Holdings() []segment.Holding {
 	var held []segment.Holding
 	pools := map[string]*v1alpha1.IPPool{}
-	for e := range d.Holders.Bound() {
+	for e := range d.holders.Bound() {
 		mac, err := net.ParseMAC(e.MAC)
 		if err != nil {
 			continue
@@ -62,7 +47,7 @@ func (d *Defence) Holdings() []segment.Holding {
 		for _, address := range e.Addresses {
 			params := segment.ParamsOf(d.pool(pools, address.Pool))
 			held = append(held, segment.Holding{
-				Parent: e.ParentIndex, Addr: address.Addr, Network: claim.Network(d.Cluster, address.Network),
+				Parent: e.ParentIndex, Addr: address.Addr, Network: claim.Network(d.holders.Cluster, address.Network),
 				Token: address.Token, Slot: e.Slot, MAC: mac, NetNS: e.NetNS, Interface: e.Interface,
 				Mode: params.Mode, Ignore: params.Ignore,
 			})
@@ -78,7 +63,7 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 		return pool
 	}
 	pool := &v1alpha1.IPPool{}
-	if err := d.Cache.Get(context.Background(), client.ObjectKey{Name: name}, pool); err != nil {
+	if err := d.holders.Cache.Get(context.Background(), client.ObjectKey{Name: name}, pool); err != nil {
 		pool = &v1alpha1.IPPool{}
 	}
 	seen[name] = pool
@@ -87,9 +72,9 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 
 // Fenced handles a fence: a newer claim took the address from a pod of this node.
 func (d *Defence) Fenced(f segment.Fence) {
-	d.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
-	e, address, _ := d.Holders.Holder(f.Key)
+	d.holders.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
+	e, address, _ := d.holders.Holder(f.Key)
 	address.Addr, address.Token = f.Key.Addr, f.Token
-	d.Holders.Audit(audit.Fence, &e, address, "claimed by "+f.MAC.String())
-	d.Holders.Fenced(f.Key)
+	d.holders.Audit(audit.Fence, &e, address, "claimed by "+f.MAC.String())
+	d.holders.Fenced(f.Key)
 }
