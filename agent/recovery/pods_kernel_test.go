@@ -150,7 +150,7 @@ func (s segmentOf) Observe() error { return s.node.Do(s.Segment.Observe) }
 // nodeHolder is the node to its segments.
 type nodeHolder struct{ *fakenode.Node }
 
-func (h nodeHolder) Fenced(f segment.Fence) { h.Node.Fenced(f.Key) }
+func (h nodeHolder) Fenced(f bpf.Event) { h.Node.Fenced(f.Key) }
 
 func (nodeHolder) Met(segment.Conflict) {}
 
@@ -159,8 +159,8 @@ func (h nodeHolder) Holdings() (held []segment.Holding) {
 		mac, _ := net.ParseMAC(e.MAC)
 		for _, a := range e.Addresses {
 			held = append(held, segment.Holding{
-				Parent: e.ParentIndex, Addr: a.Addr, Network: claim.Network(fakenode.Cluster, a.Network),
-				Token: a.Token, Slot: e.Slot, MAC: mac, NetNS: e.NetNS, Interface: e.Interface,
+				Parent: e.ParentIndex, Network: claim.Network(fakenode.Cluster, a.Network), Token: a.Token,
+				Announcement: segment.Announcement{NetNS: e.NetNS, Interface: e.Interface, MAC: mac, Addr: a.Addr, Slot: e.Slot},
 			})
 		}
 	}

@@ -43,7 +43,7 @@ func TestFiguresAnnouncingZombie(t *testing.T) {
 	check.That(t, before.misrouted != 0 && before.macChanges != 0, "the rig does not show two speakers")
 
 	check.OK(t, n1.seg.ClaimAndConfirm(t.Context(), owner.takeover(200).Claim))
-	check.OK(t, n1.seg.announce(t.Context(), owner.holding(200).announcement(), announceAt()[:1]))
+	check.OK(t, n1.seg.announce(t.Context(), owner.holding(200).Announcement, announceAt()[:1]))
 	client.believes(t, "the owner", rig4, owner.mac)
 	earlier := refused()
 	after := client.connects(t, span, patience)

@@ -56,7 +56,7 @@ func (s *Segments) meetConflict(ev bpf.Event, holder Holder) {
 func (s *Segment) defend(ctx context.Context, h Holding, second bpf.Event) {
 	err := s.claimOnce(ctx, h.claim(), second.MAC)
 	if err == nil {
-		err = s.announce(ctx, h.announcement(), []time.Duration{0})
+		err = s.announce(ctx, h.Announcement, []time.Duration{0})
 	}
 	if err != nil && !errors.Is(err, errClosed) {
 		s.set.log.Info("defence failed", "address", h.Addr.String(), "parent", s.name, "reason", err.Error())

@@ -57,7 +57,7 @@ func TestR10ZombiesAgentIsFencedBeforeItAnnounces(t *testing.T) {
 		seen := startCapture(t, r.network, zombie.node.port)
 		check.Is(t, zombie.node.seg.ClaimAndConfirm(t.Context(), zombie.holding(100).claim()), ErrFenced, "the zombie claims:")
 		// An agent that does not look at the error still gets nothing out.
-		check.OK(t, zombie.node.seg.announce(t.Context(), zombie.holding(100).announcement(), announceAt()[:3]))
+		check.OK(t, zombie.node.seg.announce(t.Context(), zombie.holding(100).Announcement, announceAt()[:3]))
 		equal(t, "frames of the zombie", len(seen.list(from(zombie.mac, addr))), 0)
 		check.Is(t, owner.node.seg.ClaimAndConfirm(t.Context(), owner.holding(200).claim()), nil, "the owner claims:")
 	})
@@ -123,7 +123,7 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 			port, err := open(netNS, iface)
 			return waitingPort{port, waits}, err
 		}
-		p.node.seg.Announce(p.holding(100).announcement())
+		p.node.seg.Announce(p.holding(100).Announcement)
 		spoken := func(f capture.Frame) bool { return from(p.mac, addr)(f) && f.Destination[0]&1 == 1 }
 		perRound := len(check.Value(frames.Announce(p.mac, addr))(t))
 
@@ -155,7 +155,7 @@ func TestAnnouncementMovesTheClientsNeighbour(t *testing.T) {
 		other := r.addHost("other")
 		other.announce(t, addr)
 		client.believes(t, "the foreign host", addr, other.mac)
-		check.OK(t, p.node.seg.announce(t.Context(), p.holding(100).announcement(), announceAt()[:1]))
+		check.OK(t, p.node.seg.announce(t.Context(), p.holding(100).Announcement, announceAt()[:1]))
 		client.believes(t, "the pod again", addr, p.mac)
 	})
 }

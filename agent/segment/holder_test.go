@@ -20,7 +20,8 @@ import (
 
 // held is the holding of most tests here: a pod of this node has addr4.
 func held(mode v1alpha1.ConflictMode) Holding {
-	return Holding{Parent: parent, Addr: addr4, Network: 42, Token: 1000, Slot: 3, MAC: holderMAC, Interface: "eth0", Mode: mode}
+	return Holding{Parent: parent, Network: 42, Token: 1000,
+		Announcement: Announcement{Interface: "eth0", MAC: holderMAC, Addr: addr4, Slot: 3, Mode: mode}}
 }
 
 // reports is a holder that collects what it is told.
@@ -29,7 +30,7 @@ type reports struct {
 
 	mu        sync.Mutex
 	conflicts []Conflict
-	fences    []Fence
+	fences    []bpf.Event
 }
 
 func (r *reports) Holdings() []Holding { return r.holdings }
@@ -40,7 +41,7 @@ func (r *reports) Met(c Conflict) {
 	r.conflicts = append(r.conflicts, c)
 }
 
-func (r *reports) Fenced(f Fence) {
+func (r *reports) Fenced(f bpf.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fences = append(r.fences, f)
@@ -54,7 +55,7 @@ func (r *reports) met() []Conflict {
 }
 
 // fenced returns the fences reported so far.
-func (r *reports) fenced() []Fence {
+func (r *reports) fenced() []bpf.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.fences)
@@ -76,7 +77,7 @@ func TestAnnouncementTimes(t *testing.T) {
 		a.portUp = up
 		time.AfterFunc(time.Second, func() { close(up) })
 		start := time.Now()
-		seg.Announce(held("").announcement())
+		seg.Announce(held("").Announcement)
 		equal(t, "the caller waited", time.Since(start), 0)
 		time.Sleep(5 * time.Second)
 		var at []time.Duration
@@ -98,7 +99,7 @@ func TestWhoIsFencedOrDeadStopsAnnouncing(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			a, seg, _ := holderAir(t, held(v1alpha1.ModeEnforce))
-			seg.Announce(held("").announcement())
+			seg.Announce(held("").Announcement)
 			time.Sleep(100 * time.Millisecond)
 			silence(a)
 			time.Sleep(5 * time.Second)
@@ -111,7 +112,7 @@ func TestAnnouncementGivesUpOnALinkThatStaysDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, seg, _ := holderAir(t, held(v1alpha1.ModeEnforce))
 		a.portUp = make(chan struct{})
-		err := seg.announce(t.Context(), held("").announcement(), announceAt())
+		err := seg.announce(t.Context(), held("").Announcement, announceAt())
 		equal(t, "duration", time.Since(a.born), linkUpDeadline)
 		check.That(t, err != nil, "no error")
 	})

@@ -182,8 +182,8 @@ func (p *pod) lease(token uint64) {
 }
 
 func (p *pod) holding(token uint64) Holding {
-	return Holding{Parent: p.node.parent, Addr: p.addr, Network: rigNetwork, Token: token, Slot: p.slot,
-		MAC: p.mac, NetNS: p.ns.Path(), Interface: "eth0"}
+	return Holding{Parent: p.node.parent, Network: rigNetwork, Token: token,
+		Announcement: Announcement{NetNS: p.ns.Path(), Interface: "eth0", MAC: p.mac, Addr: p.addr, Slot: p.slot}}
 }
 
 // hold makes the agent repeat and defend the pod's claim.

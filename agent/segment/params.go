@@ -128,15 +128,11 @@ type Announcement struct {
 // Holding is one address that a pod of this node holds (a Bound lease).
 type Holding struct {
 	// Parent is the ifindex of the segment's parent.
-	Parent    int
-	Addr      netip.Addr
-	Network   uint64
-	Token     uint64
-	Slot      uint32
-	MAC       net.HardwareAddr
-	NetNS     string
-	Interface string
-	Mode      v1alpha1.ConflictMode
+	Parent  int
+	Network uint64
+	Token   uint64
+	// Announcement of the pod's interface. Its Addr, Slot and Mode are also those of the claim.
+	Announcement
 	// Ignore lists proxies: MACs that may use the address without conflict.
 	Ignore []net.HardwareAddr
 }
@@ -145,19 +141,6 @@ func (h Holding) key() bpf.Key { return bpf.Key{Segment: uint32(h.Parent), Addr:
 
 func (h Holding) claim() Claim {
 	return Claim{Addr: h.Addr, Network: h.Network, Token: h.Token, Mode: h.Mode}
-}
-
-func (h Holding) announcement() Announcement {
-	return Announcement{NetNS: h.NetNS, Interface: h.Interface, MAC: h.MAC, Addr: h.Addr, Slot: h.Slot, Mode: h.Mode}
-}
-
-// Fence reports that a newer claim has fenced an address held here.
-type Fence struct {
-	Key bpf.Key
-	// Token is the token of the claim, Mine the token of the fenced lease.
-	Token, Mine uint64
-	// MAC of the claim's sender.
-	MAC net.HardwareAddr
 }
 
 // Conflict reports a second speaker for an address held here.

@@ -61,7 +61,7 @@ type node struct {
 
 	mu        sync.Mutex
 	holdings  []Holding
-	fences    []Fence
+	fences    []bpf.Event
 	conflicts []Conflict
 	acks      []bpf.Event // seen by the event loop
 	fenced    []bpf.Event
@@ -172,7 +172,7 @@ func (n *node) note(fn func()) {
 	fn()
 }
 
-func (n *node) Fenced(f Fence) { n.note(func() { n.fences = append(n.fences, f) }) }
+func (n *node) Fenced(f bpf.Event) { n.note(func() { n.fences = append(n.fences, f) }) }
 
 func (n *node) Met(c Conflict) { n.note(func() { n.conflicts = append(n.conflicts, c) }) }
 

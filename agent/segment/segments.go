@@ -206,7 +206,7 @@ func (s *Segments) dispatch(ev bpf.Event, holder Holder) {
 	case bpf.EventSource:
 		s.onSource(ev)
 	case bpf.EventFenced:
-		holder.Fenced(Fence{Key: ev.Key, Token: ev.Token, Mine: ev.Mine, MAC: ev.MAC})
+		holder.Fenced(ev)
 	}
 }
 
@@ -231,6 +231,6 @@ type Holder interface {
 	// Fenced handles a newer claim that has fenced an address held here. Met handles a second
 	// speaker for such an address, at most every 10 s per address. The event loop calls both, so
 	// they must not block.
-	Fenced(Fence)
+	Fenced(bpf.Event)
 	Met(Conflict)
 }

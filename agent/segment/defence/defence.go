@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
@@ -47,9 +48,11 @@ func (d *Defence) Holdings() []segment.Holding {
 		for _, address := range e.Addresses {
 			params := segment.ParamsOf(d.pool(pools, address.Pool))
 			held = append(held, segment.Holding{
-				Parent: e.ParentIndex, Addr: address.Addr, Network: claim.Network(d.holders.Cluster, address.Network),
-				Token: address.Token, Slot: e.Slot, MAC: mac, NetNS: e.NetNS, Interface: e.Interface,
-				Mode: params.Mode, Ignore: params.Ignore,
+				Parent: e.ParentIndex, Network: claim.Network(d.holders.Cluster, address.Network), Token: address.Token,
+				Announcement: segment.Announcement{
+					NetNS: e.NetNS, Interface: e.Interface, MAC: mac, Addr: address.Addr, Slot: e.Slot, Mode: params.Mode,
+				},
+				Ignore: params.Ignore,
 			})
 		}
 	}
@@ -71,7 +74,7 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 }
 
 // Fenced handles a fence: a newer claim took the address from a pod of this node.
-func (d *Defence) Fenced(f segment.Fence) {
+func (d *Defence) Fenced(f bpf.Event) {
 	d.holders.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
 	e, address, _ := d.holders.Holder(f.Key)
 	address.Addr, address.Token = f.Key.Addr, f.Token

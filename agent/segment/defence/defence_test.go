@@ -68,7 +68,7 @@ func (noMetrics) Conflict(string, segment.Source) {}
 
 func second(addr string) segment.Conflict {
 	return segment.Conflict{
-		Holding: segment.Holding{Parent: 7, Addr: netip.MustParseAddr(addr)},
+		Holding: segment.Holding{Parent: 7, Announcement: segment.Announcement{Addr: netip.MustParseAddr(addr)}},
 		MAC:     net.HardwareAddr{2, 0xbd, 0, 0, 0, 1}, Source: segment.SourceGuard,
 	}
 }
