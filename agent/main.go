@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,8 +104,8 @@ func command() *cobra.Command {
 		fmt.Sprintf("how long an ADD waits for an address of a full pool, at most %s; 0: not at all", agentapi.WaitTimeout))
 	s.statefulSet = v1alpha1.StatefulSetPrefer
 	f.Func("stateful-set", "Prefer, Require or Off: whether addresses of StatefulSet pods stay with their names, for pools without statefulSet (default Prefer)", into(&s.statefulSet, v1alpha1.ParseStatefulSetMode))
-	f.Func("service-cidrs", "prefixes of all ClusterIPs, separated by commas; empty reads the ServiceCIDRs of the API server", into(&s.serviceCIDRs, servicecidr.Parse))
-	f.Func("pod-cidrs", "prefixes of the pods of other networks, separated by commas; empty reads the Nodes, and the settings of Calico and Cilium", into(&s.podCIDRs, podcidr.Parse))
+	f.Func("service-cidrs", "prefixes of all ClusterIPs, separated by commas; empty reads the ServiceCIDRs of the API server", into(&s.serviceCIDRs, list(servicecidr.Parse)))
+	f.Func("pod-cidrs", "prefixes of the pods of other networks, separated by commas; empty reads the Nodes, and the settings of Calico and Cilium", into(&s.podCIDRs, list(podcidr.Parse)))
 	f.BoolVar(&s.vfWalls, "vf-walls", true, "check the sources of virtual functions (SR-IOV) at their PF too, and switch fenced ones off there")
 	f.StringSliceVar(&s.exclusiveParents, "exclusive-parents", nil, "interfaces on which only this node and pods of Fenceline send, separated by commas: frames of other MACs are dropped there")
 	f.StringSliceVar(&s.vlanParents, "vlan-parents", nil, "interfaces on which the agent makes the VLAN subinterfaces that networks name, separated by commas; none: it makes none")
@@ -122,6 +123,23 @@ func into[T any](value *T, parse func(string) (T, error)) func(string) error {
 	return func(text string) (err error) {
 		*value, err = parse(text)
 		return err
+	}
+}
+
+// list returns a function that parses words separated by commas. The empty text has none.
+func list[T any](parse func(string) (T, error)) func(string) ([]T, error) {
+	return func(text string) (all []T, err error) {
+		if text == "" {
+			return nil, nil
+		}
+		for word := range strings.SplitSeq(text, ",") {
+			value, err := parse(strings.TrimSpace(word))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, value)
+		}
+		return all, nil
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -21,6 +22,14 @@ func TestADirectoryThatTakesNoPluginEndsNoAgent(t *testing.T) {
 	check.OK(t, os.WriteFile(plugin, []byte("#!"), 0o755))
 	s := settings{node: "n1", namespace: "n", plugin: plugin, binDir: filepath.Join(t.TempDir(), "bin"), stateDir: filepath.Join(plugin, "state")}
 	check.Is(t, run(t.Context(), s), syscall.ENOTDIR, "the agent ends:")
+}
+
+func TestAListOfAFlag(t *testing.T) {
+	parse := list(strconv.Atoi)
+	for text, want := range map[string][]int{"": nil, "1": {1}, "2, 1,2": {2, 1, 2}} {
+		check.Same(t, check.Value(parse(text))(t), want, "%q", text)
+	}
+	check.Is(t, check.Err(parse("1,,2")), strconv.ErrSyntax, "an empty word:")
 }
 
 // It must not ask which resources there are.

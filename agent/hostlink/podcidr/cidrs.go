@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/fenceline/fenceline/internal/backoff"
@@ -69,24 +68,9 @@ func (c *CIDRs) set(known []netip.Prefix, unknown error) {
 	}
 }
 
-// Parse reads pod CIDRs that the user has named, separated by commas. An error names the wrong one.
-func Parse(text string) ([]netip.Prefix, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var all []netip.Prefix
-	for word := range strings.SplitSeq(text, ",") {
-		p, err := parse(strings.TrimSpace(word))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
-// parse reads a pod CIDR. It refuses all addresses, which would take the default routes back.
-func parse(word string) (netip.Prefix, error) {
+// Parse reads a pod CIDR. It refuses all addresses, which would take the default
+// routes back.
+func Parse(word string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(word)
 	addr := p.Addr()
 	switch {

@@ -42,10 +42,13 @@ func TestTheCIDRsOfManyNodesBecomeFewRoutes(t *testing.T) {
 		"0.0.0.0/1,128.0.0.0/1":                  "0.0.0.0/1 128.0.0.0/1",
 		"fd44:0:0:1::/64,10.0.0.0/24,fd44::/64":  "10.0.0.0/24 fd44::/63",
 	} {
-		all := check.Value(Parse(given))(t)
+		var all []netip.Prefix
+		for word := range strings.FieldsFuncSeq(given, func(r rune) bool { return r == ',' }) {
+			all = append(all, check.Value(Parse(word))(t))
+		}
 		check.Same(t, text(merge(all)), want, "%s", given)
 	}
-	for _, wrong := range []string{"10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "127.0.0.0/8", "fe80::/64", "::ffff:10.0.0.0/104", "10.0.0.0/8,,"} {
+	for _, wrong := range []string{"10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "127.0.0.0/8", "fe80::/64", "::ffff:10.0.0.0/104", ""} {
 		check.Says(t, check.Err(Parse(wrong)), "pod CIDR \"")
 	}
 }

@@ -94,7 +94,7 @@ func readAll(ctx context.Context, api client.Reader, all []source) (found []neti
 			passing = passing || !apierrors.IsForbidden(err)
 		}
 		for _, text := range texts {
-			p, err := parse(text)
+			p, err := Parse(text)
 			if err != nil {
 				unread = append(unread, fmt.Errorf("read %s: %w", s.name, err))
 				continue

@@ -39,7 +39,7 @@ func (c *CIDRs) ask(ctx context.Context) error {
 		if !ok {
 			continue // the cluster has no Services of this family
 		}
-		p, err := parse(text)
+		p, err := Parse(text)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNotServed, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -83,23 +82,8 @@ func sorted(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// Parse reads service CIDRs, separated by commas. An error names the wrong one.
-func Parse(text string) ([]netip.Prefix, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var all []netip.Prefix
-	for word := range strings.SplitSeq(text, ",") {
-		p, err := parse(strings.TrimSpace(word))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
-func parse(word string) (netip.Prefix, error) {
+// Parse reads a service CIDR.
+func Parse(word string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(word)
 	switch {
 	case err != nil:

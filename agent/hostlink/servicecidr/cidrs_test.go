@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,31 +30,27 @@ import (
 )
 
 func TestGivenServiceCIDRs(t *testing.T) {
-	for _, row := range []struct{ text, want string }{
-		{"", ""},
-		{"10.96.0.0/16", "10.96.0.0/16"},
-		{"fd00:10:96::/112, 10.96.0.0/16", "10.96.0.0/16 fd00:10:96::/112"},
-		{"10.96.0.0/12,10.96.0.0/16,10.96.0.0/12", "10.96.0.0/12 10.96.0.0/16"},
+	for given, want := range map[string]string{
+		"10.96.0.0/16":                           "10.96.0.0/16",
+		"fd00:10:96::/112 10.96.0.0/16":          "10.96.0.0/16 fd00:10:96::/112",
+		"10.96.0.0/12 10.96.0.0/16 10.96.0.0/12": "10.96.0.0/12 10.96.0.0/16",
 	} {
-		check.Equal(t, text(Given(check.Value(Parse(row.text))(t)).Prefixes()), row.want, "%q: got", row.text)
+		var all []netip.Prefix
+		for _, word := range strings.Fields(given) {
+			all = append(all, check.Value(Parse(word))(t))
+		}
+		check.Equal(t, text(Given(all).Prefixes()), want, "%q: got", given)
 	}
 }
 
 func TestAWrongServiceCIDRIsRefusedWithItsValue(t *testing.T) {
-	for _, row := range []struct{ text, value, why string }{
-		{"10.96.0.0", "10.96.0.0", "a prefix like"},
-		{"10.96.0.0/33", "10.96.0.0/33", "a prefix like"},
-		{"10.96.0.0/16,,fd00::/112", "", "a prefix like"},
-		{"fd00::/112,services", "services", "a prefix like"},
-		{"10.96.0.1/16", "10.96.0.1/16", "write 10.96.0.0/16"},
-		{"::ffff:10.96.0.0/112", "::ffff:10.96.0.0/112", "write the IPv4 prefix"},
-		{"0.0.0.0/0", "0.0.0.0/0", "all addresses"},
-		{"::/0", "::/0", "all addresses"},
-		{"127.0.0.0/8", "127.0.0.0/8", "never those of Services"},
-		{"224.0.0.0/24", "224.0.0.0/24", "never those of Services"},
-		{"fe80::/64", "fe80::/64", "never those of Services"},
+	for word, why := range map[string]string{
+		"10.96.0.0": "a prefix like", "10.96.0.0/33": "a prefix like", "": "a prefix like", "services": "a prefix like",
+		"10.96.0.1/16": "write 10.96.0.0/16", "::ffff:10.96.0.0/112": "write the IPv4 prefix",
+		"0.0.0.0/0": "all addresses", "::/0": "all addresses",
+		"127.0.0.0/8": "never those of Services", "224.0.0.0/24": "never those of Services", "fe80::/64": "never those of Services",
 	} {
-		check.Says(t, check.Err(Parse(row.text)), fmt.Sprintf("%q", row.value), row.why)
+		check.Says(t, check.Err(Parse(word)), fmt.Sprintf("%q", word), why)
 	}
 }
 
@@ -234,25 +229,18 @@ func text(prefixes []netip.Prefix, err error) string {
 // FuzzServiceCIDRs: CIDRs that are read are read again from their own text, and contain no address
 // that never is a Service's.
 func FuzzServiceCIDRs(f *testing.F) {
-	for _, text := range []string{"", "10.96.0.0/16", "10.96.0.0/16, fd00:10:96::/112", "0.0.0.0/0", "::ffff:10.96.0.0/112", "127.0.0.0/8", "10.0.0.1/8", "0.0.0.0/1", ","} {
+	for _, text := range []string{"", "10.96.0.0/16", "fd00:10:96::/112", "0.0.0.0/0", "::ffff:10.96.0.0/112", "127.0.0.0/8", "10.0.0.1/8", "0.0.0.0/1", ","} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		all, err := Parse(text)
+		p, err := Parse(text)
 		if err != nil {
 			return
 		}
-		written := ""
-		for i, p := range all {
-			if i > 0 {
-				written += ","
-			}
-			written += p.String()
-			for _, never := range []string{"127.0.0.0/8", "224.0.0.0/4", "169.254.0.0/16", "::1/128", "ff00::/8", "fe80::/10"} {
-				check.That(t, !p.Overlaps(netip.MustParsePrefix(never)), "%q: %s overlaps %s", text, p, never)
-			}
+		for _, never := range []string{"127.0.0.0/8", "224.0.0.0/4", "169.254.0.0/16", "::1/128", "ff00::/8", "fe80::/10"} {
+			check.That(t, !p.Overlaps(netip.MustParsePrefix(never)), "%q: %s overlaps %s", text, p, never)
 		}
-		again, err := Parse(written)
-		check.That(t, err == nil && slices.Equal(again, all), "%q is read as %v, which is read as %v, %v", text, all, again, err)
+		again, err := Parse(p.String())
+		check.That(t, err == nil && again == p, "%q is read as %v, which is read as %v, %v", text, p, again, err)
 	})
 }

@@ -133,7 +133,7 @@ func (s *store) tell(err error) error {
 	for _, o := range s.List() {
 		object := o.(*networkingv1.ServiceCIDR) // the reflector passes no other type
 		for _, text := range object.Spec.CIDRs {
-			p, err := parse(text)
+			p, err := Parse(text)
 			if err != nil {
 				s.cidrs.log.Error(err, "pods do not reach Services of this prefix", "serviceCIDR", object.Name)
 				continue
