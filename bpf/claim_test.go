@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf/obey"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -26,7 +27,7 @@ func checkAck(t testing.TB, frame []byte, addr netip.Addr, token uint64, to, fro
 	equal(t, "length", len(frame), claim.EthernetLen)
 	equal(t, "destination", net.HardwareAddr(frame[:6]).String(), to.String())
 	equal(t, "source", net.HardwareAddr(frame[6:12]).String(), from.String())
-	f := check.Value(claim.Unmarshal(frame[14:], claim.Key(key)))(t)
+	f := check.Value(capture.Claim(frame[14:], claim.Key(key)))(t)
 	equal(t, "ack", f, claim.Frame{Flags: claim.FlagAck | claim.Asks(heldToken), Network: network, Addr: addr, Token: token})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf/enforce"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	lan "github.com/fenceline/fenceline/test/network"
 )
@@ -130,7 +131,7 @@ func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 	r.claim(s, 200)
 	checkAck(t, s.expect("ack", protocol(etherClaim)), addr4, 200, r.ext.mac("p0"), r.wire.ns.mac(lan.Port("ext")), keyA)
 	passed := in.expect("claim", protocol(etherClaim))
-	f := check.Value(claim.Unmarshal(passed[14:], claim.Key(keyA)))(t)
+	f := check.Value(capture.Claim(passed[14:], claim.Key(keyA)))(t)
 	equal(t, "flags", f.Flags, claim.Asks(heldToken))
 	equal(t, "source", net.HardwareAddr(passed[6:12]).String(), r.ext.mac("p0").String())
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -142,7 +143,7 @@ func (a *air) Send(frame []byte) error         { return a.record(frame, false, f
 func (a *air) record(frame []byte, marked, port bool) error {
 	s := sent{after: time.Since(a.born), dst: net.HardwareAddr(frame[:6]), marked: marked, port: port}
 	if binary.BigEndian.Uint16(frame[12:14]) == claim.EtherType {
-		f, err := claim.Unmarshal(frame[14:], a.keys...)
+		f, err := capture.Claim(frame[14:], a.keys...)
 		if err != nil {
 			return err
 		}

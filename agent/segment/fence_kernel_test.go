@@ -117,7 +117,7 @@ func (c *sendClock) Send(frame []byte) error {
 // claiming matches claims with a token.
 func claiming(token uint64) func(capture.Frame) bool {
 	return func(f capture.Frame) bool {
-		c, err := claim.Unmarshal(f.Payload, testKey)
+		c, err := capture.Claim(f.Payload, testKey)
 		return err == nil && c.Token == token && c.Flags&claim.FlagAck == 0
 	}
 }

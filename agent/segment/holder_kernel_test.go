@@ -93,7 +93,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 		equal(t, "MAC", met[0].MAC.String(), h.mac.String())
 		equal(t, "source", met[0].Source, SourceObserver)
 		isClaim := func(f capture.Frame) bool {
-			c, err := claim.Unmarshal(f.Payload, testKey)
+			c, err := capture.Claim(f.Payload, testKey)
 			return err == nil && c.Addr == addr && c.Token == 100
 		}
 		equal(t, "claims, to all and to the speaker", len(seen.list(isClaim)), 2)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/agent/segment/claim"
 )
 
 // TypeClaim is the ethertype of claims and acks.
@@ -151,4 +153,23 @@ func (f *Frame) decodeClaim() {
 		return
 	}
 	f.Target = netip.AddrFrom16([16]byte(p[16:32])).Unmap()
+}
+
+// Claim decodes the payload of a claim or an ack that one of keys has signed.
+func Claim(payload []byte, keys ...claim.Key) (claim.Frame, error) {
+	if len(payload) < claim.Len {
+		return claim.Frame{}, fmt.Errorf("a claim of %d bytes, want %d", len(payload), claim.Len)
+	}
+	f := claim.Frame{
+		Flags:   claim.Flags(binary.BigEndian.Uint32(payload[4:])),
+		Network: binary.BigEndian.Uint64(payload[8:]),
+		Addr:    netip.AddrFrom16([16]byte(payload[16:32])).Unmap(),
+		Token:   binary.BigEndian.Uint64(payload[32:]),
+	}
+	for _, key := range keys {
+		if f.Marshal(key) == [claim.Len]byte(payload) {
+			return f, nil
+		}
+	}
+	return f, fmt.Errorf("no key has signed the claim %x", payload)
 }

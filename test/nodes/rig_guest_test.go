@@ -122,7 +122,7 @@ func TestGuestPodsOnIPVLAN(t *testing.T) {
 	c.Eventually(t, "the take-over was fenced", func() error { return saidFenced(t.Context(), c, next) })
 	acks := capture.About(capture.Of(c.Frames.Frames(), "ack"), zombie.Addr)
 	check.That(t, slices.ContainsFunc(acks, func(a capture.Frame) bool {
-		f, err := claim.Unmarshal(a.Payload, claimKey)
+		f, err := capture.Claim(a.Payload, claimKey)
 		return err == nil && f.Flags == claim.Asks(token)|claim.FlagAck && a.Source.String() == parent
 	}), "no ack of the holder with the token %d: %v", token, acks)
 	mute(t, zombie, zombie.Addr)

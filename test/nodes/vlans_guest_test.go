@@ -182,7 +182,7 @@ func (v vlans) stayApart(other, own vlan, s *nodes.Sandbox) {
 	v.Eventually(v.T, "the ack in the VLAN of the pod", func() error {
 		acked = nil
 		for _, a := range capture.About(capture.Of(v.Frames.Frames(), "ack"), s.Addr) {
-			acked = append(acked, check.Value(claim.Unmarshal(a.Payload, claimKey))(v.T).Token)
+			acked = append(acked, check.Value(capture.Claim(a.Payload, claimKey))(v.T).Token)
 		}
 		if !slices.Contains(acked, token+2) {
 			return fmt.Errorf("acks of %v", acked)

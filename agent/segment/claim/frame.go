@@ -4,9 +4,7 @@ package claim
 
 import (
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -26,13 +24,6 @@ const (
 	claimMagic     = "FLC1"
 	ackMagic       = "FLC2"
 	tagOffset      = 40
-)
-
-// Errors of Unmarshal, in the order of its checks.
-var (
-	ErrShort = errors.New("claim frame is too short")
-	ErrMagic = errors.New("neither a claim of wire version 1 nor an ack of wire version 2")
-	ErrTag   = errors.New("tag of the claim frame fits no claim key")
 )
 
 // Key is a claim key: the 128-bit SipHash key that the nodes of a cluster share.
@@ -90,39 +81,6 @@ func (f Frame) Ethernet(dst, src net.HardwareAddr, key Key) ([]byte, error) {
 	b = binary.BigEndian.AppendUint16(b, EtherType)
 	payload := f.Marshal(key)
 	return append(b, payload[:]...), nil
-}
-
-// Unmarshal decodes a payload whose tag fits one of keys. It ignores bytes after the payload, and
-// returns an IPv4-mapped address as IPv4. Its errors wrap ErrShort, ErrMagic or ErrTag.
-func Unmarshal(b []byte, keys ...Key) (Frame, error) {
-	if len(b) < Len {
-		return Frame{}, fmt.Errorf("%w: %d of %d bytes", ErrShort, len(b), Len)
-	}
-	flags := Flags(binary.BigEndian.Uint32(b[4:8]))
-	if string(b[0:4]) != flags.magic() {
-		return Frame{}, ErrMagic
-	}
-	if !signed(b[:Len], keys) {
-		return Frame{}, ErrTag
-	}
-	return Frame{
-		Flags:   flags,
-		Network: binary.BigEndian.Uint64(b[8:16]),
-		Addr:    netip.AddrFrom16([16]byte(b[16:32])).Unmap(),
-		Token:   binary.BigEndian.Uint64(b[32:40]),
-	}, nil
-}
-
-// signed reports whether the tag of b fits one of keys.
-func signed(b []byte, keys []Key) bool {
-	for _, key := range keys {
-		var want [8]byte
-		binary.LittleEndian.PutUint64(want[:], tag(key, b[:tagOffset]))
-		if subtle.ConstantTimeCompare(want[:], b[tagOffset:]) == 1 {
-			return true
-		}
-	}
-	return false
 }
 
 // tag is SipHash-2-4 with the key's halves read as little-endian words.
