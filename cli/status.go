@@ -149,12 +149,13 @@ func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
 			continue
 		}
 		t := trouble{Object: "node " + all[i].Spec.NodeName, What: "AgentNotReady", Why: "agent " + all[i].Name + " is not Ready"}
-		for _, cond := range all[i].Status.Conditions {
+		status := all[i].StatusOrEmpty()
+		for _, cond := range status.Conditions {
 			if cond.Type == corev1.PodReady {
 				t.Since = cond.LastTransitionTime.Time
 			}
 		}
-		for _, cs := range all[i].Status.ContainerStatuses {
+		for _, cs := range status.ContainerStatuses {
 			if w := cs.State.Waiting; w != nil {
 				t.Why += ": " + w.Reason
 			}

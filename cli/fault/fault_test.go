@@ -20,7 +20,7 @@ import (
 func program(name, node string, ready corev1.ConditionStatus) podview.Pod {
 	p := podview.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	p.Spec.NodeName = node
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+	p.Status = &podview.Status{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}}
 	return p
 }
 

@@ -45,7 +45,7 @@ func IsAgent(pod *podview.Pod) bool {
 // IsAlive reports whether an agent works: it is Ready and not being deleted.
 func IsAlive(pod *podview.Pod) bool {
 	isReady := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
-	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Conditions(), isReady)
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.StatusOrEmpty().Conditions, isReady)
 }
 
 // WorksOn reports whether an agent in the namespace works on the node. The reader must have the index

@@ -68,7 +68,7 @@ func slimPod(pod *podview.Pod) *podview.Pod {
 	if agents.IsAgent(pod) {
 		slim.Labels = pod.Labels
 		slim.Annotations = map[string]string{v1alpha1.AnnotationAgentIndex: pod.Annotations[v1alpha1.AnnotationAgentIndex]}
-		slim.Status = &podview.Status{Conditions: slimConditions(pod.Conditions())}
+		slim.Status = &podview.Status{Conditions: slimConditions(pod.StatusOrEmpty().Conditions)}
 	}
 	if owner.IsTarget(pod) {
 		slim.Labels = map[string]string{owner.LabelMigration: pod.Labels[owner.LabelMigration]}
@@ -76,7 +76,7 @@ func slimPod(pod *podview.Pod) *podview.Pod {
 	}
 	share(&slim.Namespace, &slim.Spec.NodeName)
 	if pod.IsFinished() {
-		slim.Status = &podview.Status{Phase: pod.Phase(), Conditions: slimConditions(pod.Conditions())}
+		slim.Status = &podview.Status{Phase: pod.StatusOrEmpty().Phase, Conditions: slimConditions(pod.StatusOrEmpty().Conditions)}
 		if at := pod.LastEnd(); !at.IsZero() {
 			slim.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
 				Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)},

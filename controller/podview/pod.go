@@ -24,27 +24,25 @@ type Pod struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec Spec `json:"spec,omitempty"`
-	// Status is nil in the cache, except for agents and pods that are finished.
+	// Status is nil in the cache, except for agents and pods that are finished. Read it by StatusOrEmpty.
 	Status *Status `json:"status,omitempty"`
 }
 
 // GetObjectKind implements runtime.Object. The scheme has the kind.
 func (*Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// Phase returns the phase of the status.
-func (p *Pod) Phase() corev1.PodPhase { return ptr.Deref(p.Status, Status{}).Phase }
-
-// Conditions returns the conditions of the status.
-func (p *Pod) Conditions() []corev1.PodCondition { return ptr.Deref(p.Status, Status{}).Conditions }
+// StatusOrEmpty returns the status, which is empty if the pod has none.
+func (p *Pod) StatusOrEmpty() Status { return ptr.Deref(p.Status, Status{}) }
 
 // IsFinished reports whether no container of the pod will run again.
 func (p *Pod) IsFinished() bool {
-	return p.Phase() == corev1.PodSucceeded || p.Phase() == corev1.PodFailed
+	phase := p.StatusOrEmpty().Phase
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
 // LastEnd returns the latest end of a container. It is zero if none has ended.
 func (p *Pod) LastEnd() (at time.Time) {
-	s := ptr.Deref(p.Status, Status{})
+	s := p.StatusOrEmpty()
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses) {
 		if t := c.State.Terminated; t != nil && t.FinishedAt.After(at) {
 			at = t.FinishedAt.Time

@@ -99,7 +99,7 @@ func decidePresent(f Facts) Action {
 		return none("the pod is on the host's network")
 	case pod.IsFinished():
 		due := f.finishedAt().Add(gracePeriod(pod)).Add(f.Policy.ExtraGrace)
-		why := fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.Phase())
+		why := fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, pod.StatusOrEmpty().Phase)
 		return f.quarantineAt(due, v1alpha1.ReasonPodFinished, why)
 	case node.asserted():
 		return decideAsserted(f, node)

@@ -42,7 +42,7 @@ func isForceDeleted(pod *podview.Pod) bool {
 // container statuses, but it has conditions. A pod that never started has its creation time only.
 func finishedAt(pod *podview.Pod) time.Time {
 	at := latest(pod.CreationTimestamp.Time, pod.LastEnd())
-	for _, c := range pod.Conditions() {
+	for _, c := range pod.StatusOrEmpty().Conditions {
 		at = latest(at, c.LastTransitionTime.Time)
 	}
 	return at

@@ -55,7 +55,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 func podChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
-		return was.UID != is.UID || was.Phase() != is.Phase() || was.Spec.NodeName != is.Spec.NodeName ||
+		return was.UID != is.UID || was.StatusOrEmpty().Phase != is.StatusOrEmpty().Phase || was.Spec.NodeName != is.Spec.NodeName ||
 			!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || isForceDeleted(was) != isForceDeleted(is) ||
 			(agents.IsAgent(is) && agents.IsAlive(was) != agents.IsAlive(is))
 	}}
