@@ -201,7 +201,7 @@ func (t *tables) removeLease(key Key) error {
 }
 
 // Lease returns the installed lease or watch; ok is false if there is none.
-func (t *leaseTables) Lease(key Key) (Lease, bool, error) {
+func (t *tables) Lease(key Key) (Lease, bool, error) {
 	var l observerLease
 	ok, err := lookup(t.maps.Leases, key.layout(), &l)
 	if err != nil {
@@ -211,7 +211,7 @@ func (t *leaseTables) Lease(key Key) (Lease, bool, error) {
 }
 
 // Leases returns all installed leases and watches. Concurrent changes may be missing.
-func (t *leaseTables) Leases() (map[Key]Lease, error) {
+func (t *tables) Leases() (map[Key]Lease, error) {
 	all, err := entriesOf[observerLeaseKey, observerLease](t.maps.Leases)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)

@@ -9,7 +9,7 @@ import "net/netip"
 // lease changes. So a named address is always leased to the slot.
 
 // nameLeased names an address of a slot, unless another one of the family is named. It needs mu.
-func (t *slotTable) nameLeased(key Key, slot uint32) error {
+func (t *tables) nameLeased(key Key, slot uint32) error {
 	return t.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
 		if named.IsUnspecified() {
 			return addr
@@ -19,7 +19,7 @@ func (t *slotTable) nameLeased(key Key, slot uint32) error {
 }
 
 // unnameLeased ends the naming of an address. It needs mu.
-func (t *slotTable) unnameLeased(key Key, slot uint32) error {
+func (t *tables) unnameLeased(key Key, slot uint32) error {
 	return t.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
 		if named == addr {
 			return unspecified(addr.Is4())
@@ -29,7 +29,7 @@ func (t *slotTable) unnameLeased(key Key, slot uint32) error {
 }
 
 // changeLeased replaces the named address of the key's family. A slot names none of another segment.
-func (t *slotTable) changeLeased(key Key, slot uint32, change func(named, addr netip.Addr) netip.Addr) error {
+func (t *tables) changeLeased(key Key, slot uint32, change func(named, addr netip.Addr) netip.Addr) error {
 	if slot == 0 {
 		return nil
 	}

@@ -82,8 +82,8 @@ func localEntry(mac [3]uint16, slot uint32) uint64 {
 }
 
 // indexLocals writes the index of the map of locals. It needs mu.
-func (t *sourceTables) indexLocals() error {
-	parents, err := t.parents()
+func (t *tables) indexLocals() error {
+	parents, err := t.parentRecords()
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (t *sourceTables) indexLocals() error {
 	return nil
 }
 
-func (t *sourceTables) putIndex(hashes []uint32, from *localIndex) error {
+func (t *tables) putIndex(hashes []uint32, from *localIndex) error {
 	if len(hashes) == 0 {
 		return nil
 	}

@@ -53,7 +53,7 @@ func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, exclusive bo
 }
 
 // tellLocals writes the MACs of this node's devices and their index, new MACs first. It needs mu.
-func (t *sourceTables) tellLocals() error {
+func (t *tables) tellLocals() error {
 	wanted := t.wantedLocals()
 	for key, slot := range wanted {
 		if present, ok := t.locals[key]; ok && present == slot {
@@ -77,7 +77,7 @@ func (t *sourceTables) tellLocals() error {
 }
 
 // wantedLocals returns the slot of each MAC. An allowed MAC has none, as several pods may share it.
-func (t *sourceTables) wantedLocals() map[observerLocalKey]uint32 {
+func (t *tables) wantedLocals() map[observerLocalKey]uint32 {
 	wanted := map[observerLocalKey]uint32{}
 	put := func(segment uint32, mac [3]uint16, slot uint32) {
 		wanted[localKey(segment, mac)] = slot
@@ -115,7 +115,7 @@ func localKey(segment uint32, mac [3]uint16) observerLocalKey {
 
 // ownerOf returns the slot of two that owns their common MAC: the live one. A sandbox that is made
 // again may have the MAC of its predecessor, whose slot is dead until a sweep. 0 is no slot.
-func (t *sourceTables) ownerOf(a, b uint32) uint32 {
+func (t *tables) ownerOf(a, b uint32) uint32 {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}
@@ -128,7 +128,7 @@ func (t *sourceTables) ownerOf(a, b uint32) uint32 {
 }
 
 // hasTwin reports whether another slot on the segment has the MAC of a slot.
-func (t *sourceTables) hasTwin(slot uint32) bool {
+func (t *tables) hasTwin(slot uint32) bool {
 	own, ok := t.sources[slot]
 	for other, s := range t.sources {
 		if ok && other != slot && s.segment == own.segment && macLayout(s.MAC) == macLayout(own.MAC) {
@@ -138,14 +138,14 @@ func (t *sourceTables) hasTwin(slot uint32) bool {
 	return false
 }
 
-func (t *sourceTables) isParents(segment uint32, mac [3]uint16) bool {
+func (t *tables) isParents(segment uint32, mac [3]uint16) bool {
 	var p observerParent
 	known, err := lookup(t.maps.Parents, segment, &p)
 	return err == nil && known && p.Mac.Part == mac
 }
 
 // inheritTrusted reads the devices that an earlier process has told the kernel.
-func (t *sourceTables) inheritTrusted() error {
+func (t *tables) inheritTrusted() error {
 	var err error
 	if t.locals, err = entriesOf[observerLocalKey, uint32](t.maps.Locals); err != nil {
 		return fmt.Errorf("list the MACs of devices: %w", err)
@@ -158,7 +158,7 @@ func (t *sourceTables) inheritTrusted() error {
 	return t.indexLocals()
 }
 
-func (t *sourceTables) allowsMAC(key observerLocalKey) bool {
+func (t *tables) allowsMAC(key observerLocalKey) bool {
 	for _, s := range t.sources {
 		for _, mac := range s.MACs {
 			if localKey(s.segment, macLayout(mac)) == key {

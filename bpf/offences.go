@@ -19,7 +19,7 @@ func (e Event) Offence() Offence {
 }
 
 // Offences returns the number of frames of each offence since the slot was attached.
-func (t *sourceTables) Offences() (map[Offence]uint64, error) {
+func (t *tables) Offences() (map[Offence]uint64, error) {
 	counted, err := entriesOf[observerOffenceKey, observerOffence](t.maps.Offences)
 	if err != nil {
 		return nil, fmt.Errorf("list offences: %w", err)
@@ -31,7 +31,7 @@ func (t *sourceTables) Offences() (map[Offence]uint64, error) {
 	return all, nil
 }
 
-func (t *sourceTables) forgetOffences(slot uint32) error {
+func (t *tables) forgetOffences(slot uint32) error {
 	counted, err := entriesOf[observerOffenceKey, observerOffence](t.maps.Offences)
 	if err != nil {
 		return fmt.Errorf("list offences: %w", err)

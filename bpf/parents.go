@@ -4,8 +4,8 @@ package bpf
 
 import "fmt"
 
-// parents returns the descriptions of parents in the map, by ifindex. It needs mu.
-func (t *sourceTables) parents() (map[uint32]observerParent, error) {
+// parentRecords returns the descriptions of parents in the map, by ifindex. It needs mu.
+func (t *tables) parentRecords() (map[uint32]observerParent, error) {
 	all, err := entriesOf[uint32, observerParent](t.maps.Parents)
 	if err != nil {
 		return nil, fmt.Errorf("list parents: %w", err)
@@ -16,7 +16,7 @@ func (t *sourceTables) parents() (map[uint32]observerParent, error) {
 // forgetParents removes the descriptions of deleted parents from the map. Otherwise they would fill
 // the map, since each new device gets another ifindex.
 func (o *observers) forgetParents() error {
-	all, err := o.tables.parents()
+	all, err := o.tables.parentRecords()
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (o *observers) forgetParents() error {
 // tellMACs writes the MACs of this node's parents into a map for the programs. Two parents on one
 // segment hear each other, which proves nothing about other nodes (R2).
 func (o *observers) tellMACs() error {
-	parents, err := o.tables.parents()
+	parents, err := o.tables.parentRecords()
 	if err != nil {
 		return err
 	}

@@ -23,18 +23,18 @@ const (
 )
 
 // SlotDead reports whether the slot was killed and not detached since.
-func (t *slotTable) SlotDead(slot uint32) (bool, error) {
+func (t *tables) SlotDead(slot uint32) (bool, error) {
 	status, err := t.status(slot)
 	return status == slotDead, err
 }
 
 // SlotUsed reports whether the slot was attached or killed, and not detached or swept since.
-func (t *slotTable) SlotUsed(slot uint32) (bool, error) {
+func (t *tables) SlotUsed(slot uint32) (bool, error) {
 	status, err := t.status(slot)
 	return status != slotFree, err
 }
 
-func (t *slotTable) status(slot uint32) (uint32, error) {
+func (t *tables) status(slot uint32) (uint32, error) {
 	if err := checkSlot(slot); err != nil {
 		return slotFree, fmt.Errorf("slot %d: %w", slot, err)
 	}
@@ -42,7 +42,7 @@ func (t *slotTable) status(slot uint32) (uint32, error) {
 	return s.Status, err
 }
 
-func (t *slotTable) usedSlots() (map[uint32]observerSlot, error) {
+func (t *tables) usedSlots() (map[uint32]observerSlot, error) {
 	used := map[uint32]observerSlot{}
 	for slot := uint32(1); slot < t.maps.Slots.MaxEntries(); slot++ {
 		s, err := t.slot(slot)
@@ -57,7 +57,7 @@ func (t *slotTable) usedSlots() (map[uint32]observerSlot, error) {
 }
 
 // freeSlots frees all slots, so that no pod with a guard left in filters is mute. It needs mu.
-func (t *slotTable) freeSlots() error {
+func (t *tables) freeSlots() error {
 	used, err := t.usedSlots()
 	if err != nil {
 		return err
@@ -77,14 +77,14 @@ func checkSlot(slot uint32) error {
 	return nil
 }
 
-func (t *slotTable) slot(slot uint32) (s observerSlot, err error) {
+func (t *tables) slot(slot uint32) (s observerSlot, err error) {
 	if err := t.maps.Slots.Lookup(slot, &s); err != nil {
 		return s, fmt.Errorf("read slot %d: %w", slot, err)
 	}
 	return s, nil
 }
 
-func (t *slotTable) putSlot(slot uint32, s observerSlot) error {
+func (t *tables) putSlot(slot uint32, s observerSlot) error {
 	if err := t.maps.Slots.Put(slot, s); err != nil {
 		return fmt.Errorf("write slot %d: %w", slot, err)
 	}

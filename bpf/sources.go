@@ -95,7 +95,7 @@ func (s Sources) bits() uint32 {
 
 // SetSources tells the kernel the allowed sources of a slot's frames. They hold from the next frame
 // on, and until the slot is detached. It returns enforce.ErrNoGuard if the slot has no guard.
-func (t *sourceTables) SetSources(slot uint32, s Sources) error {
+func (t *tables) SetSources(slot uint32, s Sources) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.setSources(slot, s); err != nil {
@@ -104,7 +104,7 @@ func (t *sourceTables) SetSources(slot uint32, s Sources) error {
 	return nil
 }
 
-func (t *sourceTables) setSources(slot uint32, s Sources) error {
+func (t *tables) setSources(slot uint32, s Sources) error {
 	if err := checkSlot(slot); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (t *sourceTables) setSources(slot uint32, s Sources) error {
 
 // SourcesOf returns the last Sources of a slot, also those of an earlier process. The order of MACs
 // and Prefixes may differ.
-func (t *sourceTables) SourcesOf(slot uint32) Sources {
+func (t *tables) SourcesOf(slot uint32) Sources {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sources[slot].Sources
@@ -180,7 +180,7 @@ func (e sourceEntries) without(o sourceEntries) sourceEntries {
 	}
 }
 
-func (t *sourceTables) addSources(e sourceEntries) error {
+func (t *tables) addSources(e sourceEntries) error {
 	for _, p := range e.prefixes {
 		if err := t.maps.Sources.Put(p, p.family()); err != nil {
 			return fmt.Errorf("allow an address: %w", err)
@@ -194,7 +194,7 @@ func (t *sourceTables) addSources(e sourceEntries) error {
 	return nil
 }
 
-func (t *sourceTables) deleteSources(e sourceEntries) error {
+func (t *tables) deleteSources(e sourceEntries) error {
 	for _, p := range e.prefixes {
 		if err := deleteEntry(t.maps.Sources, p); err != nil {
 			return fmt.Errorf("end the allowance of an address: %w", err)
@@ -209,7 +209,7 @@ func (t *sourceTables) deleteSources(e sourceEntries) error {
 }
 
 // forgetSources removes all entries of a slot that is free. It needs mu.
-func (t *sourceTables) forgetSources(slot uint32) error {
+func (t *tables) forgetSources(slot uint32) error {
 	if err := t.forgetOffences(slot); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (t *sourceTables) forgetSources(slot uint32) error {
 }
 
 // inheritSources reads what an earlier process has set.
-func (t *sourceTables) inheritSources(used map[uint32]observerSlot) error {
+func (t *tables) inheritSources(used map[uint32]observerSlot) error {
 	for slot, r := range used {
 		if r.Sources == 0 && r.Mac.Part == [3]uint16{} {
 			continue
@@ -241,7 +241,7 @@ func (t *sourceTables) inheritSources(used map[uint32]observerSlot) error {
 	return t.inheritTrusted()
 }
 
-func (t *sourceTables) inheritAllowed() error {
+func (t *tables) inheritAllowed() error {
 	var orphans sourceEntries
 	prefixes, err := entriesOf[observerSourceKey, uint8](t.maps.Sources)
 	if err != nil {

@@ -42,7 +42,7 @@ func (s State) Fences(l Lease) bool {
 }
 
 // State returns the state of an address, and false if it is neither leased nor watched.
-func (t *leaseTables) State(key Key) (State, bool, error) {
+func (t *tables) State(key Key) (State, bool, error) {
 	var s observerState
 	ok, err := lookup(t.maps.States, key.layout(), &s)
 	if err != nil {
@@ -52,7 +52,7 @@ func (t *leaseTables) State(key Key) (State, bool, error) {
 }
 
 // Fenced reports whether an address is held here and fenced.
-func (t *leaseTables) Fenced(key Key) (bool, error) {
+func (t *tables) Fenced(key Key) (bool, error) {
 	l, ok, err := t.Lease(key)
 	if err != nil || !ok || !l.held() {
 		return false, err
@@ -64,7 +64,7 @@ func (t *leaseTables) Fenced(key Key) (bool, error) {
 // standBehind records that a holder with this token exists, as if this kernel had heard its claim.
 // It returns an older token: a lease with it is fenced. It does not change an existing state (R9):
 // that state has heard a claim, so a token before that claim is older as well.
-func (t *leaseTables) standBehind(key Key, token uint64) (older uint64, err error) {
+func (t *tables) standBehind(key Key, token uint64) (older uint64, err error) {
 	if err := t.createState(key, token); err != nil {
 		return 0, err
 	}
@@ -80,7 +80,7 @@ func (t *leaseTables) standBehind(key Key, token uint64) (older uint64, err erro
 
 // createState creates the entry of an address with claim as its greatest token, before the kernel
 // records anything. If the map is full, it deletes the entries of addresses no longer leased here.
-func (t *leaseTables) createState(key Key, claim uint64) error {
+func (t *tables) createState(key Key, claim uint64) error {
 	first := observerState{Max: claim}
 	err := t.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)
 	if errors.Is(err, unix.E2BIG) {
@@ -96,7 +96,7 @@ func (t *leaseTables) createState(key Key, claim uint64) error {
 }
 
 // forgetState deletes a state without a claim, or with a claim that is disproved.
-func (t *leaseTables) forgetState(key Key, disproved uint64) error {
+func (t *tables) forgetState(key Key, disproved uint64) error {
 	s, ok, err := t.State(key)
 	if err != nil || !ok || s.MaxToken != 0 && s.MaxToken != disproved {
 		return err
@@ -104,7 +104,7 @@ func (t *leaseTables) forgetState(key Key, disproved uint64) error {
 	return deleteEntry(t.maps.States, key.layout())
 }
 
-func (t *leaseTables) pruneStates() error {
+func (t *tables) pruneStates() error {
 	states, err := entriesOf[observerLeaseKey, observerState](t.maps.States)
 	if err != nil {
 		return fmt.Errorf("list states: %w", err)

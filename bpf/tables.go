@@ -17,9 +17,6 @@ import (
 
 // tables are the maps that the programs and this process share.
 type tables struct {
-	*leaseTables
-	*slotTable
-	*sourceTables
 	*obey.Ceiling
 
 	// shared are the maps by name, for loading programs.
@@ -29,26 +26,13 @@ type tables struct {
 	guards   *guard.Shared
 
 	// mu guards the writes to the maps that only user space writes, the pins of observers, and the
-	// fields of Guards. The tables of slots and of sources have it too.
+	// fields of Guards, and the sources below.
 	mu *sync.Mutex
 	// guardedSlots returns the slots that guard a device, for the gate. It needs mu.
 	guardedSlots func() ([]uint32, error)
-}
 
-// leaseTables have the leases, and what was heard of their addresses.
-type leaseTables struct{ maps *observerMaps }
-
-// slotTable has the records of the slots.
-type slotTable struct {
-	maps *observerMaps
-	mu   *sync.Mutex
-}
-
-// sourceTables have the allowed sources of this node's frames, and the counts of other frames.
-type sourceTables struct {
-	*slotTable
-	// sources are those of the slots with a source guard. trusted are the MACs of other devices, by
-	// segment. locals are the entries of both in the kernel, and index is their index.
+	// sources are the allowed sources of the slots with a source guard. trusted are the MACs of other
+	// devices, by segment. locals are the entries of both in the kernel, and index is their index.
 	sources map[uint32]slotSources
 	trusted map[uint32][][3]uint16
 	locals  map[observerLocalKey]uint32
@@ -60,16 +44,10 @@ func newTables(shared map[string]*ebpf.Map) (*tables, error) {
 	if err := (&ebpf.Collection{Maps: maps.Clone(shared)}).Assign(m); err != nil {
 		return nil, err
 	}
-	mu := &sync.Mutex{}
-	slots := &slotTable{maps: m, mu: mu}
 	return &tables{
-		leaseTables: &leaseTables{maps: m}, slotTable: slots,
-		sourceTables: &sourceTables{
-			slotTable: slots,
-			sources:   map[uint32]slotSources{}, trusted: map[uint32][][3]uint16{}, locals: map[observerLocalKey]uint32{},
-		},
 		Ceiling: obey.NewCeiling(m.Ceiling), networks: obey.NewNetworks(m.Networks, m.NetworkIndex), guards: guard.NewShared(shared),
-		shared: shared, maps: m, mu: mu,
+		shared: shared, maps: m, mu: &sync.Mutex{},
+		sources: map[uint32]slotSources{}, trusted: map[uint32][][3]uint16{}, locals: map[observerLocalKey]uint32{},
 	}, nil
 }
 
