@@ -29,8 +29,8 @@ const (
 	ResultFenced     = Result(observerResultCLAIM_FENCED)    // raised the greatest token: the address is fenced
 	ResultAgain      = Result(observerResultCLAIM_AGAIN)     // authentic, newer than the lease, not than the greatest token
 	ResultAckSent    = Result(observerResultACK_SENT)        // claim turned into an ack
-	ResultAck        = Result(observerResultACK)             // authentic ack for a claim of this node
-	ResultAckUnasked = Result(observerResultACK_UNASKED)     // ack for an address this node neither holds nor watches
+	ResultAck        = Result(observerResultACK)             // authentic ack for an address that is held or watched here
+	ResultAckUnasked = Result(observerResultACK_UNASKED)     // ack for an address that this node neither holds on this network nor watches
 	ResultFromPod    = Result(observerResultCLAIM_FROM_POD)  // a pod sent our ethertype
 	ResultBeyond     = Result(observerResultCLAIM_BEYOND)    // authentic, but this cluster's store cannot have given the token
 	ResultDisproved  = Result(observerResultCLAIM_DISPROVED) // carries a token that one of the last renewals of the address disproved
@@ -42,7 +42,7 @@ const (
 	ResultDropDead      = Result(observerResultDROP_DEAD)      // the slot is dead, or not in use
 	ResultDropSlot      = Result(observerResultDROP_SLOT)      // source is leased to another slot
 	ResultDropMAC       = Result(observerResultDROP_MAC)       // ARP or ND for a held address from another MAC
-	ResultDropUnleased  = Result(observerResultDROP_UNLEASED)  // the source is not leased to this slot
+	ResultDropUnleased  = Result(observerResultDROP_UNLEASED)  // the source is not leased to this slot, or a host link's frame is not IP or ARP
 	ResultDropMalformed = Result(observerResultDROP_MALFORMED) // the frame's address cannot be determined
 )
 

@@ -10,7 +10,8 @@ import (
 // EventType is the kind of an Event.
 type EventType uint16
 
-// Types of events. The kernel limits the rate of each per address. State counts all of them.
+// Types of events. The kernel limits the rate of hits, repeated acks and old claims for each address.
+// State counts hits and probes.
 const (
 	// EventHit: a MAC that is not the lease's uses a watched or held address.
 	EventHit = EventType(observerEventTypeEVENT_HIT)
@@ -23,7 +24,7 @@ const (
 	// answers with its own.
 	EventOldClaim = EventType(observerEventTypeEVENT_OLD_CLAIM)
 	// EventSource: a pod sent a frame against its source guard (Event.Offence). At most one a second
-	// for each slot and result.
+	// for each slot, result and mode.
 	EventSource = EventType(observerEventTypeEVENT_SOURCE)
 )
 

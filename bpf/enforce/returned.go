@@ -12,6 +12,9 @@ import (
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
+// A VF outlives its pods. A tcx link stays on a device that moves to another network namespace, so
+// the dead guard of one pod would keep the next pod mute. The move destroys a clsact qdisc.
+
 // evict removes the guards of all other slots from the device of g. Their slots are killed first.
 func (gs *Guards) evict(g Guard) error {
 	return attach.InNetNS(g.NetNS, func() error {

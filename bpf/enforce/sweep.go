@@ -83,6 +83,3 @@ func sorted(slots []uint32) []uint32 {
 	slices.Sort(slots)
 	return slices.Compact(slots)
 }
-
-// A VF outlives its pods. A tcx link stays on a device that moves to another network namespace, so
-// the dead guard of one pod would keep the next pod mute. The move destroys a clsact qdisc.

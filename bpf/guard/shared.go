@@ -50,7 +50,7 @@ func (s *Shared) Refresh(needed map[bool]bool) error {
 	return nil
 }
 
-// Prepare loads the programs of one kind if any is missing. It takes 50 ms.
+// Prepare loads the programs of one kind if any is missing. It takes some 40 ms.
 func (s *Shared) Prepare(verify bool) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()

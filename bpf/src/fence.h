@@ -118,6 +118,9 @@ static __always_inline int fence_raise(const struct claimed *c,
 	if (!st)
 		return CLAIM_NO_KEY;
 	if (state_raise(st, &st->max, c->token, l->disproved) == PASSED) {
+		/* The CPU that raised it may not have opened the gate yet. */
+		if (!gate_is_open())
+			gate_open();
 		count(where, CLAIM_AGAIN);
 		return key;
 	}
