@@ -206,7 +206,10 @@ static __noinline int guard_hear(struct __sk_buff *skb, const struct frame *f,
 	return PASS;
 }
 
-/* No untagged claim passes to a pod's stack. Packet sockets on a VF see it before tc. */
+/*
+ * No untagged claim passes to a pod's stack. Packet sockets on a VF see it
+ * before tc.
+ */
 static __always_inline int guard_ingress_claim(struct __sk_buff *skb, __u32 l3,
 					       __u32 slot, __u32 segment)
 {

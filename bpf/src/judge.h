@@ -35,8 +35,8 @@ enum icmpv6_type {
 #define ARP_SENDER     14
 
 /*
- * A flag beside where: the frame passes. One number has the program in bits 0 to
- * 7, this flag in bit 9, and the result from bit 16 on: functions that are
+ * A flag beside where: the frame passes. One number has the program in bits 0
+ * to 7, this flag in bit 9, and the result from bit 16 on: functions that are
  * verified once take few arguments.
  */
 #define JUDGE_OBSERVED (1 << 9)
