@@ -25,7 +25,7 @@ type tables struct {
 	networks *obey.Networks
 	guards   *guard.Shared
 
-	// mu guards the writes to the maps that only user space writes, the pins of observers, and the
+	// mu guards the writes to the maps that only user space writes, the pins of observers, the
 	// fields of Guards, and the sources below.
 	mu *sync.Mutex
 	// guardedSlots returns the slots that guard a device, for the gate. It needs mu.

@@ -41,7 +41,7 @@ func (s *Segments) Collector(othersShare, expected func(parent int) bool) *Colle
 		claimsSent:     desc("claims_sent_total", "Claim frames sent by this node's agent."),
 		claimsReceived: desc("claims_received_total", "Claim frames received from other nodes, by result.", "result"),
 		acksSent:       desc("acks_sent_total", "Claims for which this node's kernel fenced the address and sent an ack."),
-		acksReceived:   desc("acks_received_total", "Authentic acks for claims of this node."),
+		acksReceived:   desc("acks_received_total", "Authentic acks for addresses that this node holds or watches."),
 		dropped:        desc("fence_dropped_frames_total", "Frames dropped because their address is fenced."),
 		mute:           desc("segment_mute", "1 if no other host answered on this parent when an answer was needed: others may not hear it.", "parent"),
 		deaf:           desc("segment_deaf", "1 if silence on this parent proves nothing: no carrier, no observer, or no other node heard for two minutes.", "parent"),

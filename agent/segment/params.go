@@ -131,7 +131,7 @@ type Holding struct {
 	Parent  int
 	Network uint64
 	Token   uint64
-	// Announcement of the pod's interface. Its Addr, Slot and Mode are also those of the claim.
+	// Announcement of the pod's interface. Its Addr and Mode are also those of the claim.
 	Announcement
 	// Ignore lists proxies: MACs that may use the address without conflict.
 	Ignore []net.HardwareAddr

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// rememberedTokens bounds the rights of tokens that are kept.
-	rememberedTokens = 64
+	// rememberedRights bounds the rights of tokens that are kept.
+	rememberedRights = 64
 	// askTimeout bounds the questions for one request.
 	askTimeout = 10 * time.Second
 	// questionsAtOnce and longestToken bound the load that a stranger makes.
@@ -84,7 +84,7 @@ func New(config *rest.Config, http *http.Client, lasts time.Duration) (*Judge, e
 func Asking(tokens authenticationclient.TokenReviewInterface, access authorizationclient.SubjectAccessReviewInterface, now clock.PassiveClock, lasts time.Duration) *Judge {
 	return &Judge{
 		tokens: tokens, access: access, lasts: lasts, asking: make(chan struct{}, questionsAtOnce),
-		allowed: cache.NewLRUExpireCacheWithClock(rememberedTokens, now),
+		allowed: cache.NewLRUExpireCacheWithClock(rememberedRights, now),
 	}
 }
 

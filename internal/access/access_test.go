@@ -107,12 +107,12 @@ func TestOnlyATokenWithTheRightIsServed(t *testing.T) {
 func TestFewTokensAreRemembered(t *testing.T) {
 	api := &server{rights: func(authorizationv1.SubjectAccessReviewSpec) bool { return true }}
 	j := Asking(api, accesses{server: api}, clocktesting.NewFakeClock(time.Unix(1, 0)), time.Minute)
-	for i := range 3 * rememberedTokens {
+	for i := range 3 * rememberedRights {
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		request.Header.Set("Authorization", "Bearer "+strings.Repeat("x", i+1))
 		check.OK(t, j.Allows(request, byPath(request)))
 	}
-	check.That(t, len(j.allowed.Keys()) <= rememberedTokens, "%d tokens are remembered", len(j.allowed.Keys()))
+	check.That(t, len(j.allowed.Keys()) <= rememberedRights, "%d rights are remembered", len(j.allowed.Keys()))
 }
 
 func TestEveryRightIsNeeded(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// period is the time between two looks. A result counts for freshFor, which is longer, so that no ADD
-	// waits for a look of its own while Run works: with 200 pods, a look takes 0.3 ms.
+	// period is the time between two looks. A result counts for freshFor, which is longer, so that an ADD
+	// makes no look of its own while Run works: with 200 pods, a look takes 0.3 ms.
 	period   = 2 * time.Second
 	freshFor = 2 * period
 	// tellInterval is the time after which a fault that lasts is reported again.
@@ -53,7 +53,7 @@ func New(o Options) *Keeper { return &Keeper{Options: o} }
 // helps.
 func (k *Keeper) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := k.look(); errors.Is(err, journal.ErrDirectoryRemoved) {
+		if err := k.look(0); errors.Is(err, journal.ErrDirectoryRemoved) {
 			return err
 		}
 		idle.For(ctx, k.Clock, period, nil)
@@ -63,20 +63,18 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // Check returns the reason why the journal cannot be written, or nil.
 func (k *Keeper) Check() error {
-	k.mu.Lock()
-	fresh, err := !k.looked.IsZero() && k.Clock.Since(k.looked) < freshFor, k.err
-	k.mu.Unlock()
-	if fresh {
-		return err
-	}
-	return k.look()
+	return k.look(freshFor)
 }
 
-// look makes the journal writable, and returns the reason if it cannot.
-func (k *Keeper) look() error {
+// look makes the journal writable, unless the last look is younger than fresh. It returns the reason if
+// the journal cannot be written.
+func (k *Keeper) look(fresh time.Duration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.Clock.Now()
+	if !k.looked.IsZero() && now.Sub(k.looked) < fresh {
+		return k.err
+	}
 	restored, err := k.Ensure()
 	was := k.err
 	k.looked, k.err = now, nil
