@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // symbol is the letter of a state on the map, with its colour on an ANSI terminal.
@@ -38,12 +39,8 @@ func symbols() []symbol {
 	}
 }
 
-const (
-	// rowBits is the number of bits of an address that a row of the map spans: 32 addresses.
-	rowBits = 5
-	// mostRows bounds the rows without a lease that are looked at.
-	mostRows = 1 << 16
-)
+// rowBits is the number of bits of an address that a row of the map spans: 32 addresses.
+const rowBits = 5
 
 // Grid is the map of a pool.
 type Grid struct {
@@ -55,37 +52,48 @@ type Grid struct {
 // Plain paints nothing.
 func Plain(_, letter string) string { return letter }
 
-// Write draws rows of 32 addresses. It folds rows of free addresses.
+// Write draws rows of 32 addresses. It folds rows without a lease.
 func (g Grid) Write(w io.Writer) {
-	count := map[inventory.State]int{}
-	folded := 0
-	unfold := func() {
-		if folded > 0 {
-			fmt.Fprintf(w, "%*s  … %s without a lease\n", g.width(), "", Count(folded, "row"))
-		}
-		folded = 0
-	}
 	rows := g.rows()
+	var last netip.Prefix // that was drawn
 	for i, row := range rows {
 		states, says := g.row(row)
-		for _, s := range states {
-			count[s]++
-		}
 		if !says && i > 0 && i < len(rows)-1 {
-			folded++
 			continue
 		}
-		unfold()
+		if n := g.between(last, row); n > 0 {
+			fmt.Fprintf(w, "%*s  … %s without a lease\n", g.width(), "", Count(n, "row"))
+		}
 		fmt.Fprintf(w, "%*s  %s\n", g.width(), row.Addr(), g.letters(states))
+		last = row
 	}
-	unfold()
+	count := g.Pool.Count()
 	var key []string
 	for _, s := range symbols() {
-		if n := count[s.state]; n > 0 && s.state != inventory.Outside {
+		if n := count[s.state]; n > 0 {
 			key = append(key, fmt.Sprintf("%s %s %d", g.Paint(s.colour, s.letter), s.state, n))
 		}
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(key, "   "))
+}
+
+// between returns the number of rows between two rows, or 0 if the pool has no address there.
+func (g Grid) between(last, row netip.Prefix) int {
+	if !last.IsValid() {
+		return 0
+	}
+	from := last.Addr()
+	for last.Contains(from) {
+		from = from.Next()
+	}
+	if from == row.Addr() {
+		return 0
+	}
+	gap, err := poolset.Parse([]string{from.String() + "-" + row.Addr().Prev().String()})
+	if err != nil || !gap.Overlaps(g.Pool.Set) {
+		return 0
+	}
+	return int(gap.Len() >> rowBits)
 }
 
 // Count returns a number of things in words.
@@ -98,28 +106,20 @@ func Count(n int, thing string) string {
 
 func (g Grid) width() int { return len(g.Pool.Subnet.Addr().String()) + 4 }
 
-// rows returns the beginnings of all rows that are drawn, in ascending order.
+// rows returns the rows in which states change, in ascending order.
 func (g Grid) rows() []netip.Prefix {
 	bits := max(g.Pool.Subnet.Addr().BitLen()-rowBits, g.Pool.Subnet.Bits())
 	seen := map[netip.Prefix]bool{}
-	add := func(a netip.Addr) {
+	for _, a := range g.Pool.Marks() {
 		if row, err := a.Prefix(bits); err == nil {
 			seen[row] = true
 		}
 	}
-	for _, a := range g.Pool.Leased() {
-		add(a)
-	}
-	for i := uint64(0); i < min(g.Pool.Set.Len(), mostRows<<rowBits); i += 1 << rowBits {
-		add(g.Pool.Set.At(i))
-	}
-	if n := g.Pool.Set.Len(); n > 0 && n <= mostRows<<rowBits {
-		add(g.Pool.Set.At(n - 1))
-	}
 	return slices.SortedFunc(maps.Keys(seen), netip.Prefix.Compare)
 }
 
-// row returns the states of the addresses of a row. says is false if all of them are free.
+// row returns the states of the addresses of a row. says is false if none of them has more to say than
+// its neighbours: they are free or not in the pool.
 func (g Grid) row(row netip.Prefix) (states []inventory.State, says bool) {
 	for a := row.Addr(); row.Contains(a); a = a.Next() {
 		s := g.Pool.State(a)

@@ -82,21 +82,73 @@ func (p *Pool) Leased() []netip.Addr {
 // State returns the state of an address.
 func (p *Pool) State(a netip.Addr) State {
 	offset, inSubnet := poolset.Offset(p.Subnet, a)
+	bare := p.bare(a)
 	switch l := p.leases[a]; {
 	case l != nil:
 		return OfLease(l)
 	case a == p.gateway:
 		return Gateway
+	case bare == Free && inSubnet && p.inUse.Has(offset):
+		return CoolingDown
+	}
+	return bare
+}
+
+// bare returns the state of an address but for its lease, its cooldown and the gateway.
+func (p *Pool) bare(a netip.Addr) State {
+	switch {
 	case !p.Set.Contains(a):
 		return Outside
 	case p.reserved.Contains(a):
 		return Reserved
 	case p.withheld.Contains(a):
 		return Withheld
-	case inSubnet && p.inUse.Has(offset):
-		return CoolingDown
 	}
 	return Free
+}
+
+// single returns the addresses of the subnet that have a state of their own.
+func (p *Pool) single() map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for a := range p.leases {
+		all[a] = true
+	}
+	if p.Subnet.Contains(p.gateway) {
+		all[p.gateway] = true
+	}
+	subnet, _ := poolset.Parse([]string{p.Subnet.String()}) // Of has read it
+	for i := range min(uint64(len(p.inUse))*8, subnet.Len()) {
+		if p.inUse.Has(i) {
+			all[subnet.At(i)] = true
+		}
+	}
+	return all
+}
+
+// Count returns the number of addresses in each state but Outside, at most MaxUint64. It takes no time
+// for the addresses of a range, so the pool may be a /64.
+func (p *Pool) Count() map[State]uint64 {
+	reserved := p.Set.And(p.reserved)
+	withheld := p.Set.And(p.withheld).Minus(reserved)
+	count := map[State]uint64{Reserved: reserved.Len(), Withheld: withheld.Len(), Free: p.Set.Minus(reserved).Minus(withheld).Len()}
+	for a := range p.single() {
+		if bare := p.bare(a); bare != Outside {
+			count[bare]--
+		}
+		count[p.State(a)]++
+	}
+	delete(count, Outside)
+	return count
+}
+
+// Marks returns the addresses at which states change: those with a state of their own, and the ends of
+// ranges.
+func (p *Pool) Marks() []netip.Addr {
+	all := slices.Collect(maps.Keys(p.single()))
+	for _, set := range []poolset.Set{p.Set, p.Set.And(p.reserved), p.Set.And(p.withheld)} {
+		all = append(all, set.Ends()...)
+	}
+	return all
 }
 
 // OfLease returns the state of the address of a lease.

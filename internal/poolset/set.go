@@ -107,6 +107,15 @@ func (s Set) Entries() []string {
 	return entries
 }
 
+// Ends returns the first and the last address of each range, in ascending order.
+func (s Set) Ends() []netip.Addr {
+	ends := make([]netip.Addr, 0, 2*len(s.spans))
+	for _, sp := range s.spans {
+		ends = append(ends, sp.from, sp.to)
+	}
+	return ends
+}
+
 // Equal reports whether the two sets have the same addresses.
 func (s Set) Equal(o Set) bool { return slices.Equal(s.spans, o.spans) }
 
