@@ -222,7 +222,7 @@ func (w *world) names(r *rand.Rand) (v4, v6 []string, mistakes []string) {
 		all["v4"], mistakes = append(all["v4"], stray), append(mistakes, "pool "+stray+": its subnet")
 	}
 	if chance(r, 3) || len(all["v4"])+len(all["v6"]) == 0 {
-		all["v4"], mistakes = append(all["v4"], unknownPool), append(mistakes, "there is no pool "+unknownPool)
+		all["v4"], mistakes = append(all["v4"], unknownPool), append(mistakes, `there is no pool "`+unknownPool)
 	}
 	return all["v4"], all["v6"], mistakes
 }

@@ -66,7 +66,7 @@ func Attachments(pod Pod, m Multus) ([]Attachment, error) {
 			n.Interface = fmt.Sprintf("net%d", len(all))
 		}
 		if place(all, n.Interface) >= 0 {
-			return nil, a.wrong("two networks make the interface %s", n.Interface)
+			return nil, a.wrong("two networks make the interface %q", n.Interface)
 		}
 		all = append(all, n)
 	}

@@ -97,9 +97,9 @@ func TestNetworksThatCannotBeUsed(t *testing.T) {
 		{"two slashes", multusNetworks, "a/b/c", "entry 0 names no network"},
 		{"two interfaces", multusNetworks, "a@b@c", "entry 0 names no network"},
 		{"no namespace before the slash", multusNetworks, "/a", "entry 0 names no network"},
-		{"an interface asked for twice", multusNetworks, "a@lan0,b@lan0", "two networks make the interface lan0"},
-		{"an interface asked for that another gets by order", multusNetworks, "a@net2,b", "two networks make the interface net2"},
-		{"the first interface once more", multusNetworks, "a@eth0", "two networks make the interface eth0"},
+		{"an interface asked for twice", multusNetworks, "a@lan0,b@lan0", `two networks make the interface "lan0"`},
+		{"an interface asked for that another gets by order", multusNetworks, "a@net2,b", `two networks make the interface "net2"`},
+		{"the first interface once more", multusNetworks, "a@eth0", `two networks make the interface "eth0"`},
 		{"too many", multusNetworks, strings.Repeat("a,", 256) + "a", "it has 257 entries, more than 256"},
 		{"two default networks", multusDefault, "a,b", "it names 2 networks, a pod has one default network"},
 		{"an empty default network", multusDefault, "", "entry 0 names no network"},
@@ -163,7 +163,7 @@ func TestAnInterfaceThatThePodDoesNotHave(t *testing.T) {
 				check.That(t, err == nil, "%v", err)
 				return
 			}
-			want := fmt.Sprintf("annotation %s of pod shop/web-0 is %q: the pod has no interface etho, its annotations name eth0, net1", c.annotation, c.value)
+			want := fmt.Sprintf("annotation %s of pod shop/web-0 is %q: the pod has no interface etho, its annotations name [\"eth0\" \"net1\"]", c.annotation, c.value)
 			check.That(t, err != nil && strings.HasPrefix(err.Error(), want), "got  %v\nwant %s", err, want)
 		})
 	}
@@ -181,9 +181,9 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 		{"more than one value", ippool, `{"ipv4":["a"]} {}`, "more follows after the JSON value"},
 		{"no pool", ippool, `{}`, "it names nothing"},
 		{"an empty name", ippool, `{"ipv4":[""]}`, "a pool's name is empty"},
-		{"a pool named twice", ippool, `{"ipv4":["a","b","a"]}`, "pool a is named twice"},
+		{"a pool named twice", ippool, `{"ipv4":["a","b","a"]}`, `pool "a" is named twice`},
 		{"a broken pattern", ippool, `{"ipv4":["a["]}`, `"a[" is not a valid pattern`},
-		{"an unknown pool", ippool, `{"ipv4":["a","x"]}`, "there is no pool x"},
+		{"an unknown pool", ippool, `{"ipv4":["a","x"]}`, `there is no pool "x"`},
 		{"a pool of the other family", ippool, `{"ipv4":["c"]}`, "pool c: its subnet fd00::/64 is of the other family"},
 		{"an empty list of interfaces", ippools, `[]`, "the list has 0 entries, expected 1 to 256"},
 		{"null", ippools, `null`, "the list has 0 entries, expected 1 to 256"},
@@ -196,7 +196,7 @@ func TestAnnotationsThatCannotBeUsed(t *testing.T) {
 		{"more pools than anybody names", ippool, `{"ipv4":["` + strings.Repeat(`a","`, 256) + `a"]}`, "it names 257 pools of a family, more than 256"},
 		{"more interfaces than a pod has", ippools, "[" + strings.Repeat(`{"ipv4":["a"]},`, 256) + `{"ipv4":["a"]}]`, "the list has 257 entries"},
 		{"nesting without end", ippool, strings.Repeat("[", 20000), "not the JSON expected"},
-		{"an unknown pool on a namespace", ns, `["x"]`, "there is no pool x"},
+		{"an unknown pool on a namespace", ns, `["x"]`, `there is no pool "x"`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			change, on := onPod(c.annotation, c.value), "pod shop/web-0"

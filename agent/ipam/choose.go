@@ -85,7 +85,7 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 		found := c.lookUp(name, ipv6)
 		if len(found) == 0 {
 			if at != nil && !isPattern(name) {
-				return Family{}, at.wrong("there is no pool %s", name)
+				return Family{}, at.wrong("there is no pool %q", name)
 			}
 			f.Rejected = append(f.Rejected, missing(name, ipv6))
 		}

@@ -290,7 +290,7 @@ func TestARoutingThatCannotBeUsedGetsNoAddress(t *testing.T) {
 		{"no word", linkKey, ``, "it is neither true nor false"},
 		{"an entry without value", linkKey, `[{"interface":"eth0"}]`, "entry 0 has no hostLink"},
 		{"text for true", linkKey, `[{"interface":"eth0","hostLink":"true"}]`, "not the JSON expected"},
-		{"an interface that this pod has not", linkKey, `[{"interface":"net7","hostLink":true}]`, "the pod has no interface net7, its annotations name eth0, net1"},
+		{"an interface that this pod has not", linkKey, `[{"interface":"net7","hostLink":true}]`, `the pod has no interface net7, its annotations name ["eth0" "net1"]`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			request := requestOf(onPod(c.annotation, c.value), onPod(multusNetworks, "blue"))

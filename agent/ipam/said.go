@@ -4,7 +4,6 @@ package ipam
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/fenceline/fenceline/internal/demand"
 )
@@ -75,7 +74,7 @@ func (s said) know(a annotation, req Request, iface string) error {
 	if !s.named || slices.Contains(known, iface) {
 		return nil
 	}
-	return a.wrong("the pod has no interface %s, its annotations name %s", iface, strings.Join(known, ", "))
+	return a.wrong("the pod has no interface %s, its annotations name %q", iface, known)
 }
 
 // clean reports whether the entry of an interface in ippools has cleangateway, so that no default route

@@ -155,7 +155,7 @@ func checkNames(n named) error {
 				return f.at.wrong("a pool's name is empty")
 			}
 			if seen[name] {
-				return f.at.wrong("pool %s is named twice", name)
+				return f.at.wrong("pool %q is named twice", name)
 			}
 			seen[name] = true
 			if !isValid(name) {

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -276,8 +278,8 @@ func checkInterface(i Interface) error {
 			return fmt.Errorf("it names %d subnets of a family, more than %d", len(names), MaxEntries)
 		}
 		for n, name := range names {
-			if name == "" {
-				return errors.New("the name of a subnet is empty")
+			if len(validation.IsDNS1123Subdomain(name)) > 0 {
+				return fmt.Errorf("%.256q cannot be the name of an IPSubnet", name)
 			}
 			if slices.Contains(names[:n], name) {
 				return fmt.Errorf("subnet %s is named twice", name)
@@ -312,10 +314,11 @@ func NamespaceKind() []string {
 }
 
 // IsInterface reports whether an interface can have the name. The kernel refuses white space, "/" and
-// ":". A quotation mark shows that the user quoted a value that is not JSON.
+// ":"; a terminal would obey characters that cannot be printed. A quotation mark shows that the user
+// quoted a value that is not JSON.
 func IsInterface(name string) bool {
 	return len(name) <= longestInterface && !strings.ContainsFunc(name, func(r rune) bool {
-		return unicode.IsSpace(r) || strings.ContainsRune(`/:"`, r)
+		return !unicode.IsPrint(r) || strings.ContainsRune(` /:"`, r)
 	})
 }
 

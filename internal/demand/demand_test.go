@@ -51,7 +51,7 @@ func TestValuesThatCannotBeUsed(t *testing.T) {
 		{"subnet", `{}`, "it names nothing"},
 		{"subnet", `{"ipv4":["a"]} x`, "more follows"},
 		{"subnet", `{"ip4":["a"]}`, "unknown field"},
-		{"subnet", `{"ipv4":[""]}`, "is empty"},
+		{"subnet", `{"ipv4":["a\u001b[2J"]}`, `"a\x1b[2J" cannot be the name of an IPSubnet`},
 		{"subnet", `{"ipv4":["a","a"]}`, "named twice"},
 		{"subnets", `[]`, "expected 1 to 256"},
 		{"subnets", `[{"interface":"eth\n0","ipv4":["a"]}]`, "not the name of an interface"},
