@@ -152,5 +152,5 @@ func (w *Watch) tellNode(parent string, l *loss) {
 		named, more = named[:mostNamed], " and others with the event InterfaceGone"
 	}
 	w.NodeEventf(corev1.EventTypeWarning, "InterfaceGone", "Watch",
-		"running pods have lost %d interfaces: %s; delete these pods: %s%s", len(l.pods), why(parent, l.remade), strings.Join(named, ", "), more)
+		"running pods have lost interfaces (%d): %s; delete these pods: %s%s", len(l.pods), why(parent, l.remade), strings.Join(named, ", "), more)
 }

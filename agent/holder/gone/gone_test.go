@@ -120,7 +120,7 @@ func TestALostInterfaceIsReportedAboutThePodAndTheNode(t *testing.T) {
 			if row.want != "" {
 				want = []string{
 					"Warning InterfaceGone the pod runs, but has lost its interface eth0 with 10.0.0.2: " + row.want + "; delete the pod, so that a new one gets an interface",
-					"Warning InterfaceGone running pods have lost 1 interfaces: " + row.want + "; delete these pods: shop/web",
+					"Warning InterfaceGone running pods have lost interfaces (1): " + row.want + "; delete these pods: shop/web",
 				}
 				lost["bond0"] = 1
 			}
@@ -155,7 +155,7 @@ func TestAnEventOfTheNodeNamesAFewPods(t *testing.T) {
 	}
 	r.recorder.Events = make(chan string, 200)
 	told := r.passes(2)
-	if len(told) != 111 || !strings.HasSuffix(told[110], "have lost 110 interfaces: parent bond0 was removed or made again; delete these pods: shop/web-0, shop/web-1, shop/web-10, shop/web-100, shop/web-101 and others with the event InterfaceGone") {
+	if len(told) != 111 || !strings.HasSuffix(told[110], "have lost interfaces (110): parent bond0 was removed or made again; delete these pods: shop/web-0, shop/web-1, shop/web-10, shop/web-100, shop/web-101 and others with the event InterfaceGone") {
 		t.Errorf("%d events, the last one %q", len(told), told[len(told)-1])
 	}
 }
