@@ -159,7 +159,12 @@ func TestCommands(t *testing.T) {
 	w.says("version", "Client:", "API server:")
 
 	out, err := w.run(deployment, "why", "-f", "-", "--node", "n2")
-	check.That(t, err == nil && strings.Contains(out, "there is no pool nowhere"), "%v\n%s", err, out)
+	check.That(t, err == nil && strings.Contains(out, `there is no pool "nowhere"`), "%v\n%s", err, out)
+	out, err = w.run(deployment+"---"+strings.ReplaceAll(deployment, "shop", "stock"), "why", "-f", "-", "--node", "n2")
+	check.That(t, err == nil && strings.Contains(out, "Pod default/shop-0") && strings.Contains(out, "Pod default/stock-0"), "%v\n%s", err, out)
+	out, err = w.run(`{"apiVersion": "v1", "kind": "List", "items": [{"kind": "Service", "metadata": {"name": "x"}}, {"kind": "Pod", "metadata": {"name": "web-7"}}]}`,
+		"why", "-f", "-", "--node", "n1", "-o", "json")
+	check.That(t, err == nil && strings.Contains(out, `"pod": "default/web-7"`), "%v\n%s", err, out)
 
 	if out, err := w.run("", "free", "10.0.0.2"); err == nil || !strings.Contains(err.Error(), "10.0.0.2 is Bound, held by pod default/web-0") {
 		t.Errorf("%v\n%s", err, out)
@@ -195,6 +200,8 @@ func TestCommands(t *testing.T) {
 	w.says("status", "floor", "2 Bound", "You have no right to read events")
 	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "You have no right to read", `End:       unknown, because you may not read what decides it: pods "web-0" is forbidden`)
 	w.says("map floor", "B Bound 2")
+	out, _ = w.run("", "doctor")
+	check.That(t, strings.Contains(out, "You have no right to read pods of namespace") && !strings.Contains(out, "no pod of it is Ready"), "a false alarm:\n%s", out)
 
 	w.kubeconfig = admin
 	w.says("free --force --yes 10.0.0.2", "The lease of 10.0.0.2 is deleted. If its pod runs, the agent records it again.")

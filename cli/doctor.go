@@ -55,7 +55,7 @@ still examined. The exit code is 1 if there are faults.`,
 					d = diagnosed{Nodes: len(e.Nodes), Asked: len(e.Reports), Faults: e.Faults()}
 				}
 				return d, err
-			}, s.writeDiagnosed)(c, args)
+			}, writeDiagnosed)(c, args)
 			if err == nil && len(d.Faults) > 0 {
 				err = errFaults
 			}
@@ -64,9 +64,9 @@ still examined. The exit code is 1 if there are faults.`,
 	}
 }
 
-func (s *session) writeDiagnosed(w paper, d diagnosed) {
+func writeDiagnosed(w paper, d diagnosed) {
 	for _, f := range d.Faults {
-		w.say("", 4, s.colour("31", f.Object+":")+" "+f.What)
+		w.about("31", f.Object, f.What)
 		w.say("    ", 4, f.Do)
 	}
 	fmt.Fprintf(w, "%s. %s, %s asked.\n", grid.Count(len(d.Faults), "fault"), grid.Count(d.Nodes, "node"), grid.Count(d.Asked, "agent"))
@@ -97,6 +97,7 @@ func examine(ctx context.Context, c *cluster.Cluster, now time.Time) (*fault.Clu
 	if e.found.Agents, e.found.Controllers, err = c.Programs(ctx); err != nil {
 		return nil, err
 	}
+	e.found.LacksPools, e.found.LacksPrograms = c.Lacks("pools"), c.LacksPrograms()
 	for _, read := range []func(context.Context) error{e.readServices, e.readPods, e.askAgents} {
 		if err := read(ctx); err != nil {
 			return nil, err

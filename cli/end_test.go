@@ -96,6 +96,8 @@ func TestALeaseToFreeIsFoundOnEachNetwork(t *testing.T) {
 		{"10.2.0.8", ""}:            "10.2.0.8 has no lease",
 		{"storage.10.2.0.8", "*"}:   "10.2.0.8 on network storage has no lease",
 		{"storage.10.2.0.8", "lab"}: `storage.10.2.0.8 is on network storage, and not on "lab"`,
+		{"::ffff:10.2.0.8", ""}:     "10.2.0.8 has no lease",
+		{"fe80::7%eth0", ""}:        `"fe80::7%eth0" has a zone`,
 		{"10.2.0", "*"}:             `"10.2.0" is neither an address nor the name of a lease`,
 	} {
 		q, err := parseQuery(asked[0], asked[1])

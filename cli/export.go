@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,5 +71,7 @@ func writeCSV(w paper, records []record) {
 			r.Since.UTC().Format(time.RFC3339), r.Message,
 		})
 	}
-	_ = csv.NewWriter(w).WriteAll(rows) // to the buffer of print
+	var all strings.Builder // csv writes parts of characters
+	_ = csv.NewWriter(&all).WriteAll(rows)
+	fmt.Fprint(w, all.String())
 }

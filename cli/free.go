@@ -63,7 +63,7 @@ and the right to delete pods in the namespace of its holder.`,
 			if forced {
 				answer = "The lease of %s is deleted. If its pod runs, the agent records it again.\n"
 			}
-			fmt.Fprintf(s.Out, answer, queryOf(lease))
+			fmt.Fprintf(printable{s.Out}, answer, queryOf(lease))
 			return nil
 		},
 	}
@@ -110,7 +110,7 @@ func ofHolder(l *v1alpha1.IPLease) string {
 }
 
 func (s *session) confirm(l *v1alpha1.IPLease) error {
-	fmt.Fprintf(s.Out, "Delete the lease of %s (%s%s)? [y/N] ", queryOf(l), l.Spec.State, ofHolder(l))
+	fmt.Fprintf(printable{s.Out}, "Delete the lease of %s (%s%s)? [y/N] ", queryOf(l), l.Spec.State, ofHolder(l))
 	answer, err := bufio.NewReader(s.In).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)

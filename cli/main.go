@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -23,13 +25,24 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	if err := command(streams).ExecuteContext(ctx); err != nil {
+	c := command(streams)
+	c.SetArgs(argsOf(os.Args))
+	if err := c.ExecuteContext(ctx); err != nil {
 		stop()
 		if !errors.Is(err, errFaults) { // doctor has printed them
-			fmt.Fprintln(os.Stderr, "error:", err)
+			fmt.Fprintln(printable{os.Stderr}, "error:", err)
 		}
 		os.Exit(1)
 	}
+}
+
+// argsOf returns the arguments of the command. kubectl asks a plugin for completions by another name of
+// its program.
+func argsOf(called []string) []string {
+	if strings.HasPrefix(filepath.Base(called[0]), "kubectl_complete-") {
+		return append([]string{cobra.ShellCompRequestCmd}, called[1:]...)
+	}
+	return called[1:]
 }
 
 // session has the streams and flags that all commands share.
@@ -43,6 +56,7 @@ type session struct {
 }
 
 func command(streams genericiooptions.IOStreams) *cobra.Command {
+	streams.ErrOut = printable{streams.ErrOut}
 	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
 	c := &cobra.Command{
 		Use: "kubectl-fenceline", Short: "Show who has which address, what is free, and why a pod has none",

@@ -52,7 +52,7 @@ func (s *session) mapOf() *cobra.Command {
 			}
 			all := places(p)
 			return s.print(all, func(w paper) {
-				s.draw(w, args[0], p)
+				s.draw(w.Writer, args[0], p)
 				if s.output == "wide" {
 					writePlaces(w, all)
 				}
@@ -119,6 +119,7 @@ func writePlaces(w paper, all []place) {
 	w.table([]string{"ADDRESS", "STATE", "REASON", "NAMESPACE", "POD", "INTERFACE", "MAC", "NODE"}, rows)
 }
 
+// draw writes a map with its colours. Names of pools have no control characters.
 func (s *session) draw(w io.Writer, name string, p *inventory.Pool) {
 	fmt.Fprintf(w, "Pool %s: %s\n\n", name, p.Subnet)
 	grid.Grid{Pool: p, Paint: s.colour}.Write(w)

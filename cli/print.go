@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -23,7 +22,7 @@ import (
 func (s *session) print(answer any, text func(paper)) error {
 	switch s.output {
 	case "json":
-		e := json.NewEncoder(s.Out)
+		e := json.NewEncoder(printable{s.Out})
 		e.SetIndent("", "  ")
 		return e.Encode(answer)
 	case "yaml":
@@ -31,11 +30,11 @@ func (s *session) print(answer any, text func(paper)) error {
 		if err != nil {
 			return fmt.Errorf("write the answer as YAML: %w", err)
 		}
-		_, err = s.Out.Write(out)
+		_, err = printable{s.Out}.Write(out)
 		return err
 	case "", "wide":
 		var all bytes.Buffer
-		p := paper{Writer: &all}
+		p := paper{printable: printable{&all}, colour: s.colour}
 		if s.isTerminal() {
 			p.width, _, _ = term.GetSize(int(s.Out.(*os.File).Fd()))
 		}
@@ -81,14 +80,20 @@ const (
 
 // paper is the output for people. Without a width, as in a file, each sentence has one line.
 type paper struct {
-	io.Writer
-	width int
+	printable
+	width  int
+	colour func(code, text string) string
+}
+
+// oneLine replaces line breaks, so that a text cannot look like several rows.
+func oneLine(text string) string {
+	return strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ").Replace(text)
 }
 
 // wrap breaks text into lines of at most width characters, or not at all if width is 0.
 func wrap(text string, width int) []string {
 	if width <= 0 {
-		return []string{text}
+		return []string{oneLine(text)}
 	}
 	var lines []string
 	line := ""
@@ -116,6 +121,17 @@ func (p paper) say(head string, indent int, text string) {
 	fmt.Fprintf(p, "%s%s\n", head, strings.Join(wrap(text, room), "\n"+strings.Repeat(" ", indent)))
 }
 
+// about says something about an object, whose name is in a colour.
+func (p paper) about(code, object, what string) {
+	var all strings.Builder
+	paper{printable: printable{&all}, width: p.width}.say("", 4, object+": "+what)
+	said, name := all.String(), shown(object+":")
+	if rest, ok := strings.CutPrefix(said, name); ok {
+		said = p.colour(code, name) + rest
+	}
+	fmt.Fprint(p.Writer, said)
+}
+
 // measure returns the widths of columns, and the width of all but the last one.
 func measure(rows [][]string) (widths []int, before int) {
 	widths = make([]int, len(rows[0]))
@@ -134,6 +150,11 @@ func measure(rows [][]string) (widths []int, before int) {
 // the other columns leave too little room for them.
 func (p paper) table(head []string, rows [][]string) {
 	rows = append([][]string{head}, rows...)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = oneLine(row[i])
+		}
+	}
 	widths, before := measure(rows)
 	last := len(widths) - 1
 	isNarrow := p.width > 0 && before+widths[last] > p.width && widths[last] > leastRoom

@@ -37,7 +37,11 @@ func parseQuery(asked, network string) (query, error) {
 		if addr, err = netip.ParseAddr(asked); err != nil {
 			return query{}, fmt.Errorf("%q is neither an address nor the name of a lease", asked)
 		}
+		if addr.Zone() != "" {
+			return query{}, fmt.Errorf("%q has a zone: leases have none, so leave out %%%s", asked, addr.Zone())
+		}
 	}
+	addr = addr.Unmap()
 	if named == "" {
 		return query{addr, network}, nil
 	}

@@ -62,7 +62,7 @@ type trouble struct {
 func (s *session) status() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show pools, leases, faulty nodes, and what waits and why", Args: cobra.NoArgs,
-		RunE: answers(s, readState, func(p paper, st state) { s.writeState(p, st, time.Now()) }),
+		RunE: answers(s, readState, func(p paper, st state) { writeState(p, st, time.Now()) }),
 	}
 }
 
@@ -141,7 +141,7 @@ func (st *state) readAgents(ctx context.Context, c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if len(controllers) > 0 && !agents.AnyAlive(controllers) {
+	if !c.LacksPrograms() && !agents.AnyAlive(controllers) {
 		st.Faults = append(st.Faults, trouble{Object: "controller", What: "NotReady", Why: fault.NoController})
 	}
 	for i := range all {
@@ -230,7 +230,7 @@ func bar(p poolLine, width int) string {
 	return strings.Repeat("█", bound) + strings.Repeat("▒", other) + strings.Repeat("·", width-bound-other)
 }
 
-func (s *session) writeState(w paper, st state, now time.Time) {
+func writeState(w paper, st state, now time.Time) {
 	head := []string{"POOL", "SUBNET", "", "TOTAL", "BOUND", "WARM", "RETAINED", "QUARANTINED", "FREE"}
 	rows := [][]string{}
 	for _, p := range st.Pools {
@@ -256,7 +256,7 @@ func (s *session) writeState(w paper, st state, now time.Time) {
 	}
 	for _, p := range st.Pools {
 		for _, c := range p.Conditions {
-			w.say("", 4, s.colour("33", "pool "+p.Name+":")+" "+c)
+			w.about("33", "pool "+p.Name, c)
 		}
 	}
 	fmt.Fprint(w, "\nLeases:")
@@ -267,11 +267,11 @@ func (s *session) writeState(w paper, st state, now time.Time) {
 		fmt.Fprint(w, " none")
 	}
 	fmt.Fprintln(w)
-	s.troubles(w, "Faults", "No fault is known.", st.Faults, now)
-	s.troubles(w, "Waiting", "Nothing waits.", st.Waits, now)
+	troubles(w, "Faults", "No fault is known.", st.Faults, now)
+	troubles(w, "Waiting", "Nothing waits.", st.Waits, now)
 }
 
-func (s *session) troubles(w paper, head, none string, all []trouble, now time.Time) {
+func troubles(w paper, head, none string, all []trouble, now time.Time) {
 	fmt.Fprintln(w)
 	if len(all) == 0 {
 		fmt.Fprintln(w, none)

@@ -47,13 +47,16 @@ type attached struct {
 	pools ipam.ConfigPools
 }
 
-// readSubject reads the first pod, or object with a template of pods, of a file.
-func readSubject(stdin io.Reader, file, namespace string) (subject, error) {
+// errNoInterface tells that Fenceline serves no interface of a pod.
+var errNoInterface = errors.New("no interface has Fenceline as its IPAM")
+
+// readSubjects reads the pods, and the objects with a template of pods, of a file.
+func readSubjects(stdin io.Reader, file, namespace string) (all []subject, err error) {
 	in := stdin
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return subject{}, fmt.Errorf("read %s: %w", file, err)
+			return nil, fmt.Errorf("read %s: %w", file, err)
 		}
 		defer f.Close()
 		in = f
@@ -61,14 +64,26 @@ func readSubject(stdin io.Reader, file, namespace string) (subject, error) {
 	decoder := yaml.NewYAMLOrJSONDecoder(in, 4096)
 	for {
 		o := &unstructured.Unstructured{}
-		if err := decoder.Decode(&o.Object); err != nil {
-			if errors.Is(err, io.EOF) {
-				return subject{}, fmt.Errorf("%s has neither a pod nor an object with a template of pods", file)
-			}
-			return subject{}, fmt.Errorf("read %s: %w", file, err)
+		switch err := decoder.Decode(&o.Object); {
+		case errors.Is(err, io.EOF) && len(all) == 0:
+			return nil, fmt.Errorf("%s has neither a pod nor an object with a template of pods", file)
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("read %s: %w", file, err)
 		}
-		if s, ok := subjectOf(o, namespace); ok {
-			return s, nil
+		items := []unstructured.Unstructured{*o}
+		if o.IsList() {
+			list, err := o.ToList()
+			if err != nil {
+				return nil, fmt.Errorf("read the %s of %s: %w", o.GetKind(), file, err)
+			}
+			items = list.Items
+		}
+		for i := range items {
+			if s, ok := subjectOf(&items[i], namespace); ok {
+				all = append(all, s)
+			}
 		}
 	}
 }
@@ -180,7 +195,7 @@ func (w *whyFor) readInterfaces(ctx context.Context) error {
 		w.interfaces = append(w.interfaces, attached{at.Interface, pools})
 	}
 	if len(w.interfaces) == 0 {
-		return fmt.Errorf("pod %s/%s has no interface with Fenceline as its IPAM", w.subject.pod.Namespace, w.subject.pod.Name)
+		return errNoInterface
 	}
 	return nil
 }

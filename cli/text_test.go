@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,9 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/fault"
 	"github.com/fenceline/fenceline/cli/grid"
+	"github.com/fenceline/fenceline/cli/past"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/internal/inventory"
@@ -48,9 +53,7 @@ func TestAnswersFitIntoATerminal(t *testing.T) {
 	}
 	for _, width := range []int{0, 100, 140} {
 		var out bytes.Buffer
-		s := &session{}
-		s.Out = &out
-		s.writeState(paper{&out, width}, st, now)
+		writeState(paper{printable{&out}, width, func(_, text string) string { return text }}, st, now)
 		for line := range strings.Lines(out.String()) {
 			n := length(line) - 1
 			check.That(t, width <= 0 || n <= width, "%d columns on a terminal of %d: %s", n, width, line)
@@ -61,6 +64,60 @@ func TestAnswersFitIntoATerminal(t *testing.T) {
 			t.Errorf("a row of a file has more than one line:\n%s", &out)
 		}
 	}
+}
+
+// hostile has a control sequence of a terminal in each of its forms, a change of direction, and a line
+// that looks like a row of the answer.
+const hostile = "a\x1b[2Jb\u009b2Jc\u202ed\x7fe\nnode n9 f\rg"
+
+func TestNoTextOfOthersReachesTheTerminalAsItIs(t *testing.T) {
+	now := time.Now()
+	row := []string{hostile, hostile, hostile}
+	for name, write := range map[string]func(paper){
+		"a table":    func(w paper) { w.table([]string{"A", "B", "C"}, [][]string{slices.Clone(row), slices.Clone(row)}) },
+		"a sentence": func(w paper) { w.say("head ", 5, hostile) },
+		"status": func(w paper) {
+			writeState(w, state{Pools: []poolLine{{Name: "p", Conditions: []string{hostile}}}, Waits: []trouble{{hostile, hostile, now, hostile}}}, now)
+		},
+		"doctor": func(w paper) {
+			writeDiagnosed(w, diagnosed{Faults: []fault.Fault{{Object: hostile, What: hostile, Do: hostile}}})
+		},
+		"why": func(w paper) {
+			whyAnswer{Pod: "p", Error: hostile, Choices: []whyChoice{{Interface: "eth0", Pools: []whyPool{{hostile, true, false, hostile}}, Error: hostile}},
+				Events: []past.Moment{{Source: hostile, Kind: hostile, Text: hostile}}}.write(w)
+		},
+		"explain": func(w paper) {
+			l := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Message: hostile, Since: metav1.NewTime(now)}}
+			story{Lease: l, Free: hostile, Past: []past.Moment{{Source: hostile, Kind: hostile, Text: hostile}}, End: &end{Why: hostile}}.write(w, now)
+		},
+		"map -o wide": func(w paper) { writePlaces(w, []place{{Reason: hostile, Interface: hostile, Node: hostile}}) },
+		"export":      func(w paper) { writeCSV(w, []record{{Owner: hostile, Message: hostile}}) },
+	} {
+		for _, width := range []int{0, 100} {
+			var out bytes.Buffer
+			write(paper{printable{&out}, width, func(_, text string) string { return text }})
+			check.Says(t, out.String(), `a\u001b[2Jb\u009b2Jc\u202ed\u007fe`)
+			for line := range strings.Lines(out.String()) {
+				check.That(t, !strings.ContainsAny(line, "\x1b\u009b\u202e\x7f\r"), "%s: %q", name, line)
+				check.That(t, name == "export" || !strings.HasPrefix(line, "node n9"), "%s has a line of another: %q", name, line)
+			}
+		}
+	}
+	var out bytes.Buffer
+	s := &session{output: "json"}
+	s.Out = &out
+	check.OK(t, s.print([]string{hostile}, nil))
+	var read []string
+	check.OK(t, json.Unmarshal(out.Bytes(), &read))
+	check.That(t, read[0] == hostile && !strings.ContainsAny(out.String(), "\x1b\u009b\u202e\x7f\r"), "%q", &out)
+}
+
+func TestKubectlCompletesTheCommands(t *testing.T) {
+	var out bytes.Buffer
+	c := command(genericiooptions.IOStreams{Out: &out, ErrOut: &out})
+	c.SetArgs(argsOf([]string{"/usr/local/bin/kubectl_complete-fenceline", "st"}))
+	check.OK(t, c.Execute())
+	check.Says(t, out.String(), "status\tShow pools")
 }
 
 func TestWhereAControllerServesThePage(t *testing.T) {
@@ -95,9 +152,12 @@ func TestAMapFoldsRowsWithoutALease(t *testing.T) {
 	check.Says(t, got, "… 55 rows without a lease", "10.1.7.0  .B......", "10.1.255.224  ........ ........ ........ ......B", "Free 65532   B Bound 2")
 }
 
-func TestAMapOfALargeIPv6PoolHasTheRowsWithLeases(t *testing.T) {
+func TestAMapOfALargePoolCountsAllOfIt(t *testing.T) {
 	got := drawn(t, "2001:db8::/64", "2001:db8::ffff:7")
-	check.That(t, strings.Contains(got, "2001:db8::ffff:0  .......B") && strings.Count(got, "\n") <= 6, "got\n%s", got)
+	check.Says(t, got, "2001:db8::ffff:0  .......B", "… 134215679 rows without a lease", "2001:db8::ffff:ffff:ffff:ffe0  ........", "Free 18446744073709551614   B Bound 1")
+	check.That(t, strings.Count(got, "\n") == 7, "got\n%s", got)
+	got = drawn(t, "10.0.0.0/10", "10.63.0.1")
+	check.Says(t, got, "10.63.255.224  ........", "Free 4194301   B Bound 1")
 }
 
 func eventOn(kind, name, reason, severity string, at time.Time) eventsv1.Event {

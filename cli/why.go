@@ -23,13 +23,15 @@ import (
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
-// whyAnswer is the answer of why.
+// whyAnswer is the answer of why for one pod.
 type whyAnswer struct {
 	Pod string `json:"pod"`
 	// Has are the leases of the pod's name.
 	Has []place `json:"has"`
 	// Choices has an element for each interface, and for each group of nodes with the same answer.
 	Choices []whyChoice `json:"choices"`
+	// Error is the reason for which no interface of the pod is served.
+	Error string `json:"error,omitempty"`
 	// Events are the events of the agents about the pod.
 	Events []past.Moment `json:"events"`
 }
@@ -62,24 +64,39 @@ func (s *session) why() *cobra.Command {
 			return nil
 		},
 		Example: "  kubectl fenceline why web-0 -n shop\n  kubectl fenceline why -f deploy.yaml --node n1",
-		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) (a whyAnswer, err error) {
+		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) (all []whyAnswer, err error) {
 			namespace, _, err := s.flags.ToRawKubeConfigLoader().Namespace()
 			if err != nil {
-				return a, fmt.Errorf("read the kubeconfig: %w", err)
+				return nil, fmt.Errorf("read the kubeconfig: %w", err)
 			}
-			w := whyFor{c: c, node: node, iface: iface}
+			var subjects []subject
 			if file != "" {
-				w.subject, err = readSubject(s.In, file, namespace)
+				subjects, err = readSubjects(s.In, file, namespace)
 			} else {
-				w.subject, err = w.live(ctx, namespace, args[0])
+				subjects, err = live(ctx, c, namespace, args[0])
 			}
 			if err != nil {
-				return a, err
+				return nil, err
 			}
-			return w.answer(ctx)
-		}, func(w paper, a whyAnswer) { a.write(w) }),
+			for _, subject := range subjects {
+				w := whyFor{c: c, node: node, iface: iface, subject: subject}
+				a, err := w.answer(ctx)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, a)
+			}
+			return all, nil
+		}, func(w paper, all []whyAnswer) {
+			for i, a := range all {
+				if i > 0 {
+					fmt.Fprintln(w)
+				}
+				a.write(w)
+			}
+		}),
 	}
-	c.Flags().StringVarP(&file, "filename", "f", "", "file with a pod or an object that makes pods; - reads the standard input")
+	c.Flags().StringVarP(&file, "filename", "f", "", "file with pods or objects that make pods; - reads the standard input")
 	c.Flags().StringVar(&node, "node", "", "ask for a pod on this node only")
 	c.Flags().StringVar(&iface, "interface", "", "ask for this interface only")
 	return c
@@ -95,15 +112,15 @@ type subject struct {
 	object      *podview.Pod
 }
 
-func (w *whyFor) live(ctx context.Context, namespace, name string) (subject, error) {
+func live(ctx context.Context, c *cluster.Cluster, namespace, name string) ([]subject, error) {
 	pod := &podview.Pod{}
-	if err := w.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
-		return subject{}, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
+		return nil, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
 	}
-	return subject{
+	return []subject{{
 		pod:  ipam.Pod{Namespace: namespace, Name: name, Labels: pod.Labels, Annotations: pod.Annotations},
 		node: pod.Spec.NodeName, object: pod,
-	}, nil
+	}}, nil
 }
 
 func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
@@ -118,7 +135,9 @@ func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
 			a.Has = append(a.Has, placeOf(&leases[i]))
 		}
 	}
-	if err := w.read(ctx); err != nil {
+	if err := w.read(ctx); errors.Is(err, errNoInterface) {
+		a.Error = err.Error()
+	} else if err != nil {
 		return a, err
 	}
 	for _, at := range w.interfaces {
@@ -187,6 +206,9 @@ func (a whyAnswer) write(w paper) {
 	fmt.Fprintf(w, "Pod %s\n", a.Pod)
 	for _, l := range a.Has {
 		fmt.Fprintf(w, "  has %s (%s) on interface %s, node %s\n", l.Address, l.State, cmp.Or(l.Interface, "unknown"), cmp.Or(l.Node, "unknown"))
+	}
+	if a.Error != "" {
+		w.say("  ", 2, a.Error)
 	}
 	for _, c := range a.Choices {
 		fmt.Fprintf(w, "\nInterface %s on %s:\n", c.Interface, fault.Nodes(c.Nodes))

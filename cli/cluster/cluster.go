@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,6 +102,13 @@ func (c *Cluster) MayLack(objects string, err error) error {
 	return nil
 }
 
+// Lacks reports whether MayLack has noted these objects.
+func (c *Cluster) Lacks(objects string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.unread, func(s string) bool { return strings.HasPrefix(s, objects) })
+}
+
 // MayList is List for objects that an answer may lack.
 func (c *Cluster) MayList(ctx context.Context, objects string, list client.ObjectList, options ...client.ListOption) error {
 	if err := c.MayLack(objects, c.List(ctx, list, options...)); err != nil {
@@ -130,5 +138,10 @@ func (c *Cluster) Programs(ctx context.Context) (onNodes, controllers []podview.
 	if onNodes, err = agents.List(ctx, c, c.Namespace); err == nil {
 		controllers, err = agents.ListOf(ctx, c, c.Namespace, "controller")
 	}
-	return onNodes, controllers, c.MayLack("pods of namespace "+c.Namespace, err)
+	return onNodes, controllers, c.MayLack(c.programs(), err)
 }
+
+// LacksPrograms reports whether the reader may not read the pods of the agents and of the controller.
+func (c *Cluster) LacksPrograms() bool { return c.Lacks(c.programs()) }
+
+func (c *Cluster) programs() string { return "pods of namespace " + c.Namespace }

@@ -27,6 +27,8 @@ type Cluster struct {
 	Agents, Controllers []podview.Pod
 	Pools               []v1alpha1.IPPool
 	Leases              []v1alpha1.IPLease
+	// LacksPools and LacksPrograms tell that the reader may not read them.
+	LacksPools, LacksPrograms bool
 	// Services are the ranges of ClusterIPs.
 	Services []netip.Prefix
 	// MapsPorts tells whether the chart's network configuration serves a hostPort.

@@ -55,7 +55,7 @@ func (c *Cluster) Faults() []Fault {
 
 // programs finds programs that are missing or not Ready.
 func (c *Cluster) programs(add found) {
-	if !agents.AnyAlive(c.Controllers) {
+	if !c.LacksPrograms && !agents.AnyAlive(c.Controllers) {
 		add("controller", NoController, "look at its Deployment: kubectl describe deployment fenceline-controller -n "+c.Namespace)
 	}
 	on := map[string]bool{}

@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/diagnosis"
+	"github.com/fenceline/fenceline/test/check"
 )
 
 func program(name, node string, ready corev1.ConditionStatus) podview.Pod {
@@ -68,6 +69,11 @@ func TestANewClusterIsNotDeaf(t *testing.T) {
 	if found := e.Faults(); len(found) != 0 {
 		t.Errorf("found %+v", found)
 	}
+}
+
+func TestAReaderWithoutRightsGetsNoFalseAlarm(t *testing.T) {
+	e := &Cluster{Now: time.Now(), LacksPools: true, LacksPrograms: true, MapsPorts: true}
+	check.None(t, e.Faults(), "found:")
 }
 
 func TestDoctorFindsEachFaultAndNoOther(t *testing.T) {

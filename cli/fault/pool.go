@@ -19,7 +19,7 @@ import (
 )
 
 func (c *Cluster) conditions(add found) {
-	if len(c.Pools) == 0 {
+	if len(c.Pools) == 0 && !c.LacksPools {
 		add("cluster", "it has no pool, so no pod gets an address", "make one, as docs/pools.md says")
 	}
 	for i := range c.Pools {
