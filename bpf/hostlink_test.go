@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -59,6 +60,33 @@ func TestOnlyLeasedAddressesOfTheSlotLeaveByTheHostLink(t *testing.T) {
 			check.Equal(t, r.leaves(tc.frame), tc.passes, "%s: passes", name)
 		}
 	})
+}
+
+// A virtual address that a pool allows is reached by way of the router, and answered by the host link.
+func TestAllowedAddressesOfTheSlotLeaveByTheHostLink(t *testing.T) {
+	r := newLinkRig(t, Options{})
+	to, by := r.node.mac(nodeEnd), r.pod.mac(podEnd)
+	frames := map[string][]byte{
+		"IPv4": eth(to, by, etherIPv4, ipv4(nobody4, far4)), "IPv6": eth(to, by, etherIPv6, ipv6(other6, far6, nextUDP, udp())),
+		"IPv4 of a sibling": eth(to, by, etherIPv4, ipv4(other4, far4)), "link-local": eth(to, by, etherIPv6, ipv6(local6, far6, nextUDP, udp())),
+	}
+	crossing := func() (all []string) {
+		for name, frame := range frames {
+			if r.leaves(frame) {
+				all = append(all, name)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	allow := Sources{Mode: SourcesEnforce, MAC: r.pod.mac("eth0")}
+	check.OK(t, r.SetSources(1, allow))
+	check.List(t, crossing(), nil, "without an allowance: pass")
+	for _, a := range []netip.Addr{nobody4, other4, other6, local6} {
+		allow.Prefixes = append(allow.Prefixes, netip.PrefixFrom(a, a.BitLen()))
+	}
+	check.OK(t, r.SetSources(1, allow))
+	check.List(t, crossing(), []string{"IPv4", "IPv6"}, "allowed by the pool: pass")
 }
 
 func TestAFencedAddressPassesNoHostLink(t *testing.T) {

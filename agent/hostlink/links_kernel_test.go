@@ -7,6 +7,7 @@ package hostlink
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -48,6 +49,32 @@ func TestRepliesLeaveAsTheRequestCame(t *testing.T) {
 	// The router does not know the client: a reply by the underlay is lost.
 	r.wantAnswers(pod, client, ":80", "10.0.0.7:80", "192.0.2.9")
 	r.wantAnswers(pod, client, ":80", "[fd00::7]:80", "2001:db8::9")
+}
+
+// The request comes by the router, and the answer leaves by the host link. The node has no route there for
+// the virtual address.
+func TestANodeReachesAVirtualAddressOfItsPod(t *testing.T) {
+	for _, all := range []string{"0", "1"} {
+		t.Run("rp_filter of all interfaces is "+all, func(t *testing.T) {
+			r, pod, _ := linked(t, "10.0.0.7/24", "fd00::7/64")
+			r.sysctls(r.node, map[string]string{"ipv4/conf/all/rp_filter": all})
+			check.OK(r, r.router.AddPair("mgmt0", r.node, "router0"))
+			check.OK(r, r.router.AddAddr("mgmt0", netip.MustParsePrefix("172.31.0.1/24")))
+			check.OK(r, r.node.AddAddr("router0", netip.MustParsePrefix("172.31.0.2/24")))
+			for ns, name := range map[*network.Namespace]string{r.router: "mgmt0", r.node: "router0"} {
+				check.OK(r, ns.SetUp(name, true))
+			}
+			check.OK(r, r.router.Forward())
+			check.OK(r, r.router.AddRoute(netip.MustParsePrefix(nodeAddr4+"/32"), netip.MustParseAddr("172.31.0.2")))
+			link := r.link(r.node, "router0").Attrs().Index
+			check.OK(r, r.node.Links().RouteAdd(&netlink.Route{LinkIndex: link, Dst: ipNet(netip.MustParsePrefix("10.0.0.0/24")),
+				Gw: net.ParseIP("172.31.0.1"), Src: net.ParseIP(nodeAddr4)}))
+			check.OK(r, pod.AddAddr("eth0", netip.MustParsePrefix("10.0.0.100/32")))
+			r.wantAnswers(pod, r.node, ":80", "10.0.0.100:80", nodeAddr4)
+			_, err := r.node.Links().RouteGet(nextHop4.AsSlice())
+			check.Is(r, err, unix.ENETUNREACH, "the node takes the address of the end for its own:")
+		})
+	}
 }
 
 // beyond makes a client beyond the node, 192.0.2.9 and 2001:db8::9, which the router does not know.
@@ -221,7 +248,7 @@ func TestCheckNamesWhatIsBrokenAndMakeMendsIt(t *testing.T) {
 			check.OK(r, r.node.Do(func() error {
 				return os.WriteFile("/proc/sys/net/ipv4/conf/"+NodeEnd(r.entries[0].Attachment())+"/rp_filter", []byte("0"), 0)
 			}))
-		}, "rp_filter is not 1"},
+		}, "rp_filter is not 2"},
 		{"a route of the pod", func(r *rig, pod *network.Namespace) {
 			check.OK(r, pod.Links().RouteDel(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("10.96.0.0/16"))}))
 		}, "route 10.96.0.0/16"},

@@ -10,8 +10,8 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 )
 
-// The next hops of the pod's routes. No host has these addresses: a permanent neighbour entry leads
-// to the node's end. 169.254.255.0/24 is reserved (RFC 3927 section 2.1), so no host chooses the
+// The next hops of the pod's routes. No host answers for these addresses: a permanent neighbour entry
+// leads to the node's end. 169.254.255.0/24 is reserved (RFC 3927 section 2.1), so no host chooses the
 // IPv4 one by itself.
 var (
 	nextHop4 = netip.MustParseAddr("169.254.255.1")
@@ -126,7 +126,8 @@ func Make(f Facts) Plan {
 	return p
 }
 
-// hasIPv6 reports whether frames of IPv6 use the host link.
+// hasIPv4 and hasIPv6 report whether frames of the family use the host link.
+func (p *Plan) hasIPv4() bool { return slices.Contains(p.NextHops, nextHop4) }
 func (p *Plan) hasIPv6() bool { return slices.Contains(p.NextHops, nextHop6) }
 
 // addLink adds the part of the host link.

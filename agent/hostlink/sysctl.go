@@ -28,10 +28,10 @@ func ofNodeEnd(name string, withIPv6 bool) []setting {
 	v4, v6 := "net/ipv4/conf/"+name+"/", "net/ipv6/conf/"+name+"/"
 	return append(ofIPv6(name, withIPv6), []setting{
 		{v4 + "forwarding", "1", false},
-		// Strict: a source without a route back through this link is dropped. The kernel uses the
-		// greater one of this and "all", and 1 is the least that checks. With accept_local it would
-		// not drop an address of the node.
-		{v4 + "rp_filter", "1", false},
+		// Loose, also if "all" is strict: the kernel uses the greater one. The pod answers from a virtual
+		// address here, to which the node has a route by another interface. The guard knows the pod's
+		// addresses. With accept_local, the kernel would not drop an address of the node.
+		{v4 + "rp_filter", "2", false},
 		{v4 + "accept_local", "0", false},
 		{v4 + "proxy_arp", "0", false},
 		{v4 + "send_redirects", "0", false},

@@ -33,7 +33,12 @@ func (l *Links) putNodeEnd(e *journal.Entry, p *pod, plan Plan, m mode) (created
 	if err := l.guard(e, name, m); err != nil {
 		return created, err
 	}
-	return created, setUp(l.node, link, m)
+	if err := setUp(l.node, link, m); err != nil || !plan.hasIPv4() {
+		return created, err
+	}
+	// On an interface without an address, the kernel checks sources strictly (fib_validate_source), also
+	// those of a virtual address of the pod.
+	return created, putAddresses(l.node, link, []netip.Addr{nextHop4}, m)
 }
 
 // linkOf returns a link that must be there.
@@ -184,6 +189,12 @@ func putEnds(links *netlink.Handle, link netlink.Link, ends []netip.Addr, m mode
 			return fmt.Errorf("set ARP and multicast off on %s: %w", name, err)
 		}
 	}
+	return putAddresses(links, link, ends, m)
+}
+
+// putAddresses gives an end of a host link addresses that are valid nowhere: not in the local table.
+func putAddresses(links *netlink.Handle, link netlink.Link, ends []netip.Addr, m mode) error {
+	name := link.Attrs().Name
 	found, err := links.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list the addresses of %s: %w", name, err)

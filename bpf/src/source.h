@@ -81,7 +81,7 @@ struct suspect {
 	__u32 slot;
 	__u32 segment;
 	__u32 sources;
-	bool on_link; /* a host link: nothing but leased addresses */
+	bool on_link; /* a host link: leased addresses, and those of its pool */
 	bool dead;
 	struct mac mac;
 };
@@ -164,13 +164,16 @@ static __always_inline enum result source_unleased(const struct suspect *who,
 				  .addr = *a };
 	const __u8 *family;
 
-	if (who->on_link)
+	/* The link-local addresses that it may use are those of its interface. */
+	if (who->on_link && (!who->sources || addr_is_link_local(a)))
 		return DROP_UNLEASED;
 	if (!who->sources)
 		return ALLOWED;
 	family = bpf_map_lookup_elem(&sources, &key);
 	if (family && (*family != SOURCE_IPV6 || !addr_is_mapped(a)))
 		return ALLOWED;
+	if (who->on_link)
+		return DROP_UNLEASED;
 	if (addr_is_link_local(a))
 		return DROP_LINK_LOCAL;
 	return addr_is_unspecified(a) ? DROP_UNSPECIFIED : DROP_UNLEASED;

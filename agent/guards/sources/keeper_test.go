@@ -164,6 +164,10 @@ func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
 		check.That(t, strings.HasPrefix(got, want), "got event %q, want %q", got, want)
 	}
 	check.Equal(t, len(r.events.Events), 0, "events more:")
+	for result, advice := range map[bpf.Result]string{bpf.ResultDropRouter: "spec.sourceGuardAllow.roles: Router of its pool", bpf.ResultDropFenced: "no pool can allow them"} {
+		r.report(ev(result, 0))
+		check.Says(t, <-r.events.Events, advice)
+	}
 	r.clock.Step(reportPeriod)
 	r.report(ev(bpf.ResultDropUnleased, 0))
 	check.Equal(t, len(r.events.Events), 1, "events after the period:")

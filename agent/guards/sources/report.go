@@ -23,20 +23,21 @@ const (
 	reportsAhead = 64
 )
 
-// reasons describe frames in events.
-var reasons = map[bpf.Result]string{
-	bpf.ResultDropEther:       "from a MAC that is not the interface's",
-	bpf.ResultDropSenderMAC:   "of ARP or ND with a MAC that is not the interface's",
-	bpf.ResultDropUnleased:    "from an address that is not leased to the pod",
-	bpf.ResultDropSlot:        "from an address that another pod holds",
-	bpf.ResultDropFenced:      "from an address that was taken from the pod",
-	bpf.ResultDropLinkLocal:   "from a link-local address that is not the interface's",
-	bpf.ResultDropUnspecified: "from 0.0.0.0 or ::, other than a probe for its own address",
-	bpf.ResultDropRouter:      "that only a router may send",
-	bpf.ResultDropDHCPServer:  "that only a DHCP server may send",
-	bpf.ResultDropTagged:      "with a VLAN tag",
-	bpf.ResultDropBridge:      "that only a bridge may send",
-	bpf.ResultDropMalformed:   "that is malformed",
+// reasons describe frames in events, and name the field of spec.sourceGuardAllow that allows them, if one
+// does.
+var reasons = map[bpf.Result]struct{ what, field string }{
+	bpf.ResultDropEther:       {"from a MAC that is not the interface's", "macs"},
+	bpf.ResultDropSenderMAC:   {"of ARP or ND with a MAC that is not the interface's", "macs"},
+	bpf.ResultDropUnleased:    {"from an address that is not leased to the pod", "cidrs"},
+	bpf.ResultDropSlot:        {"from an address that another pod holds", ""},
+	bpf.ResultDropFenced:      {"from an address that was taken from the pod", ""},
+	bpf.ResultDropLinkLocal:   {"from a link-local address that is not the interface's", "cidrs"},
+	bpf.ResultDropUnspecified: {"from 0.0.0.0 or ::, other than a probe for its own address", "cidrs"},
+	bpf.ResultDropRouter:      {"that only a router may send", "roles: Router"},
+	bpf.ResultDropDHCPServer:  {"that only a DHCP server may send", "roles: DHCPServer"},
+	bpf.ResultDropTagged:      {"with a VLAN tag", "roles: Tagged"},
+	bpf.ResultDropBridge:      {"that only a bridge may send", "roles: Bridge"},
+	bpf.ResultDropMalformed:   {"that is malformed", ""},
 }
 
 // Reason returns the short name of the reason for which a frame was dropped, as the metric has it.
@@ -57,7 +58,7 @@ func (k *Keeper) report(ev bpf.Event) {
 	if e != nil && o.Result == bpf.ResultDropLinkLocal {
 		k.readSoon(e) // the kernel of the pod may have made another address
 	}
-	what, known := reasons[o.Result]
+	reason, known := reasons[o.Result]
 	if e == nil || !known || !k.isDue(e, o) {
 		return
 	}
@@ -65,9 +66,12 @@ func (k *Keeper) report(ev bpf.Event) {
 	if o.Observed {
 		did, kind = "would drop", "SourceObserved"
 	}
+	advice := "no pool can allow them"
+	if reason.field != "" {
+		advice = "if the pod must send them, allow them by spec.sourceGuardAllow." + reason.field + " of its pool"
+	}
 	k.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, kind, "Guard",
-		"the source guard %s frames of %s %s (the last one: address %s, MAC %s); if the pod must send them, allow them by spec.sourceGuardAllow of its pool",
-		did, e.Interface, what, ev.Key.Addr, ev.MAC)
+		"the source guard %s frames of %s %s (the last one: address %s, MAC %s); %s", did, e.Interface, reason.what, ev.Key.Addr, ev.MAC, advice)
 }
 
 // reported is one sort of events.
