@@ -265,7 +265,7 @@ func (a *agent) makeHostLinks() (*hostlink.Links, error) {
 	return hostlink.New(hostlink.Options{
 		Session: a.Session, Guards: a.Guards, Entries: a.journal.All, Entry: a.journal.Get, TryLock: a.Calls.TryLock,
 		Services: a.services.Prefixes, PodCIDRs: a.podCIDRs.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
-		Log: a.log, Clock: clock.RealClock{},
+		Balancers: a.balancers, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 
@@ -343,7 +343,7 @@ func (a *agent) start() error {
 	return errors.Join(
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
-			SetNetworks: a.setNetworks, PoolChanged: func() { a.sources.Wake(); a.vlans.Wake() },
+			SetNetworks: a.setNetworks, PoolChanged: func() { a.sources.Wake(); a.vlans.Wake() }, BalancerChanged: a.hostLinks.WakeAll,
 			ClaimKey: &keyring.Reconciler{
 				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys,
 				Used: a.counters.ClaimKeysUsed, Log: a.log,

@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -16,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/guards/exclusive"
 	"github.com/fenceline/fenceline/agent/guards/impostor"
 	"github.com/fenceline/fenceline/agent/holder/gone"
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -26,6 +30,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment/subinterface"
 	"github.com/fenceline/fenceline/agent/telemetry/footprint"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/revision"
 )
 
@@ -115,6 +120,23 @@ func (a *agent) followServices(ctx context.Context) error {
 			a.hostLinks.WakeAll()
 		}
 	}
+}
+
+// balancers returns the addresses of load balancers that this node serves to the pod of an entry. The node
+// announces an address if the last frame about it had the MAC of the parent.
+func (a *agent) balancers(e *journal.Entry) ([]netip.Addr, error) {
+	services := &corev1.ServiceList{}
+	if err := a.mgr.GetClient().List(context.Background(), services, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list the Services of type LoadBalancer: %w", err)
+	}
+	return hostlink.Balancers(services.Items, func(addr netip.Addr) bool {
+		parent, err := netlink.LinkByIndex(e.ParentIndex)
+		if err != nil {
+			return false
+		}
+		s, ok, err := a.kernel.Sighting(bpf.Key{Segment: uint32(e.ParentIndex), Addr: addr})
+		return err == nil && ok && bytes.Equal(s.MAC, parent.Attrs().HardwareAddr)
+	}), nil
 }
 
 // keepSmall returns memory that is no longer needed, once the caches are synced.

@@ -60,6 +60,9 @@ type Options struct {
 	PodCIDRs func() ([]netip.Prefix, error)
 	// NodeAddresses returns the addresses of the Node object, the preferred one of each family first.
 	NodeAddresses func() []netip.Addr
+	// Balancers returns the addresses of load balancers that the node serves to the pod of an entry, a new
+	// slice. An error: they are not known now.
+	Balancers func(*journal.Entry) ([]netip.Addr, error)
 	// Prepare makes what host links share on the node, before the first of them is made.
 	Prepare func()
 	Log     logr.Logger
@@ -199,7 +202,8 @@ func namesIn(containerID string, entries []*journal.Entry) []string {
 	return names
 }
 
-// plan makes the plan of an entry. known is false if it lacks the routes to unknown service CIDRs.
+// plan makes the plan of an entry. known is false if it lacks the routes to unknown service CIDRs or load
+// balancers.
 func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known bool, _ error) {
 	usable, err := l.usable(e)
 	if err != nil {
@@ -220,11 +224,12 @@ func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known
 	if err := overlap(e.Routing, services); err != nil {
 		return Plan{}, false, err
 	}
+	balancers, lack := l.Balancers(e)
 	return Make(Facts{
 		Index: p.own.Attrs().Index, Addresses: usable, Gateways: e.Routing.Gateways, Routes: beyond, Tentative: tentative,
 		HostLink: e.Routing.HostLink, First: e.Routing.First, OwnTable: e.Routing.OwnTable,
-		Node: node, Services: services, Listed: e.Routing.Listed,
-	}), unknown == nil, nil
+		Node: slices.Concat(node, within(balancers, e.Routing.Subnets)), Services: services, Listed: e.Routing.Listed,
+	}), unknown == nil && lack == nil, nil
 }
 
 // usable returns the addresses that an entry may use: none if its slot is dead, otherwise those

@@ -77,6 +77,34 @@ func TestANodeReachesAVirtualAddressOfItsPod(t *testing.T) {
 	}
 }
 
+// A load balancer of the subnet, which this node announces, would not hear its own pods on the segment.
+func TestAPodReachesALoadBalancerOfItsSubnetOnItsNode(t *testing.T) {
+	r, pod, e := linked(t, "10.0.0.7/24", "fd00::7/64")
+	balancers := addrs("10.0.0.200", "fd00::200", "10.9.0.200")
+	check.OK(r, r.node.AddPair(servicesLink, r.node, "peer")) // not an address of the node
+	check.OK(r, r.node.SetUp("peer", true))
+	check.OK(r, r.node.SetUp(servicesLink, true))
+	for _, a := range balancers {
+		check.OK(r, r.node.AddAddr(servicesLink, netip.PrefixFrom(a, a.BitLen())))
+	}
+	r.balancers = balancers
+	check.OK(r, r.links.Repair())
+	r.wantAnswers(r.node, pod, "10.0.0.200:80", "10.0.0.200:80", "10.0.0.7")
+	r.wantAnswers(r.node, pod, "[fd00::200]:80", "[fd00::200]:80", "fd00::7")
+	link := r.link(pod, PodEnd(e.Attachment())).Attrs().Index
+	by := func(dst string) bool {
+		routes := check.Value(pod.Links().RouteGet(net.ParseIP(dst)))(r)
+		return len(routes) == 1 && routes[0].LinkIndex == link
+	}
+	check.That(r, !by("10.9.0.200"), "a balancer of another subnet is behind the host link")
+	r.balancers, r.unknown = nil, errors.New("the cache is not filled")
+	check.OK(r, r.links.Repair())
+	check.That(r, by("10.0.0.200"), "a balancer is lost while Services cannot be read")
+	r.unknown = nil
+	check.OK(r, r.links.Repair())
+	check.That(r, !by("10.0.0.200"), "a balancer that is gone is still behind the host link")
+}
+
 // beyond makes a client beyond the node, 192.0.2.9 and 2001:db8::9, which the router does not know.
 func (r *rig) beyond() *network.Namespace {
 	r.Helper()

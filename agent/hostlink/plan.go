@@ -62,8 +62,8 @@ type Facts struct {
 	First bool
 	// OwnTable: frames from the addresses leave through this interface, by routes of its own.
 	OwnTable bool
-	// Node are the addresses of the node, Services the service CIDRs, and Listed further
-	// destinations behind the host link.
+	// Node are the addresses of the node and of the load balancers that it serves, Services the service
+	// CIDRs, and Listed further destinations behind the host link.
 	Node             []netip.Addr
 	Services, Listed []netip.Prefix
 }

@@ -37,6 +37,7 @@ type rig struct {
 	entries      []*journal.Entry
 	services     []netip.Prefix
 	pods         []netip.Prefix
+	balancers    []netip.Addr
 	unknown      error
 	// busy: calls are under way for all attachments.
 	busy atomic.Bool
@@ -103,6 +104,7 @@ func newRig(t testing.TB) *rig {
 			Services:      func() ([]netip.Prefix, error) { return r.services, r.unknown },
 			PodCIDRs:      func() ([]netip.Prefix, error) { return r.pods, nil },
 			NodeAddresses: func() []netip.Addr { return addrs(nodeAddr4, nodeAddr6) },
+			Balancers:     func(*journal.Entry) ([]netip.Addr, error) { return slices.Clone(r.balancers), r.unknown },
 		})
 		return err
 	}))

@@ -30,6 +30,7 @@ func Cache(node, namespace string) cache.Options {
 			&corev1.Pod{}:       {Field: ofNode},
 			&v1alpha1.IPLease{}: {Field: ofNode},
 			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", node)},
+			&corev1.Service{}:   {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {
 				FieldSelector: fields.OneTermEqualSelector("metadata.name", keyring.Secret),
 			}}},

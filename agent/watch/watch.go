@@ -42,6 +42,8 @@ type Watchers struct {
 	SetNetworks func([]uint64) error
 	// PoolChanged handles a change of the spec of a pool.
 	PoolChanged func()
+	// BalancerChanged handles a change of a Service of type LoadBalancer.
+	BalancerChanged func()
 	// ClaimKey reads the Secret of the claim key.
 	ClaimKey reconcile.Reconciler
 }
@@ -60,6 +62,8 @@ func Start(mgr ctrl.Manager, cluster string, w Watchers) error {
 		leases(mgr, w.LeaseChanged),
 		warm(mgr, w.WarmChanged),
 		waits(mgr, w.WaitChanged),
+		builder.ControllerManagedBy(mgr).Named("balancers").Watches(&corev1.Service{}, one()).
+			Complete(call(func(string) { w.BalancerChanged() })),
 	)
 }
 

@@ -133,6 +133,7 @@ var watches = []struct {
 	{"Pod", "pods of its own node (field selector)", &corev1.Pod{}, "spec.nodeName=n1"},
 	{"Namespace", "namespaces' metadata", &corev1.Namespace{}, ""},
 	{"Node", "its own Node", &corev1.Node{}, "metadata.name=n1"},
+	{"Service", "Services of type LoadBalancer", &corev1.Service{}, "spec.type=LoadBalancer"},
 	{"ServiceCIDR", "ServiceCIDRs", &networkingv1.ServiceCIDR{}, ""},
 	{"Secret", "the claim key", &corev1.Secret{}, "fenceline-system: metadata.name=fenceline-claim-key"},
 }

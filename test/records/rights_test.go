@@ -80,6 +80,8 @@ func (e *env) testRights(t *testing.T) {
 		{agentUser, "list", "", "namespaces", "", "", true},
 		{agentUser, "get", "", "nodes", "", "n1", true},
 		{agentUser, "list watch", "networking.k8s.io", "servicecidrs", "", "", true},
+		{agentUser, "list watch", "", "services", "", "", true},
+		{agentUser, "update delete", "", "services", "", "", false},
 		{agentUser, "list", "", "nodes", "", "", true},
 		{agentUser, "list", "crd.projectcalico.org", "ippools", "", "", true},
 		{agentUser, "update", "crd.projectcalico.org", "ippools", "", "", false},

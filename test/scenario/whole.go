@@ -166,6 +166,24 @@ func (w *whole) makeServices(ctx context.Context) {
 	} {
 		w.services[s.name] = w.serve(ctx, s.name, s.pods, s.change)
 	}
+	w.balance(ctx)
+}
+
+// balance makes a Service whose load balancer has an address on the subnet of the pods.
+func (w *whole) balance(ctx context.Context) {
+	s := w.serve(ctx, "balanced", map[string]string{"app": "b"}, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	s.addrs = nil
+	object := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "balanced"}}
+	did(w.api.Get(ctx, client.ObjectKeyFromObject(object), object), "read Service balanced")
+	for _, gateway := range w.Options.Gateways {
+		b := gateway.Masked().Addr().AsSlice()
+		b[len(b)-1] = 253 // not of the pool
+		addr, _ := netip.AddrFromSlice(b)
+		s.addrs = append(s.addrs, addr)
+		object.Status.LoadBalancer.Ingress = append(object.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: addr.String()})
+	}
+	did(w.api.Status().Update(ctx, object), "give Service balanced its addresses")
+	w.services["balanced"] = s
 }
 
 // awaitPods waits until all pods and CoreDNS are Ready.
@@ -295,7 +313,7 @@ func (w *whole) reaches(ctx context.Context) {
 	}
 	w.toAPIServer(ways)
 	check(ways.walk(ctx))
-	w.story.Say("%d ways work, in each family: ClusterIP, NodePort, headless, externalTrafficPolicy Local, session affinity, the pod's own Service, DNS, nodes and the outside.", len(*ways))
+	w.story.Say("%d ways work, in each family: ClusterIP, LoadBalancer, NodePort, headless, externalTrafficPolicy Local, session affinity, the pod's own Service, DNS, nodes and the outside.", len(*ways))
 }
 
 // toServices adds the ways by cluster IPs.
@@ -309,6 +327,8 @@ func (w *whole) toServices(ways *paths, family int) {
 		{w.at[w.c], "a", "a"},
 		{w.at[w.a], "a", "a"}, // itself
 		{w.at[w.b], "b", "b"},
+		{w.at[w.d], "balanced", "b"},
+		{w.at[w.b], "balanced", "b"},        // itself
 		{w.at[w.d], "near", w.first.Name()}, // on the network of its own node
 		{w.at[w.d], "far", w.second.Name()},
 		{placeOfNode(w.first), "a", "a"},

@@ -62,6 +62,7 @@ func newRig(t *testing.T) *rig {
 			Prepare:       func() {},
 			Services:      func() ([]netip.Prefix, error) { return services, nil },
 			PodCIDRs:      func() ([]netip.Prefix, error) { return nil, nil },
+			Balancers:     func(*journal.Entry) ([]netip.Addr, error) { return nil, nil },
 			NodeAddresses: func() []netip.Addr { return []netip.Addr{addr("ipv4", nodeHost), addr("ipv6", nodeHost)} },
 		})
 		return err
