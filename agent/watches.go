@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -98,8 +99,17 @@ func (a *agent) watchImpostors(ctx context.Context) error {
 	}
 	return impostor.New(impostor.Options{
 		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf,
-		Gateways: a.parents.Gateways, Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved,
+		Gateways: a.parents.Gateways, Ask: a.answerers, Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved,
 	}, changed).Run(ctx)
+}
+
+// answerers asks for an address on a parent of the node's pods.
+func (a *agent) answerers(ctx context.Context, parent int, addr netip.Addr) ([]net.HardwareAddr, error) {
+	seg, open := a.segments.Get(parent)
+	if !open {
+		return nil, nil
+	}
+	return seg.Answerers(ctx, addr)
 }
 
 // needsPodCIDRs reports whether a pod of this node has its default routes on the underlay, and its first

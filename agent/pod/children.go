@@ -44,14 +44,15 @@ func (f *Finder) Children(path string) (children []Interface, err error) {
 	return children, nil
 }
 
-// Remove removes all interfaces of a parent from the namespace at path. A process in it can make another
-// one only while one is left.
-func (f *Finder) Remove(path string, parent int) error {
+// Remove removes the interface with an index from the namespace at path, if it has the parent. With index
+// 0 it removes all interfaces of the parent: a process in the namespace can make another only while one
+// is left.
+func (f *Finder) Remove(path string, parent, index int) error {
 	for range removals {
 		removed := false
 		err := f.inside(path, func(links *netlink.Handle, inside []Interface) error {
 			for _, i := range inside {
-				if i.Parent.Index != parent {
+				if i.Parent.Index != parent || index != 0 && index != i.Index {
 					continue
 				}
 				removed = true

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/fenceline/fenceline/bpf"
 )
 
 // The schedule of Ask. It is slower than that of a probe, because a busy router, or one that limits
@@ -71,3 +73,54 @@ func (s *Segment) ask(ctx context.Context, addr netip.Addr) (_ Reply, err error)
 	h, err := s.Hearing()
 	return Reply{Hearing: h}, err
 }
+
+// newsMax is how many hits of new speakers the kernel reports (HIT_NEWS_MAX).
+const newsMax = 8
+
+// Answerers asks a few times for an address that another host should use, and returns the MACs of all
+// hosts that answer by the uplink. Answers of this node's pods prove nothing about other hosts. It
+// returns an error if there were so many answers that one may be missing. Safe for concurrent use.
+func (s *Segment) Answerers(ctx context.Context, addr netip.Addr) ([]net.HardwareAddr, error) {
+	macs, err := s.answerers(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("ask which hosts use %s on %s: %w", addr, s.name, err)
+	}
+	return macs, nil
+}
+
+func (s *Segment) answerers(ctx context.Context, addr netip.Addr) (macs []net.HardwareAddr, err error) {
+	p, err := s.newProbing(addr, ProbeParams{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.watch.end()) }()
+	p.question = true
+	heard := 0
+	for range canaryRounds {
+		if err := p.send(ctx, nil); err != nil {
+			return nil, err
+		}
+		timer := s.set.clock.NewTimer(canaryInterval)
+		defer timer.Stop()
+		for listening := true; listening; {
+			select {
+			case ev := <-p.watch.events:
+				heard++
+				uplink := ev.Type == bpf.EventHit && ev.Where == bpf.WhereObserverIngress && ev.Kind.Answers()
+				if uplink && !contains(macs, ev.MAC) {
+					macs = append(macs, ev.MAC)
+				}
+			case <-timer.C():
+				listening = false
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+	}
+	if heard > newsMax {
+		return nil, errTooMany
+	}
+	return macs, nil
+}
+
+var errTooMany = errors.New("too many hosts use it")

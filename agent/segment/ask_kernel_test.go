@@ -6,11 +6,14 @@ package segment
 
 import (
 	"context"
+	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/network"
 )
 
 // ask asks for an address from a node.
@@ -140,5 +143,34 @@ func TestAnADDGoesOnWhileItsAddressIsAskedAsACanary(t *testing.T) {
 		default:
 			equal(t, "the ADD has a conflict", (<-probed).Conflict, false)
 		}
+	})
+}
+
+// Only hosts behind the uplink show who the gateway is: a pod could answer to hide that it has the MAC.
+func TestAllHostsBehindTheUplinkThatAnswerAreNamed(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		inside := network.New(t, "inside")
+		check.OK(t, n.ns.AddMacvlan("p0", net.HardwareAddr{2, 0, 0, 0, 9, 9}, inside, "eth0"))
+		check.OK(t, inside.SetUp("eth0", true))
+		check.OK(t, inside.AddAddr("eth0", prefix(addr)))
+		answerers := func() (macs []string) {
+			check.OK(t, n.ns.Do(func() error {
+				all, err := n.seg.Answerers(t.Context(), addr)
+				for _, mac := range all {
+					macs = append(macs, mac.String())
+				}
+				return err
+			}))
+			slices.Sort(macs)
+			return macs
+		}
+		check.Becomes(t, patience, "a pod of the node answers", func() bool { return n.ask(addr).Answered })
+		equal(t, "answerers", len(answerers()), 0)
+		first := r.addHost("first", addr)
+		check.List(t, answerers(), []string{first.mac.String()}, "answerers")
+		second := r.addHost("second", addr)
+		check.List(t, answerers(), []string{first.mac.String(), second.mac.String()}, "answerers")
 	})
 }

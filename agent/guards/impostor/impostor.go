@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,14 +38,17 @@ const (
 	young = agentapi.CallTimeout + 8*time.Second
 	// tellInterval is the time between two events about an interface that may stay.
 	tellInterval = 10 * time.Minute
+	// patience is how many interfaces of a pod are removed before all on the parent are: while one is
+	// left, the pod can make the next.
+	patience = 3
 )
 
 // Links reads and removes the interfaces of pods. *pod.Finder implements it.
 type Links interface {
 	// Children returns the interfaces in a namespace that have a parent on the node.
 	Children(netns string) ([]pod.Interface, error)
-	// Remove removes the interfaces of a parent from a namespace.
-	Remove(netns string, parent int) error
+	// Remove removes the interface with an index in a namespace, or with index 0 all, if it has this parent.
+	Remove(netns string, parent, index int) error
 	// ID returns the number by which changes in a namespace are reported.
 	ID(netns string) (int, error)
 }
@@ -58,8 +63,11 @@ type Options struct {
 	Links   Links
 	// SourcesOf returns the sources that a slot may use.
 	SourcesOf func(slot uint32) bpf.Sources
-	// Gateways returns the MACs of the gateways of an entry's pools, as heard on its parent.
-	Gateways func(*journal.Entry) []net.HardwareAddr
+	// Gateways returns the gateways of an entry's pools, with the MAC that last used each on the entry's
+	// parent. Any host of the segment can forge such a frame.
+	Gateways func(*journal.Entry) map[netip.Addr]net.HardwareAddr
+	// Ask asks for an address on a parent, and returns the MACs that answer by its uplink.
+	Ask func(ctx context.Context, parent int, addr netip.Addr) ([]net.HardwareAddr, error)
 	// Kill makes the guard of an entry drop every frame, for good.
 	Kill func(*journal.Entry) error
 	// Removed counts an entry whose interface was removed.
@@ -71,25 +79,40 @@ type Watch struct {
 	Options
 	// changed has the numbers of the namespaces in which an interface has changed.
 	changed <-chan int
-	// told has the interfaces in mode Observe, with the time of their last event.
+	// told has the interfaces that may stay, with the time of their last event.
 	told map[string]time.Time
+	// removed counts the removed interfaces of each container.
+	removed map[string]int
+	// gateways has what is known of the gateways; questions are those to be asked.
+	gateways  map[bpf.Key]*known
+	questions chan bpf.Key
 }
 
 // New returns a Watch. changed yields the numbers of namespaces; see Changes.
 func New(o Options, changed <-chan int) *Watch {
-	return &Watch{Options: o, changed: changed, told: map[string]time.Time{}}
+	return &Watch{
+		Options: o, changed: changed, told: map[string]time.Time{}, removed: map[string]int{},
+		gateways: map[bpf.Key]*known{}, questions: make(chan bpf.Key, questionsAhead),
+	}
 }
 
 // Run looks at all pods every 5 s, and at changed pods at once, until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	ticker := w.Clock.NewTicker(period)
 	defer ticker.Stop()
+	answers := make(chan answer)
+	var asking sync.WaitGroup
+	asking.Go(func() { w.ask(ctx, answers) })
+	defer asking.Wait()
 	w.Look(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
+			w.Look(nil)
+		case a := <-answers:
+			w.take(a)
 			w.Look(nil)
 		case id, open := <-w.changed:
 			if !open {
@@ -111,8 +134,9 @@ func (w *Watch) Run(ctx context.Context) error {
 
 // Look looks at the pods in the namespaces with these numbers, or at all pods if ids is nil.
 func (w *Watch) Look(ids map[int]bool) {
-	pods := map[string][]*journal.Entry{}
+	pods, alive := map[string][]*journal.Entry{}, map[string]bool{}
 	for _, e := range w.Entries() {
+		alive[e.ContainerID] = true
 		if e.Session == w.Session && e.NetNS != "" && e.Phase != journal.Releasing {
 			pods[e.NetNS] = append(pods[e.NetNS], e)
 		}
@@ -127,6 +151,7 @@ func (w *Watch) Look(ids map[int]bool) {
 			w.Log.Error(err, "the interfaces of a pod are not looked at; the agent tries again", "pod", entries[0].PodNamespace+"/"+entries[0].PodName)
 		}
 	}
+	maps.DeleteFunc(w.removed, func(container string, _ int) bool { return !alive[container] })
 	maps.DeleteFunc(w.told, func(_ string, at time.Time) bool { return w.Clock.Since(at) >= tellInterval })
 }
 
@@ -148,7 +173,6 @@ func (w *Watch) look(path string, entries []*journal.Entry) error {
 			}
 			if r := w.judge(e, entries, s, i); r != none {
 				errs = append(errs, w.act(e, s.Mode, i, r))
-				break
 			}
 		}
 	}
@@ -167,48 +191,62 @@ const (
 // judge decides about an interface on the parent of an entry. Other plugins may have made it, so a MAC
 // of its own is no reason. The interface of the entry has the MAC of its lease.
 func (w *Watch) judge(e *journal.Entry, entries []*journal.Entry, s bpf.Sources, i pod.Interface) reason {
+	if i.Kind != pod.MACVLAN && i.Kind != pod.MACVTAP {
+		return none // with ipvlan, the MAC is that of the parent
+	}
+	isGateways := w.isGateways(e, i)
 	is := func(m net.HardwareAddr) bool { return bytes.Equal(m, i.MAC) }
 	switch {
-	case i.Kind != pod.MACVLAN && i.Kind != pod.MACVTAP:
-		return none // with ipvlan, the MAC is that of the parent
 	case i.Source:
 		return source
 	case slices.ContainsFunc(s.MACs, is):
 		return none
 	case slices.ContainsFunc(entries, func(o *journal.Entry) bool { return o.MAC == i.MAC.String() }):
 		return none
-	case i.Name == e.Interface || slices.ContainsFunc(w.Gateways(e), is):
+	case i.Name == e.Interface || isGateways:
 		return mac
 	}
 	return none
 }
 
-// act removes the pod's interfaces on the parent of an entry: while one is left, the pod can make
-// another. In mode Observe, it only reports.
+// act removes an interface of a pod. The pod keeps its others, unless it makes such interfaces again
+// and again. In mode Observe, act only reports.
 func (w *Watch) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, r reason) error {
 	what := fmt.Sprintf("interface %s of the pod has the MAC %s, which is not the pod's", i.Name, i.MAC)
 	if r == source {
 		what = fmt.Sprintf("interface %s of the pod takes the frames of other hosts (macvlan in mode source)", i.Name)
 	}
-	of := event.Pod(e.PodNamespace, e.PodName, e.PodUID)
 	if mode == bpf.SourcesObserve {
-		key := e.ContainerID + "/" + i.Name
-		if _, recent := w.told[key]; !recent {
-			w.told[key] = w.Clock.Now()
-			w.Events.Eventf(of, nil, corev1.EventTypeWarning, "ImpostorObserved", "Guard",
-				"%s; with sourceGuard: Enforce, the agent would remove the pod's interfaces on %s", what, e.Parent)
-		}
+		w.tell(e, i, what+"; with sourceGuard: Enforce, the agent would remove it")
 		return nil
 	}
-	// Remove finds the interfaces by their parent, so renaming them does not help the pod.
-	if err := errors.Join(w.Kill(e), w.Links.Remove(e.NetNS, e.ParentIndex)); err != nil {
-		return fmt.Errorf("remove the interfaces of pod %s/%s on %s: %w", e.PodNamespace, e.PodName, e.Parent, err)
+	index, which := i.Index, "it"
+	if w.removed[e.ContainerID] >= patience {
+		index, which = 0, "all interfaces of the pod on "+e.Parent
 	}
+	var err error
+	if index == 0 || i.Name == e.Interface {
+		err = w.Kill(e)
+	}
+	// Remove finds the interface by its index and parent, so renaming it does not help the pod.
+	if err := errors.Join(err, w.Links.Remove(e.NetNS, e.ParentIndex, index)); err != nil {
+		return fmt.Errorf("remove interface %s of pod %s/%s on %s: %w", i.Name, e.PodNamespace, e.PodName, e.Parent, err)
+	}
+	w.removed[e.ContainerID]++
 	w.Removed(string(r))
-	w.Log.Error(nil, "a pod has lost its interfaces, since it got the frames of others", "pod", e.PodNamespace+"/"+e.PodName,
-		"interface", i.Name, "mac", i.MAC.String(), "parent", e.Parent, "reason", r)
-	w.Events.Eventf(of, nil, corev1.EventTypeWarning, "ImpostorRemoved", "Guard",
-		"%s: other pods would lose frames to it; the agent has removed the pod's interfaces on %s; if the pod must use this MAC, allow it by spec.sourceGuardAllow of its pool, and delete the pod",
-		what, e.Parent)
+	w.Log.Error(nil, "an interface of a pod was removed, since it got the frames of others", "pod", e.PodNamespace+"/"+e.PodName,
+		"interface", i.Name, "mac", i.MAC.String(), "parent", e.Parent, "reason", r, "removed", which)
+	w.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "ImpostorRemoved", "Guard",
+		"%s: other pods would lose frames to it; the agent has removed %s; if the pod must use this MAC, allow it by spec.sourceGuardAllow of its pool, and delete the pod",
+		what, which)
 	return nil
+}
+
+// tell reports an interface that stays, now and then.
+func (w *Watch) tell(e *journal.Entry, i pod.Interface, what string) {
+	key := e.ContainerID + "/" + i.Name
+	if _, recent := w.told[key]; !recent {
+		w.told[key] = w.Clock.Now()
+		w.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "ImpostorObserved", "Guard", "%s", what)
+	}
 }

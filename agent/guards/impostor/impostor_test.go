@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,8 +36,11 @@ type rig struct {
 	children []pod.Interface
 	sources  bpf.Sources
 	killed   int
-	removed  int
+	removed  []string
 	fault    error
+	heard    string             // the MAC that last used the address of the gateway
+	answers  []net.HardwareAddr // of the gateway
+	asked    int
 	counted  []string
 	watch    *Watch
 	recorder *events.FakeRecorder
@@ -48,12 +53,25 @@ func (r *rig) ID(string) (int, error) {
 	r.clock.Step(r.asking)
 	return 3, nil
 }
-func (r *rig) Remove(_ string, parent int) error {
-	if r.fault == nil && parent == 7 {
-		r.removed++
-		r.children = nil
+func (r *rig) Remove(_ string, parent, index int) error {
+	if r.fault == nil {
+		r.children = slices.DeleteFunc(r.children, func(i pod.Interface) bool {
+			gone := i.Parent.Index == parent && (index == 0 || i.Index == index)
+			if gone {
+				r.removed = append(r.removed, i.Name)
+			}
+			return gone
+		})
 	}
 	return r.fault
+}
+
+// look looks at all pods until no question is left.
+func (r *rig) look() {
+	for r.watch.Look(nil); len(r.watch.questions) > 0; r.watch.Look(nil) {
+		r.asked++
+		r.watch.take(answer{<-r.watch.questions, r.answers})
+	}
 }
 
 func newRig(t *testing.T) *rig {
@@ -62,34 +80,41 @@ func newRig(t *testing.T) *rig {
 			ContainerID: "c", Interface: "eth0", NetNS: "/pod", PodNamespace: "shop", PodName: "web", PodUID: "u", Phase: journal.Bound,
 			Session: "s", MAC: own, Parent: "bond0", ParentIndex: 7, Slot: 1, Settled: true,
 		},
-		sources:  bpf.Sources{Mode: bpf.SourcesEnforce, MAC: macOf(own), MACs: []net.HardwareAddr{macOf(virtual)}},
+		sources: bpf.Sources{Mode: bpf.SourcesEnforce, MAC: macOf(own), MACs: []net.HardwareAddr{macOf(virtual)}},
+		heard:   gateway, answers: []net.HardwareAddr{macOf(gateway)},
 		recorder: events.NewFakeRecorder(10), clock: clocktesting.NewFakeClock(time.Unix(1e9, 0)),
 	}
 	r.entry.Created = r.clock.Now()
 	r.watch = New(Options{
 		Session: "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} }, Links: r,
 		SourcesOf: func(uint32) bpf.Sources { return r.sources },
-		Gateways:  func(*journal.Entry) []net.HardwareAddr { return []net.HardwareAddr{macOf(gateway)} },
-		Kill:      func(*journal.Entry) error { r.killed++; return nil },
-		Removed:   func(reason string) { r.counted = append(r.counted, reason) },
-		Reporter:  event.Reporter{Events: r.recorder, Log: testr.New(t), Clock: r.clock},
+		Gateways: func(*journal.Entry) map[netip.Addr]net.HardwareAddr {
+			return map[netip.Addr]net.HardwareAddr{netip.MustParseAddr("10.9.0.1"): macOf(r.heard)}
+		},
+		Kill:     func(*journal.Entry) error { r.killed++; return nil },
+		Removed:  func(reason string) { r.counted = append(r.counted, reason) },
+		Reporter: event.Reporter{Events: r.recorder, Log: testr.New(t), Clock: r.clock},
 	}, nil)
 	return r
 }
 
+const other = "02:00:00:00:00:77"
+
+func eth0(mac string) pod.Interface {
+	return pod.Interface{Name: "eth0", Index: 2, MAC: macOf(mac), Kind: pod.MACVLAN, Parent: pod.Parent{Index: 7}}
+}
+
+// second is an interface of the pod that no plugin of Fenceline has made.
+func second(mac string, change ...func(*pod.Interface)) pod.Interface {
+	i := eth0(mac)
+	i.Name, i.Index = "x", 3
+	for _, c := range change {
+		c(&i)
+	}
+	return i
+}
+
 func TestAnInterfaceThatGetsFramesOfOthersIsRemoved(t *testing.T) {
-	eth0 := func(mac string) pod.Interface {
-		return pod.Interface{Name: "eth0", MAC: macOf(mac), Kind: pod.MACVLAN, Parent: pod.Parent{Index: 7}}
-	}
-	second := func(mac string, change ...func(*pod.Interface)) pod.Interface {
-		i := eth0(mac)
-		i.Name = "x"
-		for _, c := range change {
-			c(&i)
-		}
-		return i
-	}
-	const other = "02:00:00:00:00:77"
 	for _, row := range []struct {
 		name   string
 		is     pod.Interface
@@ -116,22 +141,98 @@ func TestAnInterfaceThatGetsFramesOfOthersIsRemoved(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := newRig(t)
+			r.children = []pod.Interface{eth0(own)}
+			for range 2 { // the gateway is known
+				r.look()
+				r.clock.Step(settled)
+				r.watch.take(answer{r.key(), r.answers})
+			}
 			r.children = []pod.Interface{row.is}
+			if row.is.Name != "eth0" {
+				r.children = append(r.children, eth0(own))
+			}
 			if row.change != nil {
 				row.change(r)
 			}
 			r.watch.Look(map[int]bool{4: true})
-			check.That(t, r.removed == 0, "a change in another namespace made the agent look")
+			check.That(t, len(r.removed) == 0, "a change in another namespace made the agent look")
 			r.watch.Look(map[int]bool{3: true})
 			r.watch.Look(nil)
-			n := 0
+			var removed []string
+			killed := 0
 			if row.want != "" {
-				n = 1
+				removed = []string{row.is.Name}
 			}
-			check.Equal(t, [...]int{r.killed, r.removed, len(r.recorder.Events)}, [...]int{n, n, n}, "killed, removed, events:")
+			if row.want != "" && row.is.Name == "eth0" {
+				killed = 1
+			}
+			check.List(t, r.removed, removed, "removed")
+			check.Equal(t, [...]int{r.killed, len(r.recorder.Events)}, [...]int{killed, len(removed)}, "killed, events:")
 			check.Equal(t, strings.Join(r.counted, " "), row.want, "counted")
 		})
 	}
+}
+
+// key is the key of the pod's gateway.
+func (r *rig) key() bpf.Key { return bpf.Key{Segment: 7, Addr: netip.MustParseAddr("10.9.0.1")} }
+
+// Any host of the segment can forge the frame that says who the gateway is.
+func TestAFrameAloneRemovesNothing(t *testing.T) {
+	const forger = "02:00:00:00:00:66"
+	for _, row := range []struct {
+		name    string
+		before  string   // the MAC that answered for the gateway when the pod came
+		answers []string // for the gateway, now
+		want    string   // the interface that is removed
+		after   time.Duration
+		asked   int
+		told    string
+	}{
+		{"the gateway answers, by another MAC", gateway, []string{gateway}, "", time.Minute, 13, ""},
+		{"the gateway is silent", gateway, nil, "", time.Minute, 13, ""},
+		{"the forger answers as well", gateway, []string{gateway, other}, "", time.Minute, 13, "answers by the MAC " + other + " of interface x of the pod, and by others (" + gateway + ", " + other + ")"},
+		{"two others answer", gateway, []string{gateway, forger}, "", time.Minute, 13, ""},
+		{"no other host answers any more", gateway, []string{other}, "x", 2 * period, 2, "interface x of the pod has the MAC " + other},
+		{"it has been the gateway's MAC all the time", other, []string{other}, "x", period, 1, "the agent has removed it;"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			r.children = []pod.Interface{eth0(own)}
+			r.answers = []net.HardwareAddr{macOf(row.before)}
+			r.look()
+			r.clock.Step(period)
+			r.answers, r.asked, r.heard = nil, 0, other
+			for _, mac := range row.answers {
+				r.answers = append(r.answers, macOf(mac))
+			}
+			r.children = append(r.children, second(other))
+			start := r.clock.Now()
+			for r.look(); len(r.removed) == 0 && r.clock.Since(start) < row.after; r.look() {
+				r.clock.Step(period)
+			}
+			check.Equal(t, strings.Join(r.removed, " "), row.want, "removed")
+			check.That(t, r.clock.Since(start) <= row.after, "removed after %s", r.clock.Since(start))
+			check.Equal(t, r.killed, 0, "killed:")
+			check.Equal(t, r.asked, row.asked, "questions:")
+			if row.told == "" {
+				check.Equal(t, len(r.recorder.Events), 0, "events:")
+			} else {
+				check.Says(t, check.Receive(t, time.Second, "an event", r.recorder.Events), row.told)
+			}
+		})
+	}
+}
+
+// Each interface that is left lets the pod make another.
+func TestAPodThatGoesOnLosesAllItsInterfacesOnTheParent(t *testing.T) {
+	r := newRig(t)
+	for range patience + 1 {
+		check.Equal(t, r.killed, 0, "killed:")
+		r.children = []pod.Interface{eth0(own), second(other, func(i *pod.Interface) { i.Source = true })}
+		r.look()
+	}
+	check.Equal(t, r.killed, 1, "killed:")
+	check.List(t, r.removed, []string{"x", "x", "x", "eth0", "x"}, "removed")
 }
 
 func TestInModeObserveAnImpostorIsReportedOnly(t *testing.T) {
@@ -142,7 +243,7 @@ func TestInModeObserveAnImpostorIsReportedOnly(t *testing.T) {
 		r.watch.Look(nil)
 	}
 	n := len(r.recorder.Events)
-	check.That(t, r.removed+r.killed == 0 && n == 1, "%d removed, %d killed, %d events", r.removed, r.killed, n)
+	check.That(t, len(r.removed)+r.killed == 0 && n == 1, "%d removed, %d killed, %d events", len(r.removed), r.killed, n)
 	r.clock.Step(tellInterval)
 	r.watch.Look(nil)
 	r.watch.Look(nil)
@@ -157,7 +258,7 @@ func TestARemovalThatFailsIsTriedAgain(t *testing.T) {
 	check.That(t, r.killed == 1 && len(r.counted) == 0, "%d killed, counted %v", r.killed, r.counted)
 	r.fault = nil
 	r.watch.Look(nil)
-	check.Equal(t, r.removed, 1, "removals after another try:")
+	check.Equal(t, len(r.removed), 1, "removals after another try:")
 }
 
 // pauses is a clock that ends each timer at once, and tells how long it would have run.

@@ -64,22 +64,25 @@ func (p *Parents) isElsewhereToo(pool *v1alpha1.IPPool, addr netip.Addr) bool {
 	})
 }
 
-// Gateways returns the MACs from which the gateways of an entry's pools are heard on its parent.
-func (p *Parents) Gateways(e *journal.Entry) (macs []net.HardwareAddr) {
+// Gateways returns the gateways of an entry's pools, with the MAC that last used each on the entry's
+// parent. It is nil for one that was not heard.
+func (p *Parents) Gateways(e *journal.Entry) map[netip.Addr]net.HardwareAddr {
+	gateways := map[netip.Addr]net.HardwareAddr{}
 	for _, address := range e.Addresses {
 		pool := &v1alpha1.IPPool{}
-		if err := p.Pools.Get(context.Background(), client.ObjectKey{Name: address.Pool}, pool); err != nil {
+		if err := p.Pools.Get(context.Background(), client.ObjectKey{Name: address.Pool}, pool, client.UnsafeDisableDeepCopy); err != nil {
 			continue
 		}
 		gateway := pool.Gateway()
 		if !gateway.IsValid() {
 			continue
 		}
+		gateways[gateway] = nil
 		if s, ok, err := p.Sightings.Sighting(bpf.Key{Segment: uint32(e.ParentIndex), Addr: gateway}); ok && err == nil && s.LastSeen != 0 {
-			macs = append(macs, s.MAC)
+			gateways[gateway] = s.MAC
 		}
 	}
-	return macs
+	return gateways
 }
 
 // Expected reports whether another node has an address whose claims this node should hear on a

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,8 +59,13 @@ func newParents(t *testing.T, k segment.Kernel, parents ...journal.Entry) *Paren
 // pools are all pools of the cluster.
 type pools []v1alpha1.IPPool
 
-func (p pools) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return errors.New("not asked for")
+func (p pools) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	i := slices.IndexFunc(p, func(pool v1alpha1.IPPool) bool { return pool.Name == key.Name })
+	if i < 0 {
+		return errors.New("there is no pool " + key.Name)
+	}
+	p[i].DeepCopyInto(o.(*v1alpha1.IPPool))
+	return nil
 }
 
 func (p pools) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -126,6 +133,20 @@ func (s sightings) ObserversAttached() (map[int]bool, error) {
 func (s sightings) Sighting(key bpf.Key) (bpf.Sighting, bool, error) {
 	seen, ok := s[int(key.Segment)]
 	return seen, ok && key.Addr == lost.Addr, nil
+}
+
+func TestTheGatewaysOfAnInterfaceWithTheMACsThatWereHeard(t *testing.T) {
+	heard, silent := pool("v4"), pool("v6")
+	heard.Spec.Gateway, silent.Spec.Gateway = ptr.To("10.0.0.9"), ptr.To("fd00::9")
+	p := newParents(t, nil)
+	p.Pools = pools{*heard, *silent, *pool("none")}
+	p.Sightings = sightings{7: {MAC: stranger, LastSeen: 1}, 8: {MAC: stranger}}
+	of := func(parent int) map[netip.Addr]net.HardwareAddr {
+		return p.Gateways(&journal.Entry{ParentIndex: parent, Addresses: []journal.Address{{Pool: "v4"}, {Pool: "v6"}, {Pool: "none"}, {Pool: "gone"}}})
+	}
+	v4, v6 := lost.Addr, netip.MustParseAddr("fd00::9")
+	check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Addr{})}, of(7), map[netip.Addr]net.HardwareAddr{v4: stranger, v6: nil}, "gateways")
+	check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Addr{})}, of(8), map[netip.Addr]net.HardwareAddr{v4: nil, v6: nil}, "gateways that were only probed")
 }
 
 var (
