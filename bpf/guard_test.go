@@ -140,6 +140,50 @@ func TestGuardEgressDropsAnotherSlotsAddress(t *testing.T) {
 	})
 }
 
+// A pod may have two interfaces on a segment, and its kernel sends from both addresses by the first. ARP and
+// ND would give the address the MAC of the other interface: they are dropped, but are no offence.
+func TestAPodSendsFromTheAddressesOfAllItsInterfaces(t *testing.T) {
+	const pod = 77
+	b := newGuardedBench(t, guarded(SourcesEnforce))
+	put := func(index uint32, status, netns uint32) {
+		s := check.Value(b.slot(index))(t)
+		s.Status, s.Segment, s.Netns = status, testSegment, netns
+		check.OK(t, b.putSlot(index, s))
+	}
+	put(1, slotAlive, pod)
+	packets := [][]byte{udpFrom(other4), fromPod6(other6, nextICMPv6, echo()), eth(remoteMAC, podMAC, etherIPv4, l4(other4, far4, 132, 1, 2, 3, 4))}
+	bindings := [][]byte{arpFrame(podMAC, other4, far4), arpProbe(podMAC, other4), fromPod6(addr6, nextICMPv6, na(other6, podMAC)), dadFrame(podMAC, other6)}
+	judged := func(packet uint32, why Result, binding Result) {
+		t.Helper()
+		for _, frame := range packets {
+			if packet == pass {
+				b.expect(WhereGuardEgress, frame, pass)
+				continue
+			}
+			b.expect(WhereGuardEgress, frame, drop, why)
+		}
+		for _, frame := range bindings {
+			b.expect(WhereGuardEgress, frame, drop, binding)
+		}
+	}
+	put(2, slotAlive, pod+1)
+	judged(drop, ResultDropSlot, ResultDropSlot) // of another pod
+	put(2, slotAlive, pod)
+	before := b.offences(Offence{Slot: 1, Result: ResultDropMAC})
+	judged(pass, 0, ResultDropMAC)
+	equal(t, "frames against the slot", b.offences(Offence{Slot: 1, Result: ResultDropMAC})-before, 0)
+
+	check.OK(t, b.SetSources(2, Sources{Mode: SourcesEnforce, MAC: otherMAC}))
+	b.fence(addr4) // the gate is open
+	for _, frame := range packets {
+		b.expect(WhereObserverEgress, frame, pass)
+	}
+	b.fence(other4)
+	b.expect(WhereGuardEgress, udpFrom(other4), drop, ResultDropFenced)
+	check.OK(t, b.KillSlot(2))
+	b.expect(WhereGuardEgress, fromPod6(other6, nextICMPv6, echo()), drop, ResultDropSlot)
+}
+
 func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)

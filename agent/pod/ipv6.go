@@ -34,6 +34,32 @@ func (f *Finder) LinkLocal(path, name string) (all []netip.Addr, err error) {
 	return all, nil
 }
 
+// KeepARP makes an interface answer ARP only for the addresses that it has itself, and ask by them
+// (arp_ignore, arp_announce). It leaves what a process in the pod has set. It returns an error that wraps
+// ErrNoInterface if the interface is gone.
+func (f *Finder) KeepARP(path, name string) error {
+	err := ns.WithNetNSPath(path, func(ns.NetNS) error {
+		for _, s := range [...][2]string{{"arp_ignore", "1"}, {"arp_announce", "2"}} {
+			setting := "net/ipv4/conf/" + name + "/" + s[0]
+			is, err := sysctl.Sysctl(setting)
+			if err == nil && is == "0" {
+				_, err = sysctl.Sysctl(setting, s[1])
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNoInterface
+	}
+	if err != nil {
+		return fmt.Errorf("keep the ARP of interface %s in %s on it: %w", name, path, err)
+	}
+	return nil
+}
+
 // Autoconfigure switches addresses from router advertisements on or off, temporary ones among them. It
 // does nothing in a namespace without IPv6.
 func (f *Finder) Autoconfigure(path, name string, on bool) error {

@@ -122,7 +122,7 @@ __noinline int judge_arp(struct __sk_buff *skb, __u32 slot, __u32 where,
 		why = DROP_SENDER_MAC;
 	if (clarity == SILENT)
 		return why == ALLOWED && who.sources ? DROP_UNSPECIFIED : why;
-	return source_worse(why, source_objection(&who, &s.subject));
+	return source_worse(why, source_gives(&who, &s.subject));
 }
 
 /* Other messages are those of routers. A report may have the source 0.0.0.0. */
@@ -275,7 +275,7 @@ __noinline int judge_icmpv6(struct __sk_buff *skb, __u32 slot, __u32 where,
 		    addr_is_mapped(&nd.target))
 			return DROP_MALFORMED;
 		if (type == ND_NA || nameless)
-			why = source_objection(&who, &nd.target);
+			why = source_gives(&who, &nd.target);
 		if (type == ND_NA && nameless && judge_binds_mac(&who))
 			why = source_worse(why, DROP_UNSPECIFIED);
 		off += sizeof(nd);
@@ -432,7 +432,9 @@ __noinline int judge(struct __sk_buff *skb, __u32 slot, __u32 where, __u32 l3,
 		return PASS;
 	observed = source_is_soft(why) && !who.on_link &&
 		   !(who.sources & SOURCES_ENFORCE);
-	if (who.sources && !(observed && skb->cb[4] == JUDGE_RECORDED))
+	/* Kernels answer for an address on each interface: no offence. */
+	if (who.sources && why != DROP_MAC &&
+	    !(observed && skb->cb[4] == JUDGE_RECORDED))
 		judge_record(skb, judge_whom(slot, who.segment),
 			     (__u32)why << 16 |
 				     (observed ? JUDGE_OBSERVED : 0) | where,

@@ -151,10 +151,14 @@ __noinline int egress_is_pretender(__u64 high, __u64 low, __u64 by)
 	struct lease_key key = lease_key_of(segment, &s.subject);
 	const struct lease *l = lease_of(&key);
 	const struct parent *parent;
+	const __u32 *sender;
 
 	if (!l || !lease_is_held(l) || speech_is_tentative(&s) ||
 	    !lease_is_foreign(l, &s.mac))
 		return false;
+	sender = local_of(segment, &s.mac);
+	if (s.kind == KIND_IP && sender && slot_is_beside(l->slot, *sender))
+		return false; /* by another interface of the pod */
 	parent = parent_of(segment);
 	return !parent || !mac_equal(&parent->mac, &s.mac);
 }

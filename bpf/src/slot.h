@@ -60,6 +60,15 @@ static __always_inline const struct slot *slot_of(__u32 index)
 	return bpf_map_lookup_elem(&slots, &index);
 }
 
+/* Reports whether two slots are living interfaces of one pod. */
+static __always_inline bool slot_is_beside(__u32 index, __u32 other)
+{
+	const struct slot *s = slot_of(index), *o = slot_of(other);
+
+	return s && o && s->netns && s->netns == o->netns &&
+	       o->status == SLOT_ALIVE;
+}
+
 static __always_inline bool slot_is_dead(__u32 index)
 {
 	const struct slot *s = slot_of(index);

@@ -89,6 +89,9 @@ struct suspect {
 /* where, with this flag for a host link */
 #define WHERE_HOST_LINK (1 << 8)
 
+/* where, with this flag for ARP and ND, which give the address a MAC */
+#define WHERE_GIVES_MAC (1 << 10)
+
 static __always_inline struct suspect suspect_of(__u32 slot, __u32 where)
 {
 	const struct slot *s = slot_of(slot);
@@ -188,9 +191,13 @@ __noinline int source_judge(__u32 slot, __u32 where, __u64 high, __u64 low)
 
 	if (!l || !lease_is_held(l))
 		return source_unleased(&who, &a);
-	if (l->slot != who.slot)
+	if (l->slot != who.slot && !slot_is_beside(who.slot, l->slot))
 		return DROP_SLOT;
-	return state_is_fenced(&key, l) ? DROP_FENCED : ALLOWED;
+	if (state_is_fenced(&key, l))
+		return DROP_FENCED;
+	/* Another interface of the pod has the address, and its MAC. */
+	return l->slot != who.slot && where & WHERE_GIVES_MAC ? DROP_MAC
+							      : ALLOWED;
 }
 
 /* Returns why the slot may not use the address, or ALLOWED. */
@@ -198,6 +205,16 @@ static __always_inline enum result source_objection(const struct suspect *who,
 						    const struct addr *a)
 {
 	return source_judge(who->slot, who->on_link ? WHERE_HOST_LINK : 0,
+			    ADDR_HALVES(a));
+}
+
+/* The same for ARP and ND. */
+static __always_inline enum result source_gives(const struct suspect *who,
+						const struct addr *a)
+{
+	return source_judge(who->slot,
+			    (who->on_link ? WHERE_HOST_LINK : 0) |
+				    WHERE_GIVES_MAC,
 			    ADDR_HALVES(a));
 }
 

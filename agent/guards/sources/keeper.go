@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,8 @@ type Interfaces interface {
 	LinkLocal(netns, ifname string) ([]netip.Addr, error)
 	// Autoconfigure switches autoconfiguration from router advertisements on or off.
 	Autoconfigure(netns, ifname string, on bool) error
+	// KeepARP makes an interface answer ARP for its own addresses only, and ask by them.
+	KeepARP(netns, ifname string) error
 }
 
 // Options of a Keeper. All are required.
@@ -87,8 +90,8 @@ type state struct {
 	err   error
 	read  time.Time
 	pause time.Duration
-	// off: this process has switched autoconfiguration off.
-	off bool
+	// off: this process has switched autoconfiguration off. alone: it keeps the ARP of the interface on it.
+	off, alone bool
 }
 
 // New returns a Keeper.
@@ -190,7 +193,45 @@ func (k *Keeper) apply(ctx context.Context, e *journal.Entry, read map[string]*v
 	if pod.IsGone(i.err) {
 		return nil
 	}
-	return k.autoconfigure(e, i, mayAutoconfigure(s))
+	return errors.Join(k.autoconfigure(e, i, mayAutoconfigure(s)), k.keepARP(e, pools))
+}
+
+// keepARP keeps the ARP of a pod with several interfaces in one subnet on the interface of each
+// address. Otherwise its kernel answers for each address on all of them, and the guard drops these answers.
+func (k *Keeper) keepARP(e *journal.Entry, pools []*v1alpha1.IPPool) error {
+	for _, o := range k.beside(e) {
+		if !slices.ContainsFunc(o.Addresses, func(a journal.Address) bool { return inSubnet(a.Addr, pools) }) {
+			continue
+		}
+		for _, x := range []*journal.Entry{e, o} {
+			i := k.interfaces[of(x)]
+			if i == nil || i.alone {
+				continue // the other one's own turn comes
+			}
+			if err := k.Interfaces.KeepARP(x.NetNS, x.Interface); err != nil && !pod.IsGone(err) {
+				return err
+			}
+			i.alone = true
+		}
+	}
+	return nil
+}
+
+// beside returns the other interfaces of the pod of an entry.
+func (k *Keeper) beside(e *journal.Entry) (all []*journal.Entry) {
+	for _, o := range k.Entries() {
+		if o.NetNS == e.NetNS && e.NetNS != "" && o.Session == e.Session && o.Interface != e.Interface {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func inSubnet(addr netip.Addr, pools []*v1alpha1.IPPool) bool {
+	return slices.ContainsFunc(pools, func(p *v1alpha1.IPPool) bool {
+		subnet, err := netip.ParsePrefix(p.Spec.Subnet)
+		return err == nil && subnet.Contains(addr)
+	})
 }
 
 // look returns the state of an interface, which it reads if that is due. An interface that is gone

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ type rig struct {
 	offences map[bpf.Offence]uint64
 	readErr  error
 	autoconf []bool
+	alone    []string
+	more     []*journal.Entry
 }
 
 func (r *rig) SetSources(slot uint32, s bpf.Sources) error {
@@ -60,6 +63,11 @@ func (r *rig) Autoconfigure(_, _ string, on bool) error {
 	return nil
 }
 
+func (r *rig) KeepARP(_, ifname string) error {
+	r.alone = append(r.alone, ifname)
+	return nil
+}
+
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -73,7 +81,7 @@ func newRig(t *testing.T) *rig {
 		},
 	}
 	r.Keeper = New(Options{
-		Session: "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} }, Pools: r.api,
+		Session: "s", Entries: func() []*journal.Entry { return append([]*journal.Entry{r.entry}, r.more...) }, Pools: r.api,
 		Kernel: r, Interfaces: r, Reporter: event.Reporter{Events: r.events, Log: testr.New(t), Clock: r.clock},
 	})
 	return r
@@ -174,6 +182,46 @@ func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
 	check.Equal(t, len(r.told), 1, "events are remembered:")
 }
 
+// second adds an interface of the pod with an address.
+func (r *rig) second(netns, addr string) {
+	r.entry.NetNS = "/pod"
+	more := *r.entry
+	more.NetNS, more.Interface, more.Slot, more.Addresses = netns, "net1", 8, []journal.Address{{Pool: "v4", Addr: netip.MustParseAddr(addr)}}
+	r.more = append(r.more, &more)
+}
+
+func TestTheARPOfAPodWithTwoInterfacesInASubnetStaysOnEach(t *testing.T) {
+	for _, row := range []struct {
+		name, netns, addr string
+		want              []string
+	}{
+		{"of one pod in one subnet", "/pod", "10.0.0.3", []string{"eth0", "net1"}},
+		{"of one pod in two subnets", "/pod", "10.0.1.3", nil},
+		{"of two pods", "/other", "10.0.0.3", nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			r.entry.Addresses[0].Addr = netip.MustParseAddr("10.0.0.2")
+			if row.want == nil {
+				r.entry.Addresses[0].Addr = netip.MustParseAddr("10.0.2.2")
+			}
+			r.applies()
+			r.second(row.netns, row.addr)
+			r.applies()
+			r.applies()
+			slices.Sort(r.alone)
+			check.List(t, r.alone, row.want, "ARP is kept on")
+		})
+	}
+}
+
+func TestAnAddressOfThePodsOtherInterfaceIsNamed(t *testing.T) {
+	r := newRig(t)
+	r.second("/pod", "10.0.0.3")
+	r.report(bpf.Event{Type: bpf.EventSource, Token: 7, Mine: uint64(bpf.ResultDropUnleased), Key: bpf.Key{Addr: netip.MustParseAddr("10.0.0.3")}, MAC: mac(podMAC)})
+	check.Says(t, check.Receive(t, time.Second, "an event", r.events.Events), "from the address of its interface net1, which has another parent", "route the pod's packets by their source")
+}
+
 // A read costs as much as the rest of a pass over a hundred pods.
 func TestAnInterfaceIsReadMoreAndMoreSeldom(t *testing.T) {
 	r := newRig(t)
@@ -232,6 +280,7 @@ const (
 
 func pool(mode v1alpha1.SourceGuardMode, allow *v1alpha1.SourceGuardAllow) *v1alpha1.IPPool {
 	p := &v1alpha1.IPPool{}
+	p.Spec.Subnet = "10.0.0.0/24"
 	p.Name, p.Spec.SourceGuard, p.Spec.SourceGuardAllow = "v4", mode, allow
 	return p
 }

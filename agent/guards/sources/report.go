@@ -5,6 +5,7 @@ package sources
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,12 +67,17 @@ func (k *Keeper) report(ev bpf.Event) {
 	if o.Observed {
 		did, kind = "would drop", "SourceObserved"
 	}
-	advice := "no pool can allow them"
+	what, advice := reason.what, "no pool can allow them"
 	if reason.field != "" {
 		advice = "if the pod must send them, allow them by spec.sourceGuardAllow." + reason.field + " of its pool"
 	}
+	for _, other := range k.beside(e) {
+		if slices.ContainsFunc(other.Addresses, func(a journal.Address) bool { return a.Addr == ev.Key.Addr }) {
+			what, advice = "from the address of its interface "+other.Interface+", which has another parent", "route the pod's packets by their source, such as with the plugin sbr"
+		}
+	}
 	k.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, kind, "Guard",
-		"the source guard %s frames of %s %s (the last one: address %s, MAC %s); %s", did, e.Interface, reason.what, ev.Key.Addr, ev.MAC, advice)
+		"the source guard %s frames of %s %s (the last one: address %s, MAC %s); %s", did, e.Interface, what, ev.Key.Addr, ev.MAC, advice)
 }
 
 // reported is one sort of events.
