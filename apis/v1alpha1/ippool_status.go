@@ -55,7 +55,7 @@ type IPPoolStatus struct {
 	// +optional
 	// +listType=atomic
 	Withheld []Withheld `json:"withheld,omitempty"`
-	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside, StoreWentBack, AnsweredByOne.
+	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside, StoreWentBack, AnsweredByOne, SharedMAC.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -86,4 +86,6 @@ const (
 	// ConditionAnsweredByOne: one foreign host answers for ManyAddresses addresses of the pool, or for
 	// more. It may be a proxy.
 	ConditionAnsweredByOne = "AnsweredByOne"
+	// ConditionSharedMAC: pods of the pool have one MAC on several nodes.
+	ConditionSharedMAC = "SharedMAC"
 )

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -43,6 +44,11 @@ func (p *IPPool) ConflictMode() ConflictMode { return cmp.Or(p.conflictDetection
 // IgnoresMAC reports whether conflictDetection.ignoreMACs names a MAC.
 func (p *IPPool) IgnoresMAC(mac MAC) bool {
 	return slices.Contains(p.conflictDetection().IgnoreMACs, mac)
+}
+
+// AllowsMAC reports whether sourceGuardAllow.macs names a MAC, which several pods may then use.
+func (p *IPPool) AllowsMAC(mac MAC) bool {
+	return p.Spec.SourceGuardAllow != nil && slices.ContainsFunc(p.Spec.SourceGuardAllow.MACs, func(m string) bool { return strings.EqualFold(m, mac) })
 }
 
 // SourceGuardMode returns the reaction to a source that is not the pod's.

@@ -101,6 +101,13 @@ func TestDoctorFindsEachFaultAndNoOther(t *testing.T) {
 		"an XDP program":        {parent(func(p *diagnosis.Parent) { p.Hazards = []string{"the XDP program 7 sees frames first; remove it"} }), "parent eth1 of node n2: the XDP program 7 sees frames first"},
 		"mute":                  {parent(func(p *diagnosis.Parent) { p.Mute = true }), "parent eth1 of node n2: no other host answers there"},
 		"a MAC on two nodes":    {parent(func(p *diagnosis.Parent) { p.MAC = "02:00:00:00:01:01" }), "parents eth1 of node n1, eth1 of node n2: they have one MAC"},
+		"a MAC of two pools' pods": {func(e *Cluster) {
+			red, other := *e.Pools[0].DeepCopy(), *e.Leases[0].DeepCopy()
+			red.Name, e.Leases[0].Spec.Holder.MAC = "red", "02:00:00:00:00:aa"
+			other.Spec.Address, other.Spec.Pool, other.Spec.NodeName = "10.0.0.9", "red", "n1"
+			other.Spec.Holder = &v1alpha1.Holder{Namespace: "shop", Pod: "db", MAC: "02:00:00:00:00:aa"}
+			e.Pools, e.Leases = append(e.Pools, red), append(e.Leases, other)
+		}, "pod shop/db on node n1: it has the MAC 02:00:00:00:00:aa of pod shop/web-0 on node n2"},
 		"another configuration": {func(e *Cluster) { e.Reports[0].Configuration = "05-other.conflist" }, "node n1: 05-other.conflist comes before 10-fenceline.conflist"},
 		"no forwarding":         {func(e *Cluster) { e.Reports[0].ForwardingOff = []string{"ipv4", "ipv6"} }, "node n1: it does not forward ipv4"},
 		"a wrong clock":         {func(e *Cluster) { e.Reports[0].Time = e.Now.Add(-time.Hour) }, "node n1: its clock differs from this machine's by 1h0m0s"},

@@ -99,6 +99,29 @@ func (c *Cluster) sameMACs(add found) {
 			add("parents "+strings.Join(parents, ", "), "they have one MAC, "+mac, "give each machine its own MAC: cloned machines often share it")
 		}
 	}
+	c.podsOfOneMAC(add)
+}
+
+// podsOfOneMAC finds pods of two pools in one subnet with one MAC. For those of one pool, the pool has the
+// condition SharedMAC.
+func (c *Cluster) podsOfOneMAC(add found) {
+	pools, first := map[string]*v1alpha1.IPPool{}, map[v1alpha1.MAC]*v1alpha1.IPLeaseSpec{}
+	for i := range c.Pools {
+		pools[c.Pools[i].Name] = &c.Pools[i]
+	}
+	for i := range c.Leases {
+		s := &c.Leases[i].Spec
+		p := pools[s.Pool]
+		if p == nil || s.State != v1alpha1.StateBound || s.Holder == nil || p.AllowsMAC(s.Holder.MAC) {
+			continue
+		}
+		o := first[s.Holder.MAC]
+		if o == nil {
+			first[s.Holder.MAC] = s
+		} else if o.Pool != s.Pool && inventory.ShareMAC(o, s) && p.InSubnetOf(pools[o.Pool]) {
+			add(inventory.PlaceOf(s), "it has the MAC "+s.Holder.MAC+" of "+inventory.PlaceOf(o), "give one of them another MAC, such as in the annotation of Multus")
+		}
+	}
 }
 
 // forwarding finds a family that pools have, and that a node does not forward.

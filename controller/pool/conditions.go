@@ -34,12 +34,14 @@ const (
 	reasonAddressInUse  = "AddressInUse"
 	reasonTokensAhead   = "TokensAhead"
 	reasonManyConflicts = "ManyConflicts"
+	reasonManyNodes     = "ManyNodes"
 )
 
 // conditions returns the pool's conditions as they are now.
 func conditions(f Facts, t counts, r metrics.Pool, closed poolset.Reason, problem error, o overlap) []metav1.Condition {
 	return condition.Set(f.Pool.Status.Conditions, f.Pool.Generation, f.Now,
-		ready(r.Status, closed, problem, o), overlapping(o), exhausted(t, r.Status, r.Free), unfenced(t), outside(t, problem), wentBack(t), answeredByOne(t.hostsOfMany))
+		ready(r.Status, closed, problem, o), overlapping(o), exhausted(t, r.Status, r.Free), unfenced(t), outside(t, problem), wentBack(t), answeredByOne(t.hostsOfMany),
+		sharedMAC(sharedMACs(f.Pool, f.Leases)))
 }
 
 // ready reports the first reason for which nothing is allocated. An agent rejects the pool for the

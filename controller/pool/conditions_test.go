@@ -76,7 +76,7 @@ func TestConditions(t *testing.T) {
 		want     map[string]string // condition type to "status/reason"
 	}{
 		{"a good pool", plain, nil, nil, nil, map[string]string{"Ready": "True/Ready", "Overlapping": "False/None",
-			"Exhausted": "False/AddressLeft", "Unfenced": "False/AllHoldersGuarded", "Outside": "False/None", "StoreWentBack": "False/None", "AnsweredByOne": "False/None"}},
+			"Exhausted": "False/AddressLeft", "Unfenced": "False/AllHoldersGuarded", "Outside": "False/None", "StoreWentBack": "False/None", "AnsweredByOne": "False/None", "SharedMAC": "False/None"}},
 		{"an IPv6 range that ends before it starts", reversed, nil, nil, nil, map[string]string{"Ready": "False/Invalid"}},
 		{"nothing left to hand out", excluded, nil, nil, nil, map[string]string{"Ready": "False/AllExcluded", "Exhausted": "False/None"}},
 		{"being deleted", deleting, nil, nil, nil, map[string]string{"Ready": "False/Deleting"}},

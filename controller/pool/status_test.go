@@ -40,6 +40,64 @@ func lease(address string, state v1alpha1.LeaseState) v1alpha1.IPLease {
 	return l
 }
 
+func TestOneMACOnTwoNodesIsReported(t *testing.T) {
+	const mac = "02:00:00:00:00:aa"
+	at := func(address, node, pod string, change ...func(*v1alpha1.IPLease)) v1alpha1.IPLease {
+		l := lease(address, v1alpha1.StateBound)
+		l.Spec.NodeName = node
+		l.Spec.Holder = &v1alpha1.Holder{Guarded: true, Namespace: "shop", Pod: pod, MAC: mac}
+		for _, c := range change {
+			c(&l)
+		}
+		return l
+	}
+	is := func(state v1alpha1.LeaseState) func(*v1alpha1.IPLease) {
+		return func(l *v1alpha1.IPLease) { l.Spec.State = state }
+	}
+	has := func(mac string) func(*v1alpha1.IPLease) {
+		return func(l *v1alpha1.IPLease) { l.Spec.Holder.MAC = mac }
+	}
+	machine := func(l *v1alpha1.IPLease) {
+		l.Spec.Holder.OwnerGroup, l.Spec.Holder.OwnerKind, l.Spec.Holder.OwnerName = "kubevirt.io", "VirtualMachineInstance", "vm"
+	}
+	first := at("10.6.0.2", "n1", "a")
+	const both = mac + " (pod shop/a on node n1, pod shop/b on node n2)"
+	for _, row := range []struct {
+		name   string
+		leases []v1alpha1.IPLease
+		allow  []string
+		want   string
+	}{
+		{"two pods on two nodes", []v1alpha1.IPLease{first, at("10.6.0.3", "n2", "b")}, nil, both},
+		{"in another order", []v1alpha1.IPLease{at("10.6.0.3", "n2", "b"), first}, nil, both},
+		{"with two addresses each", []v1alpha1.IPLease{first, at("10.6.0.3", "n2", "b"), at("10.6.0.4", "n1", "a"), at("10.6.0.5", "n2", "b")}, nil, both},
+		{"two addresses of a pod", []v1alpha1.IPLease{first, at("10.6.0.3", "n1", "a")}, nil, ""},
+		{"ipvlan pods of a node", []v1alpha1.IPLease{first, at("10.6.0.3", "n1", "b")}, nil, ""},
+		{"another MAC", []v1alpha1.IPLease{first, at("10.6.0.3", "n2", "b", has("02:00:00:00:00:ab"))}, nil, ""},
+		{"holders without an interface", []v1alpha1.IPLease{at("10.6.0.2", "n1", "a", has("")), at("10.6.0.3", "n2", "b", has(""))}, nil, ""},
+		{"the pool allows it", []v1alpha1.IPLease{first, at("10.6.0.3", "n2", "b")}, []string{"02:00:00:00:00:AA"}, ""},
+		{"a live migration", []v1alpha1.IPLease{at("10.6.0.2", "n1", "x", machine), at("10.6.0.3", "n2", "y", machine)}, nil, ""},
+		{"a pod whose name came back", []v1alpha1.IPLease{first, at("10.6.0.3", "n2", "a")}, nil, ""},
+		{"a Quarantined lease", []v1alpha1.IPLease{first, at("10.6.0.3", "n2", "b", is(v1alpha1.StateQuarantined))}, nil, ""},
+		{"a Retained lease", []v1alpha1.IPLease{first, at("10.6.0.3", "n2", "b", is(v1alpha1.StateRetained))}, nil, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pool := subnetPool("blue", "10.6.0.0/24", 0)
+			if row.allow != nil {
+				pool.Spec.SourceGuardAllow = &v1alpha1.SourceGuardAllow{MACs: row.allow}
+			}
+			r := NewReport(Facts{Pool: &pool, Leases: row.leases, Now: noon()})
+			c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionSharedMAC)
+			if row.want == "" {
+				check.Equal(t, c.Status, metav1.ConditionFalse, "SharedMAC is")
+				return
+			}
+			check.Equal(t, c.Status, metav1.ConditionTrue, "SharedMAC is")
+			check.Says(t, c.Message, "on several nodes: "+row.want+"; other hosts reach only one of the pods")
+		})
+	}
+}
+
 func TestStatusCountsAndMarks(t *testing.T) {
 	pool := subnetPool("blue", "10.6.0.0/24", 0)
 	pool.Spec.Gateway, pool.Spec.IPSubnet = ptr.To("10.6.0.1"), "floor"
