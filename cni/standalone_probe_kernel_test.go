@@ -7,6 +7,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -99,6 +100,23 @@ func TestARememberedAddressIsTheLastResort(t *testing.T) {
 	r.wantAddr(t, "b", two, "192.0.2.10")
 	memory := filesOf(t, r.dir+"/net")["conflicts.json"]
 	check.That(t, !strings.Contains(memory, "192.0.2.10"), "the conflict is still remembered: %s", memory)
+}
+
+// The kernel lets no two macvlans of a parent with one MAC be up.
+func TestAMACThatExistsTwiceOnAParentIsNamed(t *testing.T) {
+	for _, mode := range []string{"Enforce", "Observe"} {
+		r := newProbeRig(t, 10, 10)
+		node, mac := network.New(t, "node"), net.HardwareAddr{2, 0, 0, 0, 0, 0x42}
+		r.l.Plug(t, node, "p0", nil, "node")
+		r.pod = network.New(t, "twin")
+		check.OK(t, node.AddMacvlan("p0", mac, r.pod, "eth0"))
+		check.OK(t, r.pod.SetUp("eth0", true))
+		r.pod = network.New(t, "other")
+		check.OK(t, node.AddMacvlan("p0", mac, r.pod, "eth0"))
+		_, out, err := r.add(t, "a", detecting(fmt.Sprintf(`"mode":%q`, mode)))
+		wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "set it up: address already in use; another interface of its parent has the MAC of eth0")
+		check.None(t, addressFiles(t, r.dir), "left")
+	}
 }
 
 func TestWithoutCarrierNothingIsProven(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/conflicts"
@@ -190,8 +191,13 @@ func (a *adding) prove(ctx context.Context) (err error) {
 	return nil
 }
 
-// unproven returns the error of a probe that says nothing. In mode Observe an ADD goes on.
+// unproven returns the error of a probe that says nothing. In mode Observe an ADD goes on, unless the
+// plugin that calls it could not set the interface up either.
 func (a *adding) unproven(err error) error {
+	if errors.Is(err, unix.EADDRINUSE) {
+		return agentapi.Errorf(agentapi.CodeTryAgainLater,
+			"%w; another interface of its parent has the MAC of %s, or the parent itself: give it another MAC, or end the container that has this one", err, a.Interface)
+	}
 	if a.detection.mode == observe {
 		a.say("%v; the addresses are given without a probe", err)
 		return nil
