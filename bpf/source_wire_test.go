@@ -196,6 +196,25 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 	})
 }
 
+// The kernel tells by the network namespaces of the slots which interfaces are of one pod.
+func TestTheOtherInterfaceOfAPodHasItsAddressesToo(t *testing.T) {
+	r := newWireRig(t)
+	check.OK(t, r.node.AddMacvlan("p0", nil, r.pod.Namespace, "net1"))
+	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 3, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
+	check.OK(t, r.InstallLease(Key{r.key.Segment, nobody4}, Lease{Token: 1, Network: network, Slot: 3, MAC: r.pod.mac("net1")}))
+	check.OK(t, r.SetSources(3, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("net1")}))
+	r.pod.up("net1")
+	own := r.pod.mac("eth0")
+	packet, arp := eth(broadcast, own, etherIPv4, ipv4(nobody4, far4)), arpFrame(own, nobody4, far4)
+	for name, from := range map[string]*socket{"through the guard": r.pod.socket("eth0", unix.ETH_P_LOOP), "past the guard": r.bypass(r.pod, "eth0")} {
+		r.goes("a packet "+name, from, r.heard, packet, nil, true)
+		r.goes("ARP "+name, from, r.heard, arp, marker(arp, own, broadcast), false)
+	}
+	of := r.sibling.mac("eth0")
+	stolen := eth(broadcast, of, etherIPv4, ipv4(nobody4, far4))
+	r.goes("a packet of another pod", r.sibling.socket("eth0", unix.ETH_P_LOOP), r.heard, stolen, eth(broadcast, of, etherIPv4, ipv4(other4, far4)), false)
+}
+
 // A broadcast of a pod comes by its guard, the observer and the guards of the pods beside.
 func TestAnObservedFrameIsCountedOnce(t *testing.T) {
 	r := newWireRig(t)
