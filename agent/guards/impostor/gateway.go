@@ -79,6 +79,9 @@ func (g *known) settled() bool { return g.mac != nil && g.last.Sub(g.first) >= s
 // take takes the answers of a gateway. Several hosts that answer prove nothing.
 func (w *Watch) take(a answer) {
 	g, now := w.gateways[a.key], w.Clock.Now()
+	if g == nil {
+		return // the last pod on the parent has gone
+	}
 	g.answered, g.last = a.macs, now
 	switch {
 	case len(a.macs) != 1:

@@ -134,9 +134,9 @@ func (w *Watch) Run(ctx context.Context) error {
 
 // Look looks at the pods in the namespaces with these numbers, or at all pods if ids is nil.
 func (w *Watch) Look(ids map[int]bool) {
-	pods, alive := map[string][]*journal.Entry{}, map[string]bool{}
+	pods, alive, parents := map[string][]*journal.Entry{}, map[string]bool{}, map[uint32]bool{}
 	for _, e := range w.Entries() {
-		alive[e.ContainerID] = true
+		alive[e.ContainerID], parents[uint32(e.ParentIndex)] = true, true
 		if e.Session == w.Session && e.NetNS != "" && e.Phase != journal.Releasing {
 			pods[e.NetNS] = append(pods[e.NetNS], e)
 		}
@@ -151,6 +151,7 @@ func (w *Watch) Look(ids map[int]bool) {
 			w.Log.Error(err, "the interfaces of a pod are not looked at; the agent tries again", "pod", entries[0].PodNamespace+"/"+entries[0].PodName)
 		}
 	}
+	maps.DeleteFunc(w.gateways, func(key bpf.Key, _ *known) bool { return !parents[key.Segment] })
 	maps.DeleteFunc(w.removed, func(container string, _ int) bool { return !alive[container] })
 	maps.DeleteFunc(w.told, func(_ string, at time.Time) bool { return w.Clock.Since(at) >= tellInterval })
 }
@@ -162,6 +163,7 @@ func (w *Watch) look(path string, entries []*journal.Entry) error {
 		return err
 	}
 	var errs []error
+	judged := map[int]bool{} // two entries may have one parent
 	for _, e := range entries {
 		if e.Phase != journal.Bound || !e.Settled && w.Clock.Since(e.Created) < young {
 			continue
@@ -171,9 +173,15 @@ func (w *Watch) look(path string, entries []*journal.Entry) error {
 			if i.Parent.Index != e.ParentIndex || s.Mode == bpf.SourcesOff {
 				continue
 			}
-			if r := w.judge(e, entries, s, i); r != none {
-				errs = append(errs, w.act(e, s.Mode, i, r))
+			r := w.judge(e, entries, s, i)
+			if r == none || judged[i.Index] {
+				continue
 			}
+			all := w.removed[e.ContainerID] >= patience
+			for _, c := range children {
+				judged[c.Index] = judged[c.Index] || c.Index == i.Index || all && c.Parent == i.Parent
+			}
+			errs = append(errs, w.act(e, s.Mode, i, r, all))
 		}
 	}
 	return errors.Join(errs...)
@@ -209,9 +217,9 @@ func (w *Watch) judge(e *journal.Entry, entries []*journal.Entry, s bpf.Sources,
 	return none
 }
 
-// act removes an interface of a pod. The pod keeps its others, unless it makes such interfaces again
+// act removes an interface of a pod, or all on its parent: then the pod has made such interfaces again
 // and again. In mode Observe, act only reports.
-func (w *Watch) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, r reason) error {
+func (w *Watch) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, r reason, all bool) error {
 	what := fmt.Sprintf("interface %s of the pod has the MAC %s, which is not the pod's", i.Name, i.MAC)
 	if r == source {
 		what = fmt.Sprintf("interface %s of the pod takes the frames of other hosts (macvlan in mode source)", i.Name)
@@ -221,11 +229,11 @@ func (w *Watch) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, r re
 		return nil
 	}
 	index, which := i.Index, "it"
-	if w.removed[e.ContainerID] >= patience {
+	if all {
 		index, which = 0, "all interfaces of the pod on "+e.Parent
 	}
 	var err error
-	if index == 0 || i.Name == e.Interface {
+	if all || i.Name == e.Interface {
 		err = w.Kill(e)
 	}
 	// Remove finds the interface by its index and parent, so renaming it does not help the pod.

@@ -223,6 +223,17 @@ func TestAFrameAloneRemovesNothing(t *testing.T) {
 	}
 }
 
+func TestAnInterfaceBesideTwoEntriesIsRemovedOnce(t *testing.T) {
+	r := newRig(t)
+	more := *r.entry
+	more.Interface, more.MAC, more.Slot = "eth1", "02:00:00:00:00:02", 2
+	r.watch.Entries = func() []*journal.Entry { return []*journal.Entry{r.entry, &more} }
+	r.children = []pod.Interface{eth0(own), second(other, func(i *pod.Interface) { i.Source = true })}
+	r.look()
+	check.List(t, r.counted, []string{"source"}, "counted")
+	check.Equal(t, r.killed, 0, "killed:")
+}
+
 // Each interface that is left lets the pod make another.
 func TestAPodThatGoesOnLosesAllItsInterfacesOnTheParent(t *testing.T) {
 	r := newRig(t)
@@ -233,6 +244,7 @@ func TestAPodThatGoesOnLosesAllItsInterfacesOnTheParent(t *testing.T) {
 	}
 	check.Equal(t, r.killed, 1, "killed:")
 	check.List(t, r.removed, []string{"x", "x", "x", "eth0", "x"}, "removed")
+	check.Equal(t, len(r.counted), patience+1, "counted:")
 }
 
 func TestInModeObserveAnImpostorIsReportedOnly(t *testing.T) {
