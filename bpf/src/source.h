@@ -167,7 +167,7 @@ static __always_inline enum result source_unleased(const struct suspect *who,
 				  .addr = *a };
 	const __u8 *family;
 
-	/* The link-local addresses that it may use are those of its interface. */
+	/* Link-local addresses are for the pod's interface. */
 	if (who->on_link && (!who->sources || addr_is_link_local(a)))
 		return DROP_UNLEASED;
 	if (!who->sources)
