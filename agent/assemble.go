@@ -131,13 +131,14 @@ func (a *agent) assemble(ctx context.Context) error {
 		return err
 	}
 	a.defence = defence.New(a.Holders)
-	masters, err := a.installer.Masters()
+	network, masters, err := a.installer.Masters()
 	if err != nil {
 		a.log.Error(err, "the agent listens on a parent from its first pod on only")
 	}
 	a.parents = &parent.Parents{
-		Node: a.node, Bound: a.Holders.Bound, Segments: a.segments, Configured: masters, Sightings: a.kernel, Log: a.log,
+		Node: a.node, Bound: a.Holders.Bound, Segments: a.segments, Configured: parent.Network{Name: network, Masters: masters}, Sightings: a.kernel, Log: a.log,
 		Pools: a.mgr.GetClient(),
+		Tell:  a.misplaced,
 	}
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	a.verifier = verify.New(verify.Options{
@@ -190,7 +191,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			Stores: node.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
 			Machine: node.Machine{
 				SourceGuards: a.sources, OpenSegment: a.openSegment, FindLink: a.links.Find, FindUserVF: findUserVF, Links: a.links,
-				Sighted: a.sighted, OfNode: parent.OfNode,
+				Sighted: a.sighted, ParentOf: parent.Describe, OfNode: parent.OfNode,
 			},
 			Knowledge: node.Knowledge{
 				Services: func() []netip.Prefix {
@@ -253,7 +254,7 @@ func (a *agent) makeVFs() *vf.Keeper {
 func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 	return warm.New(warm.Options{
 		Reporter: a.reporter, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.journal.Pairs,
-		Named: parent.Named, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
+		Named: parent.Named, Carries: parent.Carries, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
 		Watch: a.watchLong, Held: node.NewHeld(a.journal.All, a.Session).MAC,
 		GiveWay: func() { a.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
 		Metrics: a.counters,
@@ -323,8 +324,8 @@ func (a *agent) diagnosis() *diagnosis.Node {
 	}
 	return &diagnosis.Node{
 		Name: a.node, Ready: a.ready.Check, HasTCX: a.kernel.HasTCX, Segments: a.segments, OthersShare: a.peers.Others,
-		Hazards: a.hazards.Faults,
-		OfNode:  parent.OfNode, ForwardingOff: masquerade.ForwardingOff, Own: own,
+		Hazards: a.hazards.Faults, Misplaced: a.parents.Misplaced, Named: a.named,
+		Index: parent.Index, OfNode: parent.OfNode, ForwardingOff: masquerade.ForwardingOff, Own: own,
 		Configuration: func() (string, error) { return install.First(a.confDir) }, Clock: clock.RealClock{},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ import (
 	"github.com/fenceline/fenceline/agent/telemetry/footprint"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/internal/revision"
 )
 
@@ -53,7 +55,7 @@ func (a *agent) keepInstalled(ctx context.Context) error {
 // exclusive returns the keeper of the exclusive parents.
 func (a *agent) exclusive() *exclusive.Keeper {
 	return exclusive.New(exclusive.Options{
-		Names: a.exclusiveParents, Parents: a.segments.Names,
+		Names: a.exclusiveParents, Index: parent.Index, Parents: a.segments.Names,
 		SetTrusted: a.kernel.SetTrusted, Log: a.log, Clock: clock.RealClock{},
 	})
 }
@@ -192,7 +194,7 @@ func (a *agent) makeSubinterfaces() *subinterface.Keeper {
 // networks returns the parents of this node that its network configuration and the pools name. With
 // an error, some are missing.
 func (a *agent) networks() (all []subinterface.Network, err error) {
-	masters, unknown := a.installer.Masters()
+	_, masters, unknown := a.installer.Masters()
 	all = append(all, subinterface.Network{Of: "the network configuration of the chart", Parents: masters})
 	node, pools := &corev1.Node{}, &v1alpha1.IPPoolList{}
 	reader := a.mgr.GetClient()
@@ -212,4 +214,34 @@ func (a *agent) networks() (all []subinterface.Network, err error) {
 		})
 	}
 	return all, unknown
+}
+
+// misplaced reports pods that run on another parent than new ones would.
+func (a *agent) misplaced(m diagnosis.Misplaced) {
+	a.reporter.NodeEventf(corev1.EventTypeWarning, "ParentDiffers", "Watch", "%d pods run on %s, but %s; %s: %s",
+		len(m.Pods), m.Parent, m.Why, m.Do, strings.Join(m.Pods, ", "))
+}
+
+// named returns the interfaces that the networks of this node and the settings of the agent name. It is
+// nil if they cannot be read now.
+func (a *agent) named() []diagnosis.Named {
+	networks, err := a.networks()
+	if err != nil {
+		return nil
+	}
+	networks = append(networks, subinterface.Network{Of: "agent.exclusiveParents of the chart", Parents: a.exclusiveParents},
+		subinterface.Network{Of: "agent.vlanParents of the chart", Parents: a.vlanParents})
+	all := []diagnosis.Named{}
+	for _, n := range networks {
+		for _, name := range n.Parents {
+			_, exists, err := parent.Index(name)
+			if err != nil {
+				return nil
+			}
+			if name != "" { // the interface of the default route
+				all = append(all, diagnosis.Named{Of: n.Of, Name: name, Exists: exists})
+			}
+		}
+	}
+	return all
 }

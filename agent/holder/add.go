@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -164,6 +166,11 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decisio
 	a.warn(s)
 	if err := a.belongs(ctx, &s); err != nil {
 		return choice, d, err
+	}
+	if slices.ContainsFunc(s.pools, func(p v1alpha1.IPPool) bool { return len(p.Spec.Parents) > 0 }) {
+		if s.request.Parent, err = a.ParentOf(a.Link.Parent.Index); err != nil {
+			return choice, d, fmt.Errorf("find the parent of interface %s: %w", a.Who.Interface, err)
+		}
 	}
 	of := kept.Interface{Who: &a.Who, Node: a.Node, Asked: a.Asked, ByDefault: a.StatefulSet, Leases: leases}
 	return of.Choose(s.request, s.pools, s.reserved)

@@ -60,19 +60,20 @@ type configuration struct {
 	} `json:"plugins"`
 }
 
-// Masters returns the field master of the plugins in a network configuration whose addresses come
-// from Fenceline. It is empty for a plugin that uses the interface of the node's default route.
-func Masters(conflist []byte) (masters []string, err error) {
+// Masters returns the name of a network configuration, and the field master of those of its plugins
+// whose addresses come from Fenceline. It is empty for a plugin that uses the interface of the node's
+// default route.
+func Masters(conflist []byte) (name string, masters []string, err error) {
 	var list configuration
 	if err := json.Unmarshal(conflist, &list); err != nil {
-		return nil, fmt.Errorf("read the masters of the network configuration: %w", err)
+		return "", nil, fmt.Errorf("read the masters of the network configuration: %w", err)
 	}
 	for _, p := range list.Plugins {
 		if p.IPAM.Type == PluginName {
 			masters = append(masters, p.Master)
 		}
 	}
-	return masters, nil
+	return list.Name, masters, nil
 }
 
 // validate refuses a configuration that would leave the node without network, or

@@ -143,15 +143,16 @@ func TestTheMastersOfANetworkConfiguration(t *testing.T) {
 		name, conflist string
 		want           []string
 	}{
-		{"as the chart writes it", `{"plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"fenceline"}},{"type":"fenceline"}]}`, []string{"eth1"}},
-		{"the interface of the default route", `{"plugins":[{"type":"ipvlan","ipam":{"type":"fenceline"}}]}`, []string{""}},
-		{"another IPAM", `{"plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"host-local"}}]}`, nil},
-		{"no plugin", `{}`, nil},
+		{"as the chart writes it", `{"name":"underlay","plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"fenceline"}},{"type":"fenceline"}]}`, []string{"eth1"}},
+		{"the interface of the default route", `{"name":"underlay","plugins":[{"type":"ipvlan","ipam":{"type":"fenceline"}}]}`, []string{""}},
+		{"another IPAM", `{"name":"underlay","plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"host-local"}}]}`, nil},
+		{"no plugin", `{"name":"underlay"}`, nil},
 	} {
-		got, err := Masters([]byte(row.conflist))
-		check.That(t, err == nil && slices.Equal(got, row.want), "%s: %q, %v", row.name, got, err)
+		name, got, err := Masters([]byte(row.conflist))
+		check.That(t, err == nil && name == "underlay" && slices.Equal(got, row.want), "%s: %s, %q, %v", row.name, name, got, err)
 	}
-	check.That(t, check.Err(Masters([]byte("no JSON"))) != nil, "no JSON is read")
+	_, _, err := Masters([]byte("no JSON"))
+	check.That(t, err != nil, "no JSON is read")
 }
 
 func TestTheVersionIsTheNewestThatTheRuntimeKnows(t *testing.T) {

@@ -67,10 +67,10 @@ func (i *Installer) EnsurePlugin() error {
 }
 
 // Masters applies the function Masters to the network configuration that the chart wrote.
-func (i *Installer) Masters() ([]string, error) {
+func (i *Installer) Masters() (name string, masters []string, err error) {
 	content, err := i.template()
 	if err != nil || content == nil {
-		return nil, err
+		return "", nil, err
 	}
 	return Masters(content)
 }

@@ -26,9 +26,9 @@ func v6(name string) *poolOf { return pool(name, "fd00::/64") }
 func (p *poolOf) ips(entries ...string) *poolOf     { p.Spec.IPs = entries; return p }
 func (p *poolOf) without(entries ...string) *poolOf { p.Spec.ExcludeIPs = entries; return p }
 func (p *poolOf) gateway(addr string) *poolOf       { p.Spec.Gateway = &addr; return p }
-func (p *poolOf) asDefault() *poolOf                { p.Spec.Default = ptr(true); return p }
-func (p *poolOf) disabled() *poolOf                 { p.Spec.Disable = ptr(true); return p }
-func (p *poolOf) unasked() *poolOf                  { p.Spec.IPRequests = ptr(false); return p }
+func (p *poolOf) asDefault() *poolOf                { p.Spec.Default = new(true); return p }
+func (p *poolOf) disabled() *poolOf                 { p.Spec.Disable = new(true); return p }
+func (p *poolOf) unasked() *poolOf                  { p.Spec.IPRequests = new(false); return p }
 func (p *poolOf) notReady(reason, message string) *poolOf {
 	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
 	return p
@@ -122,5 +122,3 @@ func setOf(t *testing.T, entries ...string) poolset.Set {
 	t.Helper()
 	return check.Value(poolset.Parse(entries))(t)
 }
-
-func ptr[T any](v T) *T { return &v }

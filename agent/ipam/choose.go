@@ -163,7 +163,7 @@ func rank(names, selector bool) int {
 
 // meantForOthers reports whether the affinities rejected every pool.
 func meantForOthers(rejected []Rejection) bool {
-	affinities := []Reason{NodeName, NodeAffinity, NamespaceName, NamespaceAffinity, PodAffinity, Application, MultusName}
+	affinities := []Reason{NodeName, NodeAffinity, OtherParent, NamespaceName, NamespaceAffinity, PodAffinity, Application, MultusName}
 	return !slices.ContainsFunc(rejected, func(r Rejection) bool { return !slices.Contains(affinities, r.Reason) })
 }
 

@@ -93,6 +93,9 @@ func (c chooser) unmet(spec *v1alpha1.IPPoolSpec) (Reason, string) {
 	} else if text, ok := matches(spec.NodeAffinity, req.NodeLabels); !ok {
 		return NodeAffinity, fmt.Sprintf(unmatched, "nodeAffinity", text, node)
 	}
+	if !req.Parent.Carries(spec) {
+		return OtherParent, req.Parent.Missed(spec)
+	}
 	if len(spec.NamespaceName) > 0 {
 		if !slices.Contains(spec.NamespaceName, req.Pod.Namespace) {
 			return NamespaceName, fmt.Sprintf(unlisted, "namespaceName", spec.NamespaceName, namespace)

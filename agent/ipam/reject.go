@@ -25,6 +25,7 @@ const (
 	NotReady          Reason = "NotReady"
 	NodeName          Reason = "NodeName"
 	NodeAffinity      Reason = "NodeAffinity"
+	OtherParent       Reason = "OtherParent"
 	NamespaceName     Reason = "NamespaceName"
 	NamespaceAffinity Reason = "NamespaceAffinity"
 	PodAffinity       Reason = "PodAffinity"

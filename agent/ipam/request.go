@@ -47,8 +47,9 @@ type Request struct {
 	NodeName             string
 	NodeLabels           map[string]string
 	Multus               Multus
-	// Interface is the name in the pod, such as eth0.
+	// Interface is the name in the pod, such as eth0, and Parent its parent on the node.
 	Interface string
+	Parent    Parent
 	// Earlier are the interfaces in this sandbox of the pod that already have addresses of
 	// Fenceline, in the order of their ADDs.
 	Earlier     []Interface

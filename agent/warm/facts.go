@@ -103,12 +103,12 @@ func poolOf(c ipam.Candidate, closed *ipam.Rejection) Pool {
 func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) ([]PairFact, error) {
 	used := k.pairs.all()
 	known := map[Pair]*PairFact{}
-	params := map[string]segment.ProbeParams{}
+	params, byName := map[string]segment.ProbeParams{}, map[string]*v1alpha1.IPPool{}
 	for pair, at := range used {
 		known[pair] = &PairFact{Pair: pair, Used: at}
 	}
 	for i := range pools {
-		params[pools[i].Name] = segment.ParamsOf(&pools[i])
+		params[pools[i].Name], byName[pools[i].Name] = segment.ParamsOf(&pools[i]), &pools[i]
 		named, err := k.Named(&pools[i])
 		if err != nil {
 			return nil, err
@@ -127,9 +127,11 @@ func (k *Keeper) pairFacts(pools []v1alpha1.IPPool, parents map[string]int) ([]P
 		if err != nil {
 			return nil, err
 		}
-		if f.Exists = exists; exists {
+		if exists {
 			parents[f.Parent] = index
 		}
+		pool := byName[f.Pool]
+		f.Exists = exists && (pool == nil || k.Carries(pool, index))
 		f.Paused = k.isPaused(f.Pair, params[f.Pool])
 		facts = append(facts, *f)
 	}

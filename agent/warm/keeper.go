@@ -64,6 +64,8 @@ type Options struct {
 	// Named returns the parents that a pool names for this node. The interfaces need not exist. It
 	// fails if the names are unknown at present.
 	Named func(*v1alpha1.IPPool) ([]string, error)
+	// Carries reports whether an ADD on a parent may get an address of a pool.
+	Carries func(pool *v1alpha1.IPPool, parent int) bool
 	// Parent finds an interface of this node by its name. It fails if the kernel cannot be asked.
 	Parent func(name string) (index int, exists bool, err error)
 	// Watch starts to watch an address on a parent.

@@ -169,6 +169,7 @@ func TestLeasesAreGivenUp(t *testing.T) {
 		PoolDisabled: func(p *v1alpha1.IPPool) { p.Spec.Disable = new(true) },
 		NotThisNode:  func(p *v1alpha1.IPPool) { p.Spec.NodeName = []string{"n2"} },
 		Surplus:      func(p *v1alpha1.IPPool) { p.Spec.Warm = new(int64(0)) },
+		Unused:       func(p *v1alpha1.IPPool) { p.Spec.Parents = []string{"elsewhere"} },
 	} {
 		inBubbleOf(t, string(reason), func(t *testing.T, r *rig) {
 			r.warmed()

@@ -50,7 +50,7 @@ type Pair struct{ Pool, Parent string }
 // PairFact is a pair and the reasons to keep it warm.
 type PairFact struct {
 	Pair
-	// Exists: the parent is an interface of this node.
+	// Exists: the parent is an interface of this node, and the pool names it or no parent.
 	Exists bool
 	// Named: the pool's spec.parents names the parent.
 	Named bool

@@ -156,6 +156,7 @@ func (r *rig) start(session string) {
 			Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 		}),
 		Named:   r.named,
+		Carries: func(p *v1alpha1.IPPool, _ int) bool { return !slices.Contains(p.Spec.Parents, "elsewhere") },
 		Parent:  r.parent,
 		Watch:   r.watch,
 		Held:    func(_ int, addr netip.Addr) (net.HardwareAddr, bool) { mac, ok := r.held[addr]; return mac, ok },

@@ -109,8 +109,9 @@ type IPPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=31
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z]([-a-z0-9]*[a-z0-9])?)?$')",message="network must be lower case letters, digits and dashes, start with a letter and not end with a dash"
 	Network string `json:"network,omitempty"`
-	// parents names the interfaces of nodes that carry the subnet. Empty means that agents learn them
-	// from ADDs.
+	// parents names the interfaces of nodes that carry the subnet, also by alternative names. A pod whose
+	// interface is on no such parent gets no address of the pool. An interface also counts by its bond,
+	// a bond by its ports. Empty means any parent: agents learn them from ADDs.
 	//
 	// +optional
 	// +listType=set

@@ -52,10 +52,11 @@ type Subnet = string
 // +kubebuilder:validation:XValidation:rule="self.matches('^([^:]*|[^-]*:[^-]*(-.*:.*)?)$')",messageExpression="'the range ' + self + ' mixes IPv4 and IPv6'"
 type IPRange = string
 
-// InterfaceName is the name of a network interface as the kernel accepts it.
+// InterfaceName is the name of a network interface as the kernel accepts it: at most 15 characters, or
+// 127 if it is an alternative name (IFLA_ALT_IFNAME).
 //
 // +kubebuilder:validation:MinLength=1
-// +kubebuilder:validation:MaxLength=15
+// +kubebuilder:validation:MaxLength=127
 // +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:space:]]+$')",messageExpression="self + ' is not the name of an interface'"
 type InterfaceName = string
 

@@ -42,12 +42,12 @@ func (c *Cluster) Faults() []Fault {
 	add := func(object, what, do string) { all = append(all, Fault{object, what, do}) }
 	c.programs(add)
 	c.versions(add)
-	for _, check := range []func(Report, found){ready, c.parents, configuration, c.forwarding, clock, c.answers} {
+	for _, check := range []func(Report, found){ready, c.parents, c.misplaced, configuration, c.forwarding, clock, c.answers} {
 		for _, r := range c.Reports {
 			check(r, add)
 		}
 	}
-	for _, check := range []func(found){c.sameMACs, c.conditions, c.overlaps, c.waits, c.annotations, c.ports} {
+	for _, check := range []func(found){c.sameMACs, c.unknownNames, c.conditions, c.overlaps, c.waits, c.annotations, c.ports} {
 		check(add)
 	}
 	return all

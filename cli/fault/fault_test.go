@@ -108,6 +108,13 @@ func TestDoctorFindsEachFaultAndNoOther(t *testing.T) {
 			other.Spec.Holder = &v1alpha1.Holder{Namespace: "shop", Pod: "db", MAC: "02:00:00:00:00:aa"}
 			e.Pools, e.Leases = append(e.Pools, red), append(e.Leases, other)
 		}, "pod shop/db on node n1: it has the MAC 02:00:00:00:00:aa of pod shop/web-0 on node n2"},
+		"pods of another parent": {func(e *Cluster) {
+			e.Reports[1].Misplaced = []diagnosis.Misplaced{{Parent: "eth1", Pods: []string{"shop/web-0"}, Why: "pool floor names the parents [eth0]", Do: "name it"}}
+		}, "parent eth1 of node n2: shop/web-0 run there, but pool floor names the parents [eth0]"},
+		"a name that no node has": {func(e *Cluster) {
+			e.Reports[0].Named = []diagnosis.Named{{Of: "pool floor", Name: "eth9"}, {Of: "pool floor", Name: "eth1"}}
+			e.Reports[1].Named = []diagnosis.Named{{Of: "pool floor", Name: "eth9"}, {Of: "pool floor", Name: "eth1", Exists: true}}
+		}, "pool floor: no node has the interface eth9, which it names"},
 		"another configuration": {func(e *Cluster) { e.Reports[0].Configuration = "05-other.conflist" }, "node n1: 05-other.conflist comes before 10-fenceline.conflist"},
 		"no forwarding":         {func(e *Cluster) { e.Reports[0].ForwardingOff = []string{"ipv4", "ipv6"} }, "node n1: it does not forward ipv4"},
 		"a wrong clock":         {func(e *Cluster) { e.Reports[0].Time = e.Now.Add(-time.Hour) }, "node n1: its clock differs from this machine's by 1h0m0s"},

@@ -69,6 +69,32 @@ func (c *Cluster) parents(r Report, add found) {
 	}
 }
 
+// misplaced finds pods that run on a parent to which a new pod would not come.
+func (c *Cluster) misplaced(r Report, add found) {
+	for _, m := range r.Misplaced {
+		add(parentOf(r, m.Parent), strings.Join(m.Pods, ", ")+" run there, but "+m.Why, m.Do)
+	}
+}
+
+// unknownNames finds names of interfaces that no node has. Nodes may have different ones.
+func (c *Cluster) unknownNames(add found) {
+	exists := map[diagnosis.Named]bool{}
+	for _, r := range c.Reports {
+		if r.Named == nil {
+			return
+		}
+		for _, n := range r.Named {
+			key := diagnosis.Named{Of: n.Of, Name: n.Name}
+			exists[key] = exists[key] || n.Exists
+		}
+	}
+	for _, n := range slices.SortedFunc(maps.Keys(exists), func(a, b diagnosis.Named) int { return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Name, b.Name)) }) {
+		if !exists[n] && len(c.Silent) == 0 {
+			add(n.Of, "no node has the interface "+n.Name+", which it names", "correct the name: ip link shows the names, also alternative ones")
+		}
+	}
+}
+
 func parentOf(r Report, parent string) string {
 	return fmt.Sprintf("parent %s of node %s", parent, r.Node)
 }

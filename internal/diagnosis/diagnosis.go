@@ -46,6 +46,11 @@ type Report struct {
 	// NotReady is the reason for which an ADD would fail for every pod, or empty.
 	NotReady string   `json:"notReady,omitempty"`
 	Parents  []Parent `json:"parents"`
+	// Misplaced are the pods that a new ADD would not put where they run.
+	Misplaced []Misplaced `json:"misplaced,omitempty"`
+	// Named are the interfaces that the pools of the node and the settings of its agent name. It is nil
+	// if that is not known.
+	Named []Named `json:"named"`
 	// ForwardingOff are the families, ipv4 and ipv6, for which the node does not forward.
 	ForwardingOff []string `json:"forwardingOff,omitempty"`
 	// Configuration is the network configuration that the runtime uses for the first interface of pods:
@@ -53,6 +58,22 @@ type Report struct {
 	Configuration    string   `json:"configuration,omitempty"`
 	OwnConfiguration string   `json:"ownConfiguration,omitempty"`
 	Answers          []Answer `json:"answers,omitempty"`
+}
+
+// Misplaced are pods on a parent. Why and Do are clauses: the reason for which a new pod would not come
+// there, and the remedy.
+type Misplaced struct {
+	Parent string   `json:"parent"`
+	Pods   []string `json:"pods"`
+	Why    string   `json:"why"`
+	Do     string   `json:"do"`
+}
+
+// Named is the name of an interface that a pool or a setting (Of) gives.
+type Named struct {
+	Of     string `json:"of"`
+	Name   string `json:"name"`
+	Exists bool   `json:"exists"`
 }
 
 // Parent is a parent on which the agent listens.

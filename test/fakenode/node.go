@@ -192,7 +192,8 @@ func (r *Node) start() {
 			Stores: node.Stores{Cache: cache{api, r.API}, Reader: api, Journal: mortalJournal{r.Book, r.Death}},
 			Machine: node.Machine{
 				OpenSegment: m.OpenSegment, FindLink: m.FindLink, Links: links{r}, Sighted: m.Sighted,
-				OfNode: func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
+				ParentOf: func(int) (ipam.Parent, error) { return ipam.Parent{Name: "eth1", Names: []string{"eth1"}}, nil },
+				OfNode:   func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
 			},
 			Knowledge: node.Knowledge{
 				NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },

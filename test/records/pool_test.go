@@ -122,7 +122,7 @@ func (e *env) testPoolsRefused(t *testing.T) {
 		"network too long":                          {with("network", "abcdefghijklmnopqrstuvwxyzabcdef"), "spec.network: Too long", ""},
 		"parent is a path":                          {with("parents", list("eth0/1")), ": eth0/1 is not the name of an interface", "spec.parents[0]"},
 		"parent with a blank":                       {with("parents", list("eth 0")), ": eth 0 is not the name of an interface", "spec.parents[0]"},
-		"parent too long":                           {with("parents", list("abcdefghijklmnop")), "spec.parents[0]: Too long", ""},
+		"parent too long":                           {with("parents", list(strings.Repeat("a", 128))), "spec.parents[0]: Too long", ""},
 		"the same parent twice":                     {with("parents", list("eth0", "eth0")), "spec.parents[1]: Duplicate value", ""},
 		"route dst is no CIDR":                      {route(map[string]any{"dst": "10.0.0.1"}), ": 10.0.0.1 is not a CIDR", "spec.routes[0].dst"},
 		"route dst has host bits set":               {route(map[string]any{"dst": "10.0.0.1/8"}), ": 10.0.0.1/8 has host bits set", "spec.routes[0].dst"},

@@ -32,6 +32,8 @@ const (
 type Options struct {
 	// Names are the interfaces on which only this node and pods of Fenceline send.
 	Names []string
+	// Index finds an interface of the node by one of its names.
+	Index func(name string) (index int, exists bool, err error)
 	// Parents returns the names of the parents on which this node listens, by ifindex.
 	Parents func() map[int]string
 	// SetTrusted tells the kernel the MACs of the node's own devices on a parent.
@@ -87,8 +89,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 // missing reports the names that no interface has: a name may be misspelt, or meant for other nodes.
 func (k *Keeper) missing() {
 	for _, name := range k.Names {
-		if _, err := netlink.LinkByName(name); err != nil {
-			k.Log.Info("this exclusive parent cannot be found on the node; look at agent.exclusiveParents of the chart", "parent", name, "why", err.Error())
+		if _, exists, err := k.Index(name); !exists {
+			k.Log.Info("this exclusive parent cannot be found on the node; look at agent.exclusiveParents of the chart", "parent", name, "why", fmt.Sprint(err))
 		}
 	}
 }
@@ -127,16 +129,19 @@ func (k *Keeper) gather(ctx context.Context, changes chan netlink.LinkUpdate) bo
 // pass tells the kernel about all parents.
 func (k *Keeper) pass() error {
 	parents := k.Parents()
+	exclusive, err := k.exclusive()
+	if err != nil {
+		return err
+	}
 	var links []netlink.Link
-	if slices.ContainsFunc(slices.Collect(maps.Values(parents)), k.isExclusive) {
-		var err error
+	if slices.ContainsFunc(slices.Collect(maps.Keys(parents)), func(index int) bool { return exclusive[index] }) {
 		if links, err = wholelist.Of(netlink.LinkList); err != nil {
 			return fmt.Errorf("list the devices of this node: %w", err)
 		}
 	}
 	told := map[int]setting{}
 	for _, index := range slices.Sorted(maps.Keys(parents)) {
-		wanted := setting{exclusive: k.isExclusive(parents[index])}
+		wanted := setting{exclusive: exclusive[index]}
 		if wanted.exclusive {
 			wanted.macs = devices(links, index)
 		}
@@ -155,7 +160,20 @@ func (k *Keeper) pass() error {
 	return nil
 }
 
-func (k *Keeper) isExclusive(parent string) bool { return slices.Contains(k.Names, parent) }
+// exclusive has the interfaces of Names, by ifindex.
+func (k *Keeper) exclusive() (map[int]bool, error) {
+	all := map[int]bool{}
+	for _, name := range k.Names {
+		index, exists, err := k.Index(name)
+		if err != nil {
+			return nil, err
+		}
+		if exists {
+			all[index] = true
+		}
+	}
+	return all, nil
+}
 
 // devices returns the MACs of the devices that send through a parent: the parent, and those above
 // it, such as a macvlan of the node or one on a VLAN of the parent. The MACs are sorted.

@@ -25,7 +25,7 @@ func TestASubscriptionThatHasLostChangesIsReplacedAndClosed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan struct{}) // while the keeper waits for it, it reads no changes
 	k := New(Options{
-		Names: []string{"lo"}, Parents: func() map[int]string { return map[int]string{1: "lo"} }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		Names: []string{"lo"}, Index: lo, Parents: func() map[int]string { return map[int]string{1: "lo"} }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
 		SetTrusted: func(int, []net.HardwareAddr, bool) error {
 			select {
 			case told <- struct{}{}:

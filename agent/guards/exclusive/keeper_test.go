@@ -45,13 +45,18 @@ func TestDevicesAreThoseThatSendByTheParent(t *testing.T) {
 	check.Same(t, got, []int{2, 3, 4, 5}, "devices")
 }
 
+// lo finds lo, of which loopback is an alternative name.
+func lo(name string) (index int, exists bool, err error) {
+	return 1, name == "lo" || name == "loopback", nil
+}
+
 // The keeper tells the kernel each setting of a parent once. After a failure, it tries again.
 func TestKernelIsToldOfChanges(t *testing.T) {
 	var calls []string
 	var failure error
 	parents := map[int]string{1: "lo", 2000000: "eth9"}
 	k := New(Options{
-		Names: []string{"lo"}, Parents: func() map[int]string { return parents }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		Names: []string{"loopback"}, Index: lo, Parents: func() map[int]string { return parents }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
 		SetTrusted: func(parent int, macs []net.HardwareAddr, exclusive bool) error {
 			calls = append(calls, fmt.Sprintf("%d %t %d", parent, exclusive, len(macs)))
 			return failure

@@ -152,6 +152,8 @@ type Machine struct {
 	Links Links
 	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
+	// ParentOf describes the parent with this ifindex.
+	ParentOf func(index int) (ipam.Parent, error)
 	// OfNode reports whether this node has the address; a link-local one must be on the parent.
 	OfNode func(parent int, addr netip.Addr) (bool, error)
 }

@@ -53,18 +53,13 @@ func SubnetsOf(addrs []netip.Addr) ([]netip.Prefix, error) {
 	return subnets, nil
 }
 
-// Index returns the index of the interface of this node that has this name. An interface does not
-// count if this is only its alternative name. If the kernel gives no answer now, Index returns an
-// error, because the interface may exist.
-func Index(name string) (index int, exists bool, err error) {
-	link, err := netlink.LinkByName(name)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return 0, false, nil
-	}
+// nameOf returns the name of an interface in the kernel, or another one if it cannot be read.
+func nameOf(index int, or string) string {
+	link, err := netlink.LinkByIndex(index)
 	if err != nil {
-		return 0, false, fmt.Errorf("look for interface %s: %w", name, err)
+		return or
 	}
-	return link.Attrs().Index, link.Attrs().Name == name, nil
+	return link.Attrs().Name
 }
 
 // master returns the index of the interface that a CNI plugin uses as its master: the one of this

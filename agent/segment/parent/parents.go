@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 )
 
 // attachPeriod is how often the observers are put back at the head of their parents' chains. Other
@@ -36,12 +37,16 @@ type Parents struct {
 	Segments *segment.Segments
 	// Pools reads pools from the cache.
 	Pools client.Reader
-	// Configured are the masters that the network configuration of this node names. "" is the
-	// interface of the node's default route.
-	Configured []string
+	// Configured is the network configuration of this node.
+	Configured Network
 	// Sightings are the frames that the observers of this node have recorded.
 	Sightings Sightings
-	Log       logr.Logger
+	// Tell reports pods that run on another parent than new ones would.
+	Tell func(diagnosis.Misplaced)
+	Log  logr.Logger
+
+	// told are the kinds of misplaced pods that were reported. Only Run uses it.
+	told map[string]bool
 }
 
 // Segment opens the segment on which this node reaches an address of a pool. The parent is, best
@@ -117,9 +122,9 @@ func (p *Parents) of(pool *v1alpha1.IPPool) ([]int, error) {
 	return parents, err
 }
 
-// Run keeps the observers attached until ctx ends.
+// Run keeps the observers attached, and reports misplaced pods, until ctx ends.
 func (p *Parents) Run(ctx context.Context) error {
-	wait.NonSlidingUntil(p.attach, attachPeriod, ctx.Done())
+	wait.NonSlidingUntil(func() { p.attach(); p.tell() }, attachPeriod, ctx.Done())
 	return nil
 }
 
@@ -147,13 +152,13 @@ func (p *Parents) attach() {
 // network configuration names, those of pods, and those that are open.
 func (p *Parents) Names() map[int]string {
 	names := map[int]string{}
-	for _, name := range p.Configured {
+	for _, name := range p.Configured.Masters {
 		index, exists, err := master(name)
 		if err != nil {
 			p.Log.Info("a parent of the network configuration could not be looked for", "parent", name, "why", err.Error())
 		}
 		if exists {
-			names[index] = name
+			names[index] = nameOf(index, name)
 		}
 	}
 	for e := range p.Bound() {

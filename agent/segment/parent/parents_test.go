@@ -5,10 +5,12 @@ package parent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/testr"
@@ -24,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -243,7 +246,7 @@ func TestWhichParentVerifiesAnAddress(t *testing.T) {
 func TestTheParentsOfTheNetworkAreOpenedBeforeTheFirstPod(t *testing.T) {
 	k := &unattachable{}
 	p := newParents(t, k)
-	p.Configured = []string{"none", "lo"}
+	p.Configured.Masters = []string{"none", "lo"}
 	p.attach()
 	check.List(t, k.asked, []int{lo(t)}, "asked for")
 }
@@ -286,6 +289,47 @@ func TestWhichParentsShouldHearAnotherNode(t *testing.T) {
 	}
 }
 
+// Pods that run keep their addresses, and people hear that new ones would come elsewhere.
+func TestPodsOnAnotherParentThanNewOnesAreToldOnce(t *testing.T) {
+	here := lo(t)
+	web := journal.Entry{PodNamespace: "shop", PodName: "web-0", Parent: "lo", ParentIndex: here, Network: "underlay"}
+	for _, row := range []struct {
+		rule   string
+		pool   *v1alpha1.IPPool
+		device string
+		master string
+		want   string
+	}{
+		{"the pool names no parent", pool("v4"), "", "lo", ""},
+		{"it names the parent", pool("v4", "eth9", "lo"), "", "lo", ""},
+		{"it names others", pool("v4", "eth9"), "", "lo", "lo: [shop/web-0], pool v4 names the parents [eth9]"},
+		{"the network leads elsewhere", pool("v4"), "", other(t), "lo: [shop/web-0], network underlay leads to " + other(t) + " now"},
+		{"it leads nowhere", pool("v4"), "", "eth9", ""},
+		{"the device plugin chooses among several PFs", pool("v4"), "0000:03:10.0", other(t), ""},
+	} {
+		t.Run(row.rule, func(t *testing.T) {
+			e := web
+			e.Device = row.device
+			p := newParents(t, &unattachable{}, e, e)
+			p.Pools, p.Configured = pools{*row.pool}, Network{"underlay", []string{row.master}}
+			var told []string
+			p.Tell = func(m diagnosis.Misplaced) { told = append(told, fmt.Sprintf("%s: %v, %s", m.Parent, m.Pods, m.Why)) }
+			p.tell()
+			p.tell()
+			check.Equal(t, strings.Join(told, "; "), row.want, "told")
+		})
+	}
+}
+
+// other returns an interface of this machine that is not lo.
+func other(t *testing.T) string {
+	t.Helper()
+	all := check.Value(net.Interfaces())(t)
+	i := slices.IndexFunc(all, func(i net.Interface) bool { return i.Name != "lo" })
+	check.Must(t, i >= 0, "this machine has only lo")
+	return all[i].Name
+}
+
 func TestWhichParentsExist(t *testing.T) {
 	lo := check.Value(net.InterfaceByName("lo"))(t)
 	check.That(t, Exists(lo.Index), "lo does not")
@@ -319,7 +363,7 @@ func TestTheSubnetOfAnAddressOfTheNode(t *testing.T) {
 
 func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
 	link := func(name string, index int) netlink.LinkAttrs {
-		return netlink.LinkAttrs{Name: name, Index: index, NetNsID: -1}
+		return netlink.LinkAttrs{Name: name, Index: index, NetNsID: -1, AltNames: []string{"alt-" + name}}
 	}
 	vlan := func(name string, index, parent, id int) netlink.Link {
 		attrs := link(name, index)
@@ -347,6 +391,8 @@ func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
 		{"a parent that this node does not have", "eth2", 5, ""},
 		{"not one whose parent is in another namespace", "eth1", 7, ""},
 		{"unless it is named itself", "moved", 7, "moved"},
+		{"an alternative name of the parent", "alt-eth1", 5, "storage"},
+		{"an alternative name of its own", "alt-eth1.6", 6, "eth1.6"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, ok := onVLAN(links, row.parent, row.vlan)
@@ -356,9 +402,14 @@ func TestWhichInterfaceCarriesAVLAN(t *testing.T) {
 }
 
 func TestAPoolWithoutVLANIsReachedOnWhatItNames(t *testing.T) {
-	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"eth1", "eth2"}}}
-	got, err := named(pool, nil)
-	check.That(t, err == nil && slices.Equal(got, pool.Spec.Parents), "got %v, %v", got, err)
+	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Parents: []string{"uplink", "eth2"}}}
+	got, err := named(pool, func(name string) (netlink.Link, error) {
+		if name == "eth2" {
+			return nil, nil
+		}
+		return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}}, nil
+	}, nil)
+	check.That(t, err == nil && slices.Equal(got, []string{"eth1"}), "got %v, %v", got, err)
 }
 
 // Each pod that comes or goes interrupts the kernel's list: what is missing from it may be there.
@@ -384,7 +435,7 @@ func TestAVLANIsNotGoneBecauseTheListOfInterfacesWasInterrupted(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			lists := 0
-			got, err := named(pool, func() ([]netlink.Link, error) {
+			got, err := named(pool, nil, func() ([]netlink.Link, error) {
 				if lists++; lists <= row.failures {
 					return row.links, row.err
 				}

@@ -85,7 +85,7 @@ func (k *Keeper) Pass() (left bool) {
 		return true
 	}
 	networks, unknown := k.Networks()
-	wanted, refused := Needs(networks, k.Parents)
+	wanted, refused := Needs(known(networks, k.Parents, links))
 	for i, l := range links {
 		links[i].Used = l.Used || l.Ours && k.Used(l.Index) // only one of ours may be removed
 		left = left || l.Ours

@@ -158,6 +158,28 @@ func TestANetworkNeedsTheSubinterfacesThatItNames(t *testing.T) {
 	}
 }
 
+func TestAnAlternativeNameIsAsGoodAsTheName(t *testing.T) {
+	links := []Link{{Name: "eth1", Index: 2, AltNames: []string{"uplink", "lan"}}}
+	for name, row := range map[string]struct {
+		network Network
+		allowed string
+		want    string
+	}{
+		"of the network":                {Network{Parents: []string{"uplink"}, VLAN: 5}, "eth1", "make eth1.5 on eth1"},
+		"of the setting":                {Network{Parents: []string{"eth1"}, VLAN: 5}, "uplink", "make eth1.5 on eth1"},
+		"of both, and they differ":      {Network{Parents: []string{"uplink"}, VLAN: 5}, "lan", "make eth1.5 on eth1"},
+		"in the name of a subinterface": {Network{Parents: []string{"uplink.5"}}, "eth1", "make uplink.5 on uplink"},
+		"of no interface":               {Network{Parents: []string{"wan"}, VLAN: 5}, "eth1", ""},
+	} {
+		wanted, _ := Needs(known([]Network{row.network}, []string{row.allowed}, links))
+		got := ""
+		for _, w := range MakePlan(wanted, links).Make {
+			got += "make " + w.Name + " on " + w.Parent
+		}
+		check.Equal(t, got, row.want, "%s:", name)
+	}
+}
+
 func TestTheNameCountsIfOneOfTheNetworksGivesIt(t *testing.T) {
 	wanted, _ := Needs([]Network{{Parents: []string{"eth1"}, VLAN: 5}, {Parents: []string{"eth1.5"}}}, []string{"eth1"})
 	check.Equal(t, text(wanted), "eth1.5=5@eth1", "wanted")

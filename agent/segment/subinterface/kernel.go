@@ -41,7 +41,7 @@ func (Kernel) Links() ([]Link, error) {
 	links := make([]Link, 0, len(all))
 	for _, l := range all {
 		a := l.Attrs()
-		link := Link{Name: a.Name, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0}
+		link := Link{Name: a.Name, AltNames: a.AltNames, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0}
 		if v, ok := l.(*netlink.Vlan); ok && v.VlanProtocol != netlink.VLAN_PROTOCOL_8021AD {
 			link.VLAN, link.Ours = v.VlanId, a.Group == group
 			if a.NetNsID < 0 {

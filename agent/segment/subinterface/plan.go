@@ -36,6 +36,8 @@ type Wanted struct {
 type Link struct {
 	Name  string
 	Index int
+	// AltNames are its alternative names.
+	AltNames []string
 	// VLAN is the ID if it is an 802.1Q subinterface, and Lower the index of the interface of the node
 	// below it. Both are 0 otherwise.
 	VLAN, Lower int
@@ -78,6 +80,28 @@ func Needs(networks []Network, allowed []string) (wanted []Wanted, refused map[s
 	return wanted, refused
 }
 
+// called reports whether the kernel finds the interface by a name.
+func (l Link) called(name string) bool { return l.Name == name || slices.Contains(l.AltNames, name) }
+
+// known returns the networks with the kernel's names of interfaces, and allowed with all names of its
+// interfaces.
+func known(networks []Network, allowed []string, links []Link) ([]Network, []string) {
+	for i, n := range networks {
+		networks[i].Parents = slices.Clone(n.Parents)
+		for j, name := range n.Parents {
+			if l, exists := find(links, func(l Link) bool { return l.called(name) }); exists {
+				networks[i].Parents[j] = l.Name
+			}
+		}
+	}
+	for _, l := range links {
+		if slices.ContainsFunc(allowed, l.called) {
+			allowed = slices.Concat(allowed, l.AltNames, []string{l.Name})
+		}
+	}
+	return networks, allowed
+}
+
 func need(n Network, name string, allowed []string) (Wanted, bool) {
 	if n.VLAN != 0 && slices.Contains(allowed, name) {
 		return Wanted{Name: fmt.Sprintf("%s.%d", name, n.VLAN), Parent: name, ID: n.VLAN, Of: n.Of, AnyName: true}, true
@@ -99,8 +123,8 @@ func MakePlan(wanted []Wanted, links []Link) Plan {
 	p := Plan{Refused: map[string]error{}}
 	kept := map[int]bool{}
 	for _, w := range wanted {
-		parent, exists := find(links, func(l Link) bool { return l.Name == w.Parent })
-		named, isNamed := find(links, func(l Link) bool { return l.Name == w.Name })
+		parent, exists := find(links, func(l Link) bool { return l.called(w.Parent) })
+		named, isNamed := find(links, func(l Link) bool { return l.called(w.Name) })
 		other, isOther := find(links, func(l Link) bool { return exists && l.VLAN == w.ID && l.Lower == parent.Index })
 		switch {
 		case isOther && (w.AnyName || other.Name == w.Name):

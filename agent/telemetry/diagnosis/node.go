@@ -4,7 +4,9 @@
 package diagnosis
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -34,8 +36,14 @@ type Node struct {
 	Segments *segment.Segments
 	// Hazards describes what else works on the frames of a parent and needs a change.
 	Hazards func(parent string) []string
+	// Misplaced returns the pods that a new ADD would not put where they run, and Named the interfaces
+	// that pools and settings name.
+	Misplaced func() []diagnosis.Misplaced
+	Named     func() []diagnosis.Named
 	// OthersShare reports whether another node shares the segments.
 	OthersShare func() bool
+	// Index finds an interface of the node by one of its names.
+	Index func(name string) (index int, exists bool, err error)
 	// OfNode reports whether the node has an address: a link-local one counts only on the parent.
 	OfNode func(parent int, addr netip.Addr) (bool, error)
 	// ForwardingOff has the families that the node does not forward.
@@ -60,7 +68,7 @@ func (n *Node) Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Re
 	}
 	report.Configuration, _ = n.Configuration() // empty without one
 	report.Answers = n.ask(ctx, r.Questions)    // before the parents: it opens their segments
-	report.Parents = n.parents()
+	report.Parents, report.Misplaced, report.Named = n.parents(), n.Misplaced(), n.Named()
 	return report, nil
 }
 
@@ -103,14 +111,14 @@ func (n *Node) askOne(ctx context.Context, q diagnosis.Question) diagnosis.Answe
 
 // answer answers a question: by the node's own addresses, or else by the wire.
 func (n *Node) answer(ctx context.Context, a *diagnosis.Answer) error {
-	i, err := net.InterfaceByName(a.Parent)
-	if err != nil {
-		return fmt.Errorf("ask for %s on parent %s: %w", a.Address, a.Parent, err)
+	index, exists, err := n.Index(a.Parent)
+	if err != nil || !exists {
+		return fmt.Errorf("ask for %s on parent %s: %w", a.Address, a.Parent, cmp.Or(err, errors.New("the node has no such interface")))
 	}
-	if a.OfNode, err = n.OfNode(i.Index, a.Address); a.OfNode || err != nil {
+	if a.OfNode, err = n.OfNode(index, a.Address); a.OfNode || err != nil {
 		return err
 	}
-	s, err := n.Segments.Open(i.Index)
+	s, err := n.Segments.Open(index)
 	if err != nil {
 		return err
 	}
