@@ -240,6 +240,12 @@ func (a *adding) record() error {
 	if err := a.GuardSources(&e); err != nil {
 		return err
 	}
+	accepts := func(b win.Bound) bool { return b.Pool.Spec.RouterAdvertisements == v1alpha1.RoutersAccepted }
+	if !e.Unguarded && !slices.ContainsFunc(a.Won, accepts) {
+		if err := a.Links.IgnoreRouters(e.NetNS, e.Interface); err != nil {
+			return err
+		}
+	}
 	if err := a.Journal.Put(e); err != nil {
 		return err
 	}

@@ -323,3 +323,18 @@ func TestAKeptAddressStaysWithAPodOfAFullNamespace(t *testing.T) {
 	check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
 	r.Gets(r.Pod("web-0", "u2", fakenode.OfStatefulSet), first...)
 }
+
+// A pod with addresses of two pools takes what one of them allows.
+func TestAPodTakesFromRoutersOnlyWhatItsPoolsAllow(t *testing.T) {
+	for _, row := range []struct {
+		four, six v1alpha1.RouterAdvertisements
+		strict    bool
+	}{{"", "", true}, {v1alpha1.RoutersIgnored, "", true}, {"", v1alpha1.RoutersAccepted, false}, {v1alpha1.RoutersAccepted, "", false}} {
+		pools := fakenode.Dual()
+		pools[0].Spec.RouterAdvertisements, pools[1].Spec.RouterAdvertisements = row.four, row.six
+		r := fakenode.New(t, pools...)
+		request := r.Pod("web", "u1")
+		r.MustAdd(request)
+		check.Equal(t, slices.Equal(r.Strict, []string{request.NetNS}), row.strict, "IPv4 %q, IPv6 %q: routers are ignored:", row.four, row.six)
+	}
+}

@@ -234,12 +234,31 @@ type IPPoolSpec struct {
 	//
 	// +optional
 	SourceGuardAllow *SourceGuardAllow `json:"sourceGuardAllow,omitempty"`
+	// routerAdvertisements is Ignore or Accept: whether the pods take routes, prefixes, the MTU and
+	// redirects from the routers of the segment, or only what Fenceline gives. Any host of the segment
+	// can send them. An edit counts for new pods only. Empty means Ignore.
+	//
+	// +optional
+	RouterAdvertisements RouterAdvertisements `json:"routerAdvertisements,omitempty"`
 	// macPolicy chooses the MAC of an interface by its address. Unset means that the interface keeps
 	// the MAC that its plugin gave it. An edit counts for new pods only.
 	//
 	// +optional
 	MACPolicy *MACPolicy `json:"macPolicy,omitempty"`
 }
+
+// RouterAdvertisements is the reaction of pods to advertisements and redirects of routers.
+//
+// +kubebuilder:validation:Enum=Ignore;Accept
+type RouterAdvertisements string
+
+const (
+	// RoutersIgnored: addresses, routes and the MTU come from Fenceline alone.
+	RoutersIgnored RouterAdvertisements = "Ignore"
+	// RoutersAccepted: the kernel of the pod decides, by its own settings. Without sourceGuard Off, or
+	// sourceGuardAllow, it makes no addresses.
+	RoutersAccepted RouterAdvertisements = "Accept"
+)
 
 // SourceGuardMode is the reaction to a frame of a pod with a source that is not the pod's.
 //

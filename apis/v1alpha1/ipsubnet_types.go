@@ -79,6 +79,11 @@ type IPSubnetSpec struct {
 	//
 	// +optional
 	SourceGuardAllow *SourceGuardAllow `json:"sourceGuardAllow,omitempty"`
+	// routerAdvertisements is that of all pools of the IPSubnet: Ignore or Accept. Unset means that each
+	// pool keeps its own, which is Ignore at first.
+	//
+	// +optional
+	RouterAdvertisements RouterAdvertisements `json:"routerAdvertisements,omitempty"`
 }
 
 // IPSubnetStatus is the status of an IPSubnet. Only the controller writes it.

@@ -395,12 +395,15 @@ func newPool(s slot, g *ground, name string, ips poolset.Set) v1alpha1.IPPool {
 func setSpec(pool *v1alpha1.IPPool, s slot, g *ground) {
 	pool.Spec.Gateway, pool.Spec.Vlan, pool.Spec.Routes = g.Spec.Gateway, g.Spec.Vlan, g.Spec.Routes
 	pool.Spec.Application = s.application()
-	// People may edit these two of a single pool, unless the IPSubnet sets them.
+	// People may edit these three of a single pool, unless the IPSubnet sets them.
 	if g.Spec.SourceGuard != "" {
 		pool.Spec.SourceGuard = g.Spec.SourceGuard
 	}
 	if g.Spec.SourceGuardAllow != nil {
 		pool.Spec.SourceGuardAllow = g.Spec.SourceGuardAllow.DeepCopy()
+	}
+	if g.Spec.RouterAdvertisements != "" {
+		pool.Spec.RouterAdvertisements = g.Spec.RouterAdvertisements
 	}
 }
 

@@ -414,10 +414,12 @@ func TestPoolsFollowTheSourceGuardOfTheirIPSubnet(t *testing.T) {
 	s := w.subnets["a"]
 	s.Spec.SourceGuard = v1alpha1.SourceGuardEnforce
 	s.Spec.SourceGuardAllow = &v1alpha1.SourceGuardAllow{CIDRs: []v1alpha1.CIDR{"10.0.0.1/32"}}
+	s.Spec.RouterAdvertisements = v1alpha1.RoutersAccepted
 	s.ResourceVersion = w.next()
 	w.subnets["a"] = s
 	got := settle()
 	check.Equal(t, got.SourceGuard, v1alpha1.SourceGuardEnforce, "the pool has")
+	check.Equal(t, got.RouterAdvertisements, v1alpha1.RoutersAccepted, "the pool has")
 	check.Same(t, got.SourceGuardAllow, s.Spec.SourceGuardAllow, "the pool has")
 }
 

@@ -35,6 +35,11 @@ func (l links) SetDown(netns, _ string) error {
 	return nil
 }
 
+func (l links) IgnoreRouters(netns, _ string) error {
+	l.Strict = append(l.Strict, netns)
+	return nil
+}
+
 func (r *Node) setRemoved(netns string, removed bool) {
 	r.macs.Lock()
 	defer r.macs.Unlock()

@@ -88,6 +88,8 @@ type Node struct {
 	Kind pod.Kind
 	// PassesPorts: a plugin of the pod network has the capability portMappings.
 	PassesPorts bool
+	// Strict are the network namespaces whose interfaces take nothing from routers.
+	Strict []string
 	// Lowered are the network namespaces whose interfaces the agent has set down.
 	Lowered []string
 	// set has the MACs that plugins or pods have set, removed the namespaces that the runtime has

@@ -64,6 +64,7 @@ func (e *env) testPoolsAccepted(t *testing.T) {
 		"checks at ADD":           {"subnet": "10.1.0.0/24", "gateway": "10.1.0.1", "gatewayCheck": true, "routeCheck": false},
 		"a MAC from the address":  {"subnet": "10.1.0.0/24", "macPolicy": macs("0a:58")},
 		"a source guard":          {"subnet": "10.1.0.0/24", "sourceGuard": "Observe"},
+		"a network's routers":     {"subnet": "fd00::/64", "routerAdvertisements": "Accept"},
 		"a source guard of routers": {"subnet": "10.1.0.0/24", "sourceGuardAllow": map[string]any{
 			"cidrs": list("10.1.0.1/32", "0.0.0.0/0", "fd00:1::/64"), "macs": list("00:00:5e:00:01:01", "00:00:5E:00:02:0A"),
 			"roles": list("Router", "DHCPServer", "Tagged", "Bridge"),
@@ -133,6 +134,7 @@ func (e *env) testPoolsRefused(t *testing.T) {
 		"multusName without a namespace":            {with("multusName", list("macvlan")), "multusName: macvlan is not of the form namespace/name", ""},
 		"negative warm":                             {with("warm", int64(-1)), "spec.warm", ""},
 		"an unknown source guard":                   {with("sourceGuard", "On"), `spec.sourceGuard: Unsupported value: "On"`, ""},
+		"an unknown reaction to routers":            {with("routerAdvertisements", "Off"), `spec.routerAdvertisements: Unsupported value: "Off"`, ""},
 		"an allowed CIDR with host bits":            {allow("cidrs", "10.1.0.1/24"), ": 10.1.0.1/24 has host bits set", "spec.sourceGuardAllow.cidrs[0]"},
 		"an allowed multicast MAC":                  {allow("macs", "01:00:5e:00:00:01"), ": macs: 01:00:5e:00:00:01 is not a unicast MAC address", "spec.sourceGuardAllow.macs[0]"},
 		"an allowed MAC with dashes":                {allow("macs", "02-00-00-00-00-0a"), ": macs: 02-00-00-00-00-0a is not a unicast MAC address", "spec.sourceGuardAllow.macs[0]"},

@@ -206,6 +206,8 @@ type Warm interface {
 type Links interface {
 	SetMAC(netns, ifname string, mac net.HardwareAddr) error
 	SetDown(netns, ifname string) error
+	// IgnoreRouters makes an interface take nothing from router advertisements and redirects.
+	IgnoreRouters(netns, ifname string) error
 }
 
 // HostLinks makes the routing of pods' interfaces. *hostlink.Links implements it.
