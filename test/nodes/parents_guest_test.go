@@ -237,7 +237,9 @@ func downAndUp(t *testing.T, _ network.LAN, host *network.Namespace, _, parent s
 func renamed(t *testing.T, _ network.LAN, host *network.Namespace, _, parent string) string {
 	t.Helper()
 	link := check.Value(host.Links().LinkByName(parent))(t)
-	check.OK(t, errors.Join(host.Links().LinkSetDown(link), host.Links().LinkSetName(link, "new"+parent), host.Links().LinkSetUp(link)))
+	// The pool names the parent by its old name, which becomes an alternative one.
+	check.OK(t, errors.Join(host.Links().LinkSetDown(link), host.Links().LinkSetName(link, "new"+parent), host.Links().LinkSetUp(link),
+		host.Links().LinkAddAltName(link, parent)))
 	return "new" + parent
 }
 
