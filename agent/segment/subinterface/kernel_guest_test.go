@@ -49,7 +49,7 @@ func TestGuestSubinterfacesComeAndGo(t *testing.T) {
 	check.That(t, len(p.Make)+len(p.Remove)+len(p.Refused) == 0, "plan %+v", p)
 	check.OK(t, ns.Do(func() error { return Kernel{}.Remove(made) }))
 	check.OK(t, ns.Do(func() error { return Kernel{}.Remove(made) })) // again
-	check.Equal(t, look(), Link{}, "it was not removed:")
+	check.Same(t, look(), Link{}, "it was not removed:")
 	other := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "eth1.100", ParentIndex: made.Lower}, VlanId: 200}
 	check.OK(t, ns.Links().LinkAdd(other))
 	links = all()
