@@ -136,6 +136,7 @@ func (a *air) CarrierLosses() (uint32, error) {
 }
 
 func (a *air) Close() error                    { return nil }
+func (a *air) Has(netip.Addr) (bool, error)    { return false, nil }
 func (a *air) Join(netip.Addr) (func(), error) { return func() {}, nil }
 func (a *air) SendProbe(frame []byte) error    { return a.record(frame, true, false) }
 func (a *air) Send(frame []byte) error         { return a.record(frame, false, false) }

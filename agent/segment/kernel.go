@@ -38,6 +38,7 @@ var _ Kernel = (*bpf.Kernel)(nil)
 type parentWire interface {
 	Link() (wire.Link, error)
 	CarrierLosses() (uint32, error)
+	Has(netip.Addr) (bool, error)
 	SendProbe(frame []byte) error
 	Send(frame []byte) error
 	Join(netip.Addr) (leave func(), err error)

@@ -250,7 +250,14 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 	if err != nil {
 		return DoubtUnproven, Answer{}, w.wrap(err)
 	}
+	own, err := w.seg.wire.Has(w.addr)
+	if err != nil {
+		return DoubtUnproven, Answer{}, w.wrap(err)
+	}
 	w.drain()
+	if own { // the parent may get the address, and say nothing
+		w.take(newHit(now.mac, bpf.KindARP, w.seg.set.kernel.Now()))
+	}
 	w.take(newHit(st.HitMAC, st.HitKind, st.LastHit))
 	w.take(newHit(st.ProbeMAC, st.ProbeKind, st.LastProbe))
 

@@ -4,6 +4,7 @@ package segment
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -71,6 +72,7 @@ func (h Hearing) Deaf(othersShare bool) bool {
 // continuity shows whether the node has listened to a segment without a gap. If two values are
 // equal, and both have carrier and an observer, no frame was missed between them.
 type continuity struct {
+	mac     net.HardwareAddr
 	carrier bool
 	// carrierLosses counts how often the parent has lost its carrier.
 	carrierLosses uint32
@@ -95,5 +97,5 @@ func (s *Segment) continuity() (continuity, error) {
 	if err != nil {
 		return continuity{}, err
 	}
-	return continuity{carrier: l.Carrier, carrierLosses: losses, observer: observer}, nil
+	return continuity{mac: l.MAC, carrier: l.Carrier, carrierLosses: losses, observer: observer}, nil
 }

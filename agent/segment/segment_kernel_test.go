@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
@@ -65,13 +66,30 @@ func TestLocalSiblingAnswersTheReflectedProbe(t *testing.T) {
 	})
 }
 
-func TestNodesOwnAddressAnswersTheReflectedProbe(t *testing.T) {
-	r := newRig(t)
-	n := r.addNode("node1")
-	check.OK(t, n.ns.AddAddr("p0", prefix(rig4)))
-	answer := n.probe(rig4, params50)
-	equal(t, "conflict", answer.Conflict, true)
-	equal(t, "MAC", answer.MAC.String(), n.mac.String())
+func TestAnAddressOfTheParentItselfIsInUse(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		check.OK(t, n.ns.AddAddr("p0", prefix(addr)))
+		answer := n.probe(addr, params50)
+		equal(t, "conflict", answer.Conflict, true)
+		equal(t, "MAC", answer.MAC.String(), n.mac.String())
+	})
+}
+
+// The parent announces no address that it gets.
+func TestAnAddressThatTheParentGetsIsInDoubt(t *testing.T) {
+	families(t, func(t *testing.T, addr netip.Addr) {
+		r := newRig(t)
+		n := r.addNode("node1")
+		w := check.Value(n.seg.WatchLong(addr, ProbeParams{}))(t)
+		defer func() { check.OK(t, w.End()) }()
+		doubt, _, err := w.Prove(t.Context(), pace.Timing{Num: 1, Listen: 50 * time.Millisecond})
+		check.That(t, err == nil && doubt == DoubtNone, "proven: %q, %v", doubt, err)
+		check.OK(t, n.ns.AddAddr("p0", prefix(addr)))
+		doubt, answer, err := w.Doubt()
+		check.That(t, err == nil && doubt == DoubtSpoken && answer.MAC.String() == n.mac.String(), "got %q, %v, %v", doubt, answer, err)
+	})
 }
 
 func TestNobodyAnswersForAFreeAddress(t *testing.T) {

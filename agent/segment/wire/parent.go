@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"os"
 
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 // Parent sends frames on a segment's parent. Its sockets stay in the network namespace in which it
@@ -130,11 +133,44 @@ func (p *Parent) CarrierLosses() (uint32, error) {
 	return 0, errors.New("the kernel does not report IFLA_CARRIER_DOWN_COUNT")
 }
 
-// openCounts opens the socket for CarrierLosses, in the calling thread's network namespace.
+// Has reports whether the parent itself has the address.
+func (p *Parent) Has(addr netip.Addr) (bool, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: p.counts}
+	message := nl.NewIfAddrmsg(nl.GetIPFamily(addr.AsSlice()))
+	message.Index = uint32(p.index)
+	request.AddData(message)
+	answers, err := wholelist.Of(func() ([][]byte, error) { return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR) })
+	if err != nil {
+		return false, fmt.Errorf("list the addresses of parent %d: %w", p.index, err)
+	}
+	for _, answer := range answers {
+		attributes, err := nl.ParseRouteAttr(answer[unix.SizeofIfAddrmsg:])
+		if err != nil {
+			return false, err
+		}
+		for _, a := range attributes {
+			// IPv6 has no IFA_LOCAL. With a peer, IFA_ADDRESS is the peer's, which is in use as well.
+			if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS {
+				if other, ok := netip.AddrFromSlice(a.Value); ok && other == addr {
+					return true, nil
+				}
+			}
+		}
+	}
+	return false, nil
+}
+
+// openCounts opens the socket for requests that the library does not have, in the calling thread's
+// network namespace. The kernel filters its lists by the interface, since a node may have many addresses.
 func openCounts() (*nl.SocketHandle, error) {
 	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+	}
+	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+		s.Close()
+		return nil, os.NewSyscallError("setsockopt NETLINK_GET_STRICT_CHK", err)
 	}
 	return &nl.SocketHandle{Socket: s}, nil
 }
