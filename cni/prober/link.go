@@ -34,9 +34,9 @@ const (
 	carrierPoll = 2 * time.Millisecond
 )
 
-// inside runs fn in the network namespace at a path.
-func inside(path string, fn func() error) error {
-	err := ns.WithNetNSPath(path, func(ns.NetNS) error { return fn() })
+// inside runs fn in the network namespace at a path. caller is that of the plugin.
+func inside(path string, fn func(caller ns.NetNS) error) error {
+	err := ns.WithNetNSPath(path, fn)
 	if _, gone := errors.AsType[ns.NSPathNotExistErr](err); gone || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: there is no network namespace %s", ErrNoInterface, path)
 	}
@@ -56,6 +56,18 @@ type link struct {
 	answered []netip.Addr
 }
 
+// find returns the interface of a name, by a function of netlink.
+func find(byName func(string) (netlink.Link, error), name string) (netlink.Link, error) {
+	l, err := byName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return nil, ErrNoInterface
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the interface: %w", err)
+	}
+	return l, nil
+}
+
 // openLink opens the interface of that name in the network namespace of the thread.
 func openLink(name string) (_ *link, err error) {
 	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -68,12 +80,8 @@ func openLink(name string) (_ *link, err error) {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	l.Link, err = routes.LinkByName(name)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return nil, ErrNoInterface
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the interface: %w", err)
+	if l.Link, err = find(routes.LinkByName, name); err != nil {
+		return nil, err
 	}
 	a := l.Attrs()
 	l.mac = a.HardwareAddr
@@ -176,14 +184,4 @@ func (l *link) close() error {
 		return nil
 	}
 	return os.NewSyscallError("close", unix.Close(l.flags))
-}
-
-// parentThatHears returns the interface on which answers arrive besides the link itself, or nil. The
-// answers to a probe of an ipvlan arrive at its parent: they go to the MAC of the parent, and no
-// ipvlan has the address (drivers/net/ipvlan/ipvlan_core.c ipvlan_handle_mode_l2).
-func (l *link) parentThatHears() *net.Interface {
-	if l.Type() != "ipvlan" || l.Attrs().ParentIndex == 0 {
-		return nil
-	}
-	return &net.Interface{Index: l.Attrs().ParentIndex}
 }

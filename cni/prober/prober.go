@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/internal/frames"
@@ -53,29 +54,44 @@ func Open(ctx context.Context, netNS, iface string, addrs []netip.Addr, params P
 			err = fmt.Errorf("probe from %s in %s: %w", iface, netNS, errors.Join(err, p.Close()))
 		}
 	}()
-	err = inside(netNS, func() (err error) {
+	err = inside(netNS, func(caller ns.NetNS) (err error) {
 		if p.link, err = openLink(iface); err != nil {
 			return err
 		}
 		if err := p.link.raise(ctx); err != nil {
 			return err
 		}
-		return p.listen(&net.Interface{Index: p.link.Attrs().Index}, addrs)
-	})
-	if err != nil {
-		return p, err
-	}
-	if parent := p.link.parentThatHears(); parent != nil {
-		if err := p.listen(parent, addrs); err != nil {
-			return p, fmt.Errorf("hear on the parent, interface %d: %w", parent.Index, err)
+		if err := p.listen(p.link.Attrs().Index, addrs); err != nil {
+			return err
 		}
+		return p.listenBelow(caller, addrs)
+	})
+	return p, err
+}
+
+// listenBelow hears on the parent of an ipvlan too. The answers to a probe of an ipvlan arrive there:
+// they go to the MAC of the parent, and no ipvlan has the address (drivers/net/ipvlan/ipvlan_core.c
+// ipvlan_handle_mode_l2).
+func (p *Prober) listenBelow(caller ns.NetNS, addrs []netip.Addr) error {
+	if p.link.Type() != "ipvlan" {
+		return nil
 	}
-	return p, nil
+	parent, ok, err := belowOf(p.link.Link, caller)
+	if err == nil && !ok {
+		err = errors.New("it is neither in the container nor in the network namespace of the plugin")
+	}
+	if err == nil {
+		err = parent.do(func() error { return p.listen(parent.index, addrs) })
+	}
+	if err != nil {
+		return fmt.Errorf("hear on the parent, interface %d: %w", parent.index, err)
+	}
+	return nil
 }
 
 // listen hears on an interface of the thread's network namespace.
-func (p *Prober) listen(i *net.Interface, addrs []netip.Addr) error {
-	e, err := openEar(i, slices.ContainsFunc(addrs, netip.Addr.Is6))
+func (p *Prober) listen(index int, addrs []netip.Addr) error {
+	e, err := openEar(&net.Interface{Index: index}, slices.ContainsFunc(addrs, netip.Addr.Is6))
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ const patience = 20 * time.Second
 type pick struct {
 	allocator *allocator.IPAllocator
 	set       int
+	ranges    *allocator.RangeSet
 	requested net.IP
 	config    *types100.IPConfig
 }
@@ -47,6 +48,8 @@ type adding struct {
 	detection detection
 	store     *store
 	picks     []*pick
+	// parent has addresses that no container gets.
+	parent prober.Parent
 	// met are the conflicts of this ADD, for its error.
 	met []string
 }
@@ -77,7 +80,10 @@ func Add(ctx context.Context, c Call) (_ *types100.Result, err error) {
 		}
 		err = errors.Join(err, a.store.Close())
 	}()
-	a.store.detect = a.detection.mode == enforce
+	if a.parent, err = prober.ParentOf(c.NetNS, c.Interface); err != nil {
+		return nil, agentapi.Errorf(agentapi.CodeInternal, "read the addresses of the parent of %s: %w", c.Interface, err)
+	}
+	a.store.detect, a.store.used = a.detection.mode == enforce, a.parent.Addrs
 	if err := a.reserve(conf); err != nil {
 		return nil, err
 	}
@@ -101,7 +107,7 @@ func (a *adding) reserve(conf *allocator.IPAMConfig) error {
 		for _, r := range conf.Ranges[i] {
 			a.store.used = append(a.store.used, noHosts(r)...)
 		}
-		p := &pick{allocator: allocator.NewIPAllocator(&conf.Ranges[i], a.store, i), set: i}
+		p := &pick{allocator: allocator.NewIPAllocator(&conf.Ranges[i], a.store, i), set: i, ranges: &conf.Ranges[i]}
 		if j := slices.IndexFunc(requested, conf.Ranges[i].Contains); j >= 0 {
 			p.requested = requested[j]
 			requested = slices.DeleteFunc(requested, p.requested.Equal)
@@ -145,12 +151,19 @@ func (a *adding) refusal(p *pick, err error) error {
 	if _, ours := errors.AsType[*agentapi.Error](err); ours {
 		return err
 	}
+	own := slices.DeleteFunc(slices.Clone(a.parent.Addrs), func(addr netip.Addr) bool { return !p.ranges.Contains(addr.AsSlice()) })
 	code := agentapi.CodeExhausted
 	if p.requested != nil {
 		code = agentapi.CodeAddressRefused
+		if slices.Contains(own, addrOf(p.requested)) {
+			return agentapi.Errorf(code, "reserve %s: %s of this machine has it; request another address, or remove it from %[2]s", p.requested, a.parent.Name)
+		}
+	}
+	if len(own) > 0 {
+		err = fmt.Errorf("%w; %s of this machine has %v", err, a.parent.Name, own)
 	}
 	if len(a.met) > 0 {
-		return agentapi.Errorf(code, "reserve an address of range set %d in %s: %w; other hosts use %s", p.set, a.store.dir, err, strings.Join(a.met, ", "))
+		err = fmt.Errorf("%w; other hosts use %s", err, strings.Join(a.met, ", "))
 	}
 	return agentapi.Errorf(code, "reserve an address of range set %d in %s: %w", p.set, a.store.dir, err)
 }
