@@ -6,6 +6,7 @@ package main
 
 import (
 	"net/netip"
+	"strconv"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -96,4 +97,36 @@ func TestTheParentMayBeInTheContainer(t *testing.T) {
 		return nil
 	}))
 	check.List(t, h.held(t), []string{"192.0.2.11"}, "data files of")
+}
+
+// A port that listens has its carrier, and drops what other hosts say.
+func TestAPortOfABridgeThatDoesNotForwardYetIsWaitedFor(t *testing.T) {
+	for _, row := range []struct {
+		name, plugin string
+		// beside: another port forwards, so the bridge has its carrier.
+		beside bool
+		// delay is the forward delay in hundredths of a second. A port forwards after twice that time.
+		delay int
+	}{
+		{"the container's own", onBridge, true, 200},
+		{"one of several of a parent", onMACVLANOfBridge, true, 200},
+		{"the only one of a parent, for longer than a carrier may take", onMACVLANOfBridge, false, 300},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := newLAN(t)
+			l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
+			h := l.hostOnBridge(t, "host")
+			if row.beside {
+				check.OK(t, network.New(t, "other").Plug("eth0", nil, h.net, "other", "br0"))
+			}
+			span := h.net.Command(t.Context(), "ip", "link", "set", "br0", "type", "bridge", "stp_state", "1", "forward_delay", strconv.Itoa(row.delay))
+			check.OK(t, span.Run())
+			if row.plugin == onMACVLANOfBridge {
+				check.OK(t, h.net.SetUp("p0", false))
+				check.OK(t, h.net.SetUp("p0", true))
+			}
+			got := h.mustAdd(t, h.list(t, row.plugin, pluginType, dual), container("one", network.New(t, "one")))
+			check.List(t, got, []string{"192.0.2.11/24", "2001:db8::11/64"}, "got")
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 
@@ -116,6 +117,28 @@ func TestAMACThatExistsTwiceOnAParentIsNamed(t *testing.T) {
 		_, out, err := r.add(t, "a", detecting(fmt.Sprintf(`"mode":%q`, mode)))
 		wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "set it up: address already in use; another interface of its parent has the MAC of eth0")
 		check.None(t, addressFiles(t, r.dir), "left")
+	}
+}
+
+// The port of the switch may not forward yet.
+func TestALinkThatHasJustComeUpAndHearsNobodyIsSaid(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		up, heard bool
+		want      bool
+	}{{"it came up for the probe", false, false, true}, {"and another host is heard", false, true, false}, {"it was up", true, false, false}} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newProbeRig(t, 10, 10)
+			check.OK(t, r.pod.SetUp("eth0", row.up))
+			check.OK(t, r.l.Switch.SetUp(network.Port("foreign"), row.heard))
+			// The switch itself solicits its own address.
+			check.OK(t, r.l.Switch.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0) }))
+			call := pluginCall(t, r.l.bin, pluginType, referenceCall{verb: "ADD", netns: r.pod.Path()}, loneConf(r.dir, small))
+			var said strings.Builder
+			call.Stderr = &said
+			check.OK(t, call.Run())
+			check.Equal(t, strings.Contains(said.String(), "no other host was heard on eth0, whose link has just come up"), row.want, "%s:", said.String())
+		})
 	}
 }
 

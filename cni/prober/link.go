@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -32,6 +34,10 @@ const (
 	carrierPatience = 5 * time.Second
 	// carrierPoll is the time between two looks at the carrier.
 	carrierPoll = 2 * time.Millisecond
+	// forwardPatience is how long what is beneath the link may take until it passes frames on: twice the
+	// greatest forward delay (IEEE 802.1D-1998 table 8-3), and some slack. LACP takes 30 s at most.
+	forwardPatience = 65 * time.Second
+	forwardPoll     = 10 * time.Millisecond
 )
 
 // inside runs fn in the network namespace at a path. caller is that of the plugin.
@@ -52,6 +58,8 @@ type link struct {
 	routes *netlink.Handle
 	flags  int
 	raised bool
+	// edge: the other end of the link is out of sight.
+	edge bool
 	// answered are the addresses for which the kernel answers.
 	answered []netip.Addr
 }
@@ -94,20 +102,58 @@ func openLink(name string) (_ *link, err error) {
 	return l, nil
 }
 
-// raise sets the link up and waits for its carrier.
-func (l *link) raise(ctx context.Context) error {
-	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
-		if err := l.routes.LinkSetUp(l.Link); err != nil {
-			return fmt.Errorf("set it up: %w", err)
-		}
-		l.raised = true
+// raise sets the link up.
+func (l *link) raise() error {
+	if l.Attrs().RawFlags&unix.IFF_UP != 0 {
+		return nil
 	}
+	if err := l.routes.LinkSetUp(l.Link); err != nil {
+		return fmt.Errorf("set it up: %w", err)
+	}
+	l.raised = true
+	return nil
+}
+
+// awaitCarrier waits for the carrier of the link.
+func (l *link) awaitCarrier(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, carrierPatience, ErrNoCarrier)
 	defer cancel()
-	tick := time.NewTicker(carrierPoll)
+	return poll(ctx, carrierPoll, l.hasCarrier)
+}
+
+// awaitForwarding waits until all that is beneath the link passes frames on. It does not wait for ports
+// that come up meanwhile: those of other containers.
+func (l *link) awaitForwarding(ctx context.Context, caller ns.NetNS) error {
+	b, ok, err := belowOf(l.Link, caller)
+	if l.edge = !ok; err != nil || !ok {
+		return err
+	}
+	var waits map[int]string
+	ctx, cancel := context.WithTimeout(ctx, forwardPatience)
+	defer cancel()
+	err = poll(ctx, forwardPoll, func() (bool, error) {
+		var now map[int]string
+		if err := b.do(func() (err error) { now, err = Deaf(b.index); return err }); err != nil {
+			return false, err
+		}
+		if waits == nil {
+			waits = now
+		}
+		maps.DeleteFunc(waits, func(index int, _ string) bool { return now[index] == "" })
+		return len(waits) == 0, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) && len(waits) > 0 {
+		return fmt.Errorf("no frame passes after %s: %s", forwardPatience, strings.Join(slices.Sorted(maps.Values(waits)), ", "))
+	}
+	return err
+}
+
+// poll waits until a look finds the state for which it waits, or returns the cause that ended ctx.
+func poll(ctx context.Context, every time.Duration, look func() (bool, error)) error {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if has, err := l.hasCarrier(); err != nil || has {
+		if found, err := look(); err != nil || found {
 			return err
 		}
 		select {

@@ -41,6 +41,8 @@ type Prober struct {
 	users map[netip.Addr]string
 	// defended: another host that probes one of the addresses was told to give way.
 	defended bool
+	// met: a frame of another host came in.
+	met bool
 	// kept: the link stays up after Close.
 	kept bool
 }
@@ -58,7 +60,13 @@ func Open(ctx context.Context, netNS, iface string, addrs []netip.Addr, params P
 		if p.link, err = openLink(iface); err != nil {
 			return err
 		}
-		if err := p.link.raise(ctx); err != nil {
+		if err := p.link.raise(); err != nil {
+			return err
+		}
+		if err := p.link.awaitForwarding(ctx, caller); err != nil {
+			return err
+		}
+		if err := p.link.awaitCarrier(ctx); err != nil {
 			return err
 		}
 		if err := p.listen(p.link.Attrs().Index, addrs); err != nil {
@@ -205,6 +213,7 @@ func (p *Prober) found() map[netip.Addr]string {
 // heard takes in what a host said.
 func (p *Prober) heard(s speech) error {
 	own := p.link.mac
+	p.met = p.met || !bytes.Equal(s.mac, own)
 	if slices.ContainsFunc(p.params.Ignore, func(mac net.HardwareAddr) bool { return bytes.Equal(mac, s.mac) }) ||
 		s.asks && bytes.Equal(s.mac, own) {
 		return nil
@@ -252,6 +261,19 @@ func (p *Prober) checkCarrier() error {
 		err = ErrNoCarrier
 	}
 	return err
+}
+
+// young is the age below which a link may lead to a switch that does not forward yet: it drops all frames
+// for 30 s by default (IEEE 802.1D-1998 section 8.4), and the link of a machine that boots comes up later.
+const young = time.Minute
+
+// Doubt returns the reason why silence may prove nothing although the link has its carrier, or "".
+func (p *Prober) Doubt() string {
+	var up unix.Timespec
+	if p.met || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) == nil && time.Duration(up.Nano()) > young && !(p.link.raised && p.link.edge) {
+		return ""
+	}
+	return fmt.Sprintf("no other host was heard on %s, whose link has just come up: a switch with spanning tree drops all frames for 30 s then", p.link.name)
 }
 
 // Keep announces the addresses of IPv4, and has Close leave the interface up. The kernel would

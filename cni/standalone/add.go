@@ -88,8 +88,6 @@ func Add(ctx context.Context, c Call) (_ *types100.Result, err error) {
 		return nil, err
 	}
 	if a.detection.mode != off {
-		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no address was proven free within %s", patience))
-		defer cancel()
 		if err := a.prove(ctx); err != nil {
 			return nil, err
 		}
@@ -183,6 +181,8 @@ func (a *adding) prove(ctx context.Context) (err error) {
 			err = agentapi.Errorf(agentapi.CodeInternal, "leave the interface as it was: %w", closing)
 		}
 	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no address was proven free within %s", patience))
+	defer cancel()
 	for next := a.picks; len(next) > 0; {
 		used, err := p.Probe(ctx, addrsOf(next))
 		if err != nil {
@@ -194,6 +194,9 @@ func (a *adding) prove(ctx context.Context) (err error) {
 		if next, err = a.exchange(p, used, next); err != nil {
 			return err
 		}
+	}
+	if doubt := p.Doubt(); doubt != "" {
+		a.say("%s; another host may use %v", doubt, addrsOf(a.picks))
 	}
 	if err := a.forget(); err != nil {
 		return err
