@@ -210,7 +210,8 @@ reference := github.com/containernetworking/plugins/plugins
 .PHONY: test-guest-plugin
 test-guest-plugin: packages guest ## Run the tests of the stand-alone plugin on ipvlan and VLANs, in emulated machines
 	@mkdir -p $(guest-plugins)
-	@$(GO) build -o $(guest-plugins)/ $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/vlan $(reference)/ipam/host-local
+	@$(GO) build -o $(guest-plugins)/ $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/vlan \
+	  $(reference)/main/dummy $(reference)/ipam/host-local
 	@$(GO) build -o $(guest-plugins)/fenceline ./cni
 	@status=0; for kernel in $(KERNELS); do \
 	  $(count) run guest-plugin-$$kernel -tags kernel,guest -count=1 -timeout=10m -run '$(or $(RUN),^TestGuest)' \

@@ -28,7 +28,7 @@ func binaries(t testing.TB) string {
 	builder := check.Value(thirdparty.NewBuilder(t.Output()))(t)
 	reference := check.Value(builder.Dir(t.Context(), thirdparty.CNIPlugins))(t)
 	dir := t.TempDir()
-	for _, name := range []string{"macvlan", "bridge", "ptp", "host-local"} {
+	for _, name := range []string{"macvlan", "bridge", "ptp", "tap", "host-device", "host-local"} {
 		check.OK(t, os.Symlink(filepath.Join(reference, name), filepath.Join(dir, name)))
 	}
 	check.OK(t, programs.Build(t.Context(), "cni", filepath.Join(dir, pluginType)))

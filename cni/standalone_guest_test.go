@@ -45,6 +45,8 @@ func TestGuestTwoMachinesWithTheSameRangeHaveNoDuplicateOnIPVLAN(t *testing.T) {
 	addManyToTwoHosts(t, newLAN(t), onIPVLAN)
 }
 
+func TestGuestADummyIsNotProbed(t *testing.T) { givesWithoutProbe(t, "dummy") }
+
 // All containers of a master have its MAC, so a sibling is told by its address only.
 func TestGuestASiblingOnTheSameMasterIsMet(t *testing.T) { siblingIsMet(t, onIPVLAN) }
 

@@ -161,13 +161,27 @@ func TestTheReferenceHandsOutADuplicate(t *testing.T) {
 	check.List(t, h.mustAdd(t, list, container("one", network.New(t, "one"))), []string{"192.0.2.10/24"}, "got")
 }
 
-func TestOnPTPThereIsNoSegmentToProbe(t *testing.T) {
-	l := newLAN(t)
-	h := l.host(t, "host")
-	list := h.list(t, `"type":"ptp"`, pluginType, small)
-	one := network.New(t, "one")
+func TestAnInterfaceWithoutSegmentIsNotProbed(t *testing.T) {
+	for _, plugin := range []string{"ptp", "tap"} { // and dummy, in a guest
+		t.Run(plugin, func(t *testing.T) { givesWithoutProbe(t, plugin) })
+	}
+}
+
+// givesWithoutProbe adds a container by a plugin of that type.
+func givesWithoutProbe(t *testing.T, plugin string) {
+	t.Helper()
+	h, one := newLAN(t).host(t, "host"), network.New(t, "one")
+	list := h.list(t, fmt.Sprintf(`"type":%q`, plugin), pluginType, small)
 	check.List(t, h.mustAdd(t, list, container("one", one)), []string{"192.0.2.10/24"}, "got")
 	check.List(t, addresses(t, one, "eth0"), []string{"192.0.2.10/24"}, "the container has")
+}
+
+func TestAForeignHostIsPassedOverOnADeviceOfTheHost(t *testing.T) {
+	l := newLAN(t)
+	l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
+	h := l.host(t, "host")
+	got := h.mustAdd(t, h.list(t, `"type":"host-device","device":"p0"`, pluginType, dual), container("one", network.New(t, "one")))
+	check.List(t, got, []string{"192.0.2.11/24", "2001:db8::11/64"}, "got")
 }
 
 func TestASiblingOnTheSameParentIsMet(t *testing.T) { siblingIsMet(t, onMACVLAN) }

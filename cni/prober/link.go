@@ -114,8 +114,18 @@ func (l *link) raise() error {
 	return nil
 }
 
-// awaitCarrier waits for the carrier of the link.
+// awaitCarrier waits for the carrier of the link. The segment of a tap is the process that has it open.
+// There is none before the container starts.
 func (l *link) awaitCarrier(ctx context.Context) error {
+	if _, tap := l.Link.(*netlink.Tuntap); tap {
+		now, err := find(l.routes.LinkByName, l.name)
+		if err == nil && now.Attrs().RawFlags&unix.IFF_LOWER_UP == 0 {
+			err = fmt.Errorf("%w: no process has the tap open", ErrNoSegment)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, carrierPatience, ErrNoCarrier)
 	defer cancel()
 	return poll(ctx, carrierPoll, l.hasCarrier)
