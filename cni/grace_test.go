@@ -126,3 +126,12 @@ func TestTheMomentIsOfThisBoot(t *testing.T) {
 	right := len(first.boot) == 36 && second.boot == first.boot && first.up > 0 && second.up >= first.up
 	check.That(t, right, "%+v, then %+v", first, second)
 }
+
+// A clock that is set forward does not make the files of this boot older than the boot.
+func TestNoFileOfThisBootPrecedesItsTime(t *testing.T) {
+	made := check.Value(os.Stat(os.DevNull))(t).ModTime()
+	for _, up := range []time.Duration{time.Second, 100 * 365 * 24 * time.Hour} {
+		booted := bootTime(up)
+		check.That(t, !booted.After(made) && !booted.After(time.Now().Add(-up)), "up for %s: %s, and /dev/null is of %s", up, booted, made)
+	}
+}

@@ -50,7 +50,7 @@ func (p plugin) alone(ctx context.Context, verb string, c *call) error {
 	}
 	s := standalone.Call{
 		Attachment: c.attachment(), NetNS: c.args.Netns, Args: c.args.Args, Conf: c.args.StdinData,
-		Stderr: p.stderr, Host: host, Boot: now.boot, Now: time.Now,
+		Stderr: p.stderr, Host: host, Boot: now.boot, Now: time.Now, Booted: bootTime(now.up),
 	}
 	switch verb {
 	case "ADD":
@@ -74,4 +74,19 @@ func (p plugin) alone(ctx context.Context, verb string, c *call) error {
 		return err
 	}
 	return standalone.GC(s, valid)
+}
+
+// bootTime returns a time that no file of this boot precedes, or the zero value. The clock may have been
+// set forward since the first of them was written. So the time of /dev/null counts too, which the kernel
+// makes at the boot.
+func bootTime(up time.Duration) time.Time {
+	made, err := os.Stat(os.DevNull)
+	if err != nil {
+		return time.Time{}
+	}
+	booted := time.Now().Add(-up)
+	if made.ModTime().Before(booted) {
+		return made.ModTime()
+	}
+	return booted
 }

@@ -149,6 +149,11 @@ func (a *adding) refusal(p *pick, err error) error {
 	if _, ours := errors.AsType[*agentapi.Error](err); ours {
 		return err
 	}
+	held := slices.DeleteFunc(a.store.GetByID(a.ContainerID, a.Interface), func(ip net.IP) bool { return !p.ranges.Contains(ip) })
+	if len(held) > 0 {
+		return agentapi.Errorf(agentapi.CodeInvalidEnvironment,
+			"reserve an address of range set %d in %s: container %s has %v for %s already; end its earlier use by DEL first", p.set, a.store.dir, a.ContainerID, held, a.Interface)
+	}
 	own := slices.DeleteFunc(slices.Clone(a.parent.Addrs), func(addr netip.Addr) bool { return !p.ranges.Contains(addr.AsSlice()) })
 	code := agentapi.CodeExhausted
 	if p.requested != nil {

@@ -31,6 +31,8 @@ type Call struct {
 	// Host is the name of the machine, Boot the ID of its running boot, and Now the time.
 	Host, Boot string
 	Now        func() time.Time
+	// Booted is a time before the first file of this boot, and zero if it is not known.
+	Booted time.Time
 }
 
 // say writes a finding of an ADD.

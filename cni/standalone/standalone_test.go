@@ -22,18 +22,20 @@ import (
 // world is a directory of data files in one boot of a machine. There is no namespace, so nothing is probed.
 type world struct {
 	dir, host, boot, ipam string
+	// booted is the time of the boot.
+	booted time.Time
 }
 
 func newWorld(t *testing.T, ranges string) *world {
 	t.Helper()
-	return &world{t.TempDir(), "here", "boot-1", `"ranges":` + ranges}
+	return &world{t.TempDir(), "here", "boot-1", `"ranges":` + ranges, time.Now().Add(-time.Hour)}
 }
 
 func (w *world) call(container string) Call {
 	return Call{
 		Attachment: agentapi.Attachment{ContainerID: container, Interface: "eth0"}, NetNS: "/run/netns/none",
 		Conf:   fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"net","ipam":{"type":"fenceline","dataDir":%q,%s}}`, w.dir, w.ipam),
-		Stderr: io.Discard, Host: w.host, Boot: w.boot, Now: time.Now,
+		Stderr: io.Discard, Host: w.host, Boot: w.boot, Booted: w.booted, Now: time.Now,
 	}
 }
 
@@ -112,11 +114,63 @@ func TestAddressesOfAnEarlierBootComeBack(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t, four)
 			w.mustAdd(t, "a", "b", "c")
-			w.write(t, "10.0.0.5", "reference\r\neth0") // by the reference, in this boot or an earlier one
+			w.write(t, "10.0.0.5", "reference\r\neth0") // by the reference, in the second boot
 			w.boot = "boot-2"
 			row.do(t, w)
 			check.List(t, w.files(t), row.want, "files of")
 		})
+	}
+}
+
+// The reference marks no file, but the time of a file of an earlier boot is before this boot.
+func TestFilesOfTheReferenceThatAreOlderThanTheBootComeBack(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		// before is how long before the boot the files were written.
+		before time.Duration
+		do     func(*testing.T, *world) error
+		want   []string
+	}{
+		{"a full range", time.Second, func(t *testing.T, w *world) error { return check.Err(w.add(t, "new")) }, []string{"10.0.0.2"}},
+		{"the same container again", time.Second, func(t *testing.T, w *world) error { return check.Err(w.add(t, "c3")) }, []string{"10.0.0.2"}},
+		{"one is requested", time.Second, func(t *testing.T, w *world) error {
+			c := w.call("new")
+			c.Args = "IP=10.0.0.4"
+			return check.Err(Add(t.Context(), c))
+		}, []string{"10.0.0.4"}},
+		{"STATUS knows that they are free", time.Second, func(t *testing.T, w *world) error { return Status(w.call("")) },
+			[]string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}},
+		{"of this boot they stay", 0, func(t *testing.T, w *world) error {
+			wantCode(t, check.Err(w.add(t, "new")), agentapi.CodeExhausted)
+			return nil
+		}, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}},
+		{"without a time of the boot too", time.Second, func(t *testing.T, w *world) error {
+			w.booted = time.Time{}
+			wantCode(t, check.Err(w.add(t, "new")), agentapi.CodeExhausted)
+			return nil
+		}, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, four)
+			for i := 2; i <= 5; i++ {
+				name := fmt.Sprintf("10.0.0.%d", i)
+				w.write(t, name, fmt.Sprintf("c%d\r\neth0", i))
+				at := w.booted.Add(-row.before)
+				check.OK(t, os.Chtimes(filepath.Join(w.dir, "net", name), at, at))
+			}
+			check.OK(t, row.do(t, w))
+			check.List(t, w.files(t), row.want, "files of")
+		})
+	}
+}
+
+// The clocks of other machines differ, and they have other boots.
+func TestTheTimeOfAFileCountsOnDisksOfTheMachineOnly(t *testing.T) {
+	for magic, want := range map[int64]bool{
+		unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true,
+		unix.NFS_SUPER_MAGIC: false, unix.FUSE_SUPER_MAGIC: false, unix.V9FS_MAGIC: false, unix.CEPH_SUPER_MAGIC: false, unix.SMB2_SUPER_MAGIC: false,
+	} {
+		check.Equal(t, isLocal(magic), want, "%#x:", magic)
 	}
 }
 
@@ -181,7 +235,9 @@ func TestInTheSameBootNothingIsSwept(t *testing.T) {
 	w.mustAdd(t, "a", "b", "c", "d")
 	_, err := w.add(t, "e")
 	wantCode(t, err, agentapi.CodeExhausted)
-	check.Says(t, check.Err(w.add(t, "a")), "duplicate allocation")
+	_, err = w.add(t, "a")
+	wantCode(t, err, agentapi.CodeInvalidEnvironment)
+	check.Says(t, err, "container a has [10.0.0.2] for eth0 already")
 	check.Equal(t, len(w.files(t)), 4, "files after a second ADD:")
 }
 

@@ -37,7 +37,9 @@ const hostAttribute = "user.fenceline.host"
 type store struct {
 	*disk.Store
 	dir, boot, host string
-	now             func() time.Time
+	// booted is the time of the boot, if it tells the boot of files in dir; zero: it does not.
+	booted time.Time
+	now    func() time.Time
 	// memory is valid while the lock is held, and nil without conflict detection.
 	memory *conflicts.Memory
 	// detect: addresses that other hosts have used are passed over, unless insist is set.
@@ -67,7 +69,21 @@ func (c Call) open() (*store, error) {
 	if err != nil {
 		return nil, ioError(`open the data files of network %q in "ipam.dataDir" %q: %w`, conf.Name, dataDir, err)
 	}
-	return &store{Store: s, dir: filepath.Join(dataDir, conf.Name), boot: c.Boot, host: c.Host, now: c.Now}, nil
+	opened := &store{Store: s, dir: filepath.Join(dataDir, conf.Name), boot: c.Boot, host: c.Host, now: c.Now}
+	var fs unix.Statfs_t
+	if unix.Statfs(opened.dir, &fs) == nil && isLocal(int64(fs.Type)) {
+		opened.booted = c.Booted
+	}
+	return opened, nil
+}
+
+// isLocal reports whether a type of file system (statfs(2)) is of this machine alone, so that its clock
+// has set the times of the files.
+func isLocal(magic int64) bool {
+	const zfs = 0x2fc12fc1
+	return slices.Contains([]int64{
+		unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, zfs, unix.OVERLAYFS_SUPER_MAGIC, unix.TMPFS_MAGIC,
+	}, magic)
 }
 
 // Lock locks the directory and reads the memory. The allocator ignores its error, which the next
@@ -176,9 +192,13 @@ func (s *store) entries() ([]entry, error) {
 		if err != nil {
 			return nil, ioError("read the data file of %s: %w", addr, err)
 		}
+		info, err := f.Info()
+		if err != nil {
+			return nil, ioError("read the time of the data file of %s: %w", addr, err)
+		}
 		holder, host := strings.Trim(string(text), "\x00 \t\r\n"), markOf(path, hostAttribute)
 		elsewhere := host != "" && host != s.host
-		found = append(found, entry{addr.Unmap(), path, holder, elsewhere, !elsewhere && stale(holder, markOf(path, bootAttribute), s.boot)})
+		found = append(found, entry{addr.Unmap(), path, holder, elsewhere, !elsewhere && s.stale(holder, markOf(path, bootAttribute), info.ModTime())})
 	}
 	return found, nil
 }
@@ -220,11 +240,15 @@ func (s *store) sweep() (swept bool, err error) {
 }
 
 // stale reports whether a file of this machine belongs to no living container. No container
-// survives a boot. A file without a holder was left by a power loss or by a plugin that was killed,
-// since the lock keeps other calls from writing one now. The mark of this boot comes after the
-// holder, so a marked file that has only lost its holder may belong to a living container.
-func stale(holder, written, boot string) bool {
-	return written != boot && (written != "" || holder == "")
+// survives a boot. A file without a mark is of host-local, and its time tells whether it is older than
+// the boot. A file without a holder was left by a power loss or by a plugin that was killed, since the
+// lock keeps other calls from writing one now. The mark of this boot comes after the holder, so a marked
+// file that has only lost its holder may belong to a living container.
+func (s *store) stale(holder, mark string, written time.Time) bool {
+	if mark == "" {
+		return holder == "" || written.Before(s.booted)
+	}
+	return mark != s.boot
 }
 
 // isOneOf reports whether one of the attachments holds the entry. Old versions of host-local wrote
