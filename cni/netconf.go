@@ -44,8 +44,10 @@ type netConf struct {
 		IPRanges json.RawMessage `json:"ipRanges"`
 		DeviceID string          `json:"deviceID"`
 	} `json:"runtimeConfig"`
-	// OldAttachments is the name of cni.dev/valid-attachments in drafts of CNI 1.1.
-	OldAttachments []types.GCAttachment `json:"cni.dev/attachments"`
+	// Valid are the attachments that a GC keeps, and Attachments is their name in drafts of CNI 1.1.
+	// libcni writes an empty list as null. Only a GC decodes them.
+	Valid       json.RawMessage `json:"cni.dev/valid-attachments"`
+	Attachments json.RawMessage `json:"cni.dev/attachments"`
 	// ignored are the fields that the plugin does not read, such as ipam.ranges.
 	ignored []string
 }
@@ -176,12 +178,17 @@ func listsNull(value any) bool {
 // validAttachments returns the attachments that a GC must keep. A missing list is an error: read as
 // an empty list, it would release the addresses of all pods.
 func (c *netConf) validAttachments() ([]agentapi.Attachment, error) {
-	list := c.ValidAttachments
-	if list == nil {
-		list = c.OldAttachments
-	}
-	if list == nil {
+	if c.Valid == nil && c.Attachments == nil {
 		return nil, badConfig.errorf(`"cni.dev/valid-attachments" is missing, so nothing is released: the runtime must list the attachments that are still valid`)
+	}
+	var list []types.GCAttachment
+	for _, text := range []json.RawMessage{c.Valid, c.Attachments} { // libcni writes both
+		if text == nil || len(list) > 0 {
+			continue
+		}
+		if err := json.Unmarshal(text, &list); err != nil {
+			return nil, undecodable.errorf(`decode "cni.dev/valid-attachments", so nothing is released: %w`, err)
+		}
 	}
 	valid := make([]agentapi.Attachment, 0, len(list))
 	for _, a := range list {

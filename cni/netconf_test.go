@@ -150,11 +150,13 @@ func TestGCTellsAnEmptyListFromNone(t *testing.T) {
 		count int
 		code  uint
 	}{
-		"two are valid":              {`"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"},{"containerID":"b","ifname":"net1"}]`, 2, 0},
-		"none is valid":              {`"cni.dev/valid-attachments":[]`, 0, 0},
-		"under the name before 1.1":  {`"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`, 1, 0},
-		"the list is missing":        {`"x":1`, 0, 7},
-		"the list is null, so none ": {`"cni.dev/valid-attachments":null`, 0, 7},
+		"two are valid":             {`"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"},{"containerID":"b","ifname":"net1"}]`, 2, 0},
+		"none is valid":             {`"cni.dev/valid-attachments":[]`, 0, 0},
+		"under the name before 1.1": {`"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`, 1, 0},
+		"the list is missing":       {`"x":1`, 0, 7},
+		"none, as libcni writes it": {`"cni.dev/valid-attachments":null,"cni.dev/attachments":null`, 0, 0},
+		"null is the weaker of two":  {`"cni.dev/valid-attachments":null,"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`, 1, 0},
+		"it is no list":             {`"cni.dev/valid-attachments":"all"`, 0, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf := check.Value(parseNetConf([]byte(`{"name":"n","type":"fenceline",` + c.list + `}`)))(t)
