@@ -155,7 +155,7 @@ func TestGCTellsAnEmptyListFromNone(t *testing.T) {
 		"under the name before 1.1": {`"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`, 1, 0},
 		"the list is missing":       {`"x":1`, 0, 7},
 		"none, as libcni writes it": {`"cni.dev/valid-attachments":null,"cni.dev/attachments":null`, 0, 0},
-		"null is the weaker of two":  {`"cni.dev/valid-attachments":null,"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`, 1, 0},
+		"null is the weaker of two": {`"cni.dev/valid-attachments":null,"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`, 1, 0},
 		"it is no list":             {`"cni.dev/valid-attachments":"all"`, 0, 6},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,6 +45,33 @@ func TestGuestTwoMachinesWithTheSameRangeHaveNoDuplicateOnIPVLAN(t *testing.T) {
 	addManyToTwoHosts(t, newLAN(t), onIPVLAN)
 }
 
+// With "linkInContainer" the index of the parent counts in the container, and is that of another interface
+// on the machine.
+func TestGuestTheParentOfAnIPVLANMayBeInTheContainer(t *testing.T) {
+	l := newLAN(t)
+	l.plug(t, "foreign", "192.0.2.10/24")
+	h, one := newLAN(t).host(t, "host"), l.plug(t, "one", "192.0.2.11/24")
+	check.OK(t, one.AddChild("p0", &netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L2}, one, "eth0"))
+	check.OK(t, h.net.Do(func() error {
+		out, err := callPlugin(t, h.bin, pluginType, referenceCall{verb: "ADD", netns: one.Path()}, loneConf(h.data, small))
+		check.That(t, err == nil, "%v: %s", err, out)
+		return nil
+	}))
+	check.List(t, h.held(t), []string{"192.0.2.12"}, "data files of")
+}
+
+// An ipvlan gets the frames to its addresses, so its master would lose an address that both have.
+func TestGuestNoContainerGetsAnAddressOfItsMaster(t *testing.T) {
+	for _, mode := range []string{"l2", "l3"} {
+		t.Run(mode, func(t *testing.T) {
+			h := newLAN(t).host(t, "host")
+			check.OK(t, h.net.AddAddr("p0", netip.MustParsePrefix("192.0.2.10/24")))
+			list := h.list(t, `"type":"ipvlan","master":"p0","mode":"`+mode+`"`, pluginType, small)
+			check.List(t, h.mustAdd(t, list, container("one", network.New(t, "one"))), []string{"192.0.2.11/24"}, "got")
+		})
+	}
+}
+
 func TestGuestADummyIsNotProbed(t *testing.T) { givesWithoutProbe(t, "dummy") }
 
 // All containers of a master have its MAC, so a sibling is told by its address only.
