@@ -226,7 +226,7 @@ func (j judgement) notAsRequested(e *ipam.RequestedError) error {
 		}
 	}
 	if isStranger(e.Addr) {
-		says = append(says, "another host answers for it")
+		says = append(says, "another host, or this node itself, answers for it")
 	}
 	if !slices.ContainsFunc(says, func(s string) bool { return strings.HasPrefix(e.Problem, s) }) {
 		return fmt.Errorf("%s is refused, and true would be one of %q", e.Addr, says)

@@ -223,7 +223,7 @@ func (s *walk) requested(ctx context.Context) error {
 	case c.err != nil:
 		return c.err
 	}
-	return &ipam.RequestedError{Addr: addr, Interface: s.Family.Interface, Problem: "another host answers for it"}
+	return &ipam.RequestedError{Addr: addr, Interface: s.Family.Interface, Problem: "another host, or this node itself, answers for it"}
 }
 
 // only offers the addresses that alone are candidates.

@@ -166,7 +166,7 @@ func TestARequestedAddress(t *testing.T) {
 	check.That(t, ok && taken.Lease.Spec.Address == "10.0.0.3", "a taken address: %v", err)
 	w := requesting("10.0.0.8")
 	conflicts(&w, "10.0.0.8")
-	check.Equal(t, get(t, a, w), "requested address 10.0.0.8 for pod shop/web-0 interface eth0: another host answers for it", "got")
+	check.Equal(t, get(t, a, w), "requested address 10.0.0.8 for pod shop/web-0 interface eth0: another host, or this node itself, answers for it", "got")
 }
 
 func TestOnlyTheNamedAddressesAreCandidates(t *testing.T) {
