@@ -72,6 +72,22 @@ func TestGuestNoContainerGetsAnAddressOfItsMaster(t *testing.T) {
 	}
 }
 
+// A bond of mode 802.3ad without a partner passes frames on.
+func TestGuestAForeignHostIsPassedOverOnABond(t *testing.T) {
+	l := newLAN(t)
+	l.plug(t, "foreign", "192.0.2.10/24")
+	h := l.host(t, "host")
+	bond := netlink.NewLinkBond(netlink.LinkAttrs{Name: "bond0"})
+	bond.Mode, bond.Miimon = netlink.BOND_MODE_802_3AD, 10
+	check.OK(t, h.net.Links().LinkAdd(bond))
+	check.OK(t, h.net.SetUp("p0", false)) // a bond takes no interface that is up
+	check.OK(t, h.net.Replug("p0", "bond0"))
+	check.OK(t, h.net.SetUp("bond0", true))
+	check.OK(t, h.net.AddAddr("bond0", netip.MustParsePrefix("192.0.2.11/24")))
+	got := h.mustAdd(t, h.list(t, `"type":"macvlan","master":"bond0","mode":"bridge"`, pluginType, small), container("one", network.New(t, "one")))
+	check.List(t, got, []string{"192.0.2.12/24"}, "got")
+}
+
 func TestGuestADummyIsNotProbed(t *testing.T) { givesWithoutProbe(t, "dummy") }
 
 // All containers of a master have its MAC, so a sibling is told by its address only.

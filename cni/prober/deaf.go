@@ -48,7 +48,7 @@ func (d deafness) look(index, own int) error {
 			return fmt.Errorf("list the interfaces of %s: %w", l.Name, err)
 		}
 		if negotiates(l, links) {
-			d[index] = l.Name + " has not agreed with its switch on an aggregation (LACP)"
+			d[index] = l.Name + " has not agreed with its partner on an aggregation (LACP)"
 		}
 	case *netlink.Vlan, *netlink.Macvlan, *netlink.Macvtap, *netlink.IPVlan:
 		if a := l.Attrs(); a.ParentIndex != 0 && a.NetNsID < 0 {
@@ -76,13 +76,16 @@ func (d deafness) lookAtPorts(bridge *netlink.Bridge, own int) error {
 	return nil
 }
 
-// negotiates reports whether a bond of mode 802.3ad has no interface that collects and distributes
-// frames (IEEE 802.1AX section 6.4.7). Such a bond may have its carrier.
+// negotiates reports whether a bond of mode 802.3ad passes on no frame although it may have its carrier:
+// none of its interfaces collects and distributes frames (IEEE 802.1AX section 6.4.7). If no partner
+// answers, an interface works alone (drivers/net/bonding/bond_3ad.c ad_agg_selection_logic).
 func negotiates(bond *netlink.Bond, links []netlink.Link) bool {
 	const collectsAndDistributes = 0x30
+	partner := bond.AdInfo != nil && slices.ContainsFunc(bond.AdInfo.PartnerMac, func(b byte) bool { return b != 0 })
 	return bond.Mode == netlink.BOND_MODE_802_3AD && !slices.ContainsFunc(links, func(l netlink.Link) bool {
 		s, ok := l.Attrs().Slave.(*netlink.BondSlave)
-		return ok && l.Attrs().MasterIndex == bond.Index && s.AdActorOperPortState&collectsAndDistributes == collectsAndDistributes
+		return ok && l.Attrs().MasterIndex == bond.Index && s.State == netlink.BondStateActive &&
+			(!partner || s.AdActorOperPortState&collectsAndDistributes == collectsAndDistributes)
 	})
 }
 

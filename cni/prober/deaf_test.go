@@ -3,6 +3,7 @@
 package prober
 
 import (
+	"net"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -10,25 +11,27 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-func TestABondIsDeafUntilALinkIsInItsAggregation(t *testing.T) {
-	const activeAggregatesInSync, andCollects, andDistributes = 0x0d, 0x1d, 0x3d
+func TestABondIsDeafUntilAnInterfaceIsInItsAggregation(t *testing.T) {
+	slave := func(bond int, state netlink.BondSlaveState, port uint8) netlink.Link {
+		return &netlink.Device{LinkAttrs: netlink.LinkAttrs{MasterIndex: bond, Slave: &netlink.BondSlave{State: state, AdActorOperPortState: port}}}
+	}
+	const active, backup, synchronized, collects, distributes = netlink.BondStateActive, netlink.BondStateBackup, 0x0d, 0x1d, 0x3d
+	partner := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	for _, row := range []struct {
-		name   string
-		mode   netlink.BondMode
-		states []uint8
-		want   bool
+		name    string
+		mode    netlink.BondMode
+		partner net.HardwareAddr
+		slaves  []netlink.Link
+		want    bool
 	}{
-		{"the switch says nothing", netlink.BOND_MODE_802_3AD, []uint8{0x4d, activeAggregatesInSync}, true},
-		{"the switch does not send yet", netlink.BOND_MODE_802_3AD, []uint8{andCollects}, true},
-		{"one of two links is in", netlink.BOND_MODE_802_3AD, []uint8{activeAggregatesInSync, andDistributes}, false},
-		{"a mode without LACP", netlink.BOND_MODE_ACTIVE_BACKUP, []uint8{0}, false},
+		{"none is chosen yet", netlink.BOND_MODE_802_3AD, nil, []netlink.Link{slave(5, backup, synchronized)}, true},
+		{"no partner answers, so one works alone", netlink.BOND_MODE_802_3AD, make(net.HardwareAddr, 6), []netlink.Link{slave(5, active, synchronized)}, false},
+		{"the partner does not receive yet", netlink.BOND_MODE_802_3AD, partner, []netlink.Link{slave(5, active, synchronized), slave(5, active, collects)}, true},
+		{"one of two is in", netlink.BOND_MODE_802_3AD, partner, []netlink.Link{slave(5, active, synchronized), slave(5, active, distributes)}, false},
+		{"one of another bond is in", netlink.BOND_MODE_802_3AD, partner, []netlink.Link{slave(6, active, distributes)}, true},
+		{"a mode without LACP", netlink.BOND_MODE_ACTIVE_BACKUP, nil, []netlink.Link{slave(5, backup, 0)}, false},
 	} {
-		bond := &netlink.Bond{LinkAttrs: netlink.LinkAttrs{Index: 5}, Mode: row.mode}
-		// A link of another bond does not count.
-		links := []netlink.Link{&netlink.Device{LinkAttrs: netlink.LinkAttrs{MasterIndex: 6, Slave: &netlink.BondSlave{AdActorOperPortState: andDistributes}}}}
-		for _, state := range row.states {
-			links = append(links, &netlink.Device{LinkAttrs: netlink.LinkAttrs{MasterIndex: 5, Slave: &netlink.BondSlave{AdActorOperPortState: state}}})
-		}
-		check.Equal(t, negotiates(bond, links), row.want, "%s:", row.name)
+		bond := &netlink.Bond{LinkAttrs: netlink.LinkAttrs{Index: 5}, Mode: row.mode, AdInfo: &netlink.BondAdInfo{PartnerMac: row.partner}}
+		check.Equal(t, negotiates(bond, row.slaves), row.want, "%s:", row.name)
 	}
 }

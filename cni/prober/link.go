@@ -93,7 +93,9 @@ func openLink(name string) (_ *link, err error) {
 	}
 	a := l.Attrs()
 	l.mac = a.HardwareAddr
-	if a.RawFlags&(unix.IFF_LOOPBACK|unix.IFF_NOARP|unix.IFF_POINTOPOINT) != 0 || len(l.mac) != 6 {
+	// The kernel sets IFF_NOARP on an ipvlan of mode l3 or l3s when it is raised.
+	ipvlan, _ := l.Link.(*netlink.IPVlan)
+	if a.RawFlags&(unix.IFF_LOOPBACK|unix.IFF_NOARP|unix.IFF_POINTOPOINT) != 0 || len(l.mac) != 6 || ipvlan != nil && ipvlan.Mode != netlink.IPVLAN_MODE_L2 {
 		return nil, ErrNoSegment
 	}
 	if l.flags, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {

@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	flags := flag.NewFlagSet("guest", flag.ContinueOnError)
 	kernel := flags.String("kernel", "newest", "one of 5.10, 6.1, 6.12, newest")
 	arch := flags.String("arch", "amd64", "amd64, or arm64, for which arm64-guest beside this program is the same program")
-	modules := flags.String("modules", "macvlan,ipvlan,8021q,bonding,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
+	modules := flags.String("modules", "macvlan,ipvlan,8021q,bonding,dummy,veth,bridge,sch_ingress,cls_bpf,nfnetlink,xfrm_user", "modules to load, by comma")
 	parameters := flags.String("parameters", "", "further parameters of the kernel, such as ipv6.disable=1, by space")
 	devices := flags.String("devices", "", "further arguments of QEMU, by space")
 	files := flags.String("files", "", "further files and directories that the binary finds, by comma")
