@@ -23,10 +23,10 @@ func Deaf(index int) (map[int]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find interface %d: %w", index, err)
 	}
-	if master := l.Attrs().MasterIndex; master != 0 {
-		return d, d.look(master, index)
+	if err := d.look(index, 0); err != nil || l.Attrs().MasterIndex == 0 {
+		return d, err
 	}
-	return d, d.look(index, 0)
+	return d, d.look(l.Attrs().MasterIndex, index)
 }
 
 // deafness is the result of Deaf.
