@@ -70,8 +70,8 @@ func (c Call) open() (*store, error) {
 		return nil, ioError(`open the data files of network %q in "ipam.dataDir" %q: %w`, conf.Name, dataDir, err)
 	}
 	opened := &store{Store: s, dir: filepath.Join(dataDir, conf.Name), boot: c.Boot, host: c.Host, now: c.Now}
-	var fs unix.Statfs_t
-	if unix.Statfs(opened.dir, &fs) == nil && isLocal(int64(fs.Type)) {
+	var volume unix.Statfs_t
+	if unix.Statfs(opened.dir, &volume) == nil && isLocal(volume.Type) {
 		opened.booted = c.Booted
 	}
 	return opened, nil
