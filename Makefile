@@ -208,7 +208,7 @@ test-arm64: packages ## Run the unit suite, and bpf and agent/segment on a kerne
 guest-plugins := $(CURDIR)/.cache/guest-plugins
 reference := github.com/containernetworking/plugins/plugins
 .PHONY: test-guest-plugin
-test-guest-plugin: packages guest ## Run the tests of the stand-alone plugin on ipvlan and VLANs, in emulated machines
+test-guest-plugin: packages guest ## Run the tests of the stand-alone plugin on ipvlan, VLANs and bonds, in emulated machines
 	@mkdir -p $(guest-plugins)
 	@$(GO) build -o $(guest-plugins)/ $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/vlan \
 	  $(reference)/main/dummy $(reference)/ipam/host-local
