@@ -26,6 +26,7 @@ func TestLinesOfProseAreShort(t *testing.T) {
 			if n := utf8.RuneCountInString(line); n > maxColumns && !isTable(line) && !strings.Contains(line, "://") {
 				t.Errorf("%s:%d has %d columns, want at most %d", d.path, i+1, n, maxColumns)
 			}
+			check.That(t, !strings.HasPrefix(line, "<<<<<<< ") && !strings.HasPrefix(line, ">>>>>>> "), "%s:%d: a conflict of two commits is left", d.path, i+1)
 		}
 	}
 }
