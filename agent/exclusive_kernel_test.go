@@ -68,11 +68,16 @@ func TestExclusiveParentLetsNoForgedMACOut(t *testing.T) {
 	unguarded, its, its4 := o.speaker(from("unguarded"))
 	o.hears("a pod without a source guard", unguarded, its, its4)
 
-	// A new device of the node is soon known, and forgotten with its end.
-	check.OK(t, m.here.AddMacvlan(m.parent, forged, m.here, m.parent+"m"))
-	o.eventually("the MAC of a new device passes", seen, func() bool { return o.escapes(pod, forged, mac, addr) })
-	check.OK(t, m.here.DeleteLink(m.parent+"m"))
-	o.eventually("the MAC of a device that is gone is dropped", seen, func() bool { return !o.escapes(pod, forged, mac, addr) })
+	// A new device of the node is soon known, and forgotten with its end. Its MAC is of no use to a pod.
+	device := m.parent + "m"
+	check.OK(t, m.here.AddMacvlan(m.parent, forged, m.here, device))
+	check.OK(t, m.here.SetUp(device, true))
+	node := check.Value(packet.Listen(check.Value(net.InterfaceByName(m.parent))(t), packet.Raw, unix.ETH_P_LOOP, nil))(t)
+	t.Cleanup(func() { check.OK(t, node.Close()) })
+	o.eventually("the MAC of a new device passes", seen, func() bool { return o.escapes(node, forged, mac, addr) })
+	check.That(t, !o.escapes(pod, forged, mac, addr), "a pod uses the MAC of the node's device")
+	check.OK(t, m.here.DeleteLink(device))
+	o.eventually("the MAC of a device that is gone is dropped", seen, func() bool { return !o.escapes(node, forged, mac, addr) })
 }
 
 // speaker makes a pod, and returns a socket that the guard of its interface does not see.

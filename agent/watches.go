@@ -54,9 +54,12 @@ func (a *agent) keepInstalled(ctx context.Context) error {
 
 // exclusive returns the keeper of the exclusive parents.
 func (a *agent) exclusive() *exclusive.Keeper {
+	if err := a.kernel.Senders(); err != nil && len(a.exclusiveParents) > 0 {
+		a.log.Error(err, "exclusive parents pass frames of pods with the MAC of the node; use a kernel with BTF (CONFIG_DEBUG_INFO_BTF)")
+	}
 	return exclusive.New(exclusive.Options{
 		Names: a.exclusiveParents, Index: parent.Index, Parents: a.segments.Names,
-		SetTrusted: a.kernel.SetTrusted, Log: a.log, Clock: clock.RealClock{},
+		SetTrusted: a.kernel.SetTrusted, SetAddresses: a.kernel.SetNodeAddresses, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 

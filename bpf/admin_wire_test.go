@@ -7,7 +7,6 @@
 package bpf
 
 import (
-	"net"
 	"strings"
 	"testing"
 
@@ -60,8 +59,7 @@ func TestNET_ADMINForgesNoMoreThanNET_RAW(t *testing.T) {
 				if name != nftables || as.name != "a remote pod" { // the rules of leases protect the others
 					return
 				}
-				check.OK(t, r.SetSources(1, Sources{}))
-				check.OK(t, r.SetTrusted(r.parent, []net.HardwareAddr{own}, true))
+				check.OK(t, r.SetSources(1, Sources{MAC: own}))
 				for kind, frame := range forgeries(own) {
 					if kind == "NA" {
 						continue // which nftables does not rewrite

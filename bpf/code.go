@@ -3,7 +3,13 @@
 package bpf
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/guard"
@@ -17,23 +23,61 @@ func mapsOfCode() (map[string]*ebpf.MapSpec, error) {
 	}
 	shared := observer.Maps // it uses all maps but the guards'
 	delete(shared, rodata)
+	delete(shared, bss)
 	return shared, guard.AddMap(shared)
 }
 
-// rodata is the map of the constants. Each load has its own.
-const rodata = ".rodata"
+// The maps of the constants and variables. Each load has its own.
+const rodata, bss = ".rodata", ".bss"
 
-// observerOf loads the observer of one parent. It parses the object each time, because a parsed one would
-// keep 0.7 MB.
-func observerOf(parent uint32, shared map[string]*ebpf.Map) (attach.Programs, error) {
+// observerOf loads the observer of one parent, in its network namespace. It parses the object each time,
+// because a parsed one would keep 0.7 MB. offsets are those of senderOffsets.
+func observerOf(parent uint32, offsets map[string]any, shared map[string]*ebpf.Map) (attach.Programs, error) {
 	observer, err := loadObserver()
 	if err != nil {
 		return attach.Programs{}, err
 	}
+	netns := &syscall.Stat_t{}
+	if err := syscall.Stat("/proc/thread-self/ns/net", netns); err != nil {
+		return attach.Programs{}, fmt.Errorf("look up the network namespace of the node: %w", err)
+	}
+	constants := map[string]any{"segment": parent, "node_netns": uint32(netns.Ino)}
+	maps.Copy(constants, offsets)
 	return attach.Code{
 		Spec: observer, Shared: shared,
-		Constants: map[string]any{"segment": parent},
+		Constants: constants,
 		Programs:  map[string]string{"ingress": observerProgObserverIngress, "egress": observerProgObserverEgress},
 		Called:    "observer",
 	}.Load()
+}
+
+// senderOffsets returns the constants of sender.h that depend on the kernel. It returns an error if
+// the kernel has no BTF.
+func senderOffsets() (map[string]any, error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's types: %w", err)
+	}
+	offsets := map[string]any{}
+	for constant, at := range map[string][]string{
+		"sock_net": {"sock_common", "skc_net"}, "net_inum": {"net", "ns", "inum"},
+	} {
+		var s *btf.Struct
+		if err := kernel.TypeByName(at[0], &s); err != nil {
+			return nil, fmt.Errorf("look up the kernel's struct %s: %w", at[0], err)
+		}
+		var offset btf.Bits
+		for _, name := range at[1:] {
+			i := slices.IndexFunc(s.Members, func(m btf.Member) bool { return m.Name == name })
+			if i < 0 {
+				return nil, fmt.Errorf("the kernel's struct %s has no %s", at[0], name)
+			}
+			offset += s.Members[i].Offset
+			if inner, ok := btf.UnderlyingType(s.Members[i].Type).(*btf.Struct); ok {
+				s = inner
+			}
+		}
+		offsets[constant] = offset.Bytes()
+	}
+	return offsets, nil
 }

@@ -65,7 +65,7 @@ const (
 	ResultDropDHCPServer  = Result(observerResultDROP_DHCP_SERVER) // a DHCP server's frame
 	ResultDropTagged      = Result(observerResultDROP_TAGGED)      // a VLAN tag, also one of VLAN 0
 	ResultDropBridge      = Result(observerResultDROP_BRIDGE)      // a frame for bridges: STP, LLDP, LACP, 802.1X and the like
-	ResultDropStranger    = Result(observerResultDROP_STRANGER)    // leaves the node with a MAC that no device of it has
+	ResultDropStranger    = Result(observerResultDROP_STRANGER)    // leaves the node with a MAC that no device of it has, or with a MAC of the node by a pod's socket
 	ResultObserved        = Result(observerResultOBSERVED)         // passed, since the pool only observes
 )
 

@@ -13,29 +13,27 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// With ipvlan, the pods have the MAC of the parent, so only the guard of the interface tells them apart.
-func TestAnIPVLANPodForgesNothingThroughItsGuard(t *testing.T) {
+// With ipvlan, the pods have the MAC of the parent. The guards of their interfaces tell them apart, and an exclusive parent
+// does so by their sockets. What passes the guard comes to a sibling without passing the parent.
+func TestAnIPVLANPodForgesNothing(t *testing.T) {
 	rig := newRigOf(t, Options{}, (*netns).ipvlanPod)
 	r := guardedWire(t, rig)
-	own, from := r.pod.mac("eth0"), r.pod.socket("eth0", allProtocols)
-	forged := forgedBy(own)
-	for _, as := range victims() {
-		for kind, frame := range forgeries(own) {
-			forged[kind+" as "+as.name] = frame(as)
-		}
-	}
+	own, from, past := r.pod.mac("eth0"), r.pod.socket("eth0", allProtocols), r.bypass(r.pod, "eth0")
+	r.exclude(own)
+	forged := asNode(t, own)
 	for name, frame := range forged {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
 			end := marker(frame, own, broadcast)
 			beside := r.sibling.socket("eth0", protocolOf(end))
 			equal(t, "escapes to the wire", r.escapes(from, r.heard, frame, end), false)
+			equal(t, "escapes to the wire past the guard", r.escapes(past, r.heard, frame, end), false)
 			equal(t, "escapes to one host", r.escapes(from, r.heard, to(r.ext.mac("p0"), frame), end), false)
 			equal(t, "escapes to the sibling", r.escapes(from, beside, frame, end), false)
 		})
 	}
 	equal(t, "the pod and its sibling answer", r.answers(r.heard), true)
-	check.OK(t, r.SetSources(1, Sources{}))
+	check.OK(t, r.SetSources(1, Sources{MAC: own}))
 	for kind, frame := range forgeries(own) {
 		r.goes(kind+" without the check", from, r.heard, frame(victims()[0]), nil, true)
 	}

@@ -36,6 +36,8 @@ type Options struct {
 type Kernel struct {
 	dir   pins.Dir
 	noTCX atomic.Bool
+	// senders is why the observers do not know whose socket a frame is of, or nil.
+	senders error
 
 	reading sync.Mutex // the ring buffer has one reader
 
@@ -93,7 +95,9 @@ func assemble(dir pins.Dir, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, e
 	}
 	k := &Kernel{dir: dir, tables: t}
 	k.noTCX.Store(noTCX)
-	load := func(parent uint32) (attach.Programs, error) { return observerOf(parent, shared) }
+	offsets, err := senderOffsets()
+	k.senders = err
+	load := func(parent uint32) (attach.Programs, error) { return observerOf(parent, offsets, shared) }
 	k.observers = &observers{parents: &observe.Parents{Pins: dir, NoTCX: &k.noTCX, Load: load}, tables: t}
 	used, err := t.usedSlots()
 	if err != nil {
@@ -119,6 +123,10 @@ func assemble(dir pins.Dir, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, e
 	}
 	return k, k.tellMACs()
 }
+
+// Senders returns why the observers cannot tell the sockets of pods from those of the node, as on a
+// kernel without BTF. Then a frame with a MAC of the node counts as the node's.
+func (k *Kernel) Senders() error { return k.senders }
 
 // PrepareGuards loads the programs that the guards of all pods share, except those of VFs, so that a start
 // fails if the kernel refuses them. Otherwise they are loaded for the first pod.

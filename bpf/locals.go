@@ -4,15 +4,20 @@ package bpf
 
 import (
 	"fmt"
+	"math/bits"
 	"net"
+	"net/netip"
 )
 
 // everySegment is the segment of a MAC that may send tagged frames on any parent.
 const everySegment = uint32(observerLocalSegmentEVERY_SEGMENT)
 
-// SetTrusted tells the kernel the MACs of all other devices that send on a parent: those of the
-// node, and of pods without a guard. If exclusive is true, the observer drops the frames with any
-// other MAC that leave by the parent. A bridge port is never exclusive, as it forwards for others.
+// localNode is the slot of a MAC of the node's own devices. Only the node sends with it.
+const localNode = uint32(observerLocalSlotLOCAL_NODE)
+
+// SetTrusted tells the kernel the MACs of the node's own devices that send on a parent. If exclusive
+// is true, the observer lets out by the parent only frames of the node with these MACs, and frames of
+// the slots. A bridge port is never exclusive, as it forwards for others.
 func (o *observers) SetTrusted(parent int, macs []net.HardwareAddr, exclusive bool) error {
 	o.tables.mu.Lock()
 	defer o.tables.mu.Unlock()
@@ -52,6 +57,31 @@ func (o *observers) setTrusted(parent int, macs []net.HardwareAddr, exclusive bo
 	return o.tables.tellLocals()
 }
 
+// SetNodeAddresses tells the kernel the addresses of the node. An exclusive parent lets out tunnels from
+// them that carry packets of pods. Until the first call, pods may use the MACs of the node's devices: an
+// upgrade must not cut such tunnels.
+func (t *tables) SetNodeAddresses(addrs []netip.Addr) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := Sources{}
+	for _, a := range addrs {
+		next.Prefixes = append(next.Prefixes, netip.PrefixFrom(a, a.BitLen()))
+	}
+	wanted := next.entries(nodeSlot)
+	err := t.addSources(wanted)
+	if err == nil {
+		err = t.deleteSources(t.node.entries(nodeSlot).without(wanted))
+	}
+	if err != nil {
+		return fmt.Errorf("tell the node's addresses: %w", err)
+	}
+	t.node = next
+	return t.tellLocals()
+}
+
+// nodeSlot has the addresses of the node among the sources. No guard has it.
+const nodeSlot = 0
+
 // tellLocals writes the MACs of this node's devices and their index, new MACs first. It needs mu.
 func (t *tables) tellLocals() error {
 	wanted := t.wantedLocals()
@@ -76,16 +106,21 @@ func (t *tables) tellLocals() error {
 	return t.indexLocals()
 }
 
-// wantedLocals returns the slot of each MAC. An allowed MAC has none, as several pods may share it.
+// wantedLocals returns the slot of each MAC. An allowed MAC has none, as several pods may share it. The
+// slots of ipvlan have the parent's MAC, so their network namespace stands for it.
 func (t *tables) wantedLocals() map[observerLocalKey]uint32 {
 	wanted := map[observerLocalKey]uint32{}
 	put := func(segment uint32, mac [3]uint16, slot uint32) {
 		wanted[localKey(segment, mac)] = slot
 		wanted[localKey(everySegment, mac)] = 0
 	}
+	node := localNode
+	if t.node.Prefixes == nil {
+		node = 0 // SetNodeAddresses comes first
+	}
 	for segment, macs := range t.trusted {
 		for _, mac := range macs {
-			put(segment, mac, 0)
+			wanted[localKey(segment, mac)] = node
 		}
 	}
 	for _, s := range t.sources {
@@ -95,16 +130,26 @@ func (t *tables) wantedLocals() map[observerLocalKey]uint32 {
 	}
 	owners := map[observerLocalKey]uint32{}
 	for slot, s := range t.sources {
-		key := localKey(s.segment, macLayout(s.MAC))
+		mac := macLayout(s.MAC)
+		if t.isParents(s.segment, mac) { // ipvlan
+			mac = t.netnsOf(slot)
+		}
+		key := localKey(s.segment, mac)
 		owners[key] = t.ownerOf(owners[key], slot)
 	}
 	for key, slot := range owners {
-		// With ipvlan, the frames of a pod cannot be told from those of the node.
-		if !t.isParents(key.Segment, key.Mac.Part) {
-			put(key.Segment, key.Mac.Part, slot)
-		}
+		put(key.Segment, key.Mac.Part, slot)
 	}
 	return wanted
+}
+
+// netnsOf is local_netns of local.h.
+func (t *tables) netnsOf(slot uint32) [3]uint16 {
+	s, err := t.slot(slot)
+	if err != nil {
+		return [3]uint16{}
+	}
+	return [3]uint16{bits.ReverseBytes16(0x0100), uint16(s.Netns >> 16), uint16(s.Netns)}
 }
 
 func localKey(segment uint32, mac [3]uint16) observerLocalKey {
@@ -151,7 +196,7 @@ func (t *tables) inheritTrusted() error {
 		return fmt.Errorf("list the MACs of devices: %w", err)
 	}
 	for key, slot := range t.locals {
-		if key.Segment != everySegment && slot == 0 && !t.allowsMAC(key) {
+		if key.Segment != everySegment && (slot == localNode || slot == 0 && !t.allowsMAC(key)) {
 			t.trusted[key.Segment] = append(t.trusted[key.Segment], key.Mac.Part)
 		}
 	}

@@ -108,6 +108,13 @@ const (
 	observerLocalSegmentEVERY_SEGMENT observerLocalSegment = 0
 )
 
+type observerLocalSlot uint32
+
+const (
+	observerLocalSlotLOCAL_NODE     observerLocalSlot = 65535
+	observerLocalSlotLOCAL_STRANGER observerLocalSlot = 65536
+)
+
 type observerMac struct {
 	_    structs.HostLayout
 	Part [3]uint16
@@ -342,7 +349,10 @@ const (
 	observerProgObserverEgress  = "observer_egress"
 	observerProgObserverIngress = "observer_ingress"
 	observerVarBtf              = "btf"
+	observerVarNetInum          = "net_inum"
+	observerVarNodeNetns        = "node_netns"
 	observerVarSegment          = "segment"
+	observerVarSockNet          = "sock_net"
 )
 
 // loadObserver returns the embedded CollectionSpec for observer.
@@ -421,8 +431,11 @@ type observerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerVariableSpecs struct {
-	Btf     *ebpf.VariableSpec `ebpf:"btf"`
-	Segment *ebpf.VariableSpec `ebpf:"segment"`
+	Btf       *ebpf.VariableSpec `ebpf:"btf"`
+	NetInum   *ebpf.VariableSpec `ebpf:"net_inum"`
+	NodeNetns *ebpf.VariableSpec `ebpf:"node_netns"`
+	Segment   *ebpf.VariableSpec `ebpf:"segment"`
+	SockNet   *ebpf.VariableSpec `ebpf:"sock_net"`
 }
 
 // observerObjects contains all objects after they have been loaded into the kernel.
@@ -496,8 +509,11 @@ func (m *observerMaps) Close() error {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerVariables struct {
-	Btf     *ebpf.Variable `ebpf:"btf"`
-	Segment *ebpf.Variable `ebpf:"segment"`
+	Btf       *ebpf.Variable `ebpf:"btf"`
+	NetInum   *ebpf.Variable `ebpf:"net_inum"`
+	NodeNetns *ebpf.Variable `ebpf:"node_netns"`
+	Segment   *ebpf.Variable `ebpf:"segment"`
+	SockNet   *ebpf.Variable `ebpf:"sock_net"`
 }
 
 // observerPrograms contains all programs after they have been loaded into the kernel.

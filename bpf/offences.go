@@ -6,7 +6,7 @@ import "fmt"
 
 // Offence is an attempt of a slot against its source guard.
 type Offence struct {
-	// Slot is 0 for ResultDropStranger: a MAC that no device of the node has.
+	// Slot is 0 for ResultDropStranger: its MAC is that of no slot.
 	Slot   uint32
 	Result Result
 	// Observed: the frames passed, since the pool only observes.

@@ -431,6 +431,7 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 	s.MACs, s.Allow, s.SharedMAC = []net.HardwareAddr{vrrpMAC}, AllowRouter|AllowTagged, true
 	check.OK(t, b.SetSources(1, s))
 	check.OK(t, b.SetTrusted(testSegment, []net.HardwareAddr{remoteMAC}, true))
+	check.OK(t, b.SetNodeAddresses([]netip.Addr{node4, node6}))
 	b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
 	again := check.Value(assemble(b.dir, b.shared, false))(t)
 	equal(t, "sources", again.sources[1].Equal(s), true)
@@ -438,13 +439,15 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 	equal(t, "locals wanted", maps.Equal(again.wantedLocals(), b.locals), true)
 
 	check.OK(t, again.DetachGuard(1))
+	equal(t, "addresses of the node", counter{t, again.maps.Sources}.Count(), 2)
+	check.OK(t, again.SetNodeAddresses(nil))
 	equal(t, "offences left", len(b.allOffences()), 0)
 	for name, m := range map[string]interface{ Count() int }{
 		"sources": counter{t, again.maps.Sources}, "MACs": counter{t, again.maps.SourceMacs},
 	} {
 		equal(t, name+" left", m.Count(), 0)
 	}
-	equal(t, "locals left", len(again.locals), 2) // the trusted device, on its segment and tagged
+	equal(t, "locals left", len(again.locals), 1) // the device of the node
 }
 
 // An exclusive parent knows a slot without a source guard by its MAC, also after a restart, until the slot ends.

@@ -184,8 +184,7 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 	t.Run("without the check they escape", func(t *testing.T) {
 		r.t = t
 		past := r.bypass(r.pod, "eth0")
-		check.OK(t, r.SetSources(1, Sources{}))
-		check.OK(t, r.SetTrusted(r.parent, []net.HardwareAddr{own}, true))
+		check.OK(t, r.SetSources(1, Sources{MAC: own}))
 		for name, frame := range forged {
 			if name != "ARP of the sibling" && name != "claim" { // the rules of leases and claims stop them
 				r.goes(name+" to the wire", past, r.heard, frame, nil, true)
@@ -265,17 +264,18 @@ func TestAMACThatAnotherNodeMayHaveIsJudgedBySiblings(t *testing.T) {
 // A MAC that no device of the node has leaves by no way: neither from a raw socket, nor from a stacked device.
 func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 	for name, tc := range map[string]struct {
-		trusted   []net.HardwareAddr
+		allowed   []net.HardwareAddr
 		exclusive bool
 		escapes   bool
 	}{
 		"exclusive":              {nil, true, false},
-		"exclusive, but trusted": {[]net.HardwareAddr{remoteMAC}, true, true},
+		"exclusive, but allowed": {[]net.HardwareAddr{remoteMAC}, true, true},
 		"not exclusive":          {nil, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newWireRig(t)
-			check.OK(t, r.SetTrusted(r.parent, tc.trusted, tc.exclusive))
+			check.OK(t, r.SetTrusted(r.parent, nil, tc.exclusive))
+			check.OK(t, r.SetSources(2, Sources{MAC: r.sibling.mac("eth0"), MACs: tc.allowed, Mode: SourcesEnforce}))
 			past := r.bypass(r.pod, "eth0")
 			forged := arpFrame(remoteMAC, nobody4, far4)
 			end := marker(forged, r.pod.mac("eth0"), broadcast)

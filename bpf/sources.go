@@ -251,6 +251,8 @@ func (t *tables) inheritAllowed() error {
 		if s, ok := t.sources[p.Slot]; ok {
 			s.Prefixes = append(s.Prefixes, p.prefix())
 			t.sources[p.Slot] = s
+		} else if p.Slot == nodeSlot {
+			t.node.Prefixes = append(t.node.Prefixes, p.prefix())
 		} else {
 			orphans.prefixes = append(orphans.prefixes, p)
 		}

@@ -31,9 +31,10 @@ type tables struct {
 	// guardedSlots returns the slots that guard a device, for the gate. It needs mu.
 	guardedSlots func() ([]uint32, error)
 
-	// sources are the allowed sources of the slots with a source guard. trusted are the MACs of other
-	// devices, by segment. locals are the entries of both in the kernel, and index is their index.
+	// sources are the allowed sources of the slots with a source guard, and node those of the node.
+	// trusted are the MACs of the node's devices, by segment. locals are the entries of both in the kernel, and index is their index.
 	sources map[uint32]slotSources
+	node    Sources
 	trusted map[uint32][][3]uint16
 	locals  map[observerLocalKey]uint32
 	index   *localIndex

@@ -224,16 +224,19 @@ SEC("tc")
 int guard_ingress(struct __sk_buff *skb)
 {
 	__u32 slot = skb->cb[0];
-	const struct slot *s = slot_of(slot);
+	const struct slot *s = slot_of(slot), *local;
 	struct frame f;
 	struct mac from;
+	__u32 index;
 
 	if (!s || s->status != SLOT_ALIVE)
 		return drop(GUARD_INGRESS, DROP_DEAD);
 	if (!frame_open(skb, &f))
 		return drop(GUARD_INGRESS, DROP_MALFORMED);
 	from = frame_macs_of(skb).from;
-	if (local_judge(skb, &f, &from, s->segment, GUARD_INGRESS) == DROP)
+	index = local_find(s->segment, &from, &local);
+	if (local_judge(skb, &f, index, local, s->segment, GUARD_INGRESS) ==
+	    DROP)
 		return DROP;
 	if (f.tagged || usual_is_silent(skb, &f))
 		return PASS;

@@ -24,9 +24,15 @@ struct local_key {
 	__u16 pad;
 };
 
+enum local_slot {
+	LOCAL_NODE = 0xffff,	  /* a device of the node */
+	LOCAL_STRANGER = 0x10000, /* in no map */
+};
+
 /*
- * The slot, or 0 for a device of the node or of a pod without a guard. Written
- * by user space only.
+ * The slot, LOCAL_NODE, or 0 for a pod without a guard. A slot with the
+ * parent's MAC (ipvlan) has the entry of its network namespace. Written by user
+ * space only.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -85,49 +91,50 @@ static __always_inline const __u32 *local_of(__u32 of, const struct mac *mac)
 	return bpf_map_lookup_elem(&locals, &key);
 }
 
-/* A frame that leaves the node with a MAC that no device here has. */
-static __always_inline int local_stranger(struct __sk_buff *skb,
-					  const struct frame *f,
-					  const struct mac *from, __u32 segment)
+/* A network namespace as a MAC: a group's, which no frame has as its source. */
+static __always_inline struct mac local_netns(__u32 netns)
 {
-	const struct parent *parent = parent_of(segment);
-
-	if (!parent || !(parent->flags & PARENT_EXCLUSIVE) ||
-	    parent->flags & PARENT_BRIDGE_PORT ||
-	    mac_equal(&parent->mac, from) || local_of(EVERY_SEGMENT, from))
-		return PASS;
-	judge_record(skb, judge_whom(0, segment),
-		     DROP_STRANGER << 16 | OBSERVER_EGRESS, f->l3, f->proto);
-	return drop(OBSERVER_EGRESS, DROP_STRANGER);
+	return (struct mac){ { bpf_htons(0x0100), netns >> 16, netns } };
 }
 
 /*
- * The parent's own MAC is none of a pod, see locals.go. While a holder here is
- * fenced, a frame of a MAC that another node's holder may have too is not
- * judged where it may come from there.
+ * Returns the slot of a MAC on a segment, and sets s to it; 0 for a MAC whose
+ * frames pass, LOCAL_NODE for one of a device of the node, perhaps on another
+ * parent, and LOCAL_STRANGER for one that is not known.
  */
-static __always_inline int local_judge(struct __sk_buff *skb,
-				       const struct frame *f,
-				       const struct mac *from, __u32 segment,
-				       enum where where)
+static __always_inline __u32 local_find(__u32 segment, const struct mac *from,
+					const struct slot **s)
 {
 	__u64 entry = local_entry_of(from);
 	__u32 index = entry >> 48;
-	const struct slot *s;
 	const __u32 *l;
 
+	*s = 0;
 	if (entry == LOCAL_NOBODY)
-		return PASS;
-	s = local_slot_of(segment, entry, from);
-	if (!s) {
+		return 0;
+	*s = local_slot_of(segment, entry, from);
+	if (!*s) {
+		if (index == LOCAL_NODE &&
+		    entry == speaker_of(from, LOCAL_NODE))
+			return LOCAL_NODE;
 		l = local_of(segment, from);
 		if (!l)
-			return where == OBSERVER_EGRESS
-				       ? local_stranger(skb, f, from, segment)
-				       : PASS;
+			return LOCAL_STRANGER;
 		index = *l;
-		s = slot_of(index);
+		*s = slot_of(index);
 	}
+	return index;
+}
+
+/*
+ * While a holder here is fenced, a frame of a MAC that another node's holder
+ * may have too is not judged where it may come from there.
+ */
+static __always_inline int local_judge(struct __sk_buff *skb,
+				       const struct frame *f, __u32 index,
+				       const struct slot *s, __u32 segment,
+				       enum where where)
+{
 	if (!s || !s->sources)
 		return PASS;
 	if (where == GUARD_INGRESS &&

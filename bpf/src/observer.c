@@ -8,9 +8,10 @@
  */
 #include "hit.h"
 #include "ingress.h"
-#include "local.h"
 #include "probe.h"
+#include "sender.h"
 #include "sighting.h"
+#include "stranger.h"
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
@@ -27,6 +28,7 @@ const struct btf {
 	enum lease_flag lease_flag;
 	enum local_index_entry local_index_entry;
 	enum local_segment local_segment;
+	enum local_slot local_slot;
 	enum network_limit network_limit;
 	enum parent_flag parent_flag;
 	enum probe probe;
@@ -111,6 +113,8 @@ __noinline int egress_claim(struct __sk_buff *skb, __u32 l3)
 
 	if (!fence_read(skb, &f, &c, segment, OBSERVER_EGRESS))
 		return PASS;
+	if (sender_netns(skb))
+		return drop(OBSERVER_EGRESS, CLAIM_FROM_POD);
 	if (claim_is_ack(&c.claim))
 		return PASS;
 	l = fence_lease(&c);
@@ -126,15 +130,19 @@ __noinline int egress_claim(struct __sk_buff *skb, __u32 l3)
 
 /*
  * Raw sockets with PACKET_QDISC_BYPASS and stacked macvlans bypass the guard.
- * Their frames still pass this hook.
+ * Their frames still pass this hook. netns: only leases of this network
+ * namespace count; 0: all.
  */
-__noinline int egress_objection(__u64 high, __u64 low)
+__noinline int egress_objection(__u64 high, __u64 low, __u32 netns)
 {
 	const struct addr a = addr_of(high, low);
 	struct lease_key key = lease_key_of(segment, &a);
 	const struct lease *l = lease_of(&key);
 
-	if (!l || !lease_is_held(l) || addr_is_exempt(&a))
+	const struct slot *s = l ? slot_of(l->slot) : 0;
+
+	if (!l || !lease_is_held(l) || addr_is_exempt(&a) ||
+	    (netns && (!s || s->netns != netns)))
 		return ALLOWED;
 	if (slot_is_dead(l->slot))
 		return DROP_DEAD;
@@ -145,7 +153,8 @@ __noinline int egress_objection(__u64 high, __u64 low)
  * Reports whether a local pod holds the address and the MAC belongs neither to
  * that pod nor to the parent. The node forwards with the parent's MAC.
  */
-__noinline int egress_is_pretender(__u64 high, __u64 low, __u64 by)
+__noinline int egress_is_pretender(struct __sk_buff *skb, __u64 high, __u64 low,
+				   __u64 by)
 {
 	const struct speech s = speech_of(high, low, by);
 	struct lease_key key = lease_key_of(segment, &s.subject);
@@ -160,19 +169,20 @@ __noinline int egress_is_pretender(__u64 high, __u64 low, __u64 by)
 	if (s.kind == KIND_IP && sender && slot_is_beside(l->slot, *sender))
 		return false; /* by another interface of the pod */
 	parent = parent_of(segment);
-	return !parent || !mac_equal(&parent->mac, &s.mac);
+	return !parent || !mac_equal(&parent->mac, &s.mac) || sender_netns(skb);
 }
 
 /*
  * Reports whether a frame with the mark is a probe of the agent. A pod may set
  * the mark too, past its guard.
  */
-static __always_inline bool egress_is_probe(const struct speech *s,
+static __always_inline bool egress_is_probe(struct __sk_buff *skb,
+					    const struct speech *s,
 					    const struct parent *parent,
 					    const struct mac *from)
 {
 	return speech_is_tentative(s) &&
-	       (!parent || mac_equal(&parent->mac, from));
+	       (!parent || mac_equal(&parent->mac, from)) && !sender_netns(skb);
 }
 
 /* A macvlan parent's own frames do not reach its children otherwise. */
@@ -187,15 +197,22 @@ static __always_inline int egress_reflect(struct __sk_buff *skb,
 	return PASS;
 }
 
-/* In a function of its own, because the stack of the kernel is small. */
+/*
+ * In a function of its own, because the stack of the kernel is small. A tag
+ * means another segment, but a switch may take it off: a pod does not hide its
+ * fenced address behind one.
+ */
 static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 				  const struct mac *from)
 {
+	__u32 netns = f->tagged ? sender_netns(skb) : 0;
 	enum result objection = ALLOWED;
 	bool open = gate_is_open();
 	enum clarity clarity;
 	struct speech s;
 
+	if (f->tagged && !netns)
+		return PASS;
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE))
 		return egress_claim(skb, f->l3);
 	s.mac = *from;
@@ -217,21 +234,24 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 	if (skb->mark == PROBE_MARK) {
 		const struct parent *parent = parent_of(segment);
 
-		if (egress_is_probe(&s, parent, from))
+		if (egress_is_probe(skb, &s, parent, from))
 			return egress_reflect(skb, parent);
 	}
 
 	if (open) {
-		objection = egress_objection(ADDR_HALVES(&s.sender));
+		objection = egress_objection(ADDR_HALVES(&s.sender), netns);
 		if (objection == ALLOWED && speech_has_own_subject(&s))
-			objection = egress_objection(ADDR_HALVES(&s.subject));
+			objection = egress_objection(ADDR_HALVES(&s.subject),
+						     netns);
 		if (objection != ALLOWED)
 			return drop(OBSERVER_EGRESS, objection);
 	}
+	if (f->tagged)
+		return PASS;
 	if (s.kind != KIND_IP)
 		observe(ADDR_HALVES(&s.subject),
 			speaker_of(&s.mac, s.kind | OBSERVER_EGRESS << 8));
-	if (open && egress_is_pretender(ADDR_HALVES(&s.subject),
+	if (open && egress_is_pretender(skb, ADDR_HALVES(&s.subject),
 					speaker_of(&s.mac, s.kind)))
 		return drop(OBSERVER_EGRESS, DROP_MAC);
 	return PASS;
@@ -240,15 +260,25 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 SEC("tc")
 int observer_egress(struct __sk_buff *skb)
 {
+	const struct slot *s;
 	struct frame f = {};
 	struct mac from;
+	__u32 slot;
 	bool whole;
 
 	whole = frame_open(skb, &f); /* else it ends within a tag */
 	from = frame_macs_of(skb).from;
-	if (local_judge(skb, &f, &from, segment, OBSERVER_EGRESS) == DROP)
+	slot = local_find(segment, &from, &s);
+	if (slot == LOCAL_STRANGER ||
+	    (slot == LOCAL_NODE && sender_netns(skb))) {
+		slot = stranger_slot(skb, &f, &from, segment);
+		if (slot == LOCAL_STRANGER)
+			return stranger_drop(skb, &f, segment);
+		s = slot ? slot_of(slot) : 0;
+	}
+	if (local_judge(skb, &f, slot, s, segment, OBSERVER_EGRESS) == DROP)
 		return DROP;
-	if (!whole || f.tagged || usual_is_silent(skb, &f))
+	if (!whole || usual_is_silent(skb, &f))
 		return PASS;
 	return egress_hear(skb, &f, &from);
 }

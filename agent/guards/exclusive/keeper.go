@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package exclusive makes parents exclusive: only frames of the node itself and of pods of Fenceline
-// leave the node by an exclusive parent. It drops a frame with a forged MAC even if the frame has
-// passed the guard of its interface.
+// leave the node by an exclusive parent. It drops a frame with a forged MAC, also with that of the
+// node, even if the frame has passed the guard of its interface.
 package exclusive
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -36,17 +37,21 @@ type Options struct {
 	Index func(name string) (index int, exists bool, err error)
 	// Parents returns the names of the parents on which this node listens, by ifindex.
 	Parents func() map[int]string
-	// SetTrusted tells the kernel the MACs of the node's own devices on a parent.
+	// SetTrusted tells the kernel the MACs of the node's own devices on a parent, with which only the node
+	// sends.
 	SetTrusted func(parent int, macs []net.HardwareAddr, exclusive bool) error
-	Log        logr.Logger
-	Clock      clock.Clock
+	// SetAddresses tells the kernel the addresses of the node.
+	SetAddresses func([]netip.Addr) error
+	Log          logr.Logger
+	Clock        clock.Clock
 }
 
 // Keeper tells the kernel the devices of the node on exclusive parents, and their changes.
 type Keeper struct {
 	Options
-	// told has the settings that the kernel was given last.
-	told map[int]setting
+	// told has the settings that the kernel was given last, and addresses those of the node.
+	told      map[int]setting
+	addresses []netip.Addr
 }
 
 // setting is the setting of a parent in the kernel.
@@ -134,10 +139,21 @@ func (k *Keeper) pass() error {
 		return err
 	}
 	var links []netlink.Link
+	var addrs []netlink.Addr
 	if slices.ContainsFunc(slices.Collect(maps.Keys(parents)), func(index int) bool { return exclusive[index] }) {
 		if links, err = wholelist.Of(netlink.LinkList); err != nil {
 			return fmt.Errorf("list the devices of this node: %w", err)
 		}
+		addrs, err = wholelist.Of(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+		if err != nil {
+			return fmt.Errorf("list the addresses of this node: %w", err)
+		}
+	}
+	if own := addresses(links, addrs); !slices.Equal(own, k.addresses) {
+		if err := k.SetAddresses(own); err != nil {
+			return err
+		}
+		k.addresses = own
 	}
 	told := map[int]setting{}
 	for _, index := range slices.Sorted(maps.Keys(parents)) {
@@ -173,6 +189,22 @@ func (k *Keeper) exclusive() (map[int]bool, error) {
 		}
 	}
 	return all, nil
+}
+
+// addresses returns the addresses from which a tunnel of the node may send: those of devices that are up,
+// as the device with the addresses of Services (kube-proxy, IPVS) is down. They are sorted.
+func addresses(links []netlink.Link, all []netlink.Addr) (own []netip.Addr) {
+	up := map[int]bool{}
+	for _, l := range links {
+		up[l.Attrs().Index] = l.Attrs().Flags&net.FlagUp != 0
+	}
+	for _, a := range all {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && up[a.LinkIndex] && addr.Unmap().IsGlobalUnicast() {
+			own = append(own, addr.Unmap())
+		}
+	}
+	slices.SortFunc(own, netip.Addr.Compare)
+	return slices.Compact(own)
 }
 
 // devices returns the MACs of the devices that send through a parent: the parent, and those above

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ func TestASubscriptionThatHasLostChangesIsReplacedAndClosed(t *testing.T) {
 	told := make(chan struct{}) // while the keeper waits for it, it reads no changes
 	k := New(Options{
 		Names: []string{"lo"}, Index: lo, Parents: func() map[int]string { return map[int]string{1: "lo"} }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		SetAddresses: func([]netip.Addr) error { return nil },
 		SetTrusted: func(int, []net.HardwareAddr, bool) error {
 			select {
 			case told <- struct{}{}:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -50,6 +51,21 @@ func lo(name string) (index int, exists bool, err error) {
 	return 1, name == "lo" || name == "loopback", nil
 }
 
+// The addresses of Services are on a device that is down, if kube-proxy uses IPVS.
+func TestAddressesAreThoseFromWhichTheNodeSends(t *testing.T) {
+	device := func(index int, flags net.Flags) netlink.Link {
+		return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index, Flags: flags}}
+	}
+	on := func(index int, prefix string) netlink.Addr {
+		p := netip.MustParsePrefix(prefix)
+		return netlink.Addr{LinkIndex: index, IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+	}
+	got := addresses([]netlink.Link{device(1, net.FlagUp), device(2, net.FlagUp), device(3, 0)}, []netlink.Addr{
+		on(2, "fd09::7/64"), on(2, "fe80::1/64"), on(2, "10.9.0.7/24"), on(1, "127.0.0.1/8"), on(1, "192.0.2.1/32"), on(2, "10.9.0.7/32"), on(3, "10.96.0.1/32"),
+	})
+	check.Same(t, fmt.Sprint(got), "[10.9.0.7 192.0.2.1 fd09::7]", "addresses")
+}
+
 // The keeper tells the kernel each setting of a parent once. After a failure, it tries again.
 func TestKernelIsToldOfChanges(t *testing.T) {
 	var calls []string
@@ -57,6 +73,7 @@ func TestKernelIsToldOfChanges(t *testing.T) {
 	parents := map[int]string{1: "lo", 2000000: "eth9"}
 	k := New(Options{
 		Names: []string{"loopback"}, Index: lo, Parents: func() map[int]string { return parents }, Log: testr.New(t), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+		SetAddresses: func([]netip.Addr) error { return nil },
 		SetTrusted: func(parent int, macs []net.HardwareAddr, exclusive bool) error {
 			calls = append(calls, fmt.Sprintf("%d %t %d", parent, exclusive, len(macs)))
 			return failure
