@@ -217,6 +217,11 @@ func kindsOfApplications(w world) {
 	job := &batchv1.Job{ObjectMeta: named("run"), Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](2), Template: run}}
 	w.create(job)
 	w.waitPool("run", 3)
+	suspend := func(o *batchv1.Job) { o.Spec.Suspend = ptr.To(!ptr.Deref(o.Spec.Suspend, false)) }
+	change(w, job, suspend)
+	w.waitNoPool("run")
+	change(w, job, suspend)
+	w.waitPool("run", 3)
 	now := metav1.Now()
 	job.Status.StartTime, job.Status.CompletionTime, job.Status.Succeeded = &now, &now, 2
 	job.Status.Conditions = []batchv1.JobCondition{
@@ -227,6 +232,8 @@ func kindsOfApplications(w world) {
 	cron := &batchv1.CronJob{ObjectMeta: named("nightly"), Spec: batchv1.CronJobSpec{Schedule: "0 0 * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: run}}}}
 	w.create(cron)
 	w.waitPool("nightly", 2)
+	change(w, cron, func(c *batchv1.CronJob) { c.Spec.Suspend = ptr.To(true) })
+	w.waitNoPool("nightly")
 	// A Job that a person made from the CronJob is not in its status.
 	for _, name := range []string{"by-hand", "by-plan"} {
 		one := &batchv1.Job{ObjectMeta: named(name), Spec: batchv1.JobSpec{Template: run}}
@@ -234,6 +241,13 @@ func kindsOfApplications(w world) {
 		w.create(one)
 	}
 	w.waitPool("nightly", 3)
+
+	paused := w.deployment("paused", 0, annotations...)
+	change(w, paused, func(d *appsv1.Deployment) { d.Spec.Replicas, d.Spec.Paused = ptr.To[int32](2), true })
+	w.barrierSubnet("kinds")
+	check.That(w, len(w.poolsOf("paused")) == 0, "a Deployment without a ReplicaSet has a pool")
+	change(w, paused, func(d *appsv1.Deployment) { d.Spec.Paused = false })
+	w.waitPool("paused", 3)
 
 	// A ReplicaSet without a Deployment is known by its pods, and counted by its scale.
 	set := &appsv1.ReplicaSet{ObjectMeta: named("alone"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3), Selector: selector("alone"), Template: template("alone", annotations...)}}
@@ -253,7 +267,8 @@ func kindsOfApplications(w world) {
 	fixed.Annotations = template("fixed", append(annotations, "ippool-ip-number", "1")...).Annotations
 	w.create(fixed)
 	w.waitPool("fixed", 1)
-	w.remove(fixed, client.GracePeriodSeconds(0))
+	fixed.Status.Phase = corev1.PodSucceeded
+	check.OK(w, w.client.Status().Update(w.ctx, fixed))
 	w.waitNoPool("fixed")
 }
 

@@ -144,7 +144,10 @@ func slimTemplate(t corev1.PodTemplateSpec, annotations []string) corev1.PodTemp
 
 func slimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	slim := &appsv1.Deployment{ObjectMeta: slimMeta(d.ObjectMeta)}
-	slim.Generation, slim.Spec.Replicas = d.Generation, d.Spec.Replicas
+	slim.Generation, slim.Spec.Replicas, slim.Spec.Paused = d.Generation, d.Spec.Replicas, d.Spec.Paused
+	if d.Spec.Paused {
+		slim.Status.Replicas = min(1, d.Status.Replicas) // it only counts whether there are pods
+	}
 	slim.Spec.Template = slimTemplate(d.Spec.Template, demand.Annotations())
 	return slim
 }
@@ -161,7 +164,11 @@ func slimDaemonSet(d *appsv1.DaemonSet) *appsv1.DaemonSet {
 func slimJob(j *batchv1.Job) *batchv1.Job {
 	slim := &batchv1.Job{ObjectMeta: slimMeta(j.ObjectMeta)}
 	slim.OwnerReferences = j.OwnerReferences
-	slim.Spec.Parallelism, slim.Spec.Completions = j.Spec.Parallelism, j.Spec.Completions
+	slim.Spec.Parallelism, slim.Spec.Completions, slim.Spec.Suspend = j.Spec.Parallelism, j.Spec.Completions, j.Spec.Suspend
+	slim.Status.Succeeded = j.Status.Succeeded
+	if j.Spec.Completions == nil && j.Status.Succeeded > 0 {
+		slim.Status.Active = j.Status.Active // otherwise it does not count
+	}
 	slim.Spec.Template = slimTemplate(j.Spec.Template, demand.Annotations())
 	for _, c := range j.Status.Conditions {
 		slim.Status.Conditions = append(slim.Status.Conditions, batchv1.JobCondition{Type: c.Type, Status: c.Status})
@@ -171,8 +178,9 @@ func slimJob(j *batchv1.Job) *batchv1.Job {
 
 func slimCronJob(c *batchv1.CronJob) *batchv1.CronJob {
 	slim := &batchv1.CronJob{ObjectMeta: slimMeta(c.ObjectMeta)}
+	slim.Spec.Suspend = c.Spec.Suspend
 	spec := &c.Spec.JobTemplate.Spec
-	slim.Spec.JobTemplate.Spec = batchv1.JobSpec{Parallelism: spec.Parallelism, Completions: spec.Completions}
+	slim.Spec.JobTemplate.Spec = batchv1.JobSpec{Parallelism: spec.Parallelism, Completions: spec.Completions, Suspend: spec.Suspend}
 	slim.Spec.JobTemplate.Spec.Template = slimTemplate(spec.Template, demand.Annotations())
 	return slim
 }

@@ -28,8 +28,8 @@ type candidate struct {
 	replicas int
 }
 
-// templated lists the applications with a template, without the Jobs that have finished or belong
-// to a CronJob. uncounted are the DaemonSets that their controller has not counted yet.
+// templated lists the applications with a template, without those that start no pods any more, and
+// without the Jobs of a CronJob. uncounted are the DaemonSets that their controller has not counted yet.
 func (r *Reconciler) templated(ctx context.Context) (all []candidate, uncounted map[Identity]bool, err error) {
 	var (
 		deployments  appsv1.DeploymentList
@@ -45,11 +45,14 @@ func (r *Reconciler) templated(ctx context.Context) (all []candidate, uncounted 
 	}
 	uncounted = map[Identity]bool{}
 	add := func(o metav1.Object, group, kind string, template *corev1.PodTemplateSpec, replicas int) {
+		if o.GetDeletionTimestamp() != nil {
+			return // a finalizer keeps it, and its controller makes no pods for it
+		}
 		all = append(all, candidate{refOf(o, group, kind), o.GetCreationTimestamp(), template, replicas})
 	}
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
-		add(d, appsv1.GroupName, "Deployment", &d.Spec.Template, int(ptr.Deref(d.Spec.Replicas, 1)))
+		add(d, appsv1.GroupName, "Deployment", &d.Spec.Template, replicasOf(d))
 	}
 	for i := range statefulSets.Items {
 		s := &statefulSets.Items[i]
@@ -66,19 +69,26 @@ func (r *Reconciler) templated(ctx context.Context) (all []candidate, uncounted 
 	running := map[types.UID]int{} // pods of the Jobs of a CronJob
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
-		if hasFinished(j) {
+		if isIdle(j) {
 			continue
 		}
+		pods := podsOf(&j.Spec, j.Status)
 		if above, ok := owner.Of(j); ok && above.Group == batchv1.GroupName && above.Kind == "CronJob" {
-			running[above.UID] += parallel(&j.Spec)
+			running[above.UID] += pods
 			continue
 		}
-		add(j, batchv1.GroupName, "Job", &j.Spec.Template, parallel(&j.Spec))
+		add(j, batchv1.GroupName, "Job", &j.Spec.Template, pods)
 	}
 	for i := range cronJobs.Items {
 		c := &cronJobs.Items[i]
-		spec := &c.Spec.JobTemplate.Spec
-		add(c, batchv1.GroupName, "CronJob", &spec.Template, max(parallel(spec), running[c.UID]))
+		spec, pods := &c.Spec.JobTemplate.Spec, running[c.UID]
+		switch suspended := ptr.Deref(c.Spec.Suspend, false) || ptr.Deref(spec.Suspend, false); {
+		case !suspended:
+			pods = max(pods, podsOf(spec, batchv1.JobStatus{}))
+		case pods == 0:
+			continue
+		}
+		add(c, batchv1.GroupName, "CronJob", &spec.Template, pods)
 	}
 	return all, uncounted, nil
 }
@@ -93,18 +103,33 @@ func isTemplated(group, kind string) bool {
 		group == batchv1.GroupName && slices.Contains([]string{"Job", "CronJob"}, kind)
 }
 
-// parallel returns the greatest number of pods that a Job runs at a time.
-func parallel(s *batchv1.JobSpec) int {
-	n := int(ptr.Deref(s.Parallelism, 1))
-	if s.Completions != nil {
-		n = min(n, int(*s.Completions))
+// replicasOf returns the number of pods of a Deployment. A paused one follows its replicas too, but its
+// controller makes no ReplicaSet for it, so it has no pods before its first rollout.
+func replicasOf(d *appsv1.Deployment) int {
+	if d.Spec.Paused && d.Status.Replicas == 0 {
+		return 0
 	}
-	return n
+	return int(ptr.Deref(d.Spec.Replicas, 1))
 }
 
-func hasFinished(j *batchv1.Job) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+// podsOf returns the greatest number of pods that a Job runs at a time from now on. Indexed and elastic
+// Jobs count alike. Without completions, a Job starts no pod once one of its pods has succeeded.
+func podsOf(spec *batchv1.JobSpec, status batchv1.JobStatus) int {
+	n := ptr.Deref(spec.Parallelism, 1)
+	switch {
+	case spec.Completions != nil:
+		n = max(0, min(n, *spec.Completions-status.Succeeded))
+	case status.Succeeded > 0:
+		n = min(n, status.Active)
+	}
+	return int(n)
+}
+
+// isIdle reports whether a Job starts no pods: it is suspended, or it ends.
+func isIdle(j *batchv1.Job) bool {
+	ends := []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget}
+	return ptr.Deref(j.Spec.Suspend, false) || slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return slices.Contains(ends, c.Type) && c.Status == corev1.ConditionTrue
 	})
 }
 

@@ -74,6 +74,16 @@ type place struct {
 
 func (s slot) place() place { return place{IdentityOf(s.app.Ref), s.iface, s.ipv6} }
 
+// want returns the number of addresses that the pool of a slot should have. A pool that is kept for the
+// next application of the name has one even without replicas: no pool is empty.
+func (s slot) want() uint64 {
+	n := s.app.Demand.Size.Of(s.app.Replicas)
+	if !s.app.Demand.Reclaim {
+		n = max(1, n)
+	}
+	return uint64(n)
+}
+
 func (s slot) application() *v1alpha1.Application {
 	r := s.app.Ref
 	a := &v1alpha1.Application{APIGroup: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Interface: s.iface}

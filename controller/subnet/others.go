@@ -34,7 +34,7 @@ func (r *Reconciler) others(ctx context.Context) (all []Application, unread map[
 	above := map[types.UID]owner.Ref{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if _, asks, _ := demand.Parse(pod.Annotations); !asks || pod.Spec.HostNetwork {
+		if _, asks, _ := demand.Parse(pod.Annotations); !asks || pod.Spec.HostNetwork || pod.IsFinished() {
 			continue
 		}
 		ref, err := r.applicationOf(ctx, pod, above)
@@ -139,8 +139,9 @@ func (r *Reconciler) unsure(ctx context.Context, pools []v1alpha1.IPPool, known 
 // subresource ends with its last pod.
 func (r *Reconciler) mayExist(ctx context.Context, id Identity) bool {
 	if id.Kind == "Pod" && id.Group == "" {
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, &podview.Pod{})
-		return !apierrors.IsNotFound(err)
+		pod := &podview.Pod{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, pod)
+		return !apierrors.IsNotFound(err) && !pod.IsFinished()
 	}
 	ref := owner.Ref{Group: id.Group, Kind: id.Kind, Namespace: id.Namespace, Name: id.Name}
 	_, err := r.answers.ask(ctx, question{ref: ref}, r.Clock.Now(), func(ctx context.Context, ref owner.Ref) (int, error) {

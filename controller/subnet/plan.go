@@ -183,14 +183,14 @@ func (p *planner) serve(s slot, deleting map[string]*plot) {
 		p.unserved(s, uncountedMessage(s.app.Uncounted))
 	case len(mine) > 0:
 		p.fit(s, mine[0])
-	default:
+	case s.want() > 0:
 		p.begin(s, deleting)
 	}
 }
 
 // begin makes the pool of a slot in the first IPSubnet with room for it.
 func (p *planner) begin(s slot, deleting map[string]*plot) {
-	want := uint64(s.app.Demand.Size.Of(s.app.Replicas))
+	want := s.want()
 	if want > demand.MaxAddresses {
 		p.unserved(s, fmt.Sprintf("%d addresses are wanted, and a pool has at most %d: split the application", want, demand.MaxAddresses))
 		return
@@ -242,7 +242,7 @@ func (p *planner) ground(name string, s slot) (*ground, string) {
 
 // fit resizes the pool of a slot.
 func (p *planner) fit(s slot, pl *plot) {
-	want := uint64(s.app.Demand.Size.Of(s.app.Replicas))
+	want := s.want()
 	if want > demand.MaxAddresses {
 		p.unserved(s, fmt.Sprintf("%d addresses are wanted, and pool %s has at most %d: split the application", want, pl.Name, demand.MaxAddresses))
 		want = demand.MaxAddresses

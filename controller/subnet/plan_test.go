@@ -128,8 +128,16 @@ func TestPlans(t *testing.T) {
 			[]v1alpha1.IPSubnet{ten}, []step{applies(fixed(deployment("web", 3, "a"), 2))},
 			map[string]string{"web": "10.0.0.10-10.0.0.11"}, nil,
 		},
-		"no replicas: one address, for the first pod": {
-			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", -1, "a"))},
+		"an application that runs no pods gets no addresses": {[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 0, "a"))}, nil, nil},
+		"and gives its own back": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(deployment("web", 5, "a")), applies(deployment("web", 0, "a")), applies(fixed(deployment("db", 1, "a"), 10))},
+			map[string]string{"web": "", "db": "10.0.0.10-10.0.0.19"}, nil,
+		},
+		"a fixed number stays without replicas": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(fixed(deployment("web", 0, "a"), 2))}, map[string]string{"web": "10.0.0.10-10.0.0.11"}, nil,
+		},
+		"a pool that is kept has an address without replicas": {
+			[]v1alpha1.IPSubnet{ten}, []step{applies(kept(deployment("web", 3, "a"))), applies(kept(deployment("web", 0, "a")))},
 			map[string]string{"web": "10.0.0.10"}, nil,
 		},
 		"from fixed to flexible, and back": {

@@ -66,12 +66,15 @@ func (r *Reconciler) leases() predicate.Predicate {
 	return predicate.And(predicate.NewPredicateFuncs(made), predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
 }
 
-// asking passes the pods that ask for addresses of IPSubnets, when they begin and end, and when their
-// annotations change.
+// asking passes the pods that ask for addresses of IPSubnets, when they begin, finish and end, and when
+// their annotations change.
 func asking() predicate.Predicate {
 	asks := func(o client.Object) bool {
 		_, ok, _ := demand.Parse(o.(*podview.Pod).Annotations)
 		return ok
 	}
-	return predicate.And(predicate.NewPredicateFuncs(asks), predicate.AnnotationChangedPredicate{})
+	finishes := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectNew.(*podview.Pod).IsFinished() && !e.ObjectOld.(*podview.Pod).IsFinished()
+	}}
+	return predicate.And(predicate.NewPredicateFuncs(asks), predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, finishes))
 }

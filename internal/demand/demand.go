@@ -95,12 +95,15 @@ type Size struct {
 // replicas, so that a rollout may start a pod before it ends another one.
 func Flexible() Size { return Size{Addresses: 1} }
 
-// Of returns the number of addresses for a number of replicas. It is at least 1.
+// Of returns the number of addresses for a number of replicas. Without replicas, it is 0 unless it is fixed.
 func (s Size) Of(replicas int) int {
-	if s.Fixed {
+	switch {
+	case s.Fixed:
 		return s.Addresses
+	case replicas <= 0:
+		return 0
 	}
-	return max(1, replicas+s.Addresses)
+	return replicas + s.Addresses
 }
 
 // Error is an annotation whose value cannot be used.

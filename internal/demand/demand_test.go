@@ -78,7 +78,9 @@ func TestSizes(t *testing.T) {
 		{Size{Fixed: true, Addresses: 5}, 9, 5},
 		{Size{Addresses: 1}, 3, 4},
 		{Size{Addresses: 0}, 3, 3},
-		{Size{Addresses: 0}, 0, 1},
+		{Size{Addresses: 0}, 0, 0},
+		{Size{Addresses: 1}, 0, 0},
+		{Size{Fixed: true, Addresses: 5}, 0, 5},
 	} {
 		check.Equal(t, row.size.Of(row.replicas), row.want, "%+v of %d replicas:", row.size, row.replicas)
 	}
