@@ -84,7 +84,7 @@ func (q *queued) wanted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if pod.DeletionTimestamp != nil {
+	if node.Ends(pod) {
 		return refusal.New(refusal.TryAgain, "pod %s/%s ends and no longer waits for an address", pod.Namespace, pod.Name)
 	}
 	return nil

@@ -52,6 +52,7 @@ func TestAPodWhoseSandboxDiesGetsItsAddressesBack(t *testing.T) {
 		{"of a StatefulSet", fakenode.OfStatefulSet, "u1"},
 		{"without an owner", func(*corev1.Pod) {}, "u1"},
 		{"static", static, "0a1b"},
+		{"static, with a mirror that is being deleted", func(p *corev1.Pod) { static(p); p.DeletionTimestamp = &metav1.Time{} }, "0a1b"},
 	} {
 		for order, die := range map[string]func(r *fakenode.Node, old, young agentapi.AddRequest) []string{
 			"DEL, then ADD": func(r *fakenode.Node, old, young agentapi.AddRequest) []string {

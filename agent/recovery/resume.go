@@ -251,7 +251,7 @@ func (w *Worker) podState(ctx context.Context, e *journal.Entry) lease.PodState 
 	switch {
 	case err != nil:
 		return lease.PodUnknown
-	case pod == nil, pod.DeletionTimestamp != nil,
+	case pod == nil, node.Ends(pod),
 		pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return lease.PodUnwanted
 	}

@@ -14,7 +14,8 @@ const (
 	// orphanGrace is how long a pod outlives its Node object before it is deleted. The pod garbage
 	// collector of Kubernetes waits as long, because the node may register again.
 	orphanGrace = 40 * time.Second
-	// mirrorGrace is the time for a kubelet to create a static pod's lost mirror pod again.
+	// mirrorGrace is the time for a kubelet to create a static pod's lost mirror pod again. It looks at
+	// its pods every minute or more often.
 	// Meanwhile the static pod lives on without an object.
 	mirrorGrace = 5 * time.Minute
 	// warmGrace is how long a Warm lease outlives its node's agent. With the policy AfterTerminating it
@@ -136,6 +137,9 @@ func decideRunning(f Facts, node nodeState) Action {
 	}
 	why := fmt.Sprintf("pod %s/%s is on node %s, which is not Ready", pod.Namespace, pod.Name, f.Lease.Spec.NodeName)
 	due := silentSince(f.Node.Object, f.Now).Add(policy.NodeDown.After)
+	if pod.DeletionTimestamp != nil { // a mirror pod, which is deleted already
+		return f.quarantineAt(due, node.reason(), why)
+	}
 	return f.when(due, Action{Kind: DeletePod, Reason: node.reason(), Why: why})
 }
 
@@ -175,10 +179,16 @@ func decideLost(f Facts) Action {
 		reason, why = v1alpha1.ReasonPodDeleted, fmt.Sprintf("pod %s/%s was deleted", spec.Holder.Namespace, spec.Holder.Pod)
 	}
 	var grace time.Duration
-	if pod == nil && isStaticUID(spec.Holder.PodUID) {
+	isStatic := isStaticUID(spec.Holder.PodUID)
+	if pod == nil && isStatic {
 		grace = mirrorGrace
 	}
 	switch {
+	case pod != nil && isStatic && !isMirrorOn(pod, spec.NodeName) && !node.asserted():
+		// The kubelet starts the next static pod of a name after the end of the earlier one. Any other
+		// pod of the name only hinders it from making the mirror pod again.
+		return Action{Kind: None, Tell: true, Reason: reason, Why: fmt.Sprintf("pod %s/%s has the name of the mirror pod of a static pod, "+
+			"which may live: delete it, so that the kubelet of node %s can make the mirror pod again", pod.Namespace, pod.Name, spec.NodeName)}
 	case node == nodeGone && grace > 0 && f.Now.Before(f.Node.AbsentSince.Add(orphanGrace)):
 		// The Node object owned the mirror pod. The static pod may still live.
 		return Action{Kind: Wait, Until: f.Node.AbsentSince.Add(orphanGrace), Why: why + ", and its node does not exist"}
@@ -267,6 +277,8 @@ func decideKeptForPod(f Facts) Action {
 	switch {
 	case !f.Pod.Known:
 		return none("the pod could not be read")
+	case pod == nil && isStaticUID(holder.PodUID) && f.Now.Before(f.Pod.AbsentSince.Add(mirrorGrace)):
+		return Action{Kind: Wait, Until: f.Pod.AbsentSince.Add(mirrorGrace), Why: "the kubelet may make the mirror pod again"}
 	case pod == nil:
 		return endFor("pod %s/%s does not exist", holder)
 	case !isHolder(pod, holder.PodUID):

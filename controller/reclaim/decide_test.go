@@ -47,7 +47,7 @@ func TestBoundLease(t *testing.T) {
 		{"a pod on the host's network is never touched", facts(podOnHostNetwork, podTerminatingSince(ago(time.Hour))), leaveAlone()},
 		{"a static pod is known by its config hash", facts(podStatic), leaveAlone()},
 
-		{"an annotation alone makes no static pod", facts(podStatic, podCallsItselfStatic), take(v1alpha1.ReasonPodReplaced)},
+		{"an annotation alone makes no static pod", facts(podStatic, podCallsItselfStatic), tell(v1alpha1.ReasonPodReplaced)},
 
 		// Missing data is in use.
 		{"no address is taken when the pod could not be read", facts(podUnknown), leaveAlone()},
@@ -67,7 +67,8 @@ func TestBoundLease(t *testing.T) {
 		{"a pod that is being deleted normally is left to the agent's DEL", facts(podTerminatingSince(hence(20 * s))), waitUntil(hence(25 * s))},
 		{"a Terminating pod has extraGrace after deletionTimestamp", facts(podTerminatingSince(ago(4 * s))), waitUntil(hence(1 * s))},
 		{"a pod Terminating past deletionTimestamp and extraGrace loses its address", facts(podTerminatingSince(ago(5 * s))), take(v1alpha1.ReasonPodTerminating)},
-		{"a static pod is judged by its mirror pod", facts(podStatic, podTerminatingSince(ago(5*s))), take(v1alpha1.ReasonPodTerminating)},
+		{"the deletion of its mirror pod ends no static pod", facts(podStatic, podTerminatingSince(ago(time.Hour))), leaveAlone()},
+		{"a mirror pod that only finalizers keep is no more evidence", facts(podStatic, podForceDeleted(ago(time.Hour))), leaveAlone()},
 		{"a pool may keep the addresses of Terminating pods; the message says so once the lease is due", facts(terminatingOff, podTerminatingSince(ago(5*s))), tell("")},
 		{"a pool that keeps them writes no message for a normal end", facts(terminatingOff, podTerminatingSince(hence(20*s))), waitUntil(hence(25 * s))},
 
@@ -93,7 +94,11 @@ func TestBoundLease(t *testing.T) {
 		// Replaced.
 		{"a pod replaced a moment ago is left to the agent's DEL", facts(podReplacedAt(ago(1 * s))), waitUntil(hence(4 * s))},
 		{"a pod replaced by one with another UID loses its address", facts(podReplacedAt(ago(5 * s))), take(v1alpha1.ReasonPodReplaced)},
-		{"a replaced static pod does not wait for a mirror pod", facts(podStatic, podReplacedAt(ago(5*s))), take(v1alpha1.ReasonPodReplaced)},
+		{"the next static pod of the name starts after the end of the earlier one", facts(podStatic, podReplacedAt(ago(5*s)), podMirror), take(v1alpha1.ReasonPodReplaced)},
+		{"the mirror pod of another node's static pod is none of this one", facts(podStatic, podReplacedAt(ago(time.Hour)), podMirror, podElsewhere), tell(v1alpha1.ReasonPodReplaced)},
+		{"a pod that has the name of a mirror pod ends no static pod, and the message says so", facts(podStatic, podReplacedAt(ago(time.Hour))), tell(v1alpha1.ReasonPodReplaced)},
+		{"neither does it on a silent node", facts(nodeNotReady, podStatic, podReplacedAt(ago(time.Hour))), tell(v1alpha1.ReasonPodReplaced)},
+		{"node gone: such a static pod is gone too", facts(nodeGoneSince(ago(time.Hour)), podStatic, podReplacedAt(ago(time.Hour))), take(v1alpha1.ReasonNodeGone)},
 		{"the replacement's own deletion does not matter", facts(podReplacedAt(ago(5*s)), podTerminatingSince(hence(time.Hour))), take(v1alpha1.ReasonPodReplaced)},
 		{"a replacement on the host's network does not matter", facts(podReplacedAt(ago(5*s)), podOnHostNetwork), take(v1alpha1.ReasonPodReplaced)},
 
@@ -107,6 +112,10 @@ func TestBoundLease(t *testing.T) {
 		{"no extraGrace on a silent node: replaced", facts(nodeNotReady, podReplacedAt(ago(0))), take(v1alpha1.ReasonNodeUnreachable)},
 		{"a silent node's static pod without mirror pod waits 5 min", facts(nodeNotReady, podGoneSince(ago(time.Minute)), podStatic), waitUntil(hence(4 * time.Minute))},
 		{"a silent node's static pod without mirror pod for more than 5 min is gone", facts(nodeNotReady, podGoneSince(ago(5*time.Minute)), podStatic), take(v1alpha1.ReasonNodeUnreachable)},
+		{"a silent node's static pod whose mirror pod is Terminating keeps its address", facts(nodeNotReady, podStatic, podTerminatingSince(ago(time.Hour))), leaveAlone()},
+		{"nodeDown After: the mirror pod is deleted first", facts(nodeNotReady, nodeDown("After 1m"), podStatic), deletePod(v1alpha1.ReasonNodeUnreachable, false)},
+		{"nodeDown After: then its static pod loses its address", facts(nodeNotReady, nodeDown("After 1m"), podStatic, podTerminatingSince(hence(30*s))), take(v1alpha1.ReasonNodeUnreachable)},
+		{"out of service: a mirror pod that only finalizers keep loses its address", facts(nodeNotReady, nodeTainted, podStatic, podForceDeleted(ago(0))), take(v1alpha1.ReasonOutOfService)},
 		{"nodeDown Never: terminating", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podTerminatingSince(ago(time.Hour))), tell("")},
 		{"nodeDown Never: gone", facts(nodeNotReady, nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), tell("")},
 		{"nodeDown Never applies to silent nodes only", facts(nodeDown(v1alpha1.NodeDownNever), podGoneSince(ago(time.Hour))), take(v1alpha1.ReasonPodGone)},
@@ -264,6 +273,9 @@ func TestLeaseKeptForAPod(t *testing.T) {
 		{"is kept while the pod's node is silent", kept(nodeNotReady), leaveAlone()},
 		{"is kept if the pod could not be read", kept(podUnknown), leaveAlone()},
 		{"is kept for a static pod, which is known by its config hash", kept(podStatic), leaveAlone()},
+		{"is kept for a static pod whose mirror pod is Terminating", kept(podStatic, podTerminatingSince(ago(time.Hour))), leaveAlone()},
+		{"is kept for a static pod whose mirror pod may be made again", kept(podGoneSince(ago(time.Minute)), podStatic), waitUntil(hence(4 * time.Minute))},
+		{"ends with a static pod whose mirror pod is not made again", kept(podGoneSince(ago(5*time.Minute)), podStatic), end},
 		{"ends with the pod, without a grace period", kept(podGoneSince(ago(0))), end},
 		{"ends when the pod is Terminating, without a grace period", kept(podTerminatingSince(hence(20 * s))), end},
 		{"ends when the pod has succeeded, without a grace period", kept(podFinished(corev1.PodSucceeded, ago(0))), end},

@@ -154,6 +154,11 @@ func podStatic(f *Facts) {
 	}
 }
 
+// podMirror makes the pod the mirror pod of another static pod of the name.
+func podMirror(f *Facts) {
+	f.Pod.Object.Annotations = map[string]string{"kubernetes.io/config.hash": "f00d", corev1.MirrorPodAnnotationKey: "f00d"}
+}
+
 func podCallsItselfStatic(f *Facts) { delete(f.Pod.Object.Annotations, corev1.MirrorPodAnnotationKey) }
 
 // Changes of the node.

@@ -31,11 +31,20 @@ func belongsTo(s *v1alpha1.IPLeaseSpec, pod *podview.Pod) bool {
 // server's UIDs have dashes (RFC 9562). An empty UID may be either.
 func isStaticUID(uid string) bool { return !strings.Contains(uid, "-") }
 
-func isTerminating(pod *podview.Pod) bool { return pod.DeletionTimestamp != nil }
+// isMirrorOn reports whether a pod is the mirror pod of a static pod of a node.
+func isMirrorOn(pod *podview.Pod, node string) bool {
+	return owner.StaticUID(pod.Annotations) != "" && pod.Spec.NodeName == node
+}
+
+// isTerminating reports whether the deletion of a pod ends its containers. That of a mirror pod ends
+// none: it stays Terminating until the kubelet makes it again, or removes it after its static pod.
+func isTerminating(pod *podview.Pod) bool {
+	return pod.DeletionTimestamp != nil && owner.StaticUID(pod.Annotations) == ""
+}
 
 // isForceDeleted reports whether the pod was deleted without a grace period. Only finalizers keep it.
 func isForceDeleted(pod *podview.Pod) bool {
-	return isTerminating(pod) && ptr.Deref(pod.DeletionGracePeriodSeconds, defaultGrace) == 0
+	return pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, defaultGrace) == 0
 }
 
 // finishedAt returns the latest time in a finished pod's status. An evicted pod may have no

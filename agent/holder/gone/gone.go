@@ -121,7 +121,7 @@ func (w *Watch) misses(ctx context.Context, e *journal.Entry) bool {
 	}
 	p := &corev1.Pod{}
 	err := w.Pods.Get(ctx, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, p, client.UnsafeDisableDeepCopy)
-	return err == nil && node.IsUID(p, e.PodUID) && p.DeletionTimestamp == nil &&
+	return err == nil && node.IsUID(p, e.PodUID) && !node.Ends(p) &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 

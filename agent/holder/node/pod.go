@@ -49,6 +49,11 @@ func UID(pod *corev1.Pod) string {
 	return cmp.Or(owner.StaticUID(pod.Annotations), string(pod.UID))
 }
 
+// Ends reports whether the deletion of a pod ends its containers. That of a mirror pod ends none.
+func Ends(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil && owner.StaticUID(pod.Annotations) == ""
+}
+
 // Pod returns the pod of a call. It reads the API server if the runtime is ahead of the cache, or
 // if a name has come back with another UID. The pod may belong to the cache: it is read-only.
 func (b *Base) Pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {

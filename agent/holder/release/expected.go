@@ -66,7 +66,7 @@ func (r *Releaser) mayReturn(ctx context.Context, e *journal.Entry) bool {
 // getsSandboxes reports whether a kubelet makes another sandbox for a pod whose sandbox has ended. A
 // pod with the restart policy Never fails instead.
 func getsSandboxes(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && pod.Spec.RestartPolicy != corev1.RestartPolicyNever &&
+	return !node.Ends(pod) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
