@@ -277,12 +277,21 @@ func defaultSubnets(w world) {
 	w.deployment("named", 1, "ippool", `{"ipv4":["drawn"]}`)
 	s := w.subnet("default", "10.91.0.0/24", func(s *v1alpha1.IPSubnetSpec) { s.Default = ptr.To(true) })
 	w.waitPool("before", 2)
+	// The IPSubnet of other namespaces neither serves nor refuses, until the labels of the namespace match.
+	w.subnet("labelled", "10.95.0.0/24", func(s *v1alpha1.IPSubnetSpec) {
+		s.NamespaceAffinity = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}
+	})
+	w.deployment("gold", 1, "subnet", `{"ipv4":["labelled"]}`)
+	w.waitUnserved("labelled", "gold", "does not match the labels of namespace default")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	change(w, namespace, func(n *corev1.Namespace) { n.Labels["tier"] = "gold" })
+	w.waitPool("gold", 2)
 	w.deployment("other", 1, "subnet", `{"ipv4":["missing"]}`)
 	w.barrierSubnet("default")
 	for _, app := range []string{"named", "other"} {
 		check.That(w, len(w.poolsOf(app)) == 0, "%s has a pool", app)
 	}
-	change(w, s, func(s *v1alpha1.IPSubnet) { s.Spec.Default = nil })
+	change(w, s, func(s *v1alpha1.IPSubnet) { s.Spec.NamespaceName = []string{"bank"} })
 	w.waitNoPool("before")
 }
 

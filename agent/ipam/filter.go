@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -84,29 +83,28 @@ func (c chooser) unmet(spec *v1alpha1.IPPoolSpec) (Reason, string) {
 	req := c.req
 	const unlisted = "its %s %v does not list %s"
 	const unmatched = "its %s (%s) does not match the labels of %s"
-	node, namespace := "node "+req.NodeName, "namespace "+req.Pod.Namespace
+	node := "node " + req.NodeName
 
 	if len(spec.NodeName) > 0 {
 		if !slices.Contains(spec.NodeName, req.NodeName) {
 			return NodeName, fmt.Sprintf(unlisted, "nodeName", spec.NodeName, node)
 		}
-	} else if text, ok := matches(spec.NodeAffinity, req.NodeLabels); !ok {
+	} else if text, ok := poolset.Matches(spec.NodeAffinity, req.NodeLabels); !ok {
 		return NodeAffinity, fmt.Sprintf(unmatched, "nodeAffinity", text, node)
 	}
 	if !req.Parent.Carries(spec) {
 		return OtherParent, req.Parent.Missed(spec)
 	}
-	if len(spec.NamespaceName) > 0 {
-		if !slices.Contains(spec.NamespaceName, req.Pod.Namespace) {
-			return NamespaceName, fmt.Sprintf(unlisted, "namespaceName", spec.NamespaceName, namespace)
-		}
-	} else if text, ok := matches(spec.NamespaceAffinity, req.NamespaceLabels); !ok {
-		return NamespaceAffinity, fmt.Sprintf(unmatched, "namespaceAffinity", text, namespace)
+	if reason, text := poolset.OtherNamespaces(spec, req.Pod.Namespace, req.NamespaceLabels); reason != "" {
+		return Reason(reason), text
+	}
+	if reason, text := req.otherNamespaces(spec.IPSubnet); reason != "" {
+		return reason, text
 	}
 	if text := req.ofApplication(spec.Application); text != "" {
 		return Application, text
 	}
-	if text, ok := matches(spec.PodAffinity, req.Pod.Labels); !ok {
+	if text, ok := poolset.Matches(spec.PodAffinity, req.Pod.Labels); !ok {
 		return PodAffinity, fmt.Sprintf(unmatched, "podAffinity", text, req.Pod.describe())
 	}
 	if definition := c.said.definition(); len(spec.MultusName) > 0 && !slices.Contains(spec.MultusName, definition) {
@@ -117,18 +115,6 @@ func (c chooser) unmet(spec *v1alpha1.IPPoolSpec) (Reason, string) {
 		return MultusName, fmt.Sprintf(unlisted, "multusName", spec.MultusName, attachment)
 	}
 	return "", ""
-}
-
-// matches reports whether a validated selector matches the labels. An unset selector matches.
-func matches(s *metav1.LabelSelector, of map[string]string) (text string, ok bool) {
-	if !isSet(s) {
-		return "", true
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return err.Error(), false
-	}
-	return selector.String(), selector.Matches(labels.Set(of))
 }
 
 // isSet reports whether a selector has a requirement.
@@ -159,7 +145,7 @@ func ForNode(pool *v1alpha1.IPPool, node string, labels map[string]string) *Reje
 		if !slices.Contains(pool.Spec.NodeName, node) {
 			return &Rejection{pool.Name, NodeName, "it is for other nodes"}
 		}
-	} else if text, ok := matches(pool.Spec.NodeAffinity, labels); !ok {
+	} else if text, ok := poolset.Matches(pool.Spec.NodeAffinity, labels); !ok {
 		return &Rejection{pool.Name, NodeAffinity, text}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/demand"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Subnets are the IPSubnets as the rules read them.
@@ -77,6 +78,7 @@ func annotatedSubnets(req Request, pools []v1alpha1.IPPool) (named, error) {
 // interface of the pods of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs.
 func defaultSubnets(req Request, pools []v1alpha1.IPPool) (named, error) {
 	v4, v6 := demand.Defaults(req.Subnets.V4, req.Subnets.V6, req.Subnets.All)
+	v4, v6 = demand.Open(v4, req.Subnets.All, req.Pod.Namespace, req.NamespaceLabels), demand.Open(v6, req.Subnets.All, req.Pod.Namespace, req.NamespaceLabels)
 	_, asks, _ := demand.Parse(req.Pod.Annotations)
 	served := map[string][]string{"apps": {"Deployment", "StatefulSet", "DaemonSet"}, "batch": {"Job", "CronJob"}}
 	if len(v4)+len(v6) == 0 || asks || demand.NamesPools(req.Pod.Annotations) || len(req.Earlier) > 0 ||
@@ -147,6 +149,18 @@ func isSame(a, b v1alpha1.Application) bool {
 
 func describeApplication(a v1alpha1.Application) string {
 	return a.Kind + " " + a.Namespace + "/" + a.Name
+}
+
+// otherNamespaces returns the reason for which the IPSubnet of a pool serves no pod of the request's
+// namespace, or "". An IPSubnet that was deleted leaves its pools to their applications.
+func (r Request) otherNamespaces(subnet string) (Reason, string) {
+	for i := range r.Subnets.All {
+		if s := &r.Subnets.All[i]; subnet != "" && s.Name == subnet {
+			reason, why := poolset.OtherNamespaces(&s.AsPool().Spec, r.Pod.Namespace, r.NamespaceLabels)
+			return Reason(reason), "it is of IPSubnet " + subnet + ": " + why
+		}
+	}
+	return "", ""
 }
 
 // ofApplication returns the reason for which a pool of an application does not serve the request, or "".

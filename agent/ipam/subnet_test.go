@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
 	"github.com/fenceline/fenceline/test/check"
@@ -34,6 +36,12 @@ func TestPoolsOfIPSubnets(t *testing.T) {
 	pod := func(r *Request) { r.Application = web("") }
 	of := func(a v1alpha1.Application) func(*Request) { return func(r *Request) { r.Application = a } }
 	defaults := func(r *Request) { r.Subnets = Subnets{V4: []string{"floor"}} }
+	closed := func(r *Request) {
+		r.Subnets.All = []v1alpha1.IPSubnet{{Spec: v1alpha1.IPSubnetSpec{NamespaceName: []string{"bank"}}}, {Spec: v1alpha1.IPSubnetSpec{
+			NamespaceAffinity: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "silver"}},
+		}}}
+		r.Subnets.All[0].Name, r.Subnets.All[1].Name = "floor", "second"
+	}
 	second := func(r *Request) { r.Interface, r.Earlier = "net1", []Interface{{Name: "eth0"}} }
 	for _, row := range []struct {
 		rule  string
@@ -57,6 +65,9 @@ func TestPoolsOfIPSubnets(t *testing.T) {
 		{"a default subnet", []func(*Request){pod, defaults}, "web-0"},
 		{"an annotation of pools before it", []func(*Request){pod, defaults, onPod("ipam.fenceline.io/ippool", `{"ipv4":["drawn"]}`)}, "drawn"},
 		{"the configuration before it", []func(*Request){pod, defaults, func(r *Request) { r.ConfigPools.V4 = []string{"drawn"} }}, "drawn"},
+		{"the pool of an IPSubnet that was closed to the namespace", []func(*Request){pod, closed, onPod(subnet, `{"ipv4":["floor"]}`)}, "it is of IPSubnet floor: its namespaceName [bank] does not list namespace shop"},
+		{"that of another one", []func(*Request){pod, closed, onPod(subnet, `{"ipv4":["second"]}`)}, "it is of IPSubnet second: its namespaceAffinity (tier=silver) does not match the labels of namespace shop"},
+		{"a default subnet of other namespaces is not for the pod", []func(*Request){pod, defaults, closed, func(r *Request) { r.Subnets.V4 = []string{"floor"} }}, "no pool for"},
 		{"not for a pod without an owner", []func(*Request){of(v1alpha1.Application{Kind: "Pod", Namespace: "default", Name: "bare"}), defaults}, "no pool for"},
 		{"not for a second interface", []func(*Request){pod, second, defaults}, "no pool for"},
 	} {

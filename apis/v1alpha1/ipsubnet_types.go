@@ -63,6 +63,18 @@ type IPSubnetSpec struct {
 	// IPSubnet, on the first interface of their pods.
 	// +optional
 	Default *bool `json:"default,omitempty"`
+	// namespaceName restricts the IPSubnet to applications in the named namespaces. If it is set,
+	// namespaceAffinity is ignored.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	NamespaceName []string `json:"namespaceName,omitempty"`
+	// namespaceAffinity restricts the IPSubnet to applications in namespaces with matching labels.
+	// +optional
+	NamespaceAffinity *metav1.LabelSelector `json:"namespaceAffinity,omitempty"`
 	// maxPerNamespace is the greatest number of addresses that the pools of one namespace may have.
 	// Unset means no limit.
 	//
@@ -174,11 +186,13 @@ type IPSubnet struct {
 	Status IPSubnetStatus `json:"status,omitempty"`
 }
 
-// AsPool returns a pool with the addresses, gateway, VLAN, network and routes of the IPSubnet.
+// AsPool returns a pool with the addresses, gateway, VLAN, network, routes and namespaces of the
+// IPSubnet.
 func (s *IPSubnet) AsPool() *IPPool {
 	return &IPPool{Spec: IPPoolSpec{
 		Subnet: s.Spec.Subnet, IPVersion: s.Spec.IPVersion, IPs: s.Spec.IPs, ExcludeIPs: s.Spec.ExcludeIPs,
 		Gateway: s.Spec.Gateway, Vlan: s.Spec.Vlan, Network: s.Spec.Network, Routes: s.Spec.Routes,
+		NamespaceName: s.Spec.NamespaceName, NamespaceAffinity: s.Spec.NamespaceAffinity,
 	}}
 }
 

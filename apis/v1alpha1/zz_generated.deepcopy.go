@@ -579,6 +579,16 @@ func (in *IPSubnetSpec) DeepCopyInto(out *IPSubnetSpec) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.NamespaceName != nil {
+		in, out := &in.NamespaceName, &out.NamespaceName
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.NamespaceAffinity != nil {
+		in, out := &in.NamespaceAffinity, &out.NamespaceAffinity
+		*out = new(v1.LabelSelector)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.MaxPerNamespace != nil {
 		in, out := &in.MaxPerNamespace, &out.MaxPerNamespace
 		*out = new(int64)

@@ -134,8 +134,9 @@ func isIdle(j *batchv1.Job) bool {
 }
 
 // demands returns the applications among the candidates that ask for addresses of IPSubnets, or for which
-// the default IPSubnets v4 and v6 are meant: not those in the namespaces ofPools, which name pools.
-func demands(candidates []candidate, v4, v6 []string, ofPools map[string]bool) []Application {
+// the default IPSubnets v4 and v6 are meant: not those in the namespaces ofPools, which name pools, or in
+// namespaces that they do not serve.
+func demands(candidates []candidate, v4, v6 []string, f Facts, ofPools map[string]bool) []Application {
 	var all []Application
 	for _, c := range candidates {
 		if c.template.Spec.HostNetwork {
@@ -145,28 +146,32 @@ func demands(candidates []candidate, v4, v6 []string, ofPools map[string]bool) [
 		var asks bool
 		app.Demand, asks, app.Problem = demand.Parse(c.template.Annotations)
 		if !asks {
-			if len(v4)+len(v6) == 0 || demand.NamesPools(c.template.Annotations) || ofPools[c.ref.Namespace] {
+			namespace := c.ref.Namespace
+			open4 := demand.Open(v4, f.Subnets, namespace, f.Namespaces[namespace])
+			open6 := demand.Open(v6, f.Subnets, namespace, f.Namespaces[namespace])
+			if len(open4)+len(open6) == 0 || demand.NamesPools(c.template.Annotations) || ofPools[namespace] {
 				continue
 			}
-			app.Demand, app.Problem = demand.Default(c.template.Annotations, v4, v6)
+			app.Demand, app.Problem = demand.Default(c.template.Annotations, open4, open6)
 		}
 		all = append(all, app)
 	}
 	return all
 }
 
-// namespacesOfPools returns the namespaces whose annotations name pools.
-func (r *Reconciler) namespacesOfPools(ctx context.Context) (map[string]bool, error) {
+// namespaces returns the labels of all namespaces, and the namespaces whose annotations name pools.
+func (r *Reconciler) namespaces(ctx context.Context) (labels map[string]map[string]string, ofPools map[string]bool, err error) {
 	namespaces := &metav1.PartialObjectMetadataList{}
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
 	if err := r.Client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list namespaces: %w", err)
+		return nil, nil, fmt.Errorf("list namespaces: %w", err)
 	}
-	all := map[string]bool{}
+	labels, ofPools = map[string]map[string]string{}, map[string]bool{}
 	for i := range namespaces.Items {
-		all[namespaces.Items[i].Name] = demand.NamespaceNamesPools(namespaces.Items[i].Annotations)
+		n := &namespaces.Items[i]
+		labels[n.Name], ofPools[n.Name] = n.Labels, demand.NamespaceNamesPools(n.Annotations)
 	}
-	return all, nil
+	return labels, ofPools, nil
 }
 
 // isUncounted reports whether the number of pods of an owner cannot be known.

@@ -19,6 +19,8 @@ import (
 // Facts is the input of MakePlan.
 type Facts struct {
 	Subnets []v1alpha1.IPSubnet
+	// Namespaces are the labels of all namespaces.
+	Namespaces map[string]map[string]string
 	// Applications are all applications that ask for addresses of IPSubnets.
 	Applications []Application
 	// Unsure is true for an application whose existence is not known. Its pools stay.

@@ -164,11 +164,12 @@ func (p *planner) rename(asked []slot) {
 }
 
 // serve gives a slot its pool. A pool that it has already stays, also if an IPSubnet that is named
-// earlier has room by now.
+// earlier has room by now. The pool of an IPSubnet that no longer serves the namespace ends with its last
+// lease.
 func (p *planner) serve(s slot, deleting map[string]*plot) {
 	mine, others := []*plot{}, []*plot{}
 	for _, pl := range p.plots[s.place()] {
-		if slices.Contains(s.names, pl.Spec.IPSubnet) && len(mine) == 0 {
+		if slices.Contains(s.names, pl.Spec.IPSubnet) && p.otherNamespaces(pl.Spec.IPSubnet, s) == "" && len(mine) == 0 {
 			mine = append(mine, pl)
 		} else {
 			others = append(others, pl)
@@ -237,7 +238,20 @@ func (p *planner) ground(name string, s slot) (*ground, string) {
 	case isIPv6(g.Spec.Subnet) != s.ipv6:
 		return nil, fmt.Sprintf("IPSubnet %s is of the other IP version", name)
 	}
+	if why := p.otherNamespaces(name, s); why != "" {
+		return nil, fmt.Sprintf("IPSubnet %s is for other namespaces: %s", name, why)
+	}
 	return g, ""
+}
+
+// otherNamespaces returns why an IPSubnet does not serve the namespace of a slot, or "".
+func (p *planner) otherNamespaces(subnet string, s slot) string {
+	g, namespace := p.plan.Grounds[subnet], s.app.Ref.Namespace
+	if g == nil {
+		return ""
+	}
+	_, why := poolset.OtherNamespaces(&g.AsPool().Spec, namespace, p.facts.Namespaces[namespace])
+	return why
 }
 
 // fit resizes the pool of a slot.

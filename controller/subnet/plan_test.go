@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/demand"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -205,6 +207,30 @@ func TestPlans(t *testing.T) {
 		"pools that people drew keep their addresses": {
 			[]v1alpha1.IPSubnet{ten}, []step{draws("mine", "10.0.0.10-10.0.0.12"), applies(fixed(deployment("web", 1, "a"), 2))},
 			map[string]string{"web": "10.0.0.13-10.0.0.14"}, nil,
+		},
+		"an IPSubnet of other namespaces": {
+			[]v1alpha1.IPSubnet{ten, two}, []step{
+				edits("a", func(s *v1alpha1.IPSubnetSpec) { s.NamespaceName = []string{"bank"} }),
+				applies(deployment("web", 1, "a")), applies(deployment("api", 1, "a", "b")),
+			},
+			map[string]string{"web": "", "api": "10.1.0.10-10.1.0.11"},
+			map[string]string{"web": "IPSubnet a is for other namespaces: its namespaceName [bank] does not list namespace shop"},
+		},
+		"an IPSubnet of namespaces with a label": {
+			[]v1alpha1.IPSubnet{ten}, []step{
+				edits("a", func(s *v1alpha1.IPSubnetSpec) {
+					s.NamespaceAffinity = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}
+				}),
+				applies(deployment("web", 1, "a")), func(c *cluster) { c.labels = map[string]string{"tier": "gold"} },
+			},
+			map[string]string{"web": "10.0.0.10-10.0.0.11"}, nil,
+		},
+		"an IPSubnet that is closed to a namespace keeps the addresses in use": {
+			[]v1alpha1.IPSubnet{ten}, []step{
+				applies(deployment("web", 1, "a")), leases("10.0.0.10"),
+				edits("a", func(s *v1alpha1.IPSubnetSpec) { s.NamespaceName = []string{"bank"} }),
+			},
+			map[string]string{"web": "10.0.0.10-10.0.0.11"}, map[string]string{"web": "IPSubnet a is for other namespaces"},
 		},
 		"a limit of the namespace": {
 			[]v1alpha1.IPSubnet{ten},

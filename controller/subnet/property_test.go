@@ -188,6 +188,7 @@ type cluster struct {
 	apps     map[string]Application
 	leases   map[netip.Addr]string // the pool of each lease
 	reserved poolset.Set
+	labels   map[string]string // of the namespace shop
 	version  int
 	now      int
 	// since is the time since which a pool excludes an address.
@@ -210,7 +211,7 @@ func (c *cluster) next() string { c.version++; return fmt.Sprint(c.version) }
 
 // facts reads the cluster. An exclusion is settled after some ticks.
 func (c *cluster) facts(settle int) Facts {
-	f := Facts{Reserved: c.reserved, Leased: map[string]poolset.Set{}, Settled: map[string]poolset.Set{}}
+	f := Facts{Namespaces: map[string]map[string]string{"shop": c.labels}, Reserved: c.reserved, Leased: map[string]poolset.Set{}, Settled: map[string]poolset.Set{}}
 	for _, s := range c.subnets {
 		f.Subnets = append(f.Subnets, *s.DeepCopy())
 	}

@@ -37,7 +37,7 @@ func (r *Reconciler) facts(ctx context.Context) (Facts, error) {
 	}
 	f.Settled, f.Expired = r.memory.settled(r.Clock.Now(), r.Settle)
 	r.answers.begin(r.Clock.Now())
-	templated, uncounted, err := r.applications(ctx, f.Subnets)
+	templated, uncounted, err := r.applications(ctx, &f)
 	if err != nil {
 		return Facts{}, err
 	}
@@ -67,21 +67,19 @@ func (f *Facts) readRecords(ctx context.Context, reader client.Reader) error {
 	return nil
 }
 
-// applications returns the applications with a template that ask for addresses of IPSubnets. uncounted
-// are those whose pods nobody has counted yet.
-func (r *Reconciler) applications(ctx context.Context, subnets []v1alpha1.IPSubnet) (all []Application, uncounted map[Identity]bool, err error) {
+// applications returns the applications with a template that ask for addresses of IPSubnets, and reads
+// the namespaces. uncounted are those whose pods nobody has counted yet.
+func (r *Reconciler) applications(ctx context.Context, f *Facts) (all []Application, uncounted map[Identity]bool, err error) {
 	candidates, uncounted, err := r.templated(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	v4, v6 := demand.Defaults(r.V4, r.V6, subnets)
 	var ofPools map[string]bool
-	if len(v4)+len(v6) > 0 {
-		if ofPools, err = r.namespacesOfPools(ctx); err != nil {
-			return nil, nil, err
-		}
+	if f.Namespaces, ofPools, err = r.namespaces(ctx); err != nil {
+		return nil, nil, err
 	}
-	return demands(candidates, v4, v6, ofPools), uncounted, nil
+	v4, v6 := demand.Defaults(r.V4, r.V6, f.Subnets)
+	return demands(candidates, v4, v6, *f, ofPools), uncounted, nil
 }
 
 // leased returns the addresses with a lease, by the pool of the lease: of the pools that the controller

@@ -40,7 +40,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.IPLease{}, all, builder.WithPredicates(r.leases())).
 		Watches(&podview.Pod{}, all, builder.WithPredicates(asking())).
-		Watches(namespaces, all, builder.WithPredicates(predicate.AnnotationChangedPredicate{}))
+		Watches(namespaces, all, builder.WithPredicates(predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})))
 	for _, o := range []client.Object{&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &batchv1.Job{}, &batchv1.CronJob{}} {
 		b = b.Watches(o, all, builder.WithPredicates(resized()))
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Names of annotations, without prefix.
@@ -362,4 +363,19 @@ func Defaults(given4, given6 []string, subnets []v1alpha1.IPSubnet) (v4, v6 []st
 	slices.Sort(v4)
 	slices.Sort(v6)
 	return v4, v6
+}
+
+// Open returns the names of IPSubnets without those that serve no application of a namespace with these
+// labels.
+func Open(names []string, subnets []v1alpha1.IPSubnet, namespace string, labels map[string]string) []string {
+	var open []string
+	for _, name := range names {
+		if !slices.ContainsFunc(subnets, func(s v1alpha1.IPSubnet) bool {
+			reason, _ := poolset.OtherNamespaces(&s.AsPool().Spec, namespace, labels)
+			return s.Name == name && reason != ""
+		}) {
+			open = append(open, name)
+		}
+	}
+	return open
 }

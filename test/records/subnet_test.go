@@ -25,6 +25,7 @@ func (e *env) testSubnetsAccepted(t *testing.T) {
 		"all fields": {
 			"subnet": "10.1.0.0/24", "ipVersion": int64(4), "gateway": "10.1.0.1", "vlan": int64(5), "network": "lab-2", "default": true,
 			"routes": []any{map[string]any{"dst": "192.168.0.0/16", "gw": "10.1.0.2"}}, "maxPerNamespace": int64(1),
+			"namespaceName": list("shop"), "namespaceAffinity": map[string]any{"matchLabels": map[string]any{"tier": "gold"}},
 			"sourceGuard": "Observe", "sourceGuardAllow": map[string]any{"cidrs": []any{"10.1.0.9/32"}, "roles": []any{"Router"}},
 		},
 		"4096 ranges of the widest form": {"subnet": "fd00:1::/64", "ips": widest(4096), "excludeIPs": widest(4096)},
@@ -55,6 +56,7 @@ func (e *env) testSubnetsRefused(t *testing.T) {
 		"route of another version": {with("routes", []any{map[string]any{"dst": "fd00::/64"}}), "routes: dst must be of the IP version of subnet"},
 		"a negative quota":         {with("maxPerNamespace", int64(-1)), "spec.maxPerNamespace"},
 		"a quota of 0":             {with("maxPerNamespace", int64(0)), "spec.maxPerNamespace"},
+		"an empty namespace":       {with("namespaceName", list("")), "spec.namespaceName[0]"},
 		"an unknown source guard":  {with("sourceGuard", "On"), "spec.sourceGuard"},
 	} {
 		t.Run(name, func(t *testing.T) {
