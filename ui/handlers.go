@@ -142,9 +142,12 @@ const (
 	heartbeat = 10 * time.Second
 	// writeTimeout ends the stream of a page that does not read.
 	writeTimeout = 10 * time.Second
+	// unreviewed ends the stream of a client whose rights the API server has not confirmed for this time.
+	unreviewed = 30 * time.Second
 )
 
 // events streams changes as server-sent events until the client goes, is too slow, or loses its rights.
+// A client whose rights cannot be reviewed loses them within a minute.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	messages, leave, ok := s.feed.join()
 	if !ok {
@@ -156,13 +159,17 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
+	allowed := time.Now()
 	for {
 		var message []byte
 		select {
 		case <-r.Context().Done():
 			return
 		case <-beat.C:
-			if err := s.Judge.Allows(r, needs(r)); access.IsRefusal(err) {
+			switch err := s.Judge.Allows(r, needs(r)); {
+			case err == nil:
+				allowed = time.Now()
+			case access.IsRefusal(err) || time.Since(allowed) >= unreviewed:
 				return
 			}
 			message = []byte(":\n\n")

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -153,6 +154,47 @@ func TestAStreamHasEachChangeAndEndsWithTheServer(t *testing.T) {
 	stop() // fails if it waits for the stream
 	read()
 	check.That(t, !lines.Scan(), "after the end: %s", lines.Text())
+}
+
+// reviews answers as tokens until it ends.
+type reviews struct {
+	tokens
+	end func(context.Context) error
+}
+
+func (r *reviews) Create(ctx context.Context, review *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	if r.end == nil {
+		return r.tokens.Create(ctx, review, o)
+	}
+	return &authenticationv1.TokenReview{}, r.end(ctx)
+}
+
+func TestTheStreamOfARevokedViewerEnds(t *testing.T) {
+	for name, row := range map[string]struct {
+		end  func(context.Context) error
+		want time.Duration
+	}{
+		"the API server says no":         {func(context.Context) error { return nil }, AllowedFor + heartbeat},
+		"the API server is away":         {func(context.Context) error { return io.EOF }, time.Minute},
+		"the API server does not answer": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := small(t)
+			synctest.Test(t, func(t *testing.T) {
+				r := &reviews{}
+				s.Judge = access.Asking(r, rights{}, clock.RealClock{}, AllowedFor)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				request := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/events", nil)
+				request.Header.Set("Authorization", "Bearer viewer")
+				var revoked time.Time
+				time.AfterFunc(5*time.Minute, func() { r.end, revoked = row.end, time.Now() })
+				s.Handler().ServeHTTP(httptest.NewRecorder(), request)
+				took := time.Since(revoked)
+				check.That(t, !revoked.IsZero() && took <= row.want, "revoked at %s, the stream ended after %s, want %s", revoked, took, row.want)
+			})
+		})
+	}
 }
 
 func freeAddress(t *testing.T) string {
