@@ -91,6 +91,24 @@ func TestNoAddressIsTakenWhileItIsOffered(t *testing.T) {
 	withdrawn.wantTaken(v1alpha1.ReasonNodeGone)
 }
 
+func TestOffersOfEachPageCount(t *testing.T) {
+	pages := map[string]*discoveryv1.EndpointSliceList{
+		"":     {ListMeta: metav1.ListMeta{Continue: "next"}, Items: []discoveryv1.EndpointSlice{*endpointSlice()}},
+		"next": {Items: []discoveryv1.EndpointSlice{*endpointSlice(func(e *discoveryv1.Endpoint) { e.TargetRef.Name = "web-1" })}},
+	}
+	live := interceptor.NewClient(agreed(t).live.(client.WithWatch), interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+			asked := (&client.ListOptions{}).ApplyOptions(options)
+			pages[asked.Continue].DeepCopyInto(into.(*discoveryv1.EndpointSliceList))
+			return nil
+		},
+	})
+	offers := check.Value(offersIn(t.Context(), live, "default"))(t)
+	for _, pod := range []string{"web-0", "web-1"} {
+		check.Equal(t, offers[endpoint{pod, netip.MustParseAddr("10.6.0.10")}], "default/web-x", "%s is offered by", pod)
+	}
+}
+
 // TestOnlyKubernetesOwnOffersCount: what others write may stay for ever.
 func TestOnlyKubernetesOwnOffersCount(t *testing.T) {
 	other := endpointSlice()

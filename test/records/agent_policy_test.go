@@ -118,18 +118,20 @@ func (e *env) testAgentPolicy(t *testing.T) {
 	take := func(change func(*v1alpha1.IPLease)) func(*v1alpha1.IPLease) {
 		return all(on("n1"), in(v1alpha1.StateBound), change)
 	}
-	ofOther := spec(func(s *v1alpha1.IPLeaseSpec) {
-		s.Holder.Pod, s.Holder.PodUID, s.Holder.OwnerGroup = "virt-launcher-db-b", "b", "example.org"
-	})
+	inOther := spec(func(s *v1alpha1.IPLeaseSpec) { s.Holder.OwnerGroup = "example.org" })
+	ofOther := all(ofMachine("virt-launcher-db-b", "b", "db"), inOther)
 
 	agent := e.agent(t, "n1")
 	for name, a := range map[string]attempt{
 		"takes an address back for the pod that was heard":   {update, lease(heard), takenBackBy("02:00:00:00:00:07"), ""},
+		"takes none back that was not a conflict":            {update, lease(heard, because(v1alpha1.ReasonPodGone)), all(takenBackBy("02:00:00:00:00:07"), because("")), "is kept for (none)/(none)"},
 		"takes none back for a pod that was not the speaker": {update, lease(heard), takenBackBy("02:00:00:00:00:08"), "is kept for (none)/(none)"},
 
 		"takes the address of a machine over for its next pod":    {update, kept(), take(ofMachine("virt-launcher-db-b", "b", "db")), ""},
 		"takes it not over for another machine":                   {update, kept(), take(ofMachine("virt-launcher-db-b", "b", "log")), "no other holder may take it over"},
 		"takes it not over for a pod of another group's instance": {update, kept(), take(ofOther), "no other holder may take it over"},
+		"takes no other group's instance for a machine":           {update, lease(retained, on("n2"), ofMachine("virt-launcher-db-a", "a", "db"), inOther), take(ofOther), "no other holder may take it over"},
+		"takes no instance without a name for a machine":          {update, lease(retained, on("n2"), ofMachine("virt-launcher-db-a", "a", "")), take(ofMachine("virt-launcher-db-b", "b", "")), "no other holder may take it over"},
 		"takes no pod's address over for a machine of that name":  {update, lease(retained, on("n2")), take(ofMachine("virt-launcher-web-b", "b", "web")), "no other holder may take it over"},
 
 		"creates a Bound lease of its node": {create, lease(), nil, ""},
@@ -151,6 +153,7 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		"deletes a Quarantined lease that it verifies":    {remove, lease(quarantined), nil, ""},
 		"deletes no lease of another node":                {remove, lease(on("n2")), nil, "may not delete a lease with spec.nodeName n2"},
 		"deletes no Quarantined lease that others verify": {remove, lease(quarantined, on("n2")), nil, "may not delete a lease with spec.nodeName n2"},
+		"deletes no Quarantined lease without a verifier": {remove, lease(quarantined, on("")), nil, "may not delete a lease with spec.nodeName (none)"},
 		"deletes no Retained lease":                       {remove, lease(retained), nil, "spec.state is Retained"},
 
 		"sets its Bound lease aside":           {update, lease(), all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonConflict)), ""},
@@ -206,6 +209,7 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		"renames the holder of none that it verifies":     {update, lease(quarantined), holderIs("default", "web-1"), "is kept for default/web-0"},
 		"makes none Warm that it verifies":                {update, lease(quarantined), in(v1alpha1.StateWarm), "spec.state Quarantined may not become Warm"},
 		"records nothing on a lease that others verify":   {update, lease(quarantined, on("n2")), because(v1alpha1.ReasonConflict), "may not write spec.nodeName n2"},
+		"makes itself verifier of none that has none":     {update, lease(quarantined, on("")), all(on("n1"), because(v1alpha1.ReasonConflict)), "may not change a lease with spec.nodeName (none)"},
 		"makes itself verifier of none":                   {update, lease(quarantined, on("n2")), all(on("n1"), because(v1alpha1.ReasonConflict)), "may not change a lease with spec.nodeName n2"},
 		"sets no Retained lease aside":                    {update, lease(retained), all(in(v1alpha1.StateQuarantined), because(v1alpha1.ReasonConflict)), "an agent may only make it Bound, not Quarantined"},
 	} {
