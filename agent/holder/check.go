@@ -7,9 +7,12 @@ import (
 	"errors"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // addChained checks that an interface of another plugin is guarded. The IPAM ADD of the same
@@ -87,17 +90,33 @@ func isConfigured(configured []agentapi.ConfiguredAddress, address journal.Addre
 	})
 }
 
-// GC releases every attachment of a network that the runtime no longer knows.
+// GC releases every attachment of a network that the runtime no longer knows. That the list lacks an
+// attachment is no evidence of its end: two networks may have one name, and then each list has half of
+// the attachments. So a sandbox that may live keeps its addresses, unless the list names another sandbox
+// of its pod.
 func (h *Holders) GC(ctx context.Context, r agentapi.GCRequest) error {
 	valid := make(map[agentapi.Attachment]bool, len(r.Valid))
 	for _, a := range r.Valid {
 		valid[a] = true
 	}
 	var errs []error
+	var living []string
 	for _, e := range h.Journal.All() {
-		if a := e.Attachment(); e.Network == r.Network && !valid[a] {
+		a := e.Attachment()
+		isReplaced := func(o *journal.Entry) bool { return o.Interface == e.Interface && valid[o.Attachment()] }
+		switch {
+		case e.Network != r.Network || valid[a]:
+		case h.MayLive(ctx, e) && !slices.ContainsFunc(h.Journal.OfPod(e.PodUID), isReplaced):
+			living = append(living, e.PodNamespace+"/"+e.PodName)
+		default:
 			errs = append(errs, h.letGo(ctx, a))
 		}
+	}
+	if len(living) > 0 {
+		slices.Sort(living)
+		event.Reporter{Node: h.Node, Events: h.Events}.NodeEventf(corev1.EventTypeWarning, "GCIncomplete", "GC",
+			"GC of network %q does not name %d interfaces of pods that live, such as pod %s: they keep their addresses; give each network a name of its own",
+			r.Network, len(living), living[0])
 	}
 	return errors.Join(errs...)
 }

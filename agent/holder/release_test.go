@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
@@ -129,14 +130,42 @@ func TestKillHolderSparesAPodThatIsTheStrangerOfAConflict(t *testing.T) {
 
 func TestGCReleasesWhatTheRuntimeOfANetworkDoesNotKnow(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	valid, lost, other := r.Pod("a", "u1"), r.Pod("b", "u2"), r.Pod("c", "u3")
+	valid, lost, other, finished := r.Pod("a", "u1"), r.Pod("b", "u2"), r.Pod("c", "u3"), r.Pod("d", "u4")
 	other.Network.Name = "other"
-	for _, request := range []agentapi.AddRequest{valid, lost, other} {
+	old := r.Pod("e", "u5")
+	for _, request := range []agentapi.AddRequest{valid, lost, other, finished, old} {
 		r.MustAdd(request)
 	}
-	r.Terminate(lost)
-	check.OK(t, r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{valid.Attachment}}))
-	r.Want("10.0.0.2 Bound", "10.0.0.4 Bound")
+	r.API.Drop(fakenode.PodOf("b"))
+	r.API.ChangePod("d", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	slot, young := r.SlotOf(old), next(old, "e2")
+	check.List(t, r.MustAdd(young), []string{"10.0.0.6"}, "the next sandbox has")
+	check.OK(t, r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{valid.Attachment, young.Attachment}}))
+	r.Want("10.0.0.2 Bound", "10.0.0.4 Bound", "10.0.0.6 Bound")
+	check.That(t, r.Kernel.IsDead(slot), "the slot of the old sandbox lives")
+}
+
+// Two networks have one name: the GC of each names the attachments of its own pods only.
+func TestGCOfANetworkOfTheSameNameEndsNoPodThatLives(t *testing.T) {
+	for name, change := range map[string]func(*fakenode.Node){
+		"it runs": func(*fakenode.Node) {},
+		"it ends": func(r *fakenode.Node) {
+			r.API.ChangePod("web", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} })
+		},
+		"it is not known": func(r *fakenode.Node) { r.Cache = deafReader{r.Cache} },
+		"its interface has another name": func(r *fakenode.Node) {
+			r.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, pod.ErrNoInterface }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
+			r.Wait()
+			change(r)
+			check.OK(t, r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{}}))
+			check.Must(t, r.Speaks(web, "10.0.0.2") && len(r.Recorder.Events) > 0, "the pod is mute, or nobody is told")
+			check.Says(t, <-r.Recorder.Events, "GCIncomplete", "shop/web", "give each network a name of its own")
+		})
+	}
 }
 
 func TestCHECKTellsWhatIsNotHeld(t *testing.T) {

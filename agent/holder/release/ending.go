@@ -76,12 +76,23 @@ func (r *Releaser) ending(ctx context.Context, e *journal.Entry) ending {
 	if e.Phase != journal.Releasing {
 		return endOfSandbox
 	}
-	_, err := r.FindLink(e.NetNS, e.Interface)
-	f := endingFacts{since: r.Clock.Since(e.Released), netnsLives: err == nil || wasOpened(err), sandboxReady: true}
+	f := endingFacts{since: r.Clock.Since(e.Released), netnsLives: r.netnsLives(e), sandboxReady: true}
 	if endingOf(f) == endOfInterface {
 		f.sandboxReady = r.sandboxReady(ctx, e)
 	}
 	return endingOf(f)
+}
+
+// netnsLives reports whether the network namespace of an entry exists. It is false if this is unknown.
+func (r *Releaser) netnsLives(e *journal.Entry) bool {
+	_, err := r.FindLink(e.NetNS, e.Interface)
+	return err == nil || wasOpened(err)
+}
+
+// MayLive reports whether the sandbox of an entry may live: its network namespace exists, and its pod
+// exists and has not finished. A pod that cannot be read counts as existing.
+func (r *Releaser) MayLive(ctx context.Context, e *journal.Entry) bool {
+	return e.Phase == journal.Bound && r.netnsLives(e) && r.podMay(ctx, e, isUnfinished)
 }
 
 // wasOpened reports whether the search for an interface failed in a network namespace that exists.

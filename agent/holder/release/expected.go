@@ -51,23 +51,31 @@ func (r *Releaser) IsOfLastBoot(s *v1alpha1.IPLeaseSpec) bool {
 		!session.SameBoot(s.Session, r.Session)
 }
 
-// mayReturn reports whether the pod of an entry may get another sandbox. It reads the agent's cache
-// of its own node's pods, so a DEL does not wait for the API server. If the cache fails, it reports
+// mayReturn reports whether the pod of an entry may get another sandbox. If the cache fails, it reports
 // true: the controller ends the lease if the pod does not live.
 func (r *Releaser) mayReturn(ctx context.Context, e *journal.Entry) bool {
+	return r.podMay(ctx, e, getsSandboxes)
+}
+
+// podMay reports whether a condition may hold for the pod of an entry. It reads the agent's cache of its
+// own node's pods, so a DEL does not wait for the API server. If the cache fails, it reports true.
+func (r *Releaser) podMay(ctx context.Context, e *journal.Entry, holds func(*corev1.Pod) bool) bool {
 	pod := &corev1.Pod{}
 	err := r.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return !apierrors.IsNotFound(err)
 	}
-	return node.IsUID(pod, e.PodUID) && getsSandboxes(pod)
+	return node.IsUID(pod, e.PodUID) && holds(pod)
 }
 
 // getsSandboxes reports whether a kubelet makes another sandbox for a pod whose sandbox has ended. A
 // pod with the restart policy Never fails instead.
 func getsSandboxes(pod *corev1.Pod) bool {
-	return !node.Ends(pod) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever &&
-		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	return !node.Ends(pod) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && isUnfinished(pod)
+}
+
+func isUnfinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
 // isProven reports whether an address that an entry gives up is proven (R1). The address of an
