@@ -21,9 +21,16 @@ func mapsOfCode() (map[string]*ebpf.MapSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared := observer.Maps // it uses all maps but the guards'
+	sockets, err := loadSockets()
+	if err != nil {
+		return nil, err
+	}
+	shared := observer.Maps // it uses all maps but those of the guards and of sockets
 	delete(shared, rodata)
 	delete(shared, bss)
+	for _, name := range []string{socketsMapSocketGuards, socketsMapGuardedNetns} {
+		shared[name] = sockets.Maps[name]
+	}
 	return shared, guard.AddMap(shared)
 }
 

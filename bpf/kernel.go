@@ -27,6 +27,10 @@ const ProbeMark = uint32(observerProbePROBE_MARK)
 type Options struct {
 	// Dir holds the pins. It is on a bpffs that outlives the process. Open creates it.
 	Dir string
+	// Cgroup is the root of the node's cgroup v2 hierarchy, or the directory in which systemd has it as
+	// "unified" beside version 1. Every socket that skips the queue is refused to guarded pods there.
+	// Empty: the sockets of pods are not restricted.
+	Cgroup string
 	// NoTCX keeps guards and observers in filters, as on kernels before 6.6, which have no tcx.
 	NoTCX bool
 }
@@ -80,7 +84,7 @@ func open(o Options) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := assemble(dir, shared, o.NoTCX || !attach.HasTCX())
+	k, err := assemble(dir, shared, o)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(shared))
 	}
@@ -88,13 +92,16 @@ func open(o Options) (*Kernel, error) {
 }
 
 // assemble takes up what an earlier process has left in the maps and the pins.
-func assemble(dir pins.Dir, shared map[string]*ebpf.Map, noTCX bool) (*Kernel, error) {
+func assemble(dir pins.Dir, shared map[string]*ebpf.Map, o Options) (*Kernel, error) {
 	t, err := newTables(shared)
 	if err != nil {
 		return nil, err
 	}
 	k := &Kernel{dir: dir, tables: t}
-	k.noTCX.Store(noTCX)
+	k.noTCX.Store(o.NoTCX || !attach.HasTCX())
+	if t.sockets, err = openSockets(dir, o.Cgroup, shared); err != nil {
+		return nil, err
+	}
 	offsets, err := senderOffsets()
 	k.senders = err
 	load := func(parent uint32) (attach.Programs, error) { return observerOf(parent, offsets, shared) }

@@ -43,7 +43,7 @@ func TestEverythingIsThereAfterAReopen(t *testing.T) {
 
 func TestRemoveLeavesNothing(t *testing.T) {
 	dir := filepath.Join(bpffs(t), "fenceline")
-	k := check.Value(Open(Options{Dir: dir}))(t)
+	k := check.Value(Open(Options{Dir: dir, Cgroup: hierarchy(t)}))(t)
 	check.OK(t, k.Remove())
 	equal(t, "entries", len(check.Value(os.ReadDir(dir))(t)), 0)
 }

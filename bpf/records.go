@@ -88,5 +88,8 @@ func (r records) Free(slot uint32) error {
 	if err := r.putSlot(slot, observerSlot{}); err != nil {
 		return err
 	}
+	if err := r.forgetSockets(slot); err != nil {
+		return err
+	}
 	return r.forgetSources(slot)
 }

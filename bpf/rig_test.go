@@ -43,6 +43,15 @@ func bpffs(t testing.TB) string {
 	return dir
 }
 
+// hierarchy mounts the cgroup v2 hierarchy of the machine for the test.
+func hierarchy(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	check.OK(t, unix.Mount("cgroup2", dir, "cgroup2", 0, ""))
+	t.Cleanup(func() { check.OK(t, unix.Unmount(dir, 0)) })
+	return dir
+}
+
 // newKernel opens a kernel with two keys and one network.
 func newKernel(t testing.TB) *Kernel {
 	t.Helper()

@@ -433,7 +433,7 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 	check.OK(t, b.SetTrusted(testSegment, []net.HardwareAddr{remoteMAC}, true))
 	check.OK(t, b.SetNodeAddresses([]netip.Addr{node4, node6}))
 	b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
-	again := check.Value(assemble(b.dir, b.shared, false))(t)
+	again := check.Value(assemble(b.dir, b.shared, Options{}))(t)
 	equal(t, "sources", again.sources[1].Equal(s), true)
 	equal(t, "locals", maps.Equal(again.locals, b.locals), true)
 	equal(t, "locals wanted", maps.Equal(again.wantedLocals(), b.locals), true)
@@ -458,7 +458,7 @@ func TestUnguardedSlotIsKnownByItsMAC(t *testing.T) {
 	check.OK(t, b.SetSources(1, off))
 	check.OK(t, b.SetTrusted(testSegment, nil, true))
 	b.expect(WhereGuardEgress, udpFrom(far4), pass)
-	again := check.Value(assemble(b.dir, b.shared, false))(t)
+	again := check.Value(assemble(b.dir, b.shared, Options{}))(t)
 	equal(t, "sources", again.SourcesOf(1).Equal(off), true)
 	equal(t, "locals wanted", len(again.wantedLocals()), 2) // on its segment and tagged
 	check.OK(t, again.DetachGuard(1))

@@ -18,6 +18,7 @@ import (
 // tables are the maps that the programs and this process share.
 type tables struct {
 	*obey.Ceiling
+	*sockets
 
 	// shared are the maps by name, for loading programs.
 	shared   map[string]*ebpf.Map

@@ -108,12 +108,23 @@ func (p Pins) paths() (all []string) {
 // Remove detaches and unpins both links, if they exist, and those that were to replace them.
 func (p Pins) Remove() error {
 	for _, path := range p.paths() {
-		if err := Detach(path); err != nil {
+		if err := Unpin(path); err != nil {
 			return err
 		}
 	}
 	if err := os.RemoveAll(string(p)); err != nil {
 		return fmt.Errorf("unpin %s: %w", p, err)
+	}
+	return nil
+}
+
+// Unpin detaches and unpins one link, if it exists.
+func Unpin(path string) error {
+	if err := Detach(path); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("unpin %s: %w", path, err)
 	}
 	return nil
 }
@@ -140,36 +151,46 @@ func (p Pins) Attach(d Direction, ifindex int, prog *ebpf.Program) error {
 	if err := os.MkdirAll(string(p), 0o700); err != nil {
 		return err
 	}
-	next := p.Path(d) + NextSuffix
+	return renew(p.Path(d), func() (link.Link, error) {
+		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: d.Hook, Anchor: link.Head()})
+	})
+}
+
+// renew attaches a link and pins it at path, before it detaches the earlier one of this path.
+func renew(path string, attach func() (link.Link, error)) error {
+	next := path + NextSuffix
 	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("unpin %s: %w", next, err)
 	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: d.Hook, Anchor: link.Head()})
+	l, err := attach()
 	if err != nil {
-		return fmt.Errorf("attach %s: %w", d.Name, err)
+		return fmt.Errorf("attach %s: %w", filepath.Base(path), err)
 	}
 	defer l.Close()
 	if err := l.Pin(next); err != nil {
 		return fmt.Errorf("pin %s: %w", next, err)
 	}
-	if err := Detach(p.Path(d)); err != nil {
+	if err := Detach(path); err != nil {
 		return err
 	}
-	if err := os.Rename(next, p.Path(d)); err != nil {
-		return fmt.Errorf("pin %s: %w", p.Path(d), err)
+	if err := os.Rename(next, path); err != nil {
+		return fmt.Errorf("pin %s: %w", path, err)
 	}
 	return nil
 }
 
 // Replace replaces the program of the pinned link in place: no frame passes unguarded.
-func (p Pins) Replace(d Direction, prog *ebpf.Program) error {
-	l, err := link.LoadPinnedLink(p.Path(d), nil)
+func (p Pins) Replace(d Direction, prog *ebpf.Program) error { return replace(p.Path(d), prog) }
+
+// replace is Replace for any pin.
+func replace(path string, prog *ebpf.Program) error {
+	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
-		return fmt.Errorf("open pinned link %s: %w", p.Path(d), err)
+		return fmt.Errorf("open pinned link %s: %w", path, err)
 	}
 	defer l.Close()
 	if err := l.Update(prog); err != nil {
-		return fmt.Errorf("replace program of %s: %w", p.Path(d), err)
+		return fmt.Errorf("replace program of %s: %w", path, err)
 	}
 	return nil
 }

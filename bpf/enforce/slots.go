@@ -18,6 +18,8 @@ type Slots interface {
 	Record(slot uint32) (Record, error)
 	// Load loads the programs of a slot under ProgramName. With verify, they check claims.
 	Load(slot uint32, verify bool) (attach.Programs, error)
+	// GuardSockets refuses the network namespace of a slot the sockets that skip its guard.
+	GuardSockets(slot uint32, netns string) (before bool, err error)
 	// Shared returns the maps that all programs share.
 	Shared() map[string]*ebpf.Map
 

@@ -61,6 +61,9 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	if err := gs.leaveStage(g.Slot, dev); err != nil {
 		return err
 	}
+	if _, err := gs.slots.GuardSockets(g.Slot, g.NetNS); err != nil {
+		return err
+	}
 	// The slot must be alive before its first frame. A failure restores the old record.
 	if err := gs.change(g.Slot, g.record(dev.NetNS)); err != nil {
 		return err

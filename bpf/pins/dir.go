@@ -18,13 +18,14 @@ import (
 var ErrNotBPFFS = errors.New("not on a bpffs")
 
 // Dir is the directory of the pins: maps/<name>, guards/<slot>/<direction>,
-// observers/<ifindex>/<direction>.
+// observers/<ifindex>/<direction>, sockets.
 type Dir string
 
 const (
 	mapsDir      = "maps"
 	guardsDir    = "guards"
 	observersDir = "observers"
+	socketsPin   = "sockets"
 )
 
 // Open returns the directory at a path, and creates it if it is missing.
@@ -51,6 +52,9 @@ func (d Dir) Guard(slot uint32) attach.Pins {
 func (d Dir) Observer(parent int) attach.Pins {
 	return attach.Pins(filepath.Join(string(d), observersDir, strconv.Itoa(parent)))
 }
+
+// Sockets returns the pin of the link that guards sockets.
+func (d Dir) Sockets() string { return filepath.Join(string(d), socketsPin) }
 
 // Guards returns the slots whose guard has pins.
 func (d Dir) Guards() ([]uint32, error) { return d.numbers(guardsDir) }
@@ -97,6 +101,9 @@ func (d Dir) RemoveLinks() error {
 		if err := d.Observer(int(parent)).Remove(); err != nil {
 			return err
 		}
+	}
+	if err := attach.Unpin(d.Sockets()); err != nil {
+		return err
 	}
 	for _, kind := range []string{guardsDir, observersDir} {
 		if err := os.RemoveAll(filepath.Join(string(d), kind)); err != nil {

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fenceline/fenceline/bpf/attach"
+	"github.com/fenceline/fenceline/bpf/pins"
+)
+
+// ErrSocketsOff is the reason against the guard of sockets if Options name no cgroup hierarchy.
+var ErrSocketsOff = errors.New("it is switched off")
+
+const (
+	socketsAllowed = uint32(socketsSocketFlagSOCKETS_ALLOWED)
+	socketsBefore  = uint32(socketsSocketFlagSOCKETS_BEFORE)
+)
+
+// sockets refuses guarded pods the sockets that skip their guard.
+type sockets struct {
+	socketGuards, guardedNetNS *ebpf.Map
+	// unguarded is the reason why the program does not run.
+	unguarded error
+
+	socketsMu sync.Mutex
+	// bySlot are the entries of socketGuards. socketsMu guards it.
+	bySlot map[uint32]socketsSocketGuard
+}
+
+// openSockets attaches the program, or replaces that of an earlier process. If the kernel refuses it,
+// unguarded says why. Without a hierarchy the program is detached.
+func openSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (*sockets, error) {
+	s := &sockets{socketGuards: shared[socketsMapSocketGuards], guardedNetNS: shared[socketsMapGuardedNetns]}
+	var err error
+	if s.bySlot, err = entriesOf[uint32, socketsSocketGuard](s.socketGuards); err != nil {
+		return nil, fmt.Errorf("list the guarded sockets: %w", err)
+	}
+	if cgroup == "" {
+		s.unguarded = ErrSocketsOff
+		return s, attach.Unpin(dir.Sockets())
+	}
+	fresh, err := attachSockets(dir, cgroup, shared)
+	if err != nil {
+		s.unguarded = fmt.Errorf("guard the sockets of pods: %w", err)
+	}
+	for slot, g := range maps.Clone(s.bySlot) {
+		if fresh { // without the program, the pods may have made any socket
+			err = s.forgetSockets(slot)
+		} else { // the earlier process may have ended between two writes
+			err = s.refuse(g.Cookie)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func attachSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (fresh bool, err error) {
+	spec, err := loadSockets()
+	if err != nil {
+		return false, err
+	}
+	const name = "setsockopt"
+	programs, err := attach.Code{
+		Spec: spec, Shared: shared, Programs: map[string]string{name: socketsProgSocketSetsockopt}, Called: "sockets",
+	}.Load()
+	if err != nil {
+		return false, err
+	}
+	defer programs.Close()
+	return attach.AttachCgroup(dir.Sockets(), cgroup, programs[name])
+}
+
+// SocketsUnguarded returns why pods may have sockets that skip their guard; nil if they get none.
+func (s *sockets) SocketsUnguarded() error { return s.unguarded }
+
+// GuardSockets refuses the sockets that skip a guard to the network namespace at a path, until the slot is
+// detached; "" is the calling thread's. A socket that is there keeps its options: before reports that this
+// call found raw sockets. It returns ErrNoDevice if the namespace does not exist.
+func (s *sockets) GuardSockets(slot uint32, netns string) (before bool, err error) {
+	if s.unguarded == nil {
+		err = attach.InNetNS(netns, func() (err error) { before, err = s.guardHere(slot); return err })
+	}
+	if err != nil {
+		return false, fmt.Errorf("guard the sockets of slot %d: %w", slot, attach.NoDevice(err))
+	}
+	return before, nil
+}
+
+// guardHere is GuardSockets for the calling thread's network namespace.
+func (s *sockets) guardHere(slot uint32) (before bool, err error) {
+	cookie, err := attach.Cookie()
+	if err != nil {
+		return false, err
+	}
+	s.socketsMu.Lock()
+	defer s.socketsMu.Unlock()
+	if g, ok := s.bySlot[slot]; ok && g.Cookie == cookie {
+		return false, nil
+	}
+	g := socketsSocketGuard{Cookie: cookie}
+	if err := s.putSockets(slot, g); err != nil {
+		return false, err
+	}
+	// The entry comes first: no socket gets the option after the look.
+	if before, err = attach.HasRawSockets(); err != nil || !before {
+		return false, err
+	}
+	g.Flags = socketsBefore
+	return true, s.putSockets(slot, g)
+}
+
+// AllowSockets allows a slot the sockets that skip its guard, or refuses them again. They need the
+// allowance of every slot in their network namespace. Without a guard of the slot it does nothing.
+func (s *sockets) AllowSockets(slot uint32, allowed bool) error {
+	s.socketsMu.Lock()
+	defer s.socketsMu.Unlock()
+	g, ok := s.bySlot[slot]
+	if !ok || allowed == (g.Flags&socketsAllowed != 0) {
+		return nil
+	}
+	if g.Flags ^= socketsAllowed; !allowed {
+		g.Flags |= socketsBefore // a socket may have the option
+	}
+	return s.putSockets(slot, g)
+}
+
+// MayBypass reports whether frames of a slot may skip its guard: the program does not run, a pool allows
+// such sockets, or the network namespace has had raw sockets that the program has not judged. It does not
+// know of 32-bit programs, which the kernel does not judge.
+func (s *sockets) MayBypass(slot uint32) bool {
+	s.socketsMu.Lock()
+	defer s.socketsMu.Unlock()
+	g, ok := s.bySlot[slot]
+	return s.unguarded != nil || !ok || g.Flags != 0
+}
+
+// putSockets writes the entry of a slot. It needs socketsMu.
+func (s *sockets) putSockets(slot uint32, g socketsSocketGuard) error {
+	if err := s.socketGuards.Put(slot, g); err != nil {
+		return fmt.Errorf("write the socket guard of slot %d: %w", slot, err)
+	}
+	s.bySlot[slot] = g
+	return s.refuse(g.Cookie)
+}
+
+// forgetSockets ends the guard of a slot that is free.
+func (s *sockets) forgetSockets(slot uint32) error {
+	s.socketsMu.Lock()
+	defer s.socketsMu.Unlock()
+	g, ok := s.bySlot[slot]
+	if !ok {
+		return nil
+	}
+	delete(s.bySlot, slot)
+	if err := s.refuse(g.Cookie); err != nil {
+		return err
+	}
+	if err := deleteEntry(s.socketGuards, slot); err != nil {
+		return fmt.Errorf("end the socket guard of slot %d: %w", slot, err)
+	}
+	return nil
+}
+
+// refuse tells the program whether it refuses these sockets to a network namespace: one slot without
+// the allowance is enough. It needs socketsMu.
+func (s *sockets) refuse(cookie uint64) error {
+	for _, g := range s.bySlot {
+		if g.Cookie == cookie && g.Flags&socketsAllowed == 0 {
+			if err := s.guardedNetNS.Put(cookie, uint8(1)); err != nil {
+				return fmt.Errorf("refuse sockets to a network namespace: %w", err)
+			}
+			return nil
+		}
+	}
+	if err := deleteEntry(s.guardedNetNS, cookie); err != nil {
+		return fmt.Errorf("allow sockets to a network namespace: %w", err)
+	}
+	return nil
+}

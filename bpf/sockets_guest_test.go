@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && guest && !nosockets
+
+package bpf
+
+import "testing"
+
+func TestSocketsAreGuardedOnIPVLAN(t *testing.T) {
+	refusesSockets(t, Options{}, (*netns).ipvlanPod)
+}
