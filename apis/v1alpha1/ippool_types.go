@@ -276,9 +276,9 @@ const (
 	SourceGuardOff SourceGuardMode = "Off"
 )
 
-// SourceGuardRole is a kind of frames that only a device of the network sends.
+// SourceGuardRole is a kind of frames that only a device of the network sends, or a way to send them.
 //
-// +kubebuilder:validation:Enum=Router;DHCPServer;Tagged;Bridge
+// +kubebuilder:validation:Enum=Router;DHCPServer;Tagged;Bridge;DirectTransmit
 type SourceGuardRole string
 
 const (
@@ -291,6 +291,9 @@ const (
 	RoleTagged SourceGuardRole = "Tagged"
 	// RoleBridge: STP, LLDP, LACP, 802.1X and other frames between bridges, and all frames with LLC.
 	RoleBridge SourceGuardRole = "Bridge"
+	// RoleDirectTransmit: sockets of AF_XDP, and of AF_PACKET with PACKET_QDISC_BYPASS. Their frames pass
+	// no guard, also from a fenced address. A pod may make them if each pool of its interfaces has the role.
+	RoleDirectTransmit SourceGuardRole = "DirectTransmit"
 )
 
 // SourceGuardAllow lists what the pods of a pool may send beside their own addresses and MAC.
@@ -312,10 +315,11 @@ type SourceGuardAllow struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$')",messageExpression="'macs: ' + self + ' is not a unicast MAC address such as 00:00:5e:00:01:01'"
 	MACs []string `json:"macs,omitempty"`
 	// roles lists kinds of frames that no pod may send otherwise: Router, DHCPServer, Tagged, Bridge.
+	// DirectTransmit allows sockets whose frames pass no guard, if all pools of the pod have it.
 	//
 	// +optional
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:MaxItems=5
 	Roles []SourceGuardRole `json:"roles,omitempty"`
 }
 

@@ -67,7 +67,7 @@ func (e *env) testPoolsAccepted(t *testing.T) {
 		"a network's routers":     {"subnet": "fd00::/64", "routerAdvertisements": "Accept"},
 		"a source guard of routers": {"subnet": "10.1.0.0/24", "sourceGuardAllow": map[string]any{
 			"cidrs": list("10.1.0.1/32", "0.0.0.0/0", "fd00:1::/64"), "macs": list("00:00:5e:00:01:01", "00:00:5E:00:02:0A"),
-			"roles": list("Router", "DHCPServer", "Tagged", "Bridge"),
+			"roles": list("Router", "DHCPServer", "Tagged", "Bridge", "DirectTransmit"),
 		}},
 		"a network":                      {"subnet": "10.1.0.0/24", "network": "lab-2"},
 		"4096 addresses":                 {"subnet": "10.0.0.0/8", "ips": many(4096), "excludeIPs": many(4096)},

@@ -37,6 +37,7 @@ const (
 type Kernel interface {
 	SetSources(slot uint32, s bpf.Sources) error
 	SourcesOf(slot uint32) bpf.Sources
+	AllowSockets(slot uint32, allowed bool) error
 	Offences() (map[bpf.Offence]uint64, error)
 }
 
@@ -173,6 +174,9 @@ func (k *Keeper) apply(ctx context.Context, e *journal.Entry, read map[string]*v
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.Kernel.AllowSockets(e.Slot, transmitDirectly(pools)); err != nil {
+		return err
+	}
 	i := k.look(e)
 	s, err := Plan(e, pools, i.local)
 	if err != nil {

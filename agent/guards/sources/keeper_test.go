@@ -39,6 +39,7 @@ type rig struct {
 	clock    *testclock.FakeClock
 	entry    *journal.Entry
 	set      map[uint32]bpf.Sources
+	sockets  bool
 	writes   int
 	reads    int
 	offences map[bpf.Offence]uint64
@@ -50,6 +51,10 @@ type rig struct {
 
 func (r *rig) SetSources(slot uint32, s bpf.Sources) error {
 	r.set[slot], r.writes = s, r.writes+1
+	return nil
+}
+func (r *rig) AllowSockets(_ uint32, allowed bool) error {
+	r.sockets = allowed
 	return nil
 }
 func (r *rig) SourcesOf(slot uint32) bpf.Sources         { return r.set[slot] }
@@ -95,6 +100,14 @@ func (r *rig) edit(mode v1alpha1.SourceGuardMode) {
 	check.OK(r.t, r.api.Update(context.Background(), p))
 }
 
+func (r *rig) allow(roles ...v1alpha1.SourceGuardRole) {
+	r.t.Helper()
+	p := &v1alpha1.IPPool{}
+	check.OK(r.t, r.api.Get(context.Background(), client.ObjectKey{Name: "v4"}, p))
+	p.Spec.SourceGuardAllow = &v1alpha1.SourceGuardAllow{Roles: roles}
+	check.OK(r.t, r.api.Update(context.Background(), p))
+}
+
 func (r *rig) applies() {
 	r.t.Helper()
 	check.OK(r.t, check.Err(r.pass(context.Background())))
@@ -113,6 +126,22 @@ func TestAnEditOfThePoolReachesALivingPod(t *testing.T) {
 	}
 	check.That(t, r.writes == 4, "%d writes to the kernel, want one for each edit", r.writes)
 	check.List(t, r.autoconf, []bool{false, true, false}, "autoconfiguration was set to")
+}
+
+func TestAPoolAllowsLivingPodsToTransmitDirectly(t *testing.T) {
+	r := newRig(t)
+	r.edit(v1alpha1.SourceGuardOff) // the fence does not depend on it
+	for _, roles := range [][]v1alpha1.SourceGuardRole{{v1alpha1.RoleBridge}, {v1alpha1.RoleBridge, v1alpha1.RoleDirectTransmit}, {}} {
+		r.allow(roles...)
+		r.applies()
+		check.Equal(t, r.sockets, len(roles) == 2, "roles %v: the kernel allows", roles)
+	}
+}
+
+func TestEveryPoolOfAnInterfaceMustAllowDirectTransmit(t *testing.T) {
+	direct := pool("Enforce", &v1alpha1.SourceGuardAllow{Roles: []v1alpha1.SourceGuardRole{v1alpha1.RoleDirectTransmit}})
+	check.Equal(t, transmitDirectly([]*v1alpha1.IPPool{direct, direct}), true, "both:")
+	check.Equal(t, transmitDirectly([]*v1alpha1.IPPool{direct, pool("Off", nil)}), false, "one of two:")
 }
 
 // A slot is used again, by another pod.

@@ -82,6 +82,14 @@ func allow(s *bpf.Sources, pool *v1alpha1.IPPool) error {
 	return nil
 }
 
+// transmitDirectly reports whether every pool of an interface allows sockets that skip its guard.
+func transmitDirectly(pools []*v1alpha1.IPPool) bool {
+	return !slices.ContainsFunc(pools, func(pool *v1alpha1.IPPool) bool {
+		a := pool.Spec.SourceGuardAllow
+		return a == nil || !slices.Contains(a.Roles, v1alpha1.RoleDirectTransmit)
+	})
+}
+
 // linkLocal returns the link-local address that a kernel makes of a MAC (RFC 4291 appendix A). Its
 // DAD begins before the agent can read it from the interface.
 func linkLocal(mac net.HardwareAddr) netip.Addr {
