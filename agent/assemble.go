@@ -333,7 +333,8 @@ func (a *agent) diagnosis() *diagnosis.Node {
 // start gives the parts to the manager, which runs them once its caches are synced.
 func (a *agent) start() error {
 	segments := a.segments.Collector(func(int) bool { return a.peers.Others() }, a.parents.Expected)
-	ctrlmetrics.Registry.MustRegister(segments, a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX))
+	ctrlmetrics.Registry.MustRegister(segments, a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX),
+		metrics.SocketGuard(func() bool { return a.kernel.SocketsUnguarded() == nil }))
 	server, err := cniserver.New(cniserver.Options{
 		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit}, Socket: a.socket, Spool: spool.Dir(filepath.Join(a.stateDir, "spool")),
 		Metrics: ctrlmetrics.Registry, Log: a.log,

@@ -39,6 +39,7 @@ import (
 type settings struct {
 	node, namespace, pod     string
 	stateDir, socket, bpfDir string
+	cgroupDir                string
 	plugin, binDir           string
 	conflist, confDir        string
 	multusNetwork            string
@@ -91,6 +92,7 @@ func command() *cobra.Command {
 	f.StringVar(&s.stateDir, "state-dir", "/var/lib/fenceline", "directory of the journal and the spool")
 	f.StringVar(&s.socket, "socket", agentapi.DefaultSocket, "unix socket that the plugin calls")
 	f.StringVar(&s.bpfDir, "bpf-dir", "/sys/fs/bpf/fenceline", "directory of pins on the host's bpffs")
+	f.StringVar(&s.cgroupDir, "cgroup-dir", "", "where the node's cgroup v2 hierarchy is mounted, such as /sys/fs/cgroup: pods get no sockets that skip their guard; empty does not restrict sockets")
 	f.StringVar(&s.plugin, "cni-plugin", "", "plugin binary to install; empty installs none")
 	f.StringVar(&s.binDir, "cni-bin-dir", "/opt/cni/bin", "directory in which the plugin is installed")
 	f.StringVar(&s.conflist, "cni-conflist", "", "network configuration to install once ADD can be served; empty installs none")

@@ -50,7 +50,7 @@ func run(ctx context.Context, s settings) error {
 	for _, damaged := range book.Corrupt() {
 		log.Error(damaged, "a file of the journal is corrupt and was renamed: after a loss of power the leases of the last boot are quarantined, otherwise a pod keeps its address until it is deleted")
 	}
-	kernel, err := bpf.Open(bpf.Options{Dir: s.bpfDir})
+	kernel, err := bpf.Open(bpf.Options{Dir: s.bpfDir, Cgroup: s.cgroupDir})
 	if err != nil {
 		return fmt.Errorf("open the maps and programs in %s: %w", s.bpfDir, err)
 	}
@@ -64,6 +64,9 @@ func run(ctx context.Context, s settings) error {
 		meaning = "guards are filters of clsact, which a pod with NET_ADMIN can remove for a moment; Linux 6.6 and RHEL 9.4 have tcx"
 	}
 	log.Info("the programs are in the kernel", "kernel", diagnosis.KernelRelease(), "tcx", kernel.HasTCX(), "meaning", meaning)
+	if err := kernel.SocketsUnguarded(); err != nil {
+		log.Error(err, "pods with NET_RAW can make sockets whose frames skip their guard (AF_XDP, PACKET_QDISC_BYPASS): docs/platforms.md")
+	}
 	links, err := pod.NewFinder()
 	if err != nil {
 		return err

@@ -3,16 +3,19 @@
 package guards
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/idle"
 )
 
@@ -22,6 +25,8 @@ type Kernel interface {
 	PinGuard(enforce.Guard) error
 	DetachGuard(slot uint32) error
 	GuardAttached(slot uint32) (bool, error)
+	GuardSockets(slot uint32, netns string) (before bool, err error)
+	MayBypass(slot uint32) bool
 	GuardLink(g enforce.Guard, ifname string) error
 	LinkGuarded(slot uint32, ifname string) (bool, error)
 	SweepGuards() ([]uint32, error)
@@ -122,6 +127,29 @@ func (g *Guards) Attached(e *journal.Entry) (bool, error) {
 	}
 	return attached, nil
 }
+
+// GuardSockets refuses the pod of an entry the sockets that skip its guard, as Stage does too. A pod
+// that is gone is no error. A socket that is there keeps what it has, so an event names a pod with raw
+// sockets.
+func (g *Guards) GuardSockets(e *journal.Entry) error {
+	if e.Unguarded {
+		return nil
+	}
+	before, err := g.Kernel.GuardSockets(e.Slot, e.NetNS)
+	if before {
+		g.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "RawSocketsKept", "Guard",
+			"the pod made raw sockets before its node refused those that skip the guard of %s: a socket that skips it goes on until it is closed; delete the pod to end it", e.Interface)
+	}
+	if err != nil && !errors.Is(err, bpf.ErrNoDevice) {
+		return fmt.Errorf("guard the sockets of container %s: %w", e.ContainerID, err)
+	}
+	return nil
+}
+
+// MayBypass reports whether frames of an entry's interface may pass no guard: it has none, its node
+// cannot refuse the sockets that skip it, a pool allows them, or they may be older than the refusal. Then
+// the kernel's fence alone does not prove that the interface is silent.
+func (g *Guards) MayBypass(e *journal.Entry) bool { return e.Unguarded || g.Kernel.MayBypass(e.Slot) }
 
 // GuardLink guards the node's end of an entry's host link, the interface ifname of this node, by the
 // slot of the entry. The guard enforces when GuardLink returns. The guard of the entry's own

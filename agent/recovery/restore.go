@@ -66,9 +66,9 @@ func (w *Worker) restore(e *journal.Entry) error {
 		if e.Slot == 0 || e.Unguarded {
 			return nil
 		}
-		return errors.Join(w.Guards.Kill(e), w.Guards.FinishPin(e))
+		return errors.Join(w.Guards.GuardSockets(e), w.Guards.Kill(e), w.Guards.FinishPin(e))
 	}
-	var errs []error
+	errs := []error{w.Guards.GuardSockets(e)}
 	if _, err := w.OpenSegment(e.ParentIndex); err != nil {
 		errs = append(errs, fmt.Errorf("open the segment of %s: %w", e.Parent, err))
 	}

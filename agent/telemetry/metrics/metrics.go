@@ -106,6 +106,14 @@ func TCX(has func() bool) prometheus.Collector {
 	}, func() float64 { return oneIf(has()) })
 }
 
+// SocketGuard returns the metric that says whether pods get no sockets that skip their guard.
+func SocketGuard(runs func() bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "socket_guard",
+		Help: "1: pods get no sockets that skip their guard. 0: the node cannot refuse them, or agent.socketGuard is false.",
+	}, func() float64 { return oneIf(runs()) })
+}
+
 // Conflict counts a second speaker.
 func (a *Agent) Conflict(pool string, source segment.Source) {
 	a.conflicts.WithLabelValues(pool, string(source)).Inc()
