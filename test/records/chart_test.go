@@ -160,7 +160,7 @@ func (e *env) tryHelm(t *testing.T, args ...string) (string, error) {
 
 // older removes the values that values of an earlier build do not have. helm upgrade
 // --reuse-values keeps them so.
-const older = "cni.mode=null,cni.hostLink=null,cni.conflist.deviceID=null,cni.conflist.vlan=null,cni.conflist.portMap=null,cni.conflist.chained=false"
+const older = "cni.mode=null,cni.hostLink=null,cni.conflist.deviceID=null,cni.conflist.vlan=null,cni.conflist.portMap=null,cni.conflist.chained=false,agent.socketGuard=null"
 
 // The plugin's own tests read the same files.
 func TestConflistsOfTheChart(t *testing.T) {
@@ -235,6 +235,10 @@ func TestTheAgentsKnowWhatTheValuesName(t *testing.T) {
 		check.That(t, strings.Contains(agents(values), flag), "%s: the agents are not started with %q", values, flag)
 		name, _, _ := strings.Cut(flag, "=")
 		check.That(t, !strings.Contains(silent, name), "the agents are started with %s, although no value names any", name)
+	}
+	const socketGuard = "- --cgroup-dir="
+	for values, given := range map[string]bool{"": true, older: true, `agent.socketGuard=false`: false} {
+		check.Equal(t, strings.Contains(agents(values), socketGuard), given, "%s: the agents are started with %s:", values, socketGuard)
 	}
 	out, err := template(t, "templates/agent-daemonset.yaml", `agent.exclusiveParents=["eth1,eth2"]`)
 	check.That(t, err != nil, "two names in one are accepted: %s", out)

@@ -46,10 +46,10 @@ func playAttacks(ctx context.Context, a *act) {
 	s.story.Say("Pod attacker has %s and %s, and no capability but NET_RAW. Each frame is sent %d times.", s.own.four, s.own.six, strikes)
 	through, past := &way{name: "by a raw socket"}, &way{name: "by a raw socket past the queue", past: true}
 	began := time.Now()
-	for _, w := range []*way{through, past} {
-		s.open(ctx, w)
-		s.attackBy(ctx, w)
-	}
+	s.open(ctx, through)
+	s.attackBy(ctx, through)
+	s.allow(ctx, past)
+	s.attackBy(ctx, past)
 	s.nothingLost(ctx, began)
 	s.remains(ctx, past)
 	s.noneArrived()
@@ -63,6 +63,26 @@ func (s *siege) open(ctx context.Context, w *way) {
 	}
 	w.session = value(s.Exec(ctx, s.namespace, s.attacker.Name, command...))
 	s.after("end the frames "+w.name, func(context.Context) { w.session.Close() })
+}
+
+// allow judges that the pod gets no socket that skips its guard, before its pools allow it.
+func (s *siege) allow(ctx context.Context, past *way) {
+	opens := func() error {
+		s.open(ctx, past)
+		own := ownFrames(s.own, s.victims[2])[0](s.mark(allowed + "the first frame, " + past.name))
+		_, err := past.session.Ask(hex.EncodeToString(own))
+		return err
+	}
+	err := opens()
+	must(err != nil && strings.Contains(err.Error(), unix.EPERM.Error()), "a socket that skips the guard: %v", err)
+	s.story.Say("A raw socket past the queue is refused: %v.", unix.EPERM)
+	for _, pool := range []string{s.namespace, s.namespace + "-v6"} {
+		s.editPool(ctx, pool, func(spec *v1alpha1.IPPoolSpec) {
+			spec.SourceGuardAllow = &v1alpha1.SourceGuardAllow{Roles: []v1alpha1.SourceGuardRole{v1alpha1.RoleDirectTransmit}}
+		})
+	}
+	eventually(ctx, eventLimit, "a raw socket past the queue", func(context.Context) { check(opens()) })
+	s.story.Say("The pools allow it by the role %s.", v1alpha1.RoleDirectTransmit)
 }
 
 // attackBy sends all attacks this way, and the pod's own frames before and after them.

@@ -39,6 +39,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- with .Values.ui }}{{ if .enabled }}{{ merge (dict "port" ($.Values.controller.ports.ui | default 9478)) . | toJson }}{{ end }}{{ end }}
 {{- end -}}
 
+{{- /* Not empty if the agents guard sockets. Values of an older release have no socketGuard. */ -}}
+{{- define "fenceline.socketGuard" -}}
+{{- if ne (toString .Values.agent.socketGuard) "false" }}true{{ end }}
+{{- end -}}
+
 {{- /* Security context of an agent's container */ -}}
 {{- define "fenceline.agentSecurity" -}}
 runAsUser: 0
