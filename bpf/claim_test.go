@@ -220,6 +220,17 @@ func TestAHolderWithoutAGuardIsAckedOnceItsVFIsOff(t *testing.T) {
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultAgain, ResultAckSent)
 }
 
+// The frames of a VF do not pass the parent: with its filters removed it would speak on.
+func TestOnlyTheGuardOfAVFAcksForIt(t *testing.T) {
+	b := newBench(t, setup{verify: true}, addr4)
+	l, _, err := b.Lease(key(addr4))
+	check.OK(t, err)
+	l.Flags = FlagVF
+	check.OK(t, b.InstallLease(key(addr4), l))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
+	b.expect(WhereGuardIngress, remoteClaim(t, addr4, 200), redirect, ResultAgain, ResultAckSent)
+}
+
 // Two holders may have the same MAC, so a claim asks by the token of the lease.
 func TestAClaimThatAsksAnotherHolderFencesWithoutAnAck(t *testing.T) {
 	b := newBench(t, setup{}, addr4)

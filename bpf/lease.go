@@ -62,6 +62,8 @@ const (
 	FlagUnproven = LeaseFlags(observerLeaseFlagLEASE_UNPROVEN)
 	// FlagUnguarded: nothing enforces a fence of the address. A claim for it is an event, and gets no ack.
 	FlagUnguarded = LeaseFlags(observerLeaseFlagLEASE_UNGUARDED)
+	// FlagVF: the holder is a VF, whose frames no observer sees. Only its guard acks claims for the address.
+	FlagVF = LeaseFlags(observerLeaseFlagLEASE_VF)
 )
 
 var (

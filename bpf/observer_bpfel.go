@@ -76,6 +76,7 @@ const (
 	observerLeaseFlagLEASE_DOWN       observerLeaseFlag = 2
 	observerLeaseFlagLEASE_UNPROVEN   observerLeaseFlag = 4
 	observerLeaseFlagLEASE_UNGUARDED  observerLeaseFlag = 8
+	observerLeaseFlagLEASE_VF         observerLeaseFlag = 16
 )
 
 type observerLeaseKey struct {

@@ -176,20 +176,35 @@ func (r *rig) pins(slot uint32) attach.Pins { return r.Kernel.dir.Guard(slot) }
 
 func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 	for name, tc := range map[string]func(r *rig){
-		"the device":                      func(r *rig) { r.pod.deleteLink("eth0") },
-		"the namespace":                   func(r *rig) { r.pod.remove() },
-		"the namespace, but for its file": func(r *rig) { check.OK(r.t, errors.Join(r.pod.Close(), unix.Unmount(r.pod.path, unix.MNT_DETACH))) },
+		"the device":                       func(r *rig) { r.pod.deleteLink("eth0") },
+		"the namespace":                    func(r *rig) { r.pod.remove() },
+		"the namespace, but for its file":  func(r *rig) { check.OK(r.t, errors.Join(r.pod.Close(), unix.Unmount(r.pod.path, unix.MNT_DETACH))) },
+		"the device, to another namespace": func(r *rig) { r.move(r.pod, lan.New(r.t, "elsewhere")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := stagedRig(t, Options{})
 			tc(r)
-			check.OK(t, r.PinGuard(r.guard()))
+			check.Is(t, r.PinGuard(r.guard()), ErrNoDevice, "pinned")
 			equal(t, "attached", r.attached(), false)
 			check.List(t, r.sweepsIn(10*time.Second), []uint32{1}, "swept")
 			check.OK(t, r.StageGuard(enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 			equal(t, "attached to another device", r.attached(), true)
 		})
 	}
+}
+
+// move moves the pod's device.
+func (r *rig) move(from, to interface{ Path() string }) {
+	r.t.Helper()
+	target := check.Value(os.Open(to.Path()))(r.t)
+	defer target.Close()
+	check.OK(r.t, attach.InNetNS(from.Path(), func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetNsFd(l, int(target.Fd()))
+	}))
 }
 
 func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {

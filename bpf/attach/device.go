@@ -39,6 +39,25 @@ func OpenDevice(path, name string) (*Device, error) {
 	return d, nil
 }
 
+// OpenIndex is OpenDevice by ifindex: the device may have been renamed.
+func OpenIndex(path string, index int) (*Device, error) {
+	d, err := openNetNS(path)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.at(index)
+}
+
+// at is the device with an ifindex in the namespace of d. It closes d if there is none.
+func (d *Device) at(index int) error {
+	if _, err := d.links.LinkByIndex(index); err != nil {
+		d.Close()
+		return NoDevice(fmt.Errorf("look up ifindex %d: %w", index, err))
+	}
+	d.Index = index
+	return nil
+}
+
 // ReopenDevice opens a device by namespace and ifindex, since it may have been renamed. It returns
 // ErrNoDevice if it does not exist.
 func ReopenDevice(path string, inode uint32, index int) (*Device, error) {
@@ -55,12 +74,7 @@ func ReopenDevice(path string, inode uint32, index int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.links.LinkByIndex(index); err != nil {
-		d.Close()
-		return nil, NoDevice(fmt.Errorf("look up ifindex %d: %w", index, err))
-	}
-	d.Index = index
-	return d, nil
+	return d, d.at(index)
 }
 
 // openNetNS opens a namespace without a device.

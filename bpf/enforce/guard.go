@@ -26,10 +26,21 @@ type Guard struct {
 	Segment int
 	// NetNS is the path of Interface's network namespace; "" is the calling thread's.
 	NetNS string
-	// Interface is the pod's device, by name.
+	// Interface is the pod's device, by name. Index is its ifindex, which a pod cannot change; 0: unknown.
 	Interface string
+	Index     int
 	// Verify makes the guard verify claims. On an SR-IOV VF no observer sees them.
 	Verify bool
+}
+
+// open opens the pod's device.
+func (g Guard) open() (*attach.Device, error) {
+	if g.Index != 0 {
+		if dev, err := attach.OpenIndex(g.NetNS, g.Index); !attach.IsGone(err) {
+			return dev, err
+		}
+	}
+	return attach.OpenDevice(g.NetNS, g.Interface)
 }
 
 func (g Guard) record(netns uint32) Record {

@@ -17,13 +17,12 @@ import (
 
 // evict removes the guards of all other slots from the device of g. Their slots are killed first.
 func (gs *Guards) evict(g Guard) error {
-	return attach.InNetNS(g.NetNS, func() error {
-		l, err := netlink.LinkByName(g.Interface)
-		if err != nil {
-			return attach.NoDevice(err)
-		}
-		return gs.clear(l.Attrs().Index, g.Slot)
-	})
+	dev, err := g.open()
+	if err != nil {
+		return err
+	}
+	dev.Close()
+	return attach.InNetNS(g.NetNS, func() error { return gs.clear(dev.Index, g.Slot) })
 }
 
 // sweepReturned removes the guards from the VFs that are back in the node's network namespace, which is

@@ -45,7 +45,7 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	}
 	defer programs.Close() // links and filters hold them
 	defer gs.locks.lock(g.Slot)()
-	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
+	dev, err := g.open()
 	if err != nil {
 		return err
 	}
@@ -123,12 +123,13 @@ func (gs *Guards) leaveStage(slot uint32, dev *attach.Device) error {
 
 // PinGuard moves a staged guard to pinned links and removes its filters, also if an earlier process
 // staged it. The slot stays dead or alive. It takes tens of milliseconds and may be called again. A
-// freed slot and a missing device are no error. On a kernel without tcx the guard stays staged,
-// which is no error either.
+// freed slot is no error. On a kernel without tcx the guard stays staged, which is no error either.
+//
+// It returns ErrNoDevice if the device is not in its network namespace any more. Then no guard is on
+// it: a device that moves takes pinned links along, and loses filters.
 func (gs *Guards) PinGuard(g Guard) error {
-	err := gs.pinGuard(g)
-	if err != nil && !attach.IsGone(err) {
-		return fmt.Errorf("pin guard of slot %d on %s: %w", g.Slot, g.Interface, err)
+	if err := gs.pinGuard(g); err != nil {
+		return fmt.Errorf("pin guard of slot %d on %s: %w", g.Slot, g.Interface, attach.NoDevice(err))
 	}
 	return nil
 }
@@ -175,7 +176,7 @@ func (gs *Guards) pinGuard(g Guard) error {
 
 // findStage returns the stage that an earlier process has left.
 func (gs *Guards) findStage(g Guard, record Record) (stagedGuard, error) {
-	dev, err := attach.OpenDevice(g.NetNS, g.Interface)
+	dev, err := g.open()
 	if err != nil {
 		return stagedGuard{}, err
 	}

@@ -78,9 +78,11 @@ __noinline int ingress_claim(struct __sk_buff *skb, __u32 l3, __u32 where,
 	 * which is alive and did not hear the claim. An ack from here would
 	 * pass for that holder's. The same holds for every zombie that is not
 	 * the holder named in the claim, also with that holder's MAC. A holder
-	 * without a guard may speak on, until its VF is off.
+	 * without a guard may speak on, until its VF is off. A VF whose guard
+	 * was removed speaks on too, so only the guard itself acks for it.
 	 */
-	if (dead || l->flags & LEASE_UNGUARDED || (vf && l->slot != vf) ||
+	if (dead || l->flags & LEASE_UNGUARDED ||
+	    (vf ? l->slot != vf : l->flags & LEASE_VF) ||
 	    !claim_asks(&c.claim, l->token))
 		return verdict;
 	return ack_send(skb, &c, key, own, where, verdict);

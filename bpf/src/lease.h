@@ -39,6 +39,8 @@ enum lease_flag {
 	LEASE_UNPROVEN = 1 << 2,
 	/* No guard enforces the fence, and the PF does not either: no ack. */
 	LEASE_UNGUARDED = 1 << 3,
+	/* The holder is a VF: its frames pass its guard, but no observer. */
+	LEASE_VF = 1 << 4,
 };
 
 struct {
