@@ -241,11 +241,12 @@ func (a *agent) makeReach() *reach.Watch {
 func (a *agent) makeVFs() *vf.Keeper {
 	return vf.NewKeeper(vf.Options{
 		Reporter: a.reporter, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
-		Silenced: a.Guards.Silenced, Vouch: a.Guards.Vouch,
+		Silenced: a.Guards.Silenced, Alone: a.Guards.Alone, Vouch: a.Guards.Vouch,
 		OneMAC: func(e *journal.Entry) bool {
 			s := a.kernel.SourcesOf(e.Slot)
 			return s.Mode == bpf.SourcesEnforce && len(s.MACs) == 0
 		},
+		Cards:   vf.Host{},
 		Missing: func(wall vf.Wall, vfs int) { a.counters.VFWallMissing(string(wall), vfs) },
 	})
 }

@@ -101,7 +101,7 @@ func New(ctx context.Context, o Options) *Parts {
 	p.Foreign = &foreign.Hosts{Recorded: p.Leases.ConflictsWith, Clock: o.Clock}
 	p.Guards = guards.New(guards.Options{
 		Session: h.Session, Cluster: h.Cluster, Kernel: o.Kernel, Journal: h.Journal,
-		Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
+		TryLock: p.Calls.TryLock, Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
 	})
 	p.Waiting = waiting.New(waiting.Options{
 		Leases: o.Follower, Rand: o.Rand, Metrics: o.Metrics, Clock: o.Clock, Log: h.Log, Background: ctx,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
+	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/idle"
 )
@@ -48,9 +50,10 @@ type Journal interface {
 	All() []*journal.Entry
 }
 
-// Metrics counts guards that could not be pinned. It may be called concurrently.
+// Metrics counts guards that could not be pinned, and those that were put back. It may be called concurrently.
 type Metrics interface {
 	PinFailed()
+	GuardRestored()
 }
 
 // Options of Guards. All are required.
@@ -60,8 +63,9 @@ type Options struct {
 
 	Kernel  Kernel
 	Journal Journal
-	// SwitchOff switches the VF of an entry without a guard off. It returns nil once the PF
-	// confirms it.
+	// TryLock locks an attachment; ok is false while a call of the runtime is under way for it.
+	TryLock func(agentapi.Attachment) (unlock func(), ok bool)
+	// SwitchOff switches the VF of an entry off. It returns nil once the PF confirms it.
 	SwitchOff func(*journal.Entry) error
 
 	Events  events.EventRecorder
@@ -82,6 +86,8 @@ type Guards struct {
 	pinning sync.Mutex
 	// unpinned has the attachments whose guards could not be pinned as keys.
 	unpinned sync.Map
+	// missing has the VFs whose guards could not be put back.
+	missing atomic.Pointer[map[agentapi.Attachment]bool]
 
 	// installing orders the installs and the removals of kernel leases: a sweep must not remove a
 	// lease that a new holder has installed meanwhile.
@@ -89,11 +95,17 @@ type Guards struct {
 }
 
 // New returns Guards without any slot in use.
-func New(o Options) *Guards { return &Guards{Options: o, Slots: newSlots(), wake: idle.NewWake()} }
+func New(o Options) *Guards {
+	g := &Guards{Options: o, Slots: newSlots(), wake: idle.NewWake()}
+	g.missing.Store(&map[agentapi.Attachment]bool{})
+	return g
+}
 
 // Of describes the guard of an entry's interface.
 func Of(e *journal.Entry) enforce.Guard {
-	return enforce.Guard{Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Verify: e.Device != ""}
+	return enforce.Guard{
+		Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Index: e.Index, Verify: e.Device != "",
+	}
 }
 
 // Stage attaches an entry's guard. The guard enforces when Stage returns. Until Pin has succeeded,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
@@ -161,6 +162,43 @@ func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 	r.Kernel.PinFails = nil
 	check.OK(t, r.Guards.PinAgain())
 	check.That(t, r.Kernel.Pinned[r.SlotOf(web)], "pinned %v", r.Kernel.Pinned)
+}
+
+// A VF is moved to another network namespace before its guard is pinned, or without tcx. No observer sees its frames.
+func TestAVFWithoutItsGuardIsToBeOff(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	find := r.Holders.FindLink
+	r.Holders.FindLink = func(netns, ifname string) (pod.Interface, error) {
+		i, err := find(netns, ifname)
+		i.Device = "0000:03:10.1"
+		return i, err
+	}
+	web := r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.Wait()
+	judge := func(when string, off bool, acks, acksOff bpf.LeaseFlags) {
+		t.Helper()
+		check.OK(t, r.Guards.Repair())
+		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+		is := check.Value(r.Guards.Silenced(&e))(t)
+		check.That(t, is == off && r.Guards.Alone(&e) == off, "%s: it is to be off %v, only its PF silences it %v", when, is, r.Guards.Alone(&e))
+		for shown, want := range map[bool]bpf.LeaseFlags{false: acks, true: acksOff} {
+			check.OK(t, r.Guards.Vouch(&e, shown))
+			l, _, err := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+			check.That(t, err == nil && l.Flags == want, "%s, off at its PF %v: flags %b, want %b, %v", when, shown, l.Flags, want, err)
+		}
+	}
+	judge("with its guard", false, bpf.FlagVF, bpf.FlagVF)
+	r.Kernel.Unplug(web.NetNS, web.Interface)
+	judge("moved", true, bpf.FlagVF|bpf.FlagUnguarded, 0)
+	r.Kernel.Plug(web.NetNS, web.Interface)
+	judge("moved back", false, bpf.FlagVF, bpf.FlagVF)
+	check.Says(t, <-r.Recorder.Events, "GuardRestored")
+	r.MustDel(web)
+	r.Kernel.Unplug(web.NetNS, web.Interface)
+	check.OK(t, r.Guards.Sweep())
+	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, !installed, "its lease is left")
 }
 
 func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {

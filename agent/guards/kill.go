@@ -12,12 +12,23 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Kill kills the slot of an entry: from then on its interface is mute. Without a guard, the VF is
-// switched off; the caller has journalled that the entry is Mute, so that it stays off.
+// Kill kills the slot of an entry: from then on its interface is mute. If only its PF can silence the
+// VF of a running pod, the VF is switched off; without a guard, the caller has journalled that the
+// entry is Mute, so that it stays off.
 func (g *Guards) Kill(e *journal.Entry) error {
-	if e.Unguarded {
+	if !e.Unguarded {
+		if err := g.KillSlot(e); err != nil {
+			return err
+		}
+	}
+	if g.Alone(e) && e.Phase == journal.Bound {
 		return g.SwitchOff(e)
 	}
+	return nil
+}
+
+// KillSlot makes the guard of an entry drop every frame.
+func (g *Guards) KillSlot(e *journal.Entry) error {
 	if err := g.Kernel.KillSlot(e.Slot); err != nil {
 		return fmt.Errorf("kill slot %d of container %s: %w", e.Slot, e.ContainerID, err)
 	}
@@ -29,32 +40,28 @@ func (g *Guards) Dead(slot uint32) (bool, error) { return g.Kernel.SlotDead(slot
 
 // Silenced reports whether the interface of an entry may send from none of its addresses any more:
 // its slot is dead, or newer claims were heard for all of them. An address that waits behind
-// another holder is not silenced: it was never used. Without a guard, an interface must be silent
-// for all its addresses as soon as it must be for one.
+// another holder is not silenced: it was never used. If only its PF can silence a VF, the VF must be
+// off as soon as one of its addresses is fenced, and without its guard.
 func (g *Guards) Silenced(e *journal.Entry) (bool, error) {
-	if e.Unguarded {
-		return g.mustBeOff(e)
+	alone := g.Alone(e)
+	if alone && (e.Mute || g.isMissing(e)) {
+		return true, nil
 	}
-	if dead, err := g.Dead(e.Slot); err != nil || dead {
-		return dead, err
+	if !e.Unguarded {
+		if dead, err := g.Dead(e.Slot); err != nil || dead {
+			return dead, err
+		}
 	}
 	for _, address := range e.Addresses {
 		fenced, err := g.Fenced(e, address)
-		if err != nil || !fenced || address.Behind != 0 {
+		if err != nil {
 			return false, err
 		}
-	}
-	return len(e.Addresses) > 0, nil
-}
-
-// mustBeOff reports whether an interface without a guard may not send.
-func (g *Guards) mustBeOff(e *journal.Entry) (bool, error) {
-	for _, address := range e.Addresses {
-		if fenced, err := g.Fenced(e, address); err != nil || fenced {
-			return fenced, err
+		if silenced := fenced && (alone || address.Behind == 0); silenced == alone {
+			return alone, nil
 		}
 	}
-	return e.Mute, nil
+	return !alone && len(e.Addresses) > 0, nil
 }
 
 // errUnguarded: the entry that names the VF is lost.

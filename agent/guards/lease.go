@@ -40,9 +40,7 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	if e.Phase == journal.Intent {
 		l.Flags |= bpf.FlagDown
 	}
-	if e.Unguarded {
-		l.Flags |= bpf.FlagUnguarded // until Vouch
-	}
+	l.Flags |= g.acks(e, false)
 	g.installing.Lock()
 	defer g.installing.Unlock()
 	if err := g.Kernel.InstallLease(key, l); err != nil {
@@ -51,9 +49,28 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	return nil
 }
 
-// Vouch tells the kernel whether the holder of an entry without a guard is silent, because its VF
-// is off. The kernel acknowledges claims for its addresses only while it is.
-func (g *Guards) Vouch(e *journal.Entry, silent bool) error {
+// ackFlags are the flags of a lease that say who acknowledges claims for its address.
+const ackFlags = bpf.FlagUnguarded | bpf.FlagVF
+
+// acks returns the ackFlags of an entry's leases. off: its PF shows that the VF is off.
+func (g *Guards) acks(e *journal.Entry, off bool) (flags bpf.LeaseFlags) {
+	alone := g.Alone(e)
+	if alone && off {
+		return 0 // the observer of the PF
+	}
+	if alone {
+		flags = bpf.FlagUnguarded // nobody
+	}
+	if e.Device != "" && !e.Unguarded {
+		flags |= bpf.FlagVF
+	}
+	return flags
+}
+
+// Vouch tells the kernel whether the VF of an entry is off at its PF. If only the PF can silence the
+// holder, the kernel acknowledges claims for its addresses only while the VF is off.
+func (g *Guards) Vouch(e *journal.Entry, off bool) error {
+	flags := g.acks(e, off)
 	g.installing.Lock()
 	defer g.installing.Unlock()
 	for _, address := range e.Addresses {
@@ -62,12 +79,10 @@ func (g *Guards) Vouch(e *journal.Entry, silent bool) error {
 		if err != nil {
 			return err
 		}
-		if !installed || l.Slot != e.Slot || silent == (l.Flags&bpf.FlagUnguarded == 0) {
+		if !installed || l.Slot != e.Slot || l.Flags&ackFlags == flags {
 			continue
 		}
-		if l.Flags |= bpf.FlagUnguarded; silent {
-			l.Flags &^= bpf.FlagUnguarded
-		}
+		l.Flags = l.Flags&^ackFlags | flags
 		if err := g.Kernel.InstallLease(key, l); err != nil {
 			return fmt.Errorf("tell the kernel about the holder of %s: %w", key, err)
 		}

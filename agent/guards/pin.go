@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/event"
 )
 
@@ -30,12 +31,16 @@ func (g *Guards) Pin(ctx context.Context, e journal.Entry) {
 	}
 }
 
-// FinishPin pins the guard of an entry, which may be half pinned. PinAgain repeats failed ones.
+// FinishPin pins the guard of an entry, which may be half pinned. PinAgain repeats failed ones. A
+// device that is gone is no error: Repair looks for the guards of living pods.
 func (g *Guards) FinishPin(e *journal.Entry) error {
 	if e.Unguarded {
 		return nil
 	}
 	err := g.Kernel.PinGuard(Of(e))
+	if errors.Is(err, bpf.ErrNoDevice) {
+		return nil
+	}
 	if err != nil {
 		g.unpinned.Store(e.Attachment(), nil)
 		g.Metrics.PinFailed()

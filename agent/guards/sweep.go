@@ -17,11 +17,14 @@ const sweepPeriod = 5 * time.Second
 // Wake makes the next sweep come at once: a VF may be back on the node.
 func (g *Guards) Wake() { g.wake.Up() }
 
-// Run sweeps every sweepPeriod until ctx ends.
+// Run sweeps every sweepPeriod until ctx ends, and puts guards back that were removed.
 func (g *Guards) Run(ctx context.Context) error {
 	for idle.Again(ctx, g.Clock, sweepPeriod, g.wake) {
 		if err := g.Sweep(); err != nil {
 			g.Log.Error(err, "sweep guards of devices that are gone")
+		}
+		if err := g.Repair(); err != nil {
+			g.Log.Error(err, "put guards back that were removed")
 		}
 		if err := g.PinAgain(); err != nil {
 			g.Log.Error(err, "pin guards that enforce already")
@@ -69,7 +72,7 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 		}
 	}
 	for _, l := range leases {
-		if l.Slot == slot && l.Flags&bpf.FlagUnguarded != 0 {
+		if l.Slot == slot && l.Flags&(bpf.FlagUnguarded|bpf.FlagVF) == bpf.FlagUnguarded {
 			return nil // its program may run: there is no device that could be gone
 		}
 	}

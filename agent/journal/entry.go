@@ -24,7 +24,10 @@ const (
 type Entry struct {
 	ContainerID string `json:"containerID"`
 	Interface   string `json:"interface"`
-	NetNS       string `json:"netns,omitempty"`
+	// Index is the ifindex of the interface in its network namespace; 0: unknown, as in entries of
+	// earlier versions.
+	Index int    `json:"index,omitempty"`
+	NetNS string `json:"netns,omitempty"`
 	// Network is the name of the network in the CNI configuration. GC selects entries by it.
 	Network      string `json:"network,omitempty"`
 	PodNamespace string `json:"podNamespace,omitempty"`

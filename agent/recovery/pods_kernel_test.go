@@ -7,6 +7,7 @@ package recovery_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/holder/node"
+	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -75,11 +77,54 @@ func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
 	}
 }
 
+// A process in the pod removes it, also under another name of the interface and after a restart of the agent.
+func TestWithoutTCXAGuardThatAPodRemovesIsPutBack(t *testing.T) {
+	rig := namespaces.New(t, 1)
+	m := newMachine(t, rig.Node(1))
+	m.noTCX = true
+	n := fakenode.NewOn(t, m.open, fakenode.V4("10.0.0.2"))
+	g := m.guest(n, "ua")
+	check.OK(t, g.add(n))
+	n.Wait()
+	attached := func() bool {
+		e, _ := n.Journal.Get(g.request.ContainerID, g.request.Interface)
+		return check.Value(n.Guards.Attached(&e))(t)
+	}
+	name := g.request.Interface
+	for _, happens := range []func(){
+		func() {},
+		func() {
+			l := check.Value(g.Links().LinkByName(name))(t)
+			name = "renamed"
+			check.OK(t, errors.Join(g.Links().LinkSetDown(l), g.Links().LinkSetName(l, name), g.Links().LinkSetUp(l)))
+		},
+		n.Restart,
+	} {
+		happens()
+		check.OK(t, n.Guards.Repair())
+		check.Equal(t, len(n.Recorder.Events), 0, "events while the guard is there:")
+		l := check.Value(g.Links().LinkByName(name))(t)
+		check.OK(t, g.Links().QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		}}))
+		check.Must(t, !attached(), "the guard is there without its qdisc")
+		check.OK(t, n.Guards.Repair())
+		check.Must(t, attached(), "the guard is not put back")
+		check.Says(t, <-n.Recorder.Events, "GuardRestored", "NET_ADMIN")
+	}
+	check.OK(t, n.Guards.KillSlot(&journal.Entry{Slot: n.SlotOf(g.request)}))
+	check.OK(t, n.Guards.Repair())
+	dead := check.Value(m.kernel.SlotDead(n.SlotOf(g.request)))(t)
+	check.That(t, dead, "the slot was revived")
+}
+
 // machine has a real kernel, a real segment and real interfaces. The test is the CNI plugin.
 type machine struct {
 	t    *testing.T
 	node *namespaces.Node
 	pins string
+	// noTCX: the kernel has no tcx.
+	noTCX bool
 	// kernel is that of the agent that runs.
 	kernel *bpf.Kernel
 }
@@ -104,7 +149,7 @@ func newMachine(t *testing.T, node *namespaces.Node) *machine {
 func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 	t := m.t
 	t.Helper()
-	k := check.Value(bpf.Open(bpf.Options{Dir: m.pins}))(t)
+	k := check.Value(bpf.Open(bpf.Options{Dir: m.pins, NoTCX: m.noTCX}))(t)
 	m.kernel = k
 	key := bpf.ClaimKey{1, 2, 3}
 	check.OK(t, k.SetKeys(&key, nil))

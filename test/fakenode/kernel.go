@@ -324,8 +324,17 @@ func (k *Kernel) IsDead(slot uint32) bool {
 }
 
 // Unplug removes a device.
-func (k *Kernel) Unplug(netns, ifname string) {
+func (k *Kernel) Unplug(netns, ifname string) { k.plug(netns, ifname, false) }
+
+// Plug brings a device back. It has no guard.
+func (k *Kernel) Plug(netns, ifname string) { k.plug(netns, ifname, true) }
+
+func (k *Kernel) plug(netns, ifname string, in bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.gone[netns+" "+ifname] = true
+	device := netns + " " + ifname
+	k.gone[device] = !in
+	if in {
+		maps.DeleteFunc(k.Guards, func(_ uint32, on string) bool { return on == device })
+	}
 }

@@ -344,6 +344,7 @@ func (noMetrics) Conflict(string, segment.Source) {}
 func (noMetrics) Verification(segment.Verdict)    {}
 func (noMetrics) Renewal(segment.Verdict)         {}
 func (noMetrics) PinFailed()                      {}
+func (noMetrics) GuardRestored()                  {}
 func (noMetrics) Step(string, time.Duration)      {}
 func (noMetrics) Waited(time.Duration, bool)      {}
 

@@ -90,7 +90,7 @@ func (r *Releaser) Fence(e *journal.Entry) error {
 			}
 		}
 	} else if e.Slot != 0 {
-		if err := r.Guards.Kill(e); err != nil {
+		if err := r.Guards.KillSlot(e); err != nil {
 			return err
 		}
 		if err := r.HostLinks.Remove(e); err != nil {

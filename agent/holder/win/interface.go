@@ -68,7 +68,7 @@ type Bound struct {
 // Entry is the journal's record of the ADD.
 func (a *Interface) Entry(phase journal.Phase) journal.Entry {
 	e := journal.Entry{
-		ContainerID: a.Request.ContainerID, Interface: a.Request.Interface,
+		ContainerID: a.Request.ContainerID, Interface: a.Request.Interface, Index: a.Link.Index,
 		NetNS: a.Request.NetNS, Network: a.Request.Network.Name,
 		PodNamespace: a.Who.Namespace, PodName: a.Who.Pod, PodUID: a.Who.PodUID, Machine: owner.MachineOf(&a.Who),
 		Phase: phase, Session: a.h.Session, Slot: a.Slot, Created: a.created,

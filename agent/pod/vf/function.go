@@ -42,11 +42,32 @@ type Function struct {
 	Info netlink.VfInfo
 }
 
-// isGone reports whether the node has no such device. A VF that is being removed loses its PF
+// Host has the cards of this node. Their PFs are in the network namespace of the calling thread.
+type Host struct{}
+
+// Find is Find in Sysfs.
+func (Host) Find(device string) (Function, error) { return Find(Sysfs, device) }
+
+// IsGone reports whether the node has no such device. A VF that is being removed loses its PF
 // first, while a program may still drive it.
-func isGone(sysfs, device string) bool {
-	_, err := os.Stat(filepath.Join(sysfs, "bus/pci/devices", device))
+func (Host) IsGone(device string) bool {
+	_, err := os.Stat(filepath.Join(Sysfs, "bus/pci/devices", device))
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// SetState sets the link state of a VF.
+func (Host) SetState(f Function, state uint32) error {
+	return netlink.LinkSetVfState(f.PF, f.Info.ID, state)
+}
+
+// SetVLAN sets the VLAN of a VF, and keeps its priority.
+func (Host) SetVLAN(f Function, vlan int) error {
+	return netlink.LinkSetVfVlanQos(f.PF, f.Info.ID, vlan, f.Info.Qos)
+}
+
+// SetSpoofCheck sets the spoof check of a VF.
+func (Host) SetSpoofCheck(f Function, on bool) error {
+	return netlink.LinkSetVfSpoofchk(f.PF, f.Info.ID, on)
 }
 
 // Find finds the VF with a PCI address. It looks for the PF in the calling thread's network namespace.

@@ -36,12 +36,28 @@ type Options struct {
 	Entry   func(containerID, ifname string) (journal.Entry, bool)
 	// Silenced reports whether an interface may send from none of its addresses any more.
 	Silenced func(*journal.Entry) (bool, error)
-	// Vouch tells the kernel whether the VF of an entry without a guard is off.
+	// Alone reports whether only its PF can silence the VF of an entry. Vouch tells the kernel whether
+	// a VF is off.
+	Alone func(*journal.Entry) bool
 	Vouch func(e *journal.Entry, off bool) error
 	// OneMAC reports whether an interface may send from its own MAC only.
 	OneMAC func(*journal.Entry) bool
 	// Missing sets the number of VFs of pods that lack a wall.
 	Missing func(Wall, int)
+	// Cards are the PFs of this node.
+	Cards Cards
+}
+
+// Cards finds and sets VFs at their PFs. The errors of a setting are those of the driver, which may also
+// return nil and do nothing. Host implements it.
+type Cards interface {
+	Find(device string) (Function, error)
+	// IsGone reports whether the node has no such device.
+	IsGone(device string) bool
+	// SetState sets the link state (IFLA_VF_LINK_STATE_*), SetVLAN the VLAN (0: none).
+	SetState(f Function, state uint32) error
+	SetVLAN(f Function, vlan int) error
+	SetSpoofCheck(f Function, on bool) error
 }
 
 // Keeper keeps the walls of the VFs of pods at their PFs. Its methods may be called concurrently.
@@ -72,7 +88,7 @@ func (k *Keeper) Wake() { k.wake.Up() }
 // Run keeps the walls until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.Disabled {
-		k.switchOn()
+		k.switchAllOn()
 		return nil
 	}
 	for ctx.Err() == nil {
@@ -82,11 +98,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// switchOn switches on the VFs that an agent with walls enabled has switched off. A Bound VF
-// without a guard stays off until DEL: its holder may have lost the address.
-func (k *Keeper) switchOn() {
+// switchAllOn switches on the VFs that an agent with walls enabled has switched off. A Bound VF that
+// only its PF can silence stays off until DEL: its holder may have lost the address.
+func (k *Keeper) switchAllOn() {
 	for _, e := range k.Entries() {
-		if e.Unguarded && e.Phase == journal.Bound {
+		if k.Alone(e) && e.Phase == journal.Bound {
 			continue
 		}
 		if err := k.Release(e); err != nil {
@@ -123,23 +139,23 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 	if !ok || e.Phase != journal.Bound || e.Session != k.Session || k.hasPassedOn(&e) {
 		return nil, nil
 	}
-	f, err := Find(Sysfs, e.Device)
+	f, err := k.Cards.Find(e.Device)
 	if err != nil {
-		return nil, errors.Join(err, k.vouch(&e, false)) // its PF may have lost the setting
+		return nil, errors.Join(err, k.Vouch(&e, false)) // its PF may have lost the setting
 	}
 	silenced, err := k.Silenced(&e)
 	if err != nil {
 		return nil, err
 	}
-	w := wanted{off: silenced, alone: e.Unguarded, checked: k.OneMAC(&e)}
-	if err := k.vouch(&e, w.off && w.isMet(f.Info)); err != nil { // no ack once it is on
+	w := wanted{off: silenced, alone: k.Alone(&e), checked: k.OneMAC(&e)}
+	if err := k.Vouch(&e, w.off && w.isMet(f.Info)); err != nil { // no ack once it is on
 		return nil, err
 	}
 	k.apply(f, w.alone, vlanOf(e.ParentIndex), changes(f.Info, w))
-	if f, err = Find(Sysfs, e.Device); err != nil {
+	if f, err = k.Cards.Find(e.Device); err != nil {
 		return nil, err
 	}
-	if err := k.vouch(&e, w.isMet(f.Info)); err != nil {
+	if err := k.Vouch(&e, w.isMet(f.Info)); err != nil {
 		return nil, err
 	}
 	lacking := missing(f.Info, w, func(wall Wall) bool { return k.refused[ofPF{f.PF.Attrs().Name, wall}] })
@@ -154,18 +170,11 @@ func (k *Keeper) hasPassedOn(e *journal.Entry) bool {
 	})
 }
 
-func (k *Keeper) vouch(e *journal.Entry, off bool) error {
-	if !e.Unguarded {
-		return nil
-	}
-	return k.Vouch(e, off)
-}
-
 // errStaysOn: the driver has accepted a setting without effect.
 var errStaysOn = fmt.Errorf("the PF does not show VLAN %d, although the driver has accepted it", DeadVLAN)
 
-// SwitchOff switches off the VF of an entry without a guard, and returns nil once the PF says that it is off. A
-// VF that is gone sends nothing.
+// SwitchOff switches off the VF of an entry that only its PF can silence, and returns nil once the PF says that it
+// is off. A VF that is gone sends nothing.
 func (k *Keeper) SwitchOff(e *journal.Entry) error {
 	if k.Disabled {
 		return fmt.Errorf("switch VF %s off: agent.vfWalls is false", e.Device)
@@ -173,16 +182,16 @@ func (k *Keeper) SwitchOff(e *journal.Entry) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	off := wanted{off: true, alone: true}
-	f, err := Find(Sysfs, e.Device)
+	f, err := k.Cards.Find(e.Device)
 	if err == nil && !off.isMet(f.Info) {
-		if err = switchOff(f, off.alone); err == nil {
-			f, err = Find(Sysfs, e.Device)
+		if err = k.switchOff(f, off.alone); err == nil {
+			f, err = k.Cards.Find(e.Device)
 		}
 		if err == nil && !off.isMet(f.Info) {
 			err = errStaysOn
 		}
 	}
-	if err != nil && !isGone(Sysfs, e.Device) {
+	if err != nil && !k.Cards.IsGone(e.Device) {
 		return fmt.Errorf("switch VF %s off: %w", e.Device, err)
 	}
 	return k.Vouch(e, true)
@@ -199,12 +208,12 @@ func (k *Keeper) Release(e *journal.Entry) error {
 	if k.hasPassedOn(e) {
 		return nil
 	}
-	f, err := Find(Sysfs, e.Device)
+	f, err := k.Cards.Find(e.Device)
 	if errors.Is(err, ErrNoVF) || errors.Is(err, ErrNoPF) {
 		return nil // the VF is gone
 	}
 	if err == nil && isOff(f.Info) {
-		err = switchOn(f, vlanOf(e.ParentIndex))
+		err = k.switchOn(f, vlanOf(e.ParentIndex))
 	}
 	if err != nil {
 		return fmt.Errorf("switch VF %s on again: %w", e.Device, err)
@@ -217,7 +226,7 @@ func (k *Keeper) Release(e *journal.Entry) error {
 func (k *Keeper) apply(f Function, alone bool, vlan int, todo map[Wall]bool) {
 	pf := f.PF.Attrs().Name
 	for wall, on := range todo {
-		err := set(f, alone, vlan, wall, on)
+		err := k.set(f, alone, vlan, wall, on)
 		if err == nil {
 			delete(k.refused, ofPF{pf, wall})
 			k.Log.Info("a wall of a VF was changed at its PF", "pf", pf, "vf", f.Info.ID, "wall", wall, "on", on)
@@ -230,38 +239,38 @@ func (k *Keeper) apply(f Function, alone bool, vlan int, todo map[Wall]bool) {
 	}
 }
 
-func set(f Function, alone bool, vlan int, wall Wall, on bool) error {
+func (k *Keeper) set(f Function, alone bool, vlan int, wall Wall, on bool) error {
 	switch {
 	case wall == SpoofCheck:
-		return netlink.LinkSetVfSpoofchk(f.PF, f.Info.ID, on)
+		return k.Cards.SetSpoofCheck(f, on)
 	case on:
-		return switchOff(f, alone)
+		return k.switchOff(f, alone)
 	}
-	return switchOn(f, vlan)
+	return k.switchOn(f, vlan)
 }
 
 // switchOff cuts off a VF by its state, or else by its VLAN, and returns once the driver reports
 // it. With alone, it sets both.
-func switchOff(f Function, alone bool) error {
+func (k *Keeper) switchOff(f Function, alone bool) error {
 	var errs []error
-	if err := netlink.LinkSetVfState(f.PF, f.Info.ID, nl.IFLA_VF_LINK_STATE_DISABLE); err != nil {
+	if err := k.Cards.SetState(f, nl.IFLA_VF_LINK_STATE_DISABLE); err != nil {
 		errs = append(errs, fmt.Errorf("state: %w", err))
 	} else if !alone {
 		return nil
 	}
-	if err := netlink.LinkSetVfVlanQos(f.PF, f.Info.ID, DeadVLAN, f.Info.Qos); err != nil {
+	if err := k.Cards.SetVLAN(f, DeadVLAN); err != nil {
 		return errors.Join(append(errs, fmt.Errorf("VLAN %d: %w", DeadVLAN, err))...)
 	}
 	return nil
 }
 
 // switchOn undoes switchOff.
-func switchOn(f Function, vlan int) (err error) {
+func (k *Keeper) switchOn(f Function, vlan int) (err error) {
 	if f.Info.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE {
-		err = netlink.LinkSetVfState(f.PF, f.Info.ID, nl.IFLA_VF_LINK_STATE_AUTO)
+		err = k.Cards.SetState(f, nl.IFLA_VF_LINK_STATE_AUTO)
 	}
 	if f.Info.Vlan == DeadVLAN {
-		err = errors.Join(err, netlink.LinkSetVfVlanQos(f.PF, f.Info.ID, vlan, f.Info.Qos))
+		err = errors.Join(err, k.Cards.SetVLAN(f, vlan))
 	}
 	return err
 }

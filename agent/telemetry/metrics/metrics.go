@@ -21,6 +21,7 @@ type Agent struct {
 	gatewayUnanswered *prometheus.CounterVec
 	apiErrors         *prometheus.CounterVec
 	pinFailures       prometheus.Counter
+	guardsRestored    prometheus.Counter
 	tokensAhead       prometheus.Gauge
 	warmLeases        *prometheus.GaugeVec
 	warmTaken         *prometheus.CounterVec
@@ -56,6 +57,7 @@ func New(r prometheus.Registerer) *Agent {
 		gatewayUnanswered: counter("gateway_unanswered_total", "ADDs that failed because the gateway of the pool did not answer (spec.gatewayCheck), by pool.", "pool"),
 		apiErrors:         counter("api_errors_total", "Calls to the API server that failed, by verb.", "verb"),
 		pinFailures:       counter("guard_pin_failures_total", "Guards that enforce but could not be pinned, so a process in their pod could remove them. Each is tried again.").WithLabelValues(),
+		guardsRestored:    counter("guards_restored_total", "Guards that were removed from interfaces of pods and put back.").WithLabelValues(),
 		tokensAhead:       gauge("store_went_back_addresses", "Addresses of this node whose tokens the API server's store has not reached since it went back.").WithLabelValues(),
 		warmLeases:        gauge("warm_leases", "Warm leases of this node, by pool and by condition. An ADD can bind a ready lease at once.", "pool", "condition"),
 		warmTaken:         counter("warm_adds_total", "ADDs that a Warm lease could have served, by pool and result.", "pool", "result"),
@@ -163,6 +165,9 @@ func (a *Agent) APIError(verb string, _ error) { a.apiErrors.WithLabelValues(ver
 
 // PinFailed counts a guard that could not be pinned, at each try.
 func (a *Agent) PinFailed() { a.pinFailures.Inc() }
+
+// GuardRestored counts a guard that was removed and put back.
+func (a *Agent) GuardRestored() { a.guardsRestored.Inc() }
 
 // TokensAhead sets the number of addresses whose tokens the store has not reached.
 func (a *Agent) TokensAhead(addresses int) { a.tokensAhead.Set(float64(addresses)) }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guards
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/event"
+)
+
+// Repair puts the guards of pods back that were removed: without tcx, NET_ADMIN in the pod suffices
+// for that, and a VF that is moved loses its filters. Until a VF has its guard again, it is to be off
+// at its PF.
+func (g *Guards) Repair() error {
+	var errs []error
+	missing := map[agentapi.Attachment]bool{}
+	for _, e := range g.Journal.All() {
+		if e.Phase != journal.Bound || e.Session != g.Session {
+			continue
+		}
+		attached, err := g.Attached(e)
+		if err == nil && !attached {
+			err = g.repair(e.Attachment())
+		}
+		if e.Device != "" && errors.Is(err, bpf.ErrNoDevice) {
+			missing[e.Attachment()] = true
+		}
+		if !errors.Is(err, bpf.ErrNoDevice) { // the watch for lost interfaces reports it
+			errs = append(errs, err)
+		}
+	}
+	g.missing.Store(&missing)
+	return errors.Join(errs...)
+}
+
+// repair puts the guard of an attachment back, unless a call of the runtime is under way for it.
+func (g *Guards) repair(a agentapi.Attachment) error {
+	unlock, ok := g.TryLock(a)
+	if !ok {
+		return nil
+	}
+	defer unlock()
+	e, ok := g.Journal.Get(a.ContainerID, a.Interface)
+	if !ok || e.Phase != journal.Bound {
+		return nil
+	}
+	if err := g.Stage(&e); err != nil {
+		return err
+	}
+	g.Log.Info("a guard was removed, and is put back", "pod", e.PodNamespace+"/"+e.PodName, "interface", e.Interface)
+	g.Metrics.GuardRestored()
+	g.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "GuardRestored", "Guard",
+		"the guard of %s was removed, which a process with NET_ADMIN can do on a kernel without tcx; the agent has put it back. Drop NET_ADMIN in the pod", e.Interface)
+	return g.FinishPin(&e)
+}
+
+// isMissing reports whether the last Repair could not put the guard of a VF back.
+func (g *Guards) isMissing(e *journal.Entry) bool { return (*g.missing.Load())[e.Attachment()] }
+
+// Alone reports whether only its PF can silence the VF of an entry: it has no guard, or has lost it.
+func (g *Guards) Alone(e *journal.Entry) bool { return e.Unguarded || g.isMissing(e) }
