@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/segment/foreign"
+	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 // Kernel is the part of *bpf.Kernel that the parts need.
@@ -120,6 +121,7 @@ func (p *Parts) Hold(ctx context.Context, u Upper) {
 		p.Guards.SwitchOff = u.VFs.SwitchOff
 	}
 	p.Holders = holder.New(ctx, h)
+	p.Guards.Recheck = func(a agentapi.Attachment) { p.Holders.Pending.Add(a) }
 	p.Recovery = recovery.New(recovery.Options{
 		Holders: p.Holders, Client: o.Client, Leases: p.Leases,
 		Revision: o.Kernel.Revision, Places: o.Places, Routing: u.Routing,

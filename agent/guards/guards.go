@@ -65,6 +65,8 @@ type Options struct {
 	Journal Journal
 	// TryLock locks an attachment; ok is false while a call of the runtime is under way for it.
 	TryLock func(agentapi.Attachment) (unlock func(), ok bool)
+	// Recheck compares the leases of an attachment with it soon.
+	Recheck func(agentapi.Attachment)
 	// SwitchOff switches the VF of an entry off. It returns nil once the PF confirms it.
 	SwitchOff func(*journal.Entry) error
 
@@ -157,11 +159,6 @@ func (g *Guards) GuardSockets(e *journal.Entry) error {
 	}
 	return nil
 }
-
-// MayBypass reports whether frames of an entry's interface may pass no guard: it has none, its node
-// cannot refuse the sockets that skip it, a pool allows them, or they may be older than the refusal. Then
-// the kernel's fence alone does not prove that the interface is silent.
-func (g *Guards) MayBypass(e *journal.Entry) bool { return e.Unguarded || g.Kernel.MayBypass(e.Slot) }
 
 // GuardLink guards the node's end of an entry's host link, the interface ifname of this node, by the
 // slot of the entry. The guard enforces when GuardLink returns. The guard of the entry's own

@@ -182,10 +182,13 @@ func TestAVFWithoutItsGuardIsToBeOff(t *testing.T) {
 		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
 		is := check.Value(r.Guards.Silenced(&e))(t)
 		check.That(t, is == off && r.Guards.Alone(&e) == off, "%s: it is to be off %v, only its PF silences it %v", when, is, r.Guards.Alone(&e))
-		for shown, want := range map[bool]bpf.LeaseFlags{false: acks, true: acksOff} {
-			check.OK(t, r.Guards.Vouch(&e, shown))
+		for _, step := range []struct {
+			shown bool
+			want  bpf.LeaseFlags
+		}{{true, acksOff}, {false, acks}} {
+			check.OK(t, r.Guards.Vouch(&e, step.shown))
 			l, _, err := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
-			check.That(t, err == nil && l.Flags == want, "%s, off at its PF %v: flags %b, want %b, %v", when, shown, l.Flags, want, err)
+			check.That(t, err == nil && l.Flags == step.want, "%s, off at its PF %v: flags %b, want %b, %v", when, step.shown, l.Flags, step.want, err)
 		}
 	}
 	judge("with its guard", false, bpf.FlagVF, bpf.FlagVF)
@@ -194,8 +197,9 @@ func TestAVFWithoutItsGuardIsToBeOff(t *testing.T) {
 	r.Kernel.Plug(web.NetNS, web.Interface)
 	judge("moved back", false, bpf.FlagVF, bpf.FlagVF)
 	check.Says(t, <-r.Recorder.Events, "GuardRestored")
-	r.MustDel(web)
 	r.Kernel.Unplug(web.NetNS, web.Interface)
+	judge("moved again", true, bpf.FlagVF|bpf.FlagUnguarded, 0)
+	r.MustDel(web)
 	check.OK(t, r.Guards.Sweep())
 	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
 	check.That(t, !installed, "its lease is left")

@@ -15,13 +15,17 @@ import (
 
 // Repair puts the guards of pods back that were removed: without tcx, NET_ADMIN in the pod suffices
 // for that, and a VF that is moved loses its filters. Until a VF has its guard again, it is to be off
-// at its PF.
+// at its PF. Repair also has the leases of VFs corrected that may send past their guards since, or
+// no longer.
 func (g *Guards) Repair() error {
 	var errs []error
 	missing := map[agentapi.Attachment]bool{}
 	for _, e := range g.Journal.All() {
 		if e.Phase != journal.Bound || e.Session != g.Session {
 			continue
+		}
+		if g.Bypasses(e) != e.Bypasses {
+			g.Recheck(e.Attachment())
 		}
 		attached, err := g.Attached(e)
 		if err == nil && !attached {
@@ -62,5 +66,13 @@ func (g *Guards) repair(a agentapi.Attachment) error {
 // isMissing reports whether the last Repair could not put the guard of a VF back.
 func (g *Guards) isMissing(e *journal.Entry) bool { return (*g.missing.Load())[e.Attachment()] }
 
-// Alone reports whether only its PF can silence the VF of an entry: it has no guard, or has lost it.
-func (g *Guards) Alone(e *journal.Entry) bool { return e.Unguarded || g.isMissing(e) }
+// Alone reports whether only its PF can silence the VF of an entry: it has no guard, has lost it, or
+// may send past it.
+func (g *Guards) Alone(e *journal.Entry) bool { return e.Unguarded || g.isMissing(e) || g.Bypasses(e) }
+
+// Bypasses reports whether frames of an entry's VF may pass its guard: its node cannot refuse the sockets
+// that skip it, all pools of its pod allow them, or they may be older than the refusal. On other
+// interfaces such frames meet the observer of the parent.
+func (g *Guards) Bypasses(e *journal.Entry) bool {
+	return e.Device != "" && !e.Unguarded && g.Kernel.MayBypass(e.Slot)
+}

@@ -63,6 +63,66 @@ func withUserVF(t *testing.T) (*switched, agentapi.AddRequest) {
 	return r, web
 }
 
+// withVF is a node with the pod web, whose VF has a guard. bypasses is whether the pod may send past it.
+func withVF(t *testing.T) (r *switched, web agentapi.AddRequest, bypasses *bool) {
+	t.Helper()
+	r = &switched{Node: fakenode.New(t, fakenode.V4("10.0.0.2"))}
+	find := r.Holders.FindLink
+	r.Holders.FindLink = func(netns, ifname string) (pod.Interface, error) {
+		i, err := find(netns, ifname)
+		i.Device = userVF
+		return i, err
+	}
+	bypasses = &r.Kernel.Bypasses
+	r.Holders.VFs, r.Guards.SwitchOff = r, r.SwitchOff
+	web = r.Pod("web", "u1")
+	r.MustAdd(web)
+	r.Wait()
+	return r, web, bypasses
+}
+
+// A pool allows such sockets to a living pod, or the node cannot refuse them. No verifier believes its silence from then on.
+func TestALeaseSaysWhetherItsVFMaySendPastItsGuard(t *testing.T) {
+	r, web, bypasses := withVF(t)
+	for _, *bypasses = range []bool{false, true, false} {
+		check.OK(t, r.Guards.Repair())
+		_, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+		check.OK(t, err)
+		l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+		check.Equal(t, l.Spec.Holder.Guarded, !*bypasses, "may send past it %v: guarded", *bypasses)
+		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+		check.Equal(t, e.Bypasses, *bypasses, "journalled:")
+		check.OK(t, r.Guards.Vouch(&e, false))
+		check.Equal(t, r.acked(), !*bypasses, "acked while its VF is on:")
+		r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
+		is := check.Value(r.Guards.Silenced(&e))(t)
+		check.That(t, is, "it is on, and fenced")
+		delete(r.Kernel.Claims, fakenode.Key("10.0.0.2"))
+	}
+}
+
+func TestAVFThatMaySendPastItsGuardIsDeadOnceItIsOff(t *testing.T) {
+	r, web, bypasses := withVF(t)
+	*bypasses = true
+	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
+	r.refuses = errors.New("operation not supported")
+	_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.Is(t, err, r.refuses, "got")
+	r.refuses = nil
+	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	check.That(t, err == nil && dead && r.off && r.acked(), "dead %v, off %v, acked %v, %v", dead, r.off, r.acked(), err)
+	dead, _ = r.Kernel.SlotDead(r.SlotOf(web))
+	check.That(t, dead, "its guard lets frames pass")
+	r.Terminate(web)
+	r.Settle()
+	check.That(t, r.off, "the VF is on again before the runtime has ended its pod")
+	r.SandboxDies(web)
+	check.That(t, !r.off && r.SlotOf(web) == 0, "the VF is off after DEL, or its entry is left")
+	r.End(web)
+	_, held, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, !held, "its lease is left in the kernel")
+}
+
 // acked reports whether the kernel acknowledges a claim for the address of web.
 func (s *switched) acked() bool {
 	l, held, _ := s.Kernel.Lease(fakenode.Key("10.0.0.2"))

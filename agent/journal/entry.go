@@ -53,6 +53,8 @@ type Entry struct {
 	Device string `json:"device,omitempty"`
 	// Unguarded: a program of the pod drives the VF itself (DPDK), so there is no network interface.
 	Unguarded bool `json:"unguarded,omitempty"`
+	// Bypasses: the leases say that frames of the VF may pass its guard.
+	Bypasses bool `json:"bypasses,omitempty"`
 	// SharedMAC: a holder of the address on another node may have the same MAC.
 	SharedMAC bool `json:"sharedMAC,omitempty"`
 	// Settled: the plugins are done with the interface. Its MAC is not followed any more.

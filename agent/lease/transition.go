@@ -191,6 +191,11 @@ func SetMAC(mac string) Transition {
 	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, _ time.Time) { s.Holder.MAC = mac })
 }
 
+// SetGuarded records whether the guard of the holder of a Bound lease can enforce a fence.
+func SetGuarded(is bool) Transition {
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, _ time.Time) { s.Holder.Guarded = is })
+}
+
 // from restricts a transition to the leases in a state.
 func from(state v1alpha1.LeaseState, change func(s *v1alpha1.IPLeaseSpec, now time.Time)) Transition {
 	return func(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {

@@ -121,6 +121,9 @@ func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, e
 				return false, err
 			}
 		}
+		if err := r.recordGuarded(ctx); err != nil {
+			return false, err
+		}
 		return false, r.keepUp(ctx)
 	case lease.Rebind:
 		return false, r.rebind(ctx)
@@ -136,10 +139,26 @@ func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, e
 	return false, errUndecided
 }
 
+// recordGuarded records whether a guard can enforce a fence: silence after a claim does not prove that
+// a VF is silent that may send past its guard (R1).
+func (r *resumption) recordGuarded(ctx context.Context) (err error) {
+	bypasses := r.Guards.Bypasses(&r.e)
+	if guarded := !bypasses && !r.e.Unguarded; r.l.Spec.Holder.Guarded != guarded {
+		if r.l, err = r.Leases.Update(ctx, r.l, lease.SetGuarded(guarded)); err != nil {
+			return err
+		}
+	}
+	if r.e.Bypasses == bypasses {
+		return nil
+	}
+	r.e.Bypasses = bypasses
+	return r.Journal.Put(r.e)
+}
+
 // releaseAfterNewer fences an entry at once. It frees the entry once no ADD of a newer
 // sandbox of its pod is under way: such an ADD takes the addresses over one by one.
 func (w *Worker) releaseAfterNewer(ctx context.Context, e journal.Entry) error {
-	if e.Unguarded && e.Phase == journal.Bound && e.Session == w.Session {
+	if w.Guards.Alone(&e) && e.Phase == journal.Bound && e.Session == w.Session {
 		return w.Holders.Mute(&e) // only its DEL shows that its program has ended, and releases it
 	}
 	if err := w.Holders.Fence(&e); err != nil {
@@ -174,10 +193,11 @@ func addressOf(e *journal.Entry, name string) (journal.Address, bool) {
 // is removed last: it records the pod until the pod is deleted.
 func (r *resumption) yield(ctx context.Context) error {
 	err := r.Holders.Mute(&r.e)
-	if err == nil || r.e.Unguarded { // the end of the pod silences it too
+	alone := r.Guards.Alone(&r.e)
+	if err == nil || alone { // the end of the pod silences it too
 		err = errors.Join(err, r.deletePod(ctx))
 	}
-	if err != nil || r.e.Unguarded {
+	if err != nil || alone {
 		return err
 	}
 	return r.Holders.Release(ctx, r.e)

@@ -45,7 +45,8 @@ type Evidence struct {
 	Asserted bool
 	// OthersShare: another node shares this segment and could be heard.
 	OthersShare bool
-	// Unguarded: the previous holder has no guard, so a claim alone does not silence it.
+	// Unguarded: the previous holder has no guard, or may send past it, so a claim alone does not
+	// silence it.
 	Unguarded bool
 	// Guessed: nothing shows that this parent leads to the previous holder. This node has not heard
 	// it there, and neither the pool nor a pod here names the parent.
@@ -83,7 +84,7 @@ type Evidence struct {
 //	an older lease is installed here          Unknown: the kernel reports no speaker
 //	fewer than three unanswered rounds        Unknown: the node did not listen for long enough
 //	the previous holder's end is asserted     Silent
-//	the previous holder has no guard          Unknown: a claim on its way has not silenced it (R1)
+//	it has no guard, or may send past it      Unknown: a claim on its way has not silenced it (R1)
 //	no other node shares the segment          Silent: there is no node to hear
 //	the parent was guessed                    Unknown: the previous holder may be on another segment
 //	no other node was heard for 2 minutes     Unknown: a deaf listener (R2)
@@ -143,7 +144,7 @@ func (e Evidence) String() string {
 	case e.Unanswered < MinRounds:
 		return fmt.Sprintf("only %d of %d probe rounds were completed", e.Unanswered, MinRounds)
 	case e.Unguarded:
-		return "no host answered, but the previous holder has no guard, and its node has not acknowledged that its VF is off:" +
+		return "no host answered, but the previous holder has no guard, or may send past it, and its node has not acknowledged that its VF is off:" +
 			" its agent may not live or hear the claim, or the driver of the PF may have refused (event VFWallMissing of that node); " + ifOff
 	case e.Guessed:
 		return "no host answered, but nothing shows that this parent leads to the previous holder: this node never heard it there," +

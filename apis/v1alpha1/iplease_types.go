@@ -104,7 +104,7 @@ type Holder struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Token int64 `json:"token,omitempty"`
-	// guarded is false if no guard program can enforce a fence (vfio, DPDK).
+	// guarded is false if no guard program can enforce a fence (vfio, DPDK, sockets of a VF that skip it).
 	// +optional
 	Guarded bool `json:"guarded,omitempty"`
 	// ownerGroup, ownerKind and ownerName name the pod's controlling owner. For a StatefulSet, an empty

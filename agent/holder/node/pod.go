@@ -34,7 +34,7 @@ func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
 // OfEntry describes the holder of an entry.
 func OfEntry(pod *corev1.Pod, e *journal.Entry) v1alpha1.Holder {
 	holder := Of(pod, e.Attachment(), e.MAC)
-	holder.Guarded = !e.Unguarded
+	holder.Guarded = !e.Unguarded && !e.Bypasses
 	return holder
 }
 

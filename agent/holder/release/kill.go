@@ -41,8 +41,8 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			}
 			r.Overtaken.Add(e.Attachment())
 			kill := r.Guards.Kill
-			if e.Unguarded {
-				kill = r.muteUnguarded
+			if e.Unguarded || e.Phase == journal.Bound && r.Guards.Alone(e) {
+				kill = r.muteAlone
 			}
 			if err := kill(e); err != nil {
 				return fmt.Errorf("end the holder of %s: %w", address.Addr, err)
@@ -60,7 +60,7 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 // before the API server answers about the pod. The caller has locked the attachment.
 func (r *Releaser) Mute(e *journal.Entry) error {
 	if !e.Unguarded { // a VF is switched off only once nothing switches it on again
-		if err := r.Guards.Kill(e); err != nil {
+		if err := r.Guards.KillSlot(e); err != nil {
 			return err
 		}
 	}
@@ -72,18 +72,18 @@ func (r *Releaser) Mute(e *journal.Entry) error {
 			return err
 		}
 	}
-	if e.Unguarded {
+	if r.Guards.Alone(e) {
 		return r.Guards.Kill(e)
 	}
 	return nil
 }
 
-// errBusy: see muteUnguarded.
+// errBusy: see muteAlone.
 var errBusy = errors.New("a call of the runtime for it is under way")
 
-// muteUnguarded mutes an entry without a guard that another call has found. Its program does not
-// run before the answer of its ADD, and has ended before the answer of its DEL.
-func (r *Releaser) muteUnguarded(found *journal.Entry) error {
+// muteAlone mutes an entry whose VF only its PF can silence, and that another call has found. Its
+// program does not run before the answer of its ADD, and has ended before the answer of its DEL.
+func (r *Releaser) muteAlone(found *journal.Entry) error {
 	if found.Phase != journal.Bound {
 		return nil
 	}
