@@ -71,6 +71,9 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 	lap("pod")
 	h.ignored.tell(h.Events, a.Pod, q.request.Network)
 	h.Overtaken.Begin(q.request.Attachment)
+	if device := q.request.Network.Device; device != "" {
+		defer h.LockLease(device)() // two ADDs must not look for other users of it at the same time
+	}
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
 		return nil, nil, err
@@ -131,6 +134,18 @@ func (h *Holders) begin(ctx context.Context, q *queued, lap func(step string)) (
 	return a, nil
 }
 
+// userOf returns the entry of another sandbox that lives and drives the VF of link itself. A network may
+// name any device, and the fence of that sandbox must not end with a later ADD. A VF that the kernel
+// drives has moved to the namespace of this ADD.
+func (a *adding) userOf(link pod.Interface) *journal.Entry {
+	for _, e := range a.Journal.All() {
+		if link.Unguarded && e.Device == link.Device && e.Session == a.Session && e.Attachment() != a.Request.Attachment && a.SandboxMayLive(e) {
+			return e
+		}
+	}
+	return nil
+}
+
 // locate finds the interface, and opens the segment that it reaches.
 func (a *adding) locate() error {
 	link, err := a.FindLink(a.Request.NetNS, a.Request.Interface)
@@ -141,6 +156,11 @@ func (a *adding) locate() error {
 	}
 	if err != nil {
 		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.Who.Interface, a.Who.Namespace, a.Who.Pod, err)
+	}
+	if other := a.userOf(link); other != nil {
+		return refusal.New(refusal.TryAgain,
+			"VF %s is in use by pod %s/%s, which lives: let the device plugin choose the VF instead of naming it in the network, or delete that pod",
+			link.Device, other.PodNamespace, other.PodName)
 	}
 	seg, err := a.OpenSegment(link.Parent.Index)
 	if err != nil {

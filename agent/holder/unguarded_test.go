@@ -147,6 +147,20 @@ func TestAPodThatDrivesItsVFHasALeaseWithoutAGuard(t *testing.T) {
 	r.Refused(agentapi.CodeTryAgainLater, other) // the kernel drives it: its interface may come yet
 }
 
+// The network of another pod names its VF. The fence of the first would end with the ADD or the DEL of the second.
+func TestAVFHasOnePodThatLives(t *testing.T) {
+	r, web := withUserVF(t)
+	r.API.Put(fakenode.V4("10.0.0.2-10.0.0.9"))
+	r.MustAdd(web)
+	thief := r.Pod("thief", "u2")
+	thief.Network.Device = userVF
+	check.Says(t, r.Refused(agentapi.CodeTryAgainLater, thief), userVF, "shop/web", "delete that pod")
+	r.MustAdd(web) // the runtime repeats its own
+	r.Terminate(web)
+	r.SandboxEnds(web) // and its DEL is lost
+	r.MustAdd(thief)
+}
+
 func TestAVerifierOfThisNodeHasTheVFOff(t *testing.T) {
 	r, web := withUserVF(t)
 	r.MustAdd(web)

@@ -428,9 +428,12 @@ func (r *Node) Terminate(request agentapi.AddRequest) {
 // SandboxDies sends DEL after the network namespace has gone. The state of the pod does not matter.
 func (r *Node) SandboxDies(request agentapi.AddRequest) {
 	r.T.Helper()
-	r.setRemoved(request.NetNS, true)
+	r.SandboxEnds(request)
 	check.OK(r.T, r.do(func() error { return r.Del(r.T.Context(), Del(request)) }))
 }
+
+// SandboxEnds removes the network namespace of a sandbox.
+func (r *Node) SandboxEnds(request agentapi.AddRequest) { r.setRemoved(request.NetNS, true) }
 
 // End removes the device of a sandbox, as the runtime does, and sweeps its guard.
 func (r *Node) End(request agentapi.AddRequest) {

@@ -95,6 +95,9 @@ func (r *Releaser) MayLive(ctx context.Context, e *journal.Entry) bool {
 	return e.Phase == journal.Bound && r.netnsLives(e) && r.podMay(ctx, e, isUnfinished)
 }
 
+// SandboxMayLive reports whether the sandbox of an entry is not known to have ended.
+func (r *Releaser) SandboxMayLive(e *journal.Entry) bool { return e.NetNS == "" || r.netnsLives(e) }
+
 // wasOpened reports whether the search for an interface failed in a network namespace that exists.
 func wasOpened(err error) bool {
 	return slices.ContainsFunc([]error{
