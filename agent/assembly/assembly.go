@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/segment/foreign"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -44,7 +45,7 @@ type Metrics interface {
 	waiting.Metrics
 }
 
-// Options of the parts. All but CountError are required.
+// Options of the parts. All but CountError and UserVFs are required.
 type Options struct {
 	// Holders are the options of the holders. Hold sets Metrics, Clock and the parts among them.
 	Holders node.Options
@@ -54,6 +55,8 @@ type Options struct {
 	Kernel Kernel
 	// Places are the interfaces in the network namespaces of this node.
 	Places func() ([]pod.Place, error)
+	// UserVFs are the VFs of this node that programs drive themselves; nil means none.
+	UserVFs func() ([]vf.Function, error)
 	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
 	Follower Follower
 	Rand     func() float64
@@ -124,6 +127,6 @@ func (p *Parts) Hold(ctx context.Context, u Upper) {
 	p.Guards.Recheck = func(a agentapi.Attachment) { p.Holders.Pending.Add(a) }
 	p.Recovery = recovery.New(recovery.Options{
 		Holders: p.Holders, Client: o.Client, Leases: p.Leases,
-		Revision: o.Kernel.Revision, Places: o.Places, Routing: u.Routing,
+		Revision: o.Kernel.Revision, Places: o.Places, UserVFs: o.UserVFs, Routing: u.Routing,
 	})
 }

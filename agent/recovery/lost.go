@@ -3,6 +3,7 @@
 package recovery
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -25,10 +27,12 @@ type remains struct {
 	cluster, session string
 	kernel           map[bpf.Key]bpf.Lease
 	places           []pod.Place
+	userVFs          []vf.Function
 }
 
 // entryOf rebuilds the entry of an interface from its leases. All of them must be in the kernel for
-// the same slot, and on the interface of one network namespace. The error names the missing fact.
+// the same slot, and on the interface of one network namespace, or their MAC must be that of one VF that a
+// program drives itself. The error names the missing fact.
 func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
 	slices.SortFunc(leases, func(a, b *v1alpha1.IPLease) int { return a.Spec.Addr().Compare(b.Spec.Addr()) }) // IPv4 first, as in ADD
 	h := leases[0].Spec.Holder
@@ -50,10 +54,16 @@ func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
 			return p.Interface != h.Interface || p.MAC.String() != held.MAC.String() || !slices.Contains(p.Addresses, addr) ||
 				p.Parent.Index != 0 && p.Parent.Index != int(key.Segment) || e.NetNS != "" && p.NetNS != e.NetNS
 		})
-		if len(places) != 1 {
-			return e, fmt.Errorf("%d network namespaces have %s on an interface %s", len(places), addr, h.Interface)
+		driven := slices.DeleteFunc(slices.Clone(r.userVFs), func(f vf.Function) bool { return h.Guarded || !bytes.Equal(f.Info.Mac, held.MAC) })
+		switch {
+		case len(places) == 1:
+			e.NetNS = places[0].NetNS
+		case len(places) == 0 && len(driven) == 1:
+			e.Device, e.Unguarded = driven[0].Device, true
+		default:
+			return e, fmt.Errorf("%d network namespaces have %s on an interface %s, and programs drive %d VFs with MAC %s", len(places), addr, h.Interface, len(driven), held.MAC)
 		}
-		e.Slot, e.NetNS, e.MAC = held.Slot, places[0].NetNS, held.MAC.String()
+		e.Slot, e.MAC = held.Slot, held.MAC.String()
 		e.Parent, e.ParentIndex = l.Spec.Parent, int(key.Segment)
 		e.SharedMAC = e.SharedMAC || held.Flags&bpf.FlagSharedMAC != 0
 		e.Addresses = append(e.Addresses, journal.Address{
@@ -117,7 +127,12 @@ func (w *Worker) recoverLost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := remains{w.Guards.Cluster, w.Session, kernel, places}
+	r := remains{cluster: w.Guards.Cluster, session: w.Session, kernel: kernel, places: places}
+	if w.UserVFs != nil {
+		if r.userVFs, err = w.UserVFs(); err != nil {
+			return err
+		}
+	}
 	var errs []error
 	for a, leases := range lost {
 		errs = append(errs, w.recoverEntry(ctx, r, a, leases))
@@ -153,18 +168,23 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 	if err != nil {
 		w.Log.Info("an entry of the journal is lost, and cannot be made again", "pod", e.PodNamespace+"/"+e.PodName,
 			"interface", a.Interface, "why", err.Error())
+		if !leases[0].Spec.Holder.Guarded {
+			w.warn(&e, "RecordLost", "the node has lost its record of %s, and cannot make it again, so no DEL frees its address, and no claim fences it: delete the pod, and boot the node; why: %v", a.Interface, err)
+		}
 		return nil
 	}
 	if dead, err := w.Guards.Dead(e.Slot); err != nil || dead {
 		return err
 	}
-	link, err := w.Holders.FindLink(e.NetNS, e.Interface)
-	if err != nil {
-		return err
-	}
-	e.Device, e.Index = link.Device, link.Index
-	if e.Routing, err = w.Routing(&e); err != nil {
-		w.Log.Error(err, "the routes of a pod stay as they are")
+	if !e.Unguarded {
+		link, err := w.Holders.FindLink(e.NetNS, e.Interface)
+		if err != nil {
+			return err
+		}
+		e.Device, e.Index = link.Device, link.Index
+		if e.Routing, err = w.Routing(&e); err != nil {
+			w.Log.Error(err, "the routes of a pod stay as they are")
+		}
 	}
 	if err := w.Journal.Put(e); err != nil {
 		return err

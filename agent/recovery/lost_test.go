@@ -3,17 +3,21 @@
 package recovery_test
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -92,6 +96,56 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			check.That(t, !r.FreeSlots()[got.Slot], "slot %d is free", got.Slot)
 			r.MustDel(web)
 			r.Want()
+		})
+	}
+}
+
+// A program of the pod drives its VF, so no network namespace has the interface.
+func TestTheEntryOfAPodThatDrivesItsVFIsMadeAgain(t *testing.T) {
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	vfOf := func(device string, mac net.HardwareAddr) vf.Function {
+		return vf.Function{Device: device, Info: netlink.VfInfo{Mac: mac}}
+	}
+	const device = "0000:03:10.1"
+	own, other := vfOf(device, mac), vfOf("0000:03:10.2", net.HardwareAddr{2, 0, 0, 0, 0, 8})
+	for name, row := range map[string]struct {
+		vfs   []vf.Function
+		found bool
+	}{
+		"by its MAC":                   {[]vf.Function{other, own}, true},
+		"not without it":               {[]vf.Function{other}, false},
+		"not if two VFs have this MAC": {[]vf.Function{own, vfOf("0000:03:10.3", mac)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			drives := func() {
+				r.Holders.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, pod.ErrNoInterface }
+				r.Holders.FindUserVF = func(string) (pod.Interface, bool, error) {
+					return pod.Interface{MAC: mac, Parent: pod.Parent{Index: fakenode.ParentIndex, Name: "eth1"}, Device: device, Unguarded: true}, true, nil
+				}
+				r.Recovery.UserVFs = func() ([]vf.Function, error) { return row.vfs, nil }
+			}
+			drives()
+			web := r.Pod("web", "u1")
+			web.Network.Device = device
+			r.MustAdd(web)
+			check.OK(t, os.RemoveAll(filepath.Join(r.Dir, "journal")))
+			r.Restart()
+			drives()
+			check.OK(t, r.Recovery.RecoverLost(t.Context()))
+			e, found := r.Journal.Get(web.ContainerID, web.Interface)
+			check.Must(t, found == row.found, "found %v: %+v", found, e)
+			if !row.found {
+				check.Says(t, <-r.Recorder.Events, "RecordLost", "boot the node")
+				return
+			}
+			check.That(t, e.Device == device && e.Unguarded && e.MAC == mac.String() && e.Phase == journal.Bound, "entry %+v", e)
+			r.MustDel(web)
+			r.Skip(time.Minute) // the namespace is not known: the kubelet's word counts
+			r.Settle()
+			r.Want()
+			_, held, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+			check.That(t, !held, "its slot may use the address after DEL")
 		})
 	}
 }

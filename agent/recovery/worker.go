@@ -18,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/backoff"
@@ -36,7 +37,7 @@ const (
 	firstPatience = time.Second
 )
 
-// Options of a Worker. All are required.
+// Options of a Worker. All but UserVFs are required.
 type Options struct {
 	*holder.Holders
 	// Client deletes pods.
@@ -49,6 +50,8 @@ type Options struct {
 	// of an entry's interface as it is in the pod: the remains of pods whose entries are lost.
 	Places  func() ([]pod.Place, error)
 	Routing func(*journal.Entry) (*journal.Routing, error)
+	// UserVFs returns the VFs of this node that programs drive themselves. Nil: there are none.
+	UserVFs func() ([]vf.Function, error)
 }
 
 // Worker makes journal, kernel and API server agree again. Restore, Changed

@@ -41,7 +41,7 @@ const (
 type endingFacts struct {
 	// since is the time since the DEL.
 	since time.Duration
-	// netnsLives: the network namespace of the sandbox exists. False if this is unknown.
+	// netnsLives: the network namespace of the sandbox may exist.
 	netnsLives bool
 	// sandboxReady: the kubelet says that the pod needs no other sandbox. False if this is unknown.
 	sandboxReady bool
@@ -76,15 +76,19 @@ func (r *Releaser) ending(ctx context.Context, e *journal.Entry) ending {
 	if e.Phase != journal.Releasing {
 		return endOfSandbox
 	}
-	f := endingFacts{since: r.Clock.Since(e.Released), netnsLives: r.netnsLives(e), sandboxReady: true}
+	f := endingFacts{since: r.Clock.Since(e.Released), netnsLives: r.SandboxMayLive(e), sandboxReady: true}
 	if endingOf(f) == endOfInterface {
 		f.sandboxReady = r.sandboxReady(ctx, e)
 	}
 	return endingOf(f)
 }
 
-// netnsLives reports whether the network namespace of an entry exists. It is false if this is unknown.
-func (r *Releaser) netnsLives(e *journal.Entry) bool {
+// SandboxMayLive reports whether the network namespace of an entry's sandbox exists. An entry that was made
+// again for a program that drives its VF does not name it.
+func (r *Releaser) SandboxMayLive(e *journal.Entry) bool {
+	if e.NetNS == "" {
+		return true
+	}
 	_, err := r.FindLink(e.NetNS, e.Interface)
 	return err == nil || wasOpened(err)
 }
@@ -92,11 +96,8 @@ func (r *Releaser) netnsLives(e *journal.Entry) bool {
 // MayLive reports whether the sandbox of an entry may live: its network namespace exists, and its pod
 // exists and has not finished. A pod that cannot be read counts as existing.
 func (r *Releaser) MayLive(ctx context.Context, e *journal.Entry) bool {
-	return e.Phase == journal.Bound && r.netnsLives(e) && r.podMay(ctx, e, isUnfinished)
+	return e.Phase == journal.Bound && r.SandboxMayLive(e) && r.podMay(ctx, e, isUnfinished)
 }
-
-// SandboxMayLive reports whether the sandbox of an entry is not known to have ended.
-func (r *Releaser) SandboxMayLive(e *journal.Entry) bool { return e.NetNS == "" || r.netnsLives(e) }
 
 // wasOpened reports whether the search for an interface failed in a network namespace that exists.
 func wasOpened(err error) bool {

@@ -141,6 +141,22 @@ func UserDriver(sysfs, device string) string {
 	return ""
 }
 
+// UserDriven returns the VFs of the node that programs drive themselves, also those that are off. One whose PF says
+// nothing is missing.
+func UserDriven(sysfs string) (all []Function, err error) {
+	links, err := filepath.Glob(filepath.Join(sysfs, "bus/pci/devices/*/physfn"))
+	for _, link := range links {
+		device := filepath.Base(filepath.Dir(link))
+		if UserDriver(sysfs, device) == "" {
+			continue
+		}
+		if f, err := Find(sysfs, device); err == nil {
+			all = append(all, f)
+		}
+	}
+	return all, err
+}
+
 // numberOf returns the number of a VF on its PF.
 func numberOf(dir, device string) (int, error) {
 	functions, err := filepath.Glob(filepath.Join(dir, "physfn", "virtfn*"))
