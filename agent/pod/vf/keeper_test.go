@@ -100,7 +100,7 @@ func TestAFencedVFIsOffAtItsPFBeforeItIsAcked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pass := row.card
-			k, e, lacking := keeperOf(t, &pass, true, row.alone)
+			k, _, lacking := keeperOf(t, &pass, true, row.alone)
 			k.pass()
 			check.That(t, pass.info.LinkState == row.want.LinkState && pass.info.Vlan == row.want.Vlan, "the pass leaves it in state %d, VLAN %d", pass.info.LinkState, pass.info.Vlan)
 			last := pass.done[len(pass.done)-1]
@@ -110,7 +110,7 @@ func TestAFencedVFIsOffAtItsPFBeforeItIsAcked(t *testing.T) {
 				return
 			}
 			call := row.card
-			k, e, _ = keeperOf(t, &call, true, row.alone)
+			k, e, _ := keeperOf(t, &call, true, row.alone)
 			err := k.SwitchOff(e)
 			check.That(t, (err == nil) == row.off && slices.Contains(call.done, "acked") == row.off, "SwitchOff: %v, %v", err, call.done)
 			check.That(t, call.info.Vlan == row.want.Vlan, "SwitchOff leaves it in VLAN %d", call.info.Vlan)
