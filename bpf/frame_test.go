@@ -76,6 +76,13 @@ func arpFrame(sha net.HardwareAddr, spa, tpa netip.Addr) []byte {
 
 func arpProbe(sha net.HardwareAddr, addr netip.Addr) []byte { return arpFrame(sha, none4, addr) }
 
+// arpReply is a reply of far4 to a host with this address.
+func arpReply(to netip.Addr) []byte {
+	f := arpFrame(remoteMAC, far4, to)
+	f[21] = 2
+	return f
+}
+
 func ipv4(src, dst netip.Addr) []byte {
 	h := make([]byte, 20)
 	h[0], h[8], h[9] = 0x45, 64, 17

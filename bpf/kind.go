@@ -10,13 +10,13 @@ type Kind uint16
 // Kinds of frames. KindARPProbe and KindDAD are tentative: the sender asks whether the address is
 // in use.
 const (
-	KindARP      = Kind(observerKindKIND_ARP)       // ARP request or announcement whose sender is the address (RFC 826, RFC 5227)
+	KindARP      = Kind(observerKindKIND_ARP)       // other ARP whose sender is the address (RFC 826, RFC 5227)
 	KindARPProbe = Kind(observerKindKIND_ARP_PROBE) // ARP probe: sender 0.0.0.0, target the address (RFC 5227 section 2.1.1)
 	KindNA       = Kind(observerKindKIND_NA)        // neighbour advertisement for the address (RFC 4861 section 4.4)
 	KindNS       = Kind(observerKindKIND_NS)        // neighbour solicitation sent from the address (RFC 4861 section 4.3)
 	KindDAD      = Kind(observerKindKIND_DAD)       // neighbour solicitation from :: for the address (RFC 4862 section 5.4)
 	KindIP       = Kind(observerKindKIND_IP)        // IP packet sent from the address
-	KindARPReply = Kind(observerKindKIND_ARP_REPLY) // ARP reply whose sender is the address (RFC 826)
+	KindARPReply = Kind(observerKindKIND_ARP_REPLY) // ARP reply to a probe of the address (RFC 5227 section 2.1.1)
 	KindClaim    = Kind(observerKindKIND_CLAIM)     // authentic claim of the address; the speaker is the parent of its node
 )
 

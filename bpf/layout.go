@@ -60,6 +60,12 @@ func speaker(whole uint64) (net.HardwareAddr, Kind) {
 	return net.HardwareAddr(b[:6]), Kind(binary.NativeEndian.Uint16(b[6:]))
 }
 
+// speakerAt splits the same word with the program that saw the frame in its high byte (state.h).
+func speakerAt(whole uint64) (net.HardwareAddr, Kind, Where) {
+	mac, kind := speaker(whole &^ (0xff << 56))
+	return mac, kind, Where(whole >> 56)
+}
+
 func (l Lease) layout() observerLease {
 	o := observerLease{Token: l.Token, Network: l.Network, Slot: l.Slot, Flags: uint32(l.Flags), Disproved: l.Disproved, DisprovedBefore: l.DisprovedBefore}
 	o.Mac.Part = macLayout(l.MAC)
@@ -79,8 +85,8 @@ func (s observerState) state() State {
 		LastHit: time.Duration(s.HitNs), Hits: s.Hits, LastProbe: time.Duration(s.ProbeNs), Probes: s.Probes,
 	}
 	st.AckMAC, _ = speaker(s.AckedBy)
-	st.HitMAC, st.HitKind = speaker(s.HitBy)
-	st.ProbeMAC, st.ProbeKind = speaker(s.ProbeBy)
+	st.HitMAC, st.HitKind, st.HitWhere = speakerAt(s.HitBy)
+	st.ProbeMAC, st.ProbeKind, st.ProbeWhere = speakerAt(s.ProbeBy)
 	return st
 }
 

@@ -347,6 +347,7 @@ const (
 	observerMapSourceMacs       = "source_macs"
 	observerMapSources          = "sources"
 	observerMapStates           = "states"
+	observerMapVouched          = "vouched"
 	observerProgObserverEgress  = "observer_egress"
 	observerProgObserverIngress = "observer_ingress"
 	observerVarBtf              = "btf"
@@ -426,6 +427,7 @@ type observerMapSpecs struct {
 	SourceMacs   *ebpf.MapSpec `ebpf:"source_macs"`
 	Sources      *ebpf.MapSpec `ebpf:"sources"`
 	States       *ebpf.MapSpec `ebpf:"states"`
+	Vouched      *ebpf.MapSpec `ebpf:"vouched"`
 }
 
 // observerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -479,6 +481,7 @@ type observerMaps struct {
 	SourceMacs   *ebpf.Map `ebpf:"source_macs"`
 	Sources      *ebpf.Map `ebpf:"sources"`
 	States       *ebpf.Map `ebpf:"states"`
+	Vouched      *ebpf.Map `ebpf:"vouched"`
 }
 
 func (m *observerMaps) Close() error {
@@ -503,6 +506,7 @@ func (m *observerMaps) Close() error {
 		m.SourceMacs,
 		m.Sources,
 		m.States,
+		m.Vouched,
 	)
 }
 

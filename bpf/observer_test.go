@@ -23,6 +23,8 @@ func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
 		mac   net.HardwareAddr
 	}{
 		"ARP request":           {arpFrame(remoteMAC, far4, addr4), key(far4), KindARP, remoteMAC},
+		"ARP reply to a probe":  {arpReply(none4), key(far4), KindARPReply, remoteMAC},
+		"ARP reply to others":   {arpReply(far4), key(far4), KindARP, remoteMAC},
 		"ARP, VID 0":            {tagged(0, arpFrame(remoteMAC, far4, addr4)), key(far4), KindARP, remoteMAC},
 		"ARP through a proxy":   {eth(broadcast, otherMAC, etherARP, arp(remoteMAC, far4, addr4)), key(far4), KindARP, remoteMAC},
 		"NA with option":        {eth(broadcast, otherMAC, etherIPv6, ipv6(far6, local6, nextICMPv6, na(far6, remoteMAC))), key(far6), KindNA, remoteMAC},
@@ -103,6 +105,7 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 				equal(t, "probes", s.Probes, 0)
 				equal(t, "by", s.HitMAC.String(), remoteMAC.String())
 				equal(t, "kind", s.HitKind, kind)
+				equal(t, "where", s.HitWhere, where)
 				e := b.events.next()
 				equal(t, "type", e.Type, EventHit)
 				equal(t, "where", e.Where, where)
@@ -287,17 +290,17 @@ func TestHearing(t *testing.T) {
 		return claimFrame(t, claim.Frame{Network: network, Addr: far4, Token: 5}, broadcast, src, key)
 	}
 	for name, tc := range map[string]struct {
-		frame []byte
-		heard bool
+		frame          []byte
+		heard, vouched bool
 	}{
-		"a valid claim of another node":     {from(remoteMAC, keyA), true},
-		"under the previous key":            {from(remoteMAC, keyB), true},
-		"a forged claim proves nothing":     {from(remoteMAC, keyC), false},
-		"our own claim, come back, neither": {from(parentMAC, keyA), false},
-		"nor does ARP":                      {arpFrame(remoteMAC, far4, addr4), false},
-		"an ack":                            {signed(t, claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr4, Token: 5}, keyA), true},
-		"an old claim for a held address":   {remoteClaim(t, addr4, 5), true},
-		"a claim that fences":               {remoteClaim(t, addr4, 500), true},
+		"a valid claim of another node":     {from(remoteMAC, keyA), true, true},
+		"under the previous key":            {from(remoteMAC, keyB), true, true},
+		"a forged claim proves nothing":     {from(remoteMAC, keyC), false, false},
+		"our own claim, come back, neither": {from(parentMAC, keyA), false, false},
+		"nor does ARP":                      {arpFrame(remoteMAC, far4, addr4), false, false},
+		"an ack":                            {signed(t, claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr4, Token: 5}, keyA), true, false},
+		"an old claim for a held address":   {remoteClaim(t, addr4, 5), true, false},
+		"a claim that fences":               {remoteClaim(t, addr4, 500), true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{}, addr4)
@@ -307,6 +310,10 @@ func TestHearing(t *testing.T) {
 			equal(t, "heard", heard, tc.heard)
 			age := b.Now() - at
 			check.That(t, !heard || age >= 0 && age <= 60e9, "heard %s ago", age)
+			b.run(WhereObserverIngress, arpFrame(otherMAC, far4, addr4))
+			vouched := check.Value(b.Vouched(testSegment, true, time.Minute, 1))(t)
+			equal(t, "vouched for", len(vouched) == 1 && vouched[0] == far4, tc.vouched)
+			equal(t, "vouched for just now", len(check.Value(b.Vouched(testSegment, true, 0, 1))(t)), 0)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -75,6 +76,24 @@ func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, err
 		}
 	}
 	return latest, nil
+}
+
+// Vouched returns up to limit addresses of a family for which a valid claim of another node came in
+// on the segment less than d ago, the latest first. The kernel records at most one a second.
+func (t *tables) Vouched(segment uint32, v4 bool, d time.Duration, limit int) ([]netip.Addr, error) {
+	all, err := entriesOf[observerLeaseKey, uint64](t.maps.Vouched)
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of other nodes on segment %d: %w", segment, err)
+	}
+	since := t.Now() - d
+	at := map[netip.Addr]uint64{}
+	for layout, ns := range all {
+		if key := layout.key(); key.Segment == segment && key.Addr.Is4() == v4 && time.Duration(ns) > since {
+			at[key.Addr] = ns
+		}
+	}
+	latest := slices.SortedFunc(maps.Keys(at), func(a, b netip.Addr) int { return cmp.Compare(at[b], at[a]) })
+	return latest[:min(limit, len(latest))], nil
 }
 
 // SightedWithin reports whether a host used an address less than d ago. A probe does not count as

@@ -22,17 +22,20 @@ type State struct {
 	AckedToken uint64
 	AckMAC     net.HardwareAddr
 	// LastHit is the time at which a foreign MAC last used the address (0: never). HitMAC is that
-	// MAC, HitKind is the kind of the frame, and Hits is the number of such frames.
-	LastHit time.Duration
-	HitMAC  net.HardwareAddr
-	HitKind Kind
-	Hits    uint64
-	// LastProbe, ProbeMAC, ProbeKind and Probes are the same for tentative frames (ARP probe, DAD).
+	// MAC, HitKind is the kind of the frame, HitWhere the program that saw it, and Hits is the number
+	// of such frames.
+	LastHit  time.Duration
+	HitMAC   net.HardwareAddr
+	HitKind  Kind
+	HitWhere Where
+	Hits     uint64
+	// LastProbe, ProbeMAC, ProbeKind, ProbeWhere and Probes are the same for tentative frames (ARP probe, DAD).
 	// A probe does not use the address, and devices that track hosts probe too.
-	LastProbe time.Duration
-	ProbeMAC  net.HardwareAddr
-	ProbeKind Kind
-	Probes    uint64
+	LastProbe  time.Duration
+	ProbeMAC   net.HardwareAddr
+	ProbeKind  Kind
+	ProbeWhere Where
+	Probes     uint64
 }
 
 // Fences reports whether a lease is unproven, or the kernel has heard a claim that is newer and not

@@ -60,13 +60,16 @@ type air struct {
 	mu      sync.Mutex
 	frames  []sent
 	carrier bool
-	mute    bool   // nobody hears the frames
+	mute    bool   // no host outside hears the frames
+	shared  bool   // hosts of the node are behind the parent
 	gone    bool   // the parent's device
 	losses  uint32 // of the carrier
 	jitter  float64
 	// onProbe and onClaim are the hosts on the segment; unicast tells that the frame went to one MAC only.
 	onProbe func(addr netip.Addr, dst net.HardwareAddr)
 	onClaim func(claim.Frame, net.HardwareAddr)
+	// onCanary, if not nil, answers for the canary.
+	onCanary func()
 	// portUp is when the links of pods come up.
 	portUp <-chan struct{}
 }
@@ -135,6 +138,7 @@ func (a *air) CarrierLosses() (uint32, error) {
 	return a.losses, nil
 }
 
+func (a *air) Shared() (bool, error)           { return a.shared, nil }
 func (a *air) Close() error                    { return nil }
 func (a *air) Has(netip.Addr) (bool, error)    { return false, nil }
 func (a *air) Join(netip.Addr) (func(), error) { return func() {}, nil }
@@ -172,7 +176,10 @@ func (a *air) record(frame []byte, marked, port bool) error {
 // the time.
 func (a *air) answerAsCanary() {
 	a.kernel.speak(key(canary4), otherMAC, bpf.KindARP)
-	if !a.mute {
+	switch {
+	case a.onCanary != nil:
+		a.onCanary()
+	case !a.mute:
 		a.kernel.speak(key(canary4), otherMAC, bpf.KindARPReply)
 	}
 }

@@ -27,7 +27,7 @@ type answers struct {
 	fenced bool
 	// asking: Ask wants an answer. The probes of other hosts are not answers.
 	asking bool
-	// replying: only a reply to a probe counts.
+	// replying: only a reply to a probe counts that comes in by the parent.
 	replying bool
 	// suspect: the previous holder's MAC has answered in the last two rounds, or since the fence.
 	suspect bool
@@ -38,9 +38,10 @@ type answers struct {
 
 // hit is one frame by which a foreign MAC used or probed the address.
 type hit struct {
-	mac  macAddr
-	kind bpf.Kind
-	at   time.Duration
+	mac   macAddr
+	kind  bpf.Kind
+	at    time.Duration
+	where bpf.Where
 }
 
 // macAddr is a MAC as a map key.
@@ -48,8 +49,8 @@ type macAddr [6]byte
 
 func (m macAddr) hardware() net.HardwareAddr { return bytes.Clone(m[:]) }
 
-func newHit(mac net.HardwareAddr, kind bpf.Kind, at time.Duration) hit {
-	h := hit{kind: kind, at: at}
+func newHit(mac net.HardwareAddr, kind bpf.Kind, at time.Duration, where bpf.Where) hit {
+	h := hit{kind: kind, at: at, where: where}
 	copy(h.mac[:], mac)
 	return h
 }
@@ -70,7 +71,7 @@ func (a *answers) take(h hit) bool {
 	}
 	a.seen[h] = true
 	if a.replying {
-		return h.kind.Answers()
+		return h.kind.Answers() && h.where == bpf.WhereObserverIngress
 	}
 	if a.asking {
 		return !h.kind.Tentative()

@@ -27,21 +27,31 @@ type canaries struct {
 	mute atomic.Bool
 }
 
-// choose returns the gateway of the pool, and then the hosts that were last heard on the segment.
-// The address that is verified is not among them.
-func (c *canaries) choose(v Verification) ([]netip.Addr, error) {
-	addr := v.Claim.Addr
-	speakers, err := c.seg.set.kernel.Speakers(uint32(c.seg.parent), addr.Is4(), canaryMax+2)
+// choose returns the gateway of the pool, and then the hosts that were last heard on the segment. If
+// the parent is shared, any of them may be a host of this node, so it returns addresses for which
+// other nodes vouch by their claims. The address that is verified is not among them.
+func (c *canaries) choose(v Verification) (chosen []netip.Addr, shared bool, err error) {
+	kernel, segment, addr := c.seg.set.kernel, uint32(c.seg.parent), v.Claim.Addr
+	shared, err = c.seg.wire.Shared()
 	if err != nil {
-		return nil, fmt.Errorf("choose a canary: %w", err)
+		return nil, shared, fmt.Errorf("choose a canary: %w", err)
 	}
-	var chosen []netip.Addr
-	for _, host := range append([]netip.Addr{v.Gateway}, speakers...) {
+	var hosts []netip.Addr
+	if shared {
+		hosts, err = kernel.Vouched(segment, addr.Is4(), HearingWindow, canaryMax+1)
+	} else {
+		hosts, err = kernel.Speakers(segment, addr.Is4(), canaryMax+2)
+		hosts = append([]netip.Addr{v.Gateway}, hosts...)
+	}
+	if err != nil {
+		return nil, shared, fmt.Errorf("choose a canary: %w", err)
+	}
+	for _, host := range hosts {
 		if len(chosen) < canaryMax && host.IsValid() && host != addr && !slices.Contains(chosen, host) {
 			chosen = append(chosen, host)
 		}
 	}
-	return chosen, nil
+	return chosen, shared, nil
 }
 
 // ask asks some one after the other, and returns the first that answers, or an invalid address.
@@ -69,7 +79,8 @@ func (c *canaries) note(answered bool) {
 	c.seg.set.onAsked(c.seg.name, answered)
 }
 
-// answers asks one. Only a reply counts: other frames do not show that the host hears this parent.
+// answers asks one. Only a reply that comes in from outside counts: other frames, and those of the
+// parent's children or its own, do not show that the host hears this parent.
 func (c *canaries) answers(ctx context.Context, addr netip.Addr, ignore []net.HardwareAddr) (_ bool, err error) {
 	p, err := c.seg.newProbing(addr, ProbeParams{Rounds: canaryRounds, Interval: canaryInterval, Ignore: ignore})
 	if err != nil {
@@ -80,6 +91,7 @@ func (c *canaries) answers(ctx context.Context, addr netip.Addr, ignore []net.Ha
 		return false, nil // a pod of this node, whose answer would prove nothing
 	}
 	p.question, p.answers.replying = true, true
+	p.answers.ignore = append(slices.Clone(ignore), p.src)
 	for range canaryRounds {
 		if err := p.round(ctx, p.gap()); err != nil || p.over() {
 			return p.answer.Conflict, err

@@ -73,6 +73,9 @@ type Evidence struct {
 	// number of canaries that were asked.
 	Canary netip.Addr
 	Asked  int
+	// Shared: hosts of this node may be behind the parent, so a canary needs another node that vouches
+	// for it.
+	Shared bool
 }
 
 // Judge returns the verdict, by the rules R1 and R2. The first row that applies decides:
@@ -149,6 +152,9 @@ func (e Evidence) String() string {
 	case e.Guessed:
 		return "no host answered, but nothing shows that this parent leads to the previous holder: this node never heard it there," +
 			" and has no pod of the pool. If the parent carries the pool, name it in the pool's spec.parents; " + ifOff
+	case e.hearing() && e.Asked == 0 && e.Shared:
+		return "no host answered, but this node knows no host on the parent that should: hosts of the node itself are behind the parent," +
+			" and no other node has claimed another address of this family lately; " + ifOff
 	case e.hearing() && e.Asked == 0:
 		return "no host answered, but this node knows no host on the parent that should: neither has the pool a gateway," +
 			" nor was another address heard. Set spec.gateway of the pool; " + ifOff

@@ -56,6 +56,7 @@ func TestJudge(t *testing.T) {
 		{"R2: no canary answered, so nobody may have heard the probes", func(e *Evidence) { e.Canary = netip.Addr{} },
 			Unknown, "they may not hear it"},
 		{"R2: no canary is known", func(e *Evidence) { e.Canary, e.Asked = netip.Addr{}, 0 }, Unknown, "Set spec.gateway of the pool"},
+		{"R2: no canary is vouched for", func(e *Evidence) { e.Canary, e.Asked, e.Shared = netip.Addr{}, 0, true }, Unknown, "no other node has claimed"},
 		{"an asserted end needs no canary", func(e *Evidence) { e.Canary, e.Asserted = netip.Addr{}, true },
 			Silent, "gone or out of service"},
 		{"nor does a node that is alone", func(e *Evidence) { e.Canary, e.OthersShare = netip.Addr{}, false },
@@ -141,7 +142,7 @@ func TestAnswers(t *testing.T) {
 			}
 			got := false
 			for _, f := range tc.in {
-				got = a.take(newHit(f.mac, f.kind, start+f.at))
+				got = a.take(newHit(f.mac, f.kind, start+f.at, bpf.WhereObserverIngress))
 			}
 			equal(t, "conflict", got, tc.want)
 		})

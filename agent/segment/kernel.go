@@ -27,6 +27,7 @@ type Kernel interface {
 
 	Heard(segment uint32) (time.Duration, bool, error)
 	Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, error)
+	Vouched(segment uint32, v4 bool, d time.Duration, limit int) ([]netip.Addr, error)
 	Now() time.Duration
 	Counters() (map[bpf.Counter]uint64, error)
 	ReadEvents(ctx context.Context, fn func(bpf.Event)) error
@@ -37,6 +38,7 @@ var _ Kernel = (*bpf.Kernel)(nil)
 // parentWire sends frames on a parent: *wire.Parent, or one of a test. Safe for concurrent use.
 type parentWire interface {
 	Link() (wire.Link, error)
+	Shared() (bool, error)
 	CarrierLosses() (uint32, error)
 	Has(netip.Addr) (bool, error)
 	SendProbe(frame []byte) error

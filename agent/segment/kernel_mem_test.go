@@ -29,7 +29,8 @@ type memKernel struct {
 	heard       map[uint32]time.Duration
 	counters    map[bpf.Counter]uint64
 	loseEvents  bool
-	speakers    []netip.Addr
+	// speakers are addresses of other hosts, vouched those of them that other nodes have claimed.
+	speakers, vouched []netip.Addr
 }
 
 // bootAge is the machine's age when a memKernel is made, so that zero times stand out.
@@ -157,6 +158,12 @@ func (k *memKernel) Speakers(_ uint32, _ bool, limit int) ([]netip.Addr, error) 
 	return k.speakers[:min(limit, len(k.speakers))], nil
 }
 
+func (k *memKernel) Vouched(_ uint32, _ bool, _ time.Duration, limit int) ([]netip.Addr, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.vouched[:min(limit, len(k.vouched))], nil
+}
+
 func (k *memKernel) Counters() (map[bpf.Counter]uint64, error) { return k.counters, nil }
 
 func (k *memKernel) ReadEvents(ctx context.Context, fn func(bpf.Event)) error {
@@ -170,8 +177,12 @@ func (k *memKernel) ReadEvents(ctx context.Context, fn func(bpf.Event)) error {
 	}
 }
 
-// speak is a frame of kind by which mac speaks, or asks, for key.
+// speak is a frame of kind that comes in, and by which mac speaks, or asks, for key.
 func (k *memKernel) speak(key bpf.Key, mac net.HardwareAddr, kind bpf.Kind) {
+	k.speakAt(bpf.WhereObserverIngress, key, mac, kind)
+}
+
+func (k *memKernel) speakAt(where bpf.Where, key bpf.Key, mac net.HardwareAddr, kind bpf.Kind) {
 	k.mu.Lock()
 	l, ok := k.leases[key]
 	if !ok || bytes.Equal(l.MAC, mac) || l.Slot != 0 && l.Flags&bpf.FlagUnproven == 0 && k.states[key].Fences(l) {
@@ -180,15 +191,15 @@ func (k *memKernel) speak(key bpf.Key, mac net.HardwareAddr, kind bpf.Kind) {
 	}
 	now, st := k.Now(), k.states[key]
 	if kind.Tentative() {
-		st.LastProbe, st.ProbeMAC, st.ProbeKind = now, mac, kind
+		st.LastProbe, st.ProbeMAC, st.ProbeKind, st.ProbeWhere = now, mac, kind, where
 		st.Probes++
 	} else {
-		st.LastHit, st.HitMAC, st.HitKind = now, mac, kind
+		st.LastHit, st.HitMAC, st.HitKind, st.HitWhere = now, mac, kind, where
 		st.Hits++
 	}
 	k.states[key] = st
 	k.mu.Unlock()
-	k.report(bpf.Event{Type: bpf.EventHit, Key: key, MAC: mac, Kind: kind, At: now, Where: bpf.WhereObserverIngress})
+	k.report(bpf.Event{Type: bpf.EventHit, Key: key, MAC: mac, Kind: kind, At: now, Where: where})
 }
 
 // ack is an authenticated ack for token on network, from the parent mac of another node.

@@ -207,7 +207,7 @@ func (w *LongWatch) drain() {
 
 // hear handles an event and reports whether the address is in doubt.
 func (w *LongWatch) hear(ev bpf.Event) bool {
-	return ev.Type == bpf.EventHit && w.take(newHit(ev.MAC, ev.Kind, ev.At))
+	return ev.Type == bpf.EventHit && w.take(newHit(ev.MAC, ev.Kind, ev.At, ev.Where))
 }
 
 // Wait waits for the first doubt about a proven address and returns it.
@@ -256,10 +256,10 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 	}
 	w.drain()
 	if own { // the parent may get the address, and say nothing
-		w.take(newHit(now.mac, bpf.KindARP, w.seg.set.kernel.Now()))
+		w.take(newHit(now.mac, bpf.KindARP, w.seg.set.kernel.Now(), bpf.WhereObserverEgress))
 	}
-	w.take(newHit(st.HitMAC, st.HitKind, st.LastHit))
-	w.take(newHit(st.ProbeMAC, st.ProbeKind, st.LastProbe))
+	w.take(newHit(st.HitMAC, st.HitKind, st.LastHit, st.HitWhere))
+	w.take(newHit(st.ProbeMAC, st.ProbeKind, st.LastProbe, st.ProbeWhere))
 
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -197,7 +197,7 @@ func (p *probing) over() bool {
 func (p *probing) take(ev bpf.Event) {
 	switch ev.Type {
 	case bpf.EventHit:
-		p.hit(newHit(ev.MAC, ev.Kind, ev.At))
+		p.hit(newHit(ev.MAC, ev.Kind, ev.At, ev.Where))
 	case bpf.EventAck:
 		if ev.At >= p.answers.start {
 			p.ack(ev.Token, ev.MAC)
@@ -213,8 +213,8 @@ func (p *probing) readState() error {
 	if !ok {
 		return nil
 	}
-	p.hit(newHit(st.HitMAC, st.HitKind, st.LastHit))
-	p.hit(newHit(st.ProbeMAC, st.ProbeKind, st.LastProbe))
+	p.hit(newHit(st.HitMAC, st.HitKind, st.LastHit, st.HitWhere))
+	p.hit(newHit(st.ProbeMAC, st.ProbeKind, st.LastProbe, st.ProbeWhere))
 	// After a restore from a backup, a token may be less than a token that was acknowledged before
 	// the restore. The state does not show acks of such tokens, only events do.
 	if p.ackedBefore <= p.token {

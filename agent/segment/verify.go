@@ -67,11 +67,11 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	if e.HeardAgo, e.Heard, err = s.heardAgo(); err != nil || !e.needsCanary() {
 		return e, err
 	}
-	canaries, err := s.canaries.choose(v)
+	canaries, shared, err := s.canaries.choose(v)
 	if err != nil {
 		return e, err
 	}
-	e.Asked = len(canaries)
+	e.Asked, e.Shared = len(canaries), shared
 	e.Canary, err = s.canaries.ask(ctx, canaries, v.Probe.Ignore)
 	return e, err
 }

@@ -226,6 +226,15 @@ func TestVerifyComesToAVerdict(t *testing.T) {
 		{"R2: on a parent that hears others, and is not heard", nil, func(a *air) { a.mute = true }, Unknown},
 		{"R2: on a parent where no host is known that should answer", nil, func(a *air) { a.kernel.speakers = nil }, Unknown},
 		{"with a gateway that answers", func(v *Verification) { v.Gateway = canary4 }, func(a *air) { a.kernel.speakers = nil }, Silent},
+		{"R2: where only a child of the parent answers a neighbour", nil, func(a *air) {
+			a.onCanary = func() { a.kernel.speakAt(bpf.WhereObserverEgress, key(canary4), otherMAC, bpf.KindARPReply) }
+		}, Unknown},
+		{"R2: where only the parent's own reply comes back", nil, func(a *air) {
+			a.onCanary = func() { a.kernel.speak(key(canary4), parentMAC, bpf.KindARPReply) }
+		}, Unknown},
+		{"R2: where hosts of the node itself may answer", func(v *Verification) { v.Gateway = canary4 }, func(a *air) { a.shared = true }, Unknown},
+		{"where they may, and an address of another node answers", nil,
+			func(a *air) { a.shared, a.kernel.vouched = true, []netip.Addr{canary4} }, Silent},
 		{"R2: where only a proxy answers", func(v *Verification) { v.Probe.Ignore = []net.HardwareAddr{otherMAC} }, nil, Unknown},
 		{"mute, of a node that is gone", func(v *Verification) { v.Asserted = true }, func(a *air) { a.mute = true }, Silent},
 		{"without carrier", nil, func(a *air) { a.carrier = false }, Unknown},

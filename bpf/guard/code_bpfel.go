@@ -191,6 +191,7 @@ const (
 	codeMapSourceMacs    = "source_macs"
 	codeMapSources       = "sources"
 	codeMapStates        = "states"
+	codeMapVouched       = "vouched"
 	codeProgGuardEgress  = "guard_egress"
 	codeProgGuardIngress = "guard_ingress"
 	codeVarBtf           = "btf"
@@ -269,6 +270,7 @@ type codeMapSpecs struct {
 	SourceMacs   *ebpf.MapSpec `ebpf:"source_macs"`
 	Sources      *ebpf.MapSpec `ebpf:"sources"`
 	States       *ebpf.MapSpec `ebpf:"states"`
+	Vouched      *ebpf.MapSpec `ebpf:"vouched"`
 }
 
 // codeVariableSpecs contains global variables before they are loaded into the kernel.
@@ -321,6 +323,7 @@ type codeMaps struct {
 	SourceMacs   *ebpf.Map `ebpf:"source_macs"`
 	Sources      *ebpf.Map `ebpf:"sources"`
 	States       *ebpf.Map `ebpf:"states"`
+	Vouched      *ebpf.Map `ebpf:"vouched"`
 }
 
 func (m *codeMaps) Close() error {
@@ -346,6 +349,7 @@ func (m *codeMaps) Close() error {
 		m.SourceMacs,
 		m.Sources,
 		m.States,
+		m.Vouched,
 	)
 }
 

@@ -22,7 +22,8 @@ struct arp {
 
 /*
  * Hosts learn the sender from requests, replies and announcements alike. But
- * only a reply shows that its sender has heard a request.
+ * only a reply to a probe, whose sender address is 0, shows that its sender has
+ * heard one.
  */
 static __always_inline enum clarity
 arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
@@ -43,7 +44,7 @@ arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 	s->kind = KIND_ARP;
 	if (!arp.spa)
 		s->kind = KIND_ARP_PROBE;
-	else if (arp.op == bpf_htons(ARP_OP_REPLY))
+	else if (arp.op == bpf_htons(ARP_OP_REPLY) && !arp.tpa)
 		s->kind = KIND_ARP_REPLY;
 	s->mac = arp.sha;
 	if (!arp.spa && (!arp.tpa || mac_equal(&arp.tha, &question)))

@@ -72,6 +72,7 @@ static __always_inline void hit_record(const struct lease_key *key,
 				       enum where where)
 {
 	__u64 by = speaker_of(&s->mac, s->kind);
+	__u64 there = by | (__u64)where << 56;
 	struct state *st;
 	__u64 *last;
 	bool news;
@@ -82,14 +83,14 @@ static __always_inline void hit_record(const struct lease_key *key,
 	if (!st || hit_is_rightful(l, st))
 		return;
 	if (speech_is_tentative(s)) {
-		news = st->probe_by != by;
-		st->probe_by = by;
+		news = st->probe_by != there;
+		st->probe_by = there;
 		st->probe_ns = now;
 		__sync_fetch_and_add(&st->probes, 1);
 		last = &st->probe_event_ns;
 	} else {
-		news = st->hit_by != by;
-		st->hit_by = by;
+		news = st->hit_by != there;
+		st->hit_by = there;
 		st->hit_ns = now;
 		__sync_fetch_and_add(&st->hits, 1);
 		last = &st->hit_event_ns;

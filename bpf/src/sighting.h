@@ -7,6 +7,7 @@
 #include "speaker.h"
 
 #define SIGHTINGS_MAX 16384
+#define VOUCHED_MAX   1024
 
 /* Times are CLOCK_BOOTTIME in ns. A prober does not use the address yet. */
 struct sighting {
@@ -20,6 +21,17 @@ struct {
 	__type(key, struct lease_key);
 	__type(value, struct sighting);
 } sightings SEC(".maps");
+
+/*
+ * When an authentic claim of another node last came in for the address. Hosts
+ * that are only heard may be hosts of this node.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, VOUCHED_MAX);
+	__type(key, struct lease_key);
+	__type(value, __u64);
+} vouched SEC(".maps");
 
 static __always_inline void sighting_record(const struct lease_key *key,
 					    const struct speech *s, __u64 now)
@@ -51,6 +63,7 @@ static __always_inline void sighting_claimed(const struct lease_key *key,
 	};
 
 	bpf_map_update_elem(&sightings, key, &fresh, BPF_NOEXIST);
+	bpf_map_update_elem(&vouched, key, &now, BPF_ANY);
 }
 
 #endif

@@ -16,6 +16,7 @@ struct state {
 	__u64 max;
 	__u64 acked;	/* greatest token of a valid ack */
 	__u64 acked_by; /* speaker */
+	/* The high byte of hit_by and probe_by is an enum where. */
 	__u64 hit_ns, hit_by, hits;
 	__u64 probe_ns, probe_by, probes;
 	/* When each sort of event was last sent, for its rate limit. */

@@ -73,6 +73,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"R2: a deaf listener's silence is Unknown", []string{"VERSIONS=4", "LINKS=1", "WITHOUT_R2"}, proven},
 		{"R2: a canary answers, or the evidence of hearing is too old", []string{"VERSIONS=4", "LINKS=1", "WITHOUT_CANARY"}, proven},
 		{"R2: a canary that is only heard does not show that it hears", []string{"VERSIONS=4", "LINKS=1", "MUTES=1", "CANARY_SPEAKS"}, proven},
+		{"R2: a canary is no host of the verifier's own node", []string{"VERSIONS=4", "LINKS=1", "MUTES=1", "CANARY_AT_HOME"}, proven},
 		{"R3: holders repeat their claims", []string{"VERSIONS=4", "LINKS=1", "WITHOUT_R3"}, oneSpeaker},
 		{"R4: from free, a claim follows silence", []string{"VERSIONS=4", "DELETIONS=1", "WITHOUT_R4"}, livingPod},
 		{"R6: fence before free", []string{"VERSIONS=4", "WITHOUT_R6"}, proven},

@@ -24,13 +24,19 @@
 #define SPOKE(s, m) (s != m && (claimed[s] || (asked && asked_by == s)))
 
 /* R2: a canary answers a probe of this verification. At best it is a host that
- * always answers, such as a gateway. */
+ * always answers, such as a gateway. It is no host of the machine itself, such as
+ * a virtual machine on its bridge: that one answers whatever the link does. */
+#ifdef CANARY_AT_HOME
+#define AT_HOME 1
+#else
+#define AT_HOME 0
+#endif
 #if defined(WITHOUT_CANARY)
 #define CANARY_ANSWERS(m) 1
 #elif defined(CANARY_SPEAKS)
 #define CANARY_ANSWERS(m) HEARS(m)
 #else
-#define CANARY_ANSWERS(m) CONVERSES(m)
+#define CANARY_ANSWERS(m) (CONVERSES(m) || AT_HOME)
 #endif
 #define MAY_HAVE_HEARD(m) (SPOKE(0, m) || SPOKE(1, m) || SPOKE(2, m))
 
