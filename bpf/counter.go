@@ -53,6 +53,7 @@ const (
 	ResultReflected  = Result(observerResultREFLECTED)  // own probe reflected to the parent's children
 	ResultSuppressed = Result(observerResultSUPPRESSED) // event suppressed by the rate limit
 	ResultEventLost  = Result(observerResultEVENT_LOST) // event lost, ring buffer full
+	ResultMalformed  = Result(observerResultMALFORMED)  // no evidence: truncated, or no probe by RFC 5227 or RFC 4862
 )
 
 // Results of the source guard.
@@ -85,7 +86,7 @@ var resultNames = map[Result]string{
 	ResultDropTagged: "drop-tagged", ResultDropBridge: "drop-bridge", ResultDropStranger: "drop-stranger",
 	ResultObserved: "observed",
 	ResultHit:      "hit", ResultSighting: "sighting", ResultReflected: "reflected",
-	ResultSuppressed: "suppressed", ResultEventLost: "event-lost",
+	ResultSuppressed: "suppressed", ResultEventLost: "event-lost", ResultMalformed: "malformed",
 }
 
 func (c Counter) index() uint32 {

@@ -190,6 +190,7 @@ const (
 	observerResultREFLECTED        observerResult = 26
 	observerResultSUPPRESSED       observerResult = 27
 	observerResultEVENT_LOST       observerResult = 28
+	observerResultMALFORMED        observerResult = 29
 	observerResultDROP_ETHER       observerResult = 32
 	observerResultDROP_SENDER_MAC  observerResult = 33
 	observerResultDROP_LINK_LOCAL  observerResult = 34

@@ -154,6 +154,32 @@ func TestTentativeHitsAreCountedApart(t *testing.T) {
 	equal(t, "by", s.ProbeMAC.String(), remoteMAC.String())
 }
 
+// A switch or a proxy may answer each probe with such a frame, and two of them would end an ADD.
+func TestAMalformedProbeIsCountedAndNoEvidence(t *testing.T) {
+	reply := arpProbe(remoteMAC, far4)
+	reply[21] = 2
+	withSource := icmpv6(135, far6.AsSlice(), []byte{1, 1}, remoteMAC)
+	for name, tc := range map[string]struct {
+		frame   []byte
+		addr    netip.Addr
+		results []Result
+	}{
+		"the ARP sender is not the Ethernet source": {eth(broadcast, otherMAC, etherARP, arp(remoteMAC, none4, far4)), far4, []Result{ResultMalformed}},
+		"an ARP reply of 0.0.0.0":                   {reply, far4, nil},
+		"DAD with a source link-layer address":      {eth(broadcast, remoteMAC, etherIPv6, ipv6(none6, far6, nextICMPv6, withSource)), far6, []Result{ResultMalformed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, setup{})
+			check.OK(t, b.InstallLease(key(tc.addr), Lease{}))
+			for range 2 {
+				b.expect(WhereObserverIngress, tc.frame, pass, tc.results...)
+			}
+			equal(t, "probes", b.state(tc.addr).Probes, 0)
+			equal(t, "seen", has(b.Sighting(key(tc.addr)))(t), false)
+		})
+	}
+}
+
 func TestAHoldersOwnFramesAreNoHit(t *testing.T) {
 	b := newBench(t, setup{}, addr4, addr6)
 	b.expect(WhereObserverEgress, arpFrame(podMAC, addr4, far4), pass)

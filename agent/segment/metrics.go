@@ -24,7 +24,7 @@ type Collector struct {
 	set                   *Segments
 	othersShare, expected func(parent int) bool
 
-	claimsSent, claimsReceived, acksSent, acksReceived, dropped, deaf, mute, blind, attached *prometheus.Desc
+	claimsSent, claimsReceived, acksSent, acksReceived, dropped, malformed, deaf, mute, blind, attached *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -43,6 +43,7 @@ func (s *Segments) Collector(othersShare, expected func(parent int) bool) *Colle
 		acksSent:       desc("acks_sent_total", "Claims for which this node's kernel fenced the address and sent an ack."),
 		acksReceived:   desc("acks_received_total", "Authentic acks for addresses that this node holds or watches."),
 		dropped:        desc("fence_dropped_frames_total", "Frames dropped because their address is fenced."),
+		malformed:      desc("malformed_frames_total", "Frames of ARP and neighbour discovery on the parents that are no evidence, because they are malformed."),
 		mute:           desc("segment_mute", "1 if no other host answered on this parent when an answer was needed: others may not hear it.", "parent"),
 		deaf:           desc("segment_deaf", "1 if silence on this parent proves nothing: no carrier, no observer, or no other node heard for two minutes.", "parent"),
 		blind:          desc("segment_blind", "1 if the parent has no carrier or no observer, or heard no other node for two minutes although another node has an address of the same subnet and network.", "parent"),
@@ -52,7 +53,7 @@ func (s *Segments) Collector(othersShare, expected func(parent int) bool) *Colle
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.claimsSent, c.claimsReceived, c.acksSent, c.acksReceived, c.dropped, c.deaf, c.mute, c.blind, c.attached} {
+	for _, d := range []*prometheus.Desc{c.claimsSent, c.claimsReceived, c.acksSent, c.acksReceived, c.dropped, c.malformed, c.deaf, c.mute, c.blind, c.attached} {
 		ch <- d
 	}
 }
@@ -82,6 +83,7 @@ func (c *Collector) collectKernel(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.acksSent, prometheus.CounterValue, float64(total[bpf.ResultAckSent]))
 	ch <- prometheus.MustNewConstMetric(c.acksReceived, prometheus.CounterValue, float64(total[bpf.ResultAck]))
 	ch <- prometheus.MustNewConstMetric(c.dropped, prometheus.CounterValue, float64(total[bpf.ResultDropFenced]))
+	ch <- prometheus.MustNewConstMetric(c.malformed, prometheus.CounterValue, float64(total[bpf.ResultMalformed]))
 }
 
 func (c *Collector) collectSegment(ch chan<- prometheus.Metric, seg *Segment) {

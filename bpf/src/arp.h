@@ -7,6 +7,7 @@
 
 #define ARP_HRD_ETHER	1
 #define ARP_HRD_IEEE802 6 /* Linux takes it for Ethernet (arp_process()) */
+#define ARP_OP_REQUEST	1
 #define ARP_OP_REPLY	2
 
 /* RFC 826 for IPv4 over Ethernet. */
@@ -47,7 +48,8 @@ arp_parse(struct __sk_buff *skb, const struct frame *f, struct speech *s)
 	else if (arp.op == bpf_htons(ARP_OP_REPLY) && !arp.tpa)
 		s->kind = KIND_ARP_REPLY;
 	s->mac = arp.sha;
-	if (!arp.spa && (!arp.tpa || mac_equal(&arp.tha, &question)))
+	if (!arp.spa && (!arp.tpa || arp.op != bpf_htons(ARP_OP_REQUEST) ||
+			 mac_equal(&arp.tha, &question)))
 		return SILENT;
 	return CLEAR;
 }

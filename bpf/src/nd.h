@@ -39,7 +39,19 @@ static __always_inline bool nd_may_follow(__u8 next)
 	return next == NEXT_ICMPV6 || upper_is_extension(next);
 }
 
-/* Updates the speech of the packet by the NS or NA at off. */
+/* Reads the first option of the NS or NA at off if it has this type. */
+static __always_inline bool nd_has_option(struct __sk_buff *skb, __u32 off,
+					  __u8 type, struct nd_option *option)
+{
+	return !bpf_skb_load_bytes(skb, off + sizeof(struct nd), option,
+				   sizeof(*option)) &&
+	       option->type == type && option->length == 1;
+}
+
+/*
+ * Updates the speech of the packet by the NS or NA at off. DAD with a source
+ * link-layer address is invalid (RFC 4861, 7.1.1).
+ */
 static __always_inline enum clarity nd_read(struct __sk_buff *skb, __u32 off,
 					    struct speech *s)
 {
@@ -55,14 +67,15 @@ static __always_inline enum clarity nd_read(struct __sk_buff *skb, __u32 off,
 		if (addr_is_unspecified(&s->sender)) {
 			s->subject = nd.target;
 			s->kind = KIND_DAD;
+			if (nd_has_option(skb, off, ND_OPTION_SOURCE_MAC,
+					  &option))
+				return UNCLEAR;
 		}
 		return CLEAR;
 	}
 	s->subject = nd.target;
 	s->kind = KIND_NA;
-	if (!bpf_skb_load_bytes(skb, off + sizeof(nd), &option,
-				sizeof(option)) &&
-	    option.type == ND_OPTION_TARGET_MAC && option.length == 1)
+	if (nd_has_option(skb, off, ND_OPTION_TARGET_MAC, &option))
 		s->mac = option.mac;
 	return CLEAR;
 }

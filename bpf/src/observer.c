@@ -73,6 +73,7 @@ int observer_ingress(struct __sk_buff *skb)
 	enum clarity clarity;
 	struct speech s;
 	struct frame f;
+	struct mac from;
 
 	if (!frame_open(skb, &f) || f.tagged)
 		return PASS; /* each VLAN has an observer of its own */
@@ -82,13 +83,24 @@ int observer_ingress(struct __sk_buff *skb)
 		skb->mark = 0; /* our own probe, reflected to the children */
 		return PASS;
 	}
-	s.mac = frame_macs_of(skb).from;
+	from = frame_macs_of(skb).from;
+	s.mac = from;
 	if (f.proto == bpf_htons(ETH_P_ARP))
 		clarity = arp_parse(skb, &f, &s);
 	else if (f.proto == bpf_htons(ETH_P_IPV6) && ipv6_may_be_nd(skb, &f))
 		clarity = ipv6_parse(skb, &f, &s, true);
 	else
 		return PASS;
+	/*
+	 * The sender of a probe is the host that sends it (RFC 5227, 1.1). Who
+	 * uses an address may send by a proxy, or with a virtual MAC.
+	 */
+	if (clarity == UNCLEAR ||
+	    (clarity == CLEAR && speech_is_tentative(&s) &&
+	     !mac_equal(&s.mac, &from))) {
+		count(OBSERVER_INGRESS, MALFORMED);
+		return PASS;
+	}
 	/*
 	 * Some cards return the parent's probes. The answer of an ipvlan pod
 	 * of this node has the parent's MAC as well, and counts.

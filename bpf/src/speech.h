@@ -30,7 +30,7 @@ struct speech {
 enum clarity {
 	SILENT,	 /* the frame uses no address */
 	CLEAR,	 /* the speech is filled in */
-	UNCLEAR, /* truncated or too complex */
+	UNCLEAR, /* truncated, too complex or malformed */
 };
 
 /*

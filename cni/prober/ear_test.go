@@ -49,6 +49,25 @@ func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 	}
 }
 
+// RFC 5227 section 1.1: the sender of a probe is the interface that sends it. RFC 4861 section 7.1.1: a
+// solicitation from :: has no source link-layer address.
+func TestAMalformedProbeSaysNothing(t *testing.T) {
+	const sender, kind, length = ethernetHeader + 8, etherType + 9, ethernetHeader + 4
+	for what, frame := range map[string][]byte{
+		"a probe for another host": func() []byte { f, _ := said(t, addr4); f[sender]++; return f }(),
+		"a reply of 0.0.0.0":       func() []byte { f, _ := said(t, addr4); f[kind] = 2; return f }(),
+		"a solicitation from :: with a source": func() []byte {
+			f, _ := said(t, addr6)
+			f = append(f[:ethernetHeader+ipv6Header+24:ethernetHeader+ipv6Header+24], append([]byte{1, 1}, mac...)...)
+			f[length+1] = 32
+			return f
+		}(),
+	} {
+		s, ok := parse(frame)
+		check.That(t, !ok, "%s: %+v", what, s)
+	}
+}
+
 // A host that resolves an address does not use it.
 func TestAQuestionOfANeighbourSaysNothing(t *testing.T) {
 	probe, _ := said(t, addr6)

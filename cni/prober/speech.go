@@ -3,9 +3,11 @@
 package prober
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
@@ -40,21 +42,23 @@ func parse(data []byte) (speech, bool) {
 	}
 	switch f.EtherType {
 	case ethernet.EtherTypeARP:
-		return parseARP(f.Payload)
+		return parseARP(f)
 	case ethernet.EtherTypeIPv6:
 		return parseND(f)
 	}
 	return speech{}, false
 }
 
-// parseARP reads an ARP packet for IPv4 over Ethernet (RFC 826).
-func parseARP(payload []byte) (speech, bool) {
+// parseARP reads an ARP packet for IPv4 over Ethernet (RFC 826). The sender of a probe is the host that
+// sends it (RFC 5227 section 1.1).
+func parseARP(f ethernet.Frame) (speech, bool) {
 	var p arp.Packet
-	if p.UnmarshalBinary(payload) != nil || !isIPv4OverEthernet(p) {
+	if p.UnmarshalBinary(f.Payload) != nil || !isIPv4OverEthernet(p) {
 		return speech{}, false
 	}
 	if p.SenderIP.IsUnspecified() {
-		probe := p.Operation == arp.OperationRequest && !p.TargetIP.IsUnspecified() && !frames.IsQuestion(p.TargetHardwareAddr)
+		probe := p.Operation == arp.OperationRequest && bytes.Equal(p.SenderHardwareAddr, f.Source) &&
+			!p.TargetIP.IsUnspecified() && !frames.IsQuestion(p.TargetHardwareAddr)
 		return speech{p.TargetIP, p.SenderHardwareAddr, true}, probe
 	}
 	return speech{p.SenderIP, p.SenderHardwareAddr, false}, true
@@ -87,7 +91,11 @@ func parseND(f ethernet.Frame) (speech, bool) {
 		}
 	case *ndp.NeighborSolicitation:
 		from := netip.AddrFrom16([16]byte(f.Payload[8:24]))
-		if !from.IsUnspecified() || frames.IsQuestion6(f.Payload) {
+		hasSource := slices.ContainsFunc(m.Options, func(o ndp.Option) bool {
+			l, ok := o.(*ndp.LinkLayerAddress)
+			return ok && l.Direction == ndp.Source
+		})
+		if !from.IsUnspecified() || hasSource || frames.IsQuestion6(f.Payload) {
 			return speech{}, false
 		}
 		s = speech{m.TargetAddress, f.Source, true}
