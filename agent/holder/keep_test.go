@@ -33,6 +33,7 @@ func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
 		s.Previous.Reason, s.Reason = v1alpha1.ReasonNodeGone, v1alpha1.ReasonUnverified
 	}
 	successorGone := func(s *v1alpha1.IPLeaseSpec) { s.Reason = v1alpha1.ReasonNodeGone }
+	unguarded := func(s *v1alpha1.IPLeaseSpec) { s.Previous.Guarded = false }
 	aside := fakenode.Quarantined(v1alpha1.ReasonPodTerminating)
 	for _, test := range []struct {
 		name    string
@@ -45,6 +46,7 @@ func TestAStatefulSetPodTakesItsAddressOver(t *testing.T) {
 		{"retained, and answered", fakenode.Held("10.0.0.2", fakenode.Retained), segment.Answered, false},
 		{"quarantined and fenced", fakenode.Held("10.0.0.2", aside), segment.Fenced, true},
 		{"quarantined and silent", fakenode.Held("10.0.0.2", aside), segment.Silent, true},
+		{"quarantined and silent, of a holder without a guard (R1)", fakenode.Held("10.0.0.2", aside, unguarded), segment.Silent, false},
 		{"quarantined and unknown (R2)", fakenode.Held("10.0.0.2", aside), segment.Unknown, false},
 		{"quarantined and answered", fakenode.Held("10.0.0.2", aside), segment.Answered, false},
 		{"quarantined, of this session", fakenode.Held("10.0.0.2", aside, byNode), segment.Unknown, true},

@@ -112,6 +112,11 @@ type Verification struct {
 	SlotDead, Asserted, OthersShare, Guessed, Unguarded bool
 }
 
+// Evidence returns the evidence of the caller alone.
+func (v Verification) Evidence() Evidence {
+	return Evidence{SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: v.OthersShare, Guessed: v.Guessed, Unguarded: v.Unguarded}
+}
+
 // Announcement has the parameters of Announce.
 type Announcement struct {
 	// NetNS is the path of Interface's network namespace; "" is the agent's own.

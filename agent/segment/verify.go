@@ -35,7 +35,7 @@ func (s *Segment) Verify(ctx context.Context, v Verification) (Verdict, Evidence
 
 // gather claims and probes, and collects the evidence.
 func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err error) {
-	e = Evidence{SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: v.OthersShare, Guessed: v.Guessed, Unguarded: v.Unguarded}
+	e = v.Evidence()
 	if e.Carrier, e.Observed, err = s.hears(); err != nil {
 		return e, err
 	}

@@ -100,7 +100,8 @@ func (w *Wire) Verify(_ context.Context, v segment.Verification) (segment.Verdic
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.Verification = v
-	e := segment.Evidence{Carrier: true, Observed: true, SlotDead: v.SlotDead, Asserted: v.Asserted, OthersShare: true, Unanswered: segment.MinRounds}
+	e := v.Evidence()
+	e.Carrier, e.Observed, e.Unanswered = true, true, segment.MinRounds
 	if w.Probers > 0 {
 		w.Probers--
 		e.Answer = segment.Answer{Conflict: true, MAC: Stranger, Kind: bpf.KindARPProbe, Source: segment.SourceProbe}

@@ -48,6 +48,7 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 		s.Reason, s.Holder = v1alpha1.ReasonNodeGone, nil
 		s.Previous = &v1alpha1.PreviousHolder{Node: "n2", Session: "s", Reason: v1alpha1.ReasonNodeGone}
 	}
+	unguarded := func(s *v1alpha1.IPLeaseSpec) { s.Previous.PodUID = "p" }
 	for _, test := range []struct {
 		name     string
 		lease    *v1alpha1.IPLease
@@ -59,6 +60,7 @@ func TestAVerificationSettlesItsLease(t *testing.T) {
 	}{
 		{"fenced", quarantined(), false, acked, "", ""},
 		{"silent", quarantined(), false, silent, "", ""},
+		{"silent, of a holder without a guard (R1)", quarantined(unguarded), false, silent, v1alpha1.StateQuarantined, v1alpha1.ReasonPodTerminating},
 		{"deaf (R2)", quarantined(), false, deaf, v1alpha1.StateQuarantined, v1alpha1.ReasonPodTerminating},
 		{"answered", quarantined(), false, answered, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict},
 		{"the slot of this node is dead", quarantined(), true, deaf, "", ""},
@@ -342,9 +344,9 @@ func (m memory) KillHolder(context.Context, string) (*v1alpha1.IPLease, bool, er
 
 func (m memory) Verify(_ context.Context, v segment.Verification) (segment.Verdict, segment.Evidence, error) {
 	m.rig.asked = append(m.rig.asked, v)
-	e := m.rig.evidence
+	e, heard := v.Evidence(), m.rig.evidence
 	e.Carrier, e.Observed, e.Unanswered = true, true, segment.MinRounds
-	e.SlotDead, e.Asserted, e.OthersShare, e.Guessed = v.SlotDead, v.Asserted, v.OthersShare, v.Guessed
+	e.Acked, e.Answer, e.Heard, e.Canary, e.Asked = heard.Acked, heard.Answer, heard.Heard, heard.Canary, heard.Asked
 	return segment.Judge(e), e, nil
 }
 
