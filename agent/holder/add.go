@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -222,12 +223,37 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, d kept.Decision) 
 			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
 			a.Who.Namespace, a.Who.Pod)
 	}
+	if err := a.stillBound(ctx); err != nil {
+		return nil, err
+	}
 	// An error after record would leave an interface that is bound without an answer.
 	response, err := answer(choice, a.Won, a.Request.Network)
 	if err != nil {
 		return nil, err
 	}
 	return response, a.record()
+}
+
+// stillBound reads the leases again that a controller may have taken meanwhile: an ADD may stall for
+// any time, and the address may have another holder. The controller takes no lease within
+// v1alpha1.AnswerTime after its write, so a usual ADD reads nothing. The times of the API server that
+// both compare are rounded to seconds, so this clock must be well below.
+func (a *adding) stillBound(ctx context.Context) error {
+	for _, b := range a.Won {
+		if b.Address.Behind != 0 || a.Clock.Since(b.Since) < v1alpha1.AnswerTime/2 {
+			continue
+		}
+		l, err := a.Leases.Get(ctx, b.Address.LeaseName)
+		if err != nil && !errors.Is(err, lease.ErrGone) {
+			return fmt.Errorf("read the lease again before the answer: %w", err)
+		}
+		if err != nil || string(l.UID) != b.Address.LeaseUID || l.Spec.State != v1alpha1.StateBound ||
+			l.Spec.Holder == nil || l.Spec.Holder.ContainerID != a.Request.ContainerID {
+			return refusal.New(refusal.TryAgain, "lease %s was taken while ADD was under way for %s; the next try chooses anew",
+				b.Address.LeaseName, a.Clock.Since(b.Since).Round(time.Millisecond))
+		}
+	}
+	return nil
 }
 
 // undo is a DEL of the steps done so far. A release that fails is journalled and

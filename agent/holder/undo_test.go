@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder/node"
@@ -232,6 +233,45 @@ func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
 	r.Want()
 	r.Wire.OnClaim = nil
 	r.MustAdd(web)
+}
+
+// The controller may take the lease of an ADD that stalls, and another node may free the address.
+func TestAnADDThatStallsReadsItsLeaseBeforeItsAnswer(t *testing.T) {
+	take := func(r *fakenode.Node) { changeLease(r, fakenode.Quarantined(v1alpha1.ReasonPodGone)) }
+	for _, test := range []struct {
+		name  string
+		after time.Duration
+		then  func(*fakenode.Node)
+		looks int
+		want  string
+	}{
+		{"a usual one", time.Second, func(*fakenode.Node) {}, 0, "10.0.0.2 Bound"},
+		{"its lease is as it was", 3 * time.Second, func(*fakenode.Node) {}, 1, "10.0.0.2 Bound"},
+		{"its lease is quarantined", 3 * time.Second, take, 1, "10.0.0.2 Quarantined"},
+		{"another pod has the address", 3 * time.Second, func(r *fakenode.Node) {
+			changeLease(r, func(s *v1alpha1.IPLeaseSpec) { s.NodeName, s.Holder.ContainerID = "n2", "c9" })
+		}, 1, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+			web := r.Pod("web", "u1")
+			looks := 0
+			r.Wire.OnClaim = func(segment.Claim) {
+				r.Skip(test.after)
+				test.then(r)
+				r.API.Before = func(verb, name string) error {
+					if verb == "get" && name == "10.0.0.2" {
+						looks++
+					}
+					return nil
+				}
+			}
+			err := check.Err(r.Add(t.Context(), web))
+			isBound := test.want == "10.0.0.2 Bound"
+			check.That(t, isBound == (err == nil) && (isBound || isCode(err, agentapi.CodeTryAgainLater)), "got %v", err)
+			check.That(t, min(looks, 1) == test.looks, "%d looks, want %d", looks, test.looks)
+		})
+	}
 }
 
 // The first family is bound, and its lease quarantined while the second is sought.

@@ -4,9 +4,14 @@ package v1alpha1
 
 import (
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// AnswerTime is the time after the write of a Bound lease in which the controller does not take the
+// address: an ADD that is answered meanwhile need not read its lease again.
+const AnswerTime = 5 * time.Second
 
 // RecordToken records the fencing token of the holder of a Bound lease, if no write has done so yet.
 // Call it before each write that does not bind the lease: the write changes the resourceVersion.

@@ -38,7 +38,7 @@ func Decide(f Facts) Action {
 		if a, ok := decideHandOver(f); ok {
 			return a
 		}
-		return untilMigrated(f, ifEnabled(f.Policy, decideBound(f)))
+		return untilMigrated(f, ifEnabled(f.Policy, afterAnswer(f, decideBound(f))))
 	case v1alpha1.StateWarm:
 		return ifEnabled(f.Policy, decideWarm(f))
 	case v1alpha1.StateRetained:
@@ -61,6 +61,15 @@ func ifEnabled(p Policy, a Action) Action {
 		return a
 	}
 	return Action{Kind: None, Reason: a.Reason, Withheld: true, Tell: true, Why: "due, but reclaim is switched off: " + a.Why}
+}
+
+// afterAnswer leaves the ADD that has just bound the lease the time for its answer, whatever became of
+// the pod and the node: an ADD that is answered in this time does not read its lease again.
+func afterAnswer(f Facts, a Action) Action {
+	if a.Kind != Quarantine {
+		return a
+	}
+	return f.when(f.Lease.Spec.Since.Add(v1alpha1.AnswerTime), a)
 }
 
 func decideBound(f Facts) Action {

@@ -61,6 +61,9 @@ func TestBoundLease(t *testing.T) {
 		{"a record that names the pod of another node is damaged, and its own node's end is no reason", facts(podElsewhere, nodeGoneSince(ago(time.Hour))), tell(v1alpha1.ReasonNoHolder)},
 		{"a record that names the pod of another node never ends that pod", facts(podElsewhere, nodeNotReady, nodeTainted), tell(v1alpha1.ReasonNoHolder)},
 		{"a pod that the cache knows without a node is alive", facts(podUnscheduled, nodeGoneSince(ago(time.Hour))), leaveAlone()},
+		{"the ADD that has just bound a lease has time for its answer, although its machine is out of service",
+			facts(boundAt(ago(4*s)), nodeTainted, nodeNotReady, podGoneSince(ago(time.Hour))), waitUntil(hence(1 * s))},
+		{"and its pod was finished before", facts(boundAt(ago(4*s)), podFinished(corev1.PodFailed, ago(time.Hour))), waitUntil(hence(1 * s))},
 		{"no address is taken in an unknown state", facts(inState("Borrowed"), podGoneSince(ago(time.Hour))), leaveAlone()},
 
 		// Terminating: deletionTimestamp includes the pod's grace, extraGrace comes on top.

@@ -79,16 +79,19 @@ end:	do
 #endif
 		:: else -> claimed[m] = installed[m]; at[m] = CLAIMED
 		fi }
-	/* 20 ms later, or when the agent gets to it: agent/segment/claim.go (R10). */
+	/* 20 ms later, or when the agent gets to it: agent/segment/claim.go (R10), agent/holder/add.go stillBound. */
 	:: d_step { ACTS(m) && at[m] == CLAIMED ->
 		if
 #ifndef WITHOUT_R10
 		:: FENCED(m) -> SEEN(NOT_CONFIRMED); kill(m); at[m] = RELEASES
 #endif
+#ifndef STALLED_ADD
+		:: !HELD_BY(m) -> kill(m); at[m] = RELEASES /* taken from it while it stalled */
+#endif
 		:: else ->
 			assert(P8_answered_unfenced || !FENCED(m));
-#ifdef STALLED_ADD
-			assert(P3_proven || HELD_BY(m)); /* taken from it while it stalled: open */
+#ifndef SPARES_INTENT /* which shows what else ends an ADD that does not look */
+			assert(P3_proven || HELD_BY(m));
 #endif
 			SEEN(ADD_FROM_FREE);
 			at[m] = HOLDS

@@ -141,15 +141,8 @@ bit paused[MACHINES];     /* the virtual machine does not run here any more */
 /* For use within one step. */
 hidden byte verdict, luck, said, count, best, before, other;
 
-/* Names of the properties, for assertions; 0, or 1 where it is not asked for. */
-#ifdef AS_CODED
-#define NOT_ASKED = 1
-#else
-#define NOT_ASKED
-#endif
-hidden byte P3_proven NOT_ASKED;
-hidden byte P4_acked_is_fenced NOT_ASKED;
-hidden byte P1_one_speaker, P2_greater_token_wins, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced, P9_source_is_paused, P10_muted_once;
+/* Names of the properties, for assertions: all are 0. */
+hidden byte P1_one_speaker, P2_greater_token_wins, P3_proven, P4_acked_is_fenced, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced, P9_source_is_paused, P10_muted_once;
 
 /* SEEN(n) marks a situation. With -DSEEK=n the checker has to find it. */
 #ifndef SEEK

@@ -6,6 +6,7 @@ import (
 	"context"
 	"iter"
 	"net/netip"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
@@ -113,6 +114,8 @@ type attempt struct {
 	*search
 	candidate
 	lease *v1alpha1.IPLease
+	// since is when the write of the lease began.
+	since time.Time
 	// lost: another pod has the lease.
 	lost  bool
 	claim segment.Claim

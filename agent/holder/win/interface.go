@@ -61,6 +61,8 @@ func (a *Interface) Found(link pod.Interface, seg node.Segment) {
 type Bound struct {
 	Pool    *v1alpha1.IPPool
 	Address journal.Address
+	// Since is when the write of the lease began.
+	Since time.Time
 	// Unclaimed is the claim to send after the answer.
 	Unclaimed *segment.Claim
 }

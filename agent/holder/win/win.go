@@ -48,7 +48,7 @@ func (s *search) win(ctx context.Context, c candidate) (Bound, outcome) {
 			return Bound{}, o
 		}
 	}
-	b := Bound{Pool: a.pool, Address: *a.Trying}
+	b := Bound{Pool: a.pool, Address: *a.Trying, Since: a.since}
 	if a.isWatched() {
 		b.Unclaimed = &a.claim
 	}
@@ -107,6 +107,7 @@ func (a *attempt) written(ctx context.Context) outcome {
 	if a.write == nil {
 		return outcome{}
 	}
+	a.since = a.h.Clock.Now()
 	l, found, err := a.write(ctx, &a.candidate)
 	a.lost = a.last == nil && (errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone))
 	if err != nil && a.proof == byProbe && !errors.Is(err, lease.ErrUncertain) {
