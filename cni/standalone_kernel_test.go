@@ -8,12 +8,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/conflicts"
+	"github.com/fenceline/fenceline/internal/wholelist"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
@@ -61,7 +64,7 @@ func (l *lan) host(t *testing.T, role string) *loneHost {
 	return &loneHost{l.plug(t, role), l.bin, t.TempDir(), t.TempDir()}
 }
 
-const onMACVLAN = `"type":"macvlan","master":"p0","mode":"bridge"`
+const onMACVLAN, onHostDevice = `"type":"macvlan","master":"p0","mode":"bridge"`, `"type":"host-device","device":"p0"`
 
 // macvlanConf is a macvlan on p0. ipam has the further members of its IPAM.
 func (h *loneHost) macvlanConf(t *testing.T, ipam string) *libcni.NetworkConfigList {
@@ -180,7 +183,7 @@ func TestAForeignHostIsPassedOverOnADeviceOfTheHost(t *testing.T) {
 	l := newLAN(t)
 	l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
 	h := l.host(t, "host")
-	got := h.mustAdd(t, h.list(t, `"type":"host-device","device":"p0"`, pluginType, dual), container("one", network.New(t, "one")))
+	got := h.mustAdd(t, h.list(t, onHostDevice, pluginType, dual), container("one", network.New(t, "one")))
 	check.List(t, got, []string{"192.0.2.11/24", "2001:db8::11/64"}, "got")
 }
 
@@ -286,6 +289,37 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 	check.List(t, localRoutes(t, one, link), []string{"192.0.2.10"}, "with the address the kernel answers for")
 	check.OK(t, one.Links().AddrDel(link, address))
 	check.None(t, localRoutes(t, one, link), "without the address the kernel answers for")
+}
+
+// Otherwise a neighbour sends to the MAC of the last container until it looks for the address anew.
+func TestNeighboursLearnTheMACOfTheNextContainer(t *testing.T) {
+	for _, plugin := range []string{onMACVLAN, onBridge, onHostDevice} {
+		t.Run(plugin, func(t *testing.T) {
+			l := newLAN(t)
+			neighbour := l.plug(t, "neighbour")
+			index := check.Value(neighbour.Index("p0"))(t)
+			last := net.HardwareAddr{2, 0, 0, 0, 0, 9}
+			for _, addr := range []string{"192.0.2.10", "2001:db8::10"} {
+				check.OK(t, neighbour.Links().NeighAdd(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_REACHABLE, IP: net.ParseIP(addr), HardwareAddr: last}))
+			}
+			h := l.host(t, "host")
+			if plugin == onBridge {
+				h = l.hostOnBridge(t, "bridged")
+			}
+			one := network.New(t, "one")
+			h.mustAdd(t, h.list(t, plugin, pluginType, dual), container("one", one))
+			mac := check.Value(one.MAC("eth0"))(t).String()
+			check.Eventually(t, 10*time.Second, "the neighbour knows the MAC of both addresses", func() error {
+				known, err := wholelist.Of(func() ([]netlink.Neigh, error) { return neighbour.Links().NeighList(index, netlink.FAMILY_ALL) })
+				for _, n := range known {
+					if n.HardwareAddr.String() == last.String() {
+						return fmt.Errorf("%s is at %s, not at %s", n.IP, n.HardwareAddr, mac)
+					}
+				}
+				return err
+			})
+		})
+	}
 }
 
 func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {

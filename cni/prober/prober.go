@@ -276,14 +276,11 @@ func (p *Prober) Doubt() string {
 	return fmt.Sprintf("no other host was heard on %s, whose link has just come up: a switch with spanning tree drops all frames for 30 s then", p.link.name)
 }
 
-// Keep announces the addresses of IPv4, and has Close leave the interface up. The kernel would
-// announce them when the plugin of the interface sets it up (arp_notify). It announces those of IPv6
-// after their duplicate address detection (ndisc_notify).
+// Keep announces the addresses, and has Close leave the interface up. The kernel would announce those of
+// IPv4 when the plugin of the interface sets it up (arp_notify), and those of IPv6 after their duplicate
+// address detection (ndisc_notify), which the plugins bridge and host-device do not set.
 func (p *Prober) Keep(addrs []netip.Addr) error {
 	for _, addr := range addrs {
-		if !addr.Is4() {
-			continue
-		}
 		announcements, err := frames.Announce(p.link.mac, addr)
 		if err != nil {
 			return err
