@@ -116,7 +116,7 @@ func (a *adding) reserve(conf *allocator.IPAMConfig) error {
 		a.picks = append(a.picks, p)
 	}
 	if len(requested) > 0 {
-		return agentapi.Errorf(agentapi.CodeAddressRefused, "reserve the requested addresses: %v: no range set is left for them", requested)
+		return agentapi.Errorf(agentapi.CodeAddressRefused, "reserve the requested addresses: %v is in no range set, or the second one of its set; request an address of %s", requested[0], setsOf(conf))
 	}
 	return nil
 }
@@ -144,31 +144,58 @@ func (a *adding) get(p *pick) (err error) {
 	return a.refusal(p, err)
 }
 
+// held returns the addresses of a range set that the attachment has.
+func (a *adding) held(p *pick) []net.IP {
+	return slices.DeleteFunc(a.store.GetByID(a.ContainerID, a.Interface), func(ip net.IP) bool { return !p.ranges.Contains(ip) })
+}
+
 // refusal returns the error of a range set without a free address.
 func (a *adding) refusal(p *pick, err error) error {
 	if _, ours := errors.AsType[*agentapi.Error](err); ours {
 		return err
 	}
-	held := slices.DeleteFunc(a.store.GetByID(a.ContainerID, a.Interface), func(ip net.IP) bool { return !p.ranges.Contains(ip) })
-	if len(held) > 0 {
-		return agentapi.Errorf(agentapi.CodeInvalidEnvironment,
-			"reserve an address of range set %d in %s: container %s has %v for %s already; end its earlier use by DEL first", p.set, a.store.dir, a.ContainerID, held, a.Interface)
+	if held := a.held(p); len(held) > 0 {
+		return agentapi.Errorf(agentapi.CodeInvalidEnvironment, "reserve an address of range set %d in %s: container %s has %v for %s already; end its earlier use by DEL first",
+			p.set, a.store.dir, a.ContainerID, held, a.Interface)
 	}
 	own := slices.DeleteFunc(slices.Clone(a.parent.Addrs), func(addr netip.Addr) bool { return !p.ranges.Contains(addr.AsSlice()) })
-	code := agentapi.CodeExhausted
 	if p.requested != nil {
-		code = agentapi.CodeAddressRefused
-		if slices.Contains(own, addrOf(p.requested)) {
-			return agentapi.Errorf(code, "reserve %s: %s of this machine has it; request another address, or remove it from %[2]s", p.requested, a.parent.Name)
+		return agentapi.Errorf(agentapi.CodeAddressRefused, "reserve %s: %w", p.requested, a.whyNot(p.requested, own, err))
+	}
+	for _, r := range *p.ranges {
+		if r.Contains(r.Gateway) {
+			err = fmt.Errorf("%w; %s is the gateway", err, r.Gateway)
 		}
 	}
 	if len(own) > 0 {
 		err = fmt.Errorf("%w; %s of this machine has %v", err, a.parent.Name, own)
 	}
-	if len(a.met) > 0 {
-		err = fmt.Errorf("%w; other hosts use %s", err, strings.Join(a.met, ", "))
+	return agentapi.Errorf(agentapi.CodeExhausted, "reserve an address of range set %d in %s: %w%s; "+moreAddresses, p.set, a.store.dir, err, a.others())
+}
+
+// moreAddresses is the remedy for a range set without a free address.
+const moreAddresses = "delete containers, widen the range, or run GC"
+
+// others tells the hosts that use addresses of the range.
+func (a *adding) others() string {
+	if len(a.met) == 0 {
+		return ""
 	}
-	return agentapi.Errorf(code, "reserve an address of range set %d in %s: %w", p.set, a.store.dir, err)
+	return "; other hosts use " + strings.Join(a.met, ", ")
+}
+
+// whyNot returns the reason why a requested address is not free. own are the addresses of the parent.
+func (a *adding) whyNot(requested net.IP, own []netip.Addr, err error) error {
+	holder, host := a.store.holderOf(requested)
+	switch {
+	case slices.Contains(own, addrOf(requested)):
+		return fmt.Errorf("%s of this machine has it; request another address, or remove it from %[1]s", a.parent.Name)
+	case slices.Contains(a.store.used, addrOf(requested)):
+		return errors.New("it is the address of a network, or its broadcast; request another address")
+	case holder != "":
+		return fmt.Errorf("container %s on %s has it; request another address, or end that container", holder, host)
+	}
+	return err
 }
 
 // prove probes the addresses, and exchanges those that other hosts use.

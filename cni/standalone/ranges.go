@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
 )
@@ -30,6 +31,15 @@ func hasFree(set allocator.RangeSet, taken []entry) bool {
 		}
 	}
 	return free.Sign() > 0
+}
+
+// setsOf writes the range sets as their first and last addresses.
+func setsOf(conf *allocator.IPAMConfig) string {
+	var sets []string
+	for _, set := range conf.Ranges {
+		sets = append(sets, set.String())
+	}
+	return strings.Join(sets, " or ")
 }
 
 // noHosts returns the network and broadcast addresses of an IPv4 range (RFC 1122 section 3.2.1.3).

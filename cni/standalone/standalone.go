@@ -117,7 +117,7 @@ func Status(c Call) (err error) {
 	for i, set := range conf.Ranges {
 		if !hasFree(set, taken) {
 			return agentapi.Errorf(agentapi.CodeNotAvailable,
-				"look for a free address in %s: range set %d (%s) has none; delete containers, widen the range, or run GC", s.dir, i, set.String())
+				"look for a free address in %s: range set %d (%s) has none; "+moreAddresses, s.dir, i, set.String())
 		}
 	}
 	return nil

@@ -241,6 +241,33 @@ func TestInTheSameBootNothingIsSwept(t *testing.T) {
 	check.Equal(t, len(w.files(t)), 4, "files after a second ADD:")
 }
 
+func TestARefusalNamesItsReasonAndTheRemedy(t *testing.T) {
+	for _, row := range []struct {
+		name, asks string
+		code       uint
+		says       string
+	}{
+		{"held", "10.0.0.2", agentapi.CodeAddressRefused, "reserve 10.0.0.2: container a on here has it; request another address, or end that container"},
+		{"the gateway", "10.0.0.1", agentapi.CodeAddressRefused, "10.0.0.1 is subnet's gateway"},
+		{"the network", "10.0.0.0", agentapi.CodeAddressRefused, "reserve 10.0.0.0: it is the address of a network"},
+		{"in no range", "10.0.0.5", agentapi.CodeAddressRefused, "10.0.0.5 is in no range set, or the second one of its set; request an address of 10.0.0.0-10.0.0.4"},
+		{"full", "", agentapi.CodeExhausted, "no IP addresses available in range set: 10.0.0.0-10.0.0.4; 10.0.0.1 is the gateway; delete containers, widen the range, or run GC"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, `[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.0","rangeEnd":"10.0.0.4"}]]`)
+			w.mustAdd(t, "a", "b")
+			c := w.call("c")
+			if c.Args = "IP=" + row.asks; row.asks == "" {
+				w.mustAdd(t, "d")
+				c.Args = ""
+			}
+			_, err := Add(t.Context(), c)
+			wantCode(t, err, row.code)
+			check.Says(t, err, row.says)
+		})
+	}
+}
+
 func TestStatusTellsWhatAnADDWouldMeet(t *testing.T) {
 	for _, row := range []struct {
 		name    string

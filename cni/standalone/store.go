@@ -150,6 +150,16 @@ func (s *store) free(id, ifname string, ip net.IP) error {
 	return os.Remove(s.path(ip))
 }
 
+// holderOf returns the container that has an address, and its machine. Without one, the container is "".
+func (s *store) holderOf(ip net.IP) (container, host string) {
+	text, err := os.ReadFile(s.path(ip))
+	if err != nil {
+		return "", ""
+	}
+	container, _, _ = strings.Cut(strings.TrimSpace(string(text)), disk.LineBreak)
+	return container, cmp.Or(markOf(s.path(ip), hostAttribute), s.host)
+}
+
 // holder is the content of a data file.
 func holder(id, ifname string) string { return strings.TrimSpace(id) + disk.LineBreak + ifname }
 
