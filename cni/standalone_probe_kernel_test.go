@@ -90,6 +90,22 @@ func TestARequestedAddressThatAHostUsesIsRefused(t *testing.T) {
 	check.None(t, addressFiles(t, r.dir), "left")
 }
 
+// A runtime that crashed starts its containers again without DEL. The last container may live on.
+func TestAContainerThatStartsAgainWithoutDELKeepsItsAddresses(t *testing.T) {
+	h := newLAN(t).host(t, "host")
+	list, addrs := h.macvlanConf(t, dual), []string{"192.0.2.10/24", "2001:db8::10/64"}
+	last, one := network.New(t, "last"), container("one", network.New(t, "one"))
+	one.Args = [][2]string{{"IgnoreUnknown", "1"}, {"IP", "192.0.2.10"}}
+	check.List(t, h.mustAdd(t, list, container("one", last)), addrs, "got")
+	_, err := h.add(t.Context(), list, container("one", network.New(t, "early")))
+	check.Says(t, err, "container one has [192.0.2.10] for eth0 already; other hosts use 192.0.2.10")
+	check.OK(t, last.DeleteLink("eth0"))
+	_, err = h.add(t.Context(), h.macvlanConf(t, dual+`,"conflictDetection":{"mode":"Observe"}`), container("one", network.New(t, "unproven")))
+	check.Says(t, err, "container one has [192.0.2.10] for eth0 already; end its earlier use by DEL first")
+	check.List(t, h.mustAdd(t, list, one), addrs, "again got")
+	check.List(t, h.held(t), []string{"192.0.2.10", "2001:db8::10"}, "data files of")
+}
+
 // An address that came free is given although it is remembered, when no other one is free.
 func TestARememberedAddressIsTheLastResort(t *testing.T) {
 	r := newProbeRig(t, 10, 10)

@@ -32,6 +32,8 @@ type pick struct {
 	ranges    *allocator.RangeSet
 	requested net.IP
 	config    *types100.IPConfig
+	// again: the attachment has had the address since an earlier ADD.
+	again bool
 }
 
 func (p pick) addr() netip.Addr { return addrOf(p.config.Address.IP) }
@@ -138,10 +140,26 @@ func (a *adding) get(p *pick) (err error) {
 		a.store.insist = true
 		p.config, err = p.allocator.Get(a.ContainerID, a.Interface, p.requested)
 	}
-	if err == nil {
+	if err == nil || a.getAgain(p) {
 		return nil
 	}
 	return a.refusal(p, err)
+}
+
+// getAgain gets the address that the attachment has already, if it is the one that is wanted and a probe
+// will prove that the earlier container is gone: a runtime that crashed has not called DEL.
+func (a *adding) getAgain(p *pick) bool {
+	held := a.held(p)
+	if a.detection.mode != enforce || len(held) != 1 || p.requested != nil && !p.requested.Equal(held[0]) || slices.Contains(a.store.used, addrOf(held[0])) {
+		return false
+	}
+	r, err := p.ranges.RangeFor(held[0])
+	if err != nil {
+		return false
+	}
+	p.config = &types100.IPConfig{Address: net.IPNet{IP: addrOf(held[0]).AsSlice(), Mask: r.Subnet.Mask}, Gateway: r.Gateway}
+	p.again = true
+	return true
 }
 
 // held returns the addresses of a range set that the attachment has.
@@ -155,8 +173,8 @@ func (a *adding) refusal(p *pick, err error) error {
 		return err
 	}
 	if held := a.held(p); len(held) > 0 {
-		return agentapi.Errorf(agentapi.CodeInvalidEnvironment, "reserve an address of range set %d in %s: container %s has %v for %s already; end its earlier use by DEL first",
-			p.set, a.store.dir, a.ContainerID, held, a.Interface)
+		return agentapi.Errorf(agentapi.CodeInvalidEnvironment, "reserve an address of range set %d in %s: container %s has %v for %s already%s; end its earlier use by DEL first",
+			p.set, a.store.dir, a.ContainerID, held, a.Interface, a.others())
 	}
 	own := slices.DeleteFunc(slices.Clone(a.parent.Addrs), func(addr netip.Addr) bool { return !p.ranges.Contains(addr.AsSlice()) })
 	if p.requested != nil {
@@ -203,6 +221,9 @@ func (a *adding) prove(ctx context.Context) (err error) {
 	p, err := prober.Open(ctx, a.NetNS, a.Interface, addrsOf(a.picks), a.detection.params)
 	switch {
 	case errors.Is(err, prober.ErrNoInterface), errors.Is(err, prober.ErrNoSegment):
+		if i := slices.IndexFunc(a.picks, func(p *pick) bool { return p.again }); i >= 0 {
+			return a.refusal(a.picks[i], nil)
+		}
 		a.say("%v; the addresses are given without a probe", err)
 		return nil
 	case err != nil:
@@ -274,6 +295,9 @@ func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing 
 		if a.detection.mode == observe {
 			a.say("host %s uses %s, which is given nevertheless (mode Observe)", mac, addr)
 			continue
+		}
+		if pick.again {
+			return nil, a.refusal(pick, nil)
 		}
 		if err := a.giveUp(pick, mac); err != nil {
 			return nil, err
