@@ -6,9 +6,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +20,7 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/foreignhost"
+	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -90,6 +95,29 @@ func TestARequestedAddressThatAHostUsesIsRefused(t *testing.T) {
 	check.None(t, addressFiles(t, r.dir), "left")
 }
 
+// The kernel takes apart the network namespace of a container after its end. Until then its interface answers.
+func TestAnAddressWithoutReplacementWaitsForTheEndOfItsLastInterface(t *testing.T) {
+	for _, row := range []struct{ name, args, ipam string }{
+		{"requested", "IP=192.0.2.20", small},
+		{"the only one of its range", "", `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.20","rangeEnd":"192.0.2.20"}]]`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newProbeRig(t, 20, 20)
+			running := check.Value(capture.Start(r.l.Switch, network.Bridge))(t)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := running.Wait(t.Context(), func(f capture.Frame) bool { return slices.Contains(f.Speaks, netip.MustParseAddr("192.0.2.20")) })
+				ended <- errors.Join(err, r.l.Switch.SetUp(network.Port("foreign"), false))
+			}()
+			out, err := callPlugin(t, r.l.bin, pluginType, referenceCall{verb: "ADD", args: row.args, netns: r.pod.Path()}, loneConf(r.dir, row.ipam))
+			check.That(t, err == nil, "%v: %s", err, out)
+			check.OK(t, <-ended)
+			check.OK(t, check.Err(running.Stop()))
+			check.List(t, slices.Sorted(maps.Keys(addressFiles(t, r.dir))), []string{"192.0.2.20"}, "data files of")
+		})
+	}
+}
+
 // A runtime that crashed starts its containers again without DEL. The last container may live on.
 func TestAContainerThatStartsAgainWithoutDELKeepsItsAddresses(t *testing.T) {
 	h := newLAN(t).host(t, "host")
@@ -98,7 +126,7 @@ func TestAContainerThatStartsAgainWithoutDELKeepsItsAddresses(t *testing.T) {
 	one.Args = [][2]string{{"IgnoreUnknown", "1"}, {"IP", "192.0.2.10"}}
 	check.List(t, h.mustAdd(t, list, container("one", last)), addrs, "got")
 	_, err := h.add(t.Context(), list, container("one", network.New(t, "early")))
-	check.Says(t, err, "container one has [192.0.2.10] for eth0 already; other hosts use 192.0.2.10")
+	check.Says(t, err, "container one has [", "] for eth0 already; other hosts use ") // one of the two families
 	check.OK(t, last.DeleteLink("eth0"))
 	_, err = h.add(t.Context(), h.macvlanConf(t, dual+`,"conflictDetection":{"mode":"Observe"}`), container("one", network.New(t, "unproven")))
 	check.Says(t, err, "container one has [192.0.2.10] for eth0 already; end its earlier use by DEL first")

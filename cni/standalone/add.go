@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -24,6 +23,11 @@ import (
 
 // patience is how long an ADD tries addresses.
 const patience = 20 * time.Second
+
+// dismantling is how long an address that no other one can replace is probed again: the kernel takes apart
+// the network namespace of a container after its end, and until then the last interface of the container
+// answers (net/core/net_namespace.c cleanup_net).
+const dismantling = 5 * time.Second
 
 // pick is the address from one range set.
 type pick struct {
@@ -162,67 +166,13 @@ func (a *adding) getAgain(p *pick) bool {
 	return true
 }
 
-// held returns the addresses of a range set that the attachment has.
-func (a *adding) held(p *pick) []net.IP {
-	return slices.DeleteFunc(a.store.GetByID(a.ContainerID, a.Interface), func(ip net.IP) bool { return !p.ranges.Contains(ip) })
-}
-
-// refusal returns the error of a range set without a free address.
-func (a *adding) refusal(p *pick, err error) error {
-	if _, ours := errors.AsType[*agentapi.Error](err); ours {
-		return err
-	}
-	if held := a.held(p); len(held) > 0 {
-		return agentapi.Errorf(agentapi.CodeInvalidEnvironment, "reserve an address of range set %d in %s: container %s has %v for %s already%s; end its earlier use by DEL first",
-			p.set, a.store.dir, a.ContainerID, held, a.Interface, a.others())
-	}
-	own := slices.DeleteFunc(slices.Clone(a.parent.Addrs), func(addr netip.Addr) bool { return !p.ranges.Contains(addr.AsSlice()) })
-	if p.requested != nil {
-		return agentapi.Errorf(agentapi.CodeAddressRefused, "reserve %s: %w", p.requested, a.whyNot(p.requested, own, err))
-	}
-	for _, r := range *p.ranges {
-		if r.Contains(r.Gateway) {
-			err = fmt.Errorf("%w; %s is the gateway", err, r.Gateway)
-		}
-	}
-	if len(own) > 0 {
-		err = fmt.Errorf("%w; %s of this machine has %v", err, a.parent.Name, own)
-	}
-	return agentapi.Errorf(agentapi.CodeExhausted, "reserve an address of range set %d in %s: %w%s; "+moreAddresses, p.set, a.store.dir, err, a.others())
-}
-
-// moreAddresses is the remedy for a range set without a free address.
-const moreAddresses = "delete containers, widen the range, or run GC"
-
-// others tells the hosts that use addresses of the range.
-func (a *adding) others() string {
-	if len(a.met) == 0 {
-		return ""
-	}
-	return "; other hosts use " + strings.Join(a.met, ", ")
-}
-
-// whyNot returns the reason why a requested address is not free. own are the addresses of the parent.
-func (a *adding) whyNot(requested net.IP, own []netip.Addr, err error) error {
-	holder, host := a.store.holderOf(requested)
-	switch {
-	case slices.Contains(own, addrOf(requested)):
-		return fmt.Errorf("%s of this machine has it; request another address, or remove it from %[1]s", a.parent.Name)
-	case slices.Contains(a.store.used, addrOf(requested)):
-		return errors.New("it is the address of a network, or its broadcast; request another address")
-	case holder != "":
-		return fmt.Errorf("container %s on %s has it; request another address, or end that container", holder, host)
-	}
-	return err
-}
-
 // prove probes the addresses, and exchanges those that other hosts use.
 func (a *adding) prove(ctx context.Context) (err error) {
 	p, err := prober.Open(ctx, a.NetNS, a.Interface, addrsOf(a.picks), a.detection.params)
 	switch {
 	case errors.Is(err, prober.ErrNoInterface), errors.Is(err, prober.ErrNoSegment):
 		if i := slices.IndexFunc(a.picks, func(p *pick) bool { return p.again }); i >= 0 {
-			return a.refusal(a.picks[i], nil)
+			return a.unended(a.picks[i], a.picks[i].config.Address.IP)
 		}
 		a.say("%v; the addresses are given without a probe", err)
 		return nil
@@ -236,6 +186,8 @@ func (a *adding) prove(ctx context.Context) (err error) {
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no address was proven free within %s", patience))
 	defer cancel()
+	insist, end := context.WithTimeout(ctx, dismantling)
+	defer end()
 	for next := a.picks; len(next) > 0; {
 		used, err := p.Probe(ctx, addrsOf(next))
 		if err != nil {
@@ -244,7 +196,7 @@ func (a *adding) prove(ctx context.Context) (err error) {
 		if len(used) == 0 {
 			break
 		}
-		if next, err = a.exchange(p, used, next); err != nil {
+		if next, err = a.exchange(insist, p, used, next); err != nil {
 			return err
 		}
 	}
@@ -276,8 +228,9 @@ func (a *adding) unproven(err error) error {
 }
 
 // exchange replaces the addresses that other hosts use, and returns those that need a probe. probing
-// are the addresses whose probe has ended early.
-func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing []*pick) ([]*pick, error) {
+// are the addresses whose probe has ended early. Until insist ends, an address that is not replaceable gets
+// another probe.
+func (a *adding) exchange(insist context.Context, p *prober.Prober, used map[netip.Addr]string, probing []*pick) ([]*pick, error) {
 	var next []*pick
 	for _, pick := range a.picks {
 		addr := pick.addr()
@@ -291,13 +244,25 @@ func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing 
 		if err := p.Drop(addr); err != nil {
 			return nil, agentapi.Errorf(agentapi.CodeInternal, "give up %s: %w", addr, err)
 		}
+		if a.detection.mode == enforce && insist.Err() == nil {
+			if replaceable, err := a.replaceable(pick); err != nil {
+				return nil, err
+			} else if !replaceable {
+				select {
+				case <-time.After(a.detection.params.Interval):
+				case <-insist.Done():
+				}
+				next = append(next, pick)
+				continue
+			}
+		}
 		a.met = append(a.met, fmt.Sprintf("%s (%s)", addr, mac))
 		if a.detection.mode == observe {
 			a.say("host %s uses %s, which is given nevertheless (mode Observe)", mac, addr)
 			continue
 		}
 		if pick.again {
-			return nil, a.refusal(pick, nil)
+			return nil, a.unended(pick, pick.config.Address.IP)
 		}
 		if err := a.giveUp(pick, mac); err != nil {
 			return nil, err
@@ -308,6 +273,22 @@ func (a *adding) exchange(p *prober.Prober, used map[netip.Addr]string, probing 
 		next = append(next, pick)
 	}
 	return next, nil
+}
+
+// replaceable reports whether another address will do, and is free.
+func (a *adding) replaceable(p *pick) (free bool, err error) {
+	if p.requested != nil || p.again {
+		return false, nil
+	}
+	err = a.store.locked(func() error {
+		taken, err := a.store.entries()
+		for _, addr := range a.store.used {
+			taken = append(taken, entry{addr: addr})
+		}
+		free = hasFree(*p.ranges, taken)
+		return err
+	})
+	return free, err
 }
 
 // giveUp frees the address that a host uses. It returns an error if no other one may be tried.
