@@ -188,7 +188,7 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decisio
 	if err := a.belongs(ctx, &s); err != nil {
 		return choice, d, err
 	}
-	if slices.ContainsFunc(s.pools, func(p v1alpha1.IPPool) bool { return len(p.Spec.Parents) > 0 }) {
+	if len(leases) > 0 || slices.ContainsFunc(s.pools, func(p v1alpha1.IPPool) bool { return len(p.Spec.Parents) > 0 }) {
 		if s.request.Parent, err = a.ParentOf(a.Link.Parent.Index); err != nil {
 			return choice, d, fmt.Errorf("find the parent of interface %s: %w", a.Who.Interface, err)
 		}

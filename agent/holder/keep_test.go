@@ -158,6 +158,38 @@ func TestAPodWhoseAnnotationHasLeftAPoolGetsAnAddressOfAnother(t *testing.T) {
 	getsAnother(t, fakenode.V4("10.0.0.2"), "pool v4 is no longer one of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0", namingPools("other"))
 }
 
+// The template names another network for the interface. The pool of its address is on the segment of the
+// network before.
+func TestAnInterfaceOfAnotherNetworkGetsAnAddressOfItsPools(t *testing.T) {
+	const why = "pool v4 is no longer one of the pools of the CNI configuration, and the parent is eth1, no longer eth0"
+	onParent := func(name string) (*fakenode.Node, agentapi.AddRequest) {
+		r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), other())
+		r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Parent = name }))
+		web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+		web.Network = agentapi.Network{Name: "green", Type: "macvlan", DefaultIPv4IPPool: []string{"other"}}
+		return r, web
+	}
+	r, web := onParent("eth0")
+	r.Gets(web, "10.1.0.2")
+	r.Want("10.0.0.2 Retained", "10.1.0.2 Bound")
+	check.List(t, toldOf(r, "AddressLeft"), []string{"Normal AddressLeft 10.1.0.2 replaces 10.0.0.2: " + why}, "events")
+	r, web = onParent("eth1")
+	r.Gets(web, "10.0.0.2") // only the pools of the network were changed
+}
+
+// A controller has plugged the interface of a running pod into another network. DEL comes later.
+func TestAnInterfaceThatIsPluggedIntoAnotherNetworkLeavesItsAddress(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"), other())
+	net1 := second(r.Pod("web", "u1"), "net1")
+	net1.Network = agentapi.Network{Name: "blue", Type: "macvlan", DefaultIPv4IPPool: []string{"v4"}}
+	check.List(t, r.MustAdd(net1), []string{"10.0.0.2"}, "before")
+	before := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	before.Spec.Parent = "eth0"
+	r.Replace(before)
+	net1.Network = agentapi.Network{Name: "green", Type: "macvlan", DefaultIPv4IPPool: []string{"other"}}
+	check.List(t, r.MustAdd(net1), []string{"10.1.0.2"}, "after")
+}
+
 func namingPools(names ...string) func(*corev1.Pod) {
 	return fakenode.Annotated("ipam.fenceline.io/ippool", `{"ipv4":["`+strings.Join(names, `","`)+`"]}`)
 }

@@ -84,6 +84,11 @@ func inConfig(v4, v6 []string) func(*Request) {
 	return func(r *Request) { r.ConfigPools = ConfigPools{V4: v4, V6: v6} }
 }
 
+// onParent puts the interface on a parent with further names.
+func onParent(name string, more ...string) func(*Request) {
+	return func(r *Request) { r.Parent = Parent{Name: name, Names: append(more, name)} }
+}
+
 // onInterface asks for an interface of a pod that has others already.
 func onInterface(name string, earlier ...Interface) func(*Request) {
 	return func(r *Request) { r.Interface, r.Earlier = name, earlier }
@@ -100,7 +105,7 @@ func has(name string, subnets ...string) Interface {
 
 // keeping makes an address of a pool the interface's own.
 func keeping(addr, pool string) func(*Request) {
-	return func(r *Request) { r.Kept = append(r.Kept, Kept{netip.MustParseAddr(addr), pool}) }
+	return func(r *Request) { r.Kept = append(r.Kept, Kept{Addr: netip.MustParseAddr(addr), Pool: pool}) }
 }
 
 func asking(addrs ...string) func(*Request) {

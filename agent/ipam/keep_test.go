@@ -84,6 +84,10 @@ func TestStandingOfTheKeptAddresssPool(t *testing.T) {
 		{"the pod names another, and an address of it", change{onPod(ippool, `{"ipv4":["b"]}`), asking("10.0.0.7")}, v4("a"), false, "annotation ipam.fenceline.io/ippool of pod shop/web-0", ""},
 		{"the namespace names another", change{onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["b"]`)}, v4("a"), false, "", ""},
 		{"the configuration names another", change{inConfig([]string{"b"}, nil)}, v4("a"), false, "", ""},
+		{"the same, and the interface is on another parent", change{inConfig([]string{"b"}, nil), onParent("eth2")}, v4("a"), false, "the CNI configuration, and the parent is eth2, no longer eth1", ""},
+		{"the same, and the parent has another name now", change{inConfig([]string{"b"}, nil), onParent("eth2", "eth1")}, v4("a"), false, "", ""},
+		{"the configuration names it, and the interface is on another parent", change{inConfig([]string{"a"}, nil), onParent("eth2")}, v4("a"), true, "", ""},
+		{"nothing names any pool, and the interface is on another parent", change{onParent("eth2")}, v4("a"), false, "", ""},
 		{"nothing names any pool", nil, v4("a"), false, "", ""},
 		{"it is disabled", nil, v4("a").disabled(), false, "", ""},
 		{"it is being deleted", nil, v4("a").deleting(), false, "", ""},
@@ -96,7 +100,9 @@ func TestStandingOfTheKeptAddresssPool(t *testing.T) {
 		{"it does not exist", nil, v4("c"), false, "", NotFound},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			all, err := Standings(requestOf(append(c.change, keeping("10.0.0.2", "a"))...), objects(c.pool, v4("b").ips("10.0.0.7")))
+			r := requestOf(append(c.change, keeping("10.0.0.2", "a"))...)
+			r.Kept[0].Parent = "eth1"
+			all, err := Standings(r, objects(c.pool, v4("b").ips("10.0.0.7")))
 			check.Must(t, err == nil && len(all) == 1, "got %v, %v", all, err)
 			got, reason := all[0], Reason("")
 			if got.Rejected != nil {

@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"fmt"
 	"path"
 	"slices"
 
@@ -14,8 +15,9 @@ import (
 type Standing struct {
 	// Named reports that the present source of pool names names the pool.
 	Named bool
-	// Left names the annotation of the pod itself that names pools, but not this pool. The author of
-	// the annotation then wants an address of another pool. It is empty otherwise.
+	// Left names the source that names pools, but not this pool, if the address is to be left: the source
+	// is an annotation of the pod itself, whose author wants an address of another pool, or the interface
+	// is on another parent now, as in another network. It is empty otherwise.
 	Left string
 	// Rejected is the reason for which the pool does not serve the interface, or nil. A pool that
 	// hands out no new address still serves the addresses that are kept.
@@ -49,8 +51,12 @@ func (c chooser) standing(k Kept) Standing {
 		matches, err := path.Match(name, k.Pool)
 		return name == k.Pool || err == nil && matches
 	})}
-	if c.names.ofPod && !st.Named {
+	switch is := c.req.Parent; {
+	case st.Named || c.names.source == "":
+	case c.names.ofPod:
 		st.Left = c.names.source
+	case k.Parent != "" && is.Name != "" && !slices.Contains(is.Names, k.Parent):
+		st.Left = fmt.Sprintf("%s, and the parent is %s, no longer %s", c.names.source, is.Name, k.Parent)
 	}
 	found := c.lookUp(k.Pool, ipv6)
 	if len(found) == 0 {

@@ -75,6 +75,8 @@ type Interface struct {
 type Kept struct {
 	Addr netip.Addr
 	Pool string
+	// Parent is that of the interface that had the address. Only Standings reads it.
+	Parent string
 }
 
 // Describe names the interface for people: "pod ns/name interface eth0".

@@ -36,7 +36,7 @@ func (c chooser) honour(choice *Choice) error {
 			return wrong("%s is requested as well, an interface gets one address of a family", f.Requested)
 		}
 		for i, candidate := range f.Pools {
-			isKept := slices.Contains(c.req.Kept, Kept{addr, candidate.Pool.Name})
+			isKept := slices.Contains(c.req.Kept, Kept{Addr: addr, Pool: candidate.Pool.Name})
 			if isKept || candidate.Set.Contains(addr) && candidate.Pool.TakesIPRequests() {
 				f.Requested, f.Pools = addr, f.Pools[i:i+1:i+1]
 				break

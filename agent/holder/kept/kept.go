@@ -57,7 +57,7 @@ func (i Interface) keeping(r ipam.Request, pools []v1alpha1.IPPool) (keeping, er
 	}
 	r.Kept = nil
 	for j := range i.Leases {
-		r.Kept = append(r.Kept, ipam.Kept{Addr: i.Leases[j].Spec.Addr(), Pool: i.Leases[j].Spec.Pool})
+		r.Kept = append(r.Kept, ipam.Kept{Addr: i.Leases[j].Spec.Addr(), Pool: i.Leases[j].Spec.Pool, Parent: i.Leases[j].Spec.Parent})
 	}
 	standings, err := ipam.Standings(r, pools)
 	if err != nil {
