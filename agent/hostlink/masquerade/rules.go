@@ -29,6 +29,9 @@ const (
 	statusDNAT = 1 << 5
 )
 
+// tcpFlags is the offset of the flags in the header of TCP (RFC 9293, 3.1).
+const tcpFlags, tcpSYN, tcpACK = 13, 0x02, 0x10
+
 // Family is IPv4 or IPv6.
 type Family struct {
 	// Name is "ipv4" or "ipv6".
@@ -63,6 +66,20 @@ func rules(f Family) []ruleset.Rule {
 				Mask: binaryutil.NativeEndian.PutUint32(statusDNAT), Xor: make([]byte, 4),
 			},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: make([]byte, 4)},
+			masquerade,
+		}},
+		// iifname "flh*" meta l4proto tcp tcp flags & (syn | ack) == syn masquerade fully-random
+		//
+		// The host may answer the pod directly, and firewalls of the node drop half a connection (state INVALID).
+		// Later packets stay: those of a connection that came by the segment have another source already.
+		{Comment: "connections", Exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte(hostlink.NodePrefix)},
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{unix.IPPROTO_TCP}},
+			&expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: tcpFlags, Len: 1},
+			&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 1, Mask: []byte{tcpSYN | tcpACK}, Xor: []byte{0}},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{tcpSYN}},
 			masquerade,
 		}},
 		// oifname "flh*" meta l4proto != { tcp, icmp } fib saddr type != local masquerade fully-random
