@@ -60,8 +60,8 @@ type Options struct {
 	PodCIDRs func() ([]netip.Prefix, error)
 	// NodeAddresses returns the addresses of the Node object, the preferred one of each family first.
 	NodeAddresses func() []netip.Addr
-	// Balancers returns the addresses of load balancers that the node serves to the pod of an entry, a new
-	// slice. An error: they are not known now.
+	// Balancers returns the addresses of load balancers that the node serves to the pod of an entry. An error:
+	// they are not known now.
 	Balancers func(*journal.Entry) ([]netip.Addr, error)
 	// Prepare makes what host links share on the node, before the first of them is made.
 	Prepare func()
@@ -228,7 +228,7 @@ func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known
 	return Make(Facts{
 		Index: p.own.Attrs().Index, Addresses: usable, Gateways: e.Routing.Gateways, Routes: beyond, Tentative: tentative,
 		HostLink: e.Routing.HostLink, First: e.Routing.First, OwnTable: e.Routing.OwnTable,
-		Node: slices.Concat(node, within(balancers, e.Routing.Subnets)), Services: services, Listed: e.Routing.Listed,
+		Node: slices.Concat(node, balancers), Services: services, Listed: e.Routing.Listed,
 	}), unknown == nil && lack == nil, nil
 }
 

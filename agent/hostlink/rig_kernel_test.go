@@ -104,7 +104,7 @@ func newRig(t testing.TB) *rig {
 			Services:      func() ([]netip.Prefix, error) { return r.services, r.unknown },
 			PodCIDRs:      func() ([]netip.Prefix, error) { return r.pods, nil },
 			NodeAddresses: func() []netip.Addr { return addrs(nodeAddr4, nodeAddr6) },
-			Balancers:     func(*journal.Entry) ([]netip.Addr, error) { return slices.Clone(r.balancers), r.unknown },
+			Balancers:     func(*journal.Entry) ([]netip.Addr, error) { return r.balancers, r.unknown },
 		})
 		return err
 	}))
