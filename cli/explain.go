@@ -160,7 +160,7 @@ func sentence(s inventory.State, pool, reservation string) string {
 	case inventory.Free:
 		return "Nobody has it. Pool " + pool + " may hand it out."
 	}
-	return "It is in the subnet of pool " + pool + ", but the pool does not hand it out (spec.ips, spec.excludeIPs)."
+	return "It is in the subnet of pool " + pool + ", but the pool does not hand it out (spec.ips, spec.excludeIPs, spec.sourceGuardAllow.cidrs)."
 }
 
 func (st story) writePast(w paper) {

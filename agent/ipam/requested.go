@@ -80,6 +80,9 @@ func (c chooser) withheld(from Candidate, addr netip.Addr) string {
 	if addr == from.Pool.Gateway() {
 		return "it is the gateway of pool " + from.Pool.Name
 	}
+	if slices.Contains(from.Pool.NeverLeased(), addr) {
+		return "it is a virtual address of pool " + from.Pool.Name + " (sourceGuardAllow.cidrs)"
+	}
 	if poolset.Hostless(from.Subnet).Contains(addr) {
 		return "no host may have this address of the subnet " + from.Subnet.String()
 	}

@@ -300,6 +300,7 @@ const (
 type SourceGuardAllow struct {
 	// cidrs lists addresses that the pods may use without a lease, such as the virtual address of a
 	// router, or 0.0.0.0/0 for a router. An address that another pod of the node holds stays forbidden.
+	// The pool never hands out a single address of the list (/32, /128).
 	//
 	// +optional
 	// +listType=set

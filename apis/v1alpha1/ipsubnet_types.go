@@ -186,13 +186,13 @@ type IPSubnet struct {
 	Status IPSubnetStatus `json:"status,omitempty"`
 }
 
-// AsPool returns a pool with the addresses, gateway, VLAN, network, routes and namespaces of the
-// IPSubnet.
+// AsPool returns a pool with the addresses, gateway, VLAN, network, routes, namespaces and virtual
+// addresses of the IPSubnet.
 func (s *IPSubnet) AsPool() *IPPool {
 	return &IPPool{Spec: IPPoolSpec{
 		Subnet: s.Spec.Subnet, IPVersion: s.Spec.IPVersion, IPs: s.Spec.IPs, ExcludeIPs: s.Spec.ExcludeIPs,
 		Gateway: s.Spec.Gateway, Vlan: s.Spec.Vlan, Network: s.Spec.Network, Routes: s.Spec.Routes,
-		NamespaceName: s.Spec.NamespaceName, NamespaceAffinity: s.Spec.NamespaceAffinity,
+		NamespaceName: s.Spec.NamespaceName, NamespaceAffinity: s.Spec.NamespaceAffinity, SourceGuardAllow: s.Spec.SourceGuardAllow,
 	}}
 }
 

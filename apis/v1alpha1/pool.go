@@ -94,6 +94,20 @@ func (p *IPPool) Gateway() netip.Addr {
 	return gateway
 }
 
+// NeverLeased returns the gateway, and the virtual addresses: the single addresses that
+// sourceGuardAllow.cidrs allows to pods without a lease. They may be outside of the subnet.
+func (p *IPPool) NeverLeased() (all []netip.Addr) {
+	if gateway := p.Gateway(); gateway.IsValid() {
+		all = append(all, gateway)
+	}
+	for _, text := range ptr.Deref(p.Spec.SourceGuardAllow, SourceGuardAllow{}).CIDRs {
+		if cidr, err := netip.ParsePrefix(text); err == nil && cidr.IsSingleIP() {
+			all = append(all, cidr.Addr())
+		}
+	}
+	return all
+}
+
 // MACFor returns the MAC that spec.macPolicy of the pool gives to an interface whose first address is
 // addr: the prefix and the last four octets of the address. It returns nil if the pool has no policy.
 func (p *IPPool) MACFor(addr netip.Addr) (net.HardwareAddr, error) {

@@ -76,8 +76,8 @@ func overlapping(o overlap) metav1.Condition {
 	}{
 		{o.theirs, reasonShared, "other pools hand out addresses of this pool: "},
 		{o.ours, reasonShared, "this pool hands out addresses of other pools: "},
-		{o.gateways, reasonGateway, "addresses are the gateways of pools: "},
-		{o.givers, reasonGateway, "the gateway is an address of pools: "},
+		{o.gateways, reasonGateway, "addresses are the gateway or virtual addresses of pools: "},
+		{o.givers, reasonGateway, "the gateway or a virtual address is an address of pools: "},
 		{o.masks, reasonMasks, "the subnet overlaps the other subnets of pools: "},
 	} {
 		if len(part.pools) == 0 {

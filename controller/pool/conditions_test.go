@@ -59,6 +59,9 @@ func TestConditions(t *testing.T) {
 			p.Spec.Gateway, p.Spec.IPs = ptr.To(address), []string{ips}
 		})
 	}
+	virtual := edited(gateway("red", "10.6.0.1", "10.6.0.30-10.6.0.40"), func(p *v1alpha1.IPPool) {
+		p.Spec.SourceGuardAllow = &v1alpha1.SourceGuardAllow{CIDRs: []string{"10.6.0.9/32"}}
+	})
 	ahead := lease("10.6.0.2", bound)
 	ahead.Spec.Reason = v1alpha1.ReasonStoreWentBack
 	unguarded := lease("10.6.0.2", bound)
@@ -142,6 +145,10 @@ func TestConditions(t *testing.T) {
 		{"this one's gateway is an address of another pool", gateway("red", "10.6.0.2", "10.6.0.30-10.6.0.40"), nil,
 			[]v1alpha1.IPPool{gateway("blue", "10.6.0.1", "10.6.0.2-10.6.0.20")}, nil,
 			map[string]string{"Ready": "True/Ready", "Overlapping": "True/GatewayHandedOut"}},
+		{"another pool's virtual address is an address of this one", gateway("blue", "10.6.0.1", "10.6.0.3-10.6.0.20"), nil,
+			[]v1alpha1.IPPool{virtual}, nil, map[string]string{"Ready": "True/Ready", "Overlapping": "True/GatewayHandedOut"}},
+		{"this one's virtual address is an address of another pool", virtual, nil,
+			[]v1alpha1.IPPool{gateway("blue", "10.6.0.1", "10.6.0.3-10.6.0.20")}, nil, map[string]string{"Overlapping": "True/GatewayHandedOut"}},
 		{"the gateway is the same", gateway("blue", "10.6.0.1", "10.6.0.2-10.6.0.20"), nil,
 			[]v1alpha1.IPPool{gateway("red", "10.6.0.1", "10.6.0.30-10.6.0.40")}, nil, map[string]string{"Overlapping": "False/None"}},
 	} {
@@ -180,7 +187,7 @@ func TestMessages(t *testing.T) {
 		{"Ready", inUse, "the pool is deleted once its leases are gone: 2 Bound, 1 Retained"},
 		{"Ready", nil, "the pool is deleted once its leases are gone: none"},
 		{"Outside", inUse, "not handed out again once they are free: 10.6.0.3 (pod shop/web-0), 10.6.0.4 (pod shop/web-1), 10.6.0.5 (Retained for pod shop/web-2)"},
-		{"Overlapping", nil, "other pools hand out addresses of this pool: amber (10.6.0.3); this pool hands out addresses of other pools: zinc (10.6.0.2); addresses are the gateways of pools: amber; the gateway is an address of pools: amber"},
+		{"Overlapping", nil, "other pools hand out addresses of this pool: amber (10.6.0.3); this pool hands out addresses of other pools: zinc (10.6.0.2); addresses are the gateway or virtual addresses of pools: amber; the gateway or a virtual address is an address of pools: amber"},
 		{"Exhausted", full, "all 1 addresses are in use; leases: 2 Bound, 1 Warm"},
 	} {
 		r := NewReport(Facts{Pool: &pool, Leases: row.leases, Others: []v1alpha1.IPPool{zinc, amber}, Now: noon()})

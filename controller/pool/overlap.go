@@ -51,10 +51,10 @@ func overlapOf(pool *v1alpha1.IPPool, set poolset.Set, shares []poolset.Share, f
 		if s != subnet {
 			found.masks = append(found.masks, fmt.Sprintf("%s (%s)", other.Name, s))
 		}
-		if set.Contains(other.Gateway()) {
+		if slices.ContainsFunc(other.NeverLeased(), set.Contains) {
 			found.gateways = append(found.gateways, other.Name)
 		}
-		if theirs, err := poolset.Addresses(other); err == nil && theirs.Contains(pool.Gateway()) {
+		if theirs, err := poolset.Addresses(other); err == nil && slices.ContainsFunc(pool.NeverLeased(), theirs.Contains) {
 			found.givers = append(found.givers, other.Name)
 		}
 	}

@@ -40,7 +40,7 @@ func Validate(pool *v1alpha1.IPPool) (Set, error) {
 }
 
 // Addresses returns the addresses that a pool may hand out: ips, or else the whole subnet, without
-// excludeIPs, gateway and Hostless. An error joins a SpecError per problem; the set is then empty.
+// excludeIPs, NeverLeased and Hostless. An error joins a SpecError per problem; the set is then empty.
 func Addresses(pool *v1alpha1.IPPool) (Set, error) {
 	spec := &pool.Spec
 	subnet, err := Subnet(pool)
@@ -62,7 +62,9 @@ func Addresses(pool *v1alpha1.IPPool) (Set, error) {
 		if err != nil {
 			badGateway = &SpecError{"spec.gateway", err}
 		}
-		withheld = append(withheld, span{gateway, gateway})
+	}
+	for _, a := range pool.NeverLeased() {
+		withheld = append(withheld, span{a, a})
 	}
 	if err := errors.Join(badIPs, badExcludeIPs, badGateway); err != nil {
 		return Set{}, err

@@ -24,6 +24,7 @@ func TestWhatAPoolMayHandOut(t *testing.T) {
 		"excluded addresses are not handed out":             {v4("a").ips("10.0.0.1-10.0.0.9").without("10.0.0.2", "10.0.0.8/31"), setOf(t, "10.0.0.1", "10.0.0.3-10.0.0.7")},
 		"a link-local gateway takes none":                   {v6("a").ips("fd00::1-fd00::2").gateway("fe80::1"), setOf(t, "fd00::1", "fd00::2")},
 		"the gateway is not handed out":                     {v4("a").ips("10.0.0.1-10.0.0.3").gateway("10.0.0.2"), setOf(t, "10.0.0.1", "10.0.0.3")},
+		"a virtual address is not, and a router's sources":  {v4("a").ips("10.0.0.1-10.0.0.3").allowing("10.0.0.2/32", "10.0.1.7/32", "fd00::2/128", "10.0.0.0/30", "0.0.0.0/0"), setOf(t, "10.0.0.1", "10.0.0.3")},
 		"network and broadcast are not, even where listed":  {v4("a").ips("10.0.0.0/24"), setOf(t, "10.0.0.1-10.0.0.254")},
 		"the edges of a CIDR inside the subnet are hosts":   {v4("a").ips("10.0.0.64/26"), setOf(t, "10.0.0.64-10.0.0.127")},
 		"a /30 has two hosts":                               {pool("a", "10.0.0.4/30"), setOf(t, "10.0.0.5-10.0.0.6")},

@@ -180,10 +180,14 @@ func v6(name string) *poolOf { return pool(name, "fd00::/64") }
 func (p *poolOf) ips(entries ...string) *poolOf     { p.Spec.IPs = entries; return p }
 func (p *poolOf) without(entries ...string) *poolOf { p.Spec.ExcludeIPs = entries; return p }
 func (p *poolOf) gateway(addr string) *poolOf       { p.Spec.Gateway = &addr; return p }
-func (p *poolOf) ipVersion(v int64) *poolOf         { p.Spec.IPVersion = &v; return p }
-func (p *poolOf) disabled(v bool) *poolOf           { p.Spec.Disable = &v; return p }
-func (p *poolOf) deleting() *poolOf                 { p.DeletionTimestamp = &metav1.Time{}; return p }
-func (p *poolOf) object() *v1alpha1.IPPool          { return (*v1alpha1.IPPool)(p) }
+func (p *poolOf) allowing(cidrs ...string) *poolOf {
+	p.Spec.SourceGuardAllow = &v1alpha1.SourceGuardAllow{CIDRs: cidrs}
+	return p
+}
+func (p *poolOf) ipVersion(v int64) *poolOf { p.Spec.IPVersion = &v; return p }
+func (p *poolOf) disabled(v bool) *poolOf   { p.Spec.Disable = &v; return p }
+func (p *poolOf) deleting() *poolOf         { p.DeletionTimestamp = &metav1.Time{}; return p }
+func (p *poolOf) object() *v1alpha1.IPPool  { return (*v1alpha1.IPPool)(p) }
 
 // routed adds routes as "dst gw" or "dst".
 func (p *poolOf) routed(routes ...string) *poolOf {
