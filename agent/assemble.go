@@ -272,9 +272,15 @@ func (a *agent) makeHostLinks() (*hostlink.Links, error) {
 	})
 }
 
-// sighted reports whether another host that uses the address was heard a moment ago.
+// sighted reports whether another host that uses the address was heard a moment ago, or a load balancer has
+// it: no node announces a balancer without a pod, so a probe would find nobody.
 func (a *agent) sighted(parent int, addr netip.Addr) bool {
-	return a.kernel.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting)
+	if a.kernel.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting) {
+		return true
+	}
+	balancers := &corev1.ServiceList{}
+	err := a.mgr.GetClient().List(context.Background(), balancers, client.MatchingFields{watch.BalancerAddress: addr.String()}, client.UnsafeDisableDeepCopy)
+	return err == nil && len(balancers.Items) > 0 // a probe decides, if the cache is not filled
 }
 
 // nodeAddresses returns the internal addresses of the Node object, in its order.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,9 +49,22 @@ type Watchers struct {
 	ClaimKey reconcile.Reconciler
 }
 
+// BalancerAddress is the field of Services of type LoadBalancer by which the cache finds their addresses.
+const BalancerAddress = "balancerAddress"
+
+func addressesOf(o client.Object) (all []string) {
+	for _, ingress := range o.(*corev1.Service).Status.LoadBalancer.Ingress {
+		if addr, err := netip.ParseAddr(ingress.IP); err == nil {
+			all = append(all, addr.String())
+		}
+	}
+	return all
+}
+
 // Start has the manager run the watches. cluster is the UID of the kube-system namespace.
 func Start(mgr ctrl.Manager, cluster string, w Watchers) error {
 	return errors.Join(
+		mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Service{}, BalancerAddress, addressesOf),
 		pools(mgr, cluster, w.SetNetworks, w.PoolChanged),
 		builder.ControllerManagedBy(mgr).Named("claim-key").For(&corev1.Secret{}).Complete(w.ClaimKey),
 		builder.ControllerManagedBy(mgr).Named("verify").

@@ -138,6 +138,24 @@ func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip
 	}
 }
 
+// No node announces a load balancer without a pod, so a probe finds nobody.
+func TestNoPodGetsTheAddressOfALoadBalancerWhileOthersAreFree(t *testing.T) {
+	ctx, c := cluster(t, nodes.Limit, 1)
+	n := c.Nodes[0]
+	balancer := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: "balanced"}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
+	}}
+	check.OK(t, c.Create(ctx, balancer))
+	for host := range 15 {
+		balancer.Status.LoadBalancer.Ingress = append(balancer.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: fmt.Sprintf("10.66.0.%d", 2+host)})
+	}
+	check.OK(t, c.Status().Update(ctx, balancer))
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.17")
+	check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx))) // it has read the Services
+	check.Equal(t, started(ctx, t, n, "web", nil).Addr.String(), "10.66.0.17", "the pod has")
+	started(ctx, t, n, "more", nil) // the probe decides about the others
+}
+
 // An IPSubnet of three addresses grows to eight while an application of five pods waits. The pods then
 // run in their first sandboxes. An address in use is removed from the IPSubnet, and its pod keeps it.
 func TestAnIPSubnetGrowsUnderPodsThatWait(t *testing.T) {

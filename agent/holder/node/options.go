@@ -150,7 +150,8 @@ type Machine struct {
 	FindUserVF func(device string) (i pod.Interface, ok bool, err error)
 	// Links changes pods' interfaces.
 	Links Links
-	// Sighted reports whether another host that uses the address was heard a moment ago.
+	// Sighted reports whether another host that uses the address was heard a moment ago, or a load balancer
+	// has it.
 	Sighted func(parent int, addr netip.Addr) bool
 	// ParentOf describes the parent with this ifindex.
 	ParentOf func(index int) (ipam.Parent, error)
