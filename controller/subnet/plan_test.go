@@ -192,13 +192,15 @@ func TestPlans(t *testing.T) {
 			[]step{applies(fixed(deployment("big", 1, "a"), 7)), applies(fixed(deployment("web", 1, "a"), 2)), applies(fixed(deployment("web", 1, "a"), 5))},
 			map[string]string{"big": "10.0.0.10-10.0.0.16", "web": "10.0.0.17-10.0.0.19"}, map[string]string{"web": "5 addresses are wanted, and pool web-0-v4-"},
 		},
-		"reserved and excluded addresses are left out": {
+		"reserved, excluded and virtual addresses are left out": {
 			[]v1alpha1.IPSubnet{ten},
 			[]step{
-				reserves("10.0.0.11"), edits("a", func(s *v1alpha1.IPSubnetSpec) { s.ExcludeIPs = []string{"10.0.0.12-10.0.0.13"} }),
+				reserves("10.0.0.11"), edits("a", func(s *v1alpha1.IPSubnetSpec) {
+					s.ExcludeIPs, s.SourceGuardAllow = []string{"10.0.0.12-10.0.0.13"}, &v1alpha1.SourceGuardAllow{CIDRs: []v1alpha1.CIDR{"10.0.0.15/32"}}
+				}),
 				applies(fixed(deployment("web", 1, "a"), 3)),
 			},
-			map[string]string{"web": "10.0.0.10 10.0.0.14-10.0.0.15"}, nil,
+			map[string]string{"web": "10.0.0.10 10.0.0.14 10.0.0.16"}, nil,
 		},
 		"a free address that is reserved later is replaced": {
 			[]v1alpha1.IPSubnet{ten}, []step{applies(fixed(deployment("web", 1, "a"), 3)), leases("10.0.0.10"), reserves("10.0.0.11")},
