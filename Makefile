@@ -171,14 +171,14 @@ test-cluster: packages ## Run the tests that need real kubelets and an underlay 
 	@FENCELINE_TEST_FRAMES=$(frames)/cluster $(count) run -tag cluster cluster -timeout=40m
 
 # Variables: KERNELS, and RUN for a single test. Kernels before 6.6 have no tcx: the tag notcx leaves
-# out the tests that need it. Before 5.15 no program knows the namespace of a socket: nosockets.
+# out the tests that need it.
 KERNELS ?= 5.10 6.1 6.12 newest
 guest := $(CURDIR)/.cache/guest
 guest-packages := ./bpf ./agent/segment ./agent/hostlink ./agent/segment/subinterface
 .PHONY: test-guest
 test-guest: packages guest ## Run the tests of bpf and of parts of the agent on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do \
-	  case $$kernel in 5.10) tags=kernel,guest,notcx,nosockets;; 6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
+	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
 	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=45m -exec "$(guest) -kernel $$kernel -timeout 45m" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
 	  [ -n "$(RUN)" ] || $(count) run guest-pod-$$kernel -tags $$tags -count=1 -timeout=5m -exec "$(guest) -kernel $$kernel" -run '^TestGuest' ./agent/pod || status=1; \
 	done; \
@@ -201,7 +201,7 @@ test-arm64: packages ## Run the unit suite, and bpf and agent/segment on a kerne
 	@status=0; \
 	[ -n "$(RUN)" ] || GOARCH=arm64 test/cmd/guest/emulated.sh "$$($(thirdparty) dir arm64-qemu)/usr/bin/qemu-aarch64" .cache/count run arm64-unit -timeout=30m ./... || status=1; \
 	for kernel in $(KERNELS); do \
-	  case $$kernel in 5.10) tags=kernel,guest,notcx,nosockets;; 6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
+	  case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
 	  GOARCH=arm64 .cache/count run arm64-$$kernel -tags $$tags -count=1 -p=1 -timeout=60m -exec "$(guest) -arch arm64 -kernel $$kernel -timeout 60m" $(if $(RUN),-run '$(RUN)') ./bpf ./agent/segment || status=1; \
 	done; exit $$status
 
@@ -222,7 +222,7 @@ guest-sriov := $(CURDIR)/.cache/guest-sriov
 guest-sriov-packages := ./test/vf ./test/nodes
 guest-suite := guest-sriov
 # The shell variable kernel names the kernel. The flags of the guest follow.
-guest-sriov-run = case $$kernel in 5.10) tags=kernel,guest,notcx,nosockets;; 6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
+guest-sriov-run = case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
   FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show $(guest-suite)-$$kernel -tags $$tags -count=1 -p=1 -parallel=1 -timeout=30m -run '$(or $(RUN),^TestGuest)' \
     -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov) $(1)" $(guest-sriov-packages)
 .PHONY: test-guest-sriov
@@ -247,7 +247,7 @@ guest-sriov-programs: packages guest
 # ipvlan need of the oldest kernel.
 guest-oldest := guest-bpf-5.10 guest-ipvlan-5.10
 guest-pods := guest-sriov-5.10 guest-sriov-newest
-guest-oldest-run = $(count) run $(1) -tags kernel,guest,notcx,nosockets -count=1 -timeout=10m -exec "$(guest) -kernel 5.10" $(2)
+guest-oldest-run = $(count) run $(1) -tags kernel,guest,notcx -count=1 -timeout=10m -exec "$(guest) -kernel 5.10" $(2)
 .PHONY: test-guest-ci test-guest-oldest test-guest-pods
 test-guest-ci: ## Run the most important of these tests on the oldest and the newest kernel
 	@rm -f $(patsubst %,"$(COUNT_DIR)"/%.json,$(guest-oldest) $(guest-pods))
@@ -317,7 +317,7 @@ lint-licence:
 # golangci-lint vets all packages with the other tags.
 lint-vet:
 	@$(GO) build -o .cache/vet ./test/cmd/vet
-	$(GO) vet -vettool=.cache/vet -tags kernel,guest,notcx,nosockets $(guest-packages) $(guest-sriov-packages)
+	$(GO) vet -vettool=.cache/vet -tags kernel,guest,notcx $(guest-packages) $(guest-sriov-packages)
 
 lint-golangci:
 	"$$($(thirdparty) dir golangci-lint)/golangci-lint" run --allow-parallel-runners --build-tags $(tags)

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"syscall"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/guard"
@@ -38,17 +39,17 @@ func mapsOfCode() (map[string]*ebpf.MapSpec, error) {
 const rodata, bss = ".rodata", ".bss"
 
 // observerOf loads the observer of one parent, in its network namespace. It parses the object each time,
-// because a parsed one would keep 0.7 MB. offsets are those of senderOffsets.
+// because a parsed one would keep 0.7 MB. offsets are those of socketOffsets.
 func observerOf(parent uint32, offsets map[string]any, shared map[string]*ebpf.Map) (attach.Programs, error) {
 	observer, err := loadObserver()
 	if err != nil {
 		return attach.Programs{}, err
 	}
-	netns := &syscall.Stat_t{}
-	if err := syscall.Stat("/proc/thread-self/ns/net", netns); err != nil {
+	netns, err := attach.NetNSInode()
+	if err != nil {
 		return attach.Programs{}, fmt.Errorf("look up the network namespace of the node: %w", err)
 	}
-	constants := map[string]any{"segment": parent, "node_netns": uint32(netns.Ino)}
+	constants := map[string]any{"segment": parent, "node_netns": uint32(netns)}
 	maps.Copy(constants, offsets)
 	return attach.Code{
 		Spec: observer, Shared: shared,
@@ -58,9 +59,12 @@ func observerOf(parent uint32, offsets map[string]any, shared map[string]*ebpf.M
 	}.Load()
 }
 
-// senderOffsets returns the constants of sender.h that depend on the kernel. It returns an error if
-// the kernel has no BTF.
-func senderOffsets() (map[string]any, error) {
+// socketOffsets returns the constants of netns.h for programs of a type. It returns an error if the kernel has
+// no BTF, or lets no program read its memory (lockdown=confidentiality). Such a program is not even loaded.
+func socketOffsets(of ebpf.ProgramType) (map[string]any, error) {
+	if err := features.HaveProgramHelper(of, asm.FnProbeReadKernel); err != nil {
+		return nil, fmt.Errorf("read the kernel's memory in a program: %w", err)
+	}
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's types: %w", err)

@@ -102,7 +102,7 @@ func assemble(dir pins.Dir, shared map[string]*ebpf.Map, o Options) (*Kernel, er
 	if t.sockets, err = openSockets(dir, o.Cgroup, shared); err != nil {
 		return nil, err
 	}
-	offsets, err := senderOffsets()
+	offsets, err := socketOffsets(ebpf.SchedCLS)
 	k.senders = err
 	load := func(parent uint32) (attach.Programs, error) { return observerOf(parent, offsets, shared) }
 	k.observers = &observers{parents: &observe.Parents{Pins: dir, NoTCX: &k.noTCX, Load: load}, tables: t}

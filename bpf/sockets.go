@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/pins"
@@ -27,6 +29,8 @@ type sockets struct {
 	socketGuards, guardedNetNS *ebpf.Map
 	// unguarded is the reason why the program does not run.
 	unguarded error
+	// here returns the number of the calling thread's network namespace, as the program has it.
+	here func() (uint64, error)
 
 	socketsMu sync.Mutex
 	// bySlot are the entries of socketGuards. socketsMu guards it.
@@ -36,8 +40,16 @@ type sockets struct {
 // openSockets attaches the program, or replaces that of an earlier process. If the kernel refuses it,
 // unguarded says why. Without a hierarchy the program is detached.
 func openSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (*sockets, error) {
-	s := &sockets{socketGuards: shared[socketsMapSocketGuards], guardedNetNS: shared[socketsMapGuardedNetns]}
-	var err error
+	s := &sockets{socketGuards: shared[socketsMapSocketGuards], guardedNetNS: shared[socketsMapGuardedNetns], here: attach.Cookie}
+	var constants map[string]any
+	err := features.HaveProgramHelper(ebpf.CGroupSockopt, asm.FnGetNetnsCookie)
+	if errors.Is(err, ebpf.ErrNotSupported) { // Linux before 5.15
+		s.here = attach.NetNSInode
+		constants, err = socketOffsets(ebpf.CGroupSockopt)
+	}
+	if err != nil {
+		s.unguarded = fmt.Errorf("learn the network namespaces of sockets: %w", err)
+	}
 	if s.bySlot, err = entriesOf[uint32, socketsSocketGuard](s.socketGuards); err != nil {
 		return nil, fmt.Errorf("list the guarded sockets: %w", err)
 	}
@@ -45,15 +57,17 @@ func openSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (*soc
 		s.unguarded = ErrSocketsOff
 		return s, attach.Unpin(dir.Sockets())
 	}
-	fresh, err := attachSockets(dir, cgroup, shared)
-	if err != nil {
-		s.unguarded = fmt.Errorf("guard the sockets of pods: %w", err)
+	fresh := true
+	if s.unguarded == nil {
+		if fresh, err = attachSockets(dir, cgroup, shared, constants); err != nil {
+			s.unguarded = fmt.Errorf("guard the sockets of pods: %w", err)
+		}
 	}
 	for slot, g := range maps.Clone(s.bySlot) {
 		if fresh { // without the program, the pods may have made any socket
 			err = s.forgetSockets(slot)
 		} else { // the earlier process may have ended between two writes
-			err = s.refuse(g.Cookie)
+			err = s.refuse(g.Netns)
 		}
 		if err != nil {
 			return nil, err
@@ -62,14 +76,14 @@ func openSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (*soc
 	return s, nil
 }
 
-func attachSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (fresh bool, err error) {
+func attachSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map, constants map[string]any) (fresh bool, err error) {
 	spec, err := loadSockets()
 	if err != nil {
 		return false, err
 	}
 	const name = "setsockopt"
 	programs, err := attach.Code{
-		Spec: spec, Shared: shared, Programs: map[string]string{name: socketsProgSocketSetsockopt}, Called: "sockets",
+		Spec: spec, Shared: shared, Constants: constants, Programs: map[string]string{name: socketsProgSocketSetsockopt}, Called: "sockets",
 	}.Load()
 	if err != nil {
 		return false, err
@@ -96,16 +110,16 @@ func (s *sockets) GuardSockets(slot uint32, netns string) (before bool, err erro
 
 // guardHere is GuardSockets for the calling thread's network namespace.
 func (s *sockets) guardHere(slot uint32) (before bool, err error) {
-	cookie, err := attach.Cookie()
+	netns, err := s.here()
 	if err != nil {
 		return false, err
 	}
 	s.socketsMu.Lock()
 	defer s.socketsMu.Unlock()
-	if g, ok := s.bySlot[slot]; ok && g.Cookie == cookie {
+	if g, ok := s.bySlot[slot]; ok && g.Netns == netns {
 		return false, nil
 	}
-	g := socketsSocketGuard{Cookie: cookie}
+	g := socketsSocketGuard{Netns: netns}
 	if err := s.putSockets(slot, g); err != nil {
 		return false, err
 	}
@@ -148,7 +162,7 @@ func (s *sockets) putSockets(slot uint32, g socketsSocketGuard) error {
 		return fmt.Errorf("write the socket guard of slot %d: %w", slot, err)
 	}
 	s.bySlot[slot] = g
-	return s.refuse(g.Cookie)
+	return s.refuse(g.Netns)
 }
 
 // forgetSockets ends the guard of a slot that is free.
@@ -160,7 +174,7 @@ func (s *sockets) forgetSockets(slot uint32) error {
 		return nil
 	}
 	delete(s.bySlot, slot)
-	if err := s.refuse(g.Cookie); err != nil {
+	if err := s.refuse(g.Netns); err != nil {
 		return err
 	}
 	if err := deleteEntry(s.socketGuards, slot); err != nil {
@@ -171,16 +185,16 @@ func (s *sockets) forgetSockets(slot uint32) error {
 
 // refuse tells the program whether it refuses these sockets to a network namespace: one slot without
 // the allowance is enough. It needs socketsMu.
-func (s *sockets) refuse(cookie uint64) error {
+func (s *sockets) refuse(netns uint64) error {
 	for _, g := range s.bySlot {
-		if g.Cookie == cookie && g.Flags&socketsAllowed == 0 {
-			if err := s.guardedNetNS.Put(cookie, uint8(1)); err != nil {
+		if g.Netns == netns && g.Flags&socketsAllowed == 0 {
+			if err := s.guardedNetNS.Put(netns, uint8(1)); err != nil {
 				return fmt.Errorf("refuse sockets to a network namespace: %w", err)
 			}
 			return nil
 		}
 	}
-	if err := deleteEntry(s.guardedNetNS, cookie); err != nil {
+	if err := deleteEntry(s.guardedNetNS, netns); err != nil {
 		return fmt.Errorf("allow sockets to a network namespace: %w", err)
 	}
 	return nil

@@ -41,10 +41,10 @@ const (
 )
 
 type socketsSocketGuard struct {
-	_      structs.HostLayout
-	Cookie uint64
-	Flags  uint32
-	Pad    uint32
+	_     structs.HostLayout
+	Netns uint64
+	Flags uint32
+	Pad   uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -56,6 +56,8 @@ const (
 	socketsMapSocketGuards      = "socket_guards"
 	socketsProgSocketSetsockopt = "socket_setsockopt"
 	socketsVarBtf               = "btf"
+	socketsVarNetInum           = "net_inum"
+	socketsVarSockNet           = "sock_net"
 )
 
 // loadSockets returns the embedded CollectionSpec for sockets.
@@ -116,7 +118,9 @@ type socketsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type socketsVariableSpecs struct {
-	Btf *ebpf.VariableSpec `ebpf:"btf"`
+	Btf     *ebpf.VariableSpec `ebpf:"btf"`
+	NetInum *ebpf.VariableSpec `ebpf:"net_inum"`
+	SockNet *ebpf.VariableSpec `ebpf:"sock_net"`
 }
 
 // socketsObjects contains all objects after they have been loaded into the kernel.
@@ -156,7 +160,9 @@ func (m *socketsMaps) Close() error {
 //
 // It can be passed to loadSocketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type socketsVariables struct {
-	Btf *ebpf.Variable `ebpf:"btf"`
+	Btf     *ebpf.Variable `ebpf:"btf"`
+	NetInum *ebpf.Variable `ebpf:"net_inum"`
+	SockNet *ebpf.Variable `ebpf:"sock_net"`
 }
 
 // socketsPrograms contains all programs after they have been loaded into the kernel.

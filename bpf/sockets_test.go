@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build kernel && !nosockets
+//go:build kernel
 
 package bpf
 

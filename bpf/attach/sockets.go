@@ -23,6 +23,13 @@ func Cookie() (uint64, error) {
 	return cookie, os.NewSyscallError("SO_NETNS_COOKIE", err)
 }
 
+// NetNSInode returns the inode of the calling thread's network namespace. A later namespace may have it.
+func NetNSInode() (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Stat("/proc/thread-self/ns/net", &st)
+	return st.Ino, os.NewSyscallError("stat", err)
+}
+
 // HasRawSockets reports whether a socket of AF_PACKET or AF_XDP is in the calling thread's network
 // namespace.
 func HasRawSockets() (bool, error) {

@@ -3,15 +3,11 @@
 #ifndef FENCELINE_SENDER_H
 #define FENCELINE_SENDER_H
 
-#include "kernel.h"
+#include "netns.h"
 
-/*
- * The node's network namespace (inode), and offsets in bytes: of the namespace
- * in struct sock_common, and of the inode in struct net. 0: not known. Set when
- * the programs are loaded.
+/* The inode of the node's network namespace. Set when the programs are loaded.
  */
 volatile const __u32 node_netns = 0;
-volatile const __u32 sock_net = 0, net_inum = 0;
 
 /* The struct net of the node, once it was seen: each read costs 30 ns. */
 static volatile __u64 node_net;
@@ -24,22 +20,17 @@ static volatile __u64 node_net;
  */
 __noinline __u32 sender_netns(struct __sk_buff *skb)
 {
-	__u64 sock[8];
 	__u64 net;
-	__u32 inum;
+	__u32 inode;
 
-	if (!net_inum || skb->ingress_ifindex || !skb->sk ||
-	    sock_net > sizeof(sock) - sizeof(net))
+	if (!net_inum || skb->ingress_ifindex || !skb->sk)
 		return 0;
-	if (bpf_probe_read_kernel(sock, sock_net + sizeof(net), skb->sk))
+	net = netns_of_socket(skb->sk);
+	if (!net || net == node_net)
 		return 0;
-	net = *(__u64 *)((char *)sock + sock_net);
-	if (net == node_net)
-		return 0;
-	if (bpf_probe_read_kernel(&inum, sizeof(inum), (void *)net + net_inum))
-		return 0;
-	if (inum != node_netns)
-		return inum;
+	inode = netns_inode(net);
+	if (inode != node_netns)
+		return inode;
 	node_net = net;
 	return 0;
 }

@@ -9,6 +9,7 @@
  * node, by their network namespace. Linux runs it for io_uring too, but not for
  * a call of a 32-bit program (do_sock_setsockopt, compat).
  */
+#include "netns.h"
 #include "slot.h"
 
 char __license[] SEC("license") = "Dual BSD/GPL";
@@ -36,7 +37,7 @@ enum socket_flag {
 
 /* The network namespace of a slot. Only user space uses it. */
 struct socket_guard {
-	__u64 cookie; /* SO_NETNS_COOKIE, which the kernel never uses again */
+	__u64 netns; /* as netns_of() has it */
 	__u32 flags;
 	__u32 pad;
 };
@@ -50,8 +51,8 @@ struct {
 } socket_guards SEC(".maps");
 
 /*
- * The cookies of the namespaces with a slot that may not have these sockets;
- * the value is not used.
+ * The namespaces with a slot that may not have these sockets; the value is not
+ * used.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -80,16 +81,30 @@ static __always_inline bool skips_guard(struct bpf_sockopt *ctx)
 	return (void *)(value + 1) > ctx->optval_end || *value;
 }
 
+/*
+ * The network namespace of the socket: its cookie, which the kernel never uses
+ * again. Before Linux 5.15 there is none here, and the inode stands for it.
+ */
+static __always_inline __u64 netns_of(struct bpf_sockopt *ctx)
+{
+	__u64 net;
+
+	if (!net_inum)
+		return bpf_get_netns_cookie(ctx);
+	net = netns_of_socket(ctx->sk);
+	return net ? netns_inode(net) : 0;
+}
+
 SEC("cgroup/setsockopt")
 int socket_setsockopt(struct bpf_sockopt *ctx)
 {
-	__u64 cookie;
+	__u64 netns;
 
 	/* Otherwise older kernels refuse the tables of iptables. */
 	if (ctx->optlen > OPTION_COPIED)
 		ctx->optlen = 0; /* take the caller's value */
 	if (!skips_guard(ctx))
 		return 1;
-	cookie = bpf_get_netns_cookie(ctx);
-	return !bpf_map_lookup_elem(&guarded_netns, &cookie);
+	netns = netns_of(ctx);
+	return !bpf_map_lookup_elem(&guarded_netns, &netns);
 }

@@ -39,7 +39,7 @@ func Init() {
 func live() (err error) {
 	defer must.Catch(&err)
 	// The file systems of the kernel's that programs expect.
-	for _, m := range []struct{ dir, kind string }{{"/proc", "proc"}, {"/sys", "sysfs"}, {"/dev", "devtmpfs"}, {"/sys/fs/bpf", "bpf"}} {
+	for _, m := range []struct{ dir, kind string }{{"/proc", "proc"}, {"/sys", "sysfs"}, {"/dev", "devtmpfs"}, {"/sys/fs/bpf", "bpf"}, {"/sys/fs/cgroup", "cgroup2"}} {
 		if err := unix.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mount %s: %w", m.dir, err)
 		}

@@ -108,7 +108,7 @@ func (n *Node) StartAgent() error {
 	cmd := exec.CommandContext(context.Background(), filepath.Join(n.cluster.bin, "agent"), append([]string{
 		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-" + n.Name,
 		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins(),
-		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir(),
+		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir(), "--cgroup-dir", "/sys/fs/cgroup",
 	}, n.Flags...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
 	return n.Do(func() (err error) {

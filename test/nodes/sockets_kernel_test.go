@@ -37,6 +37,13 @@ func TestPodsGetNoSocketThatSkipsTheirGuard(t *testing.T) {
 	ctx, c := cluster(t, nodes.Limit, 1)
 	pool := c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	n := c.Nodes[0]
+	again := func(flags ...string) {
+		t.Helper()
+		check.OK(t, n.StopAgent())
+		n.Flags = flags
+		check.OK(t, errors.Join(n.StartAgent(), n.AwaitAgent(ctx)))
+	}
+	again("--cgroup-dir=")
 	old, plain := started(ctx, t, n, "old", nil), started(ctx, t, n, "plain", nil)
 	socket, err := raw(t, old)
 	check.OK(t, err)
@@ -44,9 +51,7 @@ func TestPodsGetNoSocketThatSkipsTheirGuard(t *testing.T) {
 	metric := func() float64 { return check.Value(n.Sum(ctx, "fenceline_socket_guard", nil))(t) }
 	check.Equal(t, metric(), 0, "switched off, the metric:")
 
-	check.OK(t, n.StopAgent())
-	n.Flags = []string{"--cgroup-dir", "/sys/fs/cgroup"}
-	check.OK(t, errors.Join(n.StartAgent(), n.AwaitAgent(ctx)))
+	again()
 	check.Equal(t, metric(), 1, "the metric:")
 	young := started(ctx, t, n, "young", nil)
 	all := map[string]*nodes.Sandbox{"from before, with a raw socket": old, "from before": plain, "new": young}
