@@ -149,7 +149,11 @@ func newMachine(t *testing.T, node *namespaces.Node) *machine {
 func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 	t := m.t
 	t.Helper()
-	k := check.Value(bpf.Open(bpf.Options{Dir: m.pins, NoTCX: m.noTCX}))(t)
+	var k *bpf.Kernel
+	check.OK(t, m.node.Do(func() (err error) { // the observers learn the node's network namespace
+		k, err = bpf.Open(bpf.Options{Dir: m.pins, NoTCX: m.noTCX})
+		return err
+	}))
 	m.kernel = k
 	key := bpf.ClaimKey{1, 2, 3}
 	check.OK(t, k.SetKeys(&key, nil))

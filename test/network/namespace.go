@@ -131,13 +131,14 @@ func (n *Namespace) enter() error {
 }
 
 // MountSysfs has Do run in a mount namespace of its own, in which /sys shows the devices of this network
-// namespace, as on a machine. Later mounts appear there too if their mount point is shared.
+// namespace, as on a machine, and the cgroups. Later mounts appear there too if their mount point is shared.
 func (n *Namespace) MountSysfs() (err error) {
 	defer must.CatchIn(&err, "mount the sysfs of network namespace %s", n.Name)
 	return n.Do(func() (err error) {
 		must.OK(unix.Unshare(unix.CLONE_NEWNS))
 		must.OK(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""))
 		must.OK(unix.Mount("sysfs", "/sys", "sysfs", 0, ""))
+		must.OK(unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, ""))
 		n.mounts, err = os.Open("/proc/thread-self/ns/mnt")
 		return err
 	})
