@@ -109,6 +109,7 @@ func (f frozen) lease(name string) *v1alpha1.IPLease {
 func freshLease(address string, edit func(*v1alpha1.IPLeaseSpec)) *v1alpha1.IPLease {
 	lease := leaseObject()
 	lease.Name, lease.UID, lease.Spec.Address = address, "", address
+	lease.Spec.Since = metav1.NewTime(time.Now().Add(-time.Minute)) // its ADD is long answered
 	edit(&lease.Spec)
 	return lease
 }
