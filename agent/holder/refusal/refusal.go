@@ -9,7 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/ipam"
@@ -115,6 +118,8 @@ var rows = []struct {
 	// The call itself.
 	{because(Cancelled), agentapi.CodeTryAgainLater, "the call was cancelled: %w"},
 	{because(Queued), agentapi.CodeTryAgainLater, "the call took too long, or was cancelled: %w"},
+	{isOfWebhook, agentapi.CodeTryAgainLater,
+		"%w; all pods wait for this admission webhook, perhaps its own too: exempt the API group fenceline.io from it"},
 	{lease.IsUnavailable, agentapi.CodeTryAgainLater, "%w; the API server is unreachable, addresses are given once it answers"},
 	{wraps(context.Canceled), agentapi.CodeTryAgainLater, "the call was cancelled: %w"},
 	{wraps(context.DeadlineExceeded), agentapi.CodeTryAgainLater, "the call took too long: %w; the agent's log names the step"},
@@ -151,6 +156,12 @@ func wraps(sentinels ...error) func(error) bool {
 func is[T error](err error) bool {
 	_, ok := errors.AsType[T](err)
 	return ok
+}
+
+// isOfWebhook matches an answer of the API server about an admission webhook that fails closed and does
+// not answer. Only its text tells (apiserver/pkg/admission/plugin/webhook/errors).
+func isOfWebhook(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 
 // IsExhausted reports whether an error means that a pool was excluded only because it is full.

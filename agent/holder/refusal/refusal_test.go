@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -22,6 +24,7 @@ import (
 func TestErrorsAndTheirCodes(t *testing.T) {
 	full := ipam.Rejection{Pool: "p", Reason: ipam.Exhausted, Detail: "it is full"}
 	disabled := ipam.Rejection{Pool: "q", Reason: ipam.Disabled, Detail: "it is disabled"}
+	webhook := apierrors.NewInternalError(errors.New(`failed calling webhook "validate.kyverno.svc-fail": connection refused`))
 	for name, row := range map[string]struct {
 		err  error
 		code uint
@@ -38,6 +41,7 @@ func TestErrorsAndTheirCodes(t *testing.T) {
 		"a fence":                       {segment.ErrFenced, agentapi.CodeTryAgainLater, "the next try chooses anew"},
 		"a lease that changed":          {lease.ErrNotMine, agentapi.CodeTryAgainLater, "the next try chooses anew"},
 		"an API server that is down":    {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, agentapi.CodeTryAgainLater, "API server is unreachable"},
+		"a webhook that is down":        {fmt.Errorf("create lease a: %w: %w", lease.ErrUncertain, webhook), agentapi.CodeTryAgainLater, "exempt the API group fenceline.io"},
 		"a call that waited":            {New(Queued, "wait for an earlier call: %w", context.DeadlineExceeded), agentapi.CodeTryAgainLater, "took too long"},
 		"a call whose plugin left":      {context.Canceled, agentapi.CodeTryAgainLater, "cancelled"},
 		"a full disk":                   {fmt.Errorf("journal: %w", syscall.ENOSPC), agentapi.CodeIOFailure, "journal"},
