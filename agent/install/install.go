@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fenceline/fenceline/internal/wholefile"
 )
 
@@ -20,11 +22,15 @@ const PluginName = "fenceline"
 var ErrNotConflist = errors.New("not a CNI network configuration list")
 
 // Plugin installs the plugin at source in the node's directory of plugins, and reports whether the
-// directory has changed. Only one agent may call it at a time.
+// directory has changed. It returns an error if the plugin cannot be executed there: runtimes only say
+// so for each pod. Only one agent may call it at a time.
 func Plugin(source, dir string) (changed bool, err error) {
 	content, err := os.ReadFile(source)
 	if err == nil {
 		changed, err = replace(dir, PluginName, content, 0o755)
+	}
+	if path := filepath.Join(dir, PluginName); err == nil && unix.Access(path, unix.X_OK) != nil {
+		err = fmt.Errorf("execute %s: %w, as by the option noexec of its mount", path, fs.ErrPermission)
 	}
 	if err != nil {
 		return false, fmt.Errorf("install the CNI plugin: %w", err)

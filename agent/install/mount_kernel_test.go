@@ -44,3 +44,15 @@ func TestADirectoryThatIsMovedOrRemovedOnTheNodeEndsTheAgent(t *testing.T) {
 		}
 	}
 }
+
+// A hardened node mounts /opt so that nothing there can be executed.
+func TestAPluginThatCannotBeExecutedIsNotInstalled(t *testing.T) {
+	k := newKeeper(t)
+	check.OK(t, unix.Mount("tmpfs", k.BinDir, "tmpfs", unix.MS_NOEXEC, ""))
+	t.Cleanup(func() { check.OK(t, unix.Unmount(k.BinDir, 0)) })
+	for range 2 {
+		check.Says(t, k.EnsurePlugin(), k.pluginPath(), "noexec")
+	}
+	check.OK(t, unix.Mount("", k.BinDir, "", unix.MS_REMOUNT|unix.MS_BIND, ""))
+	check.Is(t, k.EnsurePlugin(), nil, "not installed:")
+}

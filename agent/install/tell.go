@@ -21,7 +21,7 @@ type subject struct{ name, restored, missing, effect string }
 var (
 	pluginSubject = subject{
 		name: "the CNI plugin", restored: "PluginRestored", missing: "PluginNotInstalled",
-		effect: "without it no pod starts or ends on this node; make the directory of the chart's value cni.binDir writable",
+		effect: "without it no pod starts or ends on this node; make the directory of the chart's value cni.binDir writable, without noexec",
 	}
 	networkSubject = subject{
 		name: "the network configuration", restored: "NetworkRestored", missing: "NetworkNotInstalled",
