@@ -155,7 +155,7 @@ func (c *Cluster) forwarding(r Report, add found) {
 	for _, family := range r.ForwardingOff {
 		if slices.ContainsFunc(c.Pools, func(p v1alpha1.IPPool) bool { return strings.Contains(p.Spec.Subnet, ":") == (family == "ipv6") }) {
 			add("node "+r.Node, "it does not forward "+family+", so its pods get no answers of Services",
-				"sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1, and keep it over a restart")
+				"sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1, and the setting that the event ForwardingOff of the Node names; keep them over a restart")
 		}
 	}
 }

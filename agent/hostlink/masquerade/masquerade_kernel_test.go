@@ -6,8 +6,10 @@ package masquerade
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -52,6 +54,28 @@ func TestAServiceAnswersThroughTheNode(t *testing.T) {
 			r.wantSource("the pod is its own backend", same, protocol, netip.AddrPortFrom(clusterIP(f.Name, serviceOfSame), servicePort), node)
 		}
 	}
+}
+
+// Hardened nodes switch forwarding on for some interfaces only, and network services switch it off for theirs.
+func TestANodeForwardsByTheInterfaceOfItsDefaultRoute(t *testing.T) {
+	r := newRig(t)
+	check.OK(r, r.node.AddDefaultRoute("ul0"))
+	for _, step := range []struct{ setting, value, fault string }{
+		{"conf/ul0/forwarding", "0", "net.ipv4.conf.ul0.forwarding is 0"},
+		{"ip_forward", "0", "net.ipv4.conf.ul0.forwarding is 0"},
+		{"conf/ul0/forwarding", "1", "<nil>"},
+	} {
+		check.OK(r, r.node.Do(func() error {
+			err := os.WriteFile("/proc/sys/net/ipv4/"+step.setting, []byte(step.value), 0)
+			check.Says(r, fmt.Sprint(ForwardingOff()["ipv4"]), step.fault)
+			return err
+		}))
+	}
+	pod := r.pod(podHost)
+	r.other.Echo(r, "tcp", netip.AddrPortFrom(addr("ipv4", otherHost), backendPort))
+	r.translate("tcp", clusterIP("ipv4", serviceOfOther), addr("ipv4", otherHost))
+	r.ensure()
+	r.wantSource("the interface forwards", pod, "tcp", netip.AddrPortFrom(clusterIP("ipv4", serviceOfOther), servicePort), addr("ipv4", nodeHost))
 }
 
 // A node port with externalTrafficPolicy Local: kube-proxy keeps the address of the client.

@@ -12,10 +12,12 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 const (
@@ -108,15 +110,46 @@ func rulesetOf(f Family) ruleset.Ruleset {
 // forwards returns an error if the node does not forward packets of the family. It reads the
 // network namespace of the calling thread.
 func (f Family) forwards() error {
-	value, err := sysctl.Sysctl(f.forwarding)
+	settings, err := f.gates()
 	if err != nil {
-		return fmt.Errorf("read %s: %w", f.forwarding, err)
+		return err
 	}
-	if value == "0" {
-		name := strings.ReplaceAll(f.forwarding, "/", ".")
-		return fmt.Errorf("%s is 0, so pods do not reach Services and other nodes do not reach these pods through their node; set it to 1 on the node, as kube-proxy requires", name)
+	for _, s := range settings {
+		value, err := sysctl.Sysctl(s)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", s, err)
+		}
+		if value == "0" {
+			name := strings.NewReplacer("/", ".", ".", "/").Replace(s) // as sysctl(8) writes eth0.5
+			return fmt.Errorf("%s is 0, so pods do not reach Services and other nodes do not reach these pods through their node; set it to 1 on the node, as kube-proxy requires", name)
+		}
 	}
 	return nil
+}
+
+// gates returns the settings without which answers from beyond the node are not forwarded. For IPv4, the
+// kernel asks the interface by which a packet comes in (ip_route_input_slow): here those of the default
+// routes. ip_forward only writes the settings of all interfaces, and each may be changed later.
+func (f Family) gates() (settings []string, err error) {
+	if f.nft != nftables.TableFamilyIPv4 {
+		return []string{f.forwarding}, nil
+	}
+	filter := &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST} // Dst nil selects the default routes
+	routes, err := wholelist.Of(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|netlink.RT_FILTER_DST)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the default routes of the node: %w", err)
+	}
+	for _, r := range routes {
+		if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil { // none: it has several next hops
+			settings = append(settings, "net/ipv4/conf/"+link.Attrs().Name+"/forwarding")
+		}
+	}
+	if settings == nil {
+		settings = []string{f.forwarding}
+	}
+	return settings, nil
 }
 
 // ForwardingOff returns the errors of the families that the node does not forward, by name: ipv4, ipv6.
