@@ -245,9 +245,9 @@ guest-sriov-programs: packages guest
 
 # The rows without which no pod on a virtual function would be safe, and what guards, fences and
 # ipvlan need of the oldest kernel.
-guest-oldest := guest-bpf-5.10 guest-ipvlan-5.10
+guest-oldest := guest-bpf-5.10 guest-ipvlan-5.10 guest-capabilities-5.10
 guest-pods := guest-sriov-5.10 guest-sriov-newest
-guest-oldest-run = $(count) run $(1) -tags kernel,guest,notcx -count=1 -timeout=10m -exec "$(guest) -kernel 5.10" $(2)
+guest-oldest-run = $(count) run $(1) -tags kernel,guest,notcx -count=1 -timeout=10m -exec "$(guest) -kernel 5.10 -files $(CURDIR)/charts/fenceline/values.yaml" $(2)
 .PHONY: test-guest-ci test-guest-oldest test-guest-pods
 test-guest-ci: ## Run the most important of these tests on the oldest and the newest kernel
 	@rm -f $(patsubst %,"$(COUNT_DIR)"/%.json,$(guest-oldest) $(guest-pods))
@@ -257,6 +257,7 @@ test-guest-ci: ## Run the most important of these tests on the oldest and the ne
 test-guest-oldest test-guest-pods: KERNELS := 5.10 newest
 test-guest-oldest: packages guest
 	@status=0; $(call guest-oldest-run,guest-ipvlan-5.10,-run IPVLAN ./agent/segment) || status=1; \
+	  $(call guest-oldest-run,guest-capabilities-5.10,-run CapabilitiesOfTheChart ./agent/guards/impostor) || status=1; \
 	  $(call guest-oldest-run,guest-bpf-5.10,-run 'Fence|Claim|HostLink' -skip 'WithoutAGap|ASlotIsInUse' ./bpf) || status=1; exit $$status
 
 test-guest-pods: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced)$$/^(.*_IPAM|v4|v6)$$

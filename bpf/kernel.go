@@ -74,7 +74,7 @@ func open(o Options) (*Kernel, error) {
 	}
 	// Kernels before 5.11 count maps against RLIMIT_MEMLOCK.
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("lift the memlock limit: %w", err)
+		return nil, fmt.Errorf("lift the limit of locked memory, which counts maps before Linux 5.11: %w; set agent.extraCapabilities={SYS_RESOURCE} of the chart, or LimitMEMLOCK=infinity of the container runtime's service", err)
 	}
 	specs, err := mapsOfCode()
 	if err != nil {
