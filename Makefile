@@ -184,11 +184,11 @@ test-guest: packages guest ## Run the tests of bpf and of parts of the agent on 
 	done; \
 	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-agent test-guest-sriov || status=1; exit $$status
 
-# The tests of IPv4 on the newest kernel, started without IPv6.
+# The tests of IPv4 on the newest kernel, started without IPv6, in which no program reads the kernel's memory.
 .PHONY: test-guest-ipv4
 test-guest-ipv4: KERNELS := newest
 test-guest-ipv4: packages guest
-	@$(count) run guest-ipv4 -tags kernel,guest -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel newest -parameters ipv6.disable=1" \
+	@$(count) run guest-ipv4 -tags kernel,guest -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel newest -parameters 'ipv6.disable=1 lockdown=confidentiality'" \
 	  -run '^(TestGuestWithoutIPv6|TestNobodyAnswersForAFreeAddress|TestForeignHostAnswersTheProbe|TestVerdictOnAGuardedZombieIsFencedAndItIsMute|TestAClaimInAVLANFencesAndIsAcked)$$/^(IPv4|agent_alive)$$/^(IPv4)?$$' \
 	  ./agent/hostlink ./agent/segment
 

@@ -132,7 +132,7 @@ func assemble(dir pins.Dir, shared map[string]*ebpf.Map, o Options) (*Kernel, er
 }
 
 // Senders returns why the observers cannot tell the sockets of pods from those of the node, as on a
-// kernel without BTF. Then a frame with a MAC of the node counts as the node's.
+// kernel without BTF, or in lockdown. Then a frame with a MAC of the node counts as the node's.
 func (k *Kernel) Senders() error { return k.senders }
 
 // PrepareGuards loads the programs that the guards of all pods share, except those of VFs, so that a start
