@@ -12,11 +12,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/foreignhost"
@@ -162,6 +164,16 @@ func TestAMACThatExistsTwiceOnAParentIsNamed(t *testing.T) {
 		wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "set it up: address already in use; another interface of its parent has the MAC of eth0")
 		check.None(t, addressFiles(t, r.dir), "left")
 	}
+}
+
+// A hardened service of a runtime (CapabilityBoundingSet, RestrictAddressFamilies) has no packet sockets.
+func TestAServiceThatMayNotProbeIsNamed(t *testing.T) {
+	r := newProbeRig(t, 10, 10)
+	runtime.LockOSThread() // it ends with the test
+	check.OK(t, unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_RAW, 0, 0, 0))
+	_, out, err := r.add(t, "a", small)
+	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "use AF_PACKET and CAP_NET_RAW")
+	check.None(t, addressFiles(t, r.dir), "left")
 }
 
 // The port of the switch may not forward yet.

@@ -223,8 +223,12 @@ func (a *adding) unproven(err error) error {
 		a.say("%v; the addresses are given without a probe", err)
 		return nil
 	}
+	remedy := "restore the link"
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EAFNOSUPPORT) {
+		remedy = "let the service of the container runtime use AF_PACKET and CAP_NET_RAW"
+	}
 	return agentapi.Errorf(agentapi.CodeTryAgainLater,
-		`prove that no other host uses the addresses: %w; restore the link, or set "ipam.conflictDetection.mode" to "Off"`, err)
+		`prove that no other host uses the addresses: %w; %s, or set "ipam.conflictDetection.mode" to "Off"`, err, remedy)
 }
 
 // exchange replaces the addresses that other hosts use, and returns those that need a probe. probing
