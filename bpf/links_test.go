@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
@@ -162,4 +163,19 @@ func TestAnObserverThatMovesIsNoProgramOfOthers(t *testing.T) {
 	}
 	close(moved)
 	looks.Wait()
+}
+
+// A bond that its service makes again and again has another ifindex each time.
+func TestAParentThatIsMadeAgainLeavesNoProgram(t *testing.T) {
+	k, ns := newKernel(t), newNetNS(t, "node")
+	for range 2 {
+		ns.do(func() error {
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "p0"}, PeerName: "p1"}); err != nil {
+				return err
+			}
+			return k.AttachObserver(ns.index("p0"))
+		})
+		equal(t, "observers", len(check.Value(k.dir.Observers())(t)), 1)
+		ns.deleteLink("p0")
+	}
 }

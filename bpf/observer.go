@@ -8,7 +8,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 	"github.com/fenceline/fenceline/bpf/observe"
@@ -67,14 +66,12 @@ func (o *observers) describeParent(parent int) error {
 		return fmt.Errorf("read parent: %w", err)
 	}
 	p.Flags |= before.Flags & parentExclusive
-	err = o.tables.maps.Parents.Put(uint32(parent), p)
-	if errors.Is(err, unix.E2BIG) {
+	if !known { // it may take the place of one that was made again
 		if err := o.forgetParents(); err != nil {
 			return err
 		}
-		err = o.tables.maps.Parents.Put(uint32(parent), p)
 	}
-	if err != nil {
+	if err := o.tables.maps.Parents.Put(uint32(parent), p); err != nil {
 		return fmt.Errorf("describe parent: %w", err)
 	}
 	if !known || before != p {

@@ -13,8 +13,8 @@ func (t *tables) parentRecords() (map[uint32]observerParent, error) {
 	return all, nil
 }
 
-// forgetParents removes the descriptions of deleted parents from the map. Otherwise they would fill
-// the map, since each new device gets another ifindex.
+// forgetParents removes the descriptions of deleted parents from the map, and their programs from the
+// kernel. Otherwise they would fill both, since each new device gets another ifindex.
 func (o *observers) forgetParents() error {
 	all, err := o.tables.parentRecords()
 	if err != nil {
