@@ -17,7 +17,6 @@ import (
 
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
-	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 const (
@@ -135,10 +134,8 @@ func (f Family) gates() (settings []string, err error) {
 		return []string{f.forwarding}, nil
 	}
 	filter := &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST} // Dst nil selects the default routes
-	routes, err := wholelist.Of(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|netlink.RT_FILTER_DST)
-	})
-	if err != nil {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|netlink.RT_FILTER_DST)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then the routes that were read
 		return nil, fmt.Errorf("list the default routes of the node: %w", err)
 	}
 	for _, r := range routes {
