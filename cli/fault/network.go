@@ -131,7 +131,7 @@ func (c *Cluster) sameMACs(add found) {
 // podsOfOneMAC finds pods of two pools in one subnet with one MAC. For those of one pool, the pool has the
 // condition SharedMAC.
 func (c *Cluster) podsOfOneMAC(add found) {
-	pools, first := map[string]*v1alpha1.IPPool{}, map[v1alpha1.MAC]*v1alpha1.IPLeaseSpec{}
+	pools, of := map[string]*v1alpha1.IPPool{}, map[v1alpha1.MAC][]*v1alpha1.IPLeaseSpec{}
 	for i := range c.Pools {
 		pools[c.Pools[i].Name] = &c.Pools[i]
 	}
@@ -141,12 +141,14 @@ func (c *Cluster) podsOfOneMAC(add found) {
 		if p == nil || s.State != v1alpha1.StateBound || s.Holder == nil || p.AllowsMAC(s.Holder.MAC) {
 			continue
 		}
-		o := first[s.Holder.MAC]
-		if o == nil {
-			first[s.Holder.MAC] = s
-		} else if o.Pool != s.Pool && inventory.ShareMAC(o, s) && p.InSubnetOf(pools[o.Pool]) {
-			add(inventory.PlaceOf(s), "it has the MAC "+s.Holder.MAC+" of "+inventory.PlaceOf(o), "give one of them another MAC, such as in the annotation of Multus")
+		i := slices.IndexFunc(of[s.Holder.MAC], func(o *v1alpha1.IPLeaseSpec) bool {
+			return o.Pool != s.Pool && inventory.ShareMAC(o, s) && p.InSubnetOf(pools[o.Pool])
+		})
+		if i >= 0 {
+			add(inventory.PlaceOf(s), "it has the MAC "+s.Holder.MAC+" of "+inventory.PlaceOf(of[s.Holder.MAC][i]),
+				"give one of them another MAC, such as in the annotation of Multus")
 		}
+		of[s.Holder.MAC] = append(of[s.Holder.MAC], s)
 	}
 }
 

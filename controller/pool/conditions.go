@@ -62,7 +62,7 @@ func ready(status v1alpha1.IPPoolStatus, closed poolset.Reason, problem error, o
 	case poolset.AllReserved:
 		why = "ReservedIPs keep back every address"
 	case poolset.AllExcluded:
-		why = "gateway and excludeIPs leave no address to hand out"
+		why = "gateway, excludeIPs and sourceGuardAllow.cidrs leave no address to hand out"
 	}
 	return condition.False(v1alpha1.ConditionReady, string(closed), why)
 }

@@ -60,6 +60,13 @@ func TestGuestAZombieOnAVFIsFenced(t *testing.T) {
 			about := capture.About(capture.After(c.Frames.Frames(), begun), zombie.Addr)
 			claims, acks := capture.Of(about, "claim"), capture.From(capture.Of(about, "ack"), zombie.MAC)
 			check.Must(t, len(claims) != 0 && len(acks) != 0, "%d claims and %d acks of the VF, want some: %v", len(claims), len(acks), about)
+			// Its frames would pass neither the guard nor anything else that the node sees.
+			check.OK(t, zombie.Do(func() error {
+				socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+				check.OK(t, err)
+				check.Is(t, unix.SetsockoptInt(socket, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1), unix.EPERM, "a socket that skips the guard, without an agent:")
+				return unix.Close(socket)
+			}))
 			fenced := acks[0].Time.Add(lateLimit)
 			shout.more(t, 500)
 			check.That(t, ear.heardSince(fenced) != nil, "the VF beside still hears the zombie")
