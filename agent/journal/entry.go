@@ -53,7 +53,7 @@ type Entry struct {
 	Device string `json:"device,omitempty"`
 	// Unguarded: a program of the pod drives the VF itself (DPDK), so there is no network interface.
 	Unguarded bool `json:"unguarded,omitempty"`
-	// Bypasses: the leases say that frames of the VF may pass its guard.
+	// Bypasses: the leases say that the guard of the VF alone does not silence it.
 	Bypasses bool `json:"bypasses,omitempty"`
 	// SharedMAC: a holder of the address on another node may have the same MAC.
 	SharedMAC bool `json:"sharedMAC,omitempty"`

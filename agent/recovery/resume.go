@@ -142,23 +142,23 @@ func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, e
 // recordGuarded records whether a guard can enforce a fence: silence after a claim does not prove that
 // a VF is silent that may send past its guard (R1).
 func (r *resumption) recordGuarded(ctx context.Context) (err error) {
-	bypasses := r.Guards.Bypasses(&r.e)
-	if guarded := !bypasses && !r.e.Unguarded; r.l.Spec.Holder.Guarded != guarded {
-		if r.l, err = r.Leases.Update(ctx, r.l, lease.SetGuarded(guarded)); err != nil {
+	alone := r.Guards.Alone(&r.e)
+	if r.l.Spec.Holder.Guarded == alone {
+		if r.l, err = r.Leases.Update(ctx, r.l, lease.SetGuarded(!alone)); err != nil {
 			return err
 		}
 	}
-	if r.e.Bypasses == bypasses {
+	if r.e.Unguarded || r.e.Bypasses == alone {
 		return nil
 	}
-	r.e.Bypasses = bypasses
+	r.e.Bypasses = alone
 	return r.Journal.Put(r.e)
 }
 
 // releaseAfterNewer fences an entry at once. It frees the entry once no ADD of a newer
 // sandbox of its pod is under way: such an ADD takes the addresses over one by one.
 func (w *Worker) releaseAfterNewer(ctx context.Context, e journal.Entry) error {
-	if w.Guards.Alone(&e) && e.Phase == journal.Bound && e.Session == w.Session {
+	if w.Guards.Alone(&e) && e.Phase == journal.Bound && e.Session == w.Session && w.Holders.SandboxMayLive(&e) {
 		return w.Holders.Mute(&e) // only its DEL shows that its program has ended, and releases it
 	}
 	if err := w.Holders.Fence(&e); err != nil {

@@ -175,7 +175,14 @@ var errStaysOn = fmt.Errorf("the PF does not show VLAN %d, although the driver h
 
 // SwitchOff switches off the VF of an entry that only its PF can silence, and returns nil once the PF says that it
 // is off. A VF that is gone sends nothing.
+//
+// If a newer pod has the VF, or gets it now, the entry has none, and the VF stays as it is.
 func (k *Keeper) SwitchOff(e *journal.Entry) error {
+	if slices.ContainsFunc(k.Entries(), func(other *journal.Entry) bool {
+		return other.Device == e.Device && other.Phase != journal.Releasing && other.Session == k.Session && other.Created.After(e.Created)
+	}) {
+		return k.Vouch(e, true)
+	}
 	if k.Disabled {
 		return fmt.Errorf("switch VF %s off: agent.vfWalls is false", e.Device)
 	}

@@ -133,6 +133,20 @@ func TestAVFThatIsGoneSendsNothing(t *testing.T) {
 	check.List(t, c.done, []string{"acked"}, "steps")
 }
 
+// The runtime hands a VF to the next pod before the DEL of the last one reaches the agent.
+func TestAVFOfANewerPodStaysAsItIs(t *testing.T) {
+	for phase, stays := range map[journal.Phase]bool{journal.Intent: true, journal.Bound: true, journal.Releasing: false} {
+		c := &card{}
+		k, e, _ := keeperOf(t, c, true, true)
+		newer := *e
+		newer.ContainerID, newer.Phase, newer.Created = "d", phase, e.Created.Add(1)
+		k.Entries = func() []*journal.Entry { return []*journal.Entry{e, &newer} }
+		check.OK(t, k.SwitchOff(e))
+		check.That(t, isOff(c.info) != stays, "the newer pod is %s: %v", phase, c.done)
+		check.Equal(t, c.done[len(c.done)-1], "acked", "in the end:")
+	}
+}
+
 func TestWithoutWallsNothingIsChangedAtThePF(t *testing.T) {
 	off := netlink.VfInfo{LinkState: nl.IFLA_VF_LINK_STATE_DISABLE, Vlan: DeadVLAN}
 	for alone, stays := range map[bool]bool{true: true, false: false} {
