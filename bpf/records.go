@@ -85,10 +85,10 @@ func (r records) Kill(slot uint32) error {
 }
 
 func (r records) Free(slot uint32) error {
-	if err := r.putSlot(slot, observerSlot{}); err != nil {
+	if err := r.forgetSockets(slot); err != nil { // first: nothing would look at a slot that is free
 		return err
 	}
-	if err := r.forgetSockets(slot); err != nil {
+	if err := r.putSlot(slot, observerSlot{}); err != nil {
 		return err
 	}
 	return r.forgetSources(slot)

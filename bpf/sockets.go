@@ -116,12 +116,25 @@ func (s *sockets) guardHere(slot uint32) (before bool, err error) {
 	}
 	s.socketsMu.Lock()
 	defer s.socketsMu.Unlock()
-	if g, ok := s.bySlot[slot]; ok && g.Netns == netns {
+	old, ok := s.bySlot[slot]
+	if ok && old.Netns == netns {
 		return false, nil
 	}
 	g := socketsSocketGuard{Netns: netns}
+	beside, known := beside(s.bySlot, netns)
+	if known { // the sockets that are there were judged, or seen then
+		g.Flags = beside.Flags & socketsBefore
+	}
 	if err := s.putSockets(slot, g); err != nil {
 		return false, err
+	}
+	if ok {
+		if err := s.refuse(old.Netns); err != nil {
+			return false, err
+		}
+	}
+	if known {
+		return false, nil
 	}
 	// The entry comes first: no socket gets the option after the look.
 	if before, err = attach.HasRawSockets(); err != nil || !before {
@@ -129,6 +142,16 @@ func (s *sockets) guardHere(slot uint32) (before bool, err error) {
 	}
 	g.Flags = socketsBefore
 	return true, s.putSockets(slot, g)
+}
+
+// beside returns the entry of a slot in a network namespace.
+func beside(entries map[uint32]socketsSocketGuard, netns uint64) (socketsSocketGuard, bool) {
+	for _, g := range entries {
+		if g.Netns == netns {
+			return g, true
+		}
+	}
+	return socketsSocketGuard{}, false
 }
 
 // AllowSockets allows a slot the sockets that skip its guard, or refuses them again. They need the
@@ -140,8 +163,10 @@ func (s *sockets) AllowSockets(slot uint32, allowed bool) error {
 	if !ok || allowed == (g.Flags&socketsAllowed != 0) {
 		return nil
 	}
-	if g.Flags ^= socketsAllowed; !allowed {
-		g.Flags |= socketsBefore // a socket may have the option
+	if allowed {
+		g.Flags |= socketsAllowed
+	} else {
+		g.Flags = g.Flags&^socketsAllowed | socketsBefore // a socket may have the option
 	}
 	return s.putSockets(slot, g)
 }

@@ -167,6 +167,20 @@ func TestASocketFromBeforeKeepsItsOption(t *testing.T) {
 	check.Is(t, past.set(skips), unix.EPERM, "once more:")
 }
 
+// The guard of the first interface has judged every socket that the second one finds.
+func TestASecondInterfaceFindsSocketsThatWereJudged(t *testing.T) {
+	r := newSocketRig(t)
+	r.pod.socket("eth0", allProtocols)
+	check.OK(t, r.node.AddMacvlan("p0", nil, r.pod.Namespace, "net1"))
+	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
+	equal(t, "may bypass", r.MayBypass(2), false)
+	check.OK(t, r.AllowSockets(1, true))
+	check.OK(t, r.AllowSockets(1, false))
+	check.OK(t, r.DetachGuard(2))
+	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 3, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
+	equal(t, "after an allowance, may bypass", r.MayBypass(3), true)
+}
+
 func TestAPodMayHaveSocketsThatEveryPoolOfItAllows(t *testing.T) {
 	r := newSocketRig(t)
 	check.OK(t, r.AllowSockets(1, true))

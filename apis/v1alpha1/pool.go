@@ -56,6 +56,12 @@ func (p *IPPool) SourceGuardMode() SourceGuardMode {
 	return cmp.Or(p.Spec.SourceGuard, SourceGuardEnforce)
 }
 
+// AllowsDirectTransmit reports whether pods may have sockets whose frames skip their guard.
+func (p *IPPool) AllowsDirectTransmit() bool {
+	a := p.Spec.SourceGuardAllow
+	return a != nil && slices.Contains(a.Roles, RoleDirectTransmit)
+}
+
 // ProbeRounds returns the number of probe rounds.
 func (p *IPPool) ProbeRounds() int {
 	return int(ptr.Deref(p.conflictDetection().Probes, DefaultProbes))
