@@ -208,9 +208,10 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 			Reports: node.Reports{Events: a.reporter.Events, Log: a.log},
 		},
 		Client: a.mgr.GetClient(), Kernel: a.kernel,
-		Places:   func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
-		UserVFs:  func() ([]vf.Function, error) { return vf.UserDriven(vf.Sysfs) },
-		Follower: waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
+		HasDevice: pod.HasDevice,
+		Places:    func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
+		UserVFs:   func() ([]vf.Function, error) { return vf.UserDriven(vf.Sysfs) },
+		Follower:  waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
 		Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,
 		Metrics: a.counters, Clock: clock.RealClock{},
 	})

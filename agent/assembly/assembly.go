@@ -53,6 +53,8 @@ type Options struct {
 	Client client.Client
 	// Kernel has the guards.
 	Kernel Kernel
+	// HasDevice reports whether a network namespace has an interface of a VF.
+	HasDevice func(netns, device string) (bool, error)
 	// Places are the interfaces in the network namespaces of this node.
 	Places func() ([]pod.Place, error)
 	// UserVFs are the VFs of this node that programs drive themselves; nil means none.
@@ -105,7 +107,7 @@ func New(ctx context.Context, o Options) *Parts {
 	p.Foreign = &foreign.Hosts{Recorded: p.Leases.ConflictsWith, Clock: o.Clock}
 	p.Guards = guards.New(guards.Options{
 		Session: h.Session, Cluster: h.Cluster, Kernel: o.Kernel, Journal: h.Journal,
-		TryLock: p.Calls.TryLock, Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
+		TryLock: p.Calls.TryLock, HasDevice: o.HasDevice, Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
 	})
 	p.Waiting = waiting.New(waiting.Options{
 		Leases: o.Follower, Rand: o.Rand, Metrics: o.Metrics, Clock: o.Clock, Log: h.Log, Background: ctx,

@@ -5,6 +5,7 @@ package guards
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -29,6 +30,7 @@ type Kernel interface {
 	GuardAttached(slot uint32) (bool, error)
 	GuardSockets(slot uint32, netns string) (before bool, err error)
 	MayBypass(slot uint32) bool
+	SocketsUnguarded() error
 	GuardLink(g enforce.Guard, ifname string) error
 	LinkGuarded(slot uint32, ifname string) (bool, error)
 	SweepGuards() ([]uint32, error)
@@ -65,6 +67,8 @@ type Options struct {
 	Journal Journal
 	// TryLock locks an attachment; ok is false while a call of the runtime is under way for it.
 	TryLock func(agentapi.Attachment) (unlock func(), ok bool)
+	// HasDevice reports whether the network namespace at a path has an interface of a VF.
+	HasDevice func(netns, device string) (bool, error)
 	// Recheck compares the leases of an attachment with it soon.
 	Recheck func(agentapi.Attachment)
 	// SwitchOff switches the VF of an entry off. It returns nil once the PF confirms it.
@@ -120,13 +124,19 @@ func (g *Guards) Stage(e *journal.Entry) error {
 	return g.Kernel.StageGuard(Of(e))
 }
 
-// Ensure attaches the guard of an entry unless it is attached.
+// Ensure attaches the guard of an entry unless it is attached. A VF whose interface is gone has none until
+// Repair has put it back.
 func (g *Guards) Ensure(e *journal.Entry) error {
 	attached, err := g.Attached(e)
 	if err != nil || attached {
 		return err
 	}
-	return g.Stage(e)
+	if err = g.Stage(e); e.Device != "" && errors.Is(err, bpf.ErrNoDevice) {
+		missing := maps.Clone(*g.missing.Load())
+		missing[e.Attachment()] = true
+		g.missing.Store(&missing)
+	}
+	return err
 }
 
 // Attached reports whether the guard of an entry is attached. It reports true for an entry without

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -77,8 +78,12 @@ func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error
 		if key.Addr != addr || l.Network != claim.Network(g.Cluster, network) || l.Slot == 0 || l.Slot == except {
 			continue
 		}
+		// The program in a pod does not run before the answer of its ADD, and has ended before that of its DEL.
+		isUnanswered := slices.ContainsFunc(g.Journal.All(), func(e *journal.Entry) bool {
+			return e.Slot == l.Slot && e.Session == g.Session && e.Phase != journal.Bound && !e.Unguarded
+		})
 		err := errUnguarded
-		if l.Flags&bpf.FlagUnguarded == 0 {
+		if isUnanswered || l.Flags&bpf.FlagUnguarded == 0 {
 			err = g.Kernel.KillSlot(l.Slot)
 		}
 		if err != nil {

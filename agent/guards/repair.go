@@ -3,7 +3,9 @@
 package guards
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,9 +26,6 @@ func (g *Guards) Repair() error {
 		if e.Phase != journal.Bound || e.Session != g.Session {
 			continue
 		}
-		if g.Bypasses(e) != e.Bypasses {
-			g.Recheck(e.Attachment())
-		}
 		attached, err := g.Attached(e)
 		if err == nil && !attached {
 			err = g.repair(e.Attachment())
@@ -39,6 +38,12 @@ func (g *Guards) Repair() error {
 		}
 	}
 	g.missing.Store(&missing)
+	for _, e := range g.Journal.All() {
+		isBehind := slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.Behind != 0 })
+		if e.Phase == journal.Bound && e.Session == g.Session && !e.Unguarded && !e.Mute && !isBehind && g.Alone(e) != e.Bypasses {
+			g.Recheck(e.Attachment())
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -52,6 +57,16 @@ func (g *Guards) repair(a agentapi.Attachment) error {
 	e, ok := g.Journal.Get(a.ContainerID, a.Interface)
 	if !ok || e.Phase != journal.Bound {
 		return nil
+	}
+	if e.Device != "" { // another interface may have the name by now
+		if has, err := g.HasDevice(e.NetNS, e.Device); err != nil || !has {
+			return cmp.Or(err, error(bpf.ErrNoDevice))
+		}
+	}
+	if e.Mute { // its slot may be free, and new
+		if err := g.KillSlot(&e); err != nil {
+			return err
+		}
 	}
 	if err := g.Stage(&e); err != nil {
 		return err

@@ -4,6 +4,7 @@ package holder_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net"
 	"testing"
@@ -99,6 +100,38 @@ func TestALeaseSaysWhetherItsVFMaySendPastItsGuard(t *testing.T) {
 		check.That(t, is, "it is on, and fenced")
 		delete(r.Kernel.Claims, fakenode.Key("10.0.0.2"))
 	}
+}
+
+// An agent that ends right after its ADD writes nothing more.
+func TestALeaseSaysFromItsADDOnThatItsVFMaySendPastItsGuard(t *testing.T) {
+	r, web, bypasses := withVF(t)
+	r.MustDel(web)
+	*bypasses = true
+	r.MustAdd(r.Pod("next", "u2"))
+	check.That(t, !r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.Guarded, "a verifier would believe its silence")
+}
+
+// unwritable cannot tell the kernel what a bound interface may send.
+type unwritable struct{ error }
+
+func (u unwritable) Apply(_ context.Context, e *journal.Entry) error {
+	if e.Phase == journal.Bound {
+		return u.error
+	}
+	return nil
+}
+func (unwritable) Wake() {}
+
+// Its program has not run, so the VF needs no PF to be silent.
+func TestAnADDOfAVFThatFailsFreesItsLease(t *testing.T) {
+	r, web, bypasses := withVF(t)
+	r.MustDel(web)
+	*bypasses = true
+	full := errors.New("no space left on device")
+	r.Holders.SourceGuards = unwritable{full}
+	check.Is(t, check.Err(r.Add(t.Context(), r.Pod("next", "u2"))), full, "got")
+	r.Want()
+	check.None(t, r.Journal.All(), "journal")
 }
 
 func TestAVFThatMaySendPastItsGuardIsDeadOnceItIsOff(t *testing.T) {

@@ -132,6 +132,14 @@ func (k *Kernel) StageGuard(g enforce.Guard) error {
 func (k *Kernel) GuardSockets(uint32, string) (before bool, err error) { return false, nil }
 func (k *Kernel) MayBypass(uint32) bool                                { return k.Bypasses }
 
+// SocketsUnguarded: a node that cannot refuse such sockets lets all its pods have them.
+func (k *Kernel) SocketsUnguarded() error {
+	if k.Bypasses {
+		return bpf.ErrSocketsOff
+	}
+	return nil
+}
+
 func (k *Kernel) DetachGuard(slot uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -208,8 +208,9 @@ func (r *Node) start() {
 			Reports: node.Reports{Events: r.Recorder, Log: testr.New(r.T)},
 		},
 		Client: api, Kernel: mortalKernel{m.Kernel, r.Death},
-		Places:   func() ([]pod.Place, error) { return r.Places, nil },
-		Follower: r.API, Rand: func() float64 { return 0 },
+		HasDevice: func(string, string) (bool, error) { return true, nil }, // StageGuard reports one that is gone
+		Places:    func() ([]pod.Place, error) { return r.Places, nil },
+		Follower:  r.API, Rand: func() float64 { return 0 },
 		// The rotation begins at .2, so that tests can predict addresses.
 		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},
 		LeaseClock: clock.RealClock{},

@@ -174,7 +174,7 @@ func (k *Keeper) apply(ctx context.Context, e *journal.Entry, read map[string]*v
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.Kernel.AllowSockets(e.Slot, transmitDirectly(pools)); err != nil {
+	if err := k.Kernel.AllowSockets(e.Slot, transmitDirectly(pools, len(e.Addresses))); err != nil {
 		return err
 	}
 	i := k.look(e)

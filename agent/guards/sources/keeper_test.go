@@ -140,8 +140,9 @@ func TestAPoolAllowsLivingPodsToTransmitDirectly(t *testing.T) {
 
 func TestEveryPoolOfAnInterfaceMustAllowDirectTransmit(t *testing.T) {
 	direct := pool("Enforce", &v1alpha1.SourceGuardAllow{Roles: []v1alpha1.SourceGuardRole{v1alpha1.RoleDirectTransmit}})
-	check.Equal(t, transmitDirectly([]*v1alpha1.IPPool{direct, direct}), true, "both:")
-	check.Equal(t, transmitDirectly([]*v1alpha1.IPPool{direct, pool("Off", nil)}), false, "one of two:")
+	check.Equal(t, transmitDirectly([]*v1alpha1.IPPool{direct, direct}, 2), true, "both:")
+	check.Equal(t, transmitDirectly([]*v1alpha1.IPPool{direct, pool("Off", nil)}, 2), false, "one of two:")
+	check.Equal(t, transmitDirectly([]*v1alpha1.IPPool{direct}, 2), false, "one, and the other is gone:")
 }
 
 // A slot is used again, by another pod.

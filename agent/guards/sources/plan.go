@@ -82,12 +82,10 @@ func allow(s *bpf.Sources, pool *v1alpha1.IPPool) error {
 	return nil
 }
 
-// transmitDirectly reports whether every pool of an interface allows sockets that skip its guard.
-func transmitDirectly(pools []*v1alpha1.IPPool) bool {
-	return !slices.ContainsFunc(pools, func(pool *v1alpha1.IPPool) bool {
-		a := pool.Spec.SourceGuardAllow
-		return a == nil || !slices.Contains(a.Roles, v1alpha1.RoleDirectTransmit)
-	})
+// transmitDirectly reports whether the pool of each address of an interface allows sockets that skip its
+// guard. A pool that is gone allows nothing.
+func transmitDirectly(pools []*v1alpha1.IPPool, addresses int) bool {
+	return len(pools) == addresses && !slices.ContainsFunc(pools, func(p *v1alpha1.IPPool) bool { return !p.AllowsDirectTransmit() })
 }
 
 // linkLocal returns the link-local address that a kernel makes of a MAC (RFC 4291 appendix A). Its

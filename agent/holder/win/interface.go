@@ -54,7 +54,7 @@ func NewInterface(h *release.Releaser, r agentapi.AddRequest, pod *corev1.Pod) *
 // Found notes the interface as its plugin has made it.
 func (a *Interface) Found(link pod.Interface, seg node.Segment) {
 	a.Link, a.Seg, a.made = link, seg, link.MAC
-	a.Who.MAC, a.Who.Guarded = link.MAC.String(), !link.Unguarded
+	a.Who.MAC = link.MAC.String()
 }
 
 // Bound is an address with the pool it came from.

@@ -108,6 +108,7 @@ func (a *attempt) written(ctx context.Context) outcome {
 		return outcome{}
 	}
 	a.since = a.h.Clock.Now()
+	a.Who.Guarded = !a.Link.Unguarded && (a.Link.Device == "" || !a.pool.AllowsDirectTransmit() && a.h.Guards.Kernel.SocketsUnguarded() == nil)
 	l, found, err := a.write(ctx, &a.candidate)
 	a.lost = a.last == nil && (errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone))
 	if err != nil && a.proof == byProbe && !errors.Is(err, lease.ErrUncertain) {
