@@ -335,6 +335,9 @@ func (w *whole) toServices(ways *paths, family int) {
 		{placeOfNode(w.first), "b", "b"},
 		{placeOfNode(w.third), "far", w.second.Name()},
 	} {
+		if w.routed && to.what == "balanced" {
+			continue // no host link leads there, and nobody announces it
+		}
 		addr := w.services[to.what].addrs[family]
 		ways.get(to.from, "Service "+to.what, netip.AddrPortFrom(addr, servicePort), to.pod, netip.Addr{})
 		if w.routed && to.what == "near" {
