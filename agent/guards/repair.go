@@ -60,7 +60,7 @@ func (g *Guards) repair(a agentapi.Attachment) error {
 	}
 	if e.Device != "" { // another interface may have the name by now
 		if has, err := g.HasDevice(e.NetNS, e.Device); err != nil || !has {
-			return cmp.Or(err, error(bpf.ErrNoDevice))
+			return cmp.Or(err, bpf.ErrNoDevice)
 		}
 	}
 	if e.Mute { // its slot may be free, and new
