@@ -260,7 +260,7 @@ test-guest-oldest: packages guest
 	  $(call guest-oldest-run,guest-capabilities-5.10,-run CapabilitiesOfTheChart ./agent/guards/impostor) || status=1; \
 	  $(call guest-oldest-run,guest-bpf-5.10,-run 'Fence|Claim|HostLink' -skip 'WithoutAGap|ASlotIsInUse' ./bpf) || status=1; exit $$status
 
-test-guest-pods: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced)$$/^(.*_IPAM|v4|v6)$$
+test-guest-pods: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced|AVFWithoutAnInterface)$$/^(.*_IPAM|v4|v6)$$
 test-guest-pods: guest-sriov-packages := ./test/vf
 test-guest-pods: guest-sriov-programs
 	@mkdir -p "$(COUNT_DIR)"; \
