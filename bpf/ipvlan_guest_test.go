@@ -14,7 +14,7 @@ import (
 )
 
 // With ipvlan, the pods have the MAC of the parent. The guards of their interfaces tell them apart, and an exclusive parent
-// does so by their sockets. What passes the guard comes to a sibling without passing the parent.
+// tells them apart by their sockets. A frame that passes the guard reaches a sibling without passing the parent.
 func TestAnIPVLANPodForgesNothing(t *testing.T) {
 	rig := newRigOf(t, Options{}, (*netns).ipvlanPod)
 	r := guardedWire(t, rig)

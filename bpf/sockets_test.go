@@ -41,16 +41,24 @@ var (
 // set returns the error of an option of a new socket in a namespace.
 func (ns *netns) set(o sockopt) (err error) {
 	ns.t.Helper()
-	ns.do(func() error {
-		s, e := unix.Socket(o.family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if e != nil {
-			return e
-		}
-		defer unix.Close(s)
+	ns.onSocket(o.family, func(s int) error {
 		err = unix.SetsockoptString(s, o.level, o.name, string(o.value))
 		return nil
 	})
 	return err
+}
+
+// onSocket calls use with a new raw socket in a namespace. An error of use fails the test.
+func (ns *netns) onSocket(family int, use func(s int) error) {
+	ns.t.Helper()
+	ns.do(func() error {
+		s, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(s)
+		return use(s)
+	})
 }
 
 // set returns the error of an option of this socket.

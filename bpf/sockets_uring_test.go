@@ -74,12 +74,7 @@ func (r uring) set(socket int, o sockopt) error {
 // viaURing returns the error of an option of a new socket that io_uring sets.
 func (ns *netns) viaURing(o sockopt) (err error) {
 	ns.t.Helper()
-	ns.do(func() error {
-		s, e := unix.Socket(o.family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if e != nil {
-			return e
-		}
-		defer unix.Close(s)
+	ns.onSocket(o.family, func(s int) error {
 		r, e := newURing()
 		if e != nil {
 			return e
