@@ -23,7 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/cni/conflicts"
 	"github.com/fenceline/fenceline/internal/wholelist"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
@@ -146,7 +145,7 @@ func TestAForeignHostIsPassedOver(t *testing.T) {
 			second := container("two", network.New(t, "two"))
 			check.List(t, h.mustAdd(t, list, second), []string{"192.0.2.13/24", "2001:db8::12/64"}, "the second container got")
 			check.List(t, h.held(t), []string{"192.0.2.11", "192.0.2.13", "2001:db8::11", "2001:db8::12"}, "data files of")
-			memory := check.Value(os.ReadFile(filepath.Join(h.data, "net", conflicts.FileName)))(t)
+			memory := check.Value(os.ReadFile(filepath.Join(h.data, "net", "conflicts.json")))(t)
 			check.Says(t, string(memory), "192.0.2.10", "192.0.2.12", "2001:db8::10", mac.String())
 			h.mustDel(t, list, first)
 			h.mustDel(t, list, first)

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/cni/conflicts"
 	"github.com/fenceline/fenceline/cni/prober"
 	"github.com/fenceline/fenceline/internal/foreignhost"
 )
@@ -301,7 +300,7 @@ func (a *adding) giveUp(p *pick, mac string) error {
 	a.store.used = append(a.store.used, addr)
 	var action foreignhost.Action
 	err := a.store.locked(func() (err error) {
-		if action, err = a.store.memory.Meet(addr, mac); err != nil {
+		if action, err = a.store.memory.meet(addr, mac); err != nil {
 			return ioError("%w", err)
 		}
 		return a.store.free(a.ContainerID, a.Interface, p.config.Address.IP)
@@ -316,21 +315,18 @@ func (a *adding) giveUp(p *pick, mac string) error {
 			`prove that no other host uses %s: host %s has answered for %d addresses within %s; add its MAC to "ipam.conflictDetection.ignoreMACs" if it is a proxy, otherwise remove its addresses from the range`,
 			addr, mac, foreignhost.MaxConflicts, foreignhost.Interval)
 	}
-	a.say("host %s uses %s; the address is passed over and tried again after %s", mac, addr, conflicts.Retry)
+	a.say("host %s uses %s; the address is passed over and tried again after %s", mac, addr, retryAfter)
 	return nil
 }
 
 // forget forgets the conflicts of addresses that are free now.
 func (a *adding) forget() error {
-	if a.store.memory == nil || !slices.ContainsFunc(a.picks, func(p *pick) bool {
-		_, known := a.store.memory.Find(p.addr())
-		return known
-	}) {
+	if a.store.memory == nil || !slices.ContainsFunc(a.picks, func(p *pick) bool { return a.store.memory.knows(p.addr()) }) {
 		return nil
 	}
 	return a.store.locked(func() error {
 		for _, p := range a.picks {
-			if err := a.store.memory.Forget(p.addr()); err != nil {
+			if err := a.store.memory.forget(p.addr()); err != nil {
 				return ioError("%w", err)
 			}
 		}

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/cni/conflicts"
 )
 
 // defaultDataDir is the one of host-local, which does not export it.
@@ -41,7 +40,7 @@ type store struct {
 	booted time.Time
 	now    func() time.Time
 	// memory is valid while the lock is held, and nil without conflict detection.
-	memory *conflicts.Memory
+	memory *memory
 	// detect: addresses that other hosts have used are passed over, unless insist is set.
 	detect, insist bool
 	// used are the addresses that no host can have, and those of hosts that answered this call.
@@ -91,7 +90,7 @@ func isLocal(magic int64) bool {
 func (s *store) Lock() error {
 	s.failed = s.Store.Lock()
 	if s.failed == nil && s.detect {
-		s.memory, s.failed = conflicts.Read(s.dir, s.now())
+		s.memory, s.failed = readMemory(s.dir, s.now())
 	}
 	return s.failed
 }
@@ -111,11 +110,9 @@ func (s *store) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, err
 	if slices.Contains(s.used, addrOf(ip)) {
 		return false, nil
 	}
-	if s.memory != nil && !s.insist {
-		if _, used := s.memory.Find(addrOf(ip)); used {
-			s.passed++
-			return false, nil
-		}
+	if s.memory != nil && !s.insist && s.memory.knows(addrOf(ip)) {
+		s.passed++
+		return false, nil
 	}
 	reserved, err := s.Store.Reserve(id, ifname, ip, rangeID)
 	if err != nil {

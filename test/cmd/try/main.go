@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,6 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/grid"
-	"github.com/fenceline/fenceline/cni/conflicts"
 	"github.com/fenceline/fenceline/cni/prober"
 	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/test/capture"
@@ -214,7 +214,7 @@ type container struct {
 // data is the directory of the data files of an IPAM.
 func (h *host) data(ipam string) string { return filepath.Join(h.lan.dir, ipam+"-"+h.name) }
 
-func (h *host) memory() string { return filepath.Join(h.data("fenceline"), "lan", conflicts.FileName) }
+func (h *host) memory() string { return filepath.Join(h.data("fenceline"), "lan", "conflicts.json") }
 
 // start starts a container whose address comes from an IPAM of that type.
 func (h *host) start(ctx context.Context, ipam, name string) (_ *container, err error) {
@@ -263,10 +263,16 @@ func (l *lan) draw(w io.Writer, containers []*container) {
 	add := func(a netip.Addr, state v1alpha1.LeaseState, reason v1alpha1.LeaseReason) {
 		leases = append(leases, v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Address: a.String(), State: state, Reason: reason}})
 	}
-	memory := must.Value(conflicts.Read(filepath.Dir(l.a.memory()), time.Now()))
-	for a := taken; a.Compare(last) <= 0; a = a.Next() {
-		if _, ok := memory.Find(a); ok {
-			add(a, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict)
+	var memory struct {
+		Conflicts []struct {
+			Address    netip.Addr
+			PassedOver bool
+		}
+	}
+	must.Done(json.Unmarshal(must.Value(os.ReadFile(l.a.memory())), &memory), "read the memory of conflicts")
+	for _, c := range memory.Conflicts {
+		if !c.PassedOver {
+			add(c.Address, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict)
 		}
 	}
 	// A host remembers a container of the other host like any host, so the containers come last.

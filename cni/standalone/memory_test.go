@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package conflicts
+package standalone
 
 import (
 	"errors"
@@ -23,14 +23,14 @@ var (
 
 const mac = "02:00:00:00:00:01"
 
-func read(t *testing.T, dir string, now time.Time) *Memory {
+func read(t *testing.T, dir string, now time.Time) *memory {
 	t.Helper()
-	return check.Value(Read(dir, now))(t)
+	return check.Value(readMemory(dir, now))(t)
 }
 
-func meet(t *testing.T, m *Memory, addr netip.Addr, mac string) foreignhost.Action {
+func meet(t *testing.T, m *memory, addr netip.Addr, mac string) foreignhost.Action {
 	t.Helper()
-	return check.Value(m.Meet(addr, mac))(t)
+	return check.Value(m.meet(addr, mac))(t)
 }
 
 func TestAConflictIsRememberedAndTriedAgainLater(t *testing.T) {
@@ -42,14 +42,14 @@ func TestAConflictIsRememberedAndTriedAgainLater(t *testing.T) {
 		known bool
 	}{
 		{"at once", 0, true},
-		{"before the time", Retry - time.Second, true},
-		{"at the time", Retry, false},
+		{"before the time", retryAfter - time.Second, true},
+		{"at the time", retryAfter, false},
 		{"after a step of the clock back", -time.Second, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c, known := read(t, dir, start.Add(row.after)).Find(addr)
-			check.Must(t, known == row.known, "known: %v, want %v", known, row.known)
-			check.That(t, !known || c.MAC == mac && c.Time.Equal(start), "got %+v", c)
+			m := read(t, dir, start.Add(row.after))
+			check.Must(t, m.knows(addr) == row.known, "known: %v, want %v", !row.known, row.known)
+			check.That(t, !row.known || m.Conflicts[0].MAC == mac && m.Conflicts[0].Time.Equal(start), "got %+v", m.Conflicts)
 		})
 	}
 }
@@ -58,15 +58,14 @@ func TestAnAddressThatCameFreeIsForgotten(t *testing.T) {
 	dir := t.TempDir()
 	m := read(t, dir, start)
 	meet(t, m, addr, mac)
-	check.OK(t, m.Forget(addr))
-	_, known := read(t, dir, start).Find(addr)
-	check.That(t, !known, "it is still known")
+	check.OK(t, m.forget(addr))
+	check.That(t, !read(t, dir, start).knows(addr), "it is still known")
 }
 
 func TestForgettingAnUnknownAddressWritesNothing(t *testing.T) {
 	dir := t.TempDir()
-	check.OK(t, read(t, dir, start).Forget(addr))
-	_, err := os.Stat(filepath.Join(dir, FileName))
+	check.OK(t, read(t, dir, start).forget(addr))
+	_, err := os.Stat(filepath.Join(dir, conflictsFile))
 	check.That(t, errors.Is(err, fs.ErrNotExist), "there is a file: %v", err)
 }
 
@@ -86,19 +85,17 @@ func TestAHostOfManyAddressesIsBounded(t *testing.T) {
 
 func TestADamagedFileIsAnEmptyMemory(t *testing.T) {
 	dir := t.TempDir()
-	check.OK(t, os.WriteFile(filepath.Join(dir, FileName), []byte(`{"conflicts":[{"addr`), 0o600))
+	check.OK(t, os.WriteFile(filepath.Join(dir, conflictsFile), []byte(`{"conflicts":[{"addr`), 0o600))
 	m := read(t, dir, start)
-	_, known := m.Find(addr)
-	check.That(t, !known, "known")
+	check.That(t, !m.knows(addr), "known")
 	meet(t, m, addr, mac)
-	_, known = read(t, dir, start).Find(addr)
-	check.That(t, known, "the file was not replaced")
+	check.That(t, read(t, dir, start).knows(addr), "the file was not replaced")
 }
 
 func TestAnErrorNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
-	check.OK(t, os.Mkdir(filepath.Join(dir, FileName), 0o700))
-	_, err := Read(dir, start)
+	check.OK(t, os.Mkdir(filepath.Join(dir, conflictsFile), 0o700))
+	_, err := readMemory(dir, start)
 	pathErr, ok := errors.AsType[*fs.PathError](err)
-	check.That(t, ok && pathErr.Path == filepath.Join(dir, FileName), "got %v", err)
+	check.That(t, ok && pathErr.Path == filepath.Join(dir, conflictsFile), "got %v", err)
 }
