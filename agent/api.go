@@ -18,8 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fenceline/fenceline/agent/watch"
-	"github.com/fenceline/fenceline/internal/revision"
-	"github.com/fenceline/fenceline/internal/servertime"
+	"github.com/fenceline/fenceline/internal/apiserver"
 )
 
 // syncPatience is how long the watches wait for an API server that is unreachable. A restart of the
@@ -30,9 +29,9 @@ const syncPatience = 30 * 24 * time.Hour
 type apiServer struct {
 	config  *rest.Config
 	scheme  *runtime.Scheme
-	outages *revision.Outages
+	outages *apiserver.Outages
 	// now is the server's clock. Records have its time.
-	now *servertime.Clock
+	now *apiserver.Clock
 }
 
 // findAPIServer reads the configuration of the client. It sends no request, so
@@ -44,14 +43,14 @@ func findAPIServer() (apiServer, error) {
 	}
 	server.QPS = -1                  // the server limits requests by priority and fairness, see the FlowSchema
 	server.DisableCompression = true // each of the eight watches would hold 45 kB for it
-	outages := revision.NewOutages()
+	outages := apiserver.NewOutages()
 	server.Wrap(outages.Transport)
-	now := servertime.New(clock.RealClock{})
+	now := apiserver.NewClock(clock.RealClock{})
 	server.Wrap(now.Transport)
 	return newAPIServer(server, outages, now)
 }
 
-func newAPIServer(server *rest.Config, outages *revision.Outages, now *servertime.Clock) (apiServer, error) {
+func newAPIServer(server *rest.Config, outages *apiserver.Outages, now *apiserver.Clock) (apiServer, error) {
 	scheme, err := watch.Scheme()
 	if err != nil {
 		return apiServer{}, fmt.Errorf("build the scheme: %w", err)

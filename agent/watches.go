@@ -33,8 +33,8 @@ import (
 	"github.com/fenceline/fenceline/agent/telemetry/footprint"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/apiserver"
 	"github.com/fenceline/fenceline/internal/diagnosis"
-	"github.com/fenceline/fenceline/internal/revision"
 )
 
 // keepInstalled keeps the plugin and the network configuration on the node.
@@ -164,11 +164,11 @@ func (a *agent) keepSmall(ctx context.Context) error {
 
 // storeWatch ends the agent when the API server's store went back: its caches then hold objects
 // that the store has lost, and the next agent reads every lease (R7).
-func (a *agent) storeWatch() *revision.Watch {
+func (a *agent) storeWatch() *apiserver.RevisionWatch {
 	report := wentback.New(wentback.Options{
 		Reporter: a.reporter, Bound: a.Holders.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
 	})
-	return &revision.Watch{
+	return &apiserver.RevisionWatch{
 		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages,
 		Known: func(newest uint64) {
 			if err := a.kernel.KnowRevision(newest); err != nil {
@@ -177,7 +177,7 @@ func (a *agent) storeWatch() *revision.Watch {
 		},
 		Live: report.StoreIsAt,
 		Cached: func(ctx context.Context) (uint64, error) {
-			return revision.Greatest(ctx, a.mgr.GetClient(), &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
+			return apiserver.GreatestRevision(ctx, a.mgr.GetClient(), &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
 		},
 		Clock: clock.RealClock{}, Log: a.log,
 	}

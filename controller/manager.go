@@ -28,11 +28,10 @@ import (
 	"github.com/fenceline/fenceline/controller/reserved"
 	"github.com/fenceline/fenceline/controller/subnet"
 	"github.com/fenceline/fenceline/internal/access"
+	"github.com/fenceline/fenceline/internal/apiserver"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/internal/owner"
-	"github.com/fenceline/fenceline/internal/revision"
-	"github.com/fenceline/fenceline/internal/servertime"
 	"github.com/fenceline/fenceline/ui"
 )
 
@@ -58,10 +57,10 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 	// The API server's priority and fairness limits the requests, not this client.
 	config.QPS = -1
 	config.Wrap(m.Transport)
-	now := servertime.New(own)
+	now := apiserver.NewClock(own)
 	config.Wrap(now.Transport)
 
-	outages := revision.NewOutages()
+	outages := apiserver.NewOutages()
 	config.Wrap(outages.Transport)
 
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
@@ -104,11 +103,11 @@ func newManager(ctx context.Context, config *rest.Config, o options, logger logr
 
 // watchStore ends the controller if the API server's store went back. It compares pools and nodes.
 // Leases are too many to compare, and each change of leases is followed by a write of their pool.
-func watchStore(mgr ctrl.Manager, outages *revision.Outages) *revision.Watch {
-	return &revision.Watch{
+func watchStore(mgr ctrl.Manager, outages *apiserver.Outages) *apiserver.RevisionWatch {
+	return &apiserver.RevisionWatch{
 		Reader: mgr.GetAPIReader(), Outages: outages, Clock: clock.RealClock{}, Log: mgr.GetLogger(),
 		Cached: func(ctx context.Context) (uint64, error) {
-			return revision.Greatest(ctx, mgr.GetClient(), &v1alpha1.IPPoolList{}, &corev1.NodeList{})
+			return apiserver.GreatestRevision(ctx, mgr.GetClient(), &v1alpha1.IPPoolList{}, &corev1.NodeList{})
 		},
 	}
 }

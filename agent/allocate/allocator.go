@@ -14,7 +14,7 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/freshread"
+	"github.com/fenceline/fenceline/internal/apiserver"
 )
 
 // Leases is the part of lease.Store that allocation needs.
@@ -63,7 +63,7 @@ type Allocator struct {
 
 	// lists lists the leases of a pool. A list costs the API server about as much as ten creates, so
 	// the calls of this node share a list.
-	lists *freshread.Reads[*listing]
+	lists *apiserver.Reads[*listing]
 }
 
 // New returns an Allocator.
@@ -72,7 +72,7 @@ func New(o Options) *Allocator {
 	if a.rand == nil {
 		a.rand = func() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
 	}
-	a.lists = freshread.New("the leases of pool", listTimeout, func(ctx context.Context, pool string) (*listing, error) {
+	a.lists = apiserver.NewReads("the leases of pool", listTimeout, func(ctx context.Context, pool string) (*listing, error) {
 		taken, err := a.leases.TakenIn(ctx, pool)
 		return &listing{taken: taken}, err
 	})

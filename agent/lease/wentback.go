@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/revision"
+	"github.com/fenceline/fenceline/internal/apiserver"
 )
 
 // Standing is the result of comparing the token of a holder with the store that holds its lease.
@@ -38,7 +38,7 @@ func StandingOf(l *v1alpha1.IPLease, token, live uint64) Standing {
 
 // IsBehind reports whether a lease is, or was at the last look, older than its holder's token.
 func IsBehind(l *v1alpha1.IPLease, token uint64) bool {
-	return l.Spec.Reason == v1alpha1.ReasonStoreWentBack || revision.Of(l) < token
+	return l.Spec.Reason == v1alpha1.ReasonStoreWentBack || apiserver.RevisionOf(l) < token
 }
 
 // WentBack records on a Bound lease that its holder cannot be fenced: its token is ahead of the store.

@@ -11,8 +11,8 @@ import (
 	"github.com/fenceline/fenceline/agent/holder/answered"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/apiserver"
 	"github.com/fenceline/fenceline/internal/backoff"
-	"github.com/fenceline/fenceline/internal/revision"
 )
 
 const (
@@ -64,7 +64,7 @@ func (r *resumption) renewalOf(ctx context.Context) (lease.Renewal, uint64, erro
 	if err != nil {
 		return 0, 0, err
 	}
-	live, err := revision.Live(ctx, r.Reader)
+	live, err := apiserver.Revision(ctx, r.Reader)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -105,7 +105,7 @@ func (r *resumption) keepUp(ctx context.Context) error {
 	if !lease.IsBehind(r.l, r.address.Token) {
 		return nil
 	}
-	live, err := revision.Live(ctx, r.Reader)
+	live, err := apiserver.Revision(ctx, r.Reader)
 	if err != nil {
 		return err
 	}

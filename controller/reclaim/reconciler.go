@@ -19,7 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/metrics"
-	"github.com/fenceline/fenceline/internal/freshread"
+	"github.com/fenceline/fenceline/internal/apiserver"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
@@ -52,25 +52,25 @@ type Reconciler struct {
 	// pools and nodes (by name), offers (by namespace) and supply are live reads that decisions at the same
 	// time share. When a node fails, many of its leases are due at once. Of 2000 such leases, 490 were
 	// reclaimed per second without shared reads, and 550 with them.
-	pools  *freshread.Reads[*v1alpha1.IPPool]
-	nodes  *freshread.Reads[*corev1.Node]
-	offers *freshread.Reads[map[endpoint]string]
-	supply *freshread.Reads[supply]
+	pools  *apiserver.Reads[*v1alpha1.IPPool]
+	nodes  *apiserver.Reads[*corev1.Node]
+	offers *apiserver.Reads[map[endpoint]string]
+	supply *apiserver.Reads[supply]
 }
 
 // begin sets up the reconciler's own state.
 func (r *Reconciler) begin() {
 	r.memory = newMemory()
-	r.pools = freshread.New("pool", liveTimeout, func(ctx context.Context, name string) (*v1alpha1.IPPool, error) {
+	r.pools = apiserver.NewReads("pool", liveTimeout, func(ctx context.Context, name string) (*v1alpha1.IPPool, error) {
 		return read[v1alpha1.IPPool](ctx, r.Live, "", name)
 	})
-	r.nodes = freshread.New("node", liveTimeout, func(ctx context.Context, name string) (*corev1.Node, error) {
+	r.nodes = apiserver.NewReads("node", liveTimeout, func(ctx context.Context, name string) (*corev1.Node, error) {
 		return read[corev1.Node](ctx, r.Live, "", name)
 	})
-	r.offers = freshread.New("the offers of namespace", liveTimeout, func(ctx context.Context, namespace string) (map[endpoint]string, error) {
+	r.offers = apiserver.NewReads("the offers of namespace", liveTimeout, func(ctx context.Context, namespace string) (map[endpoint]string, error) {
 		return offersIn(ctx, r.Live, namespace)
 	})
-	r.supply = freshread.New("all", liveTimeout, func(ctx context.Context, _ string) (supply, error) { return readSupply(ctx, r.Live) })
+	r.supply = apiserver.NewReads("all", liveTimeout, func(ctx context.Context, _ string) (supply, error) { return readSupply(ctx, r.Live) })
 }
 
 // Reconcile decides about a lease from the cache. It carries a destructive action out only if a

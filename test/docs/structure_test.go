@@ -22,7 +22,7 @@ import (
 // mostMethods. They may only become smaller. A package exists because two others need it, or because it hides a
 // state.
 var today = map[string]int{
-	"packages": 109, "packages of the agent": 56, "arrows": 505, "arrows inside the agent": 180,
+	"packages": 107, "packages of the agent": 56, "arrows": 503, "arrows inside the agent": 180,
 
 	"cycle of agent/holder and agent/hostlink": 1, "cycle of agent/holder and agent/segment": 1,
 	"cycle of agent/lease and agent/segment": 1, "cycle of controller and ui": 1,

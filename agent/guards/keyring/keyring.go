@@ -14,7 +14,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/internal/revision"
+	"github.com/fenceline/fenceline/internal/apiserver"
 )
 
 // Secret is the name of the Secret that the controller creates.
@@ -54,7 +54,7 @@ func (k *Reconciler) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	k.ring = next
 	keys := next.keys()
 	k.SetSigningKeys(keys...)
-	k.Used(revision.Of(secret))
+	k.Used(apiserver.RevisionOf(secret))
 	k.Log.Info("the claim keys are set", "keys", len(keys))
 	return reconcile.Result{}, nil
 }

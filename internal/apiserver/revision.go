@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package revision compares the revision of the API server's store with those that were read
-// before. A store that was restored from a backup goes back, and gives out revisions a second time.
-package revision
+// Package apiserver tells how far the answers of the API server can be trusted: its time, the revision of
+// its store, and the age of a read. A store that was restored from a backup goes back, and gives out
+// revisions a second time.
+package apiserver
 
 import (
 	"context"
@@ -16,8 +17,8 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Live returns the store's revision. The reader reads past any cache.
-func Live(ctx context.Context, reader client.Reader) (uint64, error) {
+// Revision returns the store's revision. The reader reads past any cache.
+func Revision(ctx context.Context, reader client.Reader) (uint64, error) {
 	pools := &v1alpha1.IPPoolList{}
 	if err := reader.List(ctx, pools, client.Limit(1)); err != nil {
 		return 0, fmt.Errorf("read the revision of the store: %w", err)
@@ -29,8 +30,8 @@ func Live(ctx context.Context, reader client.Reader) (uint64, error) {
 	return live, nil
 }
 
-// Of returns the revision of an object's last write, or 0 if the object has none.
-func Of(o client.Object) uint64 {
+// RevisionOf returns the revision of an object's last write, or 0 if the object has none.
+func RevisionOf(o client.Object) uint64 {
 	n, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return 0
@@ -38,8 +39,8 @@ func Of(o client.Object) uint64 {
 	return n
 }
 
-// Greatest fills the lists with the reader, and returns the greatest revision of their objects.
-func Greatest(ctx context.Context, reader client.Reader, lists ...client.ObjectList) (uint64, error) {
+// GreatestRevision fills the lists with the reader, and returns the greatest revision of their objects.
+func GreatestRevision(ctx context.Context, reader client.Reader, lists ...client.ObjectList) (uint64, error) {
 	var greatest uint64
 	for _, list := range lists {
 		if err := reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -47,7 +48,7 @@ func Greatest(ctx context.Context, reader client.Reader, lists ...client.ObjectL
 		}
 		err := meta.EachListItem(list, func(o runtime.Object) error {
 			if object, ok := o.(client.Object); ok {
-				greatest = max(greatest, Of(object))
+				greatest = max(greatest, RevisionOf(object))
 			}
 			return nil
 		})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package revision
+package apiserver
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func start(t *testing.T, live uint64) *rig {
 	r := &rig{store: &store{}, asked: make(chan uint64, 8), ended: make(chan error, 1),
 		clock: testclock.NewFakeClock(time.Now()), outages: NewOutages()}
 	r.store.live.Store(live)
-	w := &Watch{Reader: r.store, Clock: r.clock, Outages: r.outages,
+	w := &RevisionWatch{Reader: r.store, Clock: r.clock, Outages: r.outages,
 		Cached: func(context.Context) (uint64, error) { return r.cached.Load(), nil },
 		Known:  r.known.Store,
 		Live:   func(live uint64) { r.asked <- live },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package servertime_test
+package apiserver_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/fenceline/fenceline/internal/servertime"
+	"github.com/fenceline/fenceline/internal/apiserver"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -42,7 +42,7 @@ func TestTheClockFollowsTheAPIServer(t *testing.T) {
 		{"a lost connection changes nothing", []answering{at(noon.Add(time.Hour)), "nothing"}, noon.Add(time.Hour)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			clock := servertime.New(clocktesting.NewFakeClock(noon))
+			clock := apiserver.NewClock(clocktesting.NewFakeClock(noon))
 			for _, answer := range row.answers {
 				request := check.Value(http.NewRequest(http.MethodGet, "http://server/api", http.NoBody))(t)
 				response, err := clock.Transport(answer).RoundTrip(request)
@@ -70,7 +70,7 @@ func (f roundTrip) RoundTrip(*http.Request) (*http.Response, error) { return f()
 func TestASlowAnswerTellsLittle(t *testing.T) {
 	const ahead, took = 20 * time.Second, 30 * time.Second
 	own := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
-	clock := servertime.New(own)
+	clock := apiserver.NewClock(own)
 	for _, wait := range []time.Duration{0, took} {
 		request := check.Value(http.NewRequest(http.MethodGet, "http://server/api", http.NoBody))(t)
 		response, err := clock.Transport(roundTrip(func() (*http.Response, error) {

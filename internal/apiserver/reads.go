@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package freshread lets calls share a read. Each call gets the first read that begins after the call,
-// so the result is never older than what the caller has seen (R11).
-package freshread
+package apiserver
 
 import (
 	"context"
@@ -12,7 +10,9 @@ import (
 	"time"
 )
 
-// Reads are the reads of one kind of things, by their keys. Safe for concurrent use.
+// Reads are the reads of one kind of things, by their keys. Calls share a read: each gets the first one
+// that begins after the call, so the result is never older than what the caller has seen (R11). Safe for
+// concurrent use.
 type Reads[T any] struct {
 	what    string
 	timeout time.Duration
@@ -31,8 +31,8 @@ type read[T any] struct {
 	err   error
 }
 
-// New returns Reads that are carried out by do, within a time. Errors name the things as what.
-func New[T any](what string, timeout time.Duration, do func(ctx context.Context, key string) (T, error)) *Reads[T] {
+// NewReads returns Reads that are carried out by do, within a time. Errors name the things as what.
+func NewReads[T any](what string, timeout time.Duration, do func(ctx context.Context, key string) (T, error)) *Reads[T] {
 	return &Reads[T]{what: what, timeout: timeout, do: do, newest: map[string]*read[T]{}}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package freshread
+package apiserver
 
 import (
 	"context"
@@ -24,7 +24,7 @@ type slowReads struct {
 
 func newSlowReads() *slowReads {
 	s := &slowReads{end: make(chan error)}
-	s.Reads = New("node", timeout, func(ctx context.Context, key string) (int, error) {
+	s.Reads = NewReads("node", timeout, func(ctx context.Context, key string) (int, error) {
 		s.begun = append(s.begun, key)
 		n := len(s.begun)
 		select {
@@ -122,7 +122,7 @@ func TestAFailedReadFailsForItsOwnCallersOnly(t *testing.T) {
 func TestAReadThatPanicsFailsForItsCallersAndBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := make(chan func() int)
-		s := &slowReads{Reads: New("node", timeout, func(context.Context, string) (int, error) { return (<-reads)(), nil })}
+		s := &slowReads{Reads: NewReads("node", timeout, func(context.Context, string) (int, error) { return (<-reads)(), nil })}
 		ask := func() *call { return s.ask(t.Context(), "n1") }
 		before := ask()
 		waiting := []*call{ask(), ask()}

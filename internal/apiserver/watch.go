@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package revision
+package apiserver
 
 import (
 	"context"
@@ -25,9 +25,9 @@ const (
 	retry  = time.Second
 )
 
-// Watch ends a process whose caches hold writes that the store has lost: their watches may stay
+// RevisionWatch ends a process whose caches hold writes that the store has lost: their watches may stay
 // silent until the store has reached that revision again. The next process lists everything.
-type Watch struct {
+type RevisionWatch struct {
 	// Reader reads past any cache.
 	Reader client.Reader
 	// Cached returns the greatest revision in the caches.
@@ -37,18 +37,18 @@ type Watch struct {
 	// Known handles the newest revision that this process knows, after each answer, also if the store
 	// went back behind it. It may be nil.
 	Known func(uint64)
-	// Live handles each answer of a store that did not go back. It may be nil.
+	// Revision handles each answer of a store that did not go back. It may be nil.
 	Live  func(uint64)
 	Clock clock.Clock
 	Log   logr.Logger
 }
 
 // NeedLeaderElection makes a manager run the Watch also while it does not lead.
-func (*Watch) NeedLeaderElection() bool { return false }
+func (*RevisionWatch) NeedLeaderElection() bool { return false }
 
 // Start asks the store after every outage, and periodically, until ctx ends. It returns a
 // *WentBackError if the store went back.
-func (w *Watch) Start(ctx context.Context) error {
+func (w *RevisionWatch) Start(ctx context.Context) error {
 	var known uint64
 	for ctx.Err() == nil {
 		wait := period
@@ -74,13 +74,13 @@ func (w *Watch) Start(ctx context.Context) error {
 }
 
 // ask reads the caches first: their objects may be newer than the answer afterwards.
-func (w *Watch) ask(ctx context.Context) (live, cached uint64, err error) {
+func (w *RevisionWatch) ask(ctx context.Context) (live, cached uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if cached, err = w.Cached(ctx); err != nil {
 		return 0, 0, err
 	}
-	live, err = Live(ctx, w.Reader)
+	live, err = Revision(ctx, w.Reader)
 	return live, cached, err
 }
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servertime returns the time of the API server's clock. The API server, the agents and the
-// controller all write times, and the clock of each machine may be wrong. Without one clock,
-// addresses would be taken too early or too late, and kept addresses freed at once.
-package servertime
+package apiserver
 
 import (
 	"net/http"
@@ -20,14 +17,18 @@ const tolerance = 3 * time.Second
 
 // Clock is a clock whose Now and Since follow the API server's answers. Its tickers and timers
 // measure durations only. Safe for concurrent use.
+//
+// The API server, the agents and the controller all write times, and the clock of each machine may be
+// wrong. Without one clock, addresses would be taken too early or too late, and kept addresses freed at
+// once.
 type Clock struct {
 	clock.WithTicker
 	// ahead is the time by which the API server's clock is ahead of this machine's, in nanoseconds.
 	ahead atomic.Int64
 }
 
-// New returns a Clock that follows own until an answer differs.
-func New(own clock.WithTicker) *Clock { return &Clock{WithTicker: own} }
+// NewClock returns a Clock that follows own until an answer differs.
+func NewClock(own clock.WithTicker) *Clock { return &Clock{WithTicker: own} }
 
 // Now returns the API server's time.
 func (c *Clock) Now() time.Time { return c.WithTicker.Now().Add(time.Duration(c.ahead.Load())) }
