@@ -154,7 +154,7 @@ test-frames: packages ## Have Wireshark judge the frames that the last runs of t
 
 # The tests whose result depends on the API server's version: rules of records, fields, selectors,
 # watches and rights. They run at the oldest minor too.
-oldest := (agent/lease|agent/allocate|agent/allocate/waiting|agent/hostlink/servicecidr|internal/owner)\.|(test/records\.TestRecordsAndPolicies|controller\.TestController)$$$$
+oldest := (agent/lease|agent/allocate|agent/waiting|agent/hostlink/cidr|internal/owner)\.|(test/records\.TestRecordsAndPolicies|controller\.TestController)$$$$
 .PHONY: test-api
 test-api: packages ## Run the tests that need a real API server, at the newest and the oldest supported minor
 	@$(thirdparty) build etcd kubernetes kubernetes-oldest helm prometheus
@@ -174,7 +174,7 @@ test-cluster: packages ## Run the tests that need real kubelets and an underlay 
 # out the tests that need it.
 KERNELS ?= 5.10 6.1 6.12 newest
 guest := $(CURDIR)/.cache/guest
-guest-packages := ./bpf ./agent/segment ./agent/hostlink ./agent/segment/subinterface
+guest-packages := ./bpf ./agent/segment ./agent/hostlink ./agent/parent/subinterface
 .PHONY: test-guest
 test-guest: packages guest ## Run the tests of bpf and of parts of the agent on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do \
@@ -257,7 +257,7 @@ test-guest-ci: ## Run the most important of these tests on the oldest and the ne
 test-guest-oldest test-guest-pods: KERNELS := 5.10 newest
 test-guest-oldest: packages guest
 	@status=0; $(call guest-oldest-run,guest-ipvlan-5.10,-run IPVLAN ./agent/segment) || status=1; \
-	  $(call guest-oldest-run,guest-capabilities-5.10,-run CapabilitiesOfTheChart ./agent/guards/impostor) || status=1; \
+	  $(call guest-oldest-run,guest-capabilities-5.10,-run CapabilitiesOfTheChart ./agent/guards/sources) || status=1; \
 	  $(call guest-oldest-run,guest-bpf-5.10,-run 'Fence|Claim|HostLink' -skip 'WithoutAGap|ASlotIsInUse' ./bpf) || status=1; exit $$status
 
 test-guest-pods: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced|AVFWithoutAnInterface)$$/^(.*_IPAM|v4|v6)$$

@@ -24,8 +24,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/guards/keyring"
-	"github.com/fenceline/fenceline/agent/lease/session"
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -83,7 +83,7 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	}}
 	for _, o := range []client.Object{
 		m.node, pool, namespace("fenceline-system"), namespace("shop"),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fenceline-system", Name: keyring.Secret},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fenceline-system", Name: guards.KeySecret},
 			Data: map[string][]byte{"current": []byte("0123456789abcdef")}},
 	} {
 		check.OK(t, m.Create(t.Context(), o))
@@ -303,7 +303,7 @@ func (m *machine) quarantine(l *v1alpha1.IPLease, node, holderSession string) {
 
 func boundElsewhere(addr, parent string) *v1alpha1.IPLease {
 	return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: addr}, Spec: v1alpha1.IPLeaseSpec{
-		Address: addr, Pool: "elsewhere", Parent: parent, State: v1alpha1.StateBound, NodeName: "n2", Session: session.ID("n2", "boot"),
+		Address: addr, Pool: "elsewhere", Parent: parent, State: v1alpha1.StateBound, NodeName: "n2", Session: lease.ID("n2", "boot"),
 		Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web", PodUID: "u", Interface: "eth0", ContainerID: "c"},
 	}}
 }

@@ -18,36 +18,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/fenceline/fenceline/agent/allocate/waiting"
 	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/cniserver"
-	"github.com/fenceline/fenceline/agent/guards/keyring"
+	"github.com/fenceline/fenceline/agent/defence"
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/guards/sources"
-	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/hostlink"
+	"github.com/fenceline/fenceline/agent/hostlink/cidr"
 	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
-	"github.com/fenceline/fenceline/agent/hostlink/podcidr"
-	"github.com/fenceline/fenceline/agent/hostlink/reach"
-	"github.com/fenceline/fenceline/agent/hostlink/servicecidr"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/ipam/multus"
-	"github.com/fenceline/fenceline/agent/ipam/peers"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/journal/statedir"
-	"github.com/fenceline/fenceline/agent/lease/session"
-	"github.com/fenceline/fenceline/agent/lease/verify"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/metrics"
+	"github.com/fenceline/fenceline/agent/node"
+	"github.com/fenceline/fenceline/agent/parent"
+	"github.com/fenceline/fenceline/agent/parent/subinterface"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
+	"github.com/fenceline/fenceline/agent/proof"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/defence"
-	"github.com/fenceline/fenceline/agent/segment/hazard"
-	"github.com/fenceline/fenceline/agent/segment/mute"
-	"github.com/fenceline/fenceline/agent/segment/parent"
-	"github.com/fenceline/fenceline/agent/segment/subinterface"
-	"github.com/fenceline/fenceline/agent/telemetry/diagnosis"
-	"github.com/fenceline/fenceline/agent/telemetry/health"
-	"github.com/fenceline/fenceline/agent/telemetry/metrics"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/agent/warm"
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -69,7 +60,7 @@ const netnsDir = "/var/run/netns"
 // agent is everything that runs on a node.
 type agent struct {
 	settings
-	session.Identity
+	lease.Identity
 	log       logr.Logger
 	api       apiServer
 	mgr       manager.Manager
@@ -83,24 +74,24 @@ type agent struct {
 	*assembly.Parts
 	counters  *metrics.Agent
 	reporter  event.Reporter
-	peers     *peers.Peers
+	peers     *ipam.Peers
 	segments  *segment.Segments
 	keeper    *warm.Keeper
 	sources   *sources.Keeper
 	rules     *masquerade.Keeper
-	reach     *reach.Watch
+	reach     *hostlink.Reach
 	vfs       *vf.Keeper
 	hostLinks *hostlink.Links
-	hazards   *hazard.Watch
+	hazards   *parent.Hazards
 	vlans     *subinterface.Keeper
 	defence   *defence.Defence
 	parents   *parent.Parents
-	verifier  *verify.Verifier
-	services  *servicecidr.CIDRs
-	podCIDRs  *podcidr.CIDRs
-	key       *keyring.Watch
-	state     *statedir.Keeper
-	ready     *health.Ready
+	verifier  *proof.Verifier
+	services  *cidr.Services
+	podCIDRs  *cidr.Pods
+	key       *guards.KeyWatch
+	state     *journal.Directory
+	ready     *Ready
 }
 
 // assemble makes the parts and restores the state of the last run.
@@ -109,23 +100,23 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.reporter = event.Reporter{
 		Node: a.node, Events: event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}, Log: a.log, Clock: clock.RealClock{},
 	}
-	a.peers = &peers.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
-	a.services = servicecidr.Watched(a.watcher, a.namespace, a.log)
+	a.peers = &ipam.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
+	a.services = cidr.WatchedServices(a.watcher, a.namespace, a.log)
 	if len(a.serviceCIDRs) > 0 {
-		a.services = servicecidr.Given(a.serviceCIDRs)
+		a.services = cidr.GivenServices(a.serviceCIDRs)
 	}
-	a.podCIDRs = podcidr.New(podcidr.Options{
+	a.podCIDRs = cidr.NewPods(cidr.PodOptions{
 		Reporter: a.reporter, API: a.mgr.GetAPIReader(), Needed: a.needsPodCIDRs, Unknown: a.counters.PodCIDRsUnknown,
 	})
 	if len(a.settings.podCIDRs) > 0 {
-		a.podCIDRs = podcidr.Given(a.settings.podCIDRs)
+		a.podCIDRs = cidr.GivenPods(a.settings.podCIDRs)
 	}
 	a.sources = sources.New(sources.Options{
 		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
 		Interfaces: a.links,
 	})
 	a.segments = segment.New(segment.Config{
-		Kernel: a.kernel, Log: a.log, OnAsked: mute.New(a.reporter).Asked, OnSource: a.sources.Met,
+		Kernel: a.kernel, Log: a.log, OnAsked: parent.NewMute(a.reporter).Asked, OnSource: a.sources.Met,
 	})
 	if err := a.makeParts(ctx); err != nil {
 		return err
@@ -141,21 +132,21 @@ func (a *agent) assemble(ctx context.Context) error {
 		Tell:  a.misplaced,
 	}
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
-	a.verifier = verify.New(verify.Options{
+	a.verifier = proof.New(proof.Options{
 		Reporter: a.reporter, Session: a.Session, Cluster: a.Cluster,
 		Cache: a.mgr.GetCache(), Leases: a.Leases, Holders: a.Holders,
-		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (verify.Segment, bool, error) {
+		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (proof.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
 		},
 		OthersShare: a.peers.Others,
 		Verified:    a.counters.Verification, Conflict: a.counters.Conflict,
 	})
-	a.key = keyring.NewWatch(keyring.WatchOptions{
+	a.key = guards.NewKeyWatch(guards.KeyWatchOptions{
 		Reporter: a.reporter, Cache: a.mgr.GetClient(), Namespace: a.namespace, HasKey: a.segments.HasKey,
 		SetFault: a.counters.ClaimKeyFault,
 	})
-	a.state = statedir.New(statedir.Options{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.journal.Ensure})
-	a.ready = &health.Ready{
+	a.state = journal.NewDirectory(journal.DirectoryOptions{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.journal.Ensure})
+	a.ready = &Ready{
 		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, State: a.state.Check,
 		InstallPlugin: a.installer.EnsurePlugin,
 	}
@@ -173,7 +164,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Reporter: a.reporter, Entries: a.journal.All,
 		Services: func() error {
 			_, unknown := a.services.Prefixes()
-			if errors.Is(unknown, servicecidr.ErrNotRead) {
+			if errors.Is(unknown, cidr.ErrNotRead) {
 				return nil // the agent has just started, or the API server is away
 			}
 			return unknown
@@ -202,8 +193,8 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 				NodeSubnets:      func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
 				Share:            a.peers.Share, OthersShare: a.peers.Others,
 				Owners:      owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
-				Multus:      func() (ipam.Multus, error) { return multus.Networks(a.confDir, a.multusNetwork) },
-				PassesPorts: func() (bool, error) { return multus.PassesPorts(a.confDir) },
+				Multus:      func() (ipam.Multus, error) { return ipam.Networks(a.confDir, a.multusNetwork) },
+				PassesPorts: func() (bool, error) { return ipam.PassesPorts(a.confDir) },
 			},
 			Reports: node.Reports{Events: a.reporter.Events, Log: a.log},
 		},
@@ -224,8 +215,8 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 }
 
 // makeReach makes the watch for pods of other nodes that this node does not reach.
-func (a *agent) makeReach() *reach.Watch {
-	return reach.New(reach.Options{
+func (a *agent) makeReach() *hostlink.Reach {
+	return hostlink.NewReach(hostlink.ReachOptions{
 		Entries: a.journal.All, NodeAddresses: a.nodeAddresses, Speakers: a.kernel.Speakers, Pools: a.mgr.GetClient(),
 		OnSegment: func(ctx context.Context, parent int, addr netip.Addr) (bool, error) {
 			seg, open := a.segments.Get(parent)
@@ -326,12 +317,12 @@ func (a *agent) setNetworks(networks []uint64) error {
 }
 
 // diagnosis tells people about the node.
-func (a *agent) diagnosis() *diagnosis.Node {
+func (a *agent) diagnosis() *diagnosisNode {
 	own := ""
 	if a.conflist != "" {
 		own = filepath.Base(a.conflist)
 	}
-	return &diagnosis.Node{
+	return &diagnosisNode{
 		Name: a.node, Ready: a.ready.Check, HasTCX: a.kernel.HasTCX, Segments: a.segments, OthersShare: a.peers.Others,
 		Hazards: a.hazards.Faults, Misplaced: a.parents.Misplaced, Named: a.named,
 		Index: parent.Index, OfNode: parent.OfNode, ForwardingOff: masquerade.ForwardingOff, Own: own,
@@ -355,7 +346,7 @@ func (a *agent) start() error {
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
 			SetNetworks: a.setNetworks, PoolChanged: func() { a.sources.Wake(); a.vlans.Wake() }, BalancerChanged: a.hostLinks.WakeAll,
-			ClaimKey: &keyring.Reconciler{
+			ClaimKey: &guards.KeyReconciler{
 				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys,
 				Used: a.counters.ClaimKeysUsed, Log: a.log,
 			},

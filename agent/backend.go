@@ -9,19 +9,17 @@ import (
 	"net"
 
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/holder/refusal"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
-	"github.com/fenceline/fenceline/agent/telemetry/diagnosis"
-	"github.com/fenceline/fenceline/agent/telemetry/health"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 // backend passes the calls of the plugin to the holders once the agent is ready.
 type backend struct {
 	*holder.Holders
-	*diagnosis.Node
-	ready *health.Ready
+	*diagnosisNode
+	ready *Ready
 	// unfit returns the reason for which an interface cannot be served.
 	unfit func(netns, ifname string) error
 }

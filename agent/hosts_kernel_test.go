@@ -25,7 +25,7 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// proxies shows the limits of agent/segment/foreign with real frames, and an API server that knows the
+// proxies shows the limits of agent/segment with real frames, and an API server that knows the
 // selectors.
 func (m *machine) proxies(t *testing.T) {
 	for name, subnet := range map[string]string{"proxy-v4": "10.74.0.0/24", "proxy-v6": "fd00:74::/120"} {

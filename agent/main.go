@@ -21,13 +21,9 @@ import (
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/fenceline/fenceline/agent/hostlink/podcidr"
-	"github.com/fenceline/fenceline/agent/hostlink/servicecidr"
-	"github.com/fenceline/fenceline/agent/install/bpffs"
-	"github.com/fenceline/fenceline/agent/install/remove"
+	"github.com/fenceline/fenceline/agent/hostlink/cidr"
+	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/telemetry/footprint"
-	"github.com/fenceline/fenceline/agent/telemetry/health"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/diagnosis"
@@ -63,7 +59,7 @@ func main() {
 	// The main thread cannot end and would keep the namespace and its links alive:
 	// no other goroutine may run on it.
 	runtime.LockOSThread()
-	footprint.Begin()
+	beginFootprint()
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "fenceline-agent:", err)
 		os.Exit(1)
@@ -77,7 +73,7 @@ func command() *cobra.Command {
 		Short: "Gives pods on underlay networks their addresses and ensures that each address has one speaker.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if s.mountBPFFS != "" {
-				return bpffs.Mount(s.mountBPFFS)
+				return install.MountBPFFS(s.mountBPFFS)
 			}
 			if s.remove {
 				return removeAndWait(c.Context(), s)
@@ -106,8 +102,8 @@ func command() *cobra.Command {
 		fmt.Sprintf("how long an ADD waits for an address of a full pool, at most %s; 0: not at all", agentapi.WaitTimeout))
 	s.statefulSet = v1alpha1.StatefulSetPrefer
 	f.Func("stateful-set", "Prefer, Require or Off: whether addresses of StatefulSet pods stay with their names, for pools without statefulSet (default Prefer)", into(&s.statefulSet, v1alpha1.ParseStatefulSetMode))
-	f.Func("service-cidrs", "prefixes of all ClusterIPs, separated by commas; empty reads the ServiceCIDRs of the API server", into(&s.serviceCIDRs, list(servicecidr.Parse)))
-	f.Func("pod-cidrs", "prefixes of the pods of other networks, separated by commas; empty reads the Nodes, and the settings of Calico and Cilium", into(&s.podCIDRs, list(podcidr.Parse)))
+	f.Func("service-cidrs", "prefixes of all ClusterIPs, separated by commas; empty reads the ServiceCIDRs of the API server", into(&s.serviceCIDRs, list(cidr.ParseService)))
+	f.Func("pod-cidrs", "prefixes of the pods of other networks, separated by commas; empty reads the Nodes, and the settings of Calico and Cilium", into(&s.podCIDRs, list(cidr.ParsePod)))
 	f.BoolVar(&s.vfWalls, "vf-walls", true, "check the sources of virtual functions (SR-IOV) at their PF too, and switch fenced ones off there")
 	f.StringSliceVar(&s.exclusiveParents, "exclusive-parents", nil, "interfaces on which only this node and pods of Fenceline send, separated by commas: frames of other MACs are dropped there")
 	f.StringSliceVar(&s.vlanParents, "vlan-parents", nil, "interfaces on which the agent makes the VLAN subinterfaces that networks name, separated by commas; none: it makes none")
@@ -148,14 +144,14 @@ func list[T any](parse func(string) (T, error)) func(string) ([]T, error) {
 // removeAndWait removes Fenceline from the node and then answers liveness probes
 // until ctx ends: an answer reports that the node is done.
 func removeAndWait(ctx context.Context, s settings) error {
-	o := remove.Options{StateDir: s.stateDir, BPFDir: s.bpfDir, ConfDir: s.confDir}
+	o := install.RemoveOptions{StateDir: s.stateDir, BPFDir: s.bpfDir, ConfDir: s.confDir}
 	if s.conflist != "" {
 		o.Conflist = filepath.Base(s.conflist)
 	}
-	if err := remove.Node(o); err != nil {
+	if err := install.RemoveNode(o); err != nil {
 		return err
 	}
-	stop, err := health.AnswerAlive(s.healthAddress, newLogger(s.logLevel))
+	stop, err := AnswerAlive(s.healthAddress, newLogger(s.logLevel))
 	if err != nil {
 		return err
 	}

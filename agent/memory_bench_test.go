@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/fenceline/fenceline/agent/telemetry/footprint"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -60,7 +59,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 	size := crowd{own: figure.Size(110, 5), foreign: figure.Size(20_000, 50)}
 	var pid atomic.Int64
 	m := startAs(t, func(ctx context.Context, s settings) error { return runProcess(ctx, binary, s, &pid) })
-	table := []string{fmt.Sprintf("%-64s %9s %9s %9s %9s", "MB, "+(footprint.Period/2).String()+" after memory was returned", "RSS", "anon", "file", "PSS")}
+	table := []string{fmt.Sprintf("%-64s %9s %9s %9s %9s", "MB, "+(footprintPeriod/2).String()+" after memory was returned", "RSS", "anon", "file", "PSS")}
 	row := func(what string) float64 {
 		r := m.residentOf(int(pid.Load()))
 		table = append(table, fmt.Sprintf("%-64s %9.1f %9.1f %9.1f %9.1f", what, r.rss, r.anon, r.file, r.pss))
@@ -165,7 +164,7 @@ func (m *machine) residentOf(pid int) resident {
 	m.t.Helper()
 	m.awaitReturn(pid)
 	if !testing.Short() {
-		<-time.After(footprint.Period / 2)
+		<-time.After(footprintPeriod / 2)
 	}
 	return residentNow(m.t, pid)
 }
@@ -179,7 +178,7 @@ func (m *machine) awaitReturn(pid int) {
 	}
 	filePages := func() float64 { return memoryFields(m.t, fmt.Sprintf("/proc/%d/status", pid))["RssFile"] }
 	last := filePages()
-	m.eventually("the agent returns memory", 2*footprint.Period, func() bool {
+	m.eventually("the agent returns memory", 2*footprintPeriod, func() bool {
 		before := last
 		last = filePages()
 		return last < before-3

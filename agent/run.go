@@ -19,10 +19,8 @@ import (
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/lease/session"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/agent/telemetry/diagnosis"
-	"github.com/fenceline/fenceline/agent/telemetry/health"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -63,7 +61,7 @@ func run(ctx context.Context, s settings) error {
 	if !kernel.HasTCX() {
 		meaning = "guards are filters of clsact, which a pod with NET_ADMIN can remove for a moment; Linux 6.6 and RHEL 9.4 have tcx"
 	}
-	log.Info("the programs are in the kernel", "kernel", diagnosis.KernelRelease(), "tcx", kernel.HasTCX(), "meaning", meaning)
+	log.Info("the programs are in the kernel", "kernel", KernelRelease(), "tcx", kernel.HasTCX(), "meaning", meaning)
 	if err := kernel.SocketsUnguarded(); err != nil {
 		log.Error(err, "pods with NET_RAW can make sockets whose frames skip their guard (AF_XDP, PACKET_QDISC_BYPASS): docs/platforms.md")
 	}
@@ -118,20 +116,20 @@ func newLogger(level slog.Level) logr.Logger {
 
 // identify finds the identity of the node, and answers liveness probes meanwhile.
 // confirm asks the API server again if the identity comes from the journal only.
-func identify(ctx context.Context, s settings, reader client.Reader, book *journal.Journal, log logr.Logger) (id session.Identity, confirm manager.RunnableFunc, err error) {
-	stop, err := health.AnswerAlive(s.healthAddress, log)
+func identify(ctx context.Context, s settings, reader client.Reader, book *journal.Journal, log logr.Logger) (id lease.Identity, confirm manager.RunnableFunc, err error) {
+	stop, err := AnswerAlive(s.healthAddress, log)
 	if err != nil {
-		return session.Identity{}, nil, err
+		return lease.Identity{}, nil, err
 	}
 	defer stop()
-	bootID, err := session.BootID()
+	bootID, err := lease.BootID()
 	if err != nil {
-		return session.Identity{}, nil, err
+		return lease.Identity{}, nil, err
 	}
-	inquiry := session.Inquiry{Reader: reader, Memory: book.Identity, Node: s.node, Patience: session.Patience, Log: log}
+	inquiry := lease.Inquiry{Reader: reader, Memory: book.Identity, Node: s.node, Patience: lease.Patience, Log: log}
 	found, sure, err := inquiry.Ask(ctx)
 	if err != nil {
-		return session.Identity{}, nil, err
+		return lease.Identity{}, nil, err
 	}
 	confirm = func(ctx context.Context) error {
 		if sure {
@@ -139,5 +137,5 @@ func identify(ctx context.Context, s settings, reader client.Reader, book *journ
 		}
 		return inquiry.Confirm(ctx, found)
 	}
-	return session.Identify(found, bootID, book.All()), confirm, nil
+	return lease.Identify(found, bootID, book.All()), confirm, nil
 }

@@ -18,19 +18,17 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/guards/exclusive"
-	"github.com/fenceline/fenceline/agent/guards/impostor"
-	"github.com/fenceline/fenceline/agent/holder/gone"
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/guards/sources"
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/agent/lease/wentback"
+	"github.com/fenceline/fenceline/agent/parent"
+	"github.com/fenceline/fenceline/agent/parent/subinterface"
 	"github.com/fenceline/fenceline/agent/pod"
-	"github.com/fenceline/fenceline/agent/segment/hazard"
-	"github.com/fenceline/fenceline/agent/segment/parent"
-	"github.com/fenceline/fenceline/agent/segment/subinterface"
-	"github.com/fenceline/fenceline/agent/telemetry/footprint"
+	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/apiserver"
@@ -53,34 +51,34 @@ func (a *agent) keepInstalled(ctx context.Context) error {
 }
 
 // exclusive returns the keeper of the exclusive parents.
-func (a *agent) exclusive() *exclusive.Keeper {
+func (a *agent) exclusive() *guards.Exclusive {
 	if err := a.kernel.Senders(); err != nil && len(a.exclusiveParents) > 0 {
 		a.log.Error(err, "exclusive parents pass frames of pods with the MAC of the node; use a kernel with BTF (CONFIG_DEBUG_INFO_BTF)")
 	}
-	return exclusive.New(exclusive.Options{
+	return guards.NewExclusive(guards.ExclusiveOptions{
 		Names: a.exclusiveParents, Index: parent.Index, Parents: a.segments.Names,
 		SetTrusted: a.kernel.SetTrusted, SetAddresses: a.kernel.SetNodeAddresses, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 
 // makeHazards returns the watch for anything else that works on the frames of the parents.
-func (a *agent) makeHazards() *hazard.Watch {
-	return hazard.New(hazard.Options{
+func (a *agent) makeHazards() *parent.Hazards {
+	return parent.NewHazards(parent.HazardOptions{
 		Reporter: a.reporter,
 		Parents:  a.parents.Names, // also one whose observer cannot be attached
-		Look: func(parent int) (hazard.Facts, error) {
-			return hazard.Look(parent, a.kernel.Others, a.kernel.Blocked, pod.Below, pod.Rewrites)
+		Look: func(index int) (parent.HazardFacts, error) {
+			return parent.LookForHazards(index, a.kernel.Others, a.kernel.Blocked, pod.Below, pod.Rewrites)
 		},
-		Present: func(parent string, kind hazard.Kind, present bool) {
-			a.counters.ParentHazard(parent, string(kind), present)
+		Present: func(name string, kind parent.HazardKind, present bool) {
+			a.counters.ParentHazard(name, string(kind), present)
 		},
 		Forget: a.counters.ParentGone,
 	})
 }
 
 // gone returns the watch for interfaces that pods have lost.
-func (a *agent) gone() *gone.Watch {
-	return gone.New(gone.Options{
+func (a *agent) gone() *holder.Gone {
+	return holder.NewGone(holder.GoneOptions{
 		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All,
 		Has: a.links.Has,
 		Guarded: func(e *journal.Entry) (bool, error) {
@@ -98,11 +96,11 @@ func (a *agent) gone() *gone.Watch {
 
 // watchImpostors looks for interfaces by which pods get frames of others, until ctx ends.
 func (a *agent) watchImpostors(ctx context.Context) error {
-	changed, err := impostor.Changes(ctx, a.log)
+	changed, err := sources.ImpostorChanges(ctx, a.log)
 	if err != nil {
 		a.log.Error(err, "interfaces that get frames of other pods are found late")
 	}
-	return impostor.New(impostor.Options{
+	return sources.NewImpostors(sources.ImpostorOptions{
 		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf,
 		Gateways: a.parents.Gateways, Ask: a.answerers, Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved,
 	}, changed).Run(ctx)
@@ -157,7 +155,7 @@ func (a *agent) balancers(e *journal.Entry) ([]netip.Addr, error) {
 // keepSmall returns memory that is no longer needed, once the caches are synced.
 func (a *agent) keepSmall(ctx context.Context) error {
 	if a.mgr.GetCache().WaitForCacheSync(ctx) {
-		footprint.Keep(ctx, func(err error) { a.log.Info("memory could not be returned", "why", err.Error()) })
+		keepFootprint(ctx, func(err error) { a.log.Info("memory could not be returned", "why", err.Error()) })
 	}
 	return nil
 }
@@ -165,7 +163,7 @@ func (a *agent) keepSmall(ctx context.Context) error {
 // storeWatch ends the agent when the API server's store went back: its caches then hold objects
 // that the store has lost, and the next agent reads every lease (R7).
 func (a *agent) storeWatch() *apiserver.RevisionWatch {
-	report := wentback.New(wentback.Options{
+	report := recovery.NewWentBack(recovery.WentBackOptions{
 		Reporter: a.reporter, Bound: a.Holders.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
 	})
 	return &apiserver.RevisionWatch{

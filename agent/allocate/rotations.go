@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // savePeriod is how often rotations are saved. They are a hint, so no ADD waits for the save.
@@ -25,7 +25,7 @@ type Rotations interface {
 
 // SaveRotations saves the position of each rotation, periodically and when ctx ends.
 func (a *Allocator) SaveRotations(ctx context.Context, to Rotations, c clock.Clock, log logr.Logger) error {
-	for idle.Again(ctx, c, savePeriod, nil) {
+	for loop.Again(ctx, c, savePeriod, nil) {
 		if err := a.saveTo(to); err != nil {
 			log.Error(err, "the order of addresses begins anew after a restart")
 		}

@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/allocate"
-	"github.com/fenceline/fenceline/agent/allocate/waiting"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/holder/node"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/agent/recovery"
-	"github.com/fenceline/fenceline/agent/segment/foreign"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -89,7 +89,7 @@ type Parts struct {
 	Calls     *node.Calls
 	Leases    *lease.Store
 	Allocator *allocate.Allocator
-	Foreign   *foreign.Hosts
+	Foreign   *segment.ForeignHosts
 	Guards    *guards.Guards
 	Waiting   *waiting.Queue
 	// Hold makes the others.
@@ -104,7 +104,7 @@ func New(ctx context.Context, o Options) *Parts {
 		Client: o.Client, Reader: h.Reader, Node: h.Node, Session: h.Session, Clock: o.LeaseClock, CountError: o.CountError,
 	})}
 	p.Allocator = allocate.New(allocate.Options{Leases: p.Leases, Clock: o.Clock, Last: o.Rotations})
-	p.Foreign = &foreign.Hosts{Recorded: p.Leases.ConflictsWith, Clock: o.Clock}
+	p.Foreign = &segment.ForeignHosts{Recorded: p.Leases.ConflictsWith, Clock: o.Clock}
 	p.Guards = guards.New(guards.Options{
 		Session: h.Session, Cluster: h.Cluster, Kernel: o.Kernel, Journal: h.Journal,
 		TryLock: p.Calls.TryLock, HasDevice: o.HasDevice, Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fenceline/fenceline/agent/holder/refusal"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 

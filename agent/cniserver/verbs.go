@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/holder/refusal"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 

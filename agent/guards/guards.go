@@ -19,7 +19,7 @@ import (
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // Kernel is the part of *bpf.Kernel that guards need.
@@ -86,7 +86,7 @@ type Guards struct {
 	Options
 	*Slots
 
-	wake idle.Wake
+	wake loop.Wake
 
 	// pinning serializes the pins.
 	pinning sync.Mutex
@@ -102,7 +102,7 @@ type Guards struct {
 
 // New returns Guards without any slot in use.
 func New(o Options) *Guards {
-	g := &Guards{Options: o, Slots: newSlots(), wake: idle.NewWake()}
+	g := &Guards{Options: o, Slots: newSlots(), wake: loop.NewWake()}
 	g.missing.Store(&map[agentapi.Attachment]bool{})
 	return g
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // sweepPeriod is how often guards of devices that are gone are swept.
@@ -19,7 +19,7 @@ func (g *Guards) Wake() { g.wake.Up() }
 
 // Run sweeps every sweepPeriod until ctx ends, and puts guards back that were removed.
 func (g *Guards) Run(ctx context.Context) error {
-	for idle.Again(ctx, g.Clock, sweepPeriod, g.wake) {
+	for loop.Again(ctx, g.Clock, sweepPeriod, g.wake) {
 		if err := g.Sweep(); err != nil {
 			g.Log.Error(err, "sweep guards of devices that are gone")
 		}

@@ -13,14 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder/kept"
-	"github.com/fenceline/fenceline/agent/holder/node"
-	"github.com/fenceline/fenceline/agent/holder/refusal"
-	"github.com/fenceline/fenceline/agent/holder/win"
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
@@ -108,7 +107,7 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 // adding is one try of an ADD.
 type adding struct {
 	*Holders
-	*win.Try
+	*acquire.Try
 	queued *queued
 }
 
@@ -119,8 +118,8 @@ func (h *Holders) begin(ctx context.Context, q *queued, lap func(step string)) (
 	if err != nil {
 		return nil, err
 	}
-	a := &adding{Holders: h, queued: q, Try: &win.Try{
-		Interface: win.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer, Lap: lap,
+	a := &adding{Holders: h, queued: q, Try: &acquire.Try{
+		Interface: acquire.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer, Lap: lap,
 	}}
 	a.Replaced = q.replaced
 	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
@@ -172,7 +171,7 @@ func (a *adding) locate() error {
 }
 
 // choose returns the pools that may serve the interface, and the decision about kept leases.
-func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decision, err error) {
+func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d acquire.Decision, err error) {
 	if a.Asked, err = node.FixedAddressOf(a.Pod); err != nil {
 		return choice, d, err
 	}
@@ -193,12 +192,12 @@ func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d kept.Decisio
 			return choice, d, fmt.Errorf("find the parent of interface %s: %w", a.Who.Interface, err)
 		}
 	}
-	of := kept.Interface{Who: &a.Who, Node: a.Node, Asked: a.Asked, ByDefault: a.StatefulSet, Leases: leases}
+	of := acquire.KeptInterface{Who: &a.Who, Node: a.Node, Asked: a.Asked, ByDefault: a.StatefulSet, Leases: leases}
 	return of.Choose(s.request, s.pools, s.reserved)
 }
 
 // bind binds one address of each family, while the guard is attached. It returns the answer.
-func (a *adding) bind(ctx context.Context, choice ipam.Choice, d kept.Decision) (*agentapi.AddResponse, error) {
+func (a *adding) bind(ctx context.Context, choice ipam.Choice, d acquire.Decision) (*agentapi.AddResponse, error) {
 	if err := a.MayFind(choice, d); err != nil {
 		return nil, err
 	}
@@ -286,7 +285,7 @@ func (a *adding) record() error {
 	if err := a.GuardSources(&e); err != nil {
 		return err
 	}
-	accepts := func(b win.Bound) bool { return b.Pool.Spec.RouterAdvertisements == v1alpha1.RoutersAccepted }
+	accepts := func(b acquire.Bound) bool { return b.Pool.Spec.RouterAdvertisements == v1alpha1.RoutersAccepted }
 	if !e.Unguarded && !slices.ContainsFunc(a.Won, accepts) {
 		if err := a.Links.IgnoreRouters(e.NetNS, e.Interface); err != nil {
 			return err
@@ -323,7 +322,7 @@ func (h *Holders) reach(ctx context.Context) error {
 }
 
 // answer returns the addresses with their gateways, and the routes, for the runtime to configure.
-func answer(choice ipam.Choice, bound []win.Bound, n agentapi.Network) (*agentapi.AddResponse, error) {
+func answer(choice ipam.Choice, bound []acquire.Bound, n agentapi.Network) (*agentapi.AddResponse, error) {
 	var r agentapi.AddResponse
 	for i, b := range bound {
 		subnet, err := poolset.Subnet(b.Pool)
@@ -332,7 +331,7 @@ func answer(choice ipam.Choice, bound []win.Bound, n agentapi.Network) (*agentap
 		}
 		r.IPs = append(r.IPs, agentapi.IP{Address: netip.PrefixFrom(b.Address.Addr, subnet.Bits()), Gateway: b.Pool.Gateway()})
 		// Addresses are bound in the order of the families.
-		routes, err := win.RoutesThrough(&choice.Families[i], b.Pool, n)
+		routes, err := acquire.RoutesThrough(&choice.Families[i], b.Pool, n)
 		if err != nil {
 			return nil, err
 		}

@@ -6,9 +6,8 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/fenceline/fenceline/agent/holder/answered"
-	"github.com/fenceline/fenceline/agent/holder/node"
-	"github.com/fenceline/fenceline/agent/holder/release"
+	"github.com/fenceline/fenceline/agent/node"
+	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -16,7 +15,7 @@ import (
 type Holders struct {
 	*node.Base
 	*release.Releaser
-	*answered.After
+	*After
 
 	ignored ignored
 	// away: the last ADD could not reach the API server when it bound its address.
@@ -26,7 +25,7 @@ type Holders struct {
 // New returns the Holders of the journal. An undo and the steps after an answer end with ctx.
 func New(ctx context.Context, o node.Options) *Holders {
 	b := node.New(ctx, o)
-	return &Holders{Base: b, Releaser: release.New(b), After: answered.New(b)}
+	return &Holders{Base: b, Releaser: release.New(b), After: NewAfter(b)}
 }
 
 // Fenced handles a newer claim for an address held here: recovery reads the lease.

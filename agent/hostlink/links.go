@@ -17,10 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/agent/holder/pending"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 var (
@@ -76,8 +75,8 @@ type Links struct {
 	node   *netlink.Handle
 	nodeNS ns.NetNS
 	// wake is full when the repair of all host links is due. due are the attachments whose repair is due.
-	wake idle.Wake
-	due  *pending.Set
+	wake loop.Wake
+	due  *journal.Pending
 	// renewed: all host links of earlier agents have the guards of this one.
 	renewed atomic.Bool
 }
@@ -92,7 +91,7 @@ func New(o Options) (*Links, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket on the node: %w", err), nodeNS.Close())
 	}
-	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: idle.NewWake(), due: pending.New()}, nil
+	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: loop.NewWake(), due: journal.NewPending()}, nil
 }
 
 // Close closes the descriptors.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // repairPeriod is the time between two repairs of all host links, for changes without an event.
@@ -42,7 +42,7 @@ func (l *Links) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { (&addressWatch{Links: l}).run(ctx) })
-	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
+	tries := loop.Backoff{First: retryFirst, Most: retryMost}
 	all := l.Clock.Now() // when all are repaired
 	for {
 		var err error

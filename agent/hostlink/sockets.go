@@ -11,7 +11,6 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -22,17 +21,17 @@ const lastPriority = nftables.ChainPriority(1000)
 // (tcp_fwmark_accept). Sidecars with TPROXY mark the packets of clients, to route them to
 // themselves. A reply with this mark would come back to the pod. A reply without the mark of the
 // host link would leave by the underlay.
-func sockets(a agentapi.Attachment, mark uint32) ruleset.Ruleset {
+func sockets(a agentapi.Attachment, mark uint32) Ruleset {
 	table := &nftables.Table{Name: "fenceline-" + a.Interface, Family: nftables.TableFamilyINet}
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, PodEnd(a))
-	return ruleset.Ruleset{
+	return Ruleset{
 		Table: table,
 		Chain: &nftables.Chain{
 			Name: "input", Table: table, Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRef(lastPriority),
 		},
-		Rules: []ruleset.Rule{
+		Rules: []NFTRule{
 			// iifname "host-eth0" meta l4proto tcp meta mark set 0x464c0002
 			{Comment: "by the host link", Exprs: marked(expr.CmpOpEq, name, mark)},
 			// iifname != "host-*" meta l4proto tcp meta mark set 0
@@ -56,15 +55,15 @@ func marked(op expr.CmpOp, name []byte, mark uint32) []expr.Any {
 // putSockets makes the table. A kernel without nf_tables can have neither this table nor TPROXY
 // rules of nftables, so the host link works without it.
 func (p *pod) putSockets(a agentapi.Attachment, mark uint32, m mode) error {
-	step := ruleset.Ruleset.Ensure
+	step := Ruleset.Ensure
 	if m == look {
-		step = ruleset.Ruleset.Check
+		step = Ruleset.Check
 	}
 	err := p.ns.Do(func(ns.NetNS) error { return sockets(a, mark).Do(step) })
 	switch {
-	case ruleset.IsUnsupported(err):
+	case IsUnsupported(err):
 		return nil
-	case errors.Is(err, ruleset.ErrIncomplete):
+	case errors.Is(err, ErrIncomplete):
 		return broken("%w", err)
 	}
 	return err

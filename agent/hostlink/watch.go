@@ -14,8 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/internal/backoff"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
@@ -31,7 +30,7 @@ type addressWatch struct {
 }
 
 func (w *addressWatch) run(ctx context.Context) {
-	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
+	tries := loop.Backoff{First: retryFirst, Most: retryMost}
 	for ctx.Err() == nil {
 		changes := make(chan netlink.AddrUpdate)
 		// The library keeps the socket until this context ends, also after it has closed the channel.
@@ -46,7 +45,7 @@ func (w *addressWatch) run(ctx context.Context) {
 			w.Log.Error(err, "changes of the node's addresses are seen once a minute only")
 		}
 		end()
-		idle.For(ctx, w.Clock, tries.Next(), nil)
+		loop.For(ctx, w.Clock, tries.Next(), nil)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // kept is a file that the agent keeps on the node as it wrote it. One goroutine uses it at a time.
@@ -27,7 +27,7 @@ type kept struct {
 	// first is the configuration that was last reported to come before this one.
 	first string
 
-	errors backoff.Backoff
+	errors loop.Backoff
 	// told is the time of the last event about a file that was put back, and untold counts the
 	// files that were put back since without an event.
 	told   time.Time

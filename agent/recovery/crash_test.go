@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/holder/node"
-	"github.com/fenceline/fenceline/agent/holder/release"
 	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/node"
+	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/holder/answered"
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/apiserver"
-	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -47,7 +47,7 @@ func (r renewals) wait(d dispute, now time.Time) bool {
 // note counts a renewal, and returns the pause until the next one.
 func (r renewals) note(d dispute, now time.Time) time.Duration {
 	n := r[d].inARow + 1
-	pause := backoff.Pause(renewFirst, renewMost, n)
+	pause := loop.Pause(renewFirst, renewMost, n)
 	r[d] = renewal{last: now, inARow: n, notUntil: now.Add(pause)}
 	return pause
 }
@@ -89,7 +89,7 @@ func (r *resumption) renew(ctx context.Context) (gone bool, err error) {
 		return true, r.releaseAfterNewer(ctx, r.e)
 	}
 	pause := r.renewals.note(r.dispute(), r.Clock.Now())
-	n := answered.Renewal{Entry: r.e, Address: r.address, Lease: r.l, Claimed: claimed, Disprove: how == lease.Disprove}
+	n := holder.Renewal{Entry: r.e, Address: r.address, Lease: r.l, Claimed: claimed, Disprove: how == lease.Disprove}
 	if err := r.Holders.Renew(ctx, n); err != nil {
 		r.warn(&r.e, "FenceNotEnded", "%s is this pod's, but a claim has fenced it, and the pod stays mute: %v; next try in %s",
 			r.address.Addr, err, pause)

@@ -13,17 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/holder/node"
-	"github.com/fenceline/fenceline/agent/holder/release"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
+	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -101,9 +100,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.LookAgain()
 	var wait time.Duration
 	patience := firstPatience
-	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
+	tries := loop.Backoff{First: retryFirst, Most: retryMost}
 	audited := w.Clock.Now()
-	for idle.Again(ctx, w.Clock, wait, w.Holders.Pending.Wake()) {
+	for loop.Again(ctx, w.Clock, wait, w.Holders.Pending.Wake()) {
 		if w.Clock.Since(audited) >= auditPeriod {
 			audited = w.Clock.Now()
 			w.suspect(ctx)

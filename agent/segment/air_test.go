@@ -18,7 +18,6 @@ import (
 	"github.com/mdlayher/ndp"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
@@ -102,13 +101,13 @@ func bubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-func (a *air) Link() (wire.Link, error) {
+func (a *air) Link() (PortLink, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.gone {
-		return wire.Link{}, bpf.ErrNoDevice
+		return PortLink{}, bpf.ErrNoDevice
 	}
-	return wire.Link{Name: "eth0", MAC: parentMAC, Carrier: a.carrier}, nil
+	return PortLink{Name: "eth0", MAC: parentMAC, Carrier: a.carrier}, nil
 }
 
 func (a *air) jitters() float64 {

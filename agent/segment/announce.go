@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/frames"
 )
@@ -67,7 +66,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	}
 	start := s.set.clock.Now()
 	for _, after := range at {
-		if err := pace.Sleep(ctx, s.set.clock, after-s.set.clock.Since(start)); err != nil {
+		if err := Sleep(ctx, s.set.clock, after-s.set.clock.Since(start)); err != nil {
 			return err
 		}
 		if silent, err := s.set.mustBeSilent(s.key(a.Addr), a.Slot); err != nil || silent {

@@ -12,7 +12,6 @@ import (
 	"github.com/mdlayher/ethernet"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
-	"github.com/fenceline/fenceline/agent/segment/pace"
 )
 
 const (
@@ -40,7 +39,7 @@ func (s *Segment) Claim(ctx context.Context, c Claim) error {
 	}
 	for i := range claimCount {
 		if i > 0 {
-			if err := pace.Sleep(ctx, s.set.clock, claimGap); err != nil {
+			if err := Sleep(ctx, s.set.clock, claimGap); err != nil {
 				return fmt.Errorf("claim %s on %s: %w", c.Addr, s.name, err)
 			}
 		}
@@ -61,7 +60,7 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if err := s.Claim(ctx, c); err != nil {
 		return err
 	}
-	if err := pace.Sleep(ctx, s.set.clock, counterClaimWait); err != nil {
+	if err := Sleep(ctx, s.set.clock, counterClaimWait); err != nil {
 		return fmt.Errorf("wait for a newer claim of %s on %s: %w", c.Addr, s.name, err)
 	}
 	fenced, err := s.set.kernel.Fenced(s.key(c.Addr))

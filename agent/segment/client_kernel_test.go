@@ -18,7 +18,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -83,7 +82,7 @@ func serve(t *testing.T, p *pod, name byte) {
 // leave the pod.
 func (p *pod) announceEvery(t *testing.T, d time.Duration) (refused func() int64, stop func()) {
 	t.Helper()
-	out := check.Value(wire.OpenPort(p.ns.Path(), "eth0"))(t)
+	out := check.Value(OpenPort(p.ns.Path(), "eth0"))(t)
 	announcement := check.Value(frames.Announce(p.mac, p.addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var fenced atomic.Int64

@@ -18,7 +18,6 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/internal/frames"
@@ -78,7 +77,7 @@ func (h *host) forget(t *testing.T, addr netip.Addr) {
 // announce makes a host speak for addr with its own MAC.
 func (h *host) announce(t *testing.T, addr netip.Addr) {
 	t.Helper()
-	p := check.Value(wire.OpenPort(h.ns.Path(), "p0"))(t)
+	p := check.Value(OpenPort(h.ns.Path(), "p0"))(t)
 	defer func() { check.OK(t, p.Close()) }()
 	for _, f := range check.Value(frames.Announce(h.mac, addr))(t) {
 		check.OK(t, p.Send(f))
@@ -105,7 +104,7 @@ func (h *host) believes(t *testing.T, whose string, addr netip.Addr, mac net.Har
 // arpLoad makes a host ask for addr about a thousand times a second.
 func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 	t.Helper()
-	p := check.Value(wire.OpenPort(h.ns.Path(), "p0"))(t)
+	p := check.Value(OpenPort(h.ns.Path(), "p0"))(t)
 	question := check.Value(frames.Probe(h.mac, nil, addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var load sync.WaitGroup

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -37,7 +36,7 @@ var _ Kernel = (*bpf.Kernel)(nil)
 
 // parentWire sends frames on a parent: *wire.Parent, or one of a test. Safe for concurrent use.
 type parentWire interface {
-	Link() (wire.Link, error)
+	Link() (PortLink, error)
 	Shared() (bool, error)
 	CarrierLosses() (uint32, error)
 	Has(netip.Addr) (bool, error)

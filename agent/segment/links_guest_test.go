@@ -12,7 +12,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
@@ -198,7 +197,7 @@ func TestAnIPVLANPodMayNotSpeakForItsSibling(t *testing.T) {
 	n.addIPVLANPod("pod", rig4, 100)
 	thief := n.addIPVLANPod("thief", netip.MustParseAddr("10.99.0.60"), 110)
 	seen := startCapture(t, r.network, n.port)
-	p := check.Value(wire.OpenPort(thief.ns.Path(), "eth0"))(t)
+	p := check.Value(OpenPort(thief.ns.Path(), "eth0"))(t)
 	defer func() { check.OK(t, p.Close()) }()
 	for _, f := range check.Value(frames.Announce(n.mac, rig4))(t) {
 		// Which is how a raw socket is told that its frame was dropped on the spot.

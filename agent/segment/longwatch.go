@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/frames"
 )
@@ -88,7 +87,7 @@ func (w *LongWatch) End() error {
 // Prove probes the address with the times of t and returns the remaining doubt. For DoubtSpoken it
 // also returns the answer. Earlier frames do not count. pace.TimingFor returns the times of RFC
 // 5227 section 2.1.1 and RFC 4862 section 5.4.
-func (w *LongWatch) Prove(ctx context.Context, t pace.Timing) (Doubt, Answer, error) {
+func (w *LongWatch) Prove(ctx context.Context, t Timing) (Doubt, Answer, error) {
 	if w.watch == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -140,9 +139,9 @@ func (w *LongWatch) begin() (Doubt, error) {
 }
 
 // probe sends the probes and listens in between.
-func (w *LongWatch) probe(ctx context.Context, t pace.Timing) error {
+func (w *LongWatch) probe(ctx context.Context, t Timing) error {
 	jitter := w.seg.set.jitter
-	if err := w.listen(ctx, pace.Between(0, t.Wait, jitter())); err != nil {
+	if err := w.listen(ctx, Between(0, t.Wait, jitter())); err != nil {
 		return err
 	}
 	for i := range t.Num {
@@ -151,7 +150,7 @@ func (w *LongWatch) probe(ctx context.Context, t pace.Timing) error {
 		}
 		gap := t.Listen
 		if i < t.Num-1 {
-			gap = pace.Between(t.Min, t.Max, jitter())
+			gap = Between(t.Min, t.Max, jitter())
 		}
 		if err := w.listen(ctx, gap); err != nil {
 			return err

@@ -21,13 +21,12 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
 
 // quick are times that a test can wait for.
-var quick = pace.Timing{Wait: 20 * time.Millisecond, Num: 3, Min: 20 * time.Millisecond, Max: 40 * time.Millisecond, Listen: 40 * time.Millisecond}
+var quick = Timing{Wait: 20 * time.Millisecond, Num: 3, Min: 20 * time.Millisecond, Max: 40 * time.Millisecond, Listen: 40 * time.Millisecond}
 
 // watchLong proves an address on a node and watches it.
 func (n *node) watchLong(addr netip.Addr, want Doubt) *LongWatch {

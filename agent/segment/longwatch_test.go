@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
@@ -28,7 +27,7 @@ func quiet(t *testing.T, p ProbeParams) (*air, *Segment, *LongWatch) {
 
 func (w *LongWatch) prove(t *testing.T, want Doubt) Answer {
 	t.Helper()
-	doubt, answer, err := w.Prove(t.Context(), pace.TimingFor(w.addr))
+	doubt, answer, err := w.Prove(t.Context(), TimingFor(w.addr))
 	check.OK(t, err)
 	equal(t, "doubt after the proof", doubt, want)
 	return answer
@@ -117,7 +116,7 @@ func TestASpeakerAfterAProofThatFailedDidNotAnswerAProbe(t *testing.T) {
 		a, _, w := quiet(t, ProbeParams{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, _, err := w.Prove(ctx, pace.TimingFor(w.addr))
+		_, _, err := w.Prove(ctx, TimingFor(w.addr))
 		check.Is(t, err, context.DeadlineExceeded, "got")
 		a.kernel.speak(key(addr4), hostMAC, bpf.KindARP)
 		equal(t, "source", w.doubt(t, DoubtSpoken).Source, SourceObserver)

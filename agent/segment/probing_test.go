@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/check"
@@ -232,9 +231,9 @@ func TestAThousandConcurrentProbesKeepThePace(t *testing.T) {
 		probes.Wait()
 		frames := a.list(isProbe)
 		equal(t, "probes", len(frames), 3000)
-		for i := pace.FramesPerMillisecond; i < len(frames); i++ {
-			d := frames[i].after - frames[i-pace.FramesPerMillisecond].after
-			check.Must(t, d >= time.Millisecond, "%d frames in %s", pace.FramesPerMillisecond+1, d)
+		for i := FramesPerMillisecond; i < len(frames); i++ {
+			d := frames[i].after - frames[i-FramesPerMillisecond].after
+			check.Must(t, d >= time.Millisecond, "%d frames in %s", FramesPerMillisecond+1, d)
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -23,7 +22,7 @@ const (
 func (s *Segments) repeat(ctx context.Context, holder Holder) {
 	due := make(schedule)
 	for {
-		if err := pace.Sleep(ctx, s.clock, repeatTick); err != nil {
+		if err := Sleep(ctx, s.clock, repeatTick); err != nil {
 			return
 		}
 		for _, h := range due.next(s.clock.Now(), holder.Holdings(), s.jitter) {
@@ -69,10 +68,10 @@ func (s schedule) next(now time.Time, held []Holding, jitter func() float64) []H
 		at, known := s[key]
 		switch {
 		case !known:
-			s[key] = now.Add(pace.Between(0, repeatMax, jitter()))
+			s[key] = now.Add(Between(0, repeatMax, jitter()))
 		case !at.After(now):
 			due = append(due, h)
-			s[key] = now.Add(pace.Between(repeatMin, repeatMax, jitter()))
+			s[key] = now.Add(Between(repeatMin, repeatMax, jitter()))
 		}
 	}
 	maps.DeleteFunc(s, func(key bpf.Key, _ time.Time) bool { return !present[key] })

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -18,7 +17,7 @@ type Segment struct {
 	parent   int
 	name     string
 	wire     parentWire
-	pacer    *pace.Pacer
+	pacer    *Pacer
 	canaries canaries
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
@@ -84,7 +83,7 @@ func TestAnAddressThatTheParentGetsIsInDoubt(t *testing.T) {
 		n := r.addNode("node1")
 		w := check.Value(n.seg.WatchLong(addr, ProbeParams{}))(t)
 		defer func() { check.OK(t, w.End()) }()
-		doubt, _, err := w.Prove(t.Context(), pace.Timing{Num: 1, Listen: 50 * time.Millisecond})
+		doubt, _, err := w.Prove(t.Context(), Timing{Num: 1, Listen: 50 * time.Millisecond})
 		check.That(t, err == nil && doubt == DoubtNone, "proven: %q, %v", doubt, err)
 		check.OK(t, n.ns.AddAddr("p0", prefix(addr)))
 		doubt, answer, err := w.Doubt()

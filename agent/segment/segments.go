@@ -18,8 +18,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
-	"github.com/fenceline/fenceline/agent/segment/pace"
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -68,8 +66,8 @@ func New(c Config) *Segments {
 		kernel: c.Kernel, clock: c.Clock, log: c.Log, onAsked: c.OnAsked, onSource: c.OnSource,
 		watches:    newWatches(c.Kernel),
 		conflicts:  cache.NewExpiringWithClock(c.Clock),
-		openParent: func(parent int) (parentWire, error) { return wire.OpenParent(parent) },
-		openPort:   func(netNS, iface string) (podPort, error) { return wire.OpenPort(netNS, iface) },
+		openParent: func(parent int) (parentWire, error) { return OpenParent(parent) },
+		openPort:   func(netNS, iface string) (podPort, error) { return OpenPort(netNS, iface) },
 		jitter:     rand.Float64,
 		open:       make(map[int]*Segment),
 	}
@@ -107,7 +105,7 @@ func (s *Segments) Open(parent int) (*Segment, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment of parent %d: %w", parent, err), w.Close())
 	}
-	seg := &Segment{set: s, parent: parent, name: l.Name, wire: w, pacer: pace.NewPacer(s.clock)}
+	seg := &Segment{set: s, parent: parent, name: l.Name, wire: w, pacer: NewPacer(s.clock)}
 	seg.canaries.seg = seg
 	s.mu.Lock()
 	defer s.mu.Unlock()

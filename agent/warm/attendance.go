@@ -12,12 +12,10 @@ import (
 
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
-	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/foreignhost"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -36,9 +34,9 @@ type attendance struct {
 // run proves the address, again after each doubt, until another host uses it or ctx ends.
 func (a attendance) run(ctx context.Context) {
 	defer a.endWatch()
-	k, tries := a.keeper, backoff.Backoff{First: retryFirst, Most: retryMost}
+	k, tries := a.keeper, loop.Backoff{First: retryFirst, Most: retryMost}
 	// A switch that tracks hosts may probe after each proof.
-	asked := backoff.Backoff{First: parentRetry, Most: retryMost}
+	asked := loop.Backoff{First: parentRetry, Most: retryMost}
 	for ctx.Err() == nil {
 		round, params := a.beginRound(ctx)
 		doubt, answer, err := a.prove(round, params)
@@ -65,7 +63,7 @@ func (a attendance) run(ctx context.Context) {
 		}
 		// The next round begins a new watch: the kernel's entry or the parent may have changed.
 		a.endWatch()
-		idle.For(ctx, k.Clock, wait, nil)
+		loop.For(ctx, k.Clock, wait, nil)
 	}
 }
 
@@ -102,7 +100,7 @@ func (a attendance) prove(ctx context.Context, params segment.ProbeParams) (segm
 		i.watch, i.parent = w, parent
 		k.mu.Unlock()
 	}
-	return i.watch.Prove(ctx, pace.TimingFor(i.addr))
+	return i.watch.Prove(ctx, segment.TimingFor(i.addr))
 }
 
 // stayReady lets ADDs take the lease until a doubt arises.
@@ -163,7 +161,7 @@ func (a attendance) quarantine(ctx context.Context, params segment.ProbeParams, 
 // persist repeats a step of a quarantine until it succeeds, the lease is no longer this node's, or
 // ctx ends.
 func (a attendance) persist(ctx context.Context, step func() error) {
-	k, tries := a.keeper, backoff.Backoff{First: retryFirst, Most: retryMost}
+	k, tries := a.keeper, loop.Backoff{First: retryFirst, Most: retryMost}
 	for ctx.Err() == nil {
 		err := step()
 		if err == nil || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
@@ -173,7 +171,7 @@ func (a attendance) persist(ctx context.Context, step func() error) {
 			k.Log.Info("cannot quarantine a Warm lease whose address another host uses; trying again",
 				"lease", a.item.name, "why", err.Error())
 		}
-		idle.For(ctx, k.Clock, tries.Next(), nil)
+		loop.For(ctx, k.Clock, tries.Next(), nil)
 	}
 }
 
@@ -184,7 +182,7 @@ func (a attendance) awaitUntaken(ctx context.Context) bool {
 		if !taken {
 			return !ended
 		}
-		idle.For(ctx, a.keeper.Clock, takenRetry, nil)
+		loop.For(ctx, a.keeper.Clock, takenRetry, nil)
 	}
 	return false
 }

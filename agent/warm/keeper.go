@@ -15,12 +15,9 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/foreign"
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -36,7 +33,7 @@ const (
 
 // Watch proves one address and watches it. *segment.LongWatch implements it.
 type Watch interface {
-	Prove(context.Context, pace.Timing) (segment.Doubt, segment.Answer, error)
+	Prove(context.Context, segment.Timing) (segment.Doubt, segment.Answer, error)
 	Wait(context.Context) (segment.Doubt, segment.Answer, error)
 	Doubt() (segment.Doubt, segment.Answer, error)
 	End() error
@@ -79,7 +76,7 @@ type Options struct {
 	// GiveWay waits until no ADD is under way, for a limited time.
 	GiveWay func()
 	// Foreign are the foreign hosts that have answered on this node.
-	Foreign *foreign.Hosts
+	Foreign *segment.ForeignHosts
 
 	Metrics Metrics
 }
@@ -89,7 +86,7 @@ type Keeper struct {
 	Options
 	pairs *pairs
 	// wake holds an element if facts may have changed since the last look.
-	wake idle.Wake
+	wake loop.Wake
 	// unanswered counts the failures of a step in an outage of the API server. Only Run uses it.
 	unanswered map[Step]int
 
@@ -105,7 +102,7 @@ type Keeper struct {
 func New(o Options) *Keeper {
 	remembered, _ := o.Journal.Get()
 	return &Keeper{
-		Options: o, pairs: newPairs(remembered), wake: idle.NewWake(), unanswered: map[Step]int{},
+		Options: o, pairs: newPairs(remembered), wake: loop.NewWake(), unanswered: map[Step]int{},
 		items: map[string]*item{}, paused: map[Pair]pause{}, counted: map[string]bool{},
 	}
 }
@@ -119,7 +116,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer attending.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	tries := backoff.Backoff{First: retryFirst, Most: retryMost}
+	tries := loop.Backoff{First: retryFirst, Most: retryMost}
 	for {
 		wait := lookEvery
 		if err := k.pass(ctx, &attending); err == nil {
@@ -130,8 +127,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 				k.Log.Info("cannot create or release Warm leases as planned; trying again", "why", err.Error())
 			}
 		}
-		if idle.For(ctx, k.Clock, wait, k.wake) {
-			idle.For(ctx, k.Clock, gather, nil)
+		if loop.For(ctx, k.Clock, wait, k.wake) {
+			loop.For(ctx, k.Clock, gather, nil)
 		}
 		if ctx.Err() != nil {
 			return nil

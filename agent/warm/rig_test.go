@@ -32,8 +32,6 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/foreign"
-	"github.com/fenceline/fenceline/agent/segment/pace"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
@@ -163,7 +161,7 @@ func (r *rig) start(session string) {
 		Sighted: func(int, netip.Addr) bool { return false },
 		Share:   func() ipam.Share { return ipam.Share{Count: 1} },
 		GiveWay: r.giveWay,
-		Foreign: &foreign.Hosts{Recorded: r.recorded, Clock: clock.RealClock{}},
+		Foreign: &segment.ForeignHosts{Recorded: r.recorded, Clock: clock.RealClock{}},
 		Metrics: r,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -236,7 +234,7 @@ type memWatch struct {
 	changed chan struct{}
 }
 
-func (w *memWatch) Prove(ctx context.Context, _ pace.Timing) (segment.Doubt, segment.Answer, error) {
+func (w *memWatch) Prove(ctx context.Context, _ segment.Timing) (segment.Doubt, segment.Answer, error) {
 	select {
 	case <-time.After(proofTakes):
 	case <-ctx.Done():

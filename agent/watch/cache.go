@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/guards/keyring"
-	"github.com/fenceline/fenceline/agent/hostlink/podcidr"
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/hostlink/cidr"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
@@ -32,7 +32,7 @@ func Cache(node, namespace string) cache.Options {
 			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", node)},
 			&corev1.Service{}:   {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {
-				FieldSelector: fields.OneTermEqualSelector("metadata.name", keyring.Secret),
+				FieldSelector: fields.OneTermEqualSelector("metadata.name", guards.KeySecret),
 			}}},
 		},
 	}
@@ -64,6 +64,6 @@ func Kinds() meta.RESTMapper {
 	m.Add(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta.RESTScopeNamespace)
 	m.Add(batchv1.SchemeGroupVersion.WithKind("Job"), meta.RESTScopeNamespace)
 	m.Add(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), meta.RESTScopeRoot)
-	m.Add(podcidr.Calico(), meta.RESTScopeRoot)
+	m.Add(cidr.Calico(), meta.RESTScopeRoot)
 	return m
 }

@@ -21,7 +21,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
-	"github.com/fenceline/fenceline/controller/retry"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // Reconciler writes the index of each agent into an annotation of its pod.
@@ -38,7 +38,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("agents").
-		WithOptions(controller.Options{RateLimiter: retry.Limiter()}).
+		WithOptions(controller.Options{RateLimiter: loop.Limiter()}).
 		Watches(&podview.Pod{}, all, builder.WithPredicates(InNamespace(r.Namespace))).
 		Complete(r)
 }

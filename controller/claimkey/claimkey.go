@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 	Size = 16
 
 	// period is the usual pause between two checks that the Secret exists. Agents that start wait a
-	// minute for it (agent/guards/keyring).
+	// minute for it (agent/guards).
 	period = 30 * time.Second
 	// retry is the pause after a failed attempt.
 	retry = 5 * time.Second
@@ -52,7 +52,7 @@ func (p *Provider) Start(ctx context.Context) error {
 		case created:
 			log.FromContext(ctx).Info("created the claim key", "secret", SecretName)
 		}
-		if !idle.Again(ctx, p.Clock, pause, nil) {
+		if !loop.Again(ctx, p.Clock, pause, nil) {
 			return nil
 		}
 	}

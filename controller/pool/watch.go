@@ -22,7 +22,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
-	"github.com/fenceline/fenceline/controller/retry"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // workers is the number of pools that are reconciled at the same time.
@@ -38,7 +38,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pool").
 		// A large pool must not delay another pool for which a node waits.
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retry.Limiter()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: loop.Limiter()}).
 		// A write of the status starts no pass. The generation changes with the spec and with the
 		// deletion.
 		For(&v1alpha1.IPPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).

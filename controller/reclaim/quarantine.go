@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/backoff"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -89,7 +89,7 @@ func isAssertion(reason v1alpha1.LeaseReason) bool {
 
 // pauseAfter returns a pause that doubles with each change of the verifier, up to maxBackoff.
 func pauseAfter(changes int, first time.Duration) time.Duration {
-	return backoff.Pause(first, maxBackoff, changes+1)
+	return loop.Pause(first, maxBackoff, changes+1)
 }
 
 // quarantined returns the spec of a lease that is taken from its holder.

@@ -21,7 +21,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
-	"github.com/fenceline/fenceline/controller/retry"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // workers is how many leases are reconciled at the same time. A reclaim waits for the API server
@@ -47,7 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 		Watches(&v1alpha1.IPPool{}, to(woken.ofPool), edited).
 		Watches(&v1alpha1.ReservedIP{}, to(woken.withoutHolder), edited).
 		WatchesRawSource(source.Func(audit)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retry.Limiter()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: loop.Limiter()}).
 		Complete(r)
 }
 

@@ -22,8 +22,8 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
-	"github.com/fenceline/fenceline/controller/retry"
 	"github.com/fenceline/fenceline/internal/demand"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // SetupWithManager registers the reconciler. All IPSubnets share one request.
@@ -34,7 +34,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	namespaces := &metav1.PartialObjectMetadata{}
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	b := ctrl.NewControllerManagedBy(mgr).Named("subnet").
-		WithOptions(controller.Options{RateLimiter: retry.Limiter()}).
+		WithOptions(controller.Options{RateLimiter: loop.Limiter()}).
 		Watches(&v1alpha1.IPSubnet{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).

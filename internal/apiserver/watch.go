@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -68,7 +68,7 @@ func (w *RevisionWatch) Start(ctx context.Context) error {
 				w.Live(live)
 			}
 		}
-		idle.For(ctx, w.Clock, wait, w.Outages.over)
+		loop.For(ctx, w.Clock, wait, w.Outages.over)
 	}
 	return nil
 }
@@ -88,11 +88,11 @@ func (w *RevisionWatch) ask(ctx context.Context) (live, cached uint64, err error
 // an outage, since the server is stopped for a restore.
 type Outages struct {
 	failed atomic.Bool
-	over   idle.Wake
+	over   loop.Wake
 }
 
 // NewOutages returns Outages for the requests of one process.
-func NewOutages() *Outages { return &Outages{over: idle.NewWake()} }
+func NewOutages() *Outages { return &Outages{over: loop.NewWake()} }
 
 // Transport observes requests and answers. Pass it to the Wrap of a rest.Config.
 func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {

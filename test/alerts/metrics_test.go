@@ -15,8 +15,8 @@ import (
 
 	"github.com/fenceline/fenceline/agent/cniserver"
 	"github.com/fenceline/fenceline/agent/guards/sources"
+	agentmetrics "github.com/fenceline/fenceline/agent/metrics"
 	"github.com/fenceline/fenceline/agent/segment"
-	agentmetrics "github.com/fenceline/fenceline/agent/telemetry/metrics"
 	controllermetrics "github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/test/check"

@@ -22,14 +22,13 @@ import (
 // mostMethods. They may only become smaller. A package exists because two others need it, or because it hides a
 // state.
 var today = map[string]int{
-	"packages": 107, "packages of the agent": 56, "arrows": 503, "arrows inside the agent": 180,
+	"packages": 80, "packages of the agent": 31, "arrows": 408, "arrows inside the agent": 127,
 
-	"cycle of agent/holder and agent/hostlink": 1, "cycle of agent/holder and agent/segment": 1,
-	"cycle of agent/lease and agent/segment": 1, "cycle of controller and ui": 1,
+	"cycle of controller and ui": 1,
 
 	"methods of agent/guards.Guards": 36, "methods of agent/holder.Holders": 74, "methods of agent/holder.adding": 111,
-	"methods of agent/holder/answered.After": 37, "methods of agent/holder/answered.regain": 40,
-	"methods of agent/holder/release.Releaser": 41, "methods of agent/holder/win.search": 39,
+	"methods of agent/holder.After": 37, "methods of agent/holder.regain": 40,
+	"methods of agent/release.Releaser": 41, "methods of agent/acquire.search": 39,
 	"methods of agent/recovery.Options": 74, "methods of agent/recovery.Worker": 96, "methods of agent/segment.Segment": 26,
 	"methods of bpf.Kernel": 119, "methods of bpf.tables": 70, "methods of bpf/enforce.Guards": 30,
 }

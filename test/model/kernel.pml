@@ -14,7 +14,7 @@ inline kill(m) {
 	fi
 }
 
-/* agent/holder/release/kill.go KillSpeakers */
+/* agent/release/kill.go KillSpeakers */
 inline kill_speakers(m) {
 	if
 #ifdef SPARES_INTENT

@@ -40,7 +40,7 @@
 #endif
 #define MAY_HAVE_HEARD(m) (SPOKE(0, m) || SPOKE(1, m) || SPOKE(2, m))
 
-/* agent/holder/node/claim.go EndedHere (R8) */
+/* agent/node/claim.go EndedHere (R8) */
 #ifdef WITHOUT_R8
 #define ENDED_HERE(m) (m == previous || (renamed && m == 2 && previous == 0))
 #else
@@ -54,7 +54,7 @@
 
 /* The operator says which parent leads to the holder (spec.parents). A sighting,
  * which anybody can forge, must not lead to another segment: others are heard
- * there, and a canary answers (agent/segment/parent choose). */
+ * there, and a canary answers (agent/parent choose). */
 #define SIGHTING_IS_FORGED 3
 #ifdef SIGHTING_OVERRULES
 #define ELSEWHERE (luck == SIGHTING_IS_FORGED)
@@ -108,7 +108,7 @@ inline ask(m) {
 	raise(m)
 }
 
-/* agent/lease/verify/verifier.go */
+/* agent/proof/verifier.go */
 #define VERIFIES(m) (lease_by == m && at[m] != BEHIND && (lease_state == QUARANTINED || lease_state == CONFLICT))
 #define AS_READ(m) (VERIFIES(m) && lease_version == asks[m])
 

@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
-	"github.com/fenceline/fenceline/agent/segment/wire"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
@@ -195,7 +195,7 @@ func (v vlans) stayApart(other, own vlan, s *nodes.Sandbox) {
 // send sends frames of the router.
 func (l vlan) send(t *testing.T, all ...[]byte) {
 	t.Helper()
-	out := check.Value(wire.OpenPort(l.router.Path(), l.iface))(t)
+	out := check.Value(segment.OpenPort(l.router.Path(), l.iface))(t)
 	for _, frame := range all {
 		check.OK(t, out.Send(frame))
 	}

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/hostlink/servicecidr"
+	"github.com/fenceline/fenceline/agent/hostlink/cidr"
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
@@ -209,7 +209,7 @@ func (e *env) testAgentServices(t *testing.T) {
 		}
 		return nil
 	})
-	services := servicecidr.Watched(agent, namespace, testr.New(t))
+	services := cidr.WatchedServices(agent, namespace, testr.New(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- services.Run(ctx) }()

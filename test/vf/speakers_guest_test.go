@@ -21,7 +21,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/segment/wire"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
@@ -240,7 +240,7 @@ func rawSocket(t *testing.T, s *nodes.Sandbox) (socket int) {
 // say sends frames from an interface of a host.
 func say(t *testing.T, ns *network.Namespace, iface string, all ...[]byte) {
 	t.Helper()
-	out := check.Value(wire.OpenPort(ns.Path(), iface))(t)
+	out := check.Value(segment.OpenPort(ns.Path(), iface))(t)
 	for _, frame := range all {
 		check.OK(t, out.Send(frame))
 	}

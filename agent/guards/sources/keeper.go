@@ -21,7 +21,7 @@ import (
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // The pauses between two reads of an interface double from shortest to longest: the kernel of a new
@@ -66,7 +66,7 @@ type Options struct {
 // Keeper keeps the kernel's settings for the sources of pods up to date. Safe for concurrent use.
 type Keeper struct {
 	Options
-	wake idle.Wake
+	wake loop.Wake
 	met  chan bpf.Event
 	// told has the times of the last events; only reporting uses it.
 	told map[reported]time.Time
@@ -98,7 +98,7 @@ type state struct {
 // New returns a Keeper.
 func New(o Options) *Keeper {
 	return &Keeper{
-		Options: o, wake: idle.NewWake(), interfaces: map[guarded]*state{},
+		Options: o, wake: loop.NewWake(), interfaces: map[guarded]*state{},
 		met: make(chan bpf.Event, reportsAhead), told: map[reported]time.Time{},
 	}
 }
@@ -111,7 +111,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	var reporter sync.WaitGroup
 	reporter.Go(func() { k.reporting(ctx) })
 	defer reporter.Wait()
-	for pause := time.Duration(0); idle.Again(ctx, k.Clock, pause, k.wake); {
+	for pause := time.Duration(0); loop.Again(ctx, k.Clock, pause, k.wake); {
 		var err error
 		if pause, err = k.pass(ctx); err != nil && ctx.Err() == nil {
 			k.Log.Error(err, "the source guard of a pod is not as its pool says yet; the agent tries again")

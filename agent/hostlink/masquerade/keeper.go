@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/journal"
-	"github.com/fenceline/fenceline/internal/backoff"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -56,14 +56,14 @@ type Keeper struct {
 	// made are the families whose rules were complete once.
 	made map[string]bool
 	// faults are those that were reported, by family and reason.
-	faults backoff.Told[[2]string]
+	faults loop.Told[[2]string]
 	// told is the time of the last event about rules that were put back.
 	told time.Time
 }
 
 // NewKeeper returns a Keeper for the network namespace of the calling thread.
 func NewKeeper(o Options) *Keeper {
-	return &Keeper{Options: o, made: map[string]bool{}, faults: backoff.Told[[2]string]{}}
+	return &Keeper{Options: o, made: map[string]bool{}, faults: loop.Told[[2]string]{}}
 }
 
 // Prepare makes the rules, unless they were made before. Call it before a host link is made. A node
@@ -123,9 +123,9 @@ func usedFamilies(entries []*journal.Entry) map[string]bool {
 
 // ensure makes the rules of a family. It reports a loss of rules that were complete before.
 func (k *Keeper) ensure(f Family) error {
-	missing := f.do(ruleset.Ruleset.Check)
-	if errors.Is(missing, ruleset.ErrIncomplete) {
-		if err := f.do(ruleset.Ruleset.Ensure); err != nil {
+	missing := f.do(hostlink.Ruleset.Check)
+	if errors.Is(missing, hostlink.ErrIncomplete) {
+		if err := f.do(hostlink.Ruleset.Ensure); err != nil {
 			return err
 		}
 		if k.made[f.Name] {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
@@ -78,8 +78,8 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 			err := step.do()
 			k.look()
 			if len(entries[0].Addresses) > 0 && entries[0].Routing != nil {
-				err = errors.Join(err, families()[1].do(ruleset.Ruleset.Check))
-			} else if missing := families()[1].do(ruleset.Ruleset.Check); !errors.Is(missing, ruleset.ErrIncomplete) {
+				err = errors.Join(err, families()[1].do(hostlink.Ruleset.Check))
+			} else if missing := families()[1].do(hostlink.Ruleset.Check); !errors.Is(missing, hostlink.ErrIncomplete) {
 				t.Errorf("%s: the node has rules (%v)", step.does, missing)
 			}
 			return err

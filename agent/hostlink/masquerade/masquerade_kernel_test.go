@@ -23,7 +23,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
-	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
+	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -278,7 +278,7 @@ func TestConnectionsOutliveTheRules(t *testing.T) {
 	goOn("at first")
 	r.ensure() // a restart
 	goOn("after a restart")
-	check.OK(r, r.node.Do(func() error { return each(ruleset.Ruleset.Write) })) // an upgrade
+	check.OK(r, r.node.Do(func() error { return each(hostlink.Ruleset.Write) })) // an upgrade
 	goOn("after an upgrade")
 	check.OK(r, r.node.Do(Remove))
 	goOn("after the removal")
@@ -324,7 +324,7 @@ func TestNoConnectionMeetsAReplacementWithoutRules(t *testing.T) {
 					return nil
 				default:
 				}
-				if err := each(ruleset.Ruleset.Write); err != nil {
+				if err := each(hostlink.Ruleset.Write); err != nil {
 					return err
 				}
 				written.Add(1)
@@ -393,11 +393,11 @@ func TestWhatIsMissingIsNamedAndRepaired(t *testing.T) {
 						return err
 					}
 				}
-				err := f.do(ruleset.Ruleset.Check)
-				check.Is(t, err, ruleset.ErrIncomplete, "%s, %s:", f.Name, row.does)
+				err := f.do(hostlink.Ruleset.Check)
+				check.Is(t, err, hostlink.ErrIncomplete, "%s, %s:", f.Name, row.does)
 				check.Says(t, err, row.want)
-				check.Is(t, f.do(ruleset.Ruleset.Ensure), nil, "%s, %s:", f.Name, row.does)
-				check.Is(t, f.do(ruleset.Ruleset.Check), nil, "%s, %s: after the repair:", f.Name, row.does)
+				check.Is(t, f.do(hostlink.Ruleset.Ensure), nil, "%s, %s:", f.Name, row.does)
+				check.Is(t, f.do(hostlink.Ruleset.Check), nil, "%s, %s: after the repair:", f.Name, row.does)
 				return nil
 			}))
 		}
@@ -425,5 +425,5 @@ func TestRulesThatAreRightStay(t *testing.T) {
 	for range 2 {
 		check.OK(r, r.node.Do(Remove))
 	}
-	check.Is(t, r.node.Do(Check), ruleset.ErrIncomplete, "after the removal:")
+	check.Is(t, r.node.Do(Check), hostlink.ErrIncomplete, "after the removal:")
 }

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/hostlink"
-	"github.com/fenceline/fenceline/agent/hostlink/ruleset"
 )
 
 const (
@@ -54,9 +53,9 @@ func families() []Family {
 // register is the register of every rule.
 const register = unix.NFT_REG_1
 
-func rules(f Family) []ruleset.Rule {
+func rules(f Family) []hostlink.NFTRule {
 	masquerade := &expr.Masq{FullyRandom: true}
-	return []ruleset.Rule{
+	return []hostlink.NFTRule{
 		// iifname "flh*" ct status dnat masquerade fully-random
 		{Comment: "Services", Exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register},
@@ -98,9 +97,9 @@ func rules(f Family) []ruleset.Rule {
 }
 
 // rulesetOf returns the table of a family, with its chain and rules.
-func rulesetOf(f Family) ruleset.Ruleset {
+func rulesetOf(f Family) hostlink.Ruleset {
 	t := &nftables.Table{Name: tableName, Family: f.nft}
-	return ruleset.Ruleset{Table: t, Rules: rules(f), Chain: &nftables.Chain{
+	return hostlink.Ruleset{Table: t, Rules: rules(f), Chain: &nftables.Chain{
 		Name: chainName, Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(priority),
 	}}
@@ -164,14 +163,14 @@ func ForwardingOff() map[string]error {
 var ErrUnsupported = errors.New("load the kernel modules nf_tables, nft_chain_nat, nft_masq, nft_ct and nft_fib_ipv4, nft_fib_ipv6 on the node, or use a kernel that has them")
 
 // Ensure makes the rules in the network namespace of the calling thread, unless they are complete.
-func Ensure() error { return each(ruleset.Ruleset.Ensure) }
+func Ensure() error { return each(hostlink.Ruleset.Ensure) }
 
 // Check returns an error that names the first missing or changed rule.
-func Check() error { return each(ruleset.Ruleset.Check) }
+func Check() error { return each(hostlink.Ruleset.Check) }
 
 // Remove removes the rules. Existing connections go on. It may be called again.
 func Remove() error {
-	err := each(ruleset.Ruleset.Remove)
+	err := each(hostlink.Ruleset.Remove)
 	if errors.Is(err, ErrUnsupported) {
 		return nil // so there are none
 	}
@@ -179,7 +178,7 @@ func Remove() error {
 }
 
 // each carries out a step for the families that the kernel has.
-func each(step func(ruleset.Ruleset, *nftables.Conn) error) error {
+func each(step func(hostlink.Ruleset, *nftables.Conn) error) error {
 	var all error
 	for _, f := range families() {
 		all = errors.Join(all, f.do(step))
@@ -188,12 +187,12 @@ func each(step func(ruleset.Ruleset, *nftables.Conn) error) error {
 }
 
 // do carries out a step, if the kernel has the family.
-func (f Family) do(step func(ruleset.Ruleset, *nftables.Conn) error) error {
+func (f Family) do(step func(hostlink.Ruleset, *nftables.Conn) error) error {
 	if !f.exists() {
 		return nil
 	}
 	err := rulesetOf(f).Do(step)
-	if ruleset.IsUnsupported(err) {
+	if hostlink.IsUnsupported(err) {
 		return fmt.Errorf("%w: %w", err, ErrUnsupported)
 	}
 	return err

@@ -18,7 +18,7 @@ import (
 	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // period is the time between two looks at the VFs of pods. A fence wakes the Keeper.
@@ -63,7 +63,7 @@ type Cards interface {
 // Keeper keeps the walls of the VFs of pods at their PFs. Its methods may be called concurrently.
 type Keeper struct {
 	Options
-	wake idle.Wake
+	wake loop.Wake
 
 	// mu orders the settings of VFs. refused are the walls that the drivers of PFs have refused, by the
 	// name of the PF, and told those about which an event was sent.
@@ -79,7 +79,7 @@ type ofPF struct {
 
 // NewKeeper returns a Keeper.
 func NewKeeper(o Options) *Keeper {
-	return &Keeper{Options: o, wake: idle.NewWake(), refused: map[ofPF]bool{}, told: map[ofPF]bool{}}
+	return &Keeper{Options: o, wake: loop.NewWake(), refused: map[ofPF]bool{}, told: map[ofPF]bool{}}
 }
 
 // Wake makes the next look come at once: a pod was fenced or has got a VF.
@@ -93,7 +93,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		k.pass()
-		idle.For(ctx, k.Clock, period, k.wake)
+		loop.For(ctx, k.Clock, period, k.wake)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/internal/idle"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // again is the pause before a new subscription. One ends if changes come faster than reads.
@@ -25,7 +25,7 @@ func Follow(ctx context.Context, changed func(), log logr.Logger, now clock.Cloc
 			log.Error(err, "VFs that come back from pods are seen by the next sweep only")
 			return nil
 		}
-		idle.For(ctx, now, again, nil)
+		loop.For(ctx, now, again, nil)
 	}
 	return nil
 }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/agent/warm"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// freshDoubt bounds the age of the kernel's answer about a proof when the lease is
+// bound. A write takes milliseconds, and longer if the API server is slow.
+const freshDoubt = 50 * time.Millisecond
+
+// isRequested reports whether CNI or Multus requests an address.
+func isRequested(s *search) bool { return s.family.Requested.IsValid() }
+
+// requestedWarm yields the requested address if it is one of this node's Warm leases, ready or not.
+func requestedWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
+	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, true })
+}
+
+// ready yields the ready Warm leases: those of a later pool only if the earlier ones look full.
+func ready(_ context.Context, s *search) iter.Seq2[candidate, error] {
+	return s.stocked(false, func(c ipam.Candidate) (ask, last bool) {
+		// A pool that the controller has not counted yet counts as not full.
+		return c.Pool.Stock() > 0, c.Pool.Status.Free > 0 || c.Pool.Status.Total == 0
+	})
+}
+
+// anyWarm yields the Warm leases of this node, ready or not.
+func anyWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
+	return s.stocked(true, func(c ipam.Candidate) (ask, last bool) { return true, false })
+}
+
+// stocked yields Warm leases. pools says whether to ask a pool, and whether it is the last one.
+func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last bool)) iter.Seq2[candidate, error] {
+	return func(yield func(candidate, error) bool) {
+		for _, c := range s.family.Pools {
+			ask, last := pools(c)
+			for ask {
+				w, ok := s.h.Warm.Take(warm.Wish{
+					Pool: c.Pool.Name, Parent: s.Link.Parent.Name, ParentIndex: s.Link.Parent.Index,
+					Mode: c.Pool.ConflictMode(), Has: c.Set.Contains, Addr: s.family.Requested, Any: unready,
+				})
+				if !ok {
+					break
+				}
+				if !yield(s.ofStock(c.Pool, w), nil) {
+					return
+				}
+			}
+			if last {
+				return
+			}
+		}
+	}
+}
+
+func (s *search) ofStock(pool *v1alpha1.IPPool, w warm.Stocked) candidate {
+	return candidate{
+		pool: pool, address: addressOf(pool, w.Spec.Addr()),
+		write: func(ctx context.Context, c *candidate) (*v1alpha1.IPLease, doubt, error) {
+			return s.bindWarm(ctx, c, w)
+		},
+		over: func(written bool) {
+			if written {
+				s.h.Warm.Ended(w)
+			} else { // if the lease was written in spite of an error, the next Take notices it
+				s.h.Warm.PutBack(w)
+			}
+		},
+	}
+}
+
+// bindWarm binds a Warm lease to this pod. Meanwhile it asks the kernel whether the proof of the
+// address still holds. After a slow write it asks again.
+func (s *search) bindWarm(ctx context.Context, c *candidate, w warm.Stocked) (*v1alpha1.IPLease, doubt, error) {
+	asked := s.h.Clock.Now()
+	doubts := make(chan doubt, 1)
+	go func() { doubts <- s.doubtOf(w) }()
+	l, err := s.h.Leases.BindWarm(ctx, w.IPLease, s.leaseRequest(c))
+	found := <-doubts
+	if err == nil && found.Doubt == segment.DoubtNone && s.h.Clock.Since(asked) > freshDoubt {
+		found = s.doubtOf(w)
+	}
+	return l, found, err
+}
+
+// doubtOf asks the kernel about a Warm lease. A lease that was not ready is unproven.
+func (s *search) doubtOf(w warm.Stocked) (found doubt) {
+	if !w.Ready {
+		return doubt{Doubt: segment.DoubtUnproven}
+	}
+	found.Doubt, found.who = s.h.Warm.Doubt(w)
+	return found
+}

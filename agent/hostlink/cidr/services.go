@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cidr
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/internal/loop"
+)
+
+// Services are the known service CIDRs. Its methods are safe for concurrent use. Run runs once.
+type Services struct {
+	// client is nil if the service CIDRs are given.
+	client client.WithWatch
+	// namespace is that of the agent.
+	namespace string
+	log       logr.Logger
+	changed   loop.Wake
+	// answered is closed once the service CIDRs are known, or the API server has said why they are not.
+	answered chan struct{}
+
+	mu    sync.Mutex
+	known []netip.Prefix
+	// unknown is nil once the service CIDRs were read.
+	unknown error
+}
+
+// GivenServices returns the service CIDRs that the user has named. They never change.
+func GivenServices(prefixes []netip.Prefix) *Services {
+	c := &Services{known: sorted(prefixes), changed: loop.NewWake(), answered: make(chan struct{})}
+	close(c.answered)
+	return c
+}
+
+// WatchedServices returns the service CIDRs of the ServiceCIDR objects, unknown until Run has read them.
+func WatchedServices(c client.WithWatch, namespace string, log logr.Logger) *Services {
+	return &Services{client: c, namespace: namespace, log: log, unknown: ErrNotRead, changed: loop.NewWake(), answered: make(chan struct{})}
+}
+
+// Prefixes returns the service CIDRs of both families in order, each once. An error says why they
+// are unknown and what to do. Then keep what was made for those that were known before.
+func (c *Services) Prefixes() ([]netip.Prefix, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.known), c.unknown
+}
+
+// Answered is closed once the service CIDRs are known, or the API server has said why they are not.
+func (c *Services) Answered() <-chan struct{} { return c.answered }
+
+// Changed receives a value after each change of the result of Prefixes. Changes that come together
+// are one value. It serves one receiver.
+func (c *Services) Changed() <-chan struct{} { return c.changed }
+
+// set replaces the result of Prefixes. unknown is never ErrNotRead.
+func (c *Services) set(prefixes []netip.Prefix, unknown error) {
+	prefixes = sorted(prefixes)
+	c.mu.Lock()
+	if errors.Is(c.unknown, ErrNotRead) {
+		close(c.answered)
+	}
+	same := slices.Equal(c.known, prefixes) && errors.Is(c.unknown, unknown)
+	c.known, c.unknown = prefixes, unknown
+	c.mu.Unlock()
+	if !same {
+		c.changed.Up()
+	}
+}
+
+// sorted returns each prefix once, IPv4 first.
+func sorted(prefixes []netip.Prefix) []netip.Prefix {
+	all := slices.Clone(prefixes)
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
+
+// ParseService reads a service CIDR.
+func ParseService(word string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(word)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("service CIDR %q: it must be a prefix like 10.96.0.0/16 or fd00:10:96::/112", word)
+	case p.Addr().Is4In6():
+		return p, fmt.Errorf("service CIDR %q: write the IPv4 prefix as 10.96.0.0/16", word)
+	case p != p.Masked():
+		return p, fmt.Errorf("service CIDR %q: it has bits after its length; write %s", word, p.Masked())
+	case p.Bits() == 0:
+		return p, fmt.Errorf("service CIDR %q: it must not contain all addresses", word)
+	}
+	for _, never := range neverServices() {
+		if p.Overlaps(never) {
+			return p, fmt.Errorf("service CIDR %q: it overlaps %s: loopback, multicast and link-local addresses are never those of Services", word, never)
+		}
+	}
+	return p, nil
+}
+
+// neverServices are the loopback, multicast and link-local addresses (RFC 6890, RFC 5771, RFC 4291).
+func neverServices() []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range []string{"127.0.0.0/8", "224.0.0.0/4", "169.254.0.0/16", "::1/128", "ff00::/8", "fe80::/10"} {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/node"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// A pod gets a new sandbox while its object lives: its sandbox has died, or its node has booted. The
+// kubelet sends the DEL of the old sandbox before or after the ADD of the new one. The pod keeps its
+// addresses in both orders.
+
+// mostExpected bounds the memory of Expected. The leases that are older are in the cache.
+const mostExpected = 1024
+
+// Expected has the interfaces of pods whose next sandbox may get the address of an earlier one. It
+// bridges the time until the agent's cache shows the lease. Safe for concurrent use.
+type Expected struct{ interfaces *lru.Cache }
+
+type podInterface struct{ podUID, ifname string }
+
+func (x Expected) Has(podUID, ifname string) bool {
+	_, has := x.interfaces.Get(podInterface{podUID, ifname})
+	return has
+}
+
+// Forget removes an interface that has its addresses.
+func (x Expected) Forget(podUID, ifname string) {
+	x.interfaces.Remove(podInterface{podUID, ifname})
+}
+
+// Expect records that the ADD of the next sandbox of a holder's pod looks for its lease.
+func (r *Releaser) Expect(holder *v1alpha1.Holder) {
+	r.Expected.interfaces.Add(podInterface{holder.PodUID, holder.Interface}, nil)
+}
+
+// IsOfLastBoot reports whether a lease is bound to a pod that ended with the last boot.
+func (r *Releaser) IsOfLastBoot(s *v1alpha1.IPLeaseSpec) bool {
+	return s.State == v1alpha1.StateBound && s.NodeName == r.Node && s.Holder != nil &&
+		!lease.SameBoot(s.Session, r.Session)
+}
+
+// mayReturn reports whether the pod of an entry may get another sandbox. If the cache fails, it reports
+// true: the controller ends the lease if the pod does not live.
+func (r *Releaser) mayReturn(ctx context.Context, e *journal.Entry) bool {
+	return r.podMay(ctx, e, getsSandboxes)
+}
+
+// podMay reports whether a condition may hold for the pod of an entry. It reads the agent's cache of its
+// own node's pods, so a DEL does not wait for the API server. If the cache fails, it reports true.
+func (r *Releaser) podMay(ctx context.Context, e *journal.Entry, holds func(*corev1.Pod) bool) bool {
+	pod := &corev1.Pod{}
+	err := r.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return !apierrors.IsNotFound(err)
+	}
+	return node.IsUID(pod, e.PodUID) && holds(pod)
+}
+
+// getsSandboxes reports whether a kubelet makes another sandbox for a pod whose sandbox has ended. A
+// pod with the restart policy Never fails instead.
+func getsSandboxes(pod *corev1.Pod) bool {
+	return !node.Ends(pod) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && isUnfinished(pod)
+}
+
+func isUnfinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// isProven reports whether an address that an entry gives up is proven (R1). The address of an
+// undone ADD is not, because the probe may have failed, unless the ADD has taken it over.
+func isProven(e *journal.Entry, address journal.Address) bool {
+	return e.Phase == journal.Releasing || address.Kept
+}

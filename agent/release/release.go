@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/utils/lru"
+
+	"github.com/fenceline/fenceline/agent/guards"
+	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/node"
+	"github.com/fenceline/fenceline/agent/segment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/audit"
+)
+
+// Releaser releases the addresses of attachments. Its methods may be called concurrently.
+type Releaser struct {
+	*node.Base
+	// Overtaken has the ADDs under way.
+	Overtaken Overtaken
+	// Expected has the interfaces whose next sandbox may get the address of an earlier one.
+	Expected Expected
+}
+
+// New returns a Releaser.
+func New(b *node.Base) *Releaser {
+	return &Releaser{Base: b, Expected: Expected{lru.New(mostExpected)}}
+}
+
+// errEntryStays: the leases are freed, but the disk does not record the removal of the entry.
+var errEntryStays = errors.New("the entry stays in the journal")
+
+// LetGo releases an attachment, now or later. The caller has locked it.
+func (r *Releaser) LetGo(ctx context.Context, a agentapi.Attachment) error {
+	e, ok := r.Journal.Get(a.ContainerID, a.Interface)
+	if !ok {
+		return nil
+	}
+	phase := e.Phase
+	fenced := r.Fence(&e)
+	if fenced != nil && e.Phase == phase {
+		return fenced // the slot could not be killed
+	}
+	ctx, cancel := context.WithTimeout(ctx, node.AskTimeout)
+	defer cancel()
+	if fenced == nil && r.Undecided(ctx, &e) {
+		r.Later(a, "release", errEnding)
+		return nil
+	}
+	err := r.Free(ctx, e)
+	if err != nil && fenced != nil && !errors.Is(err, errEntryStays) {
+		return errors.Join(fenced, err)
+	}
+	if err != nil {
+		r.Later(a, "release", err)
+	}
+	// A disk that takes no record must not stop a DEL: the leases are freed.
+	return nil
+}
+
+// Later leaves a journalled release to the worker.
+func (r *Releaser) Later(a agentapi.Attachment, what string, err error) {
+	r.Log.Info(what+" is journalled and carried out later",
+		"container", a.ContainerID, "interface", a.Interface, "why", err.Error())
+	r.Pending.Add(a)
+}
+
+// Release fences an entry and frees its leases.
+func (r *Releaser) Release(ctx context.Context, e journal.Entry) error {
+	if err := r.Fence(&e); err != nil {
+		return err
+	}
+	return r.Free(ctx, e)
+}
+
+// Fence kills the entry's slot and then journals that the entry is to be freed. The
+// order matters: an address is never free while its holder can use it (R6). Without
+// a guard, the program that used the VF has ended before the DEL, or has never begun.
+func (r *Releaser) Fence(e *journal.Entry) error {
+	if e.Unguarded {
+		for _, address := range e.Addresses {
+			if err := r.Guards.Uninstall(guards.Key(e, address), e.Slot); err != nil {
+				return err
+			}
+		}
+	} else if e.Slot != 0 {
+		if err := r.Guards.KillSlot(e); err != nil {
+			return err
+		}
+		if err := r.HostLinks.Remove(e); err != nil {
+			// The dead slot drops its frames. Free tries again.
+			r.Log.Info("a host link is removed later", "why", err.Error())
+			r.HostLinks.Wake(e.Attachment())
+		}
+	}
+	if e.Phase == journal.Bound {
+		e.Phase, e.Released = journal.Releasing, r.Clock.Now().Round(0)
+		return r.Journal.Put(*e)
+	}
+	return nil
+}
+
+// Free ends the leases of a fenced entry and removes it. Leases that fail stay in the journal.
+func (r *Releaser) Free(ctx context.Context, e journal.Entry) error {
+	var errs []error
+	var left []journal.Address
+	for _, address := range e.Addresses {
+		if err := r.freeAddress(ctx, &e, address); err != nil {
+			errs = append(errs, fmt.Errorf("free %s of container %s: %w", address.Addr, e.ContainerID, err))
+			left = append(left, address)
+		}
+	}
+	if len(left) > 0 {
+		e.Addresses = left
+		return errors.Join(append(errs, r.Journal.Put(e))...)
+	}
+	// Without the entry, nothing would remove the link later.
+	if err := r.HostLinks.Remove(&e); err != nil {
+		return err
+	}
+	if r.VFs != nil {
+		if err := r.VFs.Release(&e); err != nil {
+			return err
+		}
+	}
+	if err := r.Journal.Remove(e.ContainerID, e.Interface); err != nil {
+		return fmt.Errorf("%w: %w", errEntryStays, err)
+	}
+	if e.Slot != 0 {
+		r.Guards.Leave(e.Slot)
+	}
+	return nil
+}
+
+// freeAddress ends one lease: it deletes the lease, retains it for a pod that keeps its
+// name, or quarantines it if a take-over was never proven. A lease that has another
+// holder by now is left alone.
+func (r *Releaser) freeAddress(ctx context.Context, e *journal.Entry, address journal.Address) error {
+	l, err := r.Leases.Get(ctx, address.LeaseName)
+	switch {
+	case errors.Is(err, lease.ErrGone):
+		return nil
+	case err != nil:
+		return err
+	case !Holds(l, r.Node, e):
+		return nil
+	}
+	if e.Phase == journal.Intent {
+		living, ok, err := r.stranger(e, address)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return r.leaveTo(ctx, &living, l)
+		}
+		// The agent may have died between the write of a take-over and the kill of an
+		// older sandbox. That sandbox would go on using a free address.
+		if err := r.KillSpeakers(l, 0); err != nil {
+			return err
+		}
+	}
+	return r.End(ctx, l, e, address)
+}
+
+// End ends a lease whose holder is fenced, unless the lease is gone or has another holder.
+func (r *Releaser) End(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) error {
+	what, why, err := r.end(ctx, l, e, address)
+	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.Audit(what, e, address, why)
+	r.Allocator.Freed(address.Pool, address.Addr)
+	return nil
+}
+
+// end writes the end of a lease whose holder is fenced. It returns the audit's kind and reason.
+func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) (what audit.Kind, why string, err error) {
+	if r.IsOfLastBoot(&l.Spec) {
+		r.Expect(l.Spec.Holder)
+	}
+	switch {
+	case l.Spec.Previous != nil:
+		why = "the take-over was cancelled before the last holder was proven silent"
+		_, err = r.Leases.Update(ctx, l, lease.Unverified(why))
+		return audit.Reclaim, why, err
+	case l.Spec.Session != r.Session:
+		// Only a verification may free an address that another session has bound (R8).
+		why = "bound in an earlier life of the node"
+		_, err = r.Leases.Update(ctx, l, lease.Quarantine(v1alpha1.ReasonNodeRestarted, why))
+		return audit.Reclaim, why, err
+	case address.Static:
+		_, err = r.Leases.Update(ctx, l, lease.Retain)
+		return audit.Free, "retained for its name", err
+	}
+	if isProven(e, address) && r.mayReturn(ctx, e) && r.ending(ctx, e) != endOfInterface {
+		r.Expect(l.Spec.Holder)
+		_, err = r.Leases.Update(ctx, l, lease.KeepForPod)
+		return audit.Free, "kept for the next sandbox of its pod", err
+	}
+	return audit.Free, "released", r.Leases.Delete(ctx, l)
+}
+
+// Holds reports whether a lease is bound to an entry's container.
+func Holds(l *v1alpha1.IPLease, node string, e *journal.Entry) bool {
+	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == node && isHolder(&l.Spec, e)
+}
+
+// stranger returns another pod or interface of this node that uses the address of an ADD that is
+// being undone. Its record was lost; otherwise the ADD could not have got the lease.
+func (r *Releaser) stranger(e *journal.Entry, address journal.Address) (living journal.Entry, ok bool, err error) {
+	living, _, held := r.Holder(guards.Key(e, address))
+	// An older sandbox of the same interface does not count.
+	if !held || living.PodNamespace == e.PodNamespace && living.PodName == e.PodName && living.Interface == e.Interface {
+		return living, false, nil
+	}
+	dead, err := r.Guards.Dead(living.Slot)
+	if err != nil || dead {
+		return living, false, err
+	}
+	fenced, err := r.Guards.Fenced(e, address)
+	return living, !fenced, err
+}
+
+// leaveTo quarantines a lease for the pod that uses its address; recovery of that pod
+// takes the lease back. Freeing the lease would kill the slots of that pod first (R4).
+func (r *Releaser) leaveTo(ctx context.Context, living *journal.Entry, l *v1alpha1.IPLease) error {
+	_, err := r.Leases.Update(ctx, l, lease.QuarantineConflict(lease.Evidence{MAC: living.MAC, Source: string(segment.SourceProbe)}))
+	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
+		return nil
+	}
+	return err
+}

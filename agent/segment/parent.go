@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/mdlayher/packet"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/bpf"
+	"github.com/fenceline/fenceline/internal/wholelist"
+)
+
+// Parent sends frames on a segment's parent. Its sockets stay in the network namespace in which it
+// was opened. Frames go through the queueing discipline, and so through the observer.
+// PACKET_QDISC_BYPASS would bypass both. Safe for concurrent use.
+type Parent struct {
+	index  int
+	nl     *netlink.Handle
+	probes *packet.Conn // marked bpf.ProbeMark
+	claims *packet.Conn
+	counts *nl.SocketHandle
+	groups *groups
+}
+
+// PortLink is the state of a parent at one moment.
+type PortLink struct {
+	Name    string
+	MAC     net.HardwareAddr
+	Carrier bool
+}
+
+// OpenParent opens the sockets of a parent, by ifindex, in the calling thread's network namespace.
+func OpenParent(parent int) (_ *Parent, err error) {
+	p := &Parent{index: parent}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	if p.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+	}
+	if p.counts, err = openCounts(); err != nil {
+		return nil, err
+	}
+	if p.probes, err = openPacket(parent); err != nil {
+		return nil, err
+	}
+	if err = setMark(p.probes, bpf.ProbeMark); err != nil {
+		return nil, fmt.Errorf("mark probe socket: %w", err)
+	}
+	if err = joinAllNodes(p.probes, parent); err != nil {
+		return nil, fmt.Errorf("join the group of all nodes: %w", err)
+	}
+	if p.claims, err = openPacket(parent); err != nil {
+		return nil, err
+	}
+	if p.groups, err = openGroups(parent); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// PortLink reads the parent's state. Its error wraps bpf.ErrNoDevice if the parent does not exist.
+func (p *Parent) Link() (PortLink, error) {
+	l, err := p.nl.LinkByIndex(p.index)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return PortLink{}, fmt.Errorf("read parent %d: %w", p.index, bpf.ErrNoDevice)
+	}
+	if err != nil {
+		return PortLink{}, fmt.Errorf("read parent %d: %w", p.index, err)
+	}
+	a := l.Attrs()
+	return PortLink{Name: a.Name, MAC: a.HardwareAddr, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
+}
+
+// SendProbe sends a frame that the observer also reflects to the parent's own children.
+func (p *Parent) SendProbe(frame []byte) error { return transmit(p.probes, frame) }
+
+// Send sends a frame.
+func (p *Parent) Send(frame []byte) error { return transmit(p.claims, frame) }
+
+// Close closes the sockets.
+func (p *Parent) Close() error {
+	var errs []error
+	for _, c := range []*packet.Conn{p.probes, p.claims} {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	if p.nl != nil {
+		p.nl.Close()
+	}
+	if p.counts != nil {
+		p.counts.Close()
+	}
+	return errors.Join(append(errs, p.groups.close())...)
+}
+
+// CarrierLosses returns how often the parent has lost its carrier since the device was created. Two
+// reads of the carrier itself would miss a loss in between.
+func (p *Parent) CarrierLosses() (uint32, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: p.counts}
+	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	message.Index = int32(p.index)
+	request.AddData(message)
+	answers, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil {
+		return 0, err
+	}
+	for _, answer := range answers {
+		attributes, err := nl.ParseRouteAttr(answer[unix.SizeofIfInfomsg:])
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range attributes {
+			if a.Attr.Type == unix.IFLA_CARRIER_DOWN_COUNT && len(a.Value) == 4 {
+				return binary.NativeEndian.Uint32(a.Value), nil
+			}
+		}
+	}
+	return 0, errors.New("the kernel does not report IFLA_CARRIER_DOWN_COUNT")
+}
+
+// Has reports whether the parent itself has the address.
+func (p *Parent) Has(addr netip.Addr) (bool, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: p.counts}
+	message := nl.NewIfAddrmsg(nl.GetIPFamily(addr.AsSlice()))
+	message.Index = uint32(p.index)
+	request.AddData(message)
+	answers, err := wholelist.Of(func() ([][]byte, error) { return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR) })
+	if err != nil {
+		return false, fmt.Errorf("list the addresses of parent %d: %w", p.index, err)
+	}
+	for _, answer := range answers {
+		attributes, err := nl.ParseRouteAttr(answer[unix.SizeofIfAddrmsg:])
+		if err != nil {
+			return false, err
+		}
+		for _, a := range attributes {
+			// IPv6 has no IFA_LOCAL. With a peer, IFA_ADDRESS is the peer's, which is in use as well.
+			if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS {
+				if other, ok := netip.AddrFromSlice(a.Value); ok && other == addr {
+					return true, nil
+				}
+			}
+		}
+	}
+	return false, nil
+}
+
+// openCounts opens the socket for requests that the library does not have, in the calling thread's
+// network namespace. The kernel filters its lists by the interface, since a node may have many addresses.
+func openCounts() (*nl.SocketHandle, error) {
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+	}
+	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+		s.Close()
+		return nil, os.NewSyscallError("setsockopt NETLINK_GET_STRICT_CHK", err)
+	}
+	return &nl.SocketHandle{Socket: s}, nil
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fenceline/fenceline/internal/loop"
+)
+
+// The ends of a wait without an offer.
+var (
+	// ErrLate: no address has come free in time.
+	ErrLate = errors.New("no address has come free in time")
+	// ErrBlind: no address has come free in time as far as is known, but the leases could not be watched.
+	ErrBlind = errors.New("the leases could not be watched")
+	// ErrCrowded: too many ADDs of this node wait already.
+	ErrCrowded = fmt.Errorf("%d pods of this node wait already", Most)
+	// ErrStopping: the agent ends.
+	ErrStopping = errors.New("the agent is stopping")
+)
+
+// Place is the place of one ADD in the Queue. One goroutine uses it.
+type Place struct {
+	queue   *Queue
+	key     Key
+	arrived time.Time
+	wake    loop.Wake
+
+	// The lock of the Queue protects the fields below. pools is empty before the first Await.
+	pools   []string
+	began   time.Time
+	offer   Offer
+	changed bool
+	// looked is true after Look, and seen is the number of changes by then.
+	looked bool
+	seen   uint64
+}
+
+// Look notes that the ADD is about to read the pools. If a pool or a pod changes before the next Await,
+// Await returns at once.
+func (p *Place) Look() {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	p.looked, p.seen = true, p.queue.changes
+}
+
+// ahead returns the number of ADDs of this node that wait for a pool and arrived earlier. The caller
+// holds the lock.
+func (q *Queue) ahead(p *Place, pool string) int {
+	n := 0
+	for _, other := range q.places {
+		if other == p || other.arrived.After(p.arrived) {
+			break
+		}
+		if !other.offer.Addr.IsValid() && slices.Contains(other.pools, pool) {
+			n++
+		}
+	}
+	return n
+}
+
+// Closed returns the reason why this ADD gets only offered addresses of a pool: it waits for the
+// pool already, or ADDs that arrived earlier do.
+func (p *Place) Closed(pool string) (why string, closed bool) {
+	q := p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.rooms[pool]
+	if r == nil {
+		return "", false
+	}
+	ahead := q.ahead(p, pool)
+	if ahead == 0 && !slices.Contains(p.pools, pool) {
+		return "", false
+	}
+	why = r.describe()
+	if ahead > 0 {
+		why += fmt.Sprintf(", and %d pods of this node came earlier and wait for it", ahead)
+	}
+	return why, true
+}
+
+// Await waits for an address of the pools, until a time. It returns the zero Offer if a pool or a
+// pod has changed. The caller then chooses its pools again. The ADD keeps its place until Leave.
+func (p *Place) Await(ctx context.Context, pools []Pool, until time.Time) (Offer, error) {
+	q := p.queue
+	if err := p.join(pools); err != nil {
+		return Offer{}, err
+	}
+	timer := q.Clock.NewTimer(until.Sub(q.Clock.Now()))
+	defer timer.Stop()
+	for {
+		late := false
+		select {
+		case <-p.wake:
+		case <-timer.C():
+			late = true
+		case <-ctx.Done():
+			return Offer{}, context.Cause(ctx)
+		case <-q.Background.Done():
+			return Offer{}, ErrStopping
+		}
+		if o, err := p.result(late); late || err == nil {
+			return o, err
+		}
+	}
+}
+
+// result returns the offer, or the zero Offer after a change, or else ErrLate or ErrBlind.
+func (p *Place) result(late bool) (Offer, error) {
+	q := p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case p.offer.Addr.IsValid():
+		return p.offer, nil
+	case p.changed && !late:
+		p.changed = false
+		return Offer{}, nil
+	case slices.ContainsFunc(p.pools, func(pool string) bool { return !q.rooms[pool].synced }):
+		return Offer{}, ErrBlind
+	}
+	return Offer{}, ErrLate
+}
+
+// join takes the place, or changes the pools of a place. An offer that was not used ends.
+func (p *Place) join(pools []Pool) error {
+	q := p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.began.IsZero() {
+		if len(q.places) >= Most {
+			q.remember(p)
+			return ErrCrowded
+		}
+		p.began = q.Clock.Now()
+		q.insert(p)
+	}
+	q.remember(p)
+	if p.looked && p.seen != q.changes {
+		p.changed = true
+		p.wake.Up()
+	}
+	p.takeBack(false)
+	left := p.pools
+	p.pools = nil
+	for _, pool := range pools {
+		r := q.rooms[pool.Name]
+		if r == nil {
+			r = q.open(pool)
+		}
+		r.places++
+		r.set, r.agents = pool.Set, pool.Agents
+		if r.synced {
+			r.scan()
+		}
+		p.pools = append(p.pools, pool.Name)
+		q.count(pool.Name)
+	}
+	q.quit(left)
+	q.dispatch()
+	return nil
+}
+
+// Leave ends the ADD. served reports whether it got its addresses.
+func (p *Place) Leave(served bool) {
+	q := p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !p.began.IsZero() {
+		p.takeBack(served)
+		q.places = slices.DeleteFunc(q.places, func(other *Place) bool { return other == p })
+		left := p.pools
+		p.pools = nil
+		q.remember(p)
+		q.quit(left)
+		q.Metrics.Waited(q.Clock.Since(p.began), served)
+		q.dispatch()
+	}
+	if served {
+		delete(q.arrivals, p.key)
+	}
+}
+
+// takeBack ends the offer to the place. The caller holds the lock.
+func (p *Place) takeBack(served bool) {
+	if !p.offer.Addr.IsValid() {
+		return
+	}
+	p.queue.rooms[p.offer.Pool].takeBack(p.offer.Addr, served)
+	p.offer = Offer{}
+	select {
+	case <-p.wake: // for that offer
+	default:
+	}
+	if p.changed {
+		p.wake.Up()
+	}
+}
+
+// quit gives up a place's part in rooms, and closes empty ones. The caller holds the lock.
+func (q *Queue) quit(pools []string) {
+	for _, pool := range pools {
+		q.count(pool)
+		r := q.rooms[pool]
+		if r.places--; r.places == 0 {
+			r.close()
+			delete(q.rooms, pool)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package waiting
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/fenceline/fenceline/internal/loop"
+	"github.com/fenceline/fenceline/internal/poolset"
+)
+
+const (
+	// Most is the number of ADDs of a node that may wait. Each holds two processes of plugins.
+	Most = 64
+	// remembered is how long an ADD that gave up keeps its place. Its next try comes within 15 s.
+	remembered = time.Minute
+)
+
+// Key identifies a pod interface over all tries of the runtime.
+type Key struct{ PodUID, Interface string }
+
+// Pool is a full pool.
+type Pool struct {
+	Name string
+	// Set has the addresses that the pool may hand out.
+	Set poolset.Set
+	// Agents is the number of agents that may compete for an address of the pool.
+	Agents int
+}
+
+// Offer is an address that has come free.
+type Offer struct {
+	Pool string
+	Addr netip.Addr
+}
+
+// News gets what is known about the leases of a pool.
+type News interface {
+	// Listed gets all addresses that have a lease. The News owns the map.
+	Listed(taken map[netip.Addr]struct{})
+	// Changed reports that an address has a lease, or has none any more.
+	Changed(addr netip.Addr, leased bool)
+}
+
+// Options of a Queue. All are required.
+type Options struct {
+	// Leases reports the leases of a pool until the watch or ctx ends. *Leases implements it.
+	Leases interface {
+		Follow(ctx context.Context, pool string, n News) error
+	}
+	// Rand returns a number from 0 to 1.
+	Rand    func() float64
+	Metrics Metrics
+	Clock   clock.WithDelayedExecution
+	Log     logr.Logger
+	// Background ends with the agent.
+	Background context.Context
+}
+
+// Metrics counts the ADDs that wait. Its methods may be called concurrently.
+type Metrics interface {
+	// Waiting sets the number of ADDs that wait for an address of a pool.
+	Waiting(pool string, adds int)
+	// Waited counts the end of a wait.
+	Waited(d time.Duration, served bool)
+}
+
+// Queue has the ADDs that wait. Safe for concurrent use.
+type Queue struct {
+	Options
+
+	mu     sync.Mutex
+	places []*Place // those that wait or try an address, in the order of their arrival
+	rooms  map[string]*room
+	// arrivals has the time of the first try of each pod interface.
+	arrivals map[Key]arrival
+	// changes is the number of calls of Changed.
+	changes uint64
+	timer   clock.Timer
+}
+
+// arrival is the first and the last time at which a pod interface asked for an address.
+type arrival struct{ first, last time.Time }
+
+// New returns a Queue.
+func New(o Options) *Queue {
+	return &Queue{Options: o, rooms: map[string]*room{}, arrivals: map[Key]arrival{}}
+}
+
+// Enter returns the place of an ADD that begins. It does not wait yet. The caller calls Leave once.
+func (q *Queue) Enter(k Key) *Place {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := &Place{queue: q, key: k, arrived: q.Clock.Now(), wake: loop.NewWake()}
+	if a, ok := q.arrivals[k]; ok && p.arrived.Sub(a.last) < remembered {
+		p.arrived = a.first
+	}
+	return p
+}
+
+// Changed makes each ADD that waits look again: a pool, or a pod of this node, has changed.
+func (q *Queue) Changed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.changes++
+	for _, p := range q.places {
+		p.changed = true
+		p.wake.Up()
+	}
+}
+
+// dispatch offers the vacancies. The caller holds the lock.
+func (q *Queue) dispatch() {
+	now := q.Clock.Now()
+	var idle []*Place
+	var waiters []waiter
+	for _, p := range q.places {
+		if !p.offer.Addr.IsValid() {
+			idle = append(idle, p)
+			waiters = append(waiters, waiter{p.arrived, p.pools})
+		}
+	}
+	if len(idle) == 0 {
+		return
+	}
+	var vacancies []vacancy
+	for _, r := range q.rooms {
+		vacancies = slices.AppendSeq(vacancies, maps.Values(r.vacant))
+	}
+	gets, next := assign(now, waiters, vacancies)
+	for i, j := range gets {
+		if j >= 0 {
+			idle[i].offer = Offer{vacancies[j].pool, vacancies[j].addr}
+			q.rooms[vacancies[j].pool].offer(vacancies[j].addr)
+			idle[i].wake.Up()
+		}
+	}
+	if q.timer != nil {
+		q.timer.Stop()
+		q.timer = nil
+	}
+	if !next.IsZero() {
+		q.timer = q.Clock.AfterFunc(next.Sub(now), func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.dispatch()
+		})
+	}
+}
+
+// count publishes the number of waiting ADDs of a pool. The caller holds the lock.
+func (q *Queue) count(pool string) {
+	n := 0
+	for _, p := range q.places {
+		if slices.Contains(p.pools, pool) {
+			n++
+		}
+	}
+	q.Metrics.Waiting(pool, n)
+}
+
+// insert adds a place in the order of arrival. The caller holds the lock.
+func (q *Queue) insert(p *Place) {
+	at, _ := slices.BinarySearchFunc(q.places, p, func(a, b *Place) int {
+		return cmp.Or(a.arrived.Compare(b.arrived), -1) // behind those that arrived at the same time
+	})
+	q.places = slices.Insert(q.places, at, p)
+}
+
+// remember notes that the interface of a place was asked for, and forgets the old ones. The caller
+// holds the lock.
+func (q *Queue) remember(p *Place) {
+	now := q.Clock.Now()
+	maps.DeleteFunc(q.arrivals, func(_ Key, a arrival) bool { return now.Sub(a.last) >= remembered })
+	q.arrivals[p.key] = arrival{p.arrived, now}
+}
