@@ -19,6 +19,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fenceline/fenceline/agent/assembly"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/cniserver"
 	"github.com/fenceline/fenceline/agent/defence"
 	"github.com/fenceline/fenceline/agent/guards"
@@ -28,7 +29,6 @@ import (
 	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/metrics"
 	"github.com/fenceline/fenceline/agent/node"
@@ -66,7 +66,7 @@ type agent struct {
 	mgr       manager.Manager
 	watcher   client.WithWatch
 	kernel    *bpf.Kernel
-	journal   *journal.Journal
+	journal   *attachment.Journal
 	links     *pod.Finder
 	installer *install.Installer
 
@@ -90,7 +90,7 @@ type agent struct {
 	services  *cidr.Services
 	podCIDRs  *cidr.Pods
 	key       *guards.KeyWatch
-	state     *journal.Directory
+	state     *attachment.Directory
 	ready     *Ready
 }
 
@@ -145,7 +145,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Reporter: a.reporter, Cache: a.mgr.GetClient(), Namespace: a.namespace, HasKey: a.segments.HasKey,
 		SetFault: a.counters.ClaimKeyFault,
 	})
-	a.state = journal.NewDirectory(journal.DirectoryOptions{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.journal.Ensure})
+	a.state = attachment.NewDirectory(attachment.DirectoryOptions{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.journal.Ensure})
 	a.ready = &Ready{
 		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, State: a.state.Check,
 		InstallPlugin: a.installer.EnsurePlugin,
@@ -235,7 +235,7 @@ func (a *agent) makeVFs() *vf.Keeper {
 	return vf.NewKeeper(vf.Options{
 		Reporter: a.reporter, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
 		Silenced: a.Guards.Silenced, Alone: a.Guards.Alone, Vouch: a.Guards.Vouch,
-		OneMAC: func(e *journal.Entry) bool {
+		OneMAC: func(e *attachment.Entry) bool {
 			s := a.kernel.SourcesOf(e.Slot)
 			return s.Mode == bpf.SourcesEnforce && len(s.MACs) == 0
 		},

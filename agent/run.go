@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
@@ -40,7 +40,7 @@ func run(ctx context.Context, s settings) error {
 		log.Error(err, "the runtime has the previous plugin or none; the agent tries again")
 	}
 	// The journal's lock comes before the pins: one agent at a time owns them.
-	book, err := journal.Open(s.stateDir)
+	book, err := attachment.Open(s.stateDir)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func newLogger(level slog.Level) logr.Logger {
 
 // identify finds the identity of the node, and answers liveness probes meanwhile.
 // confirm asks the API server again if the identity comes from the journal only.
-func identify(ctx context.Context, s settings, reader client.Reader, book *journal.Journal, log logr.Logger) (id lease.Identity, confirm manager.RunnableFunc, err error) {
+func identify(ctx context.Context, s settings, reader client.Reader, book *attachment.Journal, log logr.Logger) (id lease.Identity, confirm manager.RunnableFunc, err error) {
 	stop, err := AnswerAlive(s.healthAddress, log)
 	if err != nil {
 		return lease.Identity{}, nil, err

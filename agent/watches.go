@@ -18,13 +18,13 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/guards/sources"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/agent/parent/subinterface"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -81,7 +81,7 @@ func (a *agent) gone() *holder.Gone {
 	return holder.NewGone(holder.GoneOptions{
 		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All,
 		Has: a.links.Has,
-		Guarded: func(e *journal.Entry) (bool, error) {
+		Guarded: func(e *attachment.Entry) (bool, error) {
 			if e.Unguarded {
 				return true, nil // it never had an interface
 			}
@@ -118,7 +118,7 @@ func (a *agent) answerers(ctx context.Context, parent int, addr netip.Addr) ([]n
 // needsPodCIDRs reports whether a pod of this node has its default routes on the underlay, and its first
 // interface from another network.
 func (a *agent) needsPodCIDRs() bool {
-	return slices.ContainsFunc(a.journal.All(), func(e *journal.Entry) bool { return e.Routing != nil && e.Routing.TakesDefault })
+	return slices.ContainsFunc(a.journal.All(), func(e *attachment.Entry) bool { return e.Routing != nil && e.Routing.TakesDefault })
 }
 
 // followServices repairs all host links after a change of the service CIDRs or the pod CIDRs.
@@ -137,7 +137,7 @@ func (a *agent) followServices(ctx context.Context) error {
 
 // balancers returns the addresses of load balancers that this node serves to the pod of an entry. The node
 // announces an address if the last frame about it had the MAC of the parent.
-func (a *agent) balancers(e *journal.Entry) ([]netip.Addr, error) {
+func (a *agent) balancers(e *attachment.Entry) ([]netip.Addr, error) {
 	services := &corev1.ServiceList{}
 	if err := a.mgr.GetClient().List(context.Background(), services, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the Services of type LoadBalancer: %w", err)
@@ -186,7 +186,7 @@ func (a *agent) makeSubinterfaces() *subinterface.Keeper {
 	return subinterface.New(subinterface.Options{
 		Reporter: a.reporter, Parents: a.vlanParents, Networks: a.networks, Kernel: subinterface.Kernel{},
 		Used: func(index int) bool {
-			return slices.ContainsFunc(a.journal.All(), func(e *journal.Entry) bool { return e.ParentIndex == index })
+			return slices.ContainsFunc(a.journal.All(), func(e *attachment.Entry) bool { return e.ParentIndex == index })
 		},
 		Faults: a.counters.SubinterfaceFaults,
 	})

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -68,7 +68,7 @@ const (
 // candidate is an address of a Source, with the API write that gives it to the pod.
 type candidate struct {
 	pool    *v1alpha1.IPPool
-	address journal.Address
+	address attachment.Address
 	// last is the lease as the last holder left it, nil if there is none.
 	last *v1alpha1.IPLease
 	// awaitRelease waits until the last holder releases the address, and reads last again. It may be nil.
@@ -131,8 +131,8 @@ func (a *attempt) isWatched() bool { return a.proof == byWatch && a.doubt.Doubt 
 // isProbed reports whether a probe proves the address.
 func (a *attempt) isProbed() bool { return a.proof == byProbe || a.proof == byWatch && !a.isWatched() }
 
-func addressOf(pool *v1alpha1.IPPool, addr netip.Addr) journal.Address {
-	return journal.Address{
+func addressOf(pool *v1alpha1.IPPool, addr netip.Addr) attachment.Address {
+	return attachment.Address{
 		Addr: addr, Pool: pool.Name, Network: pool.Spec.Network, LeaseName: v1alpha1.LeaseName(pool.Spec.Network, addr),
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 // intend journals that the ADD is about to lease an address of a pool, and gives the interface its MAC.
-func (a *Interface) intend(ctx context.Context, pool *v1alpha1.IPPool, address journal.Address) error {
+func (a *Interface) intend(ctx context.Context, pool *v1alpha1.IPPool, address attachment.Address) error {
 	if err := a.chooseMAC(ctx, pool, address.Addr); err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (a *Interface) journal() error {
 		}
 		a.Slot = slot
 	}
-	e := a.Entry(journal.Intent)
+	e := a.Entry(attachment.Intent)
 	if err := a.h.Journal.Put(e); err != nil {
 		a.returnSlot()
 		return err
@@ -111,7 +111,7 @@ func (a *Interface) Mutes() ([]uint32, error) {
 	if a.Slot == 0 || a.Link.Unguarded {
 		return a.Replaced, nil
 	}
-	e := a.Entry(journal.Intent)
+	e := a.Entry(attachment.Intent)
 	attached, err := a.h.Guards.Attached(&e)
 	if err == nil && attached {
 		return append(a.Replaced, a.Slot), nil

@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -29,7 +29,7 @@ type Interface struct {
 	// Won are the addresses that the interface has so far, in the order of the families.
 	Won []Bound
 	// Trying is the address of the present family that the ADD tries. A lease of it may exist.
-	Trying *journal.Address
+	Trying *attachment.Address
 	// Slot of the guard; 0 before the first intent.
 	Slot uint32
 	// Replaced are the dead slots that an earlier ADD and earlier tries have left on the interface.
@@ -60,7 +60,7 @@ func (a *Interface) Found(link pod.Interface, seg node.Segment) {
 // Bound is an address with the pool it came from.
 type Bound struct {
 	Pool    *v1alpha1.IPPool
-	Address journal.Address
+	Address attachment.Address
 	// Since is when the write of the lease began.
 	Since time.Time
 	// Unclaimed is the claim to send after the answer.
@@ -68,8 +68,8 @@ type Bound struct {
 }
 
 // Entry is the journal's record of the ADD.
-func (a *Interface) Entry(phase journal.Phase) journal.Entry {
-	e := journal.Entry{
+func (a *Interface) Entry(phase attachment.Phase) attachment.Entry {
+	e := attachment.Entry{
 		ContainerID: a.Request.ContainerID, Interface: a.Request.Interface, Index: a.Link.Index,
 		NetNS: a.Request.NetNS, Network: a.Request.Network.Name,
 		PodNamespace: a.Who.Namespace, PodName: a.Who.Pod, PodUID: a.Who.PodUID, Machine: owner.MachineOf(&a.Who),

@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/refusal"
@@ -60,7 +60,7 @@ func (a *attempt) verify(ctx context.Context) outcome {
 		return ends(refusal.New(refusal.TryAgain,
 			"%s is kept for pod %s/%s, but its last holder is not proven silent: %s", a.address.Addr, a.Who.Namespace, a.Who.Pod, evidence))
 	case verdict == segment.Fenced:
-		e := a.Entry(journal.Intent)
+		e := a.Entry(attachment.Intent)
 		a.h.Audit(audit.Fence, &e, *a.Trying, string(verdict))
 	}
 	return outcome{}
@@ -100,7 +100,7 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 
 // release frees the lease of an address that the pod does not get. The kernel forgets it first.
 func (a *attempt) release(ctx context.Context) error {
-	e := a.Entry(journal.Intent)
+	e := a.Entry(attachment.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (a *attempt) quarantine(ctx context.Context, mac string, by segment.Source)
 	a.countConflict(mac, by)
 	a.h.Events.Eventf(a.Pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
 		"%s is used by %s; it is quarantined and another address is tried", a.Trying.Addr, mac)
-	e := a.Entry(journal.Intent)
+	e := a.Entry(attachment.Intent)
 	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {
 		return ends(err)
 	}
@@ -132,7 +132,7 @@ func lostTo(mac string, err error) outcome {
 
 // countConflict counts and audits a second speaker.
 func (a *attempt) countConflict(mac string, by segment.Source) {
-	e := a.Entry(journal.Intent)
+	e := a.Entry(attachment.Intent)
 	a.h.Metrics.Conflict(a.pool.Name, by)
 	a.h.Audit(audit.Conflict, &e, *a.Trying, "speaker "+mac)
 }

@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -98,7 +98,7 @@ func (a *attempt) owned(ctx context.Context) outcome {
 		return ends(err)
 	}
 	a.claim = a.h.ClaimOf(a.pool, *a.Trying, a.last)
-	e := a.Entry(journal.Intent)
+	e := a.Entry(attachment.Intent)
 	return ends(a.h.Guards.Install(&e, *a.Trying))
 }
 
@@ -139,7 +139,7 @@ func (a *attempt) withoutRival(ctx context.Context) outcome {
 	if !a.isProbed() {
 		return outcome{}
 	}
-	e := a.Entry(journal.Intent)
+	e := a.Entry(attachment.Intent)
 	if living, _, held := a.h.Holder(guards.Key(&e, *a.Trying)); held { // its record was lost
 		return a.quarantine(ctx, living.MAC, segment.SourceProbe)
 	}

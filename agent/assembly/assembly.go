@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -80,7 +80,7 @@ type Upper struct {
 	// VFs may be nil.
 	VFs node.VFs
 	// Routing returns the routing of an entry's interface as it is in the pod.
-	Routing func(*journal.Entry) (*journal.Routing, error)
+	Routing func(*attachment.Entry) (*attachment.Routing, error)
 }
 
 // Parts are connected with each other.

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -32,14 +32,14 @@ import (
 // newDefence is that of node n1, which holds some addresses of pool v4.
 func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	t.Helper()
-	book := check.Value(journal.Open(t.TempDir()))(t)
+	book := check.Value(attachment.Open(t.TempDir()))(t)
 	t.Cleanup(func() { book.Close() })
 	addr := netip.MustParseAddr("10.0.0.2")
 	for i := range held {
-		err := book.Put(journal.Entry{
-			ContainerID: fmt.Sprintf("c%d", i), Interface: "eth0", Phase: journal.Bound, Session: "s", Created: time.Unix(int64(i), 0), Slot: uint32(i + 1),
+		err := book.Put(attachment.Entry{
+			ContainerID: fmt.Sprintf("c%d", i), Interface: "eth0", Phase: attachment.Bound, Session: "s", Created: time.Unix(int64(i), 0), Slot: uint32(i + 1),
 			Parent: "eth1", ParentIndex: 7, MAC: "02:00:00:00:00:01", PodNamespace: "shop", PodName: "web",
-			Addresses: []journal.Address{{Addr: addr, Pool: "v4", LeaseName: addr.String(), Token: 5}},
+			Addresses: []attachment.Address{{Addr: addr, Pool: "v4", LeaseName: addr.String(), Token: 5}},
 		})
 		check.OK(t, err)
 		addr = addr.Next()

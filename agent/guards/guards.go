@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -47,9 +47,9 @@ type Kernel interface {
 
 // Journal is the part of *journal.Journal that guards need.
 type Journal interface {
-	Get(containerID, ifname string) (journal.Entry, bool)
+	Get(containerID, ifname string) (attachment.Entry, bool)
 	// All returns every entry. The caller must not change the entries.
-	All() []*journal.Entry
+	All() []*attachment.Entry
 }
 
 // Metrics counts guards that could not be pinned, and those that were put back. It may be called concurrently.
@@ -72,7 +72,7 @@ type Options struct {
 	// Recheck compares the leases of an attachment with it soon.
 	Recheck func(agentapi.Attachment)
 	// SwitchOff switches the VF of an entry off. It returns nil once the PF confirms it.
-	SwitchOff func(*journal.Entry) error
+	SwitchOff func(*attachment.Entry) error
 
 	Events  events.EventRecorder
 	Metrics Metrics
@@ -108,7 +108,7 @@ func New(o Options) *Guards {
 }
 
 // Of describes the guard of an entry's interface.
-func Of(e *journal.Entry) enforce.Guard {
+func Of(e *attachment.Entry) enforce.Guard {
 	return enforce.Guard{
 		Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Index: e.Index, Verify: e.Device != "",
 	}
@@ -117,7 +117,7 @@ func Of(e *journal.Entry) enforce.Guard {
 // Stage attaches an entry's guard. The guard enforces when Stage returns. Until Pin has succeeded,
 // the guard is in filters, which a process in the pod can remove. An entry without an interface
 // gets no guard.
-func (g *Guards) Stage(e *journal.Entry) error {
+func (g *Guards) Stage(e *attachment.Entry) error {
 	if e.Unguarded {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (g *Guards) Stage(e *journal.Entry) error {
 
 // Ensure attaches the guard of an entry unless it is attached. A VF whose interface is gone has none until
 // Repair has put it back.
-func (g *Guards) Ensure(e *journal.Entry) error {
+func (g *Guards) Ensure(e *attachment.Entry) error {
 	attached, err := g.Attached(e)
 	if err != nil || attached {
 		return err
@@ -141,7 +141,7 @@ func (g *Guards) Ensure(e *journal.Entry) error {
 
 // Attached reports whether the guard of an entry is attached. It reports true for an entry without
 // an interface, which needs no guard.
-func (g *Guards) Attached(e *journal.Entry) (bool, error) {
+func (g *Guards) Attached(e *attachment.Entry) (bool, error) {
 	if e.Unguarded {
 		return true, nil
 	}
@@ -155,7 +155,7 @@ func (g *Guards) Attached(e *journal.Entry) (bool, error) {
 // GuardSockets refuses the pod of an entry the sockets that skip its guard, as Stage does too. A pod
 // that is gone is no error. A socket that is there keeps what it has, so an event names a pod with raw
 // sockets.
-func (g *Guards) GuardSockets(e *journal.Entry) error {
+func (g *Guards) GuardSockets(e *attachment.Entry) error {
 	if e.Unguarded {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (g *Guards) GuardSockets(e *journal.Entry) error {
 // GuardLink guards the node's end of an entry's host link, the interface ifname of this node, by the
 // slot of the entry. The guard enforces when GuardLink returns. The guard of the entry's own
 // interface must be attached before. Another call replaces the guard of any slot on ifname.
-func (g *Guards) GuardLink(e *journal.Entry, ifname string) error {
+func (g *Guards) GuardLink(e *attachment.Entry, ifname string) error {
 	if err := g.Kernel.GuardLink(Of(e), ifname); err != nil {
 		return fmt.Errorf("guard the host link of %s of container %s: %w", e.Interface, e.ContainerID, err)
 	}
@@ -181,7 +181,7 @@ func (g *Guards) GuardLink(e *journal.Entry, ifname string) error {
 }
 
 // LinkGuarded reports whether ifname, the node's end of a host link, has the guard of the entry.
-func (g *Guards) LinkGuarded(e *journal.Entry, ifname string) (bool, error) {
+func (g *Guards) LinkGuarded(e *attachment.Entry, ifname string) (bool, error) {
 	guarded, err := g.Kernel.LinkGuarded(e.Slot, ifname)
 	if err != nil {
 		return false, fmt.Errorf("look for the guard of the host link of %s of container %s: %w", e.Interface, e.ContainerID, err)

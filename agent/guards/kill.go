@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
 )
@@ -16,20 +16,20 @@ import (
 // Kill kills the slot of an entry: from then on its interface is mute. If only its PF can silence the
 // VF of a running pod, the VF is switched off; without a guard, the caller has journalled that the
 // entry is Mute, so that it stays off.
-func (g *Guards) Kill(e *journal.Entry) error {
+func (g *Guards) Kill(e *attachment.Entry) error {
 	if !e.Unguarded {
 		if err := g.KillSlot(e); err != nil {
 			return err
 		}
 	}
-	if g.Alone(e) && e.Phase == journal.Bound {
+	if g.Alone(e) && e.Phase == attachment.Bound {
 		return g.SwitchOff(e)
 	}
 	return nil
 }
 
 // KillSlot makes the guard of an entry drop every frame.
-func (g *Guards) KillSlot(e *journal.Entry) error {
+func (g *Guards) KillSlot(e *attachment.Entry) error {
 	if err := g.Kernel.KillSlot(e.Slot); err != nil {
 		return fmt.Errorf("kill slot %d of container %s: %w", e.Slot, e.ContainerID, err)
 	}
@@ -43,7 +43,7 @@ func (g *Guards) Dead(slot uint32) (bool, error) { return g.Kernel.SlotDead(slot
 // its slot is dead, or newer claims were heard for all of them. An address that waits behind
 // another holder is not silenced: it was never used. If only its PF can silence a VF, the VF must be
 // off as soon as one of its addresses is fenced, and without its guard.
-func (g *Guards) Silenced(e *journal.Entry) (bool, error) {
+func (g *Guards) Silenced(e *attachment.Entry) (bool, error) {
 	alone := g.Alone(e)
 	if alone && (e.Mute || g.isMissing(e)) {
 		return true, nil
@@ -79,8 +79,8 @@ func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error
 			continue
 		}
 		// The program in a pod does not run before the answer of its ADD, and has ended before that of its DEL.
-		isUnanswered := slices.ContainsFunc(g.Journal.All(), func(e *journal.Entry) bool {
-			return e.Slot == l.Slot && e.Session == g.Session && e.Phase != journal.Bound && !e.Unguarded
+		isUnanswered := slices.ContainsFunc(g.Journal.All(), func(e *attachment.Entry) bool {
+			return e.Slot == l.Slot && e.Session == g.Session && e.Phase != attachment.Bound && !e.Unguarded
 		})
 		err := errUnguarded
 		if isUnanswered || l.Flags&bpf.FlagUnguarded == 0 {

@@ -7,20 +7,20 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
 )
 
 // Key returns the kernel's key of an address of an entry.
-func Key(e *journal.Entry, address journal.Address) bpf.Key {
+func Key(e *attachment.Entry, address attachment.Address) bpf.Key {
 	return bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr}
 }
 
 // Install writes an address of an entry into the kernel: from then on its slot may use the address,
 // unless it waits behind another holder. While the entry is an intent, its interface is down: a
 // frame with its MAC comes from another host.
-func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
+func (g *Guards) Install(e *attachment.Entry, address attachment.Address) error {
 	mac, err := net.ParseMAC(e.MAC)
 	if err != nil {
 		return fmt.Errorf("recorded MAC: %w", err)
@@ -37,7 +37,7 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 	if e.SharedMAC {
 		l.Flags |= bpf.FlagSharedMAC
 	}
-	if e.Phase == journal.Intent {
+	if e.Phase == attachment.Intent {
 		l.Flags |= bpf.FlagDown
 	}
 	l.Flags |= g.acks(e, false)
@@ -53,7 +53,7 @@ func (g *Guards) Install(e *journal.Entry, address journal.Address) error {
 const ackFlags = bpf.FlagUnguarded | bpf.FlagVF
 
 // acks returns the ackFlags of an entry's leases. off: its PF shows that the VF is off.
-func (g *Guards) acks(e *journal.Entry, off bool) (flags bpf.LeaseFlags) {
+func (g *Guards) acks(e *attachment.Entry, off bool) (flags bpf.LeaseFlags) {
 	alone := g.Alone(e)
 	if alone && off {
 		return 0 // the observer of the PF
@@ -69,7 +69,7 @@ func (g *Guards) acks(e *journal.Entry, off bool) (flags bpf.LeaseFlags) {
 
 // Vouch tells the kernel whether the VF of an entry is off at its PF. If only the PF can silence the
 // holder, the kernel acknowledges claims for its addresses only while the VF is off.
-func (g *Guards) Vouch(e *journal.Entry, off bool) error {
+func (g *Guards) Vouch(e *attachment.Entry, off bool) error {
 	flags := g.acks(e, off)
 	g.installing.Lock()
 	defer g.installing.Unlock()
@@ -105,7 +105,7 @@ func (g *Guards) Uninstall(key bpf.Key, slot uint32) error {
 }
 
 // Fenced reports whether a newer claim was heard for an address of an entry.
-func (g *Guards) Fenced(e *journal.Entry, address journal.Address) (bool, error) {
+func (g *Guards) Fenced(e *attachment.Entry, address attachment.Address) (bool, error) {
 	fenced, err := g.Kernel.Fenced(Key(e, address))
 	if err != nil {
 		return false, fmt.Errorf("check whether %s is fenced: %w", address.Addr, err)
@@ -114,7 +114,7 @@ func (g *Guards) Fenced(e *journal.Entry, address journal.Address) (bool, error)
 }
 
 // Claimed returns the greatest token of a claim that was heard for an address of an entry, or 0.
-func (g *Guards) Claimed(e *journal.Entry, address journal.Address) (uint64, error) {
+func (g *Guards) Claimed(e *attachment.Entry, address attachment.Address) (uint64, error) {
 	s, _, err := g.Kernel.State(Key(e, address))
 	if err != nil {
 		return 0, fmt.Errorf("read the greatest claim for %s: %w", address.Addr, err)

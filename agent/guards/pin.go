@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/event"
 )
@@ -16,7 +16,7 @@ import (
 // Pin moves an entry's guard to pinned links, which no process in the pod can remove. It runs after
 // the answer of the ADD. If it fails, the sweeps try again, and the guard enforces meanwhile. After
 // the end of ctx it does nothing.
-func (g *Guards) Pin(ctx context.Context, e journal.Entry) {
+func (g *Guards) Pin(ctx context.Context, e attachment.Entry) {
 	// Guards are pinned one at a time: each pin holds the kernel's RTNL lock for tens of
 	// milliseconds, and an ADD needs that lock in between.
 	g.pinning.Lock()
@@ -33,7 +33,7 @@ func (g *Guards) Pin(ctx context.Context, e journal.Entry) {
 
 // FinishPin pins the guard of an entry, which may be half pinned. PinAgain repeats failed ones. A
 // device that is gone is no error: Repair looks for the guards of living pods.
-func (g *Guards) FinishPin(e *journal.Entry) error {
+func (g *Guards) FinishPin(e *attachment.Entry) error {
 	if e.Unguarded {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
@@ -23,7 +23,7 @@ func (g *Guards) Repair() error {
 	var errs []error
 	missing := map[agentapi.Attachment]bool{}
 	for _, e := range g.Journal.All() {
-		if e.Phase != journal.Bound || e.Session != g.Session {
+		if e.Phase != attachment.Bound || e.Session != g.Session {
 			continue
 		}
 		attached, err := g.Attached(e)
@@ -39,8 +39,8 @@ func (g *Guards) Repair() error {
 	}
 	g.missing.Store(&missing)
 	for _, e := range g.Journal.All() {
-		isBehind := slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return a.Behind != 0 })
-		if e.Phase == journal.Bound && e.Session == g.Session && !e.Unguarded && !e.Mute && !isBehind && g.Alone(e) != e.Bypasses {
+		isBehind := slices.ContainsFunc(e.Addresses, func(a attachment.Address) bool { return a.Behind != 0 })
+		if e.Phase == attachment.Bound && e.Session == g.Session && !e.Unguarded && !e.Mute && !isBehind && g.Alone(e) != e.Bypasses {
 			g.Recheck(e.Attachment())
 		}
 	}
@@ -55,7 +55,7 @@ func (g *Guards) repair(a agentapi.Attachment) error {
 	}
 	defer unlock()
 	e, ok := g.Journal.Get(a.ContainerID, a.Interface)
-	if !ok || e.Phase != journal.Bound {
+	if !ok || e.Phase != attachment.Bound {
 		return nil
 	}
 	if e.Device != "" { // another interface may have the name by now
@@ -79,15 +79,17 @@ func (g *Guards) repair(a agentapi.Attachment) error {
 }
 
 // isMissing reports whether the last Repair could not put the guard of a VF back.
-func (g *Guards) isMissing(e *journal.Entry) bool { return (*g.missing.Load())[e.Attachment()] }
+func (g *Guards) isMissing(e *attachment.Entry) bool { return (*g.missing.Load())[e.Attachment()] }
 
 // Alone reports whether only its PF can silence the VF of an entry: it has no guard, has lost it, or
 // may send past it.
-func (g *Guards) Alone(e *journal.Entry) bool { return e.Unguarded || g.isMissing(e) || g.Bypasses(e) }
+func (g *Guards) Alone(e *attachment.Entry) bool {
+	return e.Unguarded || g.isMissing(e) || g.Bypasses(e)
+}
 
 // Bypasses reports whether frames of an entry's VF may pass its guard: its node cannot refuse the sockets
 // that skip it, all pools of its pod allow them, or they may be older than the refusal. On other
 // interfaces such frames meet the observer of the parent.
-func (g *Guards) Bypasses(e *journal.Entry) bool {
+func (g *Guards) Bypasses(e *attachment.Entry) bool {
 	return e.Device != "" && !e.Unguarded && g.Kernel.MayBypass(e.Slot)
 }

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/acquire"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -137,7 +137,7 @@ func (h *Holders) begin(ctx context.Context, q *queued, lap func(step string)) (
 // userOf returns the entry of another sandbox that lives and drives the VF of link itself. A network may
 // name any device, and the fence of that sandbox must not end with a later ADD. A VF that the kernel
 // drives has moved to the namespace of this ADD.
-func (a *adding) userOf(link pod.Interface) *journal.Entry {
+func (a *adding) userOf(link pod.Interface) *attachment.Entry {
 	for _, e := range a.Journal.All() {
 		if link.Unguarded && e.Device == link.Device && e.Session == a.Session && e.Attachment() != a.Request.Attachment && a.SandboxMayLive(e) {
 			return e
@@ -262,7 +262,7 @@ func (a *adding) undo() {
 	defer cancel()
 	// The slot is killed whether or not the guard was attached.
 	_ = a.AwaitGuard()
-	if err := a.Release(ctx, a.Entry(journal.Intent)); err != nil {
+	if err := a.Release(ctx, a.Entry(attachment.Intent)); err != nil {
 		a.Later(a.Request.Attachment, "undo of an ADD", err)
 	}
 	a.RestoreMAC()
@@ -275,7 +275,7 @@ func (a *adding) record() error {
 	for i := range a.Won {
 		a.Won[i].Address.Static = a.Keeps(a.Won[i].Pool)
 	}
-	e := a.Entry(journal.Bound)
+	e := a.Entry(attachment.Bound)
 	// The plugin sets the interface up after the answer.
 	for _, b := range a.Won {
 		if err := a.Guards.Install(&e, b.Address); err != nil {

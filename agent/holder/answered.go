@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/acquire"
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -64,7 +64,7 @@ func (h *After) Answered(of agentapi.Attachment) {
 		loop.For(h.Background, h.Clock, node.PinDelay, nil)
 		// Wait before the turn of this pin, so that many pins wait at the same time.
 		h.GiveWay(h.Background, h.Clock)
-		h.Guards.Pin(h.Background, i.Entry(journal.Bound))
+		h.Guards.Pin(h.Background, i.Entry(attachment.Bound))
 	})
 	h.Tasks.Go(func() { h.follow(of) })
 }

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
@@ -57,7 +57,7 @@ func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
 
 func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.ConfiguredAddress) error {
 	e, ok := h.Journal.Get(a.ContainerID, a.Interface)
-	if !ok || e.Phase != journal.Bound {
+	if !ok || e.Phase != attachment.Bound {
 		return refusal.New(refusal.NotHeld,
 			"interface %s of container %s holds no address of Fenceline; is its ipam type fenceline?", a.Interface, a.ContainerID)
 	}
@@ -84,7 +84,7 @@ func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.Configu
 	return nil
 }
 
-func isConfigured(configured []agentapi.ConfiguredAddress, address journal.Address) bool {
+func isConfigured(configured []agentapi.ConfiguredAddress, address attachment.Address) bool {
 	return slices.ContainsFunc(configured, func(c agentapi.ConfiguredAddress) bool {
 		return c.Address.Addr().Unmap() == address.Addr
 	})
@@ -103,7 +103,7 @@ func (h *Holders) GC(ctx context.Context, r agentapi.GCRequest) error {
 	var living []string
 	for _, e := range h.Journal.All() {
 		a := e.Attachment()
-		isReplaced := func(o *journal.Entry) bool { return o.Interface == e.Interface && valid[o.Attachment()] }
+		isReplaced := func(o *attachment.Entry) bool { return o.Interface == e.Interface && valid[o.Attachment()] }
 		switch {
 		case e.Network != r.Network || valid[a]:
 		case h.MayLive(ctx, e) && !slices.ContainsFunc(h.Journal.OfPod(e.PodUID), isReplaced):

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -39,8 +39,8 @@ func (h *After) follow(of agentapi.Attachment) {
 }
 
 // FollowYoung continues the readings of a new interface whose ADD an earlier agent has answered.
-func (h *After) FollowYoung(e *journal.Entry) {
-	if e.Phase == journal.Bound && h.Clock.Since(e.Created) < 2*followMost {
+func (h *After) FollowYoung(e *attachment.Entry) {
+	if e.Phase == attachment.Bound && h.Clock.Since(e.Created) < 2*followMost {
 		of := e.Attachment()
 		h.Tasks.Go(func() { h.follow(of) })
 	}
@@ -73,13 +73,13 @@ func (h *After) followOnce(of agentapi.Attachment) (done bool) {
 }
 
 // followed returns the entry of an attachment, and reports whether its MAC is followed.
-func (h *After) followed(of agentapi.Attachment) (journal.Entry, bool) {
+func (h *After) followed(of agentapi.Attachment) (attachment.Entry, bool) {
 	e, ok := h.Journal.Get(of.ContainerID, of.Interface)
-	return e, ok && e.Phase == journal.Bound && e.Session == h.Session && !e.Settled
+	return e, ok && e.Phase == attachment.Bound && e.Session == h.Session && !e.Settled
 }
 
 // otherMAC returns the interface of an entry, and reports whether its MAC has changed.
-func (h *After) otherMAC(e *journal.Entry) (link pod.Interface, changed bool, err error) {
+func (h *After) otherMAC(e *attachment.Entry) (link pod.Interface, changed bool, err error) {
 	link, err = h.FindLink(e.NetNS, e.Interface)
 	if err != nil {
 		return link, false, fmt.Errorf("read the MAC of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
@@ -105,7 +105,7 @@ func (h *After) Settle(of agentapi.Attachment) error {
 // takeMAC gives the present MAC of an entry's interface to the journal and the kernel, and
 // announces it. Recovery writes it to the leases, once the API server answers. It reports whether
 // the MAC had changed. After an error, the journal or the kernel may still have the old MAC.
-func (h *After) takeMAC(e *journal.Entry) (changed bool, err error) {
+func (h *After) takeMAC(e *attachment.Entry) (changed bool, err error) {
 	link, changed, err := h.otherMAC(e)
 	if err != nil || !changed {
 		return false, err
@@ -127,7 +127,7 @@ func (h *After) takeMAC(e *journal.Entry) (changed bool, err error) {
 
 // announceAgain announces the addresses of an entry with its new MAC; the old announcements end by
 // themselves. It claims first, since the claim of an address that was Warm may be under way (R10).
-func (h *After) announceAgain(e *journal.Entry, link pod.Interface) {
+func (h *After) announceAgain(e *attachment.Entry, link pod.Interface) {
 	seg, err := h.OpenSegment(e.ParentIndex)
 	if err != nil {
 		return // its claims are repeated within a minute (R3)
@@ -155,7 +155,7 @@ func (h *After) announceAgain(e *journal.Entry, link pod.Interface) {
 
 // hasStarted reports whether a container of an entry's pod has started, also if it has ended since.
 // The runtime starts none before the plugins are done.
-func (h *After) hasStarted(e *journal.Entry) bool {
+func (h *After) hasStarted(e *attachment.Entry) bool {
 	pod := &corev1.Pod{}
 	if err := h.Cache.Get(h.Background, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil || !node.IsUID(pod, e.PodUID) {
 		return false

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -287,7 +287,7 @@ type waitingLinks struct {
 	knew     bool
 }
 
-func (w *waitingLinks) Make(*journal.Entry) error {
+func (w *waitingLinks) Make(*attachment.Entry) error {
 	w.knew = len(w.answered) == 0
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -38,12 +38,12 @@ type GoneOptions struct {
 	// Session is the current life of this node.
 	Session string
 	// Entries returns every entry of the journal; they are read-only.
-	Entries func() []*journal.Entry
+	Entries func() []*attachment.Entry
 	// Has looks for the interface of an entry by its name. Its error wraps pod.ErrNoInterface if the
 	// network namespace has none.
 	Has func(netns, ifname string) error
 	// Guarded reports whether the pod has the guarded device, which it may have renamed.
-	Guarded func(*journal.Entry) (bool, error)
+	Guarded func(*attachment.Entry) (bool, error)
 	// ParentExists reports whether the node has an interface with that index.
 	ParentExists func(index int) bool
 	// Pods reads the pods of this node.
@@ -86,7 +86,7 @@ type loss struct {
 func (w *Gone) Pass(ctx context.Context) {
 	missed, lost, losses := map[agentapi.Attachment]time.Time{}, map[string]int{}, map[string]*loss{}
 	for _, e := range w.Entries() {
-		if e.Phase != journal.Bound || e.Session != w.Session || e.Mute || !w.misses(ctx, e) {
+		if e.Phase != attachment.Bound || e.Session != w.Session || e.Mute || !w.misses(ctx, e) {
 			continue
 		}
 		told, again := w.missed[e.Attachment()]
@@ -115,7 +115,7 @@ func (w *Gone) Pass(ctx context.Context) {
 }
 
 // misses reports whether an entry's pod is known to live without the interface.
-func (w *Gone) misses(ctx context.Context, e *journal.Entry) bool {
+func (w *Gone) misses(ctx context.Context, e *attachment.Entry) bool {
 	if !errors.Is(w.Has(e.NetNS, e.Interface), pod.ErrNoInterface) {
 		return false
 	}
@@ -136,7 +136,7 @@ func why(parent string, remade bool) string {
 	return fmt.Sprintf("parent %s is as it was, so the interface alone was deleted or taken away", parent)
 }
 
-func (w *Gone) tellPod(e *journal.Entry, remade bool) {
+func (w *Gone) tellPod(e *attachment.Entry, remade bool) {
 	var addresses []string
 	for _, a := range e.Addresses {
 		addresses = append(addresses, a.Addr.String())

@@ -19,7 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
@@ -27,7 +27,7 @@ import (
 
 // rig has one pod, web, which runs and has lost its interface with its parent.
 type rig struct {
-	entry    *journal.Entry
+	entry    *attachment.Entry
 	pod      *corev1.Pod
 	find     error
 	guarded  bool
@@ -55,9 +55,9 @@ func (p pods) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...c
 
 func newRig(t *testing.T) *rig {
 	r := &rig{
-		entry: &journal.Entry{
-			ContainerID: "c", Interface: "eth0", PodNamespace: "shop", PodName: "web", PodUID: "u", Phase: journal.Bound, Session: "s",
-			Parent: "bond0", ParentIndex: 7, Addresses: []journal.Address{{Addr: netip.MustParseAddr("10.0.0.2")}},
+		entry: &attachment.Entry{
+			ContainerID: "c", Interface: "eth0", PodNamespace: "shop", PodName: "web", PodUID: "u", Phase: attachment.Bound, Session: "s",
+			Parent: "bond0", ParentIndex: 7, Addresses: []attachment.Address{{Addr: netip.MustParseAddr("10.0.0.2")}},
 		},
 		pod: &corev1.Pod{}, remade: true, find: fmt.Errorf("find: %w", pod.ErrNoInterface),
 		recorder: events.NewFakeRecorder(100), clock: clocktesting.NewFakeClock(time.Unix(1e9, 0)),
@@ -65,9 +65,9 @@ func newRig(t *testing.T) *rig {
 	r.pod.UID = types.UID("u")
 	r.watch = NewGone(GoneOptions{
 		Reporter: event.Reporter{Node: "n1", Events: r.recorder, Log: testr.New(t), Clock: r.clock},
-		Session:  "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} },
+		Session:  "s", Entries: func() []*attachment.Entry { return []*attachment.Entry{r.entry} },
 		Has:          func(string, string) error { return r.find },
-		Guarded:      func(*journal.Entry) (bool, error) { return r.guarded, r.unknown },
+		Guarded:      func(*attachment.Entry) (bool, error) { return r.guarded, r.unknown },
 		ParentExists: func(int) bool { return !r.remade }, Pods: pods{rig: r},
 		Lost: func(lost map[string]int) { r.lost = lost },
 	})
@@ -107,8 +107,8 @@ func TestALostInterfaceIsReportedAboutThePodAndTheNode(t *testing.T) {
 		{"the pod has finished", func(r *rig) { r.pod.Status.Phase = corev1.PodSucceeded }, ""},
 		{"another pod has the name", func(r *rig) { r.pod.UID = "v" }, ""},
 		{"the pod is unknown", func(r *rig) { r.pod = nil }, ""},
-		{"an ADD is under way", func(r *rig) { r.entry.Phase = journal.Intent }, ""},
-		{"a DEL is under way", func(r *rig) { r.entry.Phase = journal.Releasing }, ""},
+		{"an ADD is under way", func(r *rig) { r.entry.Phase = attachment.Intent }, ""},
+		{"a DEL is under way", func(r *rig) { r.entry.Phase = attachment.Releasing }, ""},
 		{"the entry is from before a boot", func(r *rig) { r.entry.Session = "r" }, ""},
 		{"the pod is being deleted for a newer holder", func(r *rig) { r.entry.Mute = true }, ""},
 	} {
@@ -145,7 +145,7 @@ func TestALossThatLastsIsReportedAgain(t *testing.T) {
 
 func TestAnEventOfTheNodeNamesAFewPods(t *testing.T) {
 	r := newRig(t)
-	r.watch.Entries = func() (all []*journal.Entry) {
+	r.watch.Entries = func() (all []*attachment.Entry) {
 		for i := range 110 {
 			e := *r.entry
 			e.ContainerID, e.PodName = fmt.Sprint("c", i), fmt.Sprint("web-", i)

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -54,7 +54,7 @@ func (h *After) StandsBehind(lease string) bool {
 // TakeTurn takes an address over for a pod that stood behind its last holder. The address stays fenced
 // here until this holder is proven fenced, gone or silent. If there is no proof, the lease is
 // Quarantined again. The caller has locked the attachment.
-func (h *After) TakeTurn(ctx context.Context, e journal.Entry, address journal.Address, old *v1alpha1.IPLease, pod *corev1.Pod) error {
+func (h *After) TakeTurn(ctx context.Context, e attachment.Entry, address attachment.Address, old *v1alpha1.IPLease, pod *corev1.Pod) error {
 	r, end, err := h.regain(ctx, e, address)
 	defer end()
 	if err != nil {
@@ -99,8 +99,8 @@ func (h *After) TakeTurn(ctx context.Context, e journal.Entry, address journal.A
 
 // Renewal has the parameters of Renew.
 type Renewal struct {
-	Entry   journal.Entry
-	Address journal.Address
+	Entry   attachment.Entry
+	Address attachment.Address
 	// Lease is the pod's own lease, as last read past the cache.
 	Lease *v1alpha1.IPLease
 	// Claimed is the token of the claim that fenced the address.
@@ -165,7 +165,7 @@ func (h *After) Renew(ctx context.Context, n Renewal) error {
 
 // disprove adds the token of a claim to the disproved tokens, by which no host speaks. If the
 // kernel has no room for all of them, the oldest counts again.
-func disprove(address journal.Address, claimed uint64) journal.Address {
+func disprove(address attachment.Address, claimed uint64) attachment.Address {
 	all := slices.Insert(slices.Clone(address.DisprovedBefore), 0, address.Disproved)
 	all = slices.DeleteFunc(all, func(t uint64) bool { return t <= address.Token || t == claimed }) // address.Token outranks older tokens
 	address.Disproved, address.DisprovedBefore = claimed, all[:min(len(all), bpf.DisprovedBefore)]
@@ -176,14 +176,14 @@ func disprove(address journal.Address, claimed uint64) journal.Address {
 type regain struct {
 	*After
 	ctx     context.Context
-	entry   journal.Entry
-	address journal.Address
+	entry   attachment.Entry
+	address attachment.Address
 	pool    *v1alpha1.IPPool
 	seg     node.Segment
 }
 
 // regain begins a try. The caller calls end, also after an error.
-func (h *After) regain(ctx context.Context, e journal.Entry, address journal.Address) (r *regain, end func(), err error) {
+func (h *After) regain(ctx context.Context, e attachment.Entry, address attachment.Address) (r *regain, end func(), err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), regainTimeout)
 	unlock := h.LockLease(address.LeaseName)
 	end = func() { unlock(); cancel() }
@@ -212,7 +212,7 @@ func (r *regain) leased(l *v1alpha1.IPLease, err error) error {
 func (r *regain) record() error {
 	e := &r.entry
 	e.Addresses = slices.Clone(e.Addresses)
-	i := slices.IndexFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == r.address.LeaseName })
+	i := slices.IndexFunc(e.Addresses, func(a attachment.Address) bool { return a.LeaseName == r.address.LeaseName })
 	e.Addresses[i] = r.address
 	if err := r.Journal.Put(*e); err != nil {
 		return err

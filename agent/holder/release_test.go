@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -38,7 +38,7 @@ type stuckLinks struct {
 	times int
 }
 
-func (s *stuckLinks) Remove(*journal.Entry) error {
+func (s *stuckLinks) Remove(*attachment.Entry) error {
 	if s.times--; s.times >= 0 {
 		return errors.New("delete link: resource busy")
 	}
@@ -50,7 +50,7 @@ func TestAnEntryStaysUntilItsHostLinkIsRemoved(t *testing.T) {
 	r.HostLinks = &stuckLinks{times: 2}
 	r.MustDel(web)
 	e, ok := r.Journal.Get(web.ContainerID, web.Interface)
-	check.That(t, ok && e.Phase == journal.Releasing, "journal %v", e)
+	check.That(t, ok && e.Phase == attachment.Releasing, "journal %v", e)
 	r.Want() // the address is free: a dead slot speaks for nobody
 	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 	check.That(t, left == 0 && err == nil, "resume: %d left, %v", left, err)
@@ -65,7 +65,7 @@ func TestADELIsCarriedOutOnceTheAPIServerIsBack(t *testing.T) {
 	r.MustDel(web)
 	check.That(t, r.Kernel.IsDead(slot), "the slot lives")
 	e, ok := r.Journal.Get(web.ContainerID, web.Interface)
-	check.That(t, ok && e.Phase == journal.Releasing, "journal %v", e)
+	check.That(t, ok && e.Phase == attachment.Releasing, "journal %v", e)
 	r.Restart()
 	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
 	check.That(t, left == 0 && err == nil, "nothing was pending, got %d, %v", left, err)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -76,7 +76,7 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 }
 
 // earlier returns the other interfaces of a sandbox, read from the entries of its pod.
-func earlier(entries []*journal.Entry, of agentapi.Attachment, pools []v1alpha1.IPPool) []ipam.Interface {
+func earlier(entries []*attachment.Entry, of agentapi.Attachment, pools []v1alpha1.IPPool) []ipam.Interface {
 	var found []ipam.Interface
 	for _, e := range entries {
 		if e.ContainerID != of.ContainerID || e.Interface == of.Interface {

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -18,15 +18,15 @@ type routed struct {
 	asked agentapi.Routing
 	// ifname is the interface, and first the routing of the pod's first interface, or nil.
 	ifname string
-	first  *journal.Routing
+	first  *attachment.Routing
 	// defaultRoute is the interface that the annotation default-route-nic names, "" if there is none.
 	defaultRoute string
 	configured   []agentapi.ConfiguredAddress
-	addresses    []journal.Address
+	addresses    []attachment.Address
 }
 
 // decideRouting returns the routing of an interface, nil for none.
-func decideRouting(r routed) *journal.Routing {
+func decideRouting(r routed) *attachment.Routing {
 	mode := r.asked.Mode
 	isFirst := r.ifname == ipam.FirstInterface
 	if mode == "" || mode == agentapi.ModeAuto {
@@ -38,7 +38,7 @@ func decideRouting(r routed) *journal.Routing {
 	if mode == agentapi.ModeOff {
 		return nil
 	}
-	routing := &journal.Routing{
+	routing := &attachment.Routing{
 		First:    isFirst && mode == agentapi.ModeUnderlay,
 		HostLink: isFirst && mode == agentapi.ModeUnderlay,
 		// In mode underlay the first interface is ours too, and has no default route then.
@@ -53,7 +53,7 @@ func decideRouting(r routed) *journal.Routing {
 	routing.OwnTable = !routing.First || r.defaultRoute != "" && r.defaultRoute != r.ifname
 	for _, c := range r.configured {
 		addr := c.Address.Addr().Unmap()
-		if !slices.ContainsFunc(r.addresses, func(a journal.Address) bool { return a.Addr == addr }) {
+		if !slices.ContainsFunc(r.addresses, func(a attachment.Address) bool { return a.Addr == addr }) {
 			continue // another plugin gave it
 		}
 		routing.Subnets = append(routing.Subnets, netip.PrefixFrom(addr, c.Address.Bits()))
@@ -69,7 +69,7 @@ func decideRouting(r routed) *journal.Routing {
 func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 	defer h.LockAttachment(r.Attachment)()
 	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
-	if !ok || e.Phase != journal.Bound || e.Session != h.Session {
+	if !ok || e.Phase != attachment.Bound || e.Session != h.Session {
 		return nil // a DEL has come meanwhile
 	}
 	pod, err := h.Pod(ctx, r.Pod)
@@ -85,7 +85,7 @@ func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 		asked: asked, ifname: r.Interface, defaultRoute: ipam.DefaultRouteInterface(who),
 		configured: r.Configured, addresses: e.Addresses,
 	}
-	if first, ok := h.Journal.Get(r.ContainerID, ipam.FirstInterface); ok && first.Phase == journal.Bound {
+	if first, ok := h.Journal.Get(r.ContainerID, ipam.FirstInterface); ok && first.Phase == attachment.Bound {
 		d.first = first.Routing
 	}
 	e.Routing = decideRouting(d)

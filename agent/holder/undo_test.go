@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -111,7 +111,7 @@ func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
 // fullDisk takes no entry any more.
 type fullDisk struct{ node.Journal }
 
-func (fullDisk) Put(journal.Entry) error {
+func (fullDisk) Put(attachment.Entry) error {
 	return &fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}
 }
 
@@ -155,7 +155,7 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 // readOnly is a journal on a read-only disk.
 type readOnly struct{ node.Journal }
 
-func (readOnly) Put(journal.Entry) error     { return syscall.EROFS }
+func (readOnly) Put(attachment.Entry) error  { return syscall.EROFS }
 func (readOnly) Remove(string, string) error { return syscall.EROFS }
 
 func TestADELOnAReadOnlyDiskFreesNow(t *testing.T) {
@@ -185,22 +185,22 @@ func TestAVerifierKillsASlotThatOnlyTheJournalKnows(t *testing.T) {
 }
 
 func TestAVerifierKillsNobodyElse(t *testing.T) {
-	two := journal.Address{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2", Token: 50}
+	two := attachment.Address{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2", Token: 50}
 	underWay, other := two, two
 	underWay.Token = 0
 	other.LeaseName = "storage.10.0.0.2"
 	const slot = 77
-	for name, e := range map[string]journal.Entry{
-		"a take-over under way":        {Session: fakenode.ThisSession, Addresses: []journal.Address{underWay}},
-		"a pod of an earlier boot":     {Session: "node-1/boot-0", Addresses: []journal.Address{two}},
-		"a pod of another network":     {Session: fakenode.ThisSession, Addresses: []journal.Address{other}},
+	for name, e := range map[string]attachment.Entry{
+		"a take-over under way":        {Session: fakenode.ThisSession, Addresses: []attachment.Address{underWay}},
+		"a pod of an earlier boot":     {Session: "node-1/boot-0", Addresses: []attachment.Address{two}},
+		"a pod of another network":     {Session: fakenode.ThisSession, Addresses: []attachment.Address{other}},
 		"a pod without this address":   {Session: fakenode.ThisSession},
-		"a guard of another's address": {Session: fakenode.ThisSession, Addresses: []journal.Address{{Addr: two.Addr.Next(), LeaseName: "10.0.0.3", Token: 50}}},
+		"a guard of another's address": {Session: fakenode.ThisSession, Addresses: []attachment.Address{{Addr: two.Addr.Next(), LeaseName: "10.0.0.3", Token: 50}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
-			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", journal.Intent, slot
+			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", attachment.Intent, slot
 			check.OK(t, r.Book.Put(e))
 			_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
 			check.That(t, err == nil && !dead, "dead %v, %v", dead, err)
@@ -213,9 +213,9 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 	const slot = 77
-	e := journal.Entry{
-		Session: fakenode.ThisSession, ContainerID: "c0", Interface: "eth0", Phase: journal.Intent, Slot: slot,
-		Addresses: []journal.Address{{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2"}},
+	e := attachment.Entry{
+		Session: fakenode.ThisSession, ContainerID: "c0", Interface: "eth0", Phase: attachment.Intent, Slot: slot,
+		Addresses: []attachment.Address{{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2"}},
 	}
 	check.OK(t, r.Book.Put(e))
 	r.Overtaken.Begin(e.Attachment())

@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -31,10 +31,10 @@ type switched struct {
 	refuses error
 }
 
-func (s *switched) Release(*journal.Entry) error { s.off = false; return nil }
-func (s *switched) Wake()                        {}
+func (s *switched) Release(*attachment.Entry) error { s.off = false; return nil }
+func (s *switched) Wake()                           {}
 
-func (s *switched) SwitchOff(e *journal.Entry) error {
+func (s *switched) SwitchOff(e *attachment.Entry) error {
 	stored, _ := s.Journal.Get(e.ContainerID, e.Interface)
 	check.That(s.T, stored.Mute, "the next look would switch the VF on again")
 	if s.refuses != nil {
@@ -114,8 +114,8 @@ func TestALeaseSaysFromItsADDOnThatItsVFMaySendPastItsGuard(t *testing.T) {
 // unwritable cannot tell the kernel what a bound interface may send.
 type unwritable struct{ error }
 
-func (u unwritable) Apply(_ context.Context, e *journal.Entry) error {
-	if e.Phase == journal.Bound {
+func (u unwritable) Apply(_ context.Context, e *attachment.Entry) error {
+	if e.Phase == attachment.Bound {
 		return u.error
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -289,7 +289,7 @@ func TestABindingThatIsCutShortAnywhereLosesNothing(t *testing.T) {
 			}
 			check.None(t, r.Kernel.Speakers(fakenode.Key("10.0.0.7")), "slots that speak:")
 			e, ok := r.Journal.Get(request.ContainerID, "eth0")
-			check.That(t, !ok || e.Phase == journal.Releasing, "journalled %+v", e)
+			check.That(t, !ok || e.Phase == attachment.Releasing, "journalled %+v", e)
 		})
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 )
 
 // mode is the reaction to a part that is wrong.
@@ -29,7 +29,7 @@ func broken(format string, args ...any) error {
 
 // Check returns an error that wraps ErrBroken or ErrGone and names the first thing that is wrong with
 // an entry's interface or its routing.
-func (l *Links) Check(e *journal.Entry) error {
+func (l *Links) Check(e *attachment.Entry) error {
 	p, err := openPod(e)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (l *Links) Check(e *journal.Entry) error {
 }
 
 // checkInterface checks the interface of the entry: up, its MAC, its addresses.
-func (p *pod) checkInterface(e *journal.Entry) error {
+func (p *pod) checkInterface(e *attachment.Entry) error {
 	attrs := p.own.Attrs()
 	if attrs.RawFlags&unix.IFF_UP == 0 {
 		return broken("interface %s is down", e.Interface)

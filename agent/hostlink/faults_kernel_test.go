@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/faults"
 	"github.com/fenceline/fenceline/test/network"
@@ -61,7 +61,7 @@ func TestEachStepOfMakeFails(t *testing.T) {
 
 // wantClear fails the test unless an error of Make names the pod and its cause, and nothing of the
 // interface is left.
-func (r *rig) wantClear(err error, pod *network.Namespace, e *journal.Entry) {
+func (r *rig) wantClear(err error, pod *network.Namespace, e *attachment.Entry) {
 	r.Helper()
 	// Two libraries do not wrap their errors.
 	if text := err.Error(); !strings.Contains(text, faults.ErrFault.Error()) || !strings.Contains(text, "of the node") && !strings.Contains(text, "pod default/a") {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -111,7 +111,7 @@ func TestRoutesStayWhenTheSourceChanges(t *testing.T) {
 	e := entries[0]
 	for _, second := range prefixes("10.0.0.51/24", "fd00::51/64") {
 		check.OK(r, pod.AddAddr("eth0", second))
-		e.Addresses = append(e.Addresses, journal.Address{Addr: second.Addr()})
+		e.Addresses = append(e.Addresses, attachment.Address{Addr: second.Addr()})
 		e.Routing.Subnets = append(e.Routing.Subnets, second)
 	}
 	check.OK(r, r.links.Make(e))

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/loop"
 )
@@ -35,9 +35,9 @@ var (
 // Guards is the part of *guards.Guards that host links need.
 type Guards interface {
 	// GuardLink makes the guard of an entry judge the frames of the node's end as well.
-	GuardLink(e *journal.Entry, ifname string) error
-	LinkGuarded(e *journal.Entry, ifname string) (bool, error)
-	Fenced(e *journal.Entry, address journal.Address) (bool, error)
+	GuardLink(e *attachment.Entry, ifname string) error
+	LinkGuarded(e *attachment.Entry, ifname string) (bool, error)
+	Fenced(e *attachment.Entry, address attachment.Address) (bool, error)
 	// Dead reports whether a slot was killed.
 	Dead(slot uint32) (bool, error)
 }
@@ -48,9 +48,9 @@ type Options struct {
 	Session string
 	Guards  Guards
 	// Entries returns the entries of the journal, which are read-only.
-	Entries func() []*journal.Entry
+	Entries func() []*attachment.Entry
 	// Entry returns one entry.
-	Entry func(containerID, ifname string) (journal.Entry, bool)
+	Entry func(containerID, ifname string) (attachment.Entry, bool)
 	// TryLock blocks the plugin's calls for an attachment until unlock.
 	TryLock func(agentapi.Attachment) (unlock func(), ok bool)
 	// Services returns the service CIDRs. An error means that they are unknown.
@@ -61,7 +61,7 @@ type Options struct {
 	NodeAddresses func() []netip.Addr
 	// Balancers returns the addresses of load balancers that the node serves to the pod of an entry. An error:
 	// they are not known now.
-	Balancers func(*journal.Entry) ([]netip.Addr, error)
+	Balancers func(*attachment.Entry) ([]netip.Addr, error)
 	// Prepare makes what host links share on the node, before the first of them is made.
 	Prepare func()
 	Log     logr.Logger
@@ -76,7 +76,7 @@ type Links struct {
 	nodeNS ns.NetNS
 	// wake is full when the repair of all host links is due. due are the attachments whose repair is due.
 	wake loop.Wake
-	due  *journal.Pending
+	due  *attachment.Pending
 	// renewed: all host links of earlier agents have the guards of this one.
 	renewed atomic.Bool
 }
@@ -91,7 +91,7 @@ func New(o Options) (*Links, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket on the node: %w", err), nodeNS.Close())
 	}
-	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: loop.NewWake(), due: journal.NewPending()}, nil
+	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: loop.NewWake(), due: attachment.NewPending()}, nil
 }
 
 // Close closes the descriptors.
@@ -102,7 +102,7 @@ func (l *Links) Close() error {
 
 // Make makes the routing of an entry's interface, or completes it. After an error there is no host
 // link and no rule of the interface, unless there was a host link before.
-func (l *Links) Make(e *journal.Entry) error {
+func (l *Links) Make(e *attachment.Entry) error {
 	if e.Routing == nil {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (l *Links) Make(e *journal.Entry) error {
 }
 
 // clear removes the routes and rules of an interface without a host link.
-func (l *Links) clear(e *journal.Entry) error {
+func (l *Links) clear(e *attachment.Entry) error {
 	_, err := l.node.LinkByName(NodeEnd(e.Attachment()))
 	if err == nil {
 		return nil
@@ -140,7 +140,7 @@ func (l *Links) clear(e *journal.Entry) error {
 }
 
 // complete makes what an entry lacks. node are the addresses of the node.
-func (l *Links) complete(e *journal.Entry, node []netip.Addr) (err error) {
+func (l *Links) complete(e *attachment.Entry, node []netip.Addr) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("make the routing of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
@@ -171,7 +171,7 @@ func (l *Links) complete(e *journal.Entry, node []netip.Addr) (err error) {
 
 // carryOut makes what an entry's interface lacks of its plan. known is false if the plan lacks routes.
 // created reports whether the host link is new.
-func (l *Links) carryOut(e *journal.Entry, p *pod, plan Plan, known bool, m mode) (created bool, err error) {
+func (l *Links) carryOut(e *attachment.Entry, p *pod, plan Plan, known bool, m mode) (created bool, err error) {
 	if e.Routing.HostLink {
 		if created, err = l.putNodeEnd(e, p, plan, m); err != nil {
 			return created, err
@@ -191,7 +191,7 @@ func (l *Links) carryOut(e *journal.Entry, p *pod, plan Plan, known bool, m mode
 }
 
 // namesIn returns the names of Fenceline's interfaces in a pod, with those of their host links.
-func namesIn(containerID string, entries []*journal.Entry) []string {
+func namesIn(containerID string, entries []*attachment.Entry) []string {
 	var names []string
 	for _, e := range entries {
 		if e.ContainerID == containerID {
@@ -203,7 +203,7 @@ func namesIn(containerID string, entries []*journal.Entry) []string {
 
 // plan makes the plan of an entry. known is false if it lacks the routes to unknown service CIDRs or load
 // balancers.
-func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known bool, _ error) {
+func (l *Links) plan(e *attachment.Entry, p *pod, node []netip.Addr) (_ Plan, known bool, _ error) {
 	usable, err := l.usable(e)
 	if err != nil {
 		return Plan{}, false, err
@@ -233,7 +233,7 @@ func (l *Links) plan(e *journal.Entry, p *pod, node []netip.Addr) (_ Plan, known
 
 // usable returns the addresses that an entry may use: none if its slot is dead, otherwise those
 // that are not fenced. The node must reach the new holders of the others.
-func (l *Links) usable(e *journal.Entry) ([]netip.Prefix, error) {
+func (l *Links) usable(e *attachment.Entry) ([]netip.Prefix, error) {
 	var usable []netip.Prefix
 	// A newer sandbox of the pod may have the addresses by now.
 	dead, err := l.Guards.Dead(e.Slot)
@@ -254,7 +254,7 @@ func (l *Links) usable(e *journal.Entry) ([]netip.Prefix, error) {
 }
 
 // Remove removes the host link of an entry, if there is one, with all state of the pod on the node.
-func (l *Links) Remove(e *journal.Entry) error {
+func (l *Links) Remove(e *attachment.Entry) error {
 	if e.Routing == nil || !e.Routing.HostLink {
 		return nil
 	}
@@ -285,7 +285,7 @@ func noNetNS(err error) bool {
 }
 
 // openPod opens the namespace of an entry's pod. It returns ErrGone if the interface does not exist.
-func openPod(e *journal.Entry) (_ *pod, err error) {
+func openPod(e *attachment.Entry) (_ *pod, err error) {
 	p := &pod{}
 	defer func() {
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
 )
@@ -210,7 +210,7 @@ func leavesBy(t *testing.T, pod *network.Namespace, from, to string) (link strin
 }
 
 // besideBridge makes a pod whose eth0 a bridge network has made, and whose net1 takes the default routes.
-func (r *rig) besideBridge(name string) (*network.Namespace, *journal.Entry) {
+func (r *rig) besideBridge(name string) (*network.Namespace, *attachment.Entry) {
 	r.Helper()
 	pod, bridge := network.New(r, name), network.New(r, "of-"+name)
 	check.OK(r, bridge.AddBridge("br0"))
@@ -235,7 +235,7 @@ func TestTheDefaultRoutesOfTheUnderlayItselfStay(t *testing.T) {
 	check.OK(r, r.links.Make(first))
 	check.OK(r, r.links.Make(second))
 	check.OK(r, r.links.Make(first)) // a repair
-	for _, e := range []*journal.Entry{first, second} {
+	for _, e := range []*attachment.Entry{first, second} {
 		check.Is(t, r.links.Check(e), nil, "%s:", e.Interface)
 	}
 	routes := check.Value(pod.Links().RouteGet(netip.MustParseAddr("10.96.0.1").AsSlice()))(r)
@@ -377,7 +377,7 @@ func TestNothingStaysOnTheNode(t *testing.T) {
 	check.OK(r, r.links.Remove(entries[0]))
 	check.That(t, check.Err(r.node.Index(NodeEnd(entries[0].Attachment()))) != nil, "the link is still there")
 	// The agent was killed before it removed the link.
-	others[0].Phase = journal.Releasing
+	others[0].Phase = attachment.Releasing
 	check.OK(r, r.links.Repair())
 	check.That(t, check.Err(r.node.Index(NodeEnd(others[0].Attachment()))) != nil, "the link of a pod that has ended is still there")
 }
@@ -471,7 +471,7 @@ func TestATentativeAddressIsNotTheSourceOfARoute(t *testing.T) {
 	pod, entries := r.pod("a", []string{"10.0.0.7/24"})
 	e := entries[0]
 	check.OK(r, pod.Links().AddrAdd(r.link(pod, "eth0"), &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("fd00::7/64"))}))
-	e.Addresses = append(e.Addresses, journal.Address{Addr: netip.MustParseAddr("fd00::7")})
+	e.Addresses = append(e.Addresses, attachment.Address{Addr: netip.MustParseAddr("fd00::7")})
 	e.Routing.Subnets = append(e.Routing.Subnets, netip.MustParsePrefix("fd00::7/64"))
 	check.OK(r, r.links.Make(e))
 	check.Must(t, !r.links.due.Empty(), "the address is not tentative: this test shows nothing")

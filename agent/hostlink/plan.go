@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 )
 
 // The next hops of the pod's routes. No host answers for these addresses: a permanent neighbour entry
@@ -224,7 +224,7 @@ func sources(addresses []netip.Prefix) []netip.Addr {
 }
 
 // overlap returns ErrOverlap if a route through the host link would take over frames to the subnet.
-func overlap(r *journal.Routing, services []netip.Prefix) error {
+func overlap(r *attachment.Routing, services []netip.Prefix) error {
 	if !r.HostLink {
 		return nil
 	}

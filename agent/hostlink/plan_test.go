@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -153,7 +153,7 @@ func TestOverlap(t *testing.T) {
 		{"a part of the subnet", prefixes("10.0.0.7/24"), nil, prefixes("10.0.0.128/25"), true, `"hostLinkCIDRs" has 10.0.0.128/25, and the subnet is 10.0.0.0/24`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			err := overlap(&journal.Routing{HostLink: c.link, Subnets: c.subnets, Listed: c.listed}, c.services)
+			err := overlap(&attachment.Routing{HostLink: c.link, Subnets: c.subnets, Listed: c.listed}, c.services)
 			check.That(t, errors.Is(err, ErrOverlap) == (c.says != "") && strings.Contains(fmt.Sprint(err), c.says), "got %v, want %q", err, c.says)
 		})
 	}
@@ -181,7 +181,7 @@ func TestAPodIsGoneOnlyIfItsNamespaceIsAbsent(t *testing.T) {
 		file:             true,
 		loop:             false, // ELOOP stands for all errors of the path itself
 	} {
-		_, err := openPod(&journal.Entry{NetNS: path})
+		_, err := openPod(&attachment.Entry{NetNS: path})
 		check.That(t, err != nil && errors.Is(err, ErrGone) == gone, "%s: gone is to be %v: %v", path, gone, err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/loop"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -36,7 +36,7 @@ const (
 // ReachOptions of a Watch. All are required.
 type ReachOptions struct {
 	// Entries returns the entries of the journal, which are read-only.
-	Entries func() []*journal.Entry
+	Entries func() []*attachment.Entry
 	// NodeAddresses returns the addresses of the Node object.
 	NodeAddresses func() []netip.Addr
 	// Speakers returns addresses that other hosts have used on a parent, the latest first.
@@ -167,9 +167,9 @@ func (w *Reach) ask(ctx context.Context, v4 bool) (silent []netip.Addr, err erro
 }
 
 // parents returns the parents of the pods whose Services go by host links.
-func parents(entries []*journal.Entry, v4 bool) (found []int) {
+func parents(entries []*attachment.Entry, v4 bool) (found []int) {
 	for _, e := range entries {
-		ofFamily := func(a journal.Address) bool { return a.Addr.Is4() == v4 }
+		ofFamily := func(a attachment.Address) bool { return a.Addr.Is4() == v4 }
 		if e.Routing != nil && e.Routing.HostLink && e.Routing.First && slices.ContainsFunc(e.Addresses, ofFamily) {
 			found = append(found, e.ParentIndex)
 		}

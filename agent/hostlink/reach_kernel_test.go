@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -94,15 +94,15 @@ func TestAParentThatFailsHidesNoSilenceOnTheOthers(t *testing.T) {
 	node, scheme := network.New(t, "node"), runtime.NewScheme()
 	check.OK(t, v1alpha1.AddToScheme(scheme))
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.0.2.0/24"}}
-	own := journal.Address{Addr: netip.MustParseAddr("10.0.2.60")}
-	entry := func(parent int) *journal.Entry {
-		return &journal.Entry{ParentIndex: parent, Routing: &journal.Routing{HostLink: true, First: true}, Addresses: []journal.Address{own}}
+	own := attachment.Address{Addr: netip.MustParseAddr("10.0.2.60")}
+	entry := func(parent int) *attachment.Entry {
+		return &attachment.Entry{ParentIndex: parent, Routing: &attachment.Routing{HostLink: true, First: true}, Addresses: []attachment.Address{own}}
 	}
 	const down, up = 2, 3
 	var failure error
 	lines := 0
 	w := NewReach(ReachOptions{
-		Entries:       func() []*journal.Entry { return []*journal.Entry{entry(down), entry(up)} },
+		Entries:       func() []*attachment.Entry { return []*attachment.Entry{entry(down), entry(up)} },
 		NodeAddresses: func() []netip.Addr { return []netip.Addr{own.Addr} },
 		Speakers: func(uint32, bool, int) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("10.0.2.50"), netip.MustParseAddr("10.0.2.51")}, nil
@@ -161,10 +161,10 @@ func newReachRig(t *testing.T, v4 bool) *reachRig {
 		Subnet: r.prefix(2, 0).String(), IPs: []string{r.prefix(2, 50).Addr().String(), r.prefix(2, 51).Addr().String()},
 	}}
 	r.watch = NewReach(ReachOptions{
-		Entries: func() []*journal.Entry {
-			return []*journal.Entry{{
-				ParentIndex: parent, Routing: &journal.Routing{HostLink: true, First: true},
-				Addresses: []journal.Address{{Addr: r.prefix(2, 60).Addr()}},
+		Entries: func() []*attachment.Entry {
+			return []*attachment.Entry{{
+				ParentIndex: parent, Routing: &attachment.Routing{HostLink: true, First: true},
+				Addresses: []attachment.Address{{Addr: r.prefix(2, 60).Addr()}},
 			}}
 		},
 		NodeAddresses: func() []netip.Addr { return []netip.Addr{r.prefix(1, 11).Addr()} },

@@ -10,19 +10,19 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 )
 
 // Read returns the routing of an entry's interface as Make has left it in the pod, or nil if there
 // is none. It is for a journal that was lost. Listed has all destinations behind the host link,
 // also those of the node and the Services.
-func (l *Links) Read(e *journal.Entry) (*journal.Routing, error) {
+func (l *Links) Read(e *attachment.Entry) (*attachment.Routing, error) {
 	p, err := openPod(e)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	r := &journal.Routing{}
+	r := &attachment.Routing{}
 	if err := errors.Join(p.readLink(e, r), p.readOwn(e, r)); err != nil {
 		return nil, fmt.Errorf("read the routing of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
 	}
@@ -33,7 +33,7 @@ func (l *Links) Read(e *journal.Entry) (*journal.Routing, error) {
 }
 
 // readLink reads what leads through the host link.
-func (p *pod) readLink(e *journal.Entry, r *journal.Routing) error {
+func (p *pod) readLink(e *attachment.Entry, r *attachment.Routing) error {
 	end, err := p.links.LinkByName(PodEnd(e.Attachment()))
 	if isMissing(err) {
 		return nil
@@ -56,7 +56,7 @@ func (p *pod) readLink(e *journal.Entry, r *journal.Routing) error {
 }
 
 // readOwn reads what leads through the interface itself.
-func (p *pod) readOwn(e *journal.Entry, r *journal.Routing) error {
+func (p *pod) readOwn(e *attachment.Entry, r *attachment.Routing) error {
 	rules, err := ownRules(p.links)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (p *pod) readOwn(e *journal.Entry, r *journal.Routing) error {
 	}
 	for _, a := range addrs {
 		addr := addrOf(a.IP)
-		if bits, _ := a.Mask.Size(); slices.ContainsFunc(e.Addresses, func(held journal.Address) bool { return held.Addr == addr }) {
+		if bits, _ := a.Mask.Size(); slices.ContainsFunc(e.Addresses, func(held attachment.Address) bool { return held.Addr == addr }) {
 			r.Subnets = append(r.Subnets, netip.PrefixFrom(addr, bits))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/loop"
 )
@@ -93,7 +93,7 @@ func (l *Links) Repair() error {
 
 // repairDue does the same for the attachments whose repair is due.
 func (l *Links) repairDue() error {
-	var entries []*journal.Entry
+	var entries []*attachment.Entry
 	for a := range l.due.Take() {
 		if e, ok := l.Entry(a.ContainerID, a.Interface); ok {
 			entries = append(entries, &e)
@@ -104,7 +104,7 @@ func (l *Links) repairDue() error {
 }
 
 // repairAll repairs entries. busy: a call was under way for one of them, whose repair is due.
-func (l *Links) repairAll(entries []*journal.Entry) (busy bool, err error) {
+func (l *Links) repairAll(entries []*attachment.Entry) (busy bool, err error) {
 	node, err := l.nodeAddresses()
 	if err != nil {
 		return false, err
@@ -123,7 +123,7 @@ func (l *Links) repairAll(entries []*journal.Entry) (busy bool, err error) {
 // repair completes the routing of one entry, or removes its host link. A call under way for the
 // entry goes first, for example one of the plugin, and the repair is due again. Such a call may
 // wait for the API server, but the node's routes to fenced addresses go now.
-func (l *Links) repair(e *journal.Entry, node []netip.Addr) (busy bool, err error) {
+func (l *Links) repair(e *attachment.Entry, node []netip.Addr) (busy bool, err error) {
 	unlock, ok := l.TryLock(e.Attachment())
 	if !ok {
 		l.due.PutBack(e.Attachment())
@@ -134,7 +134,7 @@ func (l *Links) repair(e *journal.Entry, node []netip.Addr) (busy bool, err erro
 	if !ok {
 		return false, nil
 	}
-	if now.Phase != journal.Bound || now.Session != l.Session || now.Routing == nil || now.Mute {
+	if now.Phase != attachment.Bound || now.Session != l.Session || now.Routing == nil || now.Mute {
 		return false, l.Remove(&now)
 	}
 	if err := l.complete(&now, node); err != nil && !errors.Is(err, ErrGone) {
@@ -145,7 +145,7 @@ func (l *Links) repair(e *journal.Entry, node []netip.Addr) (busy bool, err erro
 
 // withdraw removes the node's routes to the addresses that an entry may not use any more, so that the
 // node reaches their new holders. It only removes, so it needs no lock.
-func (l *Links) withdraw(e *journal.Entry) error {
+func (l *Links) withdraw(e *attachment.Entry) error {
 	name := NodeEnd(e.Attachment())
 	link, err := l.node.LinkByName(name)
 	if isMissing(err) {

@@ -22,7 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
@@ -34,7 +34,7 @@ type rig struct {
 	node, router *network.Namespace
 	links        *Links
 	guards       *guards
-	entries      []*journal.Entry
+	entries      []*attachment.Entry
 	services     []netip.Prefix
 	pods         []netip.Prefix
 	balancers    []netip.Addr
@@ -51,16 +51,16 @@ type guards struct {
 	fail   error
 }
 
-func (g *guards) GuardLink(_ *journal.Entry, ifname string) error {
+func (g *guards) GuardLink(_ *attachment.Entry, ifname string) error {
 	g.linked[ifname] = true
 	return g.fail
 }
 
-func (g *guards) LinkGuarded(_ *journal.Entry, ifname string) (bool, error) {
+func (g *guards) LinkGuarded(_ *attachment.Entry, ifname string) (bool, error) {
 	return g.linked[ifname], nil
 }
 
-func (g *guards) Fenced(_ *journal.Entry, a journal.Address) (bool, error) {
+func (g *guards) Fenced(_ *attachment.Entry, a attachment.Address) (bool, error) {
 	_, fenced := g.fenced.Load(a.Addr)
 	return fenced, nil
 }
@@ -91,11 +91,11 @@ func newRig(t testing.TB) *rig {
 	check.OK(r, r.node.Do(func() (err error) {
 		r.links, err = New(Options{
 			Session: "s", Guards: r.guards, Log: logr.Discard(), Clock: clock.RealClock{},
-			Entries: func() []*journal.Entry { return r.entries },
-			Entry: func(containerID, ifname string) (journal.Entry, bool) {
-				i := slices.IndexFunc(r.entries, func(e *journal.Entry) bool { return e.ContainerID == containerID && e.Interface == ifname })
+			Entries: func() []*attachment.Entry { return r.entries },
+			Entry: func(containerID, ifname string) (attachment.Entry, bool) {
+				i := slices.IndexFunc(r.entries, func(e *attachment.Entry) bool { return e.ContainerID == containerID && e.Interface == ifname })
 				if i < 0 {
-					return journal.Entry{}, false
+					return attachment.Entry{}, false
 				}
 				return *r.entries[i], true
 			},
@@ -104,7 +104,7 @@ func newRig(t testing.TB) *rig {
 			Services:      func() ([]netip.Prefix, error) { return r.services, r.unknown },
 			PodCIDRs:      func() ([]netip.Prefix, error) { return r.pods, nil },
 			NodeAddresses: func() []netip.Addr { return addrs(nodeAddr4, nodeAddr6) },
-			Balancers:     func(*journal.Entry) ([]netip.Addr, error) { return r.balancers, r.unknown },
+			Balancers:     func(*attachment.Entry) ([]netip.Addr, error) { return r.balancers, r.unknown },
 		})
 		return err
 	}))
@@ -119,7 +119,7 @@ func hasIPv6() bool {
 }
 
 // linked makes a rig with a pod that has a host link. Its eth0 has the addresses.
-func linked(t testing.TB, addrs ...string) (*rig, *network.Namespace, *journal.Entry) {
+func linked(t testing.TB, addrs ...string) (*rig, *network.Namespace, *attachment.Entry) {
 	t.Helper()
 	r := newRig(t)
 	pod, entries := r.pod("a", addrs)
@@ -134,10 +134,10 @@ func (r *rig) link(in *network.Namespace, name string) netlink.Link {
 }
 
 // pod makes a pod with interfaces on the underlay, and records an entry for each of them. The first is eth0.
-func (r *rig) pod(name string, interfaces ...[]string) (*network.Namespace, []*journal.Entry) {
+func (r *rig) pod(name string, interfaces ...[]string) (*network.Namespace, []*attachment.Entry) {
 	r.Helper()
 	pod := network.New(r, name)
-	var entries []*journal.Entry
+	var entries []*attachment.Entry
 	for i, addrs := range interfaces {
 		ifname := "eth0"
 		if i > 0 {
@@ -148,20 +148,20 @@ func (r *rig) pod(name string, interfaces ...[]string) (*network.Namespace, []*j
 	return pod, entries
 }
 
-func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...string) *journal.Entry {
+func (r *rig) attach(pod *network.Namespace, name, ifname string, addrs ...string) *attachment.Entry {
 	r.Helper()
 	check.OK(r, r.node.AddChild("ul0", child(), pod, ifname))
 	check.OK(r, pod.SetUp(ifname, true))
 	mac := check.Value(pod.MAC(ifname))(r)
-	e := &journal.Entry{
-		ContainerID: "c-" + name, Interface: ifname, NetNS: pod.Path(), Phase: journal.Bound, Session: "s",
+	e := &attachment.Entry{
+		ContainerID: "c-" + name, Interface: ifname, NetNS: pod.Path(), Phase: attachment.Bound, Session: "s",
 		PodNamespace: "default", PodName: name, MAC: mac.String(),
-		Routing: &journal.Routing{HostLink: ifname == "eth0", First: ifname == "eth0", OwnTable: ifname != "eth0"},
+		Routing: &attachment.Routing{HostLink: ifname == "eth0", First: ifname == "eth0", OwnTable: ifname != "eth0"},
 	}
 	for _, text := range addrs {
 		p := netip.MustParsePrefix(text)
 		check.OK(r, pod.AddAddr(ifname, p))
-		e.Addresses = append(e.Addresses, journal.Address{Addr: p.Addr()})
+		e.Addresses = append(e.Addresses, attachment.Address{Addr: p.Addr()})
 		e.Routing.Subnets = append(e.Routing.Subnets, p)
 		gw := netip.MustParseAddr(routerAddr4)
 		if p.Addr().Is6() {
@@ -258,7 +258,7 @@ func (r *rig) wantAnswers(server, client *network.Namespace, listen, dial, want 
 }
 
 // wantBroken fails the test unless Check reports ErrBroken.
-func (r *rig) wantBroken(e *journal.Entry) string {
+func (r *rig) wantBroken(e *attachment.Entry) string {
 	r.Helper()
 	err := r.links.Check(e)
 	check.Is(r, err, ErrBroken, "Check:")

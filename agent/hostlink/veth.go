@@ -12,12 +12,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 )
 
 // putNodeEnd makes the veth pair of an entry, guarded and with the node's end up. The pod's end stays
 // down, so nothing passes before the guard judges.
-func (l *Links) putNodeEnd(e *journal.Entry, p *pod, plan Plan, m mode) (created bool, err error) {
+func (l *Links) putNodeEnd(e *attachment.Entry, p *pod, plan Plan, m mode) (created bool, err error) {
 	name := NodeEnd(e.Attachment())
 	link, err := linkOf(l.node, name)
 	if errors.Is(err, ErrBroken) && m == mend {
@@ -68,7 +68,7 @@ func setUp(links *netlink.Handle, link netlink.Link, m mode) error {
 }
 
 // guard guards the node's end. The guards of an earlier agent get the programs of this one.
-func (l *Links) guard(e *journal.Entry, name string, m mode) error {
+func (l *Links) guard(e *attachment.Entry, name string, m mode) error {
 	guarded, err := l.Guards.LinkGuarded(e, name)
 	switch {
 	case err != nil:
@@ -82,7 +82,7 @@ func (l *Links) guard(e *journal.Entry, name string, m mode) error {
 }
 
 // addVeth adds the pair, both ends down.
-func (l *Links) addVeth(e *journal.Entry, p *pod) (netlink.Link, error) {
+func (l *Links) addVeth(e *attachment.Entry, p *pod) (netlink.Link, error) {
 	a := e.Attachment()
 	nodeMAC, podMAC := macs(a)
 	attrs := netlink.NewLinkAttrs()
@@ -104,7 +104,7 @@ func (l *Links) addVeth(e *journal.Entry, p *pod) (netlink.Link, error) {
 }
 
 // putLink makes the pod's side of a host link. With known, routes that the plan lacks are removed.
-func (p *pod) putLink(e *journal.Entry, plan Plan, known bool, m mode) error {
+func (p *pod) putLink(e *attachment.Entry, plan Plan, known bool, m mode) error {
 	a := e.Attachment()
 	nodeMAC, _ := macs(a)
 	link, err := linkOf(p.links, PodEnd(a))
@@ -143,7 +143,7 @@ func (p *pod) putLink(e *journal.Entry, plan Plan, known bool, m mode) error {
 }
 
 // putNodeSide makes the routes of the node to a pod.
-func (l *Links) putNodeSide(e *journal.Entry, plan Plan, m mode) error {
+func (l *Links) putNodeSide(e *attachment.Entry, plan Plan, m mode) error {
 	a := e.Attachment()
 	_, podMAC := macs(a)
 	link, err := linkOf(l.node, NodeEnd(a))

@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/pins"
 )
@@ -27,7 +27,7 @@ type RemoveOptions struct {
 // plugin and its spool stay, since the DEL of these pods needs them. Node may be called again, and
 // returns journal.ErrLocked while an agent runs.
 func RemoveNode(o RemoveOptions) error {
-	book, err := journal.Open(o.StateDir)
+	book, err := attachment.Open(o.StateDir)
 	if err != nil {
 		return err
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
@@ -51,8 +51,8 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	check.OK(t, kernel.PinGuard(guard))
 	check.OK(t, kernel.Close())
 	check.OK(t, masquerade.Ensure())
-	book := check.Value(journal.Open(o.StateDir))(t)
-	check.OK(t, book.Put(journal.Entry{ContainerID: "c", Interface: "eth0"}))
+	book := check.Value(attachment.Open(o.StateDir))(t)
+	check.OK(t, book.Put(attachment.Entry{ContainerID: "c", Interface: "eth0"}))
 	check.OK(t, book.Rotations.Put(map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.2")}))
 	ours := filepath.Join(o.ConfDir, o.Conflist)
 	write := func(path, content string) string {
@@ -66,7 +66,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 		write(filepath.Join(o.StateDir, "spool", "c@eth0.json"), `{}`),
 	}
 
-	check.Is(t, RemoveNode(o), journal.ErrLocked, "beside an agent:")
+	check.Is(t, RemoveNode(o), attachment.ErrLocked, "beside an agent:")
 	check.Equal(t, attached(t, parent.Attrs().Index), 2, "programs at the parent, which are the observer's:")
 	check.OK(t, book.Close())
 	for range 2 { // a remover that is started again finds nothing
@@ -83,7 +83,7 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 	for _, kept := range others {
 		check.Is(t, check.Err(os.Stat(kept)), nil, "what is not the agent's is gone:")
 	}
-	book = check.Value(journal.Open(o.StateDir))(t)
+	book = check.Value(attachment.Open(o.StateDir))(t)
 	defer book.Close()
 	last, known := book.Rotations.Get()
 	check.That(t, len(book.All()) == 0 && !known, "the journal tells of %v and %v", book.All(), last)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/internal/loop"
 )
 
@@ -41,7 +41,7 @@ type Identity struct {
 // Identify returns the identity of a node in this boot. The node continues the
 // session of its journal's entries, if it is of this boot: a Node object that was deleted
 // and registered again has another UID, but its pods are still the same.
-func Identify(id journal.Identity, bootID string, entries []*journal.Entry) Identity {
+func Identify(id attachment.Identity, bootID string, entries []*attachment.Entry) Identity {
 	now := ID(types.UID(id.NodeUID), bootID)
 	for _, e := range entries {
 		if SameBoot(e.Session, now) {
@@ -55,7 +55,7 @@ func Identify(id journal.Identity, bootID string, entries []*journal.Entry) Iden
 type Inquiry struct {
 	Reader client.Reader
 	// Memory keeps the identity over restarts.
-	Memory   *journal.Document[journal.Identity]
+	Memory   *attachment.Document[attachment.Identity]
 	Node     string
 	Patience time.Duration // see the constant Patience
 	Log      logr.Logger
@@ -64,7 +64,7 @@ type Inquiry struct {
 // Ask asks the API server for the identity. If it does not answer in time, sure is false, and the
 // identity is the stored one: the agent can look after running pods, but give no address (R5).
 // Without a stored identity, Ask waits until ctx ends.
-func (i Inquiry) Ask(ctx context.Context) (id journal.Identity, sure bool, err error) {
+func (i Inquiry) Ask(ctx context.Context) (id attachment.Identity, sure bool, err error) {
 	soon, stop := context.WithTimeout(ctx, i.Patience)
 	defer stop()
 	id, err = i.poll(soon)
@@ -81,8 +81,8 @@ func (i Inquiry) Ask(ctx context.Context) (id journal.Identity, sure bool, err e
 }
 
 // poll asks until there is an answer or ctx ends, and remembers the answer.
-func (i Inquiry) poll(ctx context.Context) (journal.Identity, error) {
-	var id journal.Identity
+func (i Inquiry) poll(ctx context.Context) (attachment.Identity, error) {
+	var id attachment.Identity
 	var last error
 	var tries loop.Backoff
 	err := wait.PollUntilContextCancel(ctx, askPeriod, true, func(ctx context.Context) (bool, error) {
@@ -100,7 +100,7 @@ func (i Inquiry) poll(ctx context.Context) (journal.Identity, error) {
 		return false, nil
 	})
 	if err != nil {
-		return journal.Identity{}, fmt.Errorf("find the identity of node %s: %w", i.Node, cmp.Or(last, err))
+		return attachment.Identity{}, fmt.Errorf("find the identity of node %s: %w", i.Node, cmp.Or(last, err))
 	}
 	if err := i.Memory.Put(id); err != nil {
 		i.Log.Error(err, "the node's identity could not be stored; the next start needs the API server")
@@ -108,21 +108,21 @@ func (i Inquiry) poll(ctx context.Context) (journal.Identity, error) {
 	return id, nil
 }
 
-func (i Inquiry) askOnce(ctx context.Context) (journal.Identity, error) {
+func (i Inquiry) askOnce(ctx context.Context) (attachment.Identity, error) {
 	node, system := &corev1.Node{}, &metav1.PartialObjectMetadata{}
 	system.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := i.Reader.Get(ctx, client.ObjectKey{Name: i.Node}, node); err != nil {
-		return journal.Identity{}, fmt.Errorf("read node %s: %w", i.Node, err)
+		return attachment.Identity{}, fmt.Errorf("read node %s: %w", i.Node, err)
 	}
 	if err := i.Reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
-		return journal.Identity{}, fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)
+		return attachment.Identity{}, fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	return journal.Identity{Node: i.Node, NodeUID: string(node.UID), Cluster: string(system.UID)}, nil
+	return attachment.Identity{Node: i.Node, NodeUID: string(node.UID), Cluster: string(system.UID)}, nil
 }
 
 // Confirm asks until the API server answers, and returns ErrAnotherIdentity if
 // the answer is not the assumed identity. The next start then uses the answer.
-func (i Inquiry) Confirm(ctx context.Context, assumed journal.Identity) error {
+func (i Inquiry) Confirm(ctx context.Context, assumed attachment.Identity) error {
 	id, err := i.poll(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // only the end of ctx, that is of the agent, ends the asking

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -45,13 +45,13 @@ func (s *server) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 
 const always = 1 << 30
 
-var nodeOne = journal.Identity{Node: "n1", NodeUID: "node-uid", Cluster: "cluster-uid"}
+var nodeOne = attachment.Identity{Node: "n1", NodeUID: "node-uid", Cluster: "cluster-uid"}
 
 // asking is node n1's agent, that asks a server with these objects. It has a
 // memory if the node was told before.
-func asking(t *testing.T, s *server, told *journal.Identity, objects ...client.Object) Inquiry {
+func asking(t *testing.T, s *server, told *attachment.Identity, objects ...client.Object) Inquiry {
 	t.Helper()
-	book := check.Value(journal.Open(t.TempDir()))(t)
+	book := check.Value(attachment.Open(t.TempDir()))(t)
 	t.Cleanup(func() { book.Close() })
 	if told != nil {
 		check.OK(t, book.Identity.Put(*told))
@@ -69,13 +69,13 @@ func thisCluster() []client.Object {
 }
 
 func TestWhoANodeIs(t *testing.T) {
-	other := journal.Identity{Node: "n1", NodeUID: "older", Cluster: "cluster-uid"}
-	ofAnother := journal.Identity{Node: "n9", NodeUID: "nine", Cluster: "cluster-uid"}
+	other := attachment.Identity{Node: "n1", NodeUID: "older", Cluster: "cluster-uid"}
+	ofAnother := attachment.Identity{Node: "n9", NodeUID: "nine", Cluster: "cluster-uid"}
 	for _, test := range []struct {
 		name   string
 		server server
-		told   *journal.Identity
-		want   journal.Identity
+		told   *attachment.Identity
+		want   attachment.Identity
 		sure   bool
 	}{
 		{"the API server tells", server{}, nil, nodeOne, true},
@@ -109,12 +109,12 @@ func TestANodeThatIsNotRegisteredWaits(t *testing.T) {
 func TestWhoWasTakenForAnotherStartsAgain(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		taken journal.Identity
+		taken attachment.Identity
 		want  error
 	}{
 		{"the same", nodeOne, nil},
-		{"registered again", journal.Identity{Node: "n1", NodeUID: "older", Cluster: "cluster-uid"}, ErrAnotherIdentity},
-		{"of another cluster", journal.Identity{Node: "n1", NodeUID: "node-uid", Cluster: "older"}, ErrAnotherIdentity},
+		{"registered again", attachment.Identity{Node: "n1", NodeUID: "older", Cluster: "cluster-uid"}, ErrAnotherIdentity},
+		{"of another cluster", attachment.Identity{Node: "n1", NodeUID: "node-uid", Cluster: "older"}, ErrAnotherIdentity},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			i := asking(t, &server{away: 1}, &test.taken, thisCluster()...)
@@ -135,7 +135,7 @@ func TestTheEndOfTheAgentEndsTheAsking(t *testing.T) {
 }
 
 func TestTheSessionGoesOnAsTheJournalSays(t *testing.T) {
-	entries := []*journal.Entry{{Session: "older/boot-1"}, {Session: "older/boot-2"}}
+	entries := []*attachment.Entry{{Session: "older/boot-1"}, {Session: "older/boot-2"}}
 	check.Equal(t, Identify(nodeOne, "boot-2", entries), Identity{Session: "older/boot-2", Cluster: "cluster-uid"}, "after the Node object was made again:")
 	check.Equal(t, Identify(nodeOne, "boot-3", entries), Identity{Session: "node-uid/boot-3", Cluster: "cluster-uid"}, "after a reboot:")
 }
@@ -159,11 +159,11 @@ func TestASessionContinues(t *testing.T) {
 		{"with entries of an earlier boot left", []string{"a/1", "a/2"}, "a/2"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var entries []*journal.Entry
+			var entries []*attachment.Entry
 			for _, session := range row.journalled {
-				entries = append(entries, &journal.Entry{Session: session})
+				entries = append(entries, &attachment.Entry{Session: session})
 			}
-			got := Identify(journal.Identity{NodeUID: "b", Cluster: "c"}, "2", entries)
+			got := Identify(attachment.Identity{NodeUID: "b", Cluster: "c"}, "2", entries)
 			check.Equal(t, got, Identity{Session: row.want, Cluster: "c"}, "continues as")
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
@@ -17,7 +17,7 @@ type Base struct {
 	Held
 
 	// Pending are the attachments that recovery has to resume.
-	Pending *journal.Pending
+	Pending *attachment.Pending
 	// Background outlives a call; undo runs in it. Tasks are the steps that follow an answer.
 	Background context.Context
 	Tasks      sync.WaitGroup
@@ -25,18 +25,18 @@ type Base struct {
 
 // New returns a Base. The undo of an ADD and the steps after an answer end with ctx.
 func New(ctx context.Context, o Options) *Base {
-	return &Base{Options: o, Held: NewHeld(o.Journal.All, o.Session), Pending: journal.NewPending(), Background: ctx}
+	return &Base{Options: o, Held: NewHeld(o.Journal.All, o.Session), Pending: attachment.NewPending(), Background: ctx}
 }
 
 // WakeVFs makes VFs check the VF of an entry soon, if it has one.
-func (b *Base) WakeVFs(e *journal.Entry) {
+func (b *Base) WakeVFs(e *attachment.Entry) {
 	if b.VFs != nil && e.Device != "" {
 		b.VFs.Wake()
 	}
 }
 
 // Audit writes a line about an address of an entry into the audit log.
-func (b *Base) Audit(kind audit.Kind, e *journal.Entry, address journal.Address, reason string) {
+func (b *Base) Audit(kind audit.Kind, e *attachment.Entry, address attachment.Address, reason string) {
 	audit.Log(b.Log, kind, audit.Record{
 		Address: address.Addr, Network: address.Network, Pool: address.Pool,
 		Namespace: e.PodNamespace, Pod: e.PodName, PodUID: e.PodUID,
@@ -56,7 +56,7 @@ func (b *Base) Laps() func(step string) {
 }
 
 // GuardSources tells the kernel what the interface of an entry may send.
-func (b *Base) GuardSources(e *journal.Entry) error {
+func (b *Base) GuardSources(e *attachment.Entry) error {
 	if b.SourceGuards == nil {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"context"
 	"net"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -15,7 +15,7 @@ import (
 
 // ClaimOf returns the claim for an address with the token of its lease. last is the lease as the
 // last holder left it, nil if no holder is recorded.
-func (b *Base) ClaimOf(pool *v1alpha1.IPPool, address journal.Address, last *v1alpha1.IPLease) segment.Claim {
+func (b *Base) ClaimOf(pool *v1alpha1.IPPool, address attachment.Address, last *v1alpha1.IPLease) segment.Claim {
 	c := segment.Claim{
 		Addr: address.Addr, Network: claim.Network(b.Cluster, address.Network), Token: address.Token, Mode: pool.ConflictMode(),
 	}

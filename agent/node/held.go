@@ -7,25 +7,25 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 )
 
 // Held are the addresses that pods of this node hold now, by the journal.
 type Held struct {
-	entries func() []*journal.Entry
+	entries func() []*attachment.Entry
 	session string
 }
 
 // NewHeld returns the addresses that the entries of a journal hold in the present life of the node.
-func NewHeld(entries func() []*journal.Entry, session string) Held { return Held{entries, session} }
+func NewHeld(entries func() []*attachment.Entry, session string) Held { return Held{entries, session} }
 
 // Bound yields the entries whose interfaces hold addresses now. They are read-only.
-func (h Held) Bound() iter.Seq[*journal.Entry] {
-	return func(yield func(*journal.Entry) bool) {
+func (h Held) Bound() iter.Seq[*attachment.Entry] {
+	return func(yield func(*attachment.Entry) bool) {
 		for _, e := range h.entries() {
-			if e.Phase == journal.Bound && e.Session == h.session && !yield(e) {
+			if e.Phase == attachment.Bound && e.Session == h.session && !yield(e) {
 				return
 			}
 		}
@@ -33,7 +33,7 @@ func (h Held) Bound() iter.Seq[*journal.Entry] {
 }
 
 // Holder returns the entry that holds an address on this node, if there is one.
-func (h Held) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
+func (h Held) Holder(key bpf.Key) (attachment.Entry, attachment.Address, bool) {
 	for e := range h.Bound() {
 		for _, address := range e.Addresses {
 			if guards.Key(e, address) == key {
@@ -41,7 +41,7 @@ func (h Held) Holder(key bpf.Key) (journal.Entry, journal.Address, bool) {
 			}
 		}
 	}
-	return journal.Entry{}, journal.Address{}, false
+	return attachment.Entry{}, attachment.Address{}, false
 }
 
 // MAC returns the MAC of the pod of this node that holds an address on a parent, if there is one.

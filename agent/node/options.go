@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -53,12 +53,12 @@ type Leases interface {
 
 // Journal records the attachments on disk. *journal.Journal implements it.
 type Journal interface {
-	Put(journal.Entry) error
+	Put(attachment.Entry) error
 	Remove(containerID, ifname string) error
-	Get(containerID, ifname string) (journal.Entry, bool)
+	Get(containerID, ifname string) (attachment.Entry, bool)
 	// The entries that All and OfPod return are read-only.
-	All() []*journal.Entry
-	OfPod(podUID string) []*journal.Entry
+	All() []*attachment.Entry
+	OfPod(podUID string) []*attachment.Entry
 }
 
 // Metrics counts the events of binding. Its methods may be called concurrently.
@@ -76,7 +76,7 @@ type Metrics interface {
 
 // SourceGuards tells the kernel what an interface may send. *sources.Keeper implements it.
 type SourceGuards interface {
-	Apply(context.Context, *journal.Entry) error
+	Apply(context.Context, *attachment.Entry) error
 	// Wake makes the next pass over all interfaces come soon.
 	Wake()
 }
@@ -85,9 +85,9 @@ type SourceGuards interface {
 type VFs interface {
 	// SwitchOff switches the VF of an entry without a guard off. It returns nil once the PF
 	// confirms it.
-	SwitchOff(*journal.Entry) error
+	SwitchOff(*attachment.Entry) error
 	// Release ends these settings for an entry that is to be removed.
-	Release(*journal.Entry) error
+	Release(*attachment.Entry) error
 	// Wake makes the next pass come soon.
 	Wake()
 }
@@ -213,11 +213,11 @@ type Links interface {
 // HostLinks makes the routing of pods' interfaces. *hostlink.Links implements it.
 type HostLinks interface {
 	// Make makes or completes the routing that an entry records.
-	Make(*journal.Entry) error
+	Make(*attachment.Entry) error
 	// Check names the first thing that is wrong with an entry's interface and its routing.
-	Check(*journal.Entry) error
+	Check(*attachment.Entry) error
 	// Remove removes the host link of an entry.
-	Remove(*journal.Entry) error
+	Remove(*attachment.Entry) error
 	// Wake repairs the routing of an attachment soon.
 	Wake(agentapi.Attachment)
 }

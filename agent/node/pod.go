@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -32,7 +32,7 @@ func Of(pod *corev1.Pod, a agentapi.Attachment, mac string) v1alpha1.Holder {
 }
 
 // OfEntry describes the holder of an entry.
-func OfEntry(pod *corev1.Pod, e *journal.Entry) v1alpha1.Holder {
+func OfEntry(pod *corev1.Pod, e *attachment.Entry) v1alpha1.Holder {
 	holder := Of(pod, e.Attachment(), e.MAC)
 	holder.Guarded = !e.Unguarded && !e.Bypasses
 	return holder

@@ -14,7 +14,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -66,7 +66,7 @@ func (p *Parents) isElsewhereToo(pool *v1alpha1.IPPool, addr netip.Addr) bool {
 
 // Gateways returns the gateways of an entry's pools, with the MAC that last used each on the entry's
 // parent. It is nil for one that was not heard.
-func (p *Parents) Gateways(e *journal.Entry) map[netip.Addr]net.HardwareAddr {
+func (p *Parents) Gateways(e *attachment.Entry) map[netip.Addr]net.HardwareAddr {
 	gateways := map[netip.Addr]net.HardwareAddr{}
 	for _, address := range e.Addresses {
 		pool := &v1alpha1.IPPool{}
@@ -98,7 +98,7 @@ func (p *Parents) Expected(parent int) bool {
 // expected checks each pool in a subnet of this node's pods on the parent. If a pool has more Bound
 // addresses than this node has of it, another node has one. Only pools of the mode Enforce count,
 // because only their holders claim (R3).
-func expected(parent int, bound iter.Seq[*journal.Entry], pools []v1alpha1.IPPool) bool {
+func expected(parent int, bound iter.Seq[*attachment.Entry], pools []v1alpha1.IPPool) bool {
 	mine, here := map[string]int64{}, map[string]bool{}
 	for e := range bound {
 		for _, address := range e.Addresses {

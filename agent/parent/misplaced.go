@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/diagnosis"
 )
@@ -33,7 +33,7 @@ func (p *Parents) Misplaced() []diagnosis.Misplaced {
 		now, _, _ = master(p.Configured.Masters[0])
 	}
 	var all []diagnosis.Misplaced
-	add := func(e *journal.Entry, why, do string) {
+	add := func(e *attachment.Entry, why, do string) {
 		pod := e.PodNamespace + "/" + e.PodName
 		i := slices.IndexFunc(all, func(m diagnosis.Misplaced) bool { return m.Parent == e.Parent && m.Why == why })
 		if i < 0 {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -33,7 +33,7 @@ type Parents struct {
 	// Node is the name of this node.
 	Node string
 	// Bound yields the journal entries of the pod interfaces that hold addresses now.
-	Bound    func() iter.Seq[*journal.Entry]
+	Bound    func() iter.Seq[*attachment.Entry]
 	Segments *segment.Segments
 	// Pools reads pools from the cache.
 	Pools client.Reader

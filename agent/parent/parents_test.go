@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -42,14 +42,14 @@ func (k *unattachable) AttachObserver(parent int) error {
 }
 
 // newParents is node n1, with pods of pool v4 on these parents.
-func newParents(t *testing.T, k segment.Kernel, parents ...journal.Entry) *Parents {
+func newParents(t *testing.T, k segment.Kernel, parents ...attachment.Entry) *Parents {
 	t.Helper()
 	return &Parents{
 		Node: "n1", Segments: segment.New(segment.Config{Kernel: k}), Sightings: sightings{}, Pools: pools{}, Log: testr.New(t),
-		Bound: func() iter.Seq[*journal.Entry] {
-			return func(yield func(*journal.Entry) bool) {
+		Bound: func() iter.Seq[*attachment.Entry] {
+			return func(yield func(*attachment.Entry) bool) {
 				for _, e := range parents {
-					e.Addresses = []journal.Address{{Pool: "v4"}}
+					e.Addresses = []attachment.Address{{Pool: "v4"}}
 					if !yield(&e) {
 						return
 					}
@@ -88,7 +88,7 @@ func lo(t *testing.T) int {
 }
 
 func TestTheParentsOfAPoolBestFirst(t *testing.T) {
-	p := newParents(t, &unattachable{}, journal.Entry{Parent: "eth1", ParentIndex: 7})
+	p := newParents(t, &unattachable{}, attachment.Entry{Parent: "eth1", ParentIndex: 7})
 	got, err := p.of(pool("v4", "none", "lo"))
 	check.That(t, err == nil && len(got) != 0 && got[0] == lo(t), "got %v, %v", got, err)
 	got, err = p.of(pool("other"))
@@ -100,7 +100,7 @@ func TestTheParentsOfAPoolBestFirst(t *testing.T) {
 // R3: only an open segment repeats the claims of the pods on its parent.
 func TestAParentThatCouldNotBeOpenedAtTheStartIsTriedAgain(t *testing.T) {
 	k := &unattachable{}
-	p := newParents(t, k, journal.Entry{Parent: "eth1", ParentIndex: 7}, journal.Entry{Parent: "eth1", ParentIndex: 7})
+	p := newParents(t, k, attachment.Entry{Parent: "eth1", ParentIndex: 7}, attachment.Entry{Parent: "eth1", ParentIndex: 7})
 	p.attach()
 	p.attach()
 	check.List(t, k.asked, []int{7, 7}, "asked for")
@@ -116,7 +116,7 @@ func TestTheParentOfAPoolsPodsIsFoundByIndexNotByName(t *testing.T) {
 		opened []int
 	}{{"eth1", lo(t), []int{lo(t)}}, {"lo", gone, nil}} {
 		k := &unattachable{}
-		p := newParents(t, k, journal.Entry{Parent: row.name, ParentIndex: row.index})
+		p := newParents(t, k, attachment.Entry{Parent: row.name, ParentIndex: row.index})
 		_, guessed, err := p.Segment(pool("v4"), segment.LastHolder{})
 		check.That(t, err != nil && !guessed && slices.Equal(k.asked, row.opened), "%s of old: opened %v, guessed %v, %v", row.name, k.asked, guessed, err)
 	}
@@ -145,7 +145,7 @@ func TestTheGatewaysOfAnInterfaceWithTheMACsThatWereHeard(t *testing.T) {
 	p.Pools = pools{*heard, *silent, *pool("none")}
 	p.Sightings = sightings{7: {MAC: stranger, LastSeen: 1}, 8: {MAC: stranger}}
 	of := func(parent int) map[netip.Addr]net.HardwareAddr {
-		return p.Gateways(&journal.Entry{ParentIndex: parent, Addresses: []journal.Address{{Pool: "v4"}, {Pool: "v6"}, {Pool: "none"}, {Pool: "gone"}}})
+		return p.Gateways(&attachment.Entry{ParentIndex: parent, Addresses: []attachment.Address{{Pool: "v4"}, {Pool: "v6"}, {Pool: "none"}, {Pool: "gone"}}})
 	}
 	v4, v6 := lost.Addr, netip.MustParseAddr("fd00::9")
 	check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Addr{})}, of(7), map[netip.Addr]net.HardwareAddr{v4: stranger, v6: nil}, "gateways")
@@ -284,15 +284,15 @@ func TestWhichParentsShouldHearAnotherNode(t *testing.T) {
 		{"no pod of this node is on the parent", eth2, []v1alpha1.IPPool{poolOf("own", "10.0.0.0/24", 2)}, false},
 		{"the pool has not been counted since the pod began", eth1, []v1alpha1.IPPool{poolOf("own", "10.0.0.0/24", 0)}, false},
 	} {
-		pod := &journal.Entry{ParentIndex: eth1, Addresses: []journal.Address{{Pool: "own"}}}
-		check.Equal(t, expected(row.parent, slices.Values([]*journal.Entry{pod}), row.pools), row.want, "%s:", row.name)
+		pod := &attachment.Entry{ParentIndex: eth1, Addresses: []attachment.Address{{Pool: "own"}}}
+		check.Equal(t, expected(row.parent, slices.Values([]*attachment.Entry{pod}), row.pools), row.want, "%s:", row.name)
 	}
 }
 
 // Pods that run keep their addresses, and people hear that new ones would come elsewhere.
 func TestPodsOnAnotherParentThanNewOnesAreToldOnce(t *testing.T) {
 	here := lo(t)
-	web := journal.Entry{PodNamespace: "shop", PodName: "web-0", Parent: "lo", ParentIndex: here, Network: "underlay"}
+	web := attachment.Entry{PodNamespace: "shop", PodName: "web-0", Parent: "lo", ParentIndex: here, Network: "underlay"}
 	for _, row := range []struct {
 		rule   string
 		pool   *v1alpha1.IPPool

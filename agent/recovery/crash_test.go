@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -140,7 +140,7 @@ func livingHoldersAreTheLeases(r *fakenode.Node, where string) {
 	r.T.Helper()
 	living := map[string]bool{}
 	for _, e := range r.Journal.All() {
-		if e.Phase != journal.Bound {
+		if e.Phase != attachment.Bound {
 			r.T.Errorf("%s: entry %+v", where, e)
 			continue
 		}

@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -38,12 +38,12 @@ func (w *Worker) ResumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 }
 
 // Rebind is a step of the resumption of an entry.
-func (w *Worker) Rebind(ctx context.Context, e journal.Entry, address journal.Address, found *v1alpha1.IPLease) error {
+func (w *Worker) Rebind(ctx context.Context, e attachment.Entry, address attachment.Address, found *v1alpha1.IPLease) error {
 	return (&resumption{w, e, address, found}).rebind(ctx)
 }
 
 // DeletePod is a step of the resumption of an entry.
-func (w *Worker) DeletePod(ctx context.Context, e *journal.Entry, address journal.Address) error {
+func (w *Worker) DeletePod(ctx context.Context, e *attachment.Entry, address attachment.Address) error {
 	return (&resumption{w, *e, address, nil}).deletePod(ctx)
 }
 

@@ -10,7 +10,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -33,12 +33,12 @@ type remains struct {
 // entryOf rebuilds the entry of an interface from its leases. All of them must be in the kernel for
 // the same slot, and on the interface of one network namespace, or their MAC must be that of one VF that a
 // program drives itself. The error names the missing fact.
-func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
+func (r remains) entryOf(leases []*v1alpha1.IPLease) (attachment.Entry, error) {
 	slices.SortFunc(leases, func(a, b *v1alpha1.IPLease) int { return a.Spec.Addr().Compare(b.Spec.Addr()) }) // IPv4 first, as in ADD
 	h := leases[0].Spec.Holder
-	e := journal.Entry{
+	e := attachment.Entry{
 		ContainerID: h.ContainerID, Interface: h.Interface, PodNamespace: h.Namespace, PodName: h.Pod, PodUID: h.PodUID,
-		Machine: owner.MachineOf(h), Phase: journal.Bound, Session: r.session, Settled: true, Created: leases[0].Spec.Since.Time,
+		Machine: owner.MachineOf(h), Phase: attachment.Bound, Session: r.session, Settled: true, Created: leases[0].Spec.Since.Time,
 	}
 	for _, l := range leases {
 		addr := l.Spec.Addr()
@@ -66,7 +66,7 @@ func (r remains) entryOf(leases []*v1alpha1.IPLease) (journal.Entry, error) {
 		e.Slot, e.MAC = held.Slot, held.MAC.String()
 		e.Parent, e.ParentIndex = l.Spec.Parent, int(key.Segment)
 		e.SharedMAC = e.SharedMAC || held.Flags&bpf.FlagSharedMAC != 0
-		e.Addresses = append(e.Addresses, journal.Address{
+		e.Addresses = append(e.Addresses, attachment.Address{
 			Addr: addr, Pool: l.Spec.Pool, Network: network, LeaseName: l.Name, LeaseUID: string(l.UID), Token: held.Token,
 			Unproven: held.Flags&bpf.FlagUnproven != 0, Disproved: held.Disproved, DisprovedBefore: tokens(held.DisprovedBefore[:]), Static: lease.IsStatic(&l.Spec),
 		})

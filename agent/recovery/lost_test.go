@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -89,7 +89,7 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			}
 			// The name of the CNI network is in no record. Plugins are done with the interface.
 			want.Network, want.Settled = "", true
-			same := cmp.Options{cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(journal.Entry{}, "Created")}
+			same := cmp.Options{cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(attachment.Entry{}, "Created")}
 			check.SameBy(t, same, got, want, "entry")
 			r.Settle()
 			r.HoldsWhatTheJournalSays(web)
@@ -139,7 +139,7 @@ func TestTheEntryOfAPodThatDrivesItsVFIsMadeAgain(t *testing.T) {
 				check.Says(t, <-r.Recorder.Events, "RecordLost", "boot the node")
 				return
 			}
-			check.That(t, e.Device == device && e.Unguarded && e.MAC == mac.String() && e.Phase == journal.Bound, "entry %+v", e)
+			check.That(t, e.Device == device && e.Unguarded && e.MAC == mac.String() && e.Phase == attachment.Bound, "entry %+v", e)
 			r.MustDel(web)
 			r.Skip(time.Minute) // the namespace is not known: the kubelet's word counts
 			r.Settle()

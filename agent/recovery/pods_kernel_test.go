@@ -20,7 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -112,7 +112,7 @@ func TestWithoutTCXAGuardThatAPodRemovesIsPutBack(t *testing.T) {
 		check.Must(t, attached(), "the guard is not put back")
 		check.Says(t, <-n.Recorder.Events, "GuardRestored", "NET_ADMIN")
 	}
-	check.OK(t, n.Guards.KillSlot(&journal.Entry{Slot: n.SlotOf(g.request)}))
+	check.OK(t, n.Guards.KillSlot(&attachment.Entry{Slot: n.SlotOf(g.request)}))
 	check.OK(t, n.Guards.Repair())
 	dead := check.Value(m.kernel.SlotDead(n.SlotOf(g.request)))(t)
 	check.That(t, dead, "the slot was revived")

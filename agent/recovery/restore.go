@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -60,8 +60,8 @@ func (w *Worker) leaveDead(known map[uint32]bool) error {
 }
 
 // restore restores one entry of this session.
-func (w *Worker) restore(e *journal.Entry) error {
-	if e.Phase != journal.Bound {
+func (w *Worker) restore(e *attachment.Entry) error {
+	if e.Phase != attachment.Bound {
 		// The plugin got no answer with these addresses, or a DEL has released them.
 		if e.Slot == 0 || e.Unguarded {
 			return nil

@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -23,10 +23,10 @@ import (
 )
 
 func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
-	for _, phase := range []journal.Phase{journal.Intent, journal.Bound, journal.Releasing} {
+	for _, phase := range []attachment.Phase{attachment.Intent, attachment.Bound, attachment.Releasing} {
 		for _, session := range []string{fakenode.ThisSession, "node-1/boot-0"} {
 			r := fakenode.New(t)
-			e := journal.Entry{
+			e := attachment.Entry{
 				ContainerID: "c-u1", Interface: "eth0", NetNS: "/netns/c-u1", Phase: phase, Session: session,
 				Slot: 7, Parent: "eth1", ParentIndex: fakenode.ParentIndex, MAC: "02:00:00:00:00:01",
 			}
@@ -34,7 +34,7 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 			check.OK(t, r.Kernel.StageGuard(guards.Of(&e)))
 			r.Restart()
 			ours := session == fakenode.ThisSession
-			check.That(t, r.Kernel.Pinned[7] == ours && r.Kernel.IsDead(7) == (ours && phase != journal.Bound),
+			check.That(t, r.Kernel.Pinned[7] == ours && r.Kernel.IsDead(7) == (ours && phase != attachment.Bound),
 				"%s of %s: pinned %v, dead %v", phase, session, r.Kernel.Pinned[7], r.Kernel.IsDead(7))
 		}
 	}
@@ -123,7 +123,7 @@ func TestWhatGivesAddressesBackIsResumedFirst(t *testing.T) {
 	r.MustAdd(first)
 	given := r.MustAdd(second)[0]
 	e, _ := r.Book.Get(second.ContainerID, second.Interface)
-	e.Phase = journal.Releasing
+	e.Phase = attachment.Releasing
 	check.OK(t, r.Book.Put(e))
 	r.Pending.Add(first.Attachment, second.Attachment)
 	var asked []string

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -53,7 +53,7 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if e.Phase != journal.Bound || e.Session != w.Session {
+	if e.Phase != attachment.Bound || e.Session != w.Session {
 		return w.releaseAfterNewer(ctx, e)
 	}
 	var errs []error // an address that waits does not delay the others
@@ -73,8 +73,8 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 // is a copy that has its own changes of the journal.
 type resumption struct {
 	*Worker
-	e       journal.Entry
-	address journal.Address
+	e       attachment.Entry
+	address attachment.Address
 	l       *v1alpha1.IPLease
 }
 
@@ -157,14 +157,14 @@ func (r *resumption) recordGuarded(ctx context.Context) (err error) {
 
 // releaseAfterNewer fences an entry at once. It frees the entry once no ADD of a newer
 // sandbox of its pod is under way: such an ADD takes the addresses over one by one.
-func (w *Worker) releaseAfterNewer(ctx context.Context, e journal.Entry) error {
-	if w.Guards.Alone(&e) && e.Phase == journal.Bound && e.Session == w.Session && w.Holders.SandboxMayLive(&e) {
+func (w *Worker) releaseAfterNewer(ctx context.Context, e attachment.Entry) error {
+	if w.Guards.Alone(&e) && e.Phase == attachment.Bound && e.Session == w.Session && w.Holders.SandboxMayLive(&e) {
 		return w.Holders.Mute(&e) // only its DEL shows that its program has ended, and releases it
 	}
 	if err := w.Holders.Fence(&e); err != nil {
 		return err
 	}
-	if w.hasNewer(&e, journal.Intent) {
+	if w.hasNewer(&e, attachment.Intent) {
 		return errBusy
 	}
 	if w.Holders.Undecided(ctx, &e) {
@@ -174,17 +174,17 @@ func (w *Worker) releaseAfterNewer(ctx context.Context, e journal.Entry) error {
 }
 
 // hasNewer reports whether a newer sandbox of an entry's pod is in a phase.
-func (w *Worker) hasNewer(e *journal.Entry, p journal.Phase) bool {
-	return slices.ContainsFunc(w.Journal.OfPod(e.PodUID), func(other *journal.Entry) bool {
+func (w *Worker) hasNewer(e *attachment.Entry, p attachment.Phase) bool {
+	return slices.ContainsFunc(w.Journal.OfPod(e.PodUID), func(other *attachment.Entry) bool {
 		return other.Phase == p && other.Interface == e.Interface && other.Created.After(e.Created)
 	})
 }
 
 // addressOf returns the address of an entry by the name of the lease.
-func addressOf(e *journal.Entry, name string) (journal.Address, bool) {
-	i := slices.IndexFunc(e.Addresses, func(a journal.Address) bool { return a.LeaseName == name })
+func addressOf(e *attachment.Entry, name string) (attachment.Address, bool) {
+	i := slices.IndexFunc(e.Addresses, func(a attachment.Address) bool { return a.LeaseName == name })
 	if i < 0 {
-		return journal.Address{}, false
+		return attachment.Address{}, false
 	}
 	return e.Addresses[i], true
 }
@@ -263,8 +263,8 @@ func (r *resumption) disputes() bool {
 
 // podState reads from the API server whether an entry's pod is wanted. A pod that has a
 // newer sandbox does not need this one.
-func (w *Worker) podState(ctx context.Context, e *journal.Entry) lease.PodState {
-	if w.hasNewer(e, journal.Bound) || w.hasNewer(e, journal.Intent) {
+func (w *Worker) podState(ctx context.Context, e *attachment.Entry) lease.PodState {
+	if w.hasNewer(e, attachment.Bound) || w.hasNewer(e, attachment.Intent) {
 		return lease.PodUnwanted
 	}
 	pod, err := w.podOf(ctx, e)
@@ -279,7 +279,7 @@ func (w *Worker) podState(ctx context.Context, e *journal.Entry) lease.PodState 
 }
 
 // podOf reads the pod of an entry past the cache. It is nil if there is none with the UID of the entry.
-func (w *Worker) podOf(ctx context.Context, e *journal.Entry) (*corev1.Pod, error) {
+func (w *Worker) podOf(ctx context.Context, e *attachment.Entry) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
 	if apierrors.IsNotFound(err) || err == nil && !node.IsUID(pod, e.PodUID) {

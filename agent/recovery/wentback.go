@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/event"
 )
@@ -16,7 +16,7 @@ import (
 type WentBackOptions struct {
 	event.Reporter
 	// Bound yields the journal entries of the pod interfaces that hold addresses now.
-	Bound func() iter.Seq[*journal.Entry]
+	Bound func() iter.Seq[*attachment.Entry]
 	// CaughtUp is called when the store has reached every token again: leases can be written.
 	CaughtUp func()
 	// TokensAhead sets the metric.

@@ -10,7 +10,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -50,8 +50,8 @@ func TestAnAgentReportsOnceThatTheStoreWentBackBehindItsTokens(t *testing.T) {
 }
 
 // holding is the journal of a node that holds n addresses.
-func holding(n int) func() iter.Seq[*journal.Entry] {
-	return func() iter.Seq[*journal.Entry] {
-		return slices.Values(slices.Repeat([]*journal.Entry{{Addresses: []journal.Address{{Token: 5}}}}, n))
+func holding(n int) func() iter.Seq[*attachment.Entry] {
+	return func() iter.Seq[*attachment.Entry] {
+		return slices.Values(slices.Repeat([]*attachment.Entry{{Addresses: []attachment.Address{{Token: 5}}}}, n))
 	}
 }

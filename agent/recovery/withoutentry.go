@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -79,8 +79,8 @@ func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) erro
 	if speaks, err := w.Guards.MaySpeak(addr); speaks || err != nil {
 		return err
 	}
-	address := journal.Address{Addr: addr, Pool: l.Spec.Pool, LeaseName: l.Name, Static: lease.IsStatic(&l.Spec)}
-	entry := journal.Entry{PodNamespace: of.Namespace, PodName: of.Pod, PodUID: of.PodUID, MAC: of.MAC}
+	address := attachment.Address{Addr: addr, Pool: l.Spec.Pool, LeaseName: l.Name, Static: lease.IsStatic(&l.Spec)}
+	entry := attachment.Entry{PodNamespace: of.Namespace, PodName: of.Pod, PodUID: of.PodUID, MAC: of.MAC}
 	if err := w.Holders.End(ctx, l, &entry, address); err != nil {
 		return fmt.Errorf("free %s, which is bound and in no entry of the journal: %w", addr, err)
 	}

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/holder"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -48,7 +48,7 @@ type Options struct {
 	// Places returns the interfaces in the network namespaces of this node, and Routing the routing
 	// of an entry's interface as it is in the pod: the remains of pods whose entries are lost.
 	Places  func() ([]pod.Place, error)
-	Routing func(*journal.Entry) (*journal.Routing, error)
+	Routing func(*attachment.Entry) (*attachment.Routing, error)
 	// UserVFs returns the VFs of this node that programs drive themselves. Nil: there are none.
 	UserVFs func() ([]vf.Function, error)
 }
@@ -135,8 +135,8 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // worth orders the phases: an entry with a lower worth is resumed first.
-func worth(p journal.Phase) int {
-	if p == journal.Bound {
+func worth(p attachment.Phase) int {
+	if p == attachment.Bound {
 		return 1
 	}
 	return 0
@@ -150,7 +150,7 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 	todo := w.Holders.Pending.Take()
 	away := false
 	entries := slices.Clone(w.Journal.All())
-	slices.SortStableFunc(entries, func(a, b *journal.Entry) int {
+	slices.SortStableFunc(entries, func(a, b *attachment.Entry) int {
 		return cmp.Or(cmp.Compare(w.unresumed[a.Attachment()], w.unresumed[b.Attachment()]), cmp.Compare(worth(a.Phase), worth(b.Phase)))
 	})
 	for _, e := range entries {
@@ -183,13 +183,13 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 // suspect makes an entry pending if the cache does not show its leases as held here.
 func (w *Worker) suspect(ctx context.Context) {
 	for _, e := range w.Journal.All() {
-		if e.Phase != journal.Bound || e.Session != w.Session || !w.looksHeld(ctx, e) {
+		if e.Phase != attachment.Bound || e.Session != w.Session || !w.looksHeld(ctx, e) {
 			w.Holders.Pending.Add(e.Attachment())
 		}
 	}
 }
 
-func (w *Worker) looksHeld(ctx context.Context, e *journal.Entry) bool {
+func (w *Worker) looksHeld(ctx context.Context, e *attachment.Entry) bool {
 	for _, address := range e.Addresses {
 		l := &v1alpha1.IPLease{}
 		err := w.Cache.Get(ctx, client.ObjectKey{Name: address.LeaseName}, l)
@@ -202,6 +202,6 @@ func (w *Worker) looksHeld(ctx context.Context, e *journal.Entry) bool {
 }
 
 // warn writes a warning event about a pod. The pod need not exist any more.
-func (w *Worker) warn(e *journal.Entry, reason, note string, args ...any) {
+func (w *Worker) warn(e *attachment.Entry, reason, note string, args ...any) {
 	w.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, reason, "Bind", note, args...)
 }

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
@@ -63,17 +63,17 @@ func endingOf(f endingFacts) ending {
 }
 
 // Undecided reports whether a fenced entry must wait until it is known what has ended.
-func (r *Releaser) Undecided(ctx context.Context, e *journal.Entry) bool {
+func (r *Releaser) Undecided(ctx context.Context, e *attachment.Entry) bool {
 	if e.Unguarded { // after a DEL of the interface alone, its program may run on
-		return e.Phase == journal.Releasing && r.ending(ctx, e) != endOfSandbox
+		return e.Phase == attachment.Releasing && r.ending(ctx, e) != endOfSandbox
 	}
-	kept := slices.ContainsFunc(e.Addresses, func(a journal.Address) bool { return !a.Static })
-	return kept && e.Phase == journal.Releasing && r.mayReturn(ctx, e) && r.ending(ctx, e) == endUndecided
+	kept := slices.ContainsFunc(e.Addresses, func(a attachment.Address) bool { return !a.Static })
+	return kept && e.Phase == attachment.Releasing && r.mayReturn(ctx, e) && r.ending(ctx, e) == endUndecided
 }
 
 // ending finds out what the DEL of an entry has ended. It reads the pod past the cache, if it must.
-func (r *Releaser) ending(ctx context.Context, e *journal.Entry) ending {
-	if e.Phase != journal.Releasing {
+func (r *Releaser) ending(ctx context.Context, e *attachment.Entry) ending {
+	if e.Phase != attachment.Releasing {
 		return endOfSandbox
 	}
 	f := endingFacts{since: r.Clock.Since(e.Released), netnsLives: r.SandboxMayLive(e), sandboxReady: true}
@@ -85,7 +85,7 @@ func (r *Releaser) ending(ctx context.Context, e *journal.Entry) ending {
 
 // SandboxMayLive reports whether the network namespace of an entry's sandbox exists. An entry that was made
 // again for a program that drives its VF does not name it.
-func (r *Releaser) SandboxMayLive(e *journal.Entry) bool {
+func (r *Releaser) SandboxMayLive(e *attachment.Entry) bool {
 	if e.NetNS == "" {
 		return true
 	}
@@ -95,8 +95,8 @@ func (r *Releaser) SandboxMayLive(e *journal.Entry) bool {
 
 // MayLive reports whether the sandbox of an entry may live: its network namespace exists, and its pod
 // exists and has not finished. A pod that cannot be read counts as existing.
-func (r *Releaser) MayLive(ctx context.Context, e *journal.Entry) bool {
-	return e.Phase == journal.Bound && r.SandboxMayLive(e) && r.podMay(ctx, e, isUnfinished)
+func (r *Releaser) MayLive(ctx context.Context, e *attachment.Entry) bool {
+	return e.Phase == attachment.Bound && r.SandboxMayLive(e) && r.podMay(ctx, e, isUnfinished)
 }
 
 // wasOpened reports whether the search for an interface failed in a network namespace that exists.
@@ -107,7 +107,7 @@ func wasOpened(err error) bool {
 }
 
 // sandboxReady reports whether the kubelet says that the sandbox of an entry's pod is ready.
-func (r *Releaser) sandboxReady(ctx context.Context, e *journal.Entry) bool {
+func (r *Releaser) sandboxReady(ctx context.Context, e *attachment.Entry) bool {
 	p := &corev1.Pod{}
 	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, p)
 	return err == nil && node.IsUID(p, e.PodUID) && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -53,13 +53,13 @@ func (r *Releaser) IsOfLastBoot(s *v1alpha1.IPLeaseSpec) bool {
 
 // mayReturn reports whether the pod of an entry may get another sandbox. If the cache fails, it reports
 // true: the controller ends the lease if the pod does not live.
-func (r *Releaser) mayReturn(ctx context.Context, e *journal.Entry) bool {
+func (r *Releaser) mayReturn(ctx context.Context, e *attachment.Entry) bool {
 	return r.podMay(ctx, e, getsSandboxes)
 }
 
 // podMay reports whether a condition may hold for the pod of an entry. It reads the agent's cache of its
 // own node's pods, so a DEL does not wait for the API server. If the cache fails, it reports true.
-func (r *Releaser) podMay(ctx context.Context, e *journal.Entry, holds func(*corev1.Pod) bool) bool {
+func (r *Releaser) podMay(ctx context.Context, e *attachment.Entry, holds func(*corev1.Pod) bool) bool {
 	pod := &corev1.Pod{}
 	err := r.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
 	if err != nil {
@@ -80,6 +80,6 @@ func isUnfinished(pod *corev1.Pod) bool {
 
 // isProven reports whether an address that an entry gives up is proven (R1). The address of an
 // undone ADD is not, because the probe may have failed, unless the ADD has taken it over.
-func isProven(e *journal.Entry, address journal.Address) bool {
-	return e.Phase == journal.Releasing || address.Kept
+func isProven(e *attachment.Entry, address attachment.Address) bool {
+	return e.Phase == attachment.Releasing || address.Kept
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -41,7 +41,7 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			}
 			r.Overtaken.Add(e.Attachment())
 			kill := r.Guards.Kill
-			if e.Unguarded || e.Phase == journal.Bound && r.Guards.Alone(e) {
+			if e.Unguarded || e.Phase == attachment.Bound && r.Guards.Alone(e) {
 				kill = r.muteAlone
 			}
 			if err := kill(e); err != nil {
@@ -58,7 +58,7 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 
 // Mute kills an entry's slot and journals that the interface stays mute: the lease may be free again
 // before the API server answers about the pod. The caller has locked the attachment.
-func (r *Releaser) Mute(e *journal.Entry) error {
+func (r *Releaser) Mute(e *attachment.Entry) error {
 	if !e.Unguarded { // a VF is switched off only once nothing switches it on again
 		if err := r.Guards.KillSlot(e); err != nil {
 			return err
@@ -83,8 +83,8 @@ var errBusy = errors.New("a call of the runtime for it is under way")
 
 // muteAlone mutes an entry whose VF only its PF can silence, and that another call has found. Its
 // program does not run before the answer of its ADD, and has ended before the answer of its DEL.
-func (r *Releaser) muteAlone(found *journal.Entry) error {
-	if found.Phase != journal.Bound {
+func (r *Releaser) muteAlone(found *attachment.Entry) error {
+	if found.Phase != attachment.Bound {
 		return nil
 	}
 	unlock, ok := r.TryLock(found.Attachment())
@@ -93,14 +93,14 @@ func (r *Releaser) muteAlone(found *journal.Entry) error {
 	}
 	defer unlock()
 	e, ok := r.Journal.Get(found.ContainerID, found.Interface)
-	if !ok || e.Phase != journal.Bound {
+	if !ok || e.Phase != attachment.Bound {
 		return nil // a DEL has come meanwhile
 	}
 	return r.Mute(&e)
 }
 
 // isHolder reports whether an entry belongs to the container that a lease names.
-func isHolder(s *v1alpha1.IPLeaseSpec, e *journal.Entry) bool {
+func isHolder(s *v1alpha1.IPLeaseSpec, e *attachment.Entry) bool {
 	return s.Holder != nil && s.Holder.ContainerID == e.ContainerID && s.Holder.Interface == e.Interface
 }
 

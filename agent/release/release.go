@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/utils/lru"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -72,7 +72,7 @@ func (r *Releaser) Later(a agentapi.Attachment, what string, err error) {
 }
 
 // Release fences an entry and frees its leases.
-func (r *Releaser) Release(ctx context.Context, e journal.Entry) error {
+func (r *Releaser) Release(ctx context.Context, e attachment.Entry) error {
 	if err := r.Fence(&e); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (r *Releaser) Release(ctx context.Context, e journal.Entry) error {
 // Fence kills the entry's slot and then journals that the entry is to be freed. The
 // order matters: an address is never free while its holder can use it (R6). Without
 // a guard, the program that used the VF has ended before the DEL, or has never begun.
-func (r *Releaser) Fence(e *journal.Entry) error {
+func (r *Releaser) Fence(e *attachment.Entry) error {
 	if e.Unguarded {
 		for _, address := range e.Addresses {
 			if err := r.Guards.Uninstall(guards.Key(e, address), e.Slot); err != nil {
@@ -99,17 +99,17 @@ func (r *Releaser) Fence(e *journal.Entry) error {
 			r.HostLinks.Wake(e.Attachment())
 		}
 	}
-	if e.Phase == journal.Bound {
-		e.Phase, e.Released = journal.Releasing, r.Clock.Now().Round(0)
+	if e.Phase == attachment.Bound {
+		e.Phase, e.Released = attachment.Releasing, r.Clock.Now().Round(0)
 		return r.Journal.Put(*e)
 	}
 	return nil
 }
 
 // Free ends the leases of a fenced entry and removes it. Leases that fail stay in the journal.
-func (r *Releaser) Free(ctx context.Context, e journal.Entry) error {
+func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 	var errs []error
-	var left []journal.Address
+	var left []attachment.Address
 	for _, address := range e.Addresses {
 		if err := r.freeAddress(ctx, &e, address); err != nil {
 			errs = append(errs, fmt.Errorf("free %s of container %s: %w", address.Addr, e.ContainerID, err))
@@ -141,7 +141,7 @@ func (r *Releaser) Free(ctx context.Context, e journal.Entry) error {
 // freeAddress ends one lease: it deletes the lease, retains it for a pod that keeps its
 // name, or quarantines it if a take-over was never proven. A lease that has another
 // holder by now is left alone.
-func (r *Releaser) freeAddress(ctx context.Context, e *journal.Entry, address journal.Address) error {
+func (r *Releaser) freeAddress(ctx context.Context, e *attachment.Entry, address attachment.Address) error {
 	l, err := r.Leases.Get(ctx, address.LeaseName)
 	switch {
 	case errors.Is(err, lease.ErrGone):
@@ -151,7 +151,7 @@ func (r *Releaser) freeAddress(ctx context.Context, e *journal.Entry, address jo
 	case !Holds(l, r.Node, e):
 		return nil
 	}
-	if e.Phase == journal.Intent {
+	if e.Phase == attachment.Intent {
 		living, ok, err := r.stranger(e, address)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func (r *Releaser) freeAddress(ctx context.Context, e *journal.Entry, address jo
 }
 
 // End ends a lease whose holder is fenced, unless the lease is gone or has another holder.
-func (r *Releaser) End(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) error {
+func (r *Releaser) End(ctx context.Context, l *v1alpha1.IPLease, e *attachment.Entry, address attachment.Address) error {
 	what, why, err := r.end(ctx, l, e, address)
 	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
 		return nil
@@ -183,7 +183,7 @@ func (r *Releaser) End(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entr
 }
 
 // end writes the end of a lease whose holder is fenced. It returns the audit's kind and reason.
-func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entry, address journal.Address) (what audit.Kind, why string, err error) {
+func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *attachment.Entry, address attachment.Address) (what audit.Kind, why string, err error) {
 	if r.IsOfLastBoot(&l.Spec) {
 		r.Expect(l.Spec.Holder)
 	}
@@ -210,13 +210,13 @@ func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *journal.Entr
 }
 
 // Holds reports whether a lease is bound to an entry's container.
-func Holds(l *v1alpha1.IPLease, node string, e *journal.Entry) bool {
+func Holds(l *v1alpha1.IPLease, node string, e *attachment.Entry) bool {
 	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == node && isHolder(&l.Spec, e)
 }
 
 // stranger returns another pod or interface of this node that uses the address of an ADD that is
 // being undone. Its record was lost; otherwise the ADD could not have got the lease.
-func (r *Releaser) stranger(e *journal.Entry, address journal.Address) (living journal.Entry, ok bool, err error) {
+func (r *Releaser) stranger(e *attachment.Entry, address attachment.Address) (living attachment.Entry, ok bool, err error) {
 	living, _, held := r.Holder(guards.Key(e, address))
 	// An older sandbox of the same interface does not count.
 	if !held || living.PodNamespace == e.PodNamespace && living.PodName == e.PodName && living.Interface == e.Interface {
@@ -232,7 +232,7 @@ func (r *Releaser) stranger(e *journal.Entry, address journal.Address) (living j
 
 // leaveTo quarantines a lease for the pod that uses its address; recovery of that pod
 // takes the lease back. Freeing the lease would kill the slots of that pod first (R4).
-func (r *Releaser) leaveTo(ctx context.Context, living *journal.Entry, l *v1alpha1.IPLease) error {
+func (r *Releaser) leaveTo(ctx context.Context, living *attachment.Entry, l *v1alpha1.IPLease) error {
 	_, err := r.Leases.Update(ctx, l, lease.QuarantineConflict(lease.Evidence{MAC: living.MAC, Source: string(segment.SourceProbe)}))
 	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
 		return nil

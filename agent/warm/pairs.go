@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/internal/foreignhost"
 )
@@ -18,8 +18,8 @@ const journalEvery = 10 * time.Minute
 
 // Journal remembers the pairs across restarts. The document of the journal implements it.
 type Journal interface {
-	Get() (pairs []journal.Pair, known bool)
-	Put([]journal.Pair) error
+	Get() (pairs []attachment.Pair, known bool)
+	Put([]attachment.Pair) error
 }
 
 // Uses are the times at which the last two pods got an address of a pair; zero: no such pod. Two are
@@ -42,7 +42,7 @@ type pairs struct {
 	used map[Pair]Uses
 }
 
-func newPairs(remembered []journal.Pair) *pairs {
+func newPairs(remembered []attachment.Pair) *pairs {
 	p := &pairs{used: map[Pair]Uses{}}
 	for _, r := range remembered {
 		p.used[Pair{r.Pool, r.Parent}] = Uses{r.Used, r.Before}
@@ -78,7 +78,7 @@ func (p *pairs) save(j Journal, now time.Time) error {
 }
 
 // compare returns the pairs to write, and whether the journal is too far behind.
-func (p *pairs) compare(journalled []journal.Pair, now time.Time) (next []journal.Pair, behind bool) {
+func (p *pairs) compare(journalled []attachment.Pair, now time.Time) (next []attachment.Pair, behind bool) {
 	written := map[Pair]time.Time{}
 	for _, w := range journalled {
 		written[Pair{w.Pool, w.Parent}] = w.Used
@@ -87,11 +87,11 @@ func (p *pairs) compare(journalled []journal.Pair, now time.Time) (next []journa
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.used, func(_ Pair, u Uses) bool { return u.recent(now) == 0 })
 	behind = len(written) != len(p.used)
-	next = make([]journal.Pair, 0, len(p.used))
+	next = make([]attachment.Pair, 0, len(p.used))
 	for pair, u := range p.used {
 		last, known := written[pair]
 		behind = behind || !known || u.Last.Sub(last) >= journalEvery
-		next = append(next, journal.Pair{Pool: pair.Pool, Parent: pair.Parent, Used: u.Last, Before: u.Before})
+		next = append(next, attachment.Pair{Pool: pair.Pool, Parent: pair.Parent, Used: u.Last, Before: u.Before})
 	}
 	return next, behind
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -216,16 +216,16 @@ func TestAPoolThatSaysNothingGetsItsAddressesBackWhenItHasFew(t *testing.T) {
 
 func TestAPairWithOneUseIsOnePod(t *testing.T) {
 	now := time.Unix(1, 0)
-	p := newPairs([]journal.Pair{{Pool: "v4", Parent: "eth1", Used: now}})
+	p := newPairs([]attachment.Pair{{Pool: "v4", Parent: "eth1", Used: now}})
 	check.Equal(t, p.all()[eth1].recent(now.Add(time.Minute)), 1, "pods")
 }
 
 // slowBook calls something while it writes.
 type slowBook struct{ during func() }
 
-func (slowBook) Get() ([]journal.Pair, bool) { return nil, false }
+func (slowBook) Get() ([]attachment.Pair, bool) { return nil, false }
 
-func (b slowBook) Put([]journal.Pair) error {
+func (b slowBook) Put([]attachment.Pair) error {
 	b.during()
 	return nil
 }
@@ -233,7 +233,7 @@ func (b slowBook) Put([]journal.Pair) error {
 // Each ADD is a use.
 func TestNoUseWaitsForTheDisk(t *testing.T) {
 	now := time.Unix(1, 0)
-	p := newPairs([]journal.Pair{{Pool: "a", Parent: "eth1", Used: now}})
+	p := newPairs([]attachment.Pair{{Pool: "a", Parent: "eth1", Used: now}})
 	err := p.save(slowBook{func() {
 		used := make(chan bool)
 		go func() { used <- p.use(Pair{"b", "eth1"}, now) }()

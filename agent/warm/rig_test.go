@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fenceline/fenceline/agent/allocate"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -336,22 +336,22 @@ func (r *rig) told() metrics {
 // book is a journal in memory.
 type book struct {
 	mu     sync.Mutex
-	pairs  []journal.Pair
+	pairs  []attachment.Pair
 	writes int
 }
 
-func (b *book) Get() ([]journal.Pair, bool) {
+func (b *book) Get() ([]attachment.Pair, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pairs, b.pairs != nil
 }
 
-func (b *book) all() []journal.Pair {
+func (b *book) all() []attachment.Pair {
 	all, _ := b.Get()
 	return all
 }
 
-func (b *book) Put(p []journal.Pair) error {
+func (b *book) Put(p []attachment.Pair) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pairs, b.writes = p, b.writes+1

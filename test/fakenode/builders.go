@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -40,7 +40,7 @@ func (r *Node) Replace(l *v1alpha1.IPLease) {
 func (r *Node) HoldsWhatTheJournalSays(request agentapi.AddRequest) {
 	r.T.Helper()
 	e, ok := r.Journal.Get(request.ContainerID, request.Interface)
-	check.Must(r.T, ok && e.Phase == journal.Bound, "journal %+v", e)
+	check.Must(r.T, ok && e.Phase == attachment.Bound, "journal %+v", e)
 	for _, address := range e.Addresses {
 		l := r.Lease(address.LeaseName, v1alpha1.StateBound)
 		installed, _, _ := r.Kernel.Lease(guards.Key(&e, address))

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/assembly"
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
 )
@@ -54,7 +54,7 @@ func (d *Death) step(what string) error {
 // The mortal types give the effects of an agent to its Death.
 type (
 	mortalJournal struct {
-		*journal.Journal
+		*attachment.Journal
 		*Death
 	}
 	mortalKernel struct {
@@ -67,7 +67,7 @@ type (
 	}
 )
 
-func (m mortalJournal) Put(e journal.Entry) error {
+func (m mortalJournal) Put(e attachment.Entry) error {
 	return m.do("journal "+string(e.Phase), func() error { return m.Journal.Put(e) })
 }
 

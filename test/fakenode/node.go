@@ -22,10 +22,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/assembly"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
@@ -71,7 +71,7 @@ type Node struct {
 	Wire                      *Wire
 	Warm                      *Warm
 	Death                     *Death
-	Book                      *journal.Journal
+	Book                      *attachment.Journal
 	// Life is the session of the node.
 	Life     string
 	Recorder *events.FakeRecorder
@@ -177,7 +177,7 @@ func (r *Node) inMemory() Machine {
 // start starts an agent.
 func (r *Node) start() {
 	r.T.Helper()
-	r.Book = check.Value(journal.Open(r.Dir))(r.T)
+	r.Book = check.Value(attachment.Open(r.Dir))(r.T)
 	r.Death = &Death{Left: -1}
 	r.Recorder = events.NewFakeRecorder(1000)
 	r.Waits = &Waits{}
@@ -218,7 +218,7 @@ func (r *Node) start() {
 	})
 	parts.Hold(ctx, assembly.Upper{
 		Warm: r.Warm, HostLinks: NoHostLinks{},
-		Routing: func(*journal.Entry) (*journal.Routing, error) { return nil, nil },
+		Routing: func(*attachment.Entry) (*attachment.Routing, error) { return nil, nil },
 	})
 	r.Holders, r.Guards, r.Recovery = parts.Holders, parts.Guards, parts.Recovery
 	if r.Restored = r.do(r.Recovery.Restore); r.Restored != nil {
@@ -255,10 +255,10 @@ func (r *Node) end() {
 // NoHostLinks stands in for host links: the pods of this node have no network namespace.
 type NoHostLinks struct{}
 
-func (NoHostLinks) Make(*journal.Entry) error   { return nil }
-func (NoHostLinks) Check(*journal.Entry) error  { return nil }
-func (NoHostLinks) Remove(*journal.Entry) error { return nil }
-func (NoHostLinks) Wake(agentapi.Attachment)    {}
+func (NoHostLinks) Make(*attachment.Entry) error   { return nil }
+func (NoHostLinks) Check(*attachment.Entry) error  { return nil }
+func (NoHostLinks) Remove(*attachment.Entry) error { return nil }
+func (NoHostLinks) Wake(agentapi.Attachment)       {}
 
 // Add calls ADD. Its answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
@@ -136,7 +136,7 @@ func (w *walk) undone(ctx context.Context, v verb, s step, f fault, sandbox *nod
 	}
 	w.Eventually(w.t, "the ADD is undone without a DEL", func() error {
 		entries, err := w.n.Entries()
-		if err == nil && s.mayPass() && entries[sandbox.Attachment()].Phase == journal.Bound {
+		if err == nil && s.mayPass() && entries[sandbox.Attachment()].Phase == attachment.Bound {
 			passed = errPassed
 			return nil
 		}
@@ -207,7 +207,7 @@ func (w *walk) stands(ctx context.Context, s step, sandbox *nodes.Sandbox) error
 		return err
 	}
 	got := entries[sandbox.Attachment()].Phase
-	if s.mayPass() && got == journal.Bound {
+	if s.mayPass() && got == attachment.Bound {
 		return errPassed
 	}
 	if got != s.journal {
@@ -304,7 +304,7 @@ type step struct {
 	at  nodes.Moment
 	nth int
 	// journal is the phase of the sandbox in the journal by then.
-	journal journal.Phase
+	journal attachment.Phase
 	// guarded: the guard enforces by then. At the first write, the test waits for it.
 	guarded bool
 }
@@ -318,11 +318,11 @@ type verb struct {
 	steps      []step
 }
 
-const none journal.Phase = ""
+const none attachment.Phase = ""
 
 // mayPass reports whether the test sees the step by a frame, for which the ADD does not wait.
 func (s step) mayPass() bool {
-	return (s.at == nodes.Probed || s.at == nodes.Claimed) && s.journal == journal.Intent
+	return (s.at == nodes.Probed || s.at == nodes.Claimed) && s.journal == attachment.Intent
 }
 
 // verbs returns the crash points of each verb.
@@ -330,36 +330,36 @@ func verbs() []verb {
 	return []verb{
 		{name: "ADD", steps: []step{
 			{"the call arrives", nodes.AddCalled, 1, none, false},
-			{"the intent is journalled", nodes.CreateSent, 1, journal.Intent, false},
-			{"the guard enforces", nodes.CreateSent, 1, journal.Intent, true},
-			{"the lease is created and the agent does not know", nodes.CreateDone, 1, journal.Intent, false},
-			{"the address is probed", nodes.Probed, 1, journal.Intent, true},
-			{"the address is claimed", nodes.Claimed, 1, journal.Intent, true},
-			{"the binding is journalled and the answer written", nodes.AddAnswered, 1, journal.Bound, true},
-			{"the pod speaks", nodes.Announced, 1, journal.Bound, true},
+			{"the intent is journalled", nodes.CreateSent, 1, attachment.Intent, false},
+			{"the guard enforces", nodes.CreateSent, 1, attachment.Intent, true},
+			{"the lease is created and the agent does not know", nodes.CreateDone, 1, attachment.Intent, false},
+			{"the address is probed", nodes.Probed, 1, attachment.Intent, true},
+			{"the address is claimed", nodes.Claimed, 1, attachment.Intent, true},
+			{"the binding is journalled and the answer written", nodes.AddAnswered, 1, attachment.Bound, true},
+			{"the pod speaks", nodes.Announced, 1, attachment.Bound, true},
 		}},
 		{name: "ADD of a kept address", kept: true, steps: []step{
 			{"the call arrives", nodes.AddCalled, 1, none, false},
-			{"the intent is journalled", nodes.UpdateSent, 1, journal.Intent, false},
-			{"the lease is taken over and the agent does not know", nodes.UpdateDone, 1, journal.Intent, false},
-			{"the address is claimed", nodes.Claimed, 1, journal.Intent, true},
-			{"the address is probed", nodes.Probed, 1, journal.Intent, true},
-			{"the take-over is about to be confirmed", nodes.UpdateSent, 2, journal.Intent, true},
-			{"the take-over is confirmed and the agent does not know", nodes.UpdateDone, 2, journal.Intent, true},
-			{"the binding is journalled and the answer written", nodes.AddAnswered, 1, journal.Bound, true},
+			{"the intent is journalled", nodes.UpdateSent, 1, attachment.Intent, false},
+			{"the lease is taken over and the agent does not know", nodes.UpdateDone, 1, attachment.Intent, false},
+			{"the address is claimed", nodes.Claimed, 1, attachment.Intent, true},
+			{"the address is probed", nodes.Probed, 1, attachment.Intent, true},
+			{"the take-over is about to be confirmed", nodes.UpdateSent, 2, attachment.Intent, true},
+			{"the take-over is confirmed and the agent does not know", nodes.UpdateDone, 2, attachment.Intent, true},
+			{"the binding is journalled and the answer written", nodes.AddAnswered, 1, attachment.Bound, true},
 		}},
 		{name: "DEL", isDel: true, steps: []step{
-			{"the call arrives", nodes.DelCalled, 1, journal.Bound, true},
-			{"the release is journalled", nodes.GetSent, 1, journal.Releasing, true},
-			{"the lease is about to be deleted", nodes.DeleteSent, 1, journal.Releasing, true},
-			{"the lease is deleted and the agent does not know", nodes.DeleteDone, 1, journal.Releasing, true},
+			{"the call arrives", nodes.DelCalled, 1, attachment.Bound, true},
+			{"the release is journalled", nodes.GetSent, 1, attachment.Releasing, true},
+			{"the lease is about to be deleted", nodes.DeleteSent, 1, attachment.Releasing, true},
+			{"the lease is deleted and the agent does not know", nodes.DeleteDone, 1, attachment.Releasing, true},
 			{"the entry is forgotten and the answer written", nodes.DelAnswered, 1, none, false},
 		}},
 		{name: "DEL of a kept address", kept: true, isDel: true, steps: []step{
-			{"the call arrives", nodes.DelCalled, 1, journal.Bound, true},
-			{"the release is journalled", nodes.GetSent, 1, journal.Releasing, true},
-			{"the lease is about to be Retained", nodes.UpdateSent, 1, journal.Releasing, true},
-			{"the lease is Retained and the agent does not know", nodes.UpdateDone, 1, journal.Releasing, true},
+			{"the call arrives", nodes.DelCalled, 1, attachment.Bound, true},
+			{"the release is journalled", nodes.GetSent, 1, attachment.Releasing, true},
+			{"the lease is about to be Retained", nodes.UpdateSent, 1, attachment.Releasing, true},
+			{"the lease is Retained and the agent does not know", nodes.UpdateDone, 1, attachment.Releasing, true},
 			{"the entry is forgotten and the answer written", nodes.DelAnswered, 1, none, false},
 		}},
 	}

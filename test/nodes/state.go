@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/test/must"
@@ -102,9 +102,9 @@ func (n *Node) Fill(inodes bool) (undo func() error, err error) {
 }
 
 // Entries reads the agent's journal from outside, by container and interface.
-func (n *Node) Entries() (_ map[string]journal.Entry, err error) {
+func (n *Node) Entries() (_ map[string]attachment.Entry, err error) {
 	defer must.Catch(&err)
-	entries := map[string]journal.Entry{}
+	entries := map[string]attachment.Entry{}
 	// A file gets its final name late. In this order, a rename in between hides no file.
 	for _, pattern := range []string{".entry-*.new", "*.json"} {
 		files := must.Value(filepath.Glob(filepath.Join(n.state(), "journal", pattern)))
@@ -116,7 +116,7 @@ func (n *Node) Entries() (_ map[string]journal.Entry, err error) {
 }
 
 // readEntry adds the newest value of a file, if it holds one.
-func readEntry(file string, entries map[string]journal.Entry) {
+func readEntry(file string, entries map[string]attachment.Entry) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return // forgotten or named meanwhile
@@ -128,7 +128,7 @@ func readEntry(file string, entries map[string]journal.Entry) {
 	}
 	lines := bytes.Split(bytes.TrimSpace(whole), []byte("\n"))
 	var written struct {
-		Value journal.Entry `json:"value"`
+		Value attachment.Entry `json:"value"`
 	}
 	must.Done(json.Unmarshal(lines[len(lines)-1], &written), "read %s", file)
 	entries[written.Value.ContainerID+"/"+written.Value.Interface] = written.Value
@@ -175,7 +175,7 @@ func (n *Node) Leftovers(living []*Sandbox) error {
 			continue
 		}
 		e, ok := entries[s.Attachment()]
-		if !ok || e.Phase != journal.Bound || len(e.Addresses) != 1 || e.Addresses[0].Addr != s.Addr {
+		if !ok || e.Phase != attachment.Bound || len(e.Addresses) != 1 || e.Addresses[0].Addr != s.Addr {
 			left = append(left, fmt.Sprintf("the journal says %+v of %s, which has %s", e, s.Attachment(), s.Addr))
 		}
 		delete(entries, s.Attachment())

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
@@ -37,11 +37,11 @@ const (
 // bindsWarm is an ADD that finds a Warm lease ready.
 func bindsWarm() verb {
 	return verb{name: "ADD of a Warm lease", warm: true, steps: []step{
-		{"the intent is journalled", nodes.UpdateSent, 1, journal.Intent, false},
-		{"the guard enforces", nodes.UpdateSent, 1, journal.Intent, true},
-		{"the lease is bound and the agent does not know", nodes.UpdateDone, 1, journal.Intent, false},
-		{"the binding is journalled and the answer written", nodes.AddAnswered, 1, journal.Bound, true},
-		{"the address is claimed", nodes.Claimed, 1, journal.Bound, true},
+		{"the intent is journalled", nodes.UpdateSent, 1, attachment.Intent, false},
+		{"the guard enforces", nodes.UpdateSent, 1, attachment.Intent, true},
+		{"the lease is bound and the agent does not know", nodes.UpdateDone, 1, attachment.Intent, false},
+		{"the binding is journalled and the answer written", nodes.AddAnswered, 1, attachment.Bound, true},
+		{"the address is claimed", nodes.Claimed, 1, attachment.Bound, true},
 	}}
 }
 

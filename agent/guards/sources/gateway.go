@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
 )
@@ -47,7 +47,7 @@ type answer struct {
 
 // isGateways reports whether an interface has the MAC by which a gateway of the entry's pools answers,
 // alone and for some time. Until that is known, it has the gateway asked.
-func (w *Impostors) isGateways(e *journal.Entry, i pod.Interface) (is bool) {
+func (w *Impostors) isGateways(e *attachment.Entry, i pod.Interface) (is bool) {
 	now := w.Clock.Now()
 	for addr, heard := range w.Gateways(e) {
 		key := bpf.Key{Segment: uint32(e.ParentIndex), Addr: addr}

@@ -16,7 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -55,17 +55,17 @@ type ImpostorOptions struct {
 	// Session is the current life of this node.
 	Session string
 	// Entries returns every entry of the journal; they are read-only.
-	Entries func() []*journal.Entry
+	Entries func() []*attachment.Entry
 	Links   Links
 	// SourcesOf returns the sources that a slot may use.
 	SourcesOf func(slot uint32) bpf.Sources
 	// Gateways returns the gateways of an entry's pools, with the MAC that last used each on the entry's
 	// parent. Any host of the segment can forge such a frame.
-	Gateways func(*journal.Entry) map[netip.Addr]net.HardwareAddr
+	Gateways func(*attachment.Entry) map[netip.Addr]net.HardwareAddr
 	// Ask asks for an address on a parent, and returns the MACs that answer by its uplink.
 	Ask func(ctx context.Context, parent int, addr netip.Addr) ([]net.HardwareAddr, error)
 	// Kill makes the guard of an entry drop every frame, for good.
-	Kill func(*journal.Entry) error
+	Kill func(*attachment.Entry) error
 	// Removed counts an entry whose interface was removed.
 	Removed func(reason string)
 }
@@ -135,10 +135,10 @@ func (w *Impostors) Run(ctx context.Context) error {
 
 // Look looks at the pods in the namespaces with these numbers, or at all pods if ids is nil.
 func (w *Impostors) Look(ids map[int]bool) {
-	pods, alive, parents := map[string][]*journal.Entry{}, map[string]bool{}, map[uint32]bool{}
+	pods, alive, parents := map[string][]*attachment.Entry{}, map[string]bool{}, map[uint32]bool{}
 	for _, e := range w.Entries() {
 		alive[e.ContainerID], parents[uint32(e.ParentIndex)] = true, true
-		if e.Session == w.Session && e.NetNS != "" && e.Phase != journal.Releasing {
+		if e.Session == w.Session && e.NetNS != "" && e.Phase != attachment.Releasing {
 			pods[e.NetNS] = append(pods[e.NetNS], e)
 		}
 	}
@@ -158,7 +158,7 @@ func (w *Impostors) Look(ids map[int]bool) {
 }
 
 // look looks at the interfaces in one namespace.
-func (w *Impostors) look(path string, entries []*journal.Entry) error {
+func (w *Impostors) look(path string, entries []*attachment.Entry) error {
 	children, err := w.Links.Children(path)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (w *Impostors) look(path string, entries []*journal.Entry) error {
 	var errs []error
 	judged := map[int]bool{} // two entries may have one parent
 	for _, e := range entries {
-		if e.Phase != journal.Bound || !e.Settled && w.Clock.Since(e.Created) < young {
+		if e.Phase != attachment.Bound || !e.Settled && w.Clock.Since(e.Created) < young {
 			continue
 		}
 		s := w.SourcesOf(e.Slot)
@@ -199,7 +199,7 @@ const (
 
 // judge decides about an interface on the parent of an entry. Other plugins may have made it, so a MAC
 // of its own is no reason. The interface of the entry has the MAC of its lease.
-func (w *Impostors) judge(e *journal.Entry, entries []*journal.Entry, s bpf.Sources, i pod.Interface) reason {
+func (w *Impostors) judge(e *attachment.Entry, entries []*attachment.Entry, s bpf.Sources, i pod.Interface) reason {
 	if i.Kind != pod.MACVLAN && i.Kind != pod.MACVTAP {
 		return none // with ipvlan, the MAC is that of the parent
 	}
@@ -210,7 +210,7 @@ func (w *Impostors) judge(e *journal.Entry, entries []*journal.Entry, s bpf.Sour
 		return source
 	case slices.ContainsFunc(s.MACs, is):
 		return none
-	case slices.ContainsFunc(entries, func(o *journal.Entry) bool { return o.MAC == i.MAC.String() }):
+	case slices.ContainsFunc(entries, func(o *attachment.Entry) bool { return o.MAC == i.MAC.String() }):
 		return none
 	case i.Name == e.Interface || isGateways:
 		return impostorMAC
@@ -220,7 +220,7 @@ func (w *Impostors) judge(e *journal.Entry, entries []*journal.Entry, s bpf.Sour
 
 // act removes an interface of a pod, or all on its parent: then the pod has made such interfaces again
 // and again. In mode Observe, act only reports.
-func (w *Impostors) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, r reason, all bool) error {
+func (w *Impostors) act(e *attachment.Entry, mode bpf.SourceMode, i pod.Interface, r reason, all bool) error {
 	what := fmt.Sprintf("interface %s of the pod has the MAC %s, which is not the pod's", i.Name, i.MAC)
 	if r == source {
 		what = fmt.Sprintf("interface %s of the pod takes the frames of other hosts (macvlan in mode source)", i.Name)
@@ -252,7 +252,7 @@ func (w *Impostors) act(e *journal.Entry, mode bpf.SourceMode, i pod.Interface, 
 }
 
 // tell reports an interface that stays, now and then.
-func (w *Impostors) tell(e *journal.Entry, i pod.Interface, what string) {
+func (w *Impostors) tell(e *attachment.Entry, i pod.Interface, what string) {
 	key := e.ContainerID + "/" + i.Name
 	if _, recent := w.told[key]; !recent {
 		w.told[key] = w.Clock.Now()

@@ -26,7 +26,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/bpf"
@@ -79,17 +79,17 @@ func newNode(t *testing.T) *node {
 			}
 			w := NewImpostors(ImpostorOptions{
 				Session: "s", Links: finder,
-				Entries: func() (all []*journal.Entry) {
+				Entries: func() (all []*attachment.Entry) {
 					for i, ns := range []*network.Namespace{n.victim, n.attacker} {
-						all = append(all, &journal.Entry{
-							ContainerID: ns.Path(), Interface: "eth0", NetNS: ns.Path(), Phase: journal.Bound, Session: "s", Settled: true,
+						all = append(all, &attachment.Entry{
+							ContainerID: ns.Path(), Interface: "eth0", NetNS: ns.Path(), Phase: attachment.Bound, Session: "s", Settled: true,
 							MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(i + 1)}.String(), Parent: "p0", ParentIndex: n.parent,
 						})
 					}
 					return all
 				},
 				SourcesOf: func(uint32) bpf.Sources { return bpf.Sources{Mode: bpf.SourcesEnforce} },
-				Gateways: func(*journal.Entry) map[netip.Addr]net.HardwareAddr {
+				Gateways: func(*attachment.Entry) map[netip.Addr]net.HardwareAddr {
 					return map[netip.Addr]net.HardwareAddr{router: n.heard(t)}
 				},
 				Ask: func(ctx context.Context, parent int, addr netip.Addr) ([]net.HardwareAddr, error) {
@@ -101,7 +101,7 @@ func newNode(t *testing.T) *node {
 					}
 					return macs, err
 				},
-				Kill:     func(*journal.Entry) error { return nil },
+				Kill:     func(*attachment.Entry) error { return nil },
 				Removed:  func(reason string) { n.removed <- reason },
 				Reporter: event.Reporter{Events: events.NewFakeRecorder(100), Log: testr.New(t), Clock: clock.RealClock{}},
 			}, changed)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/event"
@@ -32,7 +32,7 @@ func macOf(text string) net.HardwareAddr { m, _ := net.ParseMAC(text); return m 
 
 // impostorRig is one pod with an interface on the parent 7.
 type impostorRig struct {
-	entry    *journal.Entry
+	entry    *attachment.Entry
 	children []pod.Interface
 	sources  bpf.Sources
 	killed   int
@@ -76,8 +76,8 @@ func (r *impostorRig) look() {
 
 func newImpostorRig(t *testing.T) *impostorRig {
 	r := &impostorRig{
-		entry: &journal.Entry{
-			ContainerID: "c", Interface: "eth0", NetNS: "/pod", PodNamespace: "shop", PodName: "web", PodUID: "u", Phase: journal.Bound,
+		entry: &attachment.Entry{
+			ContainerID: "c", Interface: "eth0", NetNS: "/pod", PodNamespace: "shop", PodName: "web", PodUID: "u", Phase: attachment.Bound,
 			Session: "s", MAC: own, Parent: "bond0", ParentIndex: 7, Slot: 1, Settled: true,
 		},
 		sources: bpf.Sources{Mode: bpf.SourcesEnforce, MAC: macOf(own), MACs: []net.HardwareAddr{macOf(virtual)}},
@@ -86,12 +86,12 @@ func newImpostorRig(t *testing.T) *impostorRig {
 	}
 	r.entry.Created = r.clock.Now()
 	r.watch = NewImpostors(ImpostorOptions{
-		Session: "s", Entries: func() []*journal.Entry { return []*journal.Entry{r.entry} }, Links: r,
+		Session: "s", Entries: func() []*attachment.Entry { return []*attachment.Entry{r.entry} }, Links: r,
 		SourcesOf: func(uint32) bpf.Sources { return r.sources },
-		Gateways: func(*journal.Entry) map[netip.Addr]net.HardwareAddr {
+		Gateways: func(*attachment.Entry) map[netip.Addr]net.HardwareAddr {
 			return map[netip.Addr]net.HardwareAddr{netip.MustParseAddr("10.9.0.1"): macOf(r.heard)}
 		},
-		Kill:     func(*journal.Entry) error { r.killed++; return nil },
+		Kill:     func(*attachment.Entry) error { r.killed++; return nil },
 		Removed:  func(reason string) { r.counted = append(r.counted, reason) },
 		Reporter: event.Reporter{Events: r.recorder, Log: testr.New(t), Clock: r.clock},
 	}, nil)
@@ -132,8 +132,8 @@ func TestAnInterfaceThatGetsFramesOfOthersIsRemoved(t *testing.T) {
 		{"a second macvlan in mode source", second(other, func(i *pod.Interface) { i.Source = true }), nil, "source"},
 		{"a macvlan of another parent", second(gateway, func(i *pod.Interface) { i.Parent.Index = 8 }), nil, ""},
 		{"an ipvlan", second(gateway, func(i *pod.Interface) { i.Kind = pod.IPVLAN }), nil, ""},
-		{"an ADD is under way", eth0(other), func(r *impostorRig) { r.entry.Phase = journal.Intent }, ""},
-		{"a DEL is under way", eth0(other), func(r *impostorRig) { r.entry.Phase = journal.Releasing }, ""},
+		{"an ADD is under way", eth0(other), func(r *impostorRig) { r.entry.Phase = attachment.Intent }, ""},
+		{"a DEL is under way", eth0(other), func(r *impostorRig) { r.entry.Phase = attachment.Releasing }, ""},
 		{"an earlier boot", eth0(other), func(r *impostorRig) { r.entry.Session = "r" }, ""},
 		{"a plugin after IPAM may set the MAC", eth0(other), func(r *impostorRig) { r.entry.Settled = false }, ""},
 		{"no plugin sets it any more", eth0(other), func(r *impostorRig) { r.entry.Settled = false; r.clock.Step(young) }, "mac"},
@@ -229,7 +229,7 @@ func TestAnInterfaceBesideTwoEntriesIsRemovedOnce(t *testing.T) {
 	r := newImpostorRig(t)
 	more := *r.entry
 	more.Interface, more.MAC, more.Slot = "eth1", "02:00:00:00:00:02", 2
-	r.watch.Entries = func() []*journal.Entry { return []*journal.Entry{r.entry, &more} }
+	r.watch.Entries = func() []*attachment.Entry { return []*attachment.Entry{r.entry, &more} }
 	r.children = []pod.Interface{eth0(own), second(other, func(i *pod.Interface) { i.Source = true })}
 	r.look()
 	check.List(t, r.counted, []string{"source"}, "counted")

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -57,7 +57,7 @@ type Options struct {
 	// Session is the current life of this node.
 	Session string
 	// Entries returns every entry of the journal; they are read-only.
-	Entries    func() []*journal.Entry
+	Entries    func() []*attachment.Entry
 	Pools      client.Reader
 	Kernel     Kernel
 	Interfaces Interfaces
@@ -82,7 +82,7 @@ type guarded struct {
 	slot uint32
 }
 
-func of(e *journal.Entry) guarded { return guarded{e.Attachment(), e.Slot} }
+func of(e *attachment.Entry) guarded { return guarded{e.Attachment(), e.Slot} }
 
 // state is that of one interface.
 type state struct {
@@ -125,7 +125,7 @@ func (k *Keeper) pass(ctx context.Context) (pause time.Duration, err error) {
 	var errs []error
 	applied, read := map[guarded]bool{}, map[string]*v1alpha1.IPPool{}
 	for _, e := range k.Entries() {
-		applied[of(e)] = e.Phase == journal.Bound && e.Session == k.Session
+		applied[of(e)] = e.Phase == attachment.Bound && e.Session == k.Session
 		if applied[of(e)] {
 			errs = append(errs, k.apply(ctx, e, read))
 		}
@@ -150,7 +150,7 @@ func (k *Keeper) pass(ctx context.Context) (pause time.Duration, err error) {
 }
 
 // readSoon makes the next pass read an interface again.
-func (k *Keeper) readSoon(e *journal.Entry) {
+func (k *Keeper) readSoon(e *attachment.Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if i := k.interfaces[of(e)]; i != nil {
@@ -162,12 +162,12 @@ func (k *Keeper) readSoon(e *journal.Entry) {
 // Apply tells the kernel what the interface of an entry may send. It changes nothing if a pool
 // cannot be read, and keeps the last settings if all its pools were deleted. An interface without a
 // guard is no error: its pod is gone, or recovery will attach the guard.
-func (k *Keeper) Apply(ctx context.Context, e *journal.Entry) error {
+func (k *Keeper) Apply(ctx context.Context, e *attachment.Entry) error {
 	return k.apply(ctx, e, map[string]*v1alpha1.IPPool{})
 }
 
 // apply is Apply, with the pools that were read before, by their names; nil: the pool is gone.
-func (k *Keeper) apply(ctx context.Context, e *journal.Entry, read map[string]*v1alpha1.IPPool) error {
+func (k *Keeper) apply(ctx context.Context, e *attachment.Entry, read map[string]*v1alpha1.IPPool) error {
 	pools, err := k.pools(ctx, e, read)
 	if err != nil || len(pools) == 0 {
 		return err
@@ -202,12 +202,12 @@ func (k *Keeper) apply(ctx context.Context, e *journal.Entry, read map[string]*v
 
 // keepARP keeps the ARP of a pod with several interfaces in one subnet on the interface of each
 // address. Otherwise its kernel answers for each address on all of them, and the guard drops these answers.
-func (k *Keeper) keepARP(e *journal.Entry, pools []*v1alpha1.IPPool) error {
+func (k *Keeper) keepARP(e *attachment.Entry, pools []*v1alpha1.IPPool) error {
 	for _, o := range k.beside(e) {
-		if !slices.ContainsFunc(o.Addresses, func(a journal.Address) bool { return inSubnet(a.Addr, pools) }) {
+		if !slices.ContainsFunc(o.Addresses, func(a attachment.Address) bool { return inSubnet(a.Addr, pools) }) {
 			continue
 		}
-		for _, x := range []*journal.Entry{e, o} {
+		for _, x := range []*attachment.Entry{e, o} {
 			i := k.interfaces[of(x)]
 			if i == nil || i.alone {
 				continue // the other one's own turn comes
@@ -222,7 +222,7 @@ func (k *Keeper) keepARP(e *journal.Entry, pools []*v1alpha1.IPPool) error {
 }
 
 // beside returns the other interfaces of the pod of an entry.
-func (k *Keeper) beside(e *journal.Entry) (all []*journal.Entry) {
+func (k *Keeper) beside(e *attachment.Entry) (all []*attachment.Entry) {
 	for _, o := range k.Entries() {
 		if o.NetNS == e.NetNS && e.NetNS != "" && o.Session == e.Session && o.Interface != e.Interface {
 			all = append(all, o)
@@ -240,7 +240,7 @@ func inSubnet(addr netip.Addr, pools []*v1alpha1.IPPool) bool {
 
 // look returns the state of an interface, which it reads if that is due. An interface that is gone
 // has no address: its guard stays strict.
-func (k *Keeper) look(e *journal.Entry) *state {
+func (k *Keeper) look(e *attachment.Entry) *state {
 	i := k.interfaces[of(e)]
 	if i == nil {
 		i = &state{}
@@ -258,7 +258,7 @@ func (k *Keeper) look(e *journal.Entry) *state {
 
 // autoconfigure switches autoconfiguration off where the guard would drop its addresses. It
 // switches on only what this process has switched off: any other setting is the pod's.
-func (k *Keeper) autoconfigure(e *journal.Entry, i *state, on bool) error {
+func (k *Keeper) autoconfigure(e *attachment.Entry, i *state, on bool) error {
 	if on != i.off {
 		return nil
 	}
@@ -271,7 +271,7 @@ func (k *Keeper) autoconfigure(e *journal.Entry, i *state, on bool) error {
 
 // pools returns the pools of an entry's addresses, without those that are gone. It reads each pool once:
 // with a copy of its pool for each pod, 125 of the 220 MB of garbage of 110 ADDs came from here.
-func (k *Keeper) pools(ctx context.Context, e *journal.Entry, read map[string]*v1alpha1.IPPool) (all []*v1alpha1.IPPool, err error) {
+func (k *Keeper) pools(ctx context.Context, e *attachment.Entry, read map[string]*v1alpha1.IPPool) (all []*v1alpha1.IPPool, err error) {
 	for _, address := range e.Addresses {
 		pool, ok := read[address.Pool]
 		if !ok {

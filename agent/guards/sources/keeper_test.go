@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -37,7 +37,7 @@ type rig struct {
 	api      client.Client
 	events   *events.FakeRecorder
 	clock    *testclock.FakeClock
-	entry    *journal.Entry
+	entry    *attachment.Entry
 	set      map[uint32]bpf.Sources
 	sockets  bool
 	writes   int
@@ -46,7 +46,7 @@ type rig struct {
 	readErr  error
 	autoconf []bool
 	alone    []string
-	more     []*journal.Entry
+	more     []*attachment.Entry
 }
 
 func (r *rig) SetSources(slot uint32, s bpf.Sources) error {
@@ -80,13 +80,13 @@ func newRig(t *testing.T) *rig {
 	r := &rig{
 		t: t, set: map[uint32]bpf.Sources{}, events: events.NewFakeRecorder(10), clock: testclock.NewFakeClock(time.Unix(1e9, 0)),
 		api: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool("Enforce", nil)).Build(),
-		entry: &journal.Entry{
-			Phase: journal.Bound, Session: "s", Slot: 7, MAC: podMAC, Interface: "eth0", PodNamespace: "shop", PodName: "web-0",
-			Addresses: []journal.Address{{Pool: "v4"}},
+		entry: &attachment.Entry{
+			Phase: attachment.Bound, Session: "s", Slot: 7, MAC: podMAC, Interface: "eth0", PodNamespace: "shop", PodName: "web-0",
+			Addresses: []attachment.Address{{Pool: "v4"}},
 		},
 	}
 	r.Keeper = New(Options{
-		Session: "s", Entries: func() []*journal.Entry { return append([]*journal.Entry{r.entry}, r.more...) }, Pools: r.api,
+		Session: "s", Entries: func() []*attachment.Entry { return append([]*attachment.Entry{r.entry}, r.more...) }, Pools: r.api,
 		Kernel: r, Interfaces: r, Reporter: event.Reporter{Events: r.events, Log: testr.New(t), Clock: r.clock},
 	})
 	return r
@@ -216,7 +216,7 @@ func TestAPodIsToldOnceInTenMinutesForEachReason(t *testing.T) {
 func (r *rig) second(netns, addr string) {
 	r.entry.NetNS = "/pod"
 	more := *r.entry
-	more.NetNS, more.Interface, more.Slot, more.Addresses = netns, "net1", 8, []journal.Address{{Pool: "v4", Addr: netip.MustParseAddr(addr)}}
+	more.NetNS, more.Interface, more.Slot, more.Addresses = netns, "net1", 8, []attachment.Address{{Pool: "v4", Addr: netip.MustParseAddr(addr)}}
 	r.more = append(r.more, &more)
 }
 
@@ -349,7 +349,7 @@ func TestPlanSaysWhatThePoolsSay(t *testing.T) {
 			bpf.Sources{Mode: bpf.SourcesEnforce, MAC: mac(podMAC), Prefixes: prefixes("fe80::7/128", own)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := check.Value(Plan(&journal.Entry{MAC: podMAC}, tc.pools, tc.local))(t)
+			got := check.Value(Plan(&attachment.Entry{MAC: podMAC}, tc.pools, tc.local))(t)
 			check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()}, got, tc.want, "sources")
 			check.Equal(t, mayAutoconfigure(got), tc.slaac, "may autoconfigure:")
 		})
@@ -366,7 +366,7 @@ func TestPlanRefusesWhatItCannotRead(t *testing.T) {
 		"MAC":                {podMAC, v1alpha1.SourceGuardAllow{MACs: []string{"00:00"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check.That(t, check.Err(Plan(&journal.Entry{MAC: tc.mac}, []*v1alpha1.IPPool{pool("Enforce", &tc.allow)}, nil)) != nil, "no error")
+			check.That(t, check.Err(Plan(&attachment.Entry{MAC: tc.mac}, []*v1alpha1.IPPool{pool("Enforce", &tc.allow)}, nil)) != nil, "no error")
 		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 )
@@ -31,7 +31,7 @@ var allowances = map[v1alpha1.SourceGuardRole]bpf.Allowances{
 // Plan returns the sources that the interface of an entry may use. pools are those of its
 // addresses, local are the link-local addresses that the kernel gave the interface. With several
 // pools the strictest mode counts, and the pod may send what any of the pools allows.
-func Plan(e *journal.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bpf.Sources, error) {
+func Plan(e *attachment.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bpf.Sources, error) {
 	mac, err := net.ParseMAC(e.MAC)
 	if err != nil {
 		return bpf.Sources{}, fmt.Errorf("recorded MAC: %w", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/event"
 )
@@ -72,7 +72,7 @@ func (k *Keeper) report(ev bpf.Event) {
 		advice = "if the pod must send them, allow them by spec.sourceGuardAllow." + reason.field + " of its pool"
 	}
 	for _, other := range k.beside(e) {
-		if slices.ContainsFunc(other.Addresses, func(a journal.Address) bool { return a.Addr == ev.Key.Addr }) {
+		if slices.ContainsFunc(other.Addresses, func(a attachment.Address) bool { return a.Addr == ev.Key.Addr }) {
 			what, advice = "from the address of its interface "+other.Interface+", which has another parent", "route the pod's packets by their source, such as with the plugin sbr"
 		}
 	}
@@ -87,7 +87,7 @@ type reported struct {
 }
 
 // isDue reports whether an event may be sent, and forgets those that are long past.
-func (k *Keeper) isDue(e *journal.Entry, o bpf.Offence) bool {
+func (k *Keeper) isDue(e *attachment.Entry, o bpf.Offence) bool {
 	now, key := k.Clock.Now(), reported{e.ContainerID, e.Interface, o}
 	maps.DeleteFunc(k.told, func(_ reported, at time.Time) bool { return now.Sub(at) >= reportPeriod })
 	if _, recent := k.told[key]; recent {
@@ -98,8 +98,8 @@ func (k *Keeper) isDue(e *journal.Entry, o bpf.Offence) bool {
 }
 
 // entries returns the entries of this session by slot.
-func (k *Keeper) entries() map[uint32]*journal.Entry {
-	all := map[uint32]*journal.Entry{}
+func (k *Keeper) entries() map[uint32]*attachment.Entry {
+	all := map[uint32]*attachment.Entry{}
 	for _, e := range k.Entries() {
 		if e.Session == k.Session && e.Slot != 0 {
 			all[e.Slot] = e

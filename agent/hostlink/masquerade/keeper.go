@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/hostlink"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/loop"
 )
@@ -38,7 +38,7 @@ const (
 type Options struct {
 	event.Reporter
 	// Entries returns the entries of the journal, which are read-only.
-	Entries func() []*journal.Entry
+	Entries func() []*attachment.Entry
 	// Services returns an error while the service CIDRs are unknown.
 	Services func() error
 	// Reach returns an error if this node does not reach pods of other nodes by the family.
@@ -104,7 +104,7 @@ func (k *Keeper) look() {
 }
 
 // usedFamilies returns the families of the addresses with host links.
-func usedFamilies(entries []*journal.Entry) map[string]bool {
+func usedFamilies(entries []*attachment.Entry) map[string]bool {
 	used := map[string]bool{}
 	for _, e := range entries {
 		if e.Routing == nil || !e.Routing.HostLink {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/hostlink"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -34,13 +34,13 @@ func (g gauges) set(family, reason string, present bool) {
 
 func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 	r := newRig(t)
-	var entries []*journal.Entry
+	var entries []*attachment.Entry
 	var unknown, unreached error
 	faults, recorder := gauges{}, events.NewFakeRecorder(10)
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	k := NewKeeper(Options{
 		Reporter: event.Reporter{Node: "n1", Events: recorder, Log: testr.New(t), Clock: clock},
-		Entries:  func() []*journal.Entry { return entries }, Services: func() error { return unknown },
+		Entries:  func() []*attachment.Entry { return entries }, Services: func() error { return unknown },
 		Reach: func(bool) error { return unreached }, SetFault: faults.set,
 	})
 	for _, step := range []struct {
@@ -50,7 +50,7 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 		fault string
 	}{
 		{"without host links", func() error {
-			entries = []*journal.Entry{{Addresses: []journal.Address{{Addr: addr("ipv6", podHost)}}}}
+			entries = []*attachment.Entry{{Addresses: []attachment.Address{{Addr: addr("ipv6", podHost)}}}}
 			return nil
 		}, "", ""},
 		{"forwarding is off without host links", forward("0"), "", ""},
@@ -59,7 +59,7 @@ func TestTheKeeperReportsWhatHostLinksLack(t *testing.T) {
 			if err := Check(); err != nil {
 				return err
 			}
-			entries[0].Routing = &journal.Routing{HostLink: true}
+			entries[0].Routing = &attachment.Routing{HostLink: true}
 			return nil
 		}, "ForwardingOff net.ipv6.conf.all.forwarding is 0", "ipv6 forwarding"},
 		{"nothing", func() error { return nil }, "", "ipv6 forwarding"},

@@ -20,8 +20,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/hostlink"
-	"github.com/fenceline/fenceline/agent/journal"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
@@ -56,13 +56,13 @@ func newRig(t *testing.T) *rig {
 	check.OK(r, r.node.Do(func() (err error) {
 		r.links, err = hostlink.New(hostlink.Options{
 			Session: "s", Guards: noGuards{}, Log: logr.Discard(), Clock: clock.RealClock{},
-			Entries:       func() []*journal.Entry { return nil },
-			Entry:         func(string, string) (journal.Entry, bool) { return journal.Entry{}, false },
+			Entries:       func() []*attachment.Entry { return nil },
+			Entry:         func(string, string) (attachment.Entry, bool) { return attachment.Entry{}, false },
 			TryLock:       func(agentapi.Attachment) (func(), bool) { return func() {}, true },
 			Prepare:       func() {},
 			Services:      func() ([]netip.Prefix, error) { return services, nil },
 			PodCIDRs:      func() ([]netip.Prefix, error) { return nil, nil },
-			Balancers:     func(*journal.Entry) ([]netip.Addr, error) { return nil, nil },
+			Balancers:     func(*attachment.Entry) ([]netip.Addr, error) { return nil, nil },
 			NodeAddresses: func() []netip.Addr { return []netip.Addr{addr("ipv4", nodeHost), addr("ipv6", nodeHost)} },
 		})
 		return err
@@ -74,10 +74,10 @@ func newRig(t *testing.T) *rig {
 // noGuards stands in for the guards of the agent: every address may speak.
 type noGuards struct{}
 
-func (noGuards) GuardLink(*journal.Entry, string) error               { return nil }
-func (noGuards) LinkGuarded(*journal.Entry, string) (bool, error)     { return true, nil }
-func (noGuards) Dead(uint32) (bool, error)                            { return false, nil }
-func (noGuards) Fenced(*journal.Entry, journal.Address) (bool, error) { return false, nil }
+func (noGuards) GuardLink(*attachment.Entry, string) error                  { return nil }
+func (noGuards) LinkGuarded(*attachment.Entry, string) (bool, error)        { return true, nil }
+func (noGuards) Dead(uint32) (bool, error)                                  { return false, nil }
+func (noGuards) Fenced(*attachment.Entry, attachment.Address) (bool, error) { return false, nil }
 
 // pod makes a pod on the node with a host link.
 func (r *rig) pod(host byte) *network.Namespace {
@@ -85,14 +85,14 @@ func (r *rig) pod(host byte) *network.Namespace {
 	pod := network.New(r, fmt.Sprintf("pod%d", host))
 	check.OK(r, r.node.AddMacvlan("ul0", nil, pod, "eth0"))
 	check.OK(r, pod.SetUp("eth0", true))
-	e := &journal.Entry{
-		ContainerID: "c-" + pod.Name, Interface: "eth0", NetNS: pod.Path(), Phase: journal.Bound, Session: "s",
+	e := &attachment.Entry{
+		ContainerID: "c-" + pod.Name, Interface: "eth0", NetNS: pod.Path(), Phase: attachment.Bound, Session: "s",
 		PodNamespace: "default", PodName: pod.Name, MAC: check.Value(pod.MAC("eth0"))(r).String(),
-		Routing: &journal.Routing{HostLink: true, First: true, Listed: []netip.Prefix{listed("ipv4"), listed("ipv6")}},
+		Routing: &attachment.Routing{HostLink: true, First: true, Listed: []netip.Prefix{listed("ipv4"), listed("ipv6")}},
 	}
 	for _, p := range prefixes(host) {
 		check.OK(r, pod.AddAddr("eth0", p))
-		e.Addresses = append(e.Addresses, journal.Address{Addr: p.Addr()})
+		e.Addresses = append(e.Addresses, attachment.Address{Addr: p.Addr()})
 		e.Routing.Subnets = append(e.Routing.Subnets, p)
 		e.Routing.Gateways = append(e.Routing.Gateways, netip.Addr{})
 	}

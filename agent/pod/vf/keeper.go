@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/loop"
@@ -32,16 +32,16 @@ type Options struct {
 	// Disabled: nothing is changed at the PFs.
 	Disabled bool
 	// Entries returns every entry of the journal; they are read-only. Entry returns one.
-	Entries func() []*journal.Entry
-	Entry   func(containerID, ifname string) (journal.Entry, bool)
+	Entries func() []*attachment.Entry
+	Entry   func(containerID, ifname string) (attachment.Entry, bool)
 	// Silenced reports whether an interface may send from none of its addresses any more.
-	Silenced func(*journal.Entry) (bool, error)
+	Silenced func(*attachment.Entry) (bool, error)
 	// Alone reports whether only its PF can silence the VF of an entry. Vouch tells the kernel whether
 	// a VF is off.
-	Alone func(*journal.Entry) bool
-	Vouch func(e *journal.Entry, off bool) error
+	Alone func(*attachment.Entry) bool
+	Vouch func(e *attachment.Entry, off bool) error
 	// OneMAC reports whether an interface may send from its own MAC only.
-	OneMAC func(*journal.Entry) bool
+	OneMAC func(*attachment.Entry) bool
 	// Missing sets the number of VFs of pods that lack a wall.
 	Missing func(Wall, int)
 	// Cards are the PFs of this node.
@@ -102,7 +102,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 // only its PF can silence stays off until DEL: its holder may have lost the address.
 func (k *Keeper) switchAllOn() {
 	for _, e := range k.Entries() {
-		if k.Alone(e) && e.Phase == journal.Bound {
+		if k.Alone(e) && e.Phase == attachment.Bound {
 			continue
 		}
 		if err := k.Release(e); err != nil {
@@ -136,7 +136,7 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e, ok := k.Entry(of.ContainerID, of.Interface)
-	if !ok || e.Phase != journal.Bound || e.Session != k.Session || k.hasPassedOn(&e) {
+	if !ok || e.Phase != attachment.Bound || e.Session != k.Session || k.hasPassedOn(&e) {
 		return nil, nil
 	}
 	f, err := k.Cards.Find(e.Device)
@@ -164,9 +164,9 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 }
 
 // hasPassedOn reports whether a newer pod has the VF of an entry, whose DEL was lost.
-func (k *Keeper) hasPassedOn(e *journal.Entry) bool {
-	return slices.ContainsFunc(k.Entries(), func(other *journal.Entry) bool {
-		return other.Device == e.Device && other.Phase == journal.Bound && other.Session == k.Session && other.Created.After(e.Created)
+func (k *Keeper) hasPassedOn(e *attachment.Entry) bool {
+	return slices.ContainsFunc(k.Entries(), func(other *attachment.Entry) bool {
+		return other.Device == e.Device && other.Phase == attachment.Bound && other.Session == k.Session && other.Created.After(e.Created)
 	})
 }
 
@@ -177,9 +177,9 @@ var errStaysOn = fmt.Errorf("the PF does not show VLAN %d, although the driver h
 // is off. A VF that is gone sends nothing.
 //
 // If a newer pod has the VF, or gets it now, the entry has none, and the VF stays as it is.
-func (k *Keeper) SwitchOff(e *journal.Entry) error {
-	if slices.ContainsFunc(k.Entries(), func(other *journal.Entry) bool {
-		return other.Device == e.Device && other.Phase != journal.Releasing && other.Session == k.Session && other.Created.After(e.Created)
+func (k *Keeper) SwitchOff(e *attachment.Entry) error {
+	if slices.ContainsFunc(k.Entries(), func(other *attachment.Entry) bool {
+		return other.Device == e.Device && other.Phase != attachment.Releasing && other.Session == k.Session && other.Created.After(e.Created)
 	}) {
 		return k.Vouch(e, true)
 	}
@@ -206,7 +206,7 @@ func (k *Keeper) SwitchOff(e *journal.Entry) error {
 
 // Release switches the VF of an entry that ends on again, if it was off. Call it before the entry
 // is removed: only the entry names the VF.
-func (k *Keeper) Release(e *journal.Entry) error {
+func (k *Keeper) Release(e *attachment.Entry) error {
 	if e.Device == "" {
 		return nil
 	}

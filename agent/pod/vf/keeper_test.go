@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
-	"github.com/fenceline/fenceline/agent/journal"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -61,18 +61,18 @@ func (c *card) SetSpoofCheck(_ Function, on bool) error {
 }
 
 // keeperOf keeps the VF of one pod. Each vouch is done at the card.
-func keeperOf(t *testing.T, c *card, silenced, alone bool) (*Keeper, *journal.Entry, map[Wall]int) {
-	e := &journal.Entry{ContainerID: "c", Interface: "net1", Device: "0000:03:10.1", Phase: journal.Bound, Session: "s"}
+func keeperOf(t *testing.T, c *card, silenced, alone bool) (*Keeper, *attachment.Entry, map[Wall]int) {
+	e := &attachment.Entry{ContainerID: "c", Interface: "net1", Device: "0000:03:10.1", Phase: attachment.Bound, Session: "s"}
 	lacking := map[Wall]int{}
 	return NewKeeper(Options{
 		Reporter: event.Reporter{Node: "n1", Events: events.NewFakeRecorder(9), Log: testr.New(t), Clock: clock.RealClock{}},
 		Session:  "s", Cards: c,
-		Entries:  func() []*journal.Entry { return []*journal.Entry{e} },
-		Entry:    func(string, string) (journal.Entry, bool) { return *e, true },
-		Silenced: func(*journal.Entry) (bool, error) { return silenced, nil },
-		Alone:    func(*journal.Entry) bool { return alone },
-		OneMAC:   func(*journal.Entry) bool { return false },
-		Vouch: func(_ *journal.Entry, off bool) error {
+		Entries:  func() []*attachment.Entry { return []*attachment.Entry{e} },
+		Entry:    func(string, string) (attachment.Entry, bool) { return *e, true },
+		Silenced: func(*attachment.Entry) (bool, error) { return silenced, nil },
+		Alone:    func(*attachment.Entry) bool { return alone },
+		OneMAC:   func(*attachment.Entry) bool { return false },
+		Vouch: func(_ *attachment.Entry, off bool) error {
 			c.done = append(c.done, map[bool]string{true: "acked", false: "not acked"}[off])
 			return nil
 		},
@@ -135,12 +135,12 @@ func TestAVFThatIsGoneSendsNothing(t *testing.T) {
 
 // The runtime hands a VF to the next pod before the DEL of the last one reaches the agent.
 func TestAVFOfANewerPodStaysAsItIs(t *testing.T) {
-	for phase, stays := range map[journal.Phase]bool{journal.Intent: true, journal.Bound: true, journal.Releasing: false} {
+	for phase, stays := range map[attachment.Phase]bool{attachment.Intent: true, attachment.Bound: true, attachment.Releasing: false} {
 		c := &card{}
 		k, e, _ := keeperOf(t, c, true, true)
 		newer := *e
 		newer.ContainerID, newer.Phase, newer.Created = "d", phase, e.Created.Add(1)
-		k.Entries = func() []*journal.Entry { return []*journal.Entry{e, &newer} }
+		k.Entries = func() []*attachment.Entry { return []*attachment.Entry{e, &newer} }
 		check.OK(t, k.SwitchOff(e))
 		check.That(t, isOff(c.info) != stays, "the newer pod is %s: %v", phase, c.done)
 		check.Equal(t, c.done[len(c.done)-1], "acked", "in the end:")
