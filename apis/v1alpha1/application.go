@@ -7,7 +7,6 @@ package v1alpha1
 type Application struct {
 	// apiGroup is the API group of the application, such as apps. Empty means the core group.
 	//
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	APIGroup string `json:"apiGroup,omitempty"`
 	// kind is the kind of the application, such as Deployment.
@@ -33,7 +32,5 @@ type Application struct {
 	Interface string `json:"interface"`
 	// reclaim deletes the pool with the application. If it is false, the pool stays, and serves the
 	// next application of the kind and name. Unset means true.
-	//
-	// +optional
 	Reclaim *bool `json:"reclaim,omitempty"`
 }

@@ -80,85 +80,61 @@ const (
 
 // Holder is the pod interface that a lease is bound to.
 type Holder struct {
-	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
-	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Pod string `json:"pod,omitempty"`
-	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	PodUID string `json:"podUID,omitempty"`
-	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface,omitempty"`
-	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ContainerID string `json:"containerID,omitempty"`
-	// +optional
-	MAC MAC `json:"mac,omitempty"`
+	MAC         MAC    `json:"mac,omitempty"`
 	// token is the fencing token. It is 0 while the write that gave it is the last one of the lease:
 	// then the resourceVersion is the token.
-	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Token int64 `json:"token,omitempty"`
 	// guarded is false if no guard program can enforce a fence (vfio, DPDK, sockets of a VF that skip it).
-	// +optional
 	Guarded bool `json:"guarded,omitempty"`
 	// ownerGroup, ownerKind and ownerName name the pod's controlling owner. For a StatefulSet, an empty
 	// ownerGroup means apps.
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	OwnerGroup string `json:"ownerGroup,omitempty"`
-	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	OwnerKind string `json:"ownerKind,omitempty"`
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	OwnerName string `json:"ownerName,omitempty"`
 }
 
 // PreviousHolder is the holder from which the address was taken.
 type PreviousHolder struct {
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
-	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Session string `json:"session,omitempty"`
-	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	PodUID string `json:"podUID,omitempty"`
-	// +optional
-	MAC MAC `json:"mac,omitempty"`
+	MAC    MAC    `json:"mac,omitempty"`
 	// token is the fencing token. The claim asks the holder with this token for its ack. If it is 0, the
 	// claim asks no holder.
-	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Token int64 `json:"token,omitempty"`
-	// +optional
-	Guarded bool `json:"guarded,omitempty"`
-	// +optional
-	Reason LeaseReason `json:"reason,omitempty"`
-	// +optional
-	Since metav1.Time `json:"since,omitempty"`
+	Token   int64       `json:"token,omitempty"`
+	Guarded bool        `json:"guarded,omitempty"`
+	Reason  LeaseReason `json:"reason,omitempty"`
+	Since   metav1.Time `json:"since,omitempty"`
 }
 
 // Conflict is the evidence of a second speaker.
 type Conflict struct {
-	// +optional
 	MAC MAC `json:"mac,omitempty"`
 	// source is the source of the evidence: probe, observer or guard.
-	// +optional
 	// +kubebuilder:validation:Enum=probe;observer;guard
-	Source string `json:"source,omitempty"`
-	// +optional
+	Source    string      `json:"source,omitempty"`
 	FirstSeen metav1.Time `json:"firstSeen,omitempty"`
-	// +optional
-	LastSeen metav1.Time `json:"lastSeen,omitempty"`
-	// +optional
+	LastSeen  metav1.Time `json:"lastSeen,omitempty"`
 	// +kubebuilder:validation:Minimum=0
 	Count int64 `json:"count,omitempty"`
 }
@@ -187,7 +163,6 @@ type LeaseRetention struct {
 	Policy RetentionPolicy `json:"policy"`
 	// duration is the time for which the address is retained after the pod's end.
 	//
-	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^(0|([0-9]{1,6}([.][0-9]{1,6})?(ns|us|ms|s|m|h))+)$`
@@ -215,35 +190,25 @@ type IPLeaseSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="pool is immutable"
 	Pool string `json:"pool"`
 	// parent is the parent interface on nodeName.
-	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	Parent string `json:"parent,omitempty"`
 	// state is the state of the lease.
-	State LeaseState `json:"state"`
-	// +optional
+	State  LeaseState  `json:"state"`
 	Reason LeaseReason `json:"reason,omitempty"`
 	// message is a text for people.
-	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
 	// since is the time at which the state began.
-	// +optional
 	Since metav1.Time `json:"since,omitempty"`
 	// nodeName is the node of the holder, or of the verifier in state Quarantined.
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 	// session is the session of the node that wrote the lease: "<node UID>/<boot ID>".
-	// +optional
 	// +kubebuilder:validation:MaxLength=128
-	Session string `json:"session,omitempty"`
-	// +optional
-	Holder *Holder `json:"holder,omitempty"`
-	// +optional
-	Previous *PreviousHolder `json:"previous,omitempty"`
-	// +optional
-	Conflict *Conflict `json:"conflict,omitempty"`
-	// +optional
+	Session   string          `json:"session,omitempty"`
+	Holder    *Holder         `json:"holder,omitempty"`
+	Previous  *PreviousHolder `json:"previous,omitempty"`
+	Conflict  *Conflict       `json:"conflict,omitempty"`
 	Retention *LeaseRetention `json:"retention,omitempty"`
 }
 

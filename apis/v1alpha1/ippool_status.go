@@ -7,56 +7,39 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // IPPoolStatus is the status of a pool. Only the controller writes it.
 type IPPoolStatus struct {
 	// observedGeneration of the spec that the status describes.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// total is the number of addresses that the pool can hand out.
-	// +optional
 	Total int64 `json:"total,omitempty"`
 	// used is the number of leases in any state.
-	// +optional
 	Used int64 `json:"used,omitempty"`
 	// free is the number of addresses that the pool can hand out and that have no lease.
-	// +optional
 	Free int64 `json:"free,omitempty"`
 	// bound, warm, quarantined and retained count the leases by state.
-	// +optional
-	Bound int64 `json:"bound,omitempty"`
-	// +optional
-	Warm int64 `json:"warm,omitempty"`
-	// +optional
+	Bound       int64 `json:"bound,omitempty"`
+	Warm        int64 `json:"warm,omitempty"`
 	Quarantined int64 `json:"quarantined,omitempty"`
-	// +optional
-	Retained int64 `json:"retained,omitempty"`
+	Retained    int64 `json:"retained,omitempty"`
 	// inUse is a bitmap in base64 with one bit per offset in the subnet: bit i of byte j is offset
 	// 8j+i. A set bit is an address that is in use or cools down. The bitmap is only a hint.
-	// +optional
 	InUse string `json:"inUse,omitempty"`
 	// scarce makes agents release their Warm leases.
-	// +optional
 	Scarce bool `json:"scarce,omitempty"`
 	// stock is the number of addresses that each node may keep ready on each parent: spec.warm, or the
 	// number that the controller has chosen because warm is unset.
-	// +optional
 	Stock int64 `json:"stock,omitempty"`
 	// agents is the number of node agents, with or without an index.
-	// +optional
 	Agents int64 `json:"agents,omitempty"`
 	// served is the number of agents on nodes that the pool allows.
-	// +optional
 	Served int64 `json:"served,omitempty"`
 	// shares is the number of parts into which agents divide the pool. Each index of an agent's pod
 	// has at least one part.
-	// +optional
 	Shares int64 `json:"shares,omitempty"`
 	// reserved is the number of addresses of the pool that a ReservedIP keeps back.
-	// +optional
 	Reserved int64 `json:"reserved,omitempty"`
 	// withheld lists addresses of the pool that other pools hand out. The pool does not hand them out.
-	// +optional
 	// +listType=atomic
 	Withheld []Withheld `json:"withheld,omitempty"`
 	// conditions: Ready, Overlapping, Exhausted, Unfenced, Outside, StoreWentBack, AnsweredByOne, SharedMAC.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

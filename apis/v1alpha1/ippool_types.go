@@ -69,43 +69,34 @@ type IPPoolSpec struct {
 	Subnet Subnet `json:"subnet"`
 	// ipVersion is 4 or 6; optional, checked against the subnet.
 	//
-	// +optional
 	// +kubebuilder:validation:Enum=4;6
 	IPVersion *int64 `json:"ipVersion,omitempty"`
 	// ips lists the addresses of the pool: ranges "first-last", single addresses and CIDRs. Empty
 	// means all host addresses of the subnet.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4096
 	IPs []IPRange `json:"ips,omitempty"`
 	// excludeIPs lists addresses that the pool never hands out, in the form of ips.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4096
 	ExcludeIPs []IPRange `json:"excludeIPs,omitempty"`
 	// gateway is the gateway of the subnet, or a link-local address such as fe80::1 with IPv6. It is
 	// never handed out.
-	//
-	// +optional
 	Gateway *Address `json:"gateway,omitempty"`
 	// gatewayCheck makes the start of a pod fail while gateway answers neither ARP nor ND on the parent
 	// of the pod's interface. Unset means false. Without gateway, nothing is checked.
-	//
-	// +optional
 	GatewayCheck *bool `json:"gatewayCheck,omitempty"`
 	// vlan is the VLAN tag that the network's CNI plugin sets. Fenceline itself sets no tag. If vlan
 	// is set, parents names the VLAN interface or the interface below it. The address of a pod is
 	// always probed on the parent of the pod's interface.
 	//
-	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4094
 	Vlan *int64 `json:"vlan,omitempty"`
 	// network is a name that separates equal addresses on networks that are not connected. Immutable.
 	//
-	// +optional
 	// +kubebuilder:validation:MaxLength=31
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z]([-a-z0-9]*[a-z0-9])?)?$')",message="network must be lower case letters, digits and dashes, start with a letter and not end with a dash"
 	Network string `json:"network,omitempty"`
@@ -113,13 +104,11 @@ type IPPoolSpec struct {
 	// interface is on no such parent gets no address of the pool. An interface also counts by its bond,
 	// a bond by its ports. Empty means any parent: agents learn them from ADDs.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	Parents []InterfaceName `json:"parents,omitempty"`
 	// routes are added in the pod, together with the default route through gateway.
 	//
-	// +optional
 	// +listType=map
 	// +listMapKey=dst
 	// +kubebuilder:validation:MaxItems=64
@@ -127,57 +116,44 @@ type IPPoolSpec struct {
 	// routeCheck refuses a pod one of whose routes (routes, the annotation routes, ipam.routes of the
 	// CNI configuration) takes packets from a service CIDR, the subnet of the node, or the subnet of the
 	// pool. Unset means true.
-	//
-	// +optional
 	RouteCheck *bool `json:"routeCheck,omitempty"`
 	// default makes the pool a candidate for pods for which no annotation or configuration names a
 	// pool.
-	// +optional
 	Default *bool `json:"default,omitempty"`
 	// disable stops new allocations. Addresses in use stay.
-	// +optional
 	Disable *bool `json:"disable,omitempty"`
 	// nodeName restricts the pool to the named nodes. If it is set, nodeAffinity is ignored.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
 	NodeName []string `json:"nodeName,omitempty"`
 	// nodeAffinity restricts the pool to nodes with matching labels.
-	// +optional
 	NodeAffinity *metav1.LabelSelector `json:"nodeAffinity,omitempty"`
 	// namespaceName restricts the pool to the named namespaces. If it is set, namespaceAffinity is
 	// ignored.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	NamespaceName []string `json:"namespaceName,omitempty"`
 	// namespaceAffinity restricts the pool to namespaces with matching labels.
-	// +optional
 	NamespaceAffinity *metav1.LabelSelector `json:"namespaceAffinity,omitempty"`
 	// podAffinity restricts the pool to pods with matching labels.
-	// +optional
 	PodAffinity *metav1.LabelSelector `json:"podAffinity,omitempty"`
 	// application restricts the pool to one interface of the pods of an application. The controller
 	// sets it in the pools that it makes of an IPSubnet.
-	//
-	// +optional
 	Application *Application `json:"application,omitempty"`
 	// ipSubnet is the IPSubnet from which the controller has taken the addresses. The controller then
 	// makes, resizes and deletes the pool. Immutable.
 	//
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	IPSubnet string `json:"ipSubnet,omitempty"`
 	// multusName restricts the pool to attachments of the named
 	// NetworkAttachmentDefinitions ("namespace/name").
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=317
@@ -187,63 +163,47 @@ type IPPoolSpec struct {
 	// at a time. Addresses that are Retained or Quarantined for pods of the namespace count. An edit
 	// takes no address from a pod. Unset means no limit.
 	//
-	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPerNamespace *int64 `json:"maxPerNamespace,omitempty"`
 	// ipRequests lets pods request addresses of the pool (ips of CNI or Multus). Unset means true. An
 	// address that is kept for the pod stays with it.
-	//
-	// +optional
 	IPRequests *bool `json:"ipRequests,omitempty"`
 	// conflictDetection configures the probes and the reaction to a conflict.
 	//
-	// +optional
 	// +kubebuilder:default={}
 	ConflictDetection *ConflictDetection `json:"conflictDetection,omitempty"`
 	// reclaim configures when an address is taken from a holder that does not free it.
 	//
-	// +optional
 	// +kubebuilder:default={}
 	Reclaim *Reclaim `json:"reclaim,omitempty"`
 	// retention limits the time for which addresses of StatefulSet pods are retained.
 	//
-	// +optional
 	// +kubebuilder:default={}
 	Retention *PoolRetention `json:"retention,omitempty"`
 	// statefulSet is Prefer, Require or Off: whether the addresses of StatefulSet pods stay with the
 	// names of the pods. The annotation static-ip of a pod takes precedence. Empty means statefulSet
 	// of the chart.
-	//
-	// +optional
 	StatefulSet StatefulSetMode `json:"statefulSet,omitempty"`
 	// warm is the number of verified addresses that each node keeps ready. Unset means automatic: up
 	// to 2 where pods come and the pool has room (status.stock). 0 means none.
 	//
-	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	Warm *int64 `json:"warm,omitempty"`
 	// sourceGuard is Enforce, Observe or Off: whether pods may send only from their leased addresses and
 	// the MAC of their interface. An edit counts for running pods too.
 	//
-	// +optional
 	// +kubebuilder:default=Enforce
 	SourceGuard SourceGuardMode `json:"sourceGuard,omitempty"`
 	// sourceGuardAllow lists what the pods of the pool may send beside that, such as a virtual router's
 	// frames.
-	//
-	// +optional
 	SourceGuardAllow *SourceGuardAllow `json:"sourceGuardAllow,omitempty"`
 	// routerAdvertisements is Ignore or Accept: whether the pods take routes, prefixes, the MTU and
 	// redirects from the routers of the segment, or only what Fenceline gives. Any host of the segment
 	// can send them. An edit counts for new pods only. Empty means Ignore.
-	//
-	// +optional
 	RouterAdvertisements RouterAdvertisements `json:"routerAdvertisements,omitempty"`
 	// macPolicy chooses the MAC of an interface by its address. Unset means that the interface keeps
 	// the MAC that its plugin gave it. An edit counts for new pods only.
-	//
-	// +optional
 	MACPolicy *MACPolicy `json:"macPolicy,omitempty"`
 }
 
@@ -302,14 +262,12 @@ type SourceGuardAllow struct {
 	// router, or 0.0.0.0/0 for a router. An address that another pod of the node holds stays forbidden.
 	// The pool never hands out a single address of the list (/32, /128).
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	CIDRs []CIDR `json:"cidrs,omitempty"`
 	// macs lists MACs that the pods may use beside that of the interface, such as 00:00:5e:00:01:01 for
 	// VRRP.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=17
@@ -318,7 +276,6 @@ type SourceGuardAllow struct {
 	// roles lists kinds of frames that no pod may send otherwise: Router, DHCPServer, Tagged, Bridge.
 	// DirectTransmit allows sockets whose frames pass no guard, if all pools of the pod have it.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=5
 	Roles []SourceGuardRole `json:"roles,omitempty"`
@@ -333,7 +290,6 @@ type Route struct {
 	Dst CIDR `json:"dst"`
 	// gw is the next hop. Empty means the pool's gateway, or an on-link route if the pool has none.
 	//
-	// +optional
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",messageExpression="'gw ' + self + ' is not an IP address'"
 	Gw string `json:"gw,omitempty"`
@@ -367,25 +323,21 @@ type MACPolicy struct {
 type ConflictDetection struct {
 	// mode is Enforce, Observe or Off.
 	//
-	// +optional
 	// +kubebuilder:default=Enforce
 	Mode ConflictMode `json:"mode,omitempty"`
 	// probes is the number of probe rounds, at least 3.
 	//
-	// +optional
 	// +kubebuilder:validation:Minimum=3
 	// +kubebuilder:validation:Maximum=10
 	// +kubebuilder:default=3
 	Probes *int64 `json:"probes,omitempty"`
 	// interval is the time between probe rounds.
 	//
-	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('2s')",messageExpression="self + ' is not between 10ms and 2s'"
 	// +kubebuilder:default="50ms"
 	Interval *Duration `json:"interval,omitempty"`
 	// ignoreMACs lists the MAC addresses of proxies. Their answers are not a conflict.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=17
@@ -397,24 +349,18 @@ type ConflictDetection struct {
 type Reclaim struct {
 	// terminating takes the address of a pod that is still Terminating at its deletionTimestamp plus
 	// extraGrace. Empty means reclaim.terminating of the chart.
-	//
-	// +optional
 	Terminating *bool `json:"terminating,omitempty"`
 	// extraGrace is added to the grace period of the pod. Empty means reclaim.extraGrace of the
 	// chart.
 	//
-	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('24h')",messageExpression="self + ' is not between 0s and 24h'"
 	ExtraGrace *Duration `json:"extraGrace,omitempty"`
 	// nodeDown is the time at which an address is taken from a node that is down. Empty means
 	// reclaim.nodeDown of the chart.
-	//
-	// +optional
 	NodeDown NodeDownPolicy `json:"nodeDown,omitempty"`
 	// cooldown is the time for which a freed address is not handed out, unless no other address is
 	// free.
 	//
-	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('24h')",messageExpression="self + ' is not between 0s and 24h'"
 	// +kubebuilder:default="30s"
 	Cooldown *Duration `json:"cooldown,omitempty"`
@@ -424,7 +370,6 @@ type Reclaim struct {
 type PoolRetention struct {
 	// max is the longest life of a Retained lease, whatever its pod asks for.
 	//
-	// +optional
 	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('87600h')",messageExpression="self + ' is not between 1m and 87600h'"
 	Max *Duration `json:"max,omitempty"`

@@ -19,119 +19,92 @@ type IPSubnetSpec struct {
 	Subnet Subnet `json:"subnet"`
 	// ipVersion is 4 or 6; optional, checked against the subnet.
 	//
-	// +optional
 	// +kubebuilder:validation:Enum=4;6
 	IPVersion *int64 `json:"ipVersion,omitempty"`
 	// ips lists the addresses for pools: ranges "first-last", single addresses and CIDRs. Empty means
 	// all host addresses of the subnet.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4096
 	IPs []IPRange `json:"ips,omitempty"`
 	// excludeIPs lists addresses that no pool of the IPSubnet gets, in the form of ips.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4096
 	ExcludeIPs []IPRange `json:"excludeIPs,omitempty"`
 	// gateway is the gateway of the subnet, or a link-local address such as fe80::1 with IPv6. All pools
 	// of the IPSubnet have it.
-	//
-	// +optional
 	Gateway *Address `json:"gateway,omitempty"`
 	// vlan is the VLAN of all pools of the IPSubnet.
 	//
-	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4094
 	Vlan *int64 `json:"vlan,omitempty"`
 	// network is the network of all pools of the IPSubnet. Immutable.
 	//
-	// +optional
 	// +kubebuilder:validation:MaxLength=31
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z]([-a-z0-9]*[a-z0-9])?)?$')",message="network must be lower case letters, digits and dashes, start with a letter and not end with a dash"
 	Network string `json:"network,omitempty"`
 	// routes are the routes of all pools of the IPSubnet.
 	//
-	// +optional
 	// +listType=map
 	// +listMapKey=dst
 	// +kubebuilder:validation:MaxItems=64
 	Routes []Route `json:"routes,omitempty"`
 	// default makes the controller serve applications for which no annotation names a pool or an
 	// IPSubnet, on the first interface of their pods.
-	// +optional
 	Default *bool `json:"default,omitempty"`
 	// namespaceName restricts the IPSubnet to applications in the named namespaces. If it is set,
 	// namespaceAffinity is ignored.
 	//
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	NamespaceName []string `json:"namespaceName,omitempty"`
 	// namespaceAffinity restricts the IPSubnet to applications in namespaces with matching labels.
-	// +optional
 	NamespaceAffinity *metav1.LabelSelector `json:"namespaceAffinity,omitempty"`
 	// maxPerNamespace is the greatest number of addresses that the pools of one namespace may have.
 	// Unset means no limit.
 	//
-	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPerNamespace *int64 `json:"maxPerNamespace,omitempty"`
 	// sourceGuard is that of all pools of the IPSubnet: Enforce, Observe or Off. Unset means that each
 	// pool keeps its own, which is Enforce at first.
-	//
-	// +optional
 	SourceGuard SourceGuardMode `json:"sourceGuard,omitempty"`
 	// sourceGuardAllow is that of all pools of the IPSubnet: what their pods may send beside their own
 	// addresses and MAC. Unset means that each pool keeps its own, which is nothing at first.
-	//
-	// +optional
 	SourceGuardAllow *SourceGuardAllow `json:"sourceGuardAllow,omitempty"`
 	// routerAdvertisements is that of all pools of the IPSubnet: Ignore or Accept. Unset means that each
 	// pool keeps its own, which is Ignore at first.
-	//
-	// +optional
 	RouterAdvertisements RouterAdvertisements `json:"routerAdvertisements,omitempty"`
 }
 
 // IPSubnetStatus is the status of an IPSubnet. Only the controller writes it.
 type IPSubnetStatus struct {
 	// observedGeneration of the spec that the status describes.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// total is the number of addresses that pools may have.
-	// +optional
 	Total int64 `json:"total,omitempty"`
 	// allocated is the number of addresses that pools of the IPSubnet have.
-	// +optional
 	Allocated int64 `json:"allocated,omitempty"`
 	// free is the number of addresses that no pool has.
-	// +optional
 	Free int64 `json:"free,omitempty"`
 	// poolCount is the number of pools of the IPSubnet.
-	// +optional
 	PoolCount int64 `json:"poolCount,omitempty"`
 	// pools lists the first 64 pools by name.
-	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Pools []SubnetPool `json:"pools,omitempty"`
 	// carving lists the addresses that the controller is about to write into pools. No other pool gets
 	// them.
-	// +optional
 	// +listType=map
 	// +listMapKey=pool
 	Carving []Carving `json:"carving,omitempty"`
 	// unserved lists the first 32 applications that name the IPSubnet and lack addresses.
-	// +optional
 	// +listType=atomic
 	Unserved []Unserved `json:"unserved,omitempty"`
 	// conditions: Ready, Overlapping, Exhausted.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -8,7 +8,6 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type ReservedIPSpec struct {
 	// ipVersion is 4 or 6; optional, checked against ips.
 	//
-	// +optional
 	// +kubebuilder:validation:Enum=4;6
 	IPVersion *int64 `json:"ipVersion,omitempty"`
 	// ips lists ranges "first-last", single addresses and CIDRs, of either IP version. They are
@@ -23,13 +22,10 @@ type ReservedIPSpec struct {
 // ReservedIPStatus is the status of a ReservedIP. Only the controller writes it.
 type ReservedIPStatus struct {
 	// observedGeneration of the spec that the status describes.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// inUse is the number of reserved addresses that still have a lease.
-	// +optional
 	InUse int64 `json:"inUse,omitempty"`
 	// conditions: Ready, InUse.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
