@@ -81,7 +81,7 @@ func Add(ctx context.Context, c Call) (_ *types100.Result, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.store.undo(c.ContainerID, c.Interface))
+			err = errors.Join(err, a.store.undo())
 		}
 		err = errors.Join(err, a.store.Close())
 	}()
@@ -303,7 +303,7 @@ func (a *adding) giveUp(p *pick, mac string) error {
 		if action, err = a.store.memory.meet(addr, mac); err != nil {
 			return ioError("%w", err)
 		}
-		return a.store.free(a.ContainerID, a.Interface, p.config.Address.IP)
+		return a.store.free(p.config.Address.IP)
 	})
 	switch {
 	case err != nil:

@@ -90,43 +90,37 @@ func Check(c Call) error {
 func GC(c Call, valid []agentapi.Attachment) error {
 	return c.with(func(s *store) error {
 		return s.locked(func() error {
-			return s.remove(func(e entry) bool { return !e.elsewhere && (!e.isOneOf(valid) || e.stale) })
+			return s.remove(func(e entry) bool { return e.host == c.Host && (!e.isOneOf(valid) || e.stale) })
 		})
 	})
 }
 
 // Status checks that an ADD would get an address.
-func Status(c Call) (err error) {
+func Status(c Call) error {
 	conf, err := c.load()
 	if err != nil {
 		return err
 	}
-	s, err := c.open()
-	if err != nil {
-		return unavailable(err)
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	var taken []entry
-	err = s.locked(func() (err error) {
-		taken, err = s.entries()
-		return err
+	err = c.with(func(s *store) error {
+		return s.locked(func() error {
+			taken, err := s.entries()
+			if err != nil {
+				return err
+			}
+			for i, set := range conf.Ranges {
+				if !hasFree(set, taken) {
+					return fmt.Errorf("look for a free address in %s: range set %d (%s) has none; "+moreAddresses, s.dir, i, set.String())
+				}
+			}
+			return nil
+		})
 	})
 	if err != nil {
-		return unavailable(err)
-	}
-	for i, set := range conf.Ranges {
-		if !hasFree(set, taken) {
-			return agentapi.Errorf(agentapi.CodeNotAvailable,
-				"look for a free address in %s: range set %d (%s) has none; "+moreAddresses, s.dir, i, set.String())
-		}
+		return agentapi.Errorf(agentapi.CodeNotAvailable, "%w", err)
 	}
 	return nil
 }
 
 func ioError(format string, args ...any) error {
 	return agentapi.Errorf(agentapi.CodeIOFailure, format, args...)
-}
-
-func unavailable(err error) error {
-	return agentapi.Errorf(agentapi.CodeNotAvailable, "%w", err)
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -35,10 +34,9 @@ const hostAttribute = "user.fenceline.host"
 // store is host-local's store, with a memory of the addresses that other hosts use.
 type store struct {
 	*disk.Store
-	dir, boot, host string
-	// booted is the time of the boot, if it tells the boot of files in dir; zero: it does not.
-	booted time.Time
-	now    func() time.Time
+	dir string
+	// call is the call that opened the store. Its Booted is zero if times in dir do not tell the boot.
+	call Call
 	// memory is valid while the lock is held, and nil without conflict detection.
 	memory *memory
 	// detect: addresses that other hosts have used are passed over, unless insist is set.
@@ -68,10 +66,10 @@ func (c Call) open() (*store, error) {
 	if err != nil {
 		return nil, ioError(`open the data files of network %q in "ipam.dataDir" %q: %w`, conf.Name, dataDir, err)
 	}
-	opened := &store{Store: s, dir: filepath.Join(dataDir, conf.Name), boot: c.Boot, host: c.Host, now: c.Now}
+	opened := &store{Store: s, dir: filepath.Join(dataDir, conf.Name), call: c}
 	var volume unix.Statfs_t
-	if unix.Statfs(opened.dir, &volume) == nil && isLocal(volume.Type) {
-		opened.booted = c.Booted
+	if unix.Statfs(opened.dir, &volume) != nil || !isLocal(volume.Type) {
+		opened.call.Booted = time.Time{}
 	}
 	return opened, nil
 }
@@ -90,7 +88,7 @@ func isLocal(magic int64) bool {
 func (s *store) Lock() error {
 	s.failed = s.Store.Lock()
 	if s.failed == nil && s.detect {
-		s.memory, s.failed = readMemory(s.dir, s.now())
+		s.memory, s.failed = readMemory(s.dir, s.call.Now())
 	}
 	return s.failed
 }
@@ -117,7 +115,7 @@ func (s *store) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, err
 	reserved, err := s.Store.Reserve(id, ifname, ip, rangeID)
 	if err != nil {
 		// The reference leaves the file if only the file of the last address failed.
-		return false, ioError("write the data file of %s in %s: %w", ip, s.dir, errors.Join(err, s.free(id, ifname, ip)))
+		return false, ioError("write the data file of %s in %s: %w", ip, s.dir, errors.Join(err, s.free(ip)))
 	}
 	if reserved {
 		s.reserved = append(s.reserved, ip)
@@ -128,56 +126,42 @@ func (s *store) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, err
 
 // mark marks a file with this machine and this boot. Without the marks only DEL and GC free the address.
 func (s *store) mark(ip net.IP) {
-	if unix.Setxattr(s.path(ip), hostAttribute, []byte(s.host), 0) == nil {
-		_ = unix.Setxattr(s.path(ip), bootAttribute, []byte(s.boot), 0)
+	path := disk.GetEscapedPath(s.dir, ip.String())
+	if unix.Setxattr(path, hostAttribute, []byte(s.call.Host), 0) == nil {
+		_ = unix.Setxattr(path, bootAttribute, []byte(s.call.Boot), 0)
 	}
 }
 
-func (s *store) path(ip net.IP) string { return disk.GetEscapedPath(s.dir, ip.String()) }
+// free removes the files of addresses that the attachment holds.
+func (s *store) free(ips ...net.IP) error {
+	return s.remove(func(e entry) bool {
+		return e.isOneOf([]agentapi.Attachment{s.call.Attachment}) && slices.ContainsFunc(ips, net.IP(e.addr.AsSlice()).Equal)
+	})
+}
 
-// free removes the file of an address if the attachment holds it.
-func (s *store) free(id, ifname string, ip net.IP) error {
-	text, err := os.ReadFile(s.path(ip))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(text)) != holder(id, ifname) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return os.Remove(s.path(ip))
+// undo frees the addresses of this call.
+func (s *store) undo() error {
+	return s.locked(func() error { return s.free(s.reserved...) })
 }
 
 // holderOf returns the container that has an address, and its machine. Without one, the container is "".
 func (s *store) holderOf(ip net.IP) (container, host string) {
-	text, err := os.ReadFile(s.path(ip))
-	if err != nil {
-		return "", ""
-	}
-	container, _, _ = strings.Cut(strings.TrimSpace(string(text)), disk.LineBreak)
-	return container, cmp.Or(markOf(s.path(ip), hostAttribute), s.host)
-}
-
-// holder is the content of a data file.
-func holder(id, ifname string) string { return strings.TrimSpace(id) + disk.LineBreak + ifname }
-
-func (s *store) undo(id, ifname string) error {
-	return s.locked(func() error {
-		var errs []error
-		for _, ip := range s.reserved {
-			errs = append(errs, s.free(id, ifname, ip))
+	found, _ := s.entries()
+	for _, e := range found {
+		if e.addr == addrOf(ip) {
+			container, _, _ = strings.Cut(e.holder, disk.LineBreak)
+			return container, e.host
 		}
-		return errors.Join(errs...)
-	})
+	}
+	return "", ""
 }
 
-// entry is a data file.
+// entry is a data file, of a container on a machine.
 type entry struct {
 	addr netip.Addr
 	path string
 	// holder is "" if the content was lost.
-	holder string
-	// elsewhere: another machine wrote the file.
-	elsewhere bool
+	holder, host string
 	// stale: the entry is of no living container.
 	stale bool
 }
@@ -203,9 +187,9 @@ func (s *store) entries() ([]entry, error) {
 		if err != nil {
 			return nil, ioError("read the time of the data file of %s: %w", addr, err)
 		}
-		holder, host := strings.Trim(string(text), "\x00 \t\r\n"), markOf(path, hostAttribute)
-		elsewhere := host != "" && host != s.host
-		found = append(found, entry{addr.Unmap(), path, holder, elsewhere, !elsewhere && s.stale(holder, markOf(path, bootAttribute), info.ModTime())})
+		holder, host := strings.Trim(string(text), "\x00 \t\r\n"), cmp.Or(markOf(path, hostAttribute), s.call.Host)
+		stale := host == s.call.Host && s.stale(holder, markOf(path, bootAttribute), info.ModTime())
+		found = append(found, entry{addr.Unmap(), path, holder, host, stale})
 	}
 	return found, nil
 }
@@ -220,7 +204,6 @@ func markOf(path, attribute string) string {
 	return string(buffer[:n])
 }
 
-// remove frees the addresses of entries.
 func (s *store) remove(which func(entry) bool) error {
 	found, err := s.entries()
 	if err != nil {
@@ -253,16 +236,17 @@ func (s *store) sweep() (swept bool, err error) {
 // file that has only lost its holder may belong to a living container.
 func (s *store) stale(holder, mark string, written time.Time) bool {
 	if mark == "" {
-		return holder == "" || written.Before(s.booted)
+		return holder == "" || written.Before(s.call.Booted)
 	}
-	return mark != s.boot
+	return mark != s.call.Boot
 }
 
 // isOneOf reports whether one of the attachments holds the entry. Old versions of host-local wrote
 // no interface.
 func (e entry) isOneOf(valid []agentapi.Attachment) bool {
 	return slices.ContainsFunc(valid, func(a agentapi.Attachment) bool {
-		return e.holder == holder(a.ContainerID, a.Interface) || e.holder == strings.TrimSpace(a.ContainerID)
+		id := strings.TrimSpace(a.ContainerID)
+		return e.holder == id+disk.LineBreak+a.Interface || e.holder == id
 	})
 }
 
