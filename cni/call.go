@@ -101,7 +101,7 @@ func parseEnvironment(args string) (environment, error) {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return environment{}, badEnvironment.errorf("CNI_ARGS holds %q, which is not KEY=VALUE", pair)
+			return environment{}, agentapi.Errorf(agentapi.CodeInvalidEnvironment, "CNI_ARGS holds %q, which is not KEY=VALUE", pair)
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":
@@ -129,7 +129,7 @@ func (e environment) requirePod() error {
 	if missing == nil {
 		return nil
 	}
-	return badEnvironment.errorf(
+	return agentapi.Errorf(agentapi.CodeInvalidEnvironment,
 		"CNI_ARGS lacks %s: the runtime of a Kubernetes node sets it; by hand, export CNI_ARGS='K8S_POD_NAMESPACE=…;K8S_POD_NAME=…;K8S_POD_UID=…'",
 		strings.Join(missing, " and "))
 }

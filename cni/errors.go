@@ -11,27 +11,6 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// problem is the kind of an error that the plugin itself finds. Its value is the CNI code.
-type problem uint
-
-const (
-	// badEnvironment: CNI_ARGS lacks a value, or holds a malformed one.
-	badEnvironment = problem(agentapi.CodeInvalidEnvironment)
-	// badConfig: the network configuration is well-formed JSON, but wrong.
-	badConfig = problem(agentapi.CodeInvalidNetworkConfig)
-	// undecodable: the network configuration or its prevResult cannot be decoded.
-	undecodable = problem(agentapi.CodeDecodingFailure)
-	// ioFailure: a write to the spool or to stdout failed.
-	ioFailure = problem(agentapi.CodeIOFailure)
-	// badAnswer: the answer of the agent cannot become a result.
-	badAnswer = problem(agentapi.CodeInternal)
-)
-
-// errorf returns an error of the plugin. Its text begins with the attempt, and ends with the remedy.
-func (p problem) errorf(format string, args ...any) error {
-	return agentapi.Errorf(uint(p), format, args...)
-}
-
 // remedyNoAnswer is the remedy when no answer came from the agent.
 const remedyNoAnswer = "the runtime repeats the call; if this goes on, look at the agent of this node: " +
 	"kubectl -n fenceline-system get pods -o wide"

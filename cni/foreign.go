@@ -71,7 +71,7 @@ func (c *netConf) addNetwork() (agentapi.Network, error) {
 	}
 	if text := c.IPAM.CleanGateway; text != nil {
 		if err := json.Unmarshal(text, &n.CleanGateway); err != nil {
-			return n, badConfig.errorf(`"ipam.clean_gateway" is %s: write true or false`, text)
+			return n, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"ipam.clean_gateway" is %s: write true or false`, text)
 		}
 	}
 	if c.IPAM.Routes == nil {
@@ -79,12 +79,12 @@ func (c *netConf) addNetwork() (agentapi.Network, error) {
 	}
 	var routes []types.Route
 	if err := json.Unmarshal(c.IPAM.Routes, &routes); err != nil {
-		return n, badConfig.errorf(`"ipam.routes" is %s: %w; write [{"dst": "10.0.0.0/8", "gw": "192.0.2.1"}]`, c.IPAM.Routes, err)
+		return n, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"ipam.routes" is %s: %w; write [{"dst": "10.0.0.0/8", "gw": "192.0.2.1"}]`, c.IPAM.Routes, err)
 	}
 	for _, r := range routes {
 		route := agentapi.Route{Dst: prefix(r.Dst).Masked(), GW: addr(r.GW)}
 		if !route.Dst.IsValid() || route.GW.IsValid() && route.GW.Is4() != route.Dst.Addr().Is4() {
-			return n, badConfig.errorf(`"ipam.routes" has a route to %q through %q: dst and gw must be of one family`, r.Dst.String(), r.GW)
+			return n, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"ipam.routes" has a route to %q through %q: dst and gw must be of one family`, r.Dst.String(), r.GW)
 		}
 		n.Routes = append(n.Routes, route)
 	}

@@ -78,7 +78,7 @@ type ipamConf struct {
 func parseNetConf(stdin []byte) (*netConf, error) {
 	c := &netConf{}
 	if err := json.Unmarshal(stdin, c); err != nil {
-		return nil, undecodable.errorf("decode the network configuration: %w; correct the JSON of the CNI configuration", err)
+		return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, "decode the network configuration: %w; correct the JSON of the CNI configuration", err)
 	}
 	c.ignored = ignoredFields(stdin, c.chained())
 	c.IPAM.Socket = cmp.Or(c.IPAM.Socket, agentapi.DefaultSocket)
@@ -87,7 +87,7 @@ func parseNetConf(stdin []byte) (*netConf, error) {
 	if text := c.IPAM.StatusGrace; text != nil {
 		var err error
 		if c.IPAM.grace, err = time.ParseDuration(*text); err != nil || c.IPAM.grace < 0 {
-			return nil, badConfig.errorf(`"ipam.status_grace" is %q: write a duration such as "30s", or "0s" for none`, *text)
+			return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"ipam.status_grace" is %q: write a duration such as "30s", or "0s" for none`, *text)
 		}
 	}
 	return c, c.validate()
@@ -96,9 +96,9 @@ func parseNetConf(stdin []byte) (*netConf, error) {
 func (c *netConf) validate() error {
 	switch {
 	case c.Type == pluginType && c.IPAM.Type != "":
-		return badConfig.errorf(`"type" is %q and "ipam.type" is %q: a chained fenceline returns no addresses; remove "ipam.type" here, or name it under the plugin that makes the interface`, c.Type, c.IPAM.Type)
+		return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"type" is %q and "ipam.type" is %q: a chained fenceline returns no addresses; remove "ipam.type" here, or name it under the plugin that makes the interface`, c.Type, c.IPAM.Type)
 	case c.Type != pluginType && c.IPAM.Type != pluginType:
-		return badConfig.errorf(`neither "type" (%q) nor "ipam.type" (%q) is %q: set "ipam": {"type": %[3]q} to get addresses, or chain {"type": %[3]q}`, c.Type, c.IPAM.Type, pluginType)
+		return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `neither "type" (%q) nor "ipam.type" (%q) is %q: set "ipam": {"type": %[3]q} to get addresses, or chain {"type": %[3]q}`, c.Type, c.IPAM.Type, pluginType)
 	}
 	if err := c.IPAM.checkPaths(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (c *netConf) validate() error {
 		pools []string
 	}{{"default_ipv4_ippool", c.IPAM.DefaultIPv4IPPool}, {"default_ipv6_ippool", c.IPAM.DefaultIPv6IPPool}} {
 		if slices.Contains(list.pools, "") {
-			return badConfig.errorf(`"ipam.%s" is %q: a pool name is empty; remove it`, list.key, list.pools)
+			return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"ipam.%s" is %q: a pool name is empty; remove it`, list.key, list.pools)
 		}
 	}
 	return nil
@@ -136,7 +136,7 @@ func (c *netConf) requestedIPs(env environment) ([]netip.Addr, error) {
 			bare, _, _ := strings.Cut(text, "/")
 			addr, err := netip.ParseAddr(bare)
 			if err != nil || addr.Zone() != "" {
-				return nil, badConfig.errorf("%s holds %q, which is not an address: write it as 192.0.2.7 or 192.0.2.7/24", source.key, text)
+				return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "%s holds %q, which is not an address: write it as 192.0.2.7 or 192.0.2.7/24", source.key, text)
 			}
 			if addr = addr.Unmap(); !slices.Contains(found, addr) {
 				found = append(found, addr)
@@ -148,17 +148,17 @@ func (c *netConf) requestedIPs(env environment) ([]netip.Addr, error) {
 
 func (c *netConf) previous() (*types100.Result, error) {
 	if c.RawPrevResult == nil {
-		return nil, badConfig.errorf(`there is no "prevResult": chain fenceline after the plugin that makes the interface, not before it`)
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `there is no "prevResult": chain fenceline after the plugin that makes the interface, not before it`)
 	}
 	if listsNull(c.RawPrevResult) {
-		return nil, undecodable.errorf(`decode "prevResult" of the plugin before fenceline: a list holds null instead of an interface, address or route`)
+		return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, `decode "prevResult" of the plugin before fenceline: a list holds null instead of an interface, address or route`)
 	}
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
-		return nil, undecodable.errorf(`decode "prevResult" of the plugin before fenceline: %w`, err)
+		return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, `decode "prevResult" of the plugin before fenceline: %w`, err)
 	}
 	r, err := types100.NewResultFromResult(c.PrevResult)
 	if err != nil {
-		return nil, undecodable.errorf(`convert "prevResult" of the plugin before fenceline: %w`, err)
+		return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, `convert "prevResult" of the plugin before fenceline: %w`, err)
 	}
 	return r, nil
 }
@@ -179,7 +179,7 @@ func listsNull(value any) bool {
 // an empty list, it would release the addresses of all pods.
 func (c *netConf) validAttachments() ([]agentapi.Attachment, error) {
 	if c.Valid == nil && c.Attachments == nil {
-		return nil, badConfig.errorf(`"cni.dev/valid-attachments" is missing, so nothing is released: the runtime must list the attachments that are still valid`)
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"cni.dev/valid-attachments" is missing, so nothing is released: the runtime must list the attachments that are still valid`)
 	}
 	var list []types.GCAttachment
 	for _, text := range []json.RawMessage{c.Valid, c.Attachments} { // libcni writes both
@@ -187,7 +187,7 @@ func (c *netConf) validAttachments() ([]agentapi.Attachment, error) {
 			continue
 		}
 		if err := json.Unmarshal(text, &list); err != nil {
-			return nil, undecodable.errorf(`decode "cni.dev/valid-attachments", so nothing is released: %w`, err)
+			return nil, agentapi.Errorf(agentapi.CodeDecodingFailure, `decode "cni.dev/valid-attachments", so nothing is released: %w`, err)
 		}
 	}
 	valid := make([]agentapi.Attachment, 0, len(list))
@@ -207,21 +207,17 @@ const dirsVariable = "FENCELINE_CNI_DIRS"
 // directory: dir, or one that the node allows.
 func checkPath(field, path, byDefault, dir string) error {
 	if !filepath.IsAbs(path) {
-		return badConfig.errorf(`%q is %q: set an absolute path, or remove it to use %s`, field, path, byDefault)
+		return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `%q is %q: set an absolute path, or remove it to use %s`, field, path, byDefault)
 	}
 	allowed := append([]string{dir}, filepath.SplitList(os.Getenv(dirsVariable))...)
 	for _, dir := range allowed {
-		if filepath.Clean(path) == byDefault || filepath.IsAbs(dir) && isInside(filepath.Clean(path), filepath.Clean(dir)) {
+		below, err := filepath.Rel(dir, path)
+		if filepath.Clean(path) == byDefault || filepath.IsAbs(dir) && err == nil && below != "." && filepath.IsLocal(below) {
 			return nil
 		}
 	}
-	return badConfig.errorf(`%q is %q, which is outside of %s: remove it to use %s, or let the administrator of the node add the directory to %s in the environment of the container runtime`,
+	return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `%q is %q, which is outside of %s: remove it to use %s, or let the administrator of the node add the directory to %s in the environment of the container runtime`,
 		field, path, strings.Join(allowed, " and "), byDefault, dirsVariable)
-}
-
-// isInside reports whether a path is below a directory. Both are clean.
-func isInside(path, dir string) bool {
-	return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") && path != dir
 }
 
 // checkPaths checks the paths that the plugin writes to.

@@ -16,20 +16,20 @@ import (
 // interfaces, and its ips name none (CNI specification, section 5).
 func result(answer *agentapi.AddResponse) (*types100.Result, error) {
 	if len(answer.IPs) == 0 {
-		return nil, badAnswer.errorf("read the agent's answer: it has no address; are plugin and agent of the same release?")
+		return nil, agentapi.Errorf(agentapi.CodeInternal, "read the agent's answer: it has no address; are plugin and agent of the same release?")
 	}
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
 	for _, ip := range answer.IPs {
 		if !ip.Address.IsValid() {
-			return nil, badAnswer.errorf("read the agent's answer: an address is missing; are plugin and agent of the same release?")
+			return nil, agentapi.Errorf(agentapi.CodeInternal, "read the agent's answer: an address is missing; are plugin and agent of the same release?")
 		}
-		r.IPs = append(r.IPs, &types100.IPConfig{Address: ipNet(ip.Address), Gateway: netIP(ip.Gateway)})
+		r.IPs = append(r.IPs, &types100.IPConfig{Address: ipNet(ip.Address), Gateway: ip.Gateway.AsSlice()})
 	}
 	for _, route := range answer.Routes {
 		if !route.Dst.IsValid() {
-			return nil, badAnswer.errorf("read the agent's answer: a route has no destination; are plugin and agent of the same release?")
+			return nil, agentapi.Errorf(agentapi.CodeInternal, "read the agent's answer: a route has no destination; are plugin and agent of the same release?")
 		}
-		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(route.Dst.Masked()), GW: netIP(route.GW)})
+		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(route.Dst.Masked()), GW: route.GW.AsSlice()})
 	}
 	return r, nil
 }
@@ -65,11 +65,8 @@ func setMAC(r *types100.Result, ifname, mac string) {
 }
 
 func ipNet(p netip.Prefix) net.IPNet {
-	return net.IPNet{IP: netIP(p.Addr()), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
-
-// netIP returns nil for the zero Addr, which a result leaves out.
-func netIP(a netip.Addr) net.IP { return a.AsSlice() }
 
 // addr returns the zero Addr for no address.
 func addr(ip net.IP) netip.Addr {

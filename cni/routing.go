@@ -33,11 +33,11 @@ func (c routingConf) decode() (agentapi.Routing, error) {
 	}
 	if c.HostLink != nil {
 		if err := json.Unmarshal(c.HostLink, &r.HostLink); err != nil {
-			return agentapi.Routing{}, badConfig.errorf(`"hostLink" is %s: write true or false, or remove it for the default of the mode`, c.HostLink)
+			return agentapi.Routing{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"hostLink" is %s: write true or false, or remove it for the default of the mode`, c.HostLink)
 		}
 	}
 	if r.Mode == agentapi.ModeOff && r.HostLink != nil && *r.HostLink {
-		return agentapi.Routing{}, badConfig.errorf(`"hostLink" is true and "mode" is "off", which makes no host link: remove one of the two`)
+		return agentapi.Routing{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"hostLink" is true and "mode" is "off", which makes no host link: remove one of the two`)
 	}
 	if r.HostLinkCIDRs, err = decodeCIDRs(c.HostLinkCIDRs); err != nil {
 		return agentapi.Routing{}, err
@@ -45,7 +45,7 @@ func (c routingConf) decode() (agentapi.Routing, error) {
 	if c.TxQueueLen != nil {
 		// The kernel takes 32 bits, and refuses a negative length.
 		if err := json.Unmarshal(c.TxQueueLen, &r.TxQueueLen); err != nil || r.TxQueueLen < 0 || r.TxQueueLen > math.MaxInt32 {
-			return agentapi.Routing{}, badConfig.errorf(
+			return agentapi.Routing{}, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig,
 				`"txQueueLen" is %s: write a number of frames from 0 to %d; 0 is the default of the kernel`, c.TxQueueLen, math.MaxInt32)
 		}
 	}
@@ -64,11 +64,11 @@ func decodeMode(text json.RawMessage) (agentapi.Mode, error) {
 	case mode == nil:
 		return "", nil
 	case *mode == "disable":
-		return "", badConfig.errorf(`"mode" is "disable", which is a mode of Spiderpool's coordinator: write "off"`)
+		return "", agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"mode" is "disable", which is a mode of Spiderpool's coordinator: write "off"`)
 	case slices.Contains(agentapi.Modes(), *mode):
 		return *mode, nil
 	}
-	return "", badConfig.errorf(`"mode" is %s: write one of %q, or remove it for %q; a mode of macvlan or ipvlan belongs to that plugin`,
+	return "", agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"mode" is %s: write one of %q, or remove it for %q; a mode of macvlan or ipvlan belongs to that plugin`,
 		text, agentapi.Modes(), agentapi.ModeAuto)
 }
 
@@ -79,16 +79,16 @@ func decodeCIDRs(text json.RawMessage) ([]netip.Prefix, error) {
 	}
 	var items []string
 	if err := json.Unmarshal(text, &items); err != nil {
-		return nil, badConfig.errorf(`"hostLinkCIDRs" is %s: write a list such as ["10.0.0.0/8", "fd00:8::/32"]`, text)
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"hostLinkCIDRs" is %s: write a list such as ["10.0.0.0/8", "fd00:8::/32"]`, text)
 	}
 	if len(items) > mostCIDRs {
-		return nil, badConfig.errorf(`"hostLinkCIDRs" has %d entries, more than %d: write fewer, larger CIDRs`, len(items), mostCIDRs)
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"hostLinkCIDRs" has %d entries, more than %d: write fewer, larger CIDRs`, len(items), mostCIDRs)
 	}
 	var cidrs []netip.Prefix
 	for _, item := range items {
 		cidr, err := parseDestination(item)
 		if err != nil {
-			return nil, badConfig.errorf(`"hostLinkCIDRs" holds %q: %w`, item, err)
+			return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"hostLinkCIDRs" holds %q: %w`, item, err)
 		}
 		if !slices.Contains(cidrs, cidr) {
 			cidrs = append(cidrs, cidr)
@@ -133,10 +133,10 @@ func (c *netConf) misplaced() error {
 	} {
 		name := strconv.Quote(f.name)
 		if f.in != nil {
-			return badConfig.errorf(`"ipam.%s" is %s, and no plugin reads it there: `+remedy, f.name, f.in, pluginType, name, f.in)
+			return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"ipam.%s" is %s, and no plugin reads it there: `+remedy, f.name, f.in, pluginType, name, f.in)
 		}
 		if f.beside != nil && !f.ofOthers && !c.chained() {
-			return badConfig.errorf(`%s is %s beside "type": %q, which does not read it: `+remedy, name, f.beside, c.Type, pluginType, name, f.beside)
+			return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `%s is %s beside "type": %q, which does not read it: `+remedy, name, f.beside, c.Type, pluginType, name, f.beside)
 		}
 	}
 	return nil

@@ -82,7 +82,7 @@ func (p plugin) del(ctx context.Context, c *call) error {
 		return nil
 	}
 	if full := spool.Dir(c.conf.IPAM.Spool).Put(request); full != nil {
-		return ioFailure.errorf("%w; %w; the address stays in use until the runtime repeats DEL", err, full)
+		return agentapi.Errorf(agentapi.CodeIOFailure, "%w; %w; the address stays in use until the runtime repeats DEL", err, full)
 	}
 	fmt.Fprintf(p.stderr, "fenceline DEL%s: %v; the call waits in %s until the agent carries it out\n", c.subject(), err, c.conf.IPAM.Spool)
 	return nil
@@ -157,7 +157,7 @@ func (p plugin) print(r *types100.Result, version string) error {
 		return fmt.Errorf("convert the result to CNI version %s: %w", version, err)
 	}
 	if err := converted.PrintTo(p.stdout); err != nil {
-		return ioFailure.errorf("write the result to stdout: %w", err)
+		return agentapi.Errorf(agentapi.CodeIOFailure, "write the result to stdout: %w", err)
 	}
 	return nil
 }
