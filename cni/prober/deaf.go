@@ -13,11 +13,14 @@ import (
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
-// Deaf returns the interfaces beneath one, or itself, that pass on no frame yet although they have their
+// deafness has the interfaces beneath one, or itself, that pass on no frame yet although they have their
 // carrier, with the reasons, by their index: the ports of a bridge that runs the spanning tree protocol,
 // and a bond that negotiates (LACP). All are in the network namespace of the thread. The switches behind
 // them are out of its sight.
-func Deaf(index int) (map[int]string, error) {
+type deafness map[int]string
+
+// deafnessOf returns the deafness of an interface, and of the port that it is.
+func deafnessOf(index int) (deafness, error) {
 	d := deafness{}
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -28,9 +31,6 @@ func Deaf(index int) (map[int]string, error) {
 	}
 	return d, d.look(l.Attrs().MasterIndex, index)
 }
-
-// deafness is the result of Deaf.
-type deafness map[int]string
 
 // look looks at an interface and at all beneath it. own is the port of the container, if the interface is
 // a bridge that has it: that one must forward.
@@ -102,14 +102,12 @@ func (s portState) String() string {
 	return []string{"disabled", "listening", "learning", "forwarding", "blocking"}[min(s, 4)]
 }
 
-// port is a port of a bridge.
 type port struct {
 	index int
 	name  string
 	state portState
 }
 
-// portsOf returns the ports of a bridge.
 func portsOf(bridge *netlink.Bridge) (found []port, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
 	request.AddData(nl.NewIfInfomsg(unix.AF_BRIDGE))

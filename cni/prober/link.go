@@ -140,12 +140,12 @@ func (l *link) awaitForwarding(ctx context.Context, caller ns.NetNS) error {
 	if l.edge = !ok; err != nil || !ok {
 		return err
 	}
-	var waits map[int]string
+	var waits deafness
 	ctx, cancel := context.WithTimeout(ctx, forwardPatience)
 	defer cancel()
 	err = poll(ctx, forwardPoll, func() (bool, error) {
-		var now map[int]string
-		if err := b.do(func() (err error) { now, err = Deaf(b.index); return err }); err != nil {
+		var now deafness
+		if err := b.do(func() (err error) { now, err = deafnessOf(b.index); return err }); err != nil {
 			return false, err
 		}
 		if waits == nil {

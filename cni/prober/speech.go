@@ -4,7 +4,6 @@ package prober
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net"
 	"net/netip"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/ndp"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/internal/frames"
@@ -72,8 +72,12 @@ func isIPv4OverEthernet(p arp.Packet) bool {
 // parseND reads a neighbour solicitation or advertisement that is valid by RFC 4861 section 7.1. It
 // does not compare the checksum.
 func parseND(f ethernet.Frame) (speech, bool) {
-	message, ok := icmpv6(f.Payload)
-	if !ok || len(message) < 2 || message[1] != 0 { // code
+	h, err := ipv6.ParseHeader(f.Payload)
+	if err != nil || h.Version != 6 || h.NextHeader != unix.IPPROTO_ICMPV6 || h.HopLimit != ndHopLimit || len(f.Payload) < ipv6Header+h.PayloadLen {
+		return speech{}, false
+	}
+	message := f.Payload[ipv6Header : ipv6Header+h.PayloadLen] // without the padding of the frame
+	if len(message) < 2 || message[1] != 0 {                   // code
 		return speech{}, false
 	}
 	m, err := ndp.ParseMessage(message)
@@ -90,7 +94,7 @@ func parseND(f ethernet.Frame) (speech, bool) {
 			}
 		}
 	case *ndp.NeighborSolicitation:
-		from := netip.AddrFrom16([16]byte(f.Payload[8:24]))
+		from, _ := netip.AddrFromSlice(h.Src)
 		hasSource := slices.ContainsFunc(m.Options, func(o ndp.Option) bool {
 			l, ok := o.(*ndp.LinkLayerAddress)
 			return ok && l.Direction == ndp.Source
@@ -103,16 +107,4 @@ func parseND(f ethernet.Frame) (speech, bool) {
 		return speech{}, false
 	}
 	return s, !s.addr.IsMulticast() && !s.addr.IsUnspecified()
-}
-
-// icmpv6 returns the ICMPv6 message that follows the IPv6 header, without the padding of the frame.
-func icmpv6(packet []byte) ([]byte, bool) {
-	if len(packet) < ipv6Header || packet[0]>>4 != 6 || packet[6] != unix.IPPROTO_ICMPV6 || packet[7] != ndHopLimit {
-		return nil, false
-	}
-	message, length := packet[ipv6Header:], int(binary.BigEndian.Uint16(packet[4:]))
-	if len(message) < length {
-		return nil, false
-	}
-	return message[:length], true
 }
