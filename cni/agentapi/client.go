@@ -117,7 +117,12 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 		return &NoAnswerError{Socket: c.socket, Err: cause(err)}
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		return decodeError(path, resp.Status, text)
+		// Without an Error, the other side is not the agent, or an agent of another release.
+		var e Error
+		if err := json.Unmarshal(text, &e); err != nil || e.Code == 0 {
+			return Errorf(CodeInternal, "the agent answered %s to %s: %.200q; are plugin and agent of the same release?", resp.Status, path, text)
+		}
+		return &e
 	}
 	if answer == nil {
 		return nil
@@ -126,16 +131,6 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 		return Errorf(CodeDecodingFailure, "decode the agent's answer to %s: %w; are plugin and agent of the same release?", path, err)
 	}
 	return nil
-}
-
-// decodeError decodes an answer that is not a success. If the body is no Error, the other side is
-// not the agent, or an agent of another release.
-func decodeError(path, status string, text []byte) *Error {
-	var e Error
-	if err := json.Unmarshal(text, &e); err != nil || e.Code == 0 {
-		return Errorf(CodeInternal, "the agent answered %s to %s: %.200q; are plugin and agent of the same release?", status, path, text)
-	}
-	return &e
 }
 
 // cause removes the prefixes of net/http and net from an error: the URL, which has no real host, and

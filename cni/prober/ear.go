@@ -5,7 +5,6 @@ package prober
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"net"
 	"os"
 	"unsafe"
@@ -89,22 +88,21 @@ func (e *ear) setUp(index int, multicast bool) error {
 	return os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", unix.SetsockoptPacketMreq(e.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &all))
 }
 
-// said returns all that hosts have said and nobody has read. It does not wait.
-func (e *ear) said() iter.Seq2[speech, error] {
-	return func(yield func(speech, error) bool) {
-		for {
-			n, _, err := unix.Recvfrom(e.fd, e.buffer, 0)
-			switch {
-			case errors.Is(err, unix.EAGAIN):
-				return
-			case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN): // the check of the carrier reports it
-				continue
-			case err != nil:
-				yield(speech{}, os.NewSyscallError("recvfrom of a packet socket", err))
-				return
-			}
-			if s, ok := parse(e.buffer[:n]); ok && !yield(s, nil) {
-				return
+// hear passes on all that hosts have said and nobody has read. It does not wait.
+func (e *ear) hear(heard func(speech) error) error {
+	for {
+		n, _, err := unix.Recvfrom(e.fd, e.buffer, 0)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN): // the check of the carrier reports it
+			continue
+		case err != nil:
+			return os.NewSyscallError("recvfrom of a packet socket", err)
+		}
+		if s, ok := parse(e.buffer[:n]); ok {
+			if err := heard(s); err != nil {
+				return err
 			}
 		}
 	}

@@ -152,9 +152,14 @@ func (p *Prober) Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]
 			return found, nil
 		}
 		// A host that was told to give way may have ended its probe before. Then it answers now.
-		if !p.defended {
-			return nil, p.checkCarrier()
+		if p.defended {
+			continue
 		}
+		has, err := p.link.hasCarrier()
+		if err == nil && !has {
+			err = ErrNoCarrier
+		}
+		return nil, err
 	}
 }
 
@@ -195,13 +200,8 @@ func (p *Prober) wait(ctx context.Context) error {
 // hear takes in all that was said until now.
 func (p *Prober) hear() error {
 	for _, e := range p.ears {
-		for s, err := range e.said() {
-			if err == nil {
-				err = p.heard(s)
-			}
-			if err != nil {
-				return err
-			}
+		if err := e.hear(p.heard); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -256,15 +256,6 @@ func (p *Prober) say(frame []byte) error {
 		}
 	}
 	return nil
-}
-
-// checkCarrier returns an error if silence proves nothing.
-func (p *Prober) checkCarrier() error {
-	has, err := p.link.hasCarrier()
-	if err == nil && !has {
-		err = ErrNoCarrier
-	}
-	return err
 }
 
 // young is the age below which a link may lead to a switch that does not forward yet: it drops all frames
