@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -132,4 +133,28 @@ func (e environment) requirePod() error {
 	return agentapi.Errorf(agentapi.CodeInvalidEnvironment,
 		"CNI_ARGS lacks %s: the runtime of a Kubernetes node sets it; by hand, export CNI_ARGS='K8S_POD_NAMESPACE=…;K8S_POD_NAME=…;K8S_POD_UID=…'",
 		strings.Join(missing, " and "))
+}
+
+// remedyNoAnswer is the remedy when no answer came from the agent.
+const remedyNoAnswer = "the runtime repeats the call; if this goes on, look at the agent of this node: " +
+	"kubectl -n fenceline-system get pods -o wide"
+
+// cniError returns the error that skel prints. An error of the agent keeps its code. Without an
+// answer of the agent, STATUS has a code of its own in the CNI specification.
+func cniError(verb, subject string, err error) error {
+	if err == nil {
+		return nil
+	}
+	sentence := func(text string) string { return fmt.Sprintf("fenceline %s%s: %s", verb, subject, text) }
+	if decided, ok := errors.AsType[*agentapi.Error](err); ok {
+		return types.NewError(decided.Code, sentence(decided.Msg), decided.Details)
+	}
+	if _, ok := errors.AsType[*agentapi.NoAnswerError](err); ok {
+		code := agentapi.CodeTryAgainLater
+		if verb == "STATUS" {
+			code = agentapi.CodeNotAvailable
+		}
+		return types.NewError(code, sentence(err.Error()), remedyNoAnswer)
+	}
+	return types.NewError(agentapi.CodeInternal, sentence(err.Error()), "")
 }
