@@ -74,7 +74,6 @@ type ipamConf struct {
 	grace time.Duration
 }
 
-// parseNetConf decodes and checks a configuration and fills in the defaults.
 func parseNetConf(stdin []byte) (*netConf, error) {
 	c := &netConf{}
 	if err := json.Unmarshal(stdin, c); err != nil {
@@ -220,7 +219,6 @@ func checkPath(field, path, byDefault, dir string) error {
 		field, path, strings.Join(allowed, " and "), byDefault, dirsVariable)
 }
 
-// checkPaths checks the paths that the plugin writes to.
 func (c *ipamConf) checkPaths() error {
 	if err := checkPath("ipam.socket", c.Socket, agentapi.DefaultSocket, filepath.Dir(agentapi.DefaultSocket)); err != nil {
 		return err

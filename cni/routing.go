@@ -54,19 +54,16 @@ func (c routingConf) decode() (agentapi.Routing, error) {
 
 // decodeMode returns an empty mode if there is none.
 func decodeMode(text json.RawMessage) (agentapi.Mode, error) {
-	if text == nil {
+	if text == nil || string(text) == "null" {
 		return "", nil
 	}
-	var mode *agentapi.Mode
+	var mode agentapi.Mode
 	err := json.Unmarshal(text, &mode)
 	switch {
-	case err != nil:
-	case mode == nil:
-		return "", nil
-	case *mode == "disable":
+	case err == nil && mode == "disable":
 		return "", agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"mode" is "disable", which is a mode of Spiderpool's coordinator: write "off"`)
-	case slices.Contains(agentapi.Modes(), *mode):
-		return *mode, nil
+	case err == nil && slices.Contains(agentapi.Modes(), mode):
+		return mode, nil
 	}
 	return "", agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, `"mode" is %s: write one of %q, or remove it for %q; a mode of macvlan or ipvlan belongs to that plugin`,
 		text, agentapi.Modes(), agentapi.ModeAuto)

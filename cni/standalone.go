@@ -38,7 +38,6 @@ func (c *netConf) hasRanges() bool {
 	return c.IPAM.Ranges != nil || c.IPAM.Subnet != nil || c.RuntimeConfig.IPRanges != nil
 }
 
-// alone serves a call without an agent.
 func (p plugin) alone(ctx context.Context, verb string, c *call) error {
 	now, err := p.now()
 	if err != nil {

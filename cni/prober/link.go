@@ -104,7 +104,6 @@ func openLink(name string) (_ *link, err error) {
 	return l, nil
 }
 
-// raise sets the link up.
 func (l *link) raise() error {
 	if l.Attrs().RawFlags&unix.IFF_UP != 0 {
 		return nil

@@ -197,7 +197,6 @@ func (p *Prober) wait(ctx context.Context) error {
 	}
 }
 
-// hear takes in all that was said until now.
 func (p *Prober) hear() error {
 	for _, e := range p.ears {
 		if err := e.hear(p.heard); err != nil {
@@ -207,7 +206,6 @@ func (p *Prober) hear() error {
 	return nil
 }
 
-// found returns the addresses that hosts use.
 func (p *Prober) found() map[netip.Addr]string {
 	used := maps.Clone(p.users)
 	maps.DeleteFunc(used, func(_ netip.Addr, mac string) bool { return mac == "" })

@@ -11,10 +11,23 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/prober"
 )
+
+// load reads the configuration as host-local does.
+func (c Call) load() (*allocator.IPAMConfig, error) {
+	conf, _, err := allocator.LoadIPAMConfig(c.Conf, c.Args)
+	if err != nil {
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", explain(c.Conf, err))
+	}
+	if err := checkRanges(conf); err != nil {
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", err)
+	}
+	return conf, nil
+}
 
 // mode is the effect of a host that answers for an address.
 type mode string

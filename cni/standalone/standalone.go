@@ -12,8 +12,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
-
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -38,18 +36,6 @@ type Call struct {
 // say writes a finding of an ADD.
 func (c Call) say(format string, args ...any) {
 	fmt.Fprintf(c.Stderr, "fenceline ADD of %s in container %s: %s\n", c.Interface, c.ContainerID, fmt.Sprintf(format, args...))
-}
-
-// load reads the configuration as host-local does.
-func (c Call) load() (*allocator.IPAMConfig, error) {
-	conf, _, err := allocator.LoadIPAMConfig(c.Conf, c.Args)
-	if err != nil {
-		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", explain(c.Conf, err))
-	}
-	if err := checkRanges(conf); err != nil {
-		return nil, agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "read the ranges: %w", err)
-	}
-	return conf, nil
 }
 
 // Del frees the addresses of the attachment. It succeeds if there are none.

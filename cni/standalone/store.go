@@ -139,7 +139,6 @@ func (s *store) free(ips ...net.IP) error {
 	})
 }
 
-// undo frees the addresses of this call.
 func (s *store) undo() error {
 	return s.locked(func() error { return s.free(s.reserved...) })
 }
@@ -194,7 +193,6 @@ func (s *store) entries() ([]entry, error) {
 	return found, nil
 }
 
-// markOf returns a mark of a file, or "".
 func markOf(path, attribute string) string {
 	buffer := make([]byte, 64)
 	n, err := unix.Getxattr(path, attribute, buffer)
