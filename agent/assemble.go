@@ -133,13 +133,12 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	a.verifier = proof.New(proof.Options{
-		Reporter: a.reporter, Session: a.Session, Cluster: a.Cluster,
+		Reporter: a.reporter, Self: proof.Node{Name: a.node, Session: a.Session, Cluster: a.Cluster, OthersShare: a.peers.Others},
 		Cache: a.mgr.GetCache(), Leases: a.Leases, Holders: a.Holders,
 		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (proof.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
 		},
-		OthersShare: a.peers.Others,
-		Verified:    a.counters.Verification, Conflict: a.counters.Conflict,
+		Verified: a.counters.Verification, Conflict: a.counters.Conflict,
 	})
 	a.key = guards.NewKeyWatch(guards.KeyWatchOptions{
 		Reporter: a.reporter, Cache: a.mgr.GetClient(), Namespace: a.namespace, HasKey: a.segments.HasKey,

@@ -35,11 +35,12 @@ func (a *attempt) probe(ctx context.Context) outcome {
 // verify claims, and asks for proof that the last holder is silent. If the record names a
 // predecessor that was not proven silent, only the verdicts Fenced and Silent are sufficient.
 func (a *attempt) verify(ctx context.Context) outcome {
-	verdict, evidence, err := a.h.Verify(ctx, a.Seg, a.pool, a.claim, a.last)
+	question := a.h.Proof.Verification(a.pool, a.claim, a.last, a.h.Proof.EndedHere(a.last))
+	verdict, evidence, err := a.Seg.Verify(ctx, question)
 	if err == nil && verdict == segment.Answered && evidence.Answer.Kind.Tentative() {
 		// A host that only probed for the address may be the verifier of the quarantine that this
 		// take-over has just ended. It does not probe again.
-		verdict, evidence, err = a.h.Verify(ctx, a.Seg, a.pool, a.claim, a.last)
+		verdict, evidence, err = a.Seg.Verify(ctx, question)
 	}
 	if err != nil {
 		a.giveBack(ctx, verdict, err.Error())

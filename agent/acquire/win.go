@@ -13,7 +13,6 @@ import (
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -84,7 +83,7 @@ func (a *attempt) intended(ctx context.Context) outcome {
 func (a *attempt) owned(ctx context.Context) outcome {
 	if a.last != nil {
 		defer a.h.LockLease(a.last.Name)()
-		a.sharedMAC = a.sharedMAC || bytes.Equal(node.PreviousMAC(a.last), a.Link.MAC)
+		a.sharedMAC = a.sharedMAC || bytes.Equal(a.last.LastMAC(), a.Link.MAC)
 	}
 	if o := a.written(ctx); o.result != won {
 		return o
@@ -97,7 +96,7 @@ func (a *attempt) owned(ctx context.Context) outcome {
 	if err := a.Guard(); err != nil {
 		return ends(err)
 	}
-	a.claim = a.h.ClaimOf(a.pool, *a.Trying, a.last)
+	a.claim = a.h.Proof.Claim(a.pool, *a.Trying, a.last)
 	e := a.Entry(attachment.Intent)
 	return ends(a.h.Guards.Install(&e, *a.Trying))
 }

@@ -136,7 +136,7 @@ func (h *After) announceAgain(e *attachment.Entry, link pod.Interface) {
 		pool := &v1alpha1.IPPool{}
 		// A deleted pool counts as one of the strictest mode.
 		_ = h.Cache.Get(h.Background, client.ObjectKey{Name: address.Pool}, pool)
-		c := h.ClaimOf(pool, address, nil)
+		c := h.Proof.Claim(pool, address, nil)
 		a := segment.Announcement{
 			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: c.Mode,
 		}

@@ -70,11 +70,11 @@ func (h *After) TakeTurn(ctx context.Context, e attachment.Entry, address attach
 	if err := r.leased(l, err); err != nil {
 		return err
 	}
-	c := h.ClaimOf(r.pool, r.address, old)
+	c := h.Proof.Claim(r.pool, r.address, old)
 	verdict := segment.Unverified // no host is asked if the pool does not enforce, or if the lease was proven before
 	if l.Spec.Previous != nil && c.Mode == v1alpha1.ModeEnforce {
 		var evidence segment.Evidence
-		verdict, evidence, err = h.Verify(r.ctx, r.seg, r.pool, c, old)
+		verdict, evidence, err = r.seg.Verify(r.ctx, h.Proof.Verification(r.pool, c, old, h.Proof.EndedHere(old)))
 		if err == nil && !verdict.Safe() {
 			err = fmt.Errorf("the last holder of %s is not proven silent: %s", address.Addr, evidence)
 		}
@@ -123,7 +123,7 @@ func (h *After) Renew(ctx context.Context, n Renewal) error {
 	if err := r.leased(l, err); err != nil {
 		return err
 	}
-	c := h.ClaimOf(r.pool, r.address, nil)
+	c := h.Proof.Claim(r.pool, r.address, nil)
 	r.address.Unproven = true
 	if n.Disprove {
 		// Tell the kernel before the proof: it then stores the next greater claim, a lawful one.
@@ -137,7 +137,7 @@ func (h *After) Renew(ctx context.Context, n Renewal) error {
 	verdict, why := segment.Unverified, "the pool does not enforce"
 	if c.Mode == v1alpha1.ModeEnforce {
 		var evidence segment.Evidence
-		verdict, evidence, err = h.Verify(r.ctx, r.seg, r.pool, c, nil)
+		verdict, evidence, err = r.seg.Verify(r.ctx, h.Proof.Verification(r.pool, c, nil, false))
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/proof"
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
@@ -15,6 +16,8 @@ import (
 type Base struct {
 	Options
 	Held
+	// Proof builds the claims and verifications of this node.
+	Proof proof.Node
 
 	// Pending are the attachments that recovery has to resume.
 	Pending *attachment.Pending
@@ -25,7 +28,8 @@ type Base struct {
 
 // New returns a Base. The undo of an ADD and the steps after an answer end with ctx.
 func New(ctx context.Context, o Options) *Base {
-	return &Base{Options: o, Held: NewHeld(o.Journal.All, o.Session), Pending: attachment.NewPending(), Background: ctx}
+	of := proof.Node{Name: o.Node, Session: o.Session, Cluster: o.Cluster, OthersShare: o.OthersShare}
+	return &Base{Options: o, Held: NewHeld(o.Journal.All, o.Session), Proof: of, Pending: attachment.NewPending(), Background: ctx}
 }
 
 // WakeVFs makes VFs check the VF of an entry soon, if it has one.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -14,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/event"
@@ -45,8 +44,8 @@ type Holders interface {
 // Options of a Verifier. All are required.
 type Options struct {
 	event.Reporter
-	// Session is the current life of this node, Cluster the UID of the kube-system namespace.
-	Session, Cluster string
+	// Self is this node. Its OthersShare may change at any time.
+	Self Node
 
 	// Cache reads from the agent's filtered caches.
 	Cache   client.Reader
@@ -55,8 +54,6 @@ type Options struct {
 	// OpenSegment returns the segment on which this node reaches an address of a pool. guessed: it
 	// was chosen only by the name of the parent on the last holder's node.
 	OpenSegment func(pool *v1alpha1.IPPool, last segment.LastHolder) (s Segment, guessed bool, err error)
-	// OthersShare reports whether there are other agents that this agent may hear.
-	OthersShare func() bool
 
 	// Verified counts verdicts, Conflict counts answers.
 	Verified func(segment.Verdict)
@@ -184,7 +181,7 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	if err != nil {
 		return segment.Unknown, lease.Evidence{}, err
 	}
-	seg, guessed, err := v.OpenSegment(pool, segment.LastHolder{Addr: l.Spec.Addr(), Parent: l.Spec.Parent, MAC: previousMAC(l)})
+	seg, guessed, err := v.OpenSegment(pool, segment.LastHolder{Addr: l.Spec.Addr(), Parent: l.Spec.Parent, MAC: l.LastMAC()})
 	if err != nil && dead {
 		// The parent may be gone too. The dead slot is proof without a probe.
 		return segment.Fenced, lease.Evidence{Message: segment.Evidence{SlotDead: true}.String()}, nil
@@ -196,18 +193,14 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	if err != nil {
 		return segment.Unknown, lease.Evidence{}, err
 	}
-	verification := segment.Verification{
-		Claim: segment.Claim{Addr: l.Spec.Addr(), Network: claim.Network(v.Cluster, network), Token: token,
-			PreviousMAC: previousMAC(l), PreviousToken: l.LastToken()},
-		Probe: segment.ParamsOf(pool), Gateway: pool.Gateway(),
-		SlotDead: dead, Asserted: lease.Asserted(&l.Spec), OthersShare: v.OthersShare(), Unguarded: lease.MaySpeakUnfenced(l, v.Node, v.Session),
-		// A lease that this node quarantined at an ADD names the parent of that ADD.
-		Guessed: guessed && l.Spec.Session != v.Session,
-	}
+	c := v.Self.Claim(pool, attachment.Address{Addr: l.Spec.Addr(), Network: network, Token: token}, l)
 	if way == bySilence {
-		verification.Claim.Mode = v1alpha1.ModeObserve
+		c.Mode = v1alpha1.ModeObserve
 	}
-	verdict, evidence, err := seg.Verify(ctx, verification)
+	question := v.Self.Verification(pool, c, l, dead)
+	// A lease that this node quarantined at an ADD names the parent of that ADD.
+	question.Guessed = guessed && l.Spec.Session != v.Self.Session
+	verdict, evidence, err := seg.Verify(ctx, question)
 	found := lease.Evidence{Source: string(segment.SourceProbe), Message: sentence(evidence)}
 	if evidence.Answer.Conflict {
 		found.MAC = evidence.Answer.MAC.String()
@@ -234,15 +227,6 @@ func (v *Verifier) report(l *v1alpha1.IPLease, pool *v1alpha1.IPPool, verdict se
 
 func (v *Verifier) audit(kind audit.Kind, l *v1alpha1.IPLease, reason string) {
 	audit.Log(v.Log, kind, audit.Of(l, v.Node, reason))
-}
-
-// previousMAC returns the MAC of the last holder, or nil when it is not recorded.
-func previousMAC(l *v1alpha1.IPLease) net.HardwareAddr {
-	if l.Spec.Previous == nil {
-		return nil
-	}
-	mac, _ := net.ParseMAC(l.Spec.Previous.MAC)
-	return mac
 }
 
 func (v *Verifier) forget(name string) {

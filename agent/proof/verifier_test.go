@@ -107,7 +107,7 @@ func TestR4NobodyIsClaimedAgainstWhoNeverWasAHolder(t *testing.T) {
 	r = newRig(t, quarantined())
 	r.look()
 	c := r.asked[0].Claim
-	check.That(t, c.Mode == "" && c.Token == 50 && c.PreviousMAC.String() == "02:00:00:00:00:01" && c.PreviousToken == 40,
+	check.That(t, c.Mode == v1alpha1.ModeEnforce && c.Token == 50 && c.PreviousMAC.String() == "02:00:00:00:00:01" && c.PreviousToken == 40,
 		"a predecessor was claimed against as %+v", c)
 }
 
@@ -284,13 +284,13 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 	r := &rig{t: t, clock: clocktesting.NewFakeClock(start), lease: l, events: events.NewFakeRecorder(100),
 		pool: &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}, before: func() {}}
 	r.Verifier = New(Options{
-		Session: "node-uid/boot-id", Cluster: "cluster", Cache: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
+		Cache: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
 		OpenSegment: func(_ *v1alpha1.IPPool, last segment.LastHolder) (Segment, bool, error) {
 			r.last = last
 			return memory{rig: r}, r.guessed, r.opened
 		},
-		OthersShare: func() bool { return true },
-		Verified:    func(segment.Verdict) {}, Conflict: func(string, segment.Source) {},
+		Self:     Node{Name: "n1", Session: "node-uid/boot-id", Cluster: "cluster", OthersShare: func() bool { return true }},
+		Verified: func(segment.Verdict) {}, Conflict: func(string, segment.Source) {},
 		Reporter: event.Reporter{Node: "n1", Events: r.events, Clock: r.clock, Log: funcr.New(func(prefix, line string) {
 			t.Log(prefix, line)
 			if prefix == "audit" && strings.Contains(line, `"msg"="free"`) {

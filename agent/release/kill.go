@@ -23,7 +23,7 @@ func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPL
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !lease.HasPredecessor(&l.Spec) {
 		return l, false, err
 	}
-	return l, r.EndedHere(l), r.KillSpeakers(l, 0)
+	return l, r.Proof.EndedHere(l), r.KillSpeakers(l, 0)
 }
 
 // KillSpeakers kills every slot of this node that may use a lease's address, by the

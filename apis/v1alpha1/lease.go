@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	"net"
 	"strconv"
 	"time"
 
@@ -29,6 +30,19 @@ func (l *IPLease) LastToken() uint64 {
 		return uint64(l.Spec.Previous.Token)
 	}
 	return uint64(l.holderToken())
+}
+
+// LastMAC returns the MAC of the last holder that may still use the address, or nil if it is not
+// known. It is the MAC of the holder of LastToken, and may also be that of its next sandbox.
+func (l *IPLease) LastMAC() net.HardwareAddr {
+	text := ""
+	if p := l.Spec.Previous; p != nil {
+		text = p.MAC
+	} else if h := l.Spec.Holder; h != nil {
+		text = h.MAC
+	}
+	mac, _ := net.ParseMAC(text)
+	return mac
 }
 
 // LastUnguarded reports whether the last holder that may still use the address has no guard.

@@ -40,7 +40,7 @@
 #endif
 #define MAY_HAVE_HEARD(m) (SPOKE(0, m) || SPOKE(1, m) || SPOKE(2, m))
 
-/* agent/node/claim.go EndedHere (R8) */
+/* agent/proof/claim.go EndedHere (R8) */
 #ifdef WITHOUT_R8
 #define ENDED_HERE(m) (m == previous || (renamed && m == 2 && previous == 0))
 #else
