@@ -25,11 +25,10 @@ type Rotations interface {
 
 // SaveRotations saves the position of each rotation, periodically and when ctx ends.
 func (a *Allocator) SaveRotations(ctx context.Context, to Rotations, c clock.Clock, log logr.Logger) error {
-	for loop.Again(ctx, c, savePeriod, nil) {
-		if err := a.saveTo(to); err != nil {
-			log.Error(err, "the order of addresses begins anew after a restart")
-		}
-	}
+	l := loop.Loop{Clock: c, Period: savePeriod, Later: true, Failed: func(err error) {
+		log.Error(err, "the order of addresses begins anew after a restart")
+	}}
+	_ = l.Try(ctx, func(context.Context) error { return a.saveTo(to) })
 	return a.saveTo(to)
 }
 

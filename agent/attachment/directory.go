@@ -52,13 +52,13 @@ func NewDirectory(o DirectoryOptions) *Directory { return &Directory{DirectoryOp
 // Run looks at the directory until ctx ends. It returns an error if only a new start of the agent
 // helps.
 func (k *Directory) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := k.look(0); errors.Is(err, ErrDirectoryRemoved) {
-			return err
+	return loop.Loop{Clock: k.Clock, Period: period}.Pace(ctx, func(context.Context) (time.Duration, error) {
+		err := k.look(0)
+		if errors.Is(err, ErrDirectoryRemoved) {
+			return loop.End, err
 		}
-		loop.For(ctx, k.Clock, period, nil)
-	}
-	return nil
+		return 0, nil
+	})
 }
 
 // Check returns the reason why the journal cannot be written, or nil.

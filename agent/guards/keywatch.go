@@ -61,14 +61,12 @@ func (w *KeyWatch) Settled() bool { return w.HasKey() || w.waited.Load() }
 // Run looks at the Secret until ctx ends.
 func (w *KeyWatch) Run(ctx context.Context) error {
 	began := w.Clock.Now()
-	for ctx.Err() == nil {
+	return loop.Loop{Clock: w.Clock, Period: checkInterval}.Every(ctx, func(ctx context.Context) {
 		if w.Clock.Since(began) >= patience || w.HasKey() {
 			w.waited.Store(true)
 			w.look(ctx)
 		}
-		loop.For(ctx, w.Clock, checkInterval, nil)
-	}
-	return nil
+	})
 }
 
 // look reports the fault of the Secret, if it is new.

@@ -19,7 +19,7 @@ func (g *Guards) Wake() { g.wake.Up() }
 
 // Run sweeps every sweepPeriod until ctx ends, and puts guards back that were removed.
 func (g *Guards) Run(ctx context.Context) error {
-	for loop.Again(ctx, g.Clock, sweepPeriod, g.wake) {
+	return loop.Loop{Clock: g.Clock, Period: sweepPeriod, Later: true, Wake: g.wake}.Every(ctx, func(context.Context) {
 		if err := g.Sweep(); err != nil {
 			g.Log.Error(err, "sweep guards of devices that are gone")
 		}
@@ -29,8 +29,7 @@ func (g *Guards) Run(ctx context.Context) error {
 		if err := g.PinAgain(); err != nil {
 			g.Log.Error(err, "pin guards that enforce already")
 		}
-	}
-	return nil
+	})
 }
 
 // Sweep frees slots whose entry and device are gone, and removes their leases from the kernel.

@@ -70,10 +70,7 @@ func NewGone(o GoneOptions) *Gone {
 
 // Run makes a pass every 5 s until ctx ends.
 func (w *Gone) Run(ctx context.Context) error {
-	for loop.Again(ctx, w.Clock, period, nil) {
-		w.Pass(ctx)
-	}
-	return nil
+	return loop.Loop{Clock: w.Clock, Period: period, Later: true}.Every(ctx, w.Pass)
 }
 
 // loss has the pods of one parent whose loss is to be reported.

@@ -95,10 +95,7 @@ func (w *Reach) of(v4 bool) *family {
 
 // Run measures until ctx ends.
 func (w *Reach) Run(ctx context.Context) error {
-	for loop.Again(ctx, w.Clock, interval, nil) {
-		w.measure(ctx)
-	}
-	return nil
+	return loop.Loop{Clock: w.Clock, Period: interval, Later: true}.Every(ctx, w.measure)
 }
 
 // measure makes one measurement of each family.

@@ -98,11 +98,14 @@ func (w *Worker) LookAgain() {
 // again until it succeeds. It returns when ctx ends. Call it once.
 func (w *Worker) Run(ctx context.Context) error {
 	w.LookAgain()
-	var wait time.Duration
-	patience := firstPatience
-	tries := loop.Backoff{First: retryFirst, Most: retryMost}
-	audited := w.Clock.Now()
-	for loop.Again(ctx, w.Clock, wait, w.Holders.Pending.Wake()) {
+	left, patience, audited := 0, firstPatience, w.Clock.Now() // left: the entries that the last pass left
+	l := loop.Loop{Clock: w.Clock, Period: auditPeriod, Wake: w.Holders.Pending.Wake(), First: retryFirst, Most: retryMost}
+	l.Failed = func(err error) {
+		if !errors.Is(err, errBusy) {
+			w.Log.Info("entries of the journal wait to be resumed", "entries", left, "why", err.Error())
+		}
+	}
+	return l.Try(ctx, func(ctx context.Context) error {
 		if w.Clock.Since(audited) >= auditPeriod {
 			audited = w.Clock.Now()
 			w.suspect(ctx)
@@ -110,28 +113,18 @@ func (w *Worker) Run(ctx context.Context) error {
 				w.Log.Info("leases without an entry in the journal wait for the next audit", "why", err.Error())
 			}
 		}
-		lostErr := w.recoverLost(ctx)
-		left, err := w.Resume(ctx, patience)
-		if lostErr != nil {
-			left, err = left+1, errors.Join(err, lostErr)
-		}
-		if lost := w.setAsideLastBoot(ctx); lost != nil {
-			left, err = left+1, errors.Join(err, lost)
-		}
-		if left == 0 {
-			wait, patience = auditPeriod, firstPatience
-			tries.Reset()
-			continue
-		}
-		if errors.Is(err, context.DeadlineExceeded) {
+		lost := w.recoverLost(ctx)
+		var err error
+		left, err = w.Resume(ctx, patience)
+		err = errors.Join(err, lost, w.setAsideLastBoot(ctx))
+		switch {
+		case err == nil:
+			patience = firstPatience
+		case errors.Is(err, context.DeadlineExceeded):
 			patience = min(2*patience, node.AskTimeout)
 		}
-		if !errors.Is(err, errBusy) && tries.IsNew(err) {
-			w.Log.Info("entries of the journal wait to be resumed", "entries", left, "why", err.Error())
-		}
-		wait = tries.Next()
-	}
-	return nil
+		return err
+	})
 }
 
 // worth orders the phases: an entry with a lower worth is resumed first.

@@ -116,24 +116,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer attending.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	tries := loop.Backoff{First: retryFirst, Most: retryMost}
-	for {
-		wait := lookEvery
-		if err := k.pass(ctx, &attending); err == nil {
-			tries.Reset()
-		} else {
-			wait = tries.Next()
-			if ctx.Err() == nil && tries.IsNew(err) {
-				k.Log.Info("cannot create or release Warm leases as planned; trying again", "why", err.Error())
-			}
-		}
-		if loop.For(ctx, k.Clock, wait, k.wake) {
-			loop.For(ctx, k.Clock, gather, nil)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
+	l := loop.Loop{Clock: k.Clock, Period: lookEvery, Wake: k.wake, Gather: gather, First: retryFirst, Most: retryMost}
+	l.Failed = func(err error) {
+		k.Log.Info("cannot create or release Warm leases as planned; trying again", "why", err.Error())
 	}
+	return l.Try(ctx, func(ctx context.Context) error { return k.pass(ctx, &attending) })
 }
 
 // Used records that a pod got an address of a pool on a parent that could have been Warm.

@@ -43,19 +43,15 @@ type Provider struct {
 
 // Start runs until ctx ends.
 func (p *Provider) Start(ctx context.Context) error {
-	for {
-		pause := period
-		switch created, err := p.Ensure(ctx); {
-		case err != nil:
-			log.FromContext(ctx).Error(err, "the claim key could not be created; retrying")
-			pause = retry
-		case created:
+	l := loop.Loop{Clock: p.Clock, Period: period, First: retry, Most: retry}
+	l.Failed = func(err error) { log.FromContext(ctx).Error(err, "the claim key could not be created; retrying") }
+	return l.Try(ctx, func(ctx context.Context) error {
+		created, err := p.Ensure(ctx)
+		if created {
 			log.FromContext(ctx).Info("created the claim key", "secret", SecretName)
 		}
-		if !loop.Again(ctx, p.Clock, pause, nil) {
-			return nil
-		}
-	}
+		return err
+	})
 }
 
 // Ensure creates the Secret. It reports whether it did. An existing Secret stays as it is, with any

@@ -108,27 +108,28 @@ func (*RevisionWatch) NeedLeaderElection() bool { return false }
 // *WentBackError if the store went back.
 func (w *RevisionWatch) Start(ctx context.Context) error {
 	var known uint64
-	for ctx.Err() == nil {
-		wait := period
-		live, cached, err := w.ask(ctx)
-		if err == nil && w.Known != nil {
-			w.Known(max(known, cached, live))
-		}
-		switch {
-		case err != nil:
-			w.Log.V(1).Info("the revision of the store could not be read; trying again", "why", err.Error())
-			wait = retry
-		case live < max(known, cached):
-			return &WentBackError{Known: max(known, cached), Live: live}
-		default:
-			known = live
-			if w.Live != nil {
-				w.Live(live)
-			}
-		}
-		loop.For(ctx, w.Clock, wait, w.Outages.over)
+	l := loop.Loop{Clock: w.Clock, Period: period, Wake: w.Outages.over, First: retry, Most: retry}
+	l.Failed = func(err error) {
+		w.Log.V(1).Info("the revision of the store could not be read; trying again", "why", err.Error())
 	}
-	return nil
+	return l.Pace(ctx, func(ctx context.Context) (time.Duration, error) {
+		live, cached, err := w.ask(ctx)
+		if err != nil {
+			return 0, err
+		}
+		newest := max(known, cached, live)
+		if w.Known != nil {
+			w.Known(newest)
+		}
+		if live < newest {
+			return loop.End, &WentBackError{Known: newest, Live: live}
+		}
+		known = live
+		if w.Live != nil {
+			w.Live(live)
+		}
+		return 0, nil
+	})
 }
 
 // ask reads the caches first: their objects may be newer than the answer afterwards.

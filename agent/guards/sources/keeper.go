@@ -111,13 +111,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 	var reporter sync.WaitGroup
 	reporter.Go(func() { k.reporting(ctx) })
 	defer reporter.Wait()
-	for pause := time.Duration(0); loop.Again(ctx, k.Clock, pause, k.wake); {
-		var err error
-		if pause, err = k.pass(ctx); err != nil && ctx.Err() == nil {
-			k.Log.Error(err, "the source guard of a pod is not as its pool says yet; the agent tries again")
-		}
-	}
-	return nil
+	return loop.Loop{Clock: k.Clock, Wake: k.wake, Failed: func(err error) {
+		k.Log.Error(err, "the source guard of a pod is not as its pool says yet; the agent tries again")
+	}}.Pace(ctx, k.pass)
 }
 
 // pass applies the pools to all pods. It returns the time until an interface is to be read again.

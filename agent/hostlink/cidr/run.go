@@ -49,14 +49,13 @@ func (c *Pods) Run(ctx context.Context) error {
 	if c.API == nil {
 		return nil
 	}
-	for ctx.Err() == nil {
+	return loop.Loop{Clock: c.Clock, Wake: c.wake}.Pace(ctx, func(ctx context.Context) (time.Duration, error) {
 		pause := period
 		if c.Needed() {
 			pause = c.Pass(ctx)
 		}
-		loop.For(ctx, c.Clock, wait.Jitter(pause, .5), c.wake)
-	}
-	return nil
+		return wait.Jitter(pause, .5), nil
+	})
 }
 
 // Pass reads the pod CIDRs once, and returns the time until the next read. If ctx ends meanwhile,

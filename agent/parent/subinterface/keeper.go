@@ -68,12 +68,12 @@ func (k *Keeper) Wake() { k.wake.Up() }
 
 // Run keeps the subinterfaces until ctx ends, or until there are none and the agent may make none.
 func (k *Keeper) Run(ctx context.Context) error {
-	for left := k.Pass(); left || len(k.Parents) > 0; left = k.Pass() {
-		if !loop.Again(ctx, k.Clock, period, k.wake) {
-			break
+	return loop.Loop{Clock: k.Clock, Period: period, Wake: k.wake}.Pace(ctx, func(context.Context) (time.Duration, error) {
+		if left := k.Pass(); left || len(k.Parents) > 0 {
+			return 0, nil
 		}
-	}
-	return nil
+		return loop.End, nil
+	})
 }
 
 // Pass makes the changes that the networks need. left: a subinterface of ours may be on the node.

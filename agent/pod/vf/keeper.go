@@ -91,11 +91,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.switchAllOn()
 		return nil
 	}
-	for ctx.Err() == nil {
-		k.pass()
-		loop.For(ctx, k.Clock, period, k.wake)
-	}
-	return nil
+	return loop.Loop{Clock: k.Clock, Period: period, Wake: k.wake}.Every(ctx, func(context.Context) { k.pass() })
 }
 
 // switchAllOn switches on the VFs that an agent with walls enabled has switched off. A Bound VF that
