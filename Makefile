@@ -70,17 +70,17 @@ generate: packages ## Write all generated files
 	  controller-gen crd paths=./apis/... output:crd:dir=charts/fenceline/files/crds
 
 # What the page is built and tested with. npm 10 or newer comes with Node 20.
-page-tools := ui/web/node_modules/.package-lock.json
-$(page-tools): ui/web/package.json ui/web/package-lock.json
-	cd ui/web && npm ci --ignore-scripts --prefer-offline && touch node_modules/.package-lock.json
+page-tools := controller/page/web/node_modules/.package-lock.json
+$(page-tools): controller/page/web/package.json controller/page/web/package-lock.json
+	cd controller/page/web && npm ci --ignore-scripts --prefer-offline && touch node_modules/.package-lock.json
 
 .PHONY: ui
-ui: $(page-tools) ## Test the code of the page, and build it into ui/dist (Node 20)
-	cd ui/web && npm test && npm run build
+ui: $(page-tools) ## Test the code of the page, and build it into controller/page/dist (Node 20)
+	cd controller/page/web && npm test && npm run build
 
 .PHONY: verify-ui
-verify-ui: ui ## Check that ui/dist is made of the code in git (Node 20)
-	git diff --exit-code -- ui/dist
+verify-ui: ui ## Check that controller/page/dist is made of the code in git (Node 20)
+	git diff --exit-code -- controller/page/dist
 
 ##@ Test
 

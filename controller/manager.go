@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/claimkey"
 	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/controller/page"
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/controller/reserved"
@@ -32,7 +33,6 @@ import (
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/internal/owner"
-	"github.com/fenceline/fenceline/ui"
 )
 
 const (
@@ -143,23 +143,23 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 }
 
 // addPage serves the page if it has an address.
-func addPage(mgr ctrl.Manager, o options, explainer ui.Explainer) error {
+func addPage(mgr ctrl.Manager, o options, explainer page.Explainer) error {
 	if o.uiAddress == "" {
 		return nil
 	}
-	assets, err := ui.Assets()
+	assets, err := page.Assets()
 	if err != nil {
 		return fmt.Errorf("read the files of the page: %w", err)
 	}
-	judge, err := access.New(mgr.GetConfig(), mgr.GetHTTPClient(), ui.AllowedFor)
+	judge, err := access.New(mgr.GetConfig(), mgr.GetHTTPClient(), page.AllowedFor)
 	if err != nil {
 		return err
 	}
-	page := &ui.Server{
-		Address: o.uiAddress, CertDir: o.uiCertDir, Reader: mgr.GetClient(), Watch: ui.Watching(mgr.GetCache()),
+	server := &page.Server{
+		Address: o.uiAddress, CertDir: o.uiCertDir, Reader: mgr.GetClient(), Watch: page.Watching(mgr.GetCache()),
 		Judge: judge, Explain: explainer, Assets: assets, Log: mgr.GetLogger().WithName("page"),
 	}
-	if err := mgr.Add(page); err != nil {
+	if err := mgr.Add(server); err != nil {
 		return fmt.Errorf("set up the page: %w", err)
 	}
 	return nil

@@ -19,7 +19,7 @@ type options struct {
 	namespace     string
 	metrics       metricsendpoint.Endpoint
 	healthAddress string
-	// uiAddress and uiCertDir are those of ui.Server. The page is not served if the address is empty.
+	// uiAddress and uiCertDir are those of page.Server. The page is not served if the address is empty.
 	uiAddress, uiCertDir string
 	leaderElect          bool
 	reclaim              reclaim.Policy

@@ -60,7 +60,7 @@ func TestLinksResolve(t *testing.T) {
 
 var (
 	// named is a path of the repository in backquotes, possibly with * or a heading.
-	named = regexp.MustCompile("`((?:agent|apis|bpf|charts|cni|controller|docs|examples|internal|test|ui)(?:/[^`\\s]*)?)`")
+	named = regexp.MustCompile("`((?:agent|apis|bpf|charts|cni|controller|docs|examples|internal|test)(?:/[^`\\s]*)?)`")
 	// variable is a part of a path that stands for several names.
 	variable = regexp.MustCompile(`<[^>]*>|\b[A-Z]{2,}\b`)
 )

@@ -24,7 +24,6 @@ import (
 var today = map[string]int{
 	"packages": 80, "packages of the agent": 31, "arrows": 409, "arrows inside the agent": 128,
 
-	"cycle of controller and ui": 1,
 
 	"methods of agent/guards.Guards": 36, "methods of agent/holder.Holders": 71, "methods of agent/holder.adding": 108,
 	"methods of agent/holder.After": 34, "methods of agent/holder.regain": 37,

@@ -25,10 +25,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/page"
 	"github.com/fenceline/fenceline/internal/access"
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/test/check"
-	"github.com/fenceline/fenceline/ui"
 )
 
 // testMetrics serves metrics with the rights of the agents' and the controller's accounts.
@@ -162,13 +162,13 @@ func (e *env) servePage(t *testing.T) string {
 	check.OK(t, cache.AddIndexes(ctx, records))
 	go func() { _ = records.Start(ctx) }()
 	client := check.Value(rest.HTTPClientFor(config))(t)
-	page := &ui.Server{
-		Reader: records, Judge: check.Value(access.New(config, client, ui.AllowedFor))(t), Log: logr.Discard(),
-		Assets: check.Value[fs.FS](ui.Assets())(t), Watch: ui.Watching(records),
+	served := &page.Server{
+		Reader: records, Judge: check.Value(access.New(config, client, page.AllowedFor))(t), Log: logr.Discard(),
+		Assets: check.Value[fs.FS](page.Assets())(t), Watch: page.Watching(records),
 	}
-	server := httptest.NewServer(page.Handler())
+	server := httptest.NewServer(served.Handler())
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
-	check.OK(t, page.Follow(ctx))
+	check.OK(t, served.Follow(ctx))
 	return server.URL
 }

@@ -2,7 +2,7 @@
 
 //go:build bench
 
-package ui
+package page
 
 import (
 	"context"

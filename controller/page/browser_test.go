@@ -2,7 +2,7 @@
 
 //go:build browser
 
-package ui
+package page
 
 import (
 	"bufio"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ui serves a page for people: the pools as grids, live, and an explanation of each lease. It
+// Package page serves a page for people: the pools as grids, live, and an explanation of each lease. It
 // only reads, from the cache of the controller. Every request for data needs a token with the rights of
 // the ClusterRole fenceline-view.
-package ui
+package page
 
 import (
 	"context"

@@ -2,7 +2,7 @@
 
 //go:build browser || bench
 
-package ui
+package page
 
 import (
 	"context"
