@@ -145,9 +145,9 @@ func TestCommands(t *testing.T) {
 	w.says("status", "floor", "10.0.0.0/27", "█", "2 Bound", "1 Conflict", "1 Retained", "MAC 00:11:22:33:44:55 uses it")
 	w.says("map floor", " GBR#!..", "B Bound 2", "! Conflict 1", "# Reserved 1", "Free 13")
 	w.says("map floor -o json", `"state": "Conflict"`, `"pod": "web-0"`)
-	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "pod default/web-0, interface eth0", "nothing ends it now: the pod is alive")
-	w.says("explain 10.0.0.3", "10.0.0.3 is retained", "Owner:     StatefulSet old")
-	w.says("explain 10.0.0.5", "in conflict", "MAC 00:11:22:33:44:55 was heard by the probe, 3 times", "End:")
+	w.says("explain 10.0.0.2", "10.0.0.2 is Bound to pod default/web-0, interface eth0 on node n1", "The controller leaves the lease as it is: the pod is alive.")
+	w.says("explain 10.0.0.3", "10.0.0.3 is Retained for pod default/old-0", "The pod belongs to StatefulSet old.")
+	w.says("explain 10.0.0.5", "is Quarantined", "(Conflict)", "MAC 00:11:22:33:44:55 was heard by the probe, 3 times", "The controller ")
 	w.says("explain 10.0.0.6", "10.0.0.6 has no lease", "Pool floor may hand it out")
 	w.says("explain 10.0.0.4", "ReservedIP printers keeps it back")
 	w.says("explain 10.0.0.1", "It is the gateway of pool floor")
@@ -172,7 +172,7 @@ func TestCommands(t *testing.T) {
 	if out, err := w.run("n\n", "free", "10.0.0.3"); err == nil {
 		t.Errorf("freed without a yes: %s", out)
 	}
-	w.says("explain 10.0.0.3", "retained")
+	w.says("explain 10.0.0.3", "Retained")
 	if out, err := w.run("y\n", "free", "10.0.0.3"); err != nil || !strings.Contains(out, "10.0.0.3 is free") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -198,7 +198,7 @@ func TestCommands(t *testing.T) {
 	check.OK(t, controlplane.WriteKubeconfig(reader, w.kubeconfig))
 	w.says("status", "address 10.0.0.9", "MAC 00:11:22:33:44:66 uses it too, beside its holder pod default/web-0")
 	w.says("status", "floor", "2 Bound", "You have no right to read events")
-	w.says("explain 10.0.0.2", "10.0.0.2 is bound", "You have no right to read", `End:       unknown, because you may not read what decides it: pods "web-0" is forbidden`)
+	w.says("explain 10.0.0.2", "10.0.0.2 is Bound", "You have no right to read", `Its end is unknown, because you may not read what decides it: pods "web-0" is forbidden`)
 	w.says("map floor", "B Bound 2")
 	out, _ = w.run("", "doctor")
 	check.That(t, strings.Contains(out, "You have no right to read pods of namespace") && !strings.Contains(out, "no pod of it is Ready"), "a false alarm:\n%s", out)
@@ -217,7 +217,7 @@ func TestCommands(t *testing.T) {
 		}), pool("stock", "10.2.0.0/24", asIs),
 		pool("bench", "10.2.0.0/24", onLab), bench, lease("10.2.0.7", web, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "shop" }),
 	)
-	w.says("explain 10.2.0.7", "10.2.0.7 of pool shop is bound", "pod default/web-0", "10.2.0.7 on network lab is bound", "pod default/old-0")
+	w.says("explain 10.2.0.7", "10.2.0.7 of pool shop is Bound", "pod default/web-0", "10.2.0.7 on network lab is Bound", "pod default/old-0")
 	w.says("explain 10.2.0.8", "10.2.0.8 of pool stock has no lease", "status.withheld of pool shop", "Pool stock may hand it out",
 		"10.2.0.8 on network lab has no lease", "Pool bench may hand it out")
 	w.says("explain --network=lab 10.2.0.8", "Pool bench may hand it out")

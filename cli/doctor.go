@@ -22,9 +22,9 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/fault"
-	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/internal/diagnosis"
+	"github.com/fenceline/fenceline/internal/inventory"
 )
 
 const agentsAtOnce = 16
@@ -69,7 +69,7 @@ func writeDiagnosed(w paper, d diagnosed) {
 		w.about("31", f.Object, f.What)
 		w.say("    ", 4, f.Do)
 	}
-	fmt.Fprintf(w, "%s. %s, %s asked.\n", grid.Count(len(d.Faults), "fault"), grid.Count(d.Nodes, "node"), grid.Count(d.Asked, "agent"))
+	fmt.Fprintf(w, "%s. %s, %s asked.\n", inventory.Count(len(d.Faults), "fault"), inventory.Count(d.Nodes, "node"), inventory.Count(d.Asked, "agent"))
 }
 
 // examination reads a cluster, and asks its agents.

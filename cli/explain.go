@@ -8,19 +8,20 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
-	"github.com/fenceline/fenceline/cli/past"
 	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/internal/poolset"
+	"github.com/fenceline/fenceline/internal/story"
 )
 
-// story is everything that is known of an address on one network.
-type story struct {
+// explained is everything that is known of an address on one network.
+type explained struct {
 	Address string          `json:"address"`
 	Network string          `json:"network,omitempty"`
 	State   inventory.State `json:"state"`
@@ -29,8 +30,8 @@ type story struct {
 	Lease *v1alpha1.IPLease `json:"lease,omitempty"`
 	End   *end              `json:"end,omitempty"`
 	Free  string            `json:"free,omitempty"`
-	Past  []past.Moment     `json:"history"`
-	Logs  *past.Logs        `json:"logs,omitempty"`
+	Past  []moment          `json:"history"`
+	Logs  *logs             `json:"logs,omitempty"`
 	// isOneOf tells that other networks have the address too.
 	isOneOf bool
 }
@@ -40,13 +41,13 @@ func (s *session) explain() *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain ADDRESS", Short: "Tell who has an address, why, and what will end it", Args: cobra.ExactArgs(1),
 		Example: "  kubectl fenceline explain 10.0.0.7\n  kubectl fenceline explain 10.0.0.7 --network storage",
-		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) ([]story, error) {
+		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, args []string) ([]explained, error) {
 			q, err := parseQuery(args[0], network)
 			if err != nil {
 				return nil, err
 			}
 			return explain(ctx, c, q, history, allNodes)
-		}, func(w paper, stories []story) {
+		}, func(w paper, stories []explained) {
 			for i, st := range stories {
 				if i > 0 {
 					fmt.Fprintln(w)
@@ -62,12 +63,12 @@ func (s *session) explain() *cobra.Command {
 }
 
 // explain returns the stories of an address: one for each network that has it.
-func explain(ctx context.Context, c *cluster.Cluster, q query, history, allNodes bool) ([]story, error) {
+func explain(ctx context.Context, c *cluster.Cluster, q query, history, allNodes bool) ([]explained, error) {
 	var pools v1alpha1.IPPoolList
 	if err := c.List(ctx, &pools); err != nil {
 		return nil, fmt.Errorf("list pools: %w", err)
 	}
-	var stories []story
+	var stories []explained
 	networks := q.networks(pools.Items)
 	for _, n := range networks {
 		st, err := tell(ctx, c, pools.Items, n, q.addr)
@@ -76,7 +77,7 @@ func explain(ctx context.Context, c *cluster.Cluster, q query, history, allNodes
 		}
 		st.isOneOf = len(networks) > 1
 		if history {
-			if st.Past, st.Logs, err = past.Read(ctx, c, n, q.addr, st.Lease, allNodes); err != nil {
+			if st.Past, st.Logs, err = readHistory(ctx, c, n, q.addr, st.Lease, allNodes); err != nil {
 				return nil, err
 			}
 		}
@@ -85,8 +86,8 @@ func explain(ctx context.Context, c *cluster.Cluster, q query, history, allNodes
 	return stories, nil
 }
 
-func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr) (story, error) {
-	st := story{Address: addr.String(), Network: network}
+func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, network string, addr netip.Addr) (explained, error) {
+	st := explained{Address: addr.String(), Network: network}
 	lease, err := leaseOn(ctx, c, network, addr)
 	if err != nil {
 		return st, err
@@ -101,7 +102,7 @@ func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, netw
 }
 
 // unleased tells why an address has no lease. Pools of a network may share the address.
-func (st *story) unleased(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, addr netip.Addr) error {
+func (st *explained) unleased(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, addr netip.Addr) error {
 	var reservations v1alpha1.ReservedIPList
 	if err := c.MayList(ctx, "ReservedIPs", &reservations); err != nil {
 		return err
@@ -163,7 +164,28 @@ func sentence(s inventory.State, pool, reservation string) string {
 	return "It is in the subnet of pool " + pool + ", but the pool does not hand it out (spec.ips, spec.excludeIPs, spec.sourceGuardAllow.cidrs)."
 }
 
-func (st story) writePast(w paper) {
+func (st explained) write(w paper, now time.Time) {
+	head := st.Address
+	switch {
+	case st.Network != "":
+		head += " on network " + st.Network
+	case st.isOneOf: // this network has no name
+		head += " of pool " + st.Pool
+	}
+	if st.Lease == nil {
+		w.say("", 2, head+" has no lease. "+st.Free)
+	} else {
+		for i, sentence := range story.Of(head, &st.Lease.Spec, now) {
+			w.say(strings.Repeat("  ", min(i, 1)), 4, sentence)
+		}
+	}
+	if st.End != nil {
+		w.say("  ", 4, st.End.sentence)
+	}
+	st.writePast(w)
+}
+
+func (st explained) writePast(w paper) {
 	if len(st.Past) > 0 {
 		fmt.Fprintln(w, "\nHistory (events, and audit lines of the logs that are still there):")
 		var rows [][]string
@@ -173,6 +195,6 @@ func (st story) writePast(w paper) {
 		w.table([]string{"  TIME", "WHAT", "BY", "DETAILS"}, rows)
 	}
 	if st.Logs != nil && len(st.Logs.Read)+len(st.Logs.Unread) > 0 {
-		w.say("\n", 0, st.Logs.Sentence())
+		w.say("\n", 0, st.Logs.sentence())
 	}
 }

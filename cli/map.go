@@ -15,7 +15,6 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
-	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/internal/inventory"
 )
 
@@ -122,7 +121,7 @@ func writePlaces(w paper, all []place) {
 // draw writes a map with its colours. Names of pools have no control characters.
 func (s *session) draw(w io.Writer, name string, p *inventory.Pool) {
 	fmt.Fprintf(w, "Pool %s: %s\n\n", name, p.Subnet)
-	grid.Grid{Pool: p, Paint: s.colour}.Write(w)
+	inventory.Grid{Pool: p, Paint: s.colour}.Write(w)
 }
 
 // redraw draws the map until ctx ends. A terminal shows each one in the place of the last one.

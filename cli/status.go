@@ -20,7 +20,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/fault"
-	"github.com/fenceline/fenceline/cli/past"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/condition"
 	"github.com/fenceline/fenceline/controller/podview"
@@ -177,7 +176,7 @@ func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
 			continue
 		}
 		key := [2]string{e.Regarding.Name, e.Reason}
-		if was := last[key]; was == nil || past.LastOf(was).Before(past.LastOf(e)) {
+		if was := last[key]; was == nil || lastSeen(was).Before(lastSeen(e)) {
 			last[key] = e
 		}
 	}
@@ -185,9 +184,9 @@ func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
 	var all []trouble
 	for key, e := range last {
 		ending := last[[2]string{key[0], endedBy[key[1]]}]
-		isOver := ending != nil && past.LastOf(ending).After(past.LastOf(e))
-		if e.Type == corev1.EventTypeWarning && !isOver && now.Sub(past.LastOf(e)) < recent {
-			all = append(all, trouble{"node " + key[0], e.Reason, past.LastOf(e), e.Note})
+		isOver := ending != nil && lastSeen(ending).After(lastSeen(e))
+		if e.Type == corev1.EventTypeWarning && !isOver && now.Sub(lastSeen(e)) < recent {
+			all = append(all, trouble{"node " + key[0], e.Reason, lastSeen(e), e.Note})
 		}
 	}
 	slices.SortFunc(all, func(a, b trouble) int { return strings.Compare(a.Object+a.What, b.Object+b.What) })
@@ -204,8 +203,8 @@ func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
 		}
 		waits := slices.ContainsFunc(pending, func(p podview.Pod) bool { return p.UID == e.Regarding.UID })
 		name := "pod " + e.Regarding.Namespace + "/" + e.Regarding.Name
-		if waits && last[name].Since.Before(past.LastOf(e)) {
-			last[name] = trouble{name, e.Reason, past.LastOf(e), e.Note}
+		if waits && last[name].Since.Before(lastSeen(e)) {
+			last[name] = trouble{name, e.Reason, lastSeen(e), e.Note}
 		}
 	}
 	return slices.SortedFunc(maps.Values(last), func(a, b trouble) int { return strings.Compare(a.Object, b.Object) })

@@ -17,8 +17,6 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/fault"
-	"github.com/fenceline/fenceline/cli/grid"
-	"github.com/fenceline/fenceline/cli/past"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/internal/inventory"
@@ -84,11 +82,11 @@ func TestNoTextOfOthersReachesTheTerminalAsItIs(t *testing.T) {
 		},
 		"why": func(w paper) {
 			whyAnswer{Pod: "p", Error: hostile, Choices: []whyChoice{{Interface: "eth0", Pools: []whyPool{{hostile, true, false, hostile}}, Error: hostile}},
-				Events: []past.Moment{{Source: hostile, Kind: hostile, Text: hostile}}}.write(w)
+				Events: []moment{{Source: hostile, Kind: hostile, Text: hostile}}}.write(w)
 		},
 		"explain": func(w paper) {
 			l := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Message: hostile, Since: metav1.NewTime(now)}}
-			story{Lease: l, Free: hostile, Past: []past.Moment{{Source: hostile, Kind: hostile, Text: hostile}}, End: &end{Why: hostile}}.write(w, now)
+			explained{Lease: l, Free: hostile, Past: []moment{{Source: hostile, Kind: hostile, Text: hostile}}, End: &end{sentence: hostile}}.write(w, now)
 		},
 		"map -o wide": func(w paper) { writePlaces(w, []place{{Reason: hostile, Interface: hostile, Node: hostile}}) },
 		"export":      func(w paper) { writeCSV(w, []record{{Owner: hostile, Message: hostile}}) },
@@ -143,7 +141,7 @@ func drawn(t *testing.T, subnet string, leased ...string) string {
 	pool := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.IPPoolSpec{Subnet: subnet}}
 	var out bytes.Buffer
 	plain := func(_, letter string) string { return letter }
-	grid.Grid{Pool: check.Value(inventory.Of(pool, leases, nil))(t), Paint: plain}.Write(&out)
+	inventory.Grid{Pool: check.Value(inventory.Of(pool, leases, nil))(t), Paint: plain}.Write(&out)
 	return out.String()
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/fault"
-	"github.com/fenceline/fenceline/cli/past"
 	"github.com/fenceline/fenceline/controller/podview"
 )
 
@@ -33,7 +32,7 @@ type whyAnswer struct {
 	// Error is the reason for which no interface of the pod is served.
 	Error string `json:"error,omitempty"`
 	// Events are the events of the agents about the pod.
-	Events []past.Moment `json:"events"`
+	Events []moment `json:"events"`
 }
 
 // whyChoice has the pools that an ADD would choose from.
@@ -125,7 +124,7 @@ func live(ctx context.Context, c *cluster.Cluster, namespace, name string) ([]su
 
 func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
 	name := w.subject.pod.Namespace + "/" + w.subject.pod.Name
-	a := whyAnswer{Pod: name, Has: []place{}, Choices: []whyChoice{}, Events: []past.Moment{}}
+	a := whyAnswer{Pod: name, Has: []place{}, Choices: []whyChoice{}, Events: []moment{}}
 	leases, err := leasesOf(ctx, w.c, "spec.holder.namespace", w.subject.pod.Namespace)
 	if err != nil {
 		return a, err
@@ -152,7 +151,7 @@ func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
 		}
 	}
 	if pod := w.subject.object; pod != nil {
-		a.Events, err = past.EventsOf(ctx, w.c, pod.Namespace, pod.Name, func(e *eventsv1.Event) bool {
+		a.Events, err = eventsOf(ctx, w.c, pod.Namespace, pod.Name, func(e *eventsv1.Event) bool {
 			return e.Regarding.UID == pod.UID && strings.HasPrefix(e.ReportingController, "fenceline-")
 		})
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
-	"github.com/fenceline/fenceline/controller/claimkey"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/page"
 	"github.com/fenceline/fenceline/controller/pool"
@@ -114,10 +113,13 @@ func watchStore(mgr ctrl.Manager, outages *apiserver.Outages) *apiserver.Revisio
 
 func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.WithTicker) error {
 	recorder := event.Recorder{To: event.NewPaced(mgr.GetEventRecorder(name), clock.RealClock{}, mgr.GetLogger())}
+	owners := owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper()}
 	reclaims := &reclaim.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
-		Owners: owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper()},
-		Clock:  now, Namespace: o.namespace, Defaults: o.reclaim,
+		Reader: reclaim.Reader{
+			Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Namespace: o.namespace, Defaults: o.reclaim,
+			Owners: owners, OwnerUnknown: m.OwnerUnknown,
+		},
+		Client: mgr.GetClient(), Events: recorder, Metrics: m, Audit: mgr.GetLogger(),
 	}
 	pools := &pool.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m,
@@ -126,10 +128,10 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 	reservations := &reserved.Reconciler{Client: mgr.GetClient(), Events: recorder, Clock: clock.RealClock{}}
 	subnets := &subnet.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Clock: clock.RealClock{}, Settle: o.settle,
-		V4: o.defaultSubnets4, V6: o.defaultSubnets6, Owners: reclaims.Owners,
+		V4: o.defaultSubnets4, V6: o.defaultSubnets6, Owners: owners,
 	}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
-	key := &claimkey.Provider{Client: mgr.GetClient(), Namespace: o.namespace, Clock: clock.RealClock{}}
+	key := &keyProvider{client: mgr.GetClient(), namespace: o.namespace, clock: clock.RealClock{}}
 	for what, setUp := range map[string]func(ctrl.Manager) error{
 		"reclaim": func(mgr ctrl.Manager) error { return reclaims.SetupWithManager(mgr, o.auditPeriod) },
 		"pools":   pools.SetupWithManager, "reservations": reservations.SetupWithManager, "subnets": subnets.SetupWithManager,
@@ -139,11 +141,11 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 			return fmt.Errorf("set up %s: %w", what, err)
 		}
 	}
-	return addPage(mgr, o, reclaims)
+	return addPage(mgr, o, reclaims.Reader)
 }
 
 // addPage serves the page if it has an address.
-func addPage(mgr ctrl.Manager, o options, explainer page.Explainer) error {
+func addPage(mgr ctrl.Manager, o options, rules reclaim.Reader) error {
 	if o.uiAddress == "" {
 		return nil
 	}
@@ -157,7 +159,7 @@ func addPage(mgr ctrl.Manager, o options, explainer page.Explainer) error {
 	}
 	server := &page.Server{
 		Address: o.uiAddress, CertDir: o.uiCertDir, Reader: mgr.GetClient(), Watch: page.Watching(mgr.GetCache()),
-		Judge: judge, Explain: explainer, Assets: assets, Log: mgr.GetLogger().WithName("page"),
+		Judge: judge, Explain: rules.Explain, Assets: assets, Log: mgr.GetLogger().WithName("page"),
 	}
 	if err := mgr.Add(server); err != nil {
 		return fmt.Errorf("set up the page: %w", err)

@@ -8,12 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/internal/story"
 )
 
 const (
@@ -150,23 +149,11 @@ func happened(was, is *v1alpha1.IPLease, now time.Time) (Happening, bool) {
 			h.Text = fmt.Sprintf("the host with MAC %s uses the address", spec.Conflict.MAC)
 		}
 	case isQuarantined && !wasQuarantined:
-		h.Kind, h.Text = "reclaim", fmt.Sprintf("taken from %s: %s", lastHolder(spec), spec.Reason)
+		h.Kind, h.Text = "reclaim", fmt.Sprintf("taken from %s: %s", story.LastHolder(spec), spec.Reason)
 	case wasQuarantined && !isQuarantined && was.Spec.Previous != nil:
-		h.Kind, h.Text = "fence", fmt.Sprintf("%s is fenced, gone or silent", lastHolder(&was.Spec))
+		h.Kind, h.Text = "fence", fmt.Sprintf("%s is fenced, gone or silent", story.LastHolder(&was.Spec))
 	default:
 		return h, false
 	}
 	return h, true
-}
-
-// lastHolder names the holder from which a Quarantined address was taken.
-func lastHolder(s *v1alpha1.IPLeaseSpec) string {
-	var parts []string
-	if pod := inventory.PodOf(s); pod != "" {
-		parts = append(parts, pod)
-	}
-	if s.Previous != nil && s.Previous.Node != "" {
-		parts = append(parts, "node "+s.Previous.Node)
-	}
-	return cmp.Or(strings.Join(parts, " on "), "an unknown holder")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/internal/access"
 	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/internal/story"
 )
 
 // Pool is a pool in the list of pools.
@@ -124,7 +125,7 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, "read lease "+name, err)
 		return
 	}
-	action, err := s.Explain.Explain(r.Context(), lease)
+	action, err := s.Explain(r.Context(), lease)
 	if err != nil {
 		s.refuse(w, "explain lease "+name, err)
 		return
@@ -134,7 +135,7 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 		Sentences []string             `json:"sentences"`
 		Created   metav1.Time          `json:"created"`
 		Record    v1alpha1.IPLeaseSpec `json:"record"`
-	}{leaseOf(lease), append(Sentences(lease), Decision(action)), lease.CreationTimestamp, lease.Spec})
+	}{leaseOf(lease), append(story.Of(lease.Spec.Address, &lease.Spec, time.Time{}), action.Sentence(time.Time{})), lease.CreationTimestamp, lease.Spec})
 }
 
 const (

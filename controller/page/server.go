@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/internal/access"
 )
 
@@ -45,7 +47,7 @@ type Server struct {
 	Watch func(context.Context, *Feed) error
 	Judge *access.Judge
 	// Explain returns the controller's decision about a lease.
-	Explain Explainer
+	Explain func(context.Context, *v1alpha1.IPLease) (reclaim.Action, error)
 	// Assets are index.html and its files.
 	Assets fs.FS
 	Log    logr.Logger

@@ -239,16 +239,14 @@ func (rights) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, 
 	return r, nil
 }
 
-// alive is an Explainer for which every pod lives.
-type alive struct{}
-
-func (alive) Explain(context.Context, *v1alpha1.IPLease) (reclaim.Action, error) {
+// alive explains leases as if every pod lived.
+func alive(context.Context, *v1alpha1.IPLease) (reclaim.Action, error) {
 	return reclaim.Action{Kind: reclaim.None, Why: "the pod is alive"}, nil
 }
 
 func serverOf(reader client.Reader) *Server {
 	return &Server{
-		Reader: reader, Judge: access.Asking(tokens{}, rights{}, clock.RealClock{}, AllowedFor), Explain: alive{},
+		Reader: reader, Judge: access.Asking(tokens{}, rights{}, clock.RealClock{}, AllowedFor), Explain: alive,
 		Watch:  func(context.Context, *Feed) error { return nil },
 		Assets: fstest.MapFS{"index.html": {Data: []byte("<title>Fenceline</title>")}}, Log: logr.Discard(),
 	}

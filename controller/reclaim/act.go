@@ -15,7 +15,6 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
-	"github.com/fenceline/fenceline/controller/verifier"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/event"
 )
@@ -41,11 +40,6 @@ func (r *Reconciler) update(ctx context.Context, lease *v1alpha1.IPLease, spec v
 	return written, nil
 }
 
-// choice chooses verifiers.
-func (r *Reconciler) choice() verifier.Choice {
-	return verifier.Choice{Cache: r.Client, Namespace: r.Namespace}
-}
-
 // withToken returns a copy of a lease that records the token of its holder, which the next write
 // hides.
 func withToken(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
@@ -58,7 +52,7 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 	node := a.Verifier
 	if node == "" {
 		var err error
-		if node, err = r.choice().First(ctx, f.Lease); err != nil {
+		if node, err = r.Reader.bestVerifier(ctx, f.Lease); err != nil {
 			return err
 		}
 	}
@@ -97,11 +91,11 @@ func describe(holder *v1alpha1.Holder) string {
 // reassign assigns a lease to the next candidate. If there is no other candidate, the current
 // verifier goes on.
 func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (ctrl.Result, error) {
-	verifiers, err := r.choice().All(ctx, f.Lease)
+	verifiers, err := r.Reader.verifiers(ctx, f.Lease)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	next := verifier.After(verifiers, f.Lease.Spec.NodeName)
+	next := after(verifiers, f.Lease.Spec.NodeName)
 	if next == "" && !f.Verifier.Alive {
 		// A watch event reports a node or an agent that appears.
 		return ctrl.Result{RequeueAfter: maxBackoff}, nil

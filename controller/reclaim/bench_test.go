@@ -31,20 +31,6 @@ import (
 
 const namespace = "fenceline-system"
 
-// split reads from a cache that may lag behind, and writes to the API server.
-type split struct {
-	client.Client
-	cache client.Reader
-}
-
-func (s split) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return s.cache.Get(ctx, key, o, opts...)
-}
-
-func (s split) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return s.cache.List(ctx, l, opts...)
-}
-
 // bench is a reconciler between two views of a cluster.
 type bench struct {
 	t             *testing.T
@@ -80,8 +66,8 @@ func between(t *testing.T, cached, live []client.Object) *bench {
 		},
 	}).Build()
 	b.reconciler = &Reconciler{
-		Client: split{b.live, b.cached}, Live: b.live, Events: events.NewFakeRecorder(100), Metrics: metrics.New(prometheus.NewRegistry()),
-		Clock: b.clock, Namespace: namespace, Defaults: clusterPolicy(),
+		Reader: Reader{Cache: b.cached, Live: b.live, Clock: b.clock, Namespace: namespace, Defaults: clusterPolicy()},
+		Client: b.live, Events: events.NewFakeRecorder(100), Metrics: metrics.New(prometheus.NewRegistry()),
 	}
 	b.reconciler.begin()
 	return b

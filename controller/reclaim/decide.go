@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/controller/retention"
 )
 
 const (
@@ -250,7 +249,7 @@ func decideRetained(f Facts) Action {
 	if s := f.Successor; s != nil && f.Pod.Object != nil && belongsTo(&s.Spec, f.Pod.Object) {
 		return hasAnother(s)
 	}
-	end := retention.Of(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)
+	end := endOfRetention(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)
 	switch {
 	case !end.At.IsZero() && !f.Now.Before(end.At):
 		return Action{Kind: EndRetention, Why: end.Why}
@@ -264,7 +263,7 @@ func decideRetained(f Facts) Action {
 
 // awaitUnwatched looks again at an owner that no event reports. The message has the reason if the
 // owner cannot be read: the address stays until it can (R11).
-func awaitUnwatched(f Facts, end retention.End) Action {
+func awaitUnwatched(f Facts, end retentionEnd) Action {
 	a := Action{Kind: Wait, Until: f.Now.Add(ownerPeriod), Tell: !f.Owner.Known() || f.Owner.Unreadable != "", Why: end.Why}
 	if !end.At.IsZero() {
 		a.Tell, a.Why = true, keptUntil(end)
@@ -275,7 +274,7 @@ func awaitUnwatched(f Facts, end retention.End) Action {
 	return a
 }
 
-func keptUntil(end retention.End) string {
+func keptUntil(end retentionEnd) string {
 	return fmt.Sprintf("kept until %s: %s", end.At.UTC().Format(time.RFC3339), end.Why)
 }
 

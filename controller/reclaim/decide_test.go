@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/controller/retention"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -199,7 +198,7 @@ func TestWarmLease(t *testing.T) {
 }
 
 func TestRetainedLease(t *testing.T) {
-	retained := func(set retention.Owner, asked *v1alpha1.LeaseRetention) Facts {
+	retained := func(set Owner, asked *v1alpha1.LeaseRetention) Facts {
 		return facts(inState(v1alpha1.StateRetained), podGoneSince(ago(time.Hour)), func(f *Facts) {
 			f.Lease.Spec.Holder.OwnerKind, f.Lease.Spec.Holder.OwnerName = "StatefulSet", "web"
 			f.Lease.Spec.Since = metav1.NewTime(ago(time.Minute))
@@ -208,12 +207,12 @@ func TestRetainedLease(t *testing.T) {
 		})
 	}
 	set := owner.Ref{Group: "apps", Kind: "StatefulSet", Namespace: "shop", Name: "web"}
-	scale := func(n int32) retention.Owner {
-		return retention.Owner{Need: owner.View{Ref: set, Exists: true, Ordinals: owner.Ordinals{Replicas: n}}.Need("web-0")}
+	scale := func(n int32) Owner {
+		return Owner{Need: owner.View{Ref: set, Exists: true, Ordinals: owner.Ordinals{Replicas: n}}.Need("web-0")}
 	}
-	gone := retention.Owner{Need: owner.Need{Standing: owner.Gone, Why: "it is gone"}}
-	unwatched := func(standing owner.Standing) retention.Owner {
-		return retention.Owner{Need: owner.Need{Standing: standing, Why: "the owner"}, Unwatched: true}
+	gone := Owner{Need: owner.Need{Standing: owner.Gone, Why: "it is gone"}}
+	unwatched := func(standing owner.Standing) Owner {
+		return Owner{Need: owner.Need{Standing: standing, Why: "the owner"}, Unwatched: true}
 	}
 	lasting := func(d time.Duration) *v1alpha1.LeaseRetention {
 		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainFor, Duration: &metav1.Duration{Duration: d}}
@@ -237,7 +236,7 @@ func TestRetainedLease(t *testing.T) {
 		{"is kept while its StatefulSet wants the ordinal", retained(scale(1), nil), leaveAlone()},
 		{"ends when its StatefulSet does not", retained(scale(0), nil), Action{Kind: EndRetention}},
 		{"ends when its StatefulSet is gone", retained(gone, nil), Action{Kind: EndRetention}},
-		{"is kept when its StatefulSet could not be read", retained(retention.Owner{}, nil), leaveAlone()},
+		{"is kept when its StatefulSet could not be read", retained(Owner{}, nil), leaveAlone()},
 		{"is kept until its time, and the message says so", retained(gone, lasting(time.Minute+s)), Action{Kind: Wait, Until: hence(s), Tell: true}},
 		{"an owner that is not watched is read again", retained(unwatched(owner.Wanted), nil), Action{Kind: Wait, Until: hence(ownerPeriod)}},
 		{"an owner that cannot be read keeps the address, and the message says so", retained(unwatched(owner.Unknown), nil), Action{Kind: Wait, Until: hence(ownerPeriod), Tell: true}},
@@ -314,7 +313,7 @@ func TestSwitchedOff(t *testing.T) {
 		{"a Warm lease of a node that is gone stays", facts(inState(v1alpha1.StateWarm), podUnknown, nodeGoneSince(ago(0))), withheld(v1alpha1.ReasonNodeGone)},
 		{"no retention ends", facts(inState(v1alpha1.StateRetained), func(f *Facts) {
 			f.Lease.Spec.Holder.OwnerKind, f.Lease.Spec.Holder.OwnerName = "StatefulSet", "web"
-			f.Owner = retention.Owner{Need: owner.Need{Standing: owner.Gone}}
+			f.Owner = Owner{Need: owner.Need{Standing: owner.Gone}}
 		}), withheld("")},
 		{"a verification goes on", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(5*s))), Action{Kind: Reassign}},
 		{"the end of a machine is passed on to the verification", facts(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)), nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},

@@ -3,13 +3,15 @@
 package reclaim
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
-	"github.com/fenceline/fenceline/controller/retention"
+	"github.com/fenceline/fenceline/internal/story"
 )
 
 // View is the knowledge about an object. In the zero View the object is unknown, and an unknown
@@ -46,7 +48,7 @@ type Facts struct {
 	// zero if the node has a working agent, and for other leases.
 	AgentAbsentSince time.Time
 	// Owner is set for Retained leases only.
-	Owner retention.Owner
+	Owner Owner
 	// Successor is the lease that the next pod with the identity of a Retained lease's holder got
 	// instead, for the same interface. It is nil if there is none. With a Successor, Pod is its pod.
 	Successor *v1alpha1.IPLease
@@ -118,4 +120,22 @@ func (a Action) Destructive() bool {
 // SameAs reports whether two actions do the same. Their explanations and times may differ.
 func (a Action) SameAs(b Action) bool {
 	return a.Kind == b.Kind && a.Reason == b.Reason && a.Force == b.Force && a.Verifier == b.Verifier
+}
+
+// Sentence says what the controller does next. A zero now leaves out the time until then.
+func (a Action) Sentence(now time.Time) string {
+	does := "leaves the lease as it is"
+	switch a.Kind {
+	case Wait:
+		does = "decides again at " + story.When(a.Until, now)
+	case DeletePod:
+		does = "deletes the pod, and then takes the address"
+	case Quarantine:
+		does = fmt.Sprintf("takes the address (%s)", a.Reason)
+	case Reassign:
+		does = "asks another node to verify"
+	case EndRetention, EndQuarantine:
+		does = "frees the address"
+	}
+	return fmt.Sprintf("The controller %s: %s.", does, strings.TrimSuffix(a.Why, "."))
 }

@@ -60,12 +60,12 @@ func untilMigrated(f Facts, a Action) Action {
 
 // lookAtMigration looks for a pod that is the target of a migration of the holder's virtual machine,
 // and reads the machine if there is one.
-func (r *Reconciler) lookAtMigration(ctx context.Context, holder *v1alpha1.Holder) (Migration, error) {
+func (r Reader) lookAtMigration(ctx context.Context, holder *v1alpha1.Holder) (Migration, error) {
 	if holder == nil || !owner.IsMachine(holder) {
 		return Migration{}, nil
 	}
 	var pods podview.PodList
-	err := r.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy,
+	err := r.Cache.List(ctx, &pods, client.UnsafeDisableDeepCopy,
 		client.MatchingFields{cache.TargetsByMachine: cache.IdentityKey(holder)})
 	if err != nil {
 		return Migration{}, fmt.Errorf("list the targets of migrations of %s: %w", owner.Identity(holder), err)

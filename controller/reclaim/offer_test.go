@@ -121,7 +121,7 @@ func TestOnlyKubernetesOwnOffersCount(t *testing.T) {
 
 func TestNoAddressIsTakenWhenOffersCannotBeRead(t *testing.T) {
 	b := agreed(t, poolObject(), leaseObject(), agentOn("n2"))
-	b.reconciler.Live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{
+	b.reconciler.Reader.Live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "", nil)
 		},

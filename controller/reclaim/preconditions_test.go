@@ -71,8 +71,8 @@ func freeze(t *testing.T, server *controlplane.Server, before func(frozen), obje
 	// With a pool there is nothing to remark, so the first write is the one that matters.
 	cached := view(t, append(objects, poolObject())).Build()
 	f.reconciler = &Reconciler{
-		Client: split{writes, cached}, Live: own, Events: events.NewFakeRecorder(100), Metrics: metrics.New(prometheus.NewRegistry()),
-		Clock: clocktesting.NewFakeClock(time.Now().Add(time.Hour)), Namespace: namespace, Defaults: clusterPolicy(),
+		Reader: Reader{Cache: cached, Live: own, Clock: clocktesting.NewFakeClock(time.Now().Add(time.Hour)), Namespace: namespace, Defaults: clusterPolicy()},
+		Client: writes, Events: events.NewFakeRecorder(100), Metrics: metrics.New(prometheus.NewRegistry()),
 	}
 	f.reconciler.begin()
 	return f
@@ -94,7 +94,7 @@ func (f frozen) look(name string) {
 	f.Helper()
 	for range 2 {
 		check.Value(f.reconciler.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Name: name}}))(f)
-		f.reconciler.Clock.(*clocktesting.FakeClock).Step(time.Hour)
+		f.reconciler.Reader.Clock.(*clocktesting.FakeClock).Step(time.Hour)
 	}
 	check.Must(f, *f.attempts != 0, "the reconciler tried nothing")
 }
@@ -173,8 +173,7 @@ func TestTheWriteItselfIsGuarded(t *testing.T) {
 			f.remove(old.DeepCopy())
 			f.create(second)
 		}), lease)
-		writes := f.reconciler.Client.(split).Client
-		f.reconciler.Client = split{writes, view(t, objects(lease, poolObject(), cachedPod(old))).Build()}
+		f.reconciler.Reader.Cache = view(t, objects(lease, poolObject(), cachedPod(old))).Build()
 		f.look("10.6.0.4")
 		got := &corev1.Pod{}
 		check.OK(t, f.api.Get(context.Background(), client.ObjectKeyFromObject(second), got)) // it was not deleted in place of the old one

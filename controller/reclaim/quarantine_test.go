@@ -197,7 +197,7 @@ func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 func TestPatienceIsOfThoseWhoWereAsked(t *testing.T) {
 	lease := leaseObject(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)))
 	b := between(t, nil, objects(poolObject(), lease))
-	b.reconciler.Client = b.live
+	b.reconciler.Reader.Cache = b.live
 	look := func() ctrl.Result { return check.Value(b.look())(t) }
 	for range 10 {
 		look()

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -20,7 +19,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/apiserver"
-	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // disagreement is the pause for the cache to catch up with a live read that contradicts it.
@@ -32,21 +30,13 @@ const liveTimeout = 30 * time.Second
 
 // Reconciler decides about one lease at a time and carries out the decision.
 type Reconciler struct {
-	// Client reads through the cache and writes to the API server.
-	Client client.Client
-	// Live reads from the API server, not from the cache.
-	Live client.Reader
-	// Owners asks about owners that are not watched.
-	Owners  owner.Asker
+	Reader Reader
+	// Client writes to the API server.
+	Client  client.Writer
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
-	Clock   clock.WithTicker
 	// Audit writes the audit lines. The logger of a reconcile adds fields, which R14 forbids.
 	Audit logr.Logger
-	// Namespace is the namespace of the agents.
-	Namespace string
-	// Defaults apply to pools that set no policy.
-	Defaults Policy
 
 	memory *memory
 	// pools and nodes (by name), offers (by namespace) and supply are live reads that decisions at the same
@@ -62,21 +52,21 @@ type Reconciler struct {
 func (r *Reconciler) begin() {
 	r.memory = newMemory()
 	r.pools = apiserver.NewReads("pool", liveTimeout, func(ctx context.Context, name string) (*v1alpha1.IPPool, error) {
-		return read[v1alpha1.IPPool](ctx, r.Live, "", name)
+		return read[v1alpha1.IPPool](ctx, r.Reader.Live, "", name)
 	})
 	r.nodes = apiserver.NewReads("node", liveTimeout, func(ctx context.Context, name string) (*corev1.Node, error) {
-		return read[corev1.Node](ctx, r.Live, "", name)
+		return read[corev1.Node](ctx, r.Reader.Live, "", name)
 	})
 	r.offers = apiserver.NewReads("the offers of namespace", liveTimeout, func(ctx context.Context, namespace string) (map[endpoint]string, error) {
-		return offersIn(ctx, r.Live, namespace)
+		return offersIn(ctx, r.Reader.Live, namespace)
 	})
-	r.supply = apiserver.NewReads("all", liveTimeout, func(ctx context.Context, _ string) (supply, error) { return readSupply(ctx, r.Live) })
+	r.supply = apiserver.NewReads("all", liveTimeout, func(ctx context.Context, _ string) (supply, error) { return readSupply(ctx, r.Reader.Live) })
 }
 
 // Reconcile decides about a lease from the cache. It carries a destructive action out only if a
 // decision from live reads is the same (R11).
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	lease, err := read[v1alpha1.IPLease](ctx, r.Client, "", request.Name)
+	lease, err := read[v1alpha1.IPLease](ctx, r.Reader.Cache, "", request.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -84,8 +74,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.memory.forget(request.Name)
 		return ctrl.Result{}, nil
 	}
-	n := r.memory.about(lease, r.Clock.Now())
-	facts, err := r.look(ctx, lease, n)
+	n := r.memory.about(lease, r.Reader.Clock.Now())
+	facts, err := r.Reader.look(ctx, lease, n)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("look at lease %s: %w", lease.Name, err)
 	}
@@ -109,6 +99,62 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: disagreement}, nil
 	}
 	return result, err
+}
+
+// lookAgain reads the objects that a decision depends on from the API server (R11). This includes the
+// pool, whose policy an operator may just have changed, and a node that is Ready in the cache: its state
+// decides whether EndpointSlices are needed (R12).
+func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, error) {
+	f.Now = r.Reader.Clock.Now()
+	var err error
+	// The shared reads go on while the pod is read: 433 reclaims a second, one after the other 381.
+	pool := r.pools.Begin(ctx, f.Lease.Spec.Pool)
+	var node func() (*corev1.Node, error)
+	if f.Node.Known {
+		node = r.nodes.Begin(ctx, nodeOf(f.Lease))
+	}
+	if f.Pod.Known {
+		if f.Pod, err = lookAtPod(ctx, r.Reader.Live, f, n); err != nil {
+			return f, err
+		}
+	}
+	if f.Pool, err = pool(); err != nil {
+		return f, err
+	}
+	f.Policy = PolicyOf(f.Pool, r.Reader.Defaults)
+	if node != nil {
+		object, err := node()
+		if err != nil {
+			return f, err
+		}
+		f.Node = viewOfNode(object, f, n)
+	}
+	if mayBeOffered(f) {
+		if f.Offer, err = r.lookAtOffer(ctx, f, n); err != nil {
+			return f, err
+		}
+	}
+	if f.Migration.Target != nil {
+		if f.Migration, err = r.Reader.lookAtMigration(ctx, f.Lease.Spec.Holder); err != nil {
+			return f, err
+		}
+	}
+	if f.Owner.Known() {
+		if f.Owner, err = r.Reader.lookAtOwner(ctx, r.Reader.Live, f.Lease.Spec.Holder); err != nil {
+			return f, err
+		}
+	}
+	if f.Givers.Known {
+		s, err := r.supply.Get(ctx, "pools and reservations")
+		if err != nil {
+			return f, err
+		}
+		f.Givers = s.givers(f.Lease)
+	}
+	if f.Successor != nil {
+		f.Successor, err = successorNow(ctx, r.Reader.Live, f)
+	}
+	return f, err
 }
 
 // do carries out an action.
@@ -138,11 +184,11 @@ func (r *Reconciler) do(ctx context.Context, f Facts, a Action, n *note) (ctrl.R
 // audit wakes every lease of the cache once in a period, for changes that no watch event reported.
 // A new leader starts without an audit: the first list of its watches contains every lease.
 func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(reconcile.Request)) {
-	r.Metrics.SetReclaimEnabled(r.Defaults.Enabled)
-	if !r.Defaults.Enabled {
+	r.Metrics.SetReclaimEnabled(r.Reader.Defaults.Enabled)
+	if !r.Reader.Defaults.Enabled {
 		log.FromContext(ctx).Info("reclaim is switched off: no address is taken and no retention ends; Quarantined leases are still verified")
 	}
-	ticker := r.Clock.NewTicker(period)
+	ticker := r.Reader.Clock.NewTicker(period)
 	defer ticker.Stop()
 	for {
 		select {
@@ -151,21 +197,10 @@ func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(
 		case <-ticker.C():
 		}
 		var leases v1alpha1.IPLeaseList
-		err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy)
-		log.FromContext(ctx).Info("audit", "leases", len(leases.Items), "reclaim", r.Defaults.Enabled)
+		err := r.Reader.Cache.List(ctx, &leases, client.UnsafeDisableDeepCopy)
+		log.FromContext(ctx).Info("audit", "leases", len(leases.Items), "reclaim", r.Reader.Defaults.Enabled)
 		for _, request := range requestsFor(ctx, leases.Items, err, nil) {
 			wake(request)
 		}
 	}
-}
-
-// Explain returns the decision about a lease, and carries nothing out. Only the running controller
-// remembers when it first saw that an object is gone. Here such times begin with the call.
-func (r *Reconciler) Explain(ctx context.Context, lease *v1alpha1.IPLease) (Action, error) {
-	n := newMemory().about(lease, lease.Spec.Since.Time)
-	f, err := r.look(ctx, lease, n)
-	if err != nil {
-		return Action{}, fmt.Errorf("look at lease %s: %w", lease.Name, err)
-	}
-	return Decide(f), nil
 }

@@ -66,7 +66,7 @@ func TestNothingIsReclaimedOnOneObservation(t *testing.T) {
 
 func TestNothingIsReclaimedWhenTheLiveReadFails(t *testing.T) {
 	b := agreed(t, poolObject(), leaseObject(), node(corev1.ConditionTrue))
-	b.reconciler.Live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{
+	b.reconciler.Reader.Live = interceptor.NewClient(b.live.(client.WithWatch), interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return apierrors.NewServerTimeout(corev1.Resource("pods"), "get", 1)
 		},
@@ -210,13 +210,13 @@ func TestWhoMayVerify(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := agreed(t, poolObject(), leaseObject(), row.world)
-			all := check.Value(b.reconciler.choice().All(t.Context(), leaseObject()))(t)
+			all := check.Value(b.reconciler.Reader.verifiers(t.Context(), leaseObject()))(t)
 			check.List(t, slices.Collect(all), row.want, "verifiers")
 			first := ""
 			if len(row.want) > 0 {
 				first = row.want[0]
 			}
-			got, err := b.reconciler.choice().First(t.Context(), leaseObject())
+			got, err := b.reconciler.Reader.bestVerifier(t.Context(), leaseObject())
 			check.That(t, got == first && err == nil, "the first is %q (%v), want %q", got, err, first)
 		})
 	}
@@ -333,7 +333,7 @@ func TestTheAuditFindsWhatNoEventTold(t *testing.T) {
 // TestWithheldIsSaidOnce: a lease that is due while reclaim is switched off.
 func TestWithheldIsSaidOnce(t *testing.T) {
 	b := agreed(t, poolObject(), leaseObject(), agentOn("n1"))
-	b.reconciler.Defaults.Enabled = false
+	b.reconciler.Reader.Defaults.Enabled = false
 	for range 4 {
 		check.Value(b.look())(t)
 		b.clock.Step(time.Minute)

@@ -43,12 +43,12 @@ func succeeds(l, kept *v1alpha1.IPLease) bool {
 }
 
 // successor returns the successor of a Retained lease in the cache, or nil.
-func (r *Reconciler) successor(ctx context.Context, kept *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
+func (r Reader) successor(ctx context.Context, kept *v1alpha1.IPLease) (*v1alpha1.IPLease, error) {
 	holder := kept.Spec.Holder
 	if holder == nil {
 		return nil, nil
 	}
-	all, err := cache.LeasesOf(ctx, r.Client, cache.IdentityKey(holder))
+	all, err := cache.LeasesOf(ctx, r.Cache, cache.IdentityKey(holder))
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ const workers = 64
 // SetupWithManager registers the reconciler, its watches and its audit.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duration) error {
 	r.begin()
-	woken := woken{cache: r.Client, namespace: r.Namespace}
+	woken := woken{cache: r.Reader.Cache, namespace: r.Reader.Namespace}
 	audit := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go r.audit(ctx, auditPeriod, queue.Add)
 		return nil

@@ -22,8 +22,7 @@ import (
 // mostMethods. They may only become smaller. A package exists because two others need it, or because it hides a
 // state.
 var today = map[string]int{
-	"packages": 80, "packages of the agent": 31, "arrows": 409, "arrows inside the agent": 128,
-
+	"packages": 76, "packages of the agent": 31, "arrows": 398, "arrows inside the agent": 128,
 
 	"methods of agent/guards.Guards": 36, "methods of agent/holder.Holders": 71, "methods of agent/holder.adding": 108,
 	"methods of agent/holder.After": 34, "methods of agent/holder.regain": 37,

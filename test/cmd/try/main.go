@@ -23,7 +23,6 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/cli/grid"
 	"github.com/fenceline/fenceline/cni/prober"
 	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/test/capture"
@@ -282,5 +281,5 @@ func (l *lan) draw(w io.Writer, containers []*container) {
 	p, err := inventory.Of(pool, leases, nil)
 	must.Done(err, "draw the range")
 	fmt.Fprintf(w, "\nThe range from %s to %s, a letter for each address:\n\n", taken, last)
-	grid.Grid{Pool: p, Paint: grid.Plain}.Write(w)
+	inventory.Grid{Pool: p, Paint: inventory.Plain}.Write(w)
 }

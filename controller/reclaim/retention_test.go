@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package retention_test
+package reclaim
 
 import (
 	"testing"
@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/controller/retention"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -90,7 +89,7 @@ func TestRetentionEnds(t *testing.T) {
 				State: v1alpha1.StateRetained, Since: metav1.NewTime(since), Retention: row.lease,
 				Holder: &v1alpha1.Holder{Namespace: "default", Pod: row.pod, OwnerKind: "StatefulSet", OwnerName: "web"},
 			}
-			end := retention.Of(spec, retention.Owner{Need: owner.View(row.owner).Need(row.pod), Asked: row.asked}, row.limit, now)
+			end := endOfRetention(spec, Owner{Need: owner.View(row.owner).Need(row.pod), Asked: row.asked}, row.limit, now)
 			check.That(t, end.At.Equal(row.want), "ends %v (%s), want %v", end.At, end.Why, row.want)
 			check.That(t, end.Why != "", "it says no why")
 		})
@@ -102,8 +101,8 @@ type of owner.View
 
 func TestATemplateThatCannotBeReadEndsNothing(t *testing.T) {
 	spec := &v1alpha1.IPLeaseSpec{State: v1alpha1.StateRetained, Holder: &v1alpha1.Holder{Namespace: "default", Pod: "web-9"}}
-	o := retention.Owner{Need: owner.Need{Standing: owner.Unwanted, Why: "scaled in"}, Unreadable: "annotation x is y"}
-	end := retention.Of(spec, o, 0, time.Now())
+	o := Owner{Need: owner.Need{Standing: owner.Unwanted, Why: "scaled in"}, Unreadable: "annotation x is y"}
+	end := endOfRetention(spec, o, 0, time.Now())
 	check.That(t, end.At.IsZero() && end.Why == o.Unreadable, "ends %v (%s)", end.At, end.Why)
 }
 

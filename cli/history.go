@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package past reads what happened to an address: events, and audit lines of the logs that still exist.
-package past
+package main
 
 import (
 	"bufio"
@@ -44,36 +43,36 @@ const (
 	mostNames = 10
 )
 
-// Moment is an event or an audit line about an address.
-type Moment struct {
+// moment is an event or an audit line about an address.
+type moment struct {
 	Time   time.Time `json:"time"`
 	Source string    `json:"source"`
 	Kind   string    `json:"kind"`
 	Text   string    `json:"text"`
 }
 
-// Logs has the nodes whose agents' logs were read to their end, and the others.
-type Logs struct {
+// logs has the nodes whose agents' logs were read to their end, and the others.
+type logs struct {
 	Read   []string `json:"read"`
 	Unread []string `json:"unread"`
 	// isAll tells that all logs were asked for.
 	isAll bool
 }
 
-// Read returns events and audit lines about an address on a network, the oldest first, and which logs of
+// readHistory returns events and audit lines about an address on a network, the oldest first, and which logs of
 // agents it has read: with allNodes all of them, else those of the nodes that the lease names. Without a
 // lease these are the first mostLogs.
-func Read(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, allNodes bool) ([]Moment, *Logs, error) {
+func readHistory(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, allNodes bool) ([]moment, *logs, error) {
 	name, address := v1alpha1.LeaseName(network, addr), addr.String()
 	isAbout := func(e *eventsv1.Event) bool {
 		return e.Regarding.Kind == "IPLease" || isNamed(e.Note, address) || isNamed(e.Note, name)
 	}
-	past, err := EventsOf(ctx, c, corev1.NamespaceDefault, name, isAbout)
+	past, err := eventsOf(ctx, c, corev1.NamespaceDefault, name, isAbout)
 	if err != nil {
 		return nil, nil, err
 	}
 	if lease != nil && lease.Spec.Holder != nil && lease.Spec.Holder.Pod != "" {
-		ofPod, err := EventsOf(ctx, c, lease.Spec.Holder.Namespace, lease.Spec.Holder.Pod, isAbout)
+		ofPod, err := eventsOf(ctx, c, lease.Spec.Holder.Namespace, lease.Spec.Holder.Pod, isAbout)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -94,7 +93,7 @@ func Read(ctx context.Context, c *cluster.Cluster, network string, addr netip.Ad
 	logs := logsOf(agents, read)
 	logs.isAll = allNodes
 	past = slices.Concat(past, lines)
-	slices.SortStableFunc(past, func(a, b Moment) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(past, func(a, b moment) int { return a.Time.Compare(b.Time) })
 	return past, logs, nil
 }
 
@@ -111,8 +110,8 @@ func likely(agents []podview.Pod, lease *v1alpha1.IPLease) []podview.Pod {
 }
 
 // logsOf divides the nodes of agents by the names of the pods whose logs were read.
-func logsOf(agents []podview.Pod, read []string) *Logs {
-	r := &Logs{Read: []string{}, Unread: []string{}}
+func logsOf(agents []podview.Pod, read []string) *logs {
+	r := &logs{Read: []string{}, Unread: []string{}}
 	for _, a := range agents {
 		if slices.Contains(read, a.Name) {
 			r.Read = append(r.Read, a.Spec.NodeName)
@@ -125,15 +124,15 @@ func logsOf(agents []podview.Pod, read []string) *Logs {
 	return r
 }
 
-// EventsOf returns the events about the objects of a name that are wanted.
-func EventsOf(ctx context.Context, c *cluster.Cluster, namespace, name string, want func(*eventsv1.Event) bool) ([]Moment, error) {
+// eventsOf returns the events about the objects of a name that are wanted.
+func eventsOf(ctx context.Context, c *cluster.Cluster, namespace, name string, want func(*eventsv1.Event) bool) ([]moment, error) {
 	var events eventsv1.EventList
 	err := c.MayList(ctx, "events of namespace "+namespace, &events, client.InNamespace(namespace),
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("regarding.name", name)})
-	said := []Moment{}
+	said := []moment{}
 	for i := range events.Items {
 		if e := &events.Items[i]; want(e) {
-			said = append(said, Moment{LastOf(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
+			said = append(said, moment{lastSeen(e), strings.TrimPrefix(e.ReportingController, "fenceline-"), e.Reason, e.Note})
 		}
 	}
 	return said, err
@@ -152,8 +151,8 @@ func isNamed(note, name string) bool {
 	return false
 }
 
-// LastOf returns the time at which an event was last seen.
-func LastOf(e *eventsv1.Event) time.Time {
+// lastSeen returns the time at which an event was last seen.
+func lastSeen(e *eventsv1.Event) time.Time {
 	if e.Series != nil {
 		return e.Series.LastObservedTime.Time
 	}
@@ -179,7 +178,7 @@ type line struct {
 
 // auditOf returns the audit lines about an address in the logs of pods, and the names of the pods
 // whose logs it has read to their end. It notes the others.
-func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, about line) (all []Moment, read []string, err error) {
+func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, about line) (all []moment, read []string, err error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
@@ -207,7 +206,7 @@ func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, about 
 }
 
 // auditOfPod is auditOf for one pod. It returns what it has read also with an error.
-func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, about line) ([]Moment, error) {
+func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, about line) ([]moment, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.AnswerLimit)
 	defer cancel()
 	log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
@@ -230,8 +229,8 @@ func sourceOf(pod podview.Pod) string {
 }
 
 // auditLines returns the audit lines about an address on a network in a log, also of one that breaks off.
-func auditLines(log io.Reader, source string, about line) ([]Moment, error) {
-	var found []Moment
+func auditLines(log io.Reader, source string, about line) ([]moment, error) {
+	var found []moment
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -253,18 +252,18 @@ func auditLines(log io.Reader, source string, about line) ([]Moment, error) {
 		if l.Reason != "" {
 			text = l.Reason + ": " + text
 		}
-		found = append(found, Moment{l.Time, source, l.Msg, text})
+		found = append(found, moment{l.Time, source, l.Msg, text})
 	}
 	return found, lines.Err()
 }
 
-// Sentence says which logs of agents were read.
-func (r Logs) Sentence() string {
-	said := "Logs of agents read: " + named(r.Read) + "."
-	if len(r.Unread) > 0 {
-		said += " Not read: " + named(r.Unread) + "."
-		if !r.isAll {
-			said += fmt.Sprintf(" --all-nodes reads all %d.", len(r.Read)+len(r.Unread))
+// sentence says which logs of agents were read.
+func (l logs) sentence() string {
+	said := "Logs of agents read: " + named(l.Read) + "."
+	if len(l.Unread) > 0 {
+		said += " Not read: " + named(l.Unread) + "."
+		if !l.isAll {
+			said += fmt.Sprintf(" --all-nodes reads all %d.", len(l.Read)+len(l.Unread))
 		}
 	}
 	return said

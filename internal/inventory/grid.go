@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grid draws the addresses of a pool as letters, one for each address.
-package grid
+package inventory
 
 import (
 	"fmt"
@@ -11,13 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // symbol is the letter of a state on the map, with its colour on an ANSI terminal.
 type symbol struct {
-	state  inventory.State
+	state  State
 	letter string
 	colour string
 }
@@ -25,17 +23,17 @@ type symbol struct {
 // symbols returns all symbols, in the order of the key.
 func symbols() []symbol {
 	return []symbol{
-		{inventory.Free, ".", "2"},
-		{inventory.Bound, "B", "32"},
-		{inventory.Warm, "w", "36"},
-		{inventory.Retained, "R", "34"},
-		{inventory.Quarantined, "Q", "33"},
-		{inventory.Conflict, "!", "1;31"},
-		{inventory.CoolingDown, ",", "2"},
-		{inventory.Gateway, "G", "35"},
-		{inventory.Reserved, "#", "35"},
-		{inventory.Withheld, "x", "2"},
-		{inventory.Outside, " ", ""},
+		{Free, ".", "2"},
+		{Bound, "B", "32"},
+		{Warm, "w", "36"},
+		{Retained, "R", "34"},
+		{Quarantined, "Q", "33"},
+		{Conflict, "!", "1;31"},
+		{CoolingDown, ",", "2"},
+		{Gateway, "G", "35"},
+		{Reserved, "#", "35"},
+		{Withheld, "x", "2"},
+		{Outside, " ", ""},
 	}
 }
 
@@ -44,7 +42,7 @@ const rowBits = 5
 
 // Grid is the map of a pool.
 type Grid struct {
-	Pool *inventory.Pool
+	Pool *Pool
 	// Paint returns a letter in a colour.
 	Paint func(colour, letter string) string
 }
@@ -120,16 +118,16 @@ func (g Grid) rows() []netip.Prefix {
 
 // row returns the states of the addresses of a row. says is false if none of them has more to say than
 // its neighbours: they are free or not in the pool.
-func (g Grid) row(row netip.Prefix) (states []inventory.State, says bool) {
+func (g Grid) row(row netip.Prefix) (states []State, says bool) {
 	for a := row.Addr(); row.Contains(a); a = a.Next() {
 		s := g.Pool.State(a)
 		states = append(states, s)
-		says = says || s != inventory.Free && s != inventory.Outside
+		says = says || s != Free && s != Outside
 	}
 	return states, says
 }
 
-func (g Grid) letters(states []inventory.State) string {
+func (g Grid) letters(states []State) string {
 	var b strings.Builder
 	all := symbols()
 	for i, s := range states {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package verifier
+package reclaim
 
 import (
 	"fmt"
@@ -50,11 +50,11 @@ func TestVerifiersAreAskedInTurn(t *testing.T) {
 		"order %v: want n1, then n2 and n4, then the others", order)
 	asked := "n1"
 	for _, want := range append(order[1:], "n1", order[1]) {
-		asked = After(all, asked)
+		asked = after(all, asked)
 		check.Must(t, asked == want, "after %v: asked %s, want %s", order, asked, want)
 	}
-	check.Equal(t, After(all, "gone"), "n1", "after a node that is gone:")
-	check.Equal(t, After(candidates("10.6.0.10", "n1", []string{"n1"}, anywhere, onSegment), "n1"), "", "with one candidate, another one:")
+	check.Equal(t, after(all, "gone"), "n1", "after a node that is gone:")
+	check.Equal(t, after(candidates("10.6.0.10", "n1", []string{"n1"}, anywhere, onSegment), "n1"), "", "with one candidate, another one:")
 }
 
 func TestLeasesSpreadOverVerifiers(t *testing.T) {

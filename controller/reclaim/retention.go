@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retention decides how long the address of a StatefulSet's pod is kept for the next pod of
-// the same name, and that of a virtual machine for its next pod. The decision is a pure function.
-package retention
+package reclaim
 
 import (
 	"cmp"
@@ -29,15 +27,15 @@ type Owner struct {
 // Known reports whether the owner could be read.
 func (o Owner) Known() bool { return o.Need.Standing != owner.Unknown }
 
-// End is the end of a retention. With a zero At the retention has no known end.
-type End struct {
+// retentionEnd is the end of a retention. With a zero At the retention has no known end.
+type retentionEnd struct {
 	At  time.Time
 	Why string
 }
 
-// Of returns the end of the retention of a Retained lease. limit is the pool's retention.max; 0 means
+// endOfRetention returns the end of the retention of a Retained lease. limit is the pool's retention.max; 0 means
 // no limit. The retention is over if its end is at or before now.
-func Of(spec *v1alpha1.IPLeaseSpec, o Owner, limit time.Duration, now time.Time) End {
+func endOfRetention(spec *v1alpha1.IPLeaseSpec, o Owner, limit time.Duration, now time.Time) retentionEnd {
 	end := byPolicy(spec, o, now)
 	if limit <= 0 || spec.Since.IsZero() {
 		return end
@@ -48,7 +46,7 @@ func Of(spec *v1alpha1.IPLeaseSpec, o Owner, limit time.Duration, now time.Time)
 		if !o.Known() || o.Unreadable != "" {
 			why = end.Why + "; " + why // an operator can mend this
 		}
-		return End{At: capped, Why: why}
+		return retentionEnd{At: capped, Why: why}
 	}
 	return end
 }
@@ -56,17 +54,17 @@ func Of(spec *v1alpha1.IPLeaseSpec, o Owner, limit time.Duration, now time.Time)
 // byPolicy returns the end by the annotations in the owner's template, so a change of them counts at
 // once. If the owner is gone, the annotations that the lease recorded count. With every policy, a pod
 // that the owner wants keeps its address. A stopped machine does so unless a policy says otherwise.
-func byPolicy(spec *v1alpha1.IPLeaseSpec, o Owner, now time.Time) End {
+func byPolicy(spec *v1alpha1.IPLeaseSpec, o Owner, now time.Time) retentionEnd {
 	if spec.Holder == nil {
-		return End{Why: "its owner is not known"}
+		return retentionEnd{Why: "its owner is not known"}
 	}
 	switch o.Need.Standing {
 	case owner.Unknown, owner.Wanted:
-		return End{Why: cmp.Or(o.Need.Why, "its owner is not known")}
+		return retentionEnd{Why: cmp.Or(o.Need.Why, "its owner is not known")}
 	}
 	isGone := o.Need.Standing == owner.Gone
 	if !isGone && o.Unreadable != "" {
-		return End{Why: o.Unreadable}
+		return retentionEnd{Why: o.Unreadable}
 	}
 	asked := spec.Retention
 	if !isGone {
@@ -74,13 +72,13 @@ func byPolicy(spec *v1alpha1.IPLeaseSpec, o Owner, now time.Time) End {
 	}
 	switch {
 	case o.Need.Standing == owner.Stopped && (asked == nil || asked.Policy == v1alpha1.RetainWhileOwned):
-		return End{Why: o.Need.Why}
+		return retentionEnd{Why: o.Need.Why}
 	case asked == nil || asked.Policy == v1alpha1.RetainWhileOwned || asked.Policy == v1alpha1.RetainNone:
-		return End{At: now, Why: o.Need.Why}
+		return retentionEnd{At: now, Why: o.Need.Why}
 	case asked.Policy == v1alpha1.RetainFor && asked.Duration != nil && !spec.Since.IsZero():
-		return End{At: spec.Since.Add(asked.Duration.Duration),
+		return retentionEnd{At: spec.Since.Add(asked.Duration.Duration),
 			Why: fmt.Sprintf("%s, and the address is kept for %s after its pod", o.Need.Why, asked.Duration.Duration)}
 	default:
-		return End{Why: "the address is kept until an operator deletes the lease"}
+		return retentionEnd{Why: "the address is kept until an operator deletes the lease"}
 	}
 }

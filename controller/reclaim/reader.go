@@ -11,12 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/podview"
-	"github.com/fenceline/fenceline/controller/retention"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
@@ -38,9 +38,37 @@ func read[T any, P interface {
 	return object, nil
 }
 
+// Reader gathers the facts about leases. Calls may run at the same time.
+type Reader struct {
+	// Cache has the indexes of the controller's cache.
+	Cache client.Reader
+	// Live reads from the API server, not from the cache.
+	Live client.Reader
+	// Owners asks about owners that are not watched.
+	Owners owner.Asker
+	// OwnerUnknown is told why an owner could not be read. It may be nil.
+	OwnerUnknown func(reason string)
+	Clock        clock.WithTicker
+	// Namespace is the namespace of the agents.
+	Namespace string
+	// Defaults apply to pools that set no policy.
+	Defaults Policy
+}
+
+// Explain returns the decision about a lease, and carries nothing out. Only the running controller
+// remembers when it first saw that an object is gone. Here such times begin with the call.
+func (r Reader) Explain(ctx context.Context, lease *v1alpha1.IPLease) (Action, error) {
+	n := newMemory().about(lease, lease.Spec.Since.Time)
+	f, err := r.look(ctx, lease, n)
+	if err != nil {
+		return Action{}, fmt.Errorf("look at lease %s: %w", lease.Name, err)
+	}
+	return Decide(f), nil
+}
+
 // look gathers the facts about a lease from the cache.
-func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, n *note) (Facts, error) {
-	pool, err := read[v1alpha1.IPPool](ctx, r.Client, "", lease.Spec.Pool)
+func (r Reader) look(ctx context.Context, lease *v1alpha1.IPLease, n *note) (Facts, error) {
+	pool, err := read[v1alpha1.IPPool](ctx, r.Cache, "", lease.Spec.Pool)
 	if err == nil && pool == nil {
 		// The first leases of a new pool may reach the cache before the pool.
 		pool, err = read[v1alpha1.IPPool](ctx, r.Live, "", lease.Spec.Pool)
@@ -49,7 +77,7 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, n *note)
 		return Facts{}, err
 	}
 	f := Facts{Lease: lease, Pool: pool, Policy: PolicyOf(pool, r.Defaults), Now: r.Clock.Now()}
-	spec, known := &lease.Spec, r.Client
+	spec, known := &lease.Spec, r.Cache
 	switch spec.State {
 	case v1alpha1.StateBound:
 		if f.Pod, err = lookAtPod(ctx, known, f, n); err == nil {
@@ -93,62 +121,6 @@ func (r *Reconciler) look(ctx context.Context, lease *v1alpha1.IPLease, n *note)
 	return f, err
 }
 
-// lookAgain reads the objects that a decision depends on from the API server (R11). This includes the
-// pool, whose policy an operator may just have changed, and a node that is Ready in the cache: its state
-// decides whether EndpointSlices are needed (R12).
-func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, error) {
-	f.Now = r.Clock.Now()
-	var err error
-	// The shared reads go on while the pod is read: 433 reclaims a second, one after the other 381.
-	pool := r.pools.Begin(ctx, f.Lease.Spec.Pool)
-	var node func() (*corev1.Node, error)
-	if f.Node.Known {
-		node = r.nodes.Begin(ctx, nodeOf(f.Lease))
-	}
-	if f.Pod.Known {
-		if f.Pod, err = lookAtPod(ctx, r.Live, f, n); err != nil {
-			return f, err
-		}
-	}
-	if f.Pool, err = pool(); err != nil {
-		return f, err
-	}
-	f.Policy = PolicyOf(f.Pool, r.Defaults)
-	if node != nil {
-		object, err := node()
-		if err != nil {
-			return f, err
-		}
-		f.Node = viewOfNode(object, f, n)
-	}
-	if mayBeOffered(f) {
-		if f.Offer, err = r.lookAtOffer(ctx, f, n); err != nil {
-			return f, err
-		}
-	}
-	if f.Migration.Target != nil {
-		if f.Migration, err = r.lookAtMigration(ctx, f.Lease.Spec.Holder); err != nil {
-			return f, err
-		}
-	}
-	if f.Owner.Known() {
-		if f.Owner, err = r.lookAtOwner(ctx, r.Live, f.Lease.Spec.Holder); err != nil {
-			return f, err
-		}
-	}
-	if f.Givers.Known {
-		s, err := r.supply.Get(ctx, "pools and reservations")
-		if err != nil {
-			return f, err
-		}
-		f.Givers = s.givers(f.Lease)
-	}
-	if f.Successor != nil {
-		f.Successor, err = successorNow(ctx, r.Live, f)
-	}
-	return f, err
-}
-
 // nodeOf returns the node that a decision about the lease depends on.
 func nodeOf(lease *v1alpha1.IPLease) string {
 	if p := lease.Spec.Previous; lease.Spec.State == v1alpha1.StateQuarantined && p != nil {
@@ -174,11 +146,11 @@ func lookAtPod(ctx context.Context, reader client.Reader, f Facts, n *note) (Vie
 }
 
 // lookAtNode looks at a node in the cache.
-func (r *Reconciler) lookAtNode(ctx context.Context, name string, f Facts, n *note) (View[corev1.Node], error) {
+func (r Reader) lookAtNode(ctx context.Context, name string, f Facts, n *note) (View[corev1.Node], error) {
 	if name == "" {
 		return View[corev1.Node]{}, nil
 	}
-	node, err := read[corev1.Node](ctx, r.Client, "", name)
+	node, err := read[corev1.Node](ctx, r.Cache, "", name)
 	if err != nil {
 		return View[corev1.Node]{}, err
 	}
@@ -191,57 +163,61 @@ func viewOfNode(node *corev1.Node, f Facts, n *note) View[corev1.Node] {
 
 // lookForAgent reads only from the cache. A late answer is safe: an agent that comes back makes
 // another address Warm, and never binds an address that was taken.
-func (r *Reconciler) lookForAgent(ctx context.Context, node string, f Facts, n *note) (time.Time, error) {
-	works, err := agents.WorksOn(ctx, r.Client, r.Namespace, node)
+func (r Reader) lookForAgent(ctx context.Context, node string, f Facts, n *note) (time.Time, error) {
+	works, err := agents.WorksOn(ctx, r.Cache, r.Namespace, node)
 	if err != nil {
 		return time.Time{}, err
 	}
 	return n.firstSeen(absentAgent, !works, f.Now), nil
 }
 
-func (r *Reconciler) lookAtVerifier(ctx context.Context, name string, f Facts, n *note) (Verifier, error) {
+func (r Reader) lookAtVerifier(ctx context.Context, name string, f Facts, n *note) (Verifier, error) {
 	v := Verifier{AskedAt: n.assignment.askedAt, Changes: n.assignment.changes}
 	if name == "" {
 		return v, nil
 	}
-	node, err := read[corev1.Node](ctx, r.Client, "", name)
+	node, alive, err := r.working(ctx, name)
 	if err != nil {
 		return v, err
 	}
-	v.Node = View[corev1.Node]{Known: true, Object: node}
-	if node != nil && agents.IsReady(node) {
-		if v.Alive, err = agents.WorksOn(ctx, r.Client, r.Namespace, name); err != nil {
-			return v, err
-		}
-	}
+	v.Node, v.Alive = View[corev1.Node]{Known: true, Object: node}, alive
 	v.AwaySince = n.assignment.sawAlive(v.Alive, f.Now)
 	return v, nil
 }
 
+// working returns a node of the cache, or nil, and whether the node and its agent are Ready.
+func (r Reader) working(ctx context.Context, name string) (node *corev1.Node, alive bool, err error) {
+	node, err = read[corev1.Node](ctx, r.Cache, "", name)
+	if err == nil && node != nil && agents.IsReady(node) {
+		alive, err = agents.WorksOn(ctx, r.Cache, r.Namespace, name)
+	}
+	return node, alive, err
+}
+
 // lookAtOwner looks at the owner of a holder whose identity outlives its pods. Kubernetes' own
 // StatefulSets are read by reader, all others from the API server.
-func (r *Reconciler) lookAtOwner(ctx context.Context, reader client.Reader, holder *v1alpha1.Holder) (retention.Owner, error) {
+func (r Reader) lookAtOwner(ctx context.Context, reader client.Reader, holder *v1alpha1.Holder) (Owner, error) {
 	ref, ok := owner.OfHolder(holder)
 	if !ok || !owner.KeepsName(holder) {
-		return retention.Owner{}, nil
+		return Owner{}, nil
 	}
 	var view owner.View
 	if ref.IsApps() {
 		set, err := read[appsv1.StatefulSet](ctx, reader, ref.Namespace, ref.Name)
 		if err != nil {
-			return retention.Owner{}, err
+			return Owner{}, err
 		}
 		view = owner.ViewOf(ref, set)
 	} else {
 		var err error
 		if view, err = r.Owners.Look(ctx, holder); err != nil {
-			return retention.Owner{}, err
+			return Owner{}, err
 		}
-		if view.Lack != "" {
-			r.Metrics.OwnerUnknown(string(view.Lack))
+		if view.Lack != "" && r.OwnerUnknown != nil {
+			r.OwnerUnknown(string(view.Lack))
 		}
 	}
-	o := retention.Owner{Need: view.Need(holder.Pod), Unwatched: !ref.IsApps()}
+	o := Owner{Need: view.Need(holder.Pod), Unwatched: !ref.IsApps()}
 	var err error
 	if o.Asked, err = v1alpha1.ParseRetention(view.Annotations); err != nil {
 		o.Unreadable = fmt.Sprintf("%s: %s", view.Ref, err)
