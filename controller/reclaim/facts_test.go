@@ -341,3 +341,15 @@ func TestFormsOfNodeDown(t *testing.T) {
 		check.That(t, err != nil && !got.Take, "%q: %+v (%v)", text, got, err)
 	}
 }
+
+func TestAnActionSaysWhatTheControllerDoes(t *testing.T) {
+	for kind, want := range map[Kind]string{
+		None: "leaves the lease as it is", Wait: "decides again at 2030-01-01T12:01:00Z", DeletePod: "deletes the pod, and then takes the address",
+		Quarantine: "takes the address (PodGone)", Reassign: "asks another node to verify",
+		EndRetention: "frees the address", EndQuarantine: "frees the address",
+	} {
+		a := Action{Kind: kind, Reason: v1alpha1.ReasonPodGone, Until: hence(time.Minute), Why: "the pod is gone."}
+		check.Equal(t, a.Sentence(time.Time{}), "The controller "+want+": the pod is gone.", "%s:", kind)
+	}
+	check.Says(t, Action{Kind: Wait, Until: hence(time.Minute)}.Sentence(noon()), "at 2030-01-01T12:01:00Z, in 60s")
+}
