@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/condition"
 	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/internal/inventory"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -176,4 +177,35 @@ func answeredByOne(macs []string) metav1.Condition {
 	return condition.If(len(macs) > 0, v1alpha1.ConditionAnsweredByOne, reasonManyConflicts,
 		"hosts that answer for many addresses: "+condition.Few(macs, ", ")+
 			"; if such a host is a proxy, add its MAC to spec.conflictDetection.ignoreMACs; if it owns the addresses, exclude them by spec.excludeIPs")
+}
+
+// sharedMACs returns the MACs that holders of a pool have on several nodes, each with its pods, without
+// those that the pool allows, such as that of VRRP.
+func sharedMACs(pool *v1alpha1.IPPool, leases []v1alpha1.IPLease) (found []string) {
+	first, shared := make(map[v1alpha1.MAC]*v1alpha1.IPLeaseSpec, len(leases)), map[v1alpha1.MAC][]string{}
+	for i := range leases {
+		s := &leases[i].Spec
+		if s.State != v1alpha1.StateBound || s.Holder == nil {
+			continue
+		}
+		o, known := first[s.Holder.MAC]
+		if !known {
+			first[s.Holder.MAC] = s
+		} else if inventory.ShareMAC(o, s) && !pool.AllowsMAC(s.Holder.MAC) {
+			shared[s.Holder.MAC] = append(shared[s.Holder.MAC], inventory.PlaceOf(o), inventory.PlaceOf(s))
+		}
+	}
+	for mac, places := range shared {
+		slices.Sort(places)
+		found = append(found, mac+" ("+condition.Few(slices.Compact(places), ", ")+")")
+	}
+	// Each change of a message is a write.
+	slices.Sort(found)
+	return found
+}
+
+func sharedMAC(macs []string) metav1.Condition {
+	return condition.If(len(macs) > 0, v1alpha1.ConditionSharedMAC, reasonManyNodes,
+		"MACs that pods have on several nodes: "+condition.Few(macs, "; ")+
+			"; other hosts reach only one of the pods: give the others another MAC, or list the MAC in spec.sourceGuardAllow.macs if they share it on purpose")
 }

@@ -2,7 +2,16 @@
 
 package pool
 
-import "github.com/fenceline/fenceline/apis/v1alpha1"
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/podview"
+)
 
 // The rule for pools whose spec.warm is unset.
 const (
@@ -41,4 +50,52 @@ func stock(f Facts, left, total int64) int64 {
 		}
 	}
 	return 0
+}
+
+// isScarce reports whether the Warm leases of one node may keep another node from getting an
+// address. A pool is scarce if fewer addresses are left than all agents together keep ready. Warm
+// leases count as left. If they did not, their release would end the scarcity, and agents would
+// make them again.
+//
+// A scarce pool stays scarce until a quarter more addresses are left, if the pool has so many. A single
+// pod that comes and goes then does not make every agent release its leases and probe again.
+func isScarce(f Facts, free, total int64) bool {
+	warm := ptr.Deref(f.Pool.Spec.Warm, 0)
+	// With a single agent, every ADD can use every Warm lease.
+	if warm == 0 || f.Served < 2 {
+		return false
+	}
+	enough := int64(f.Served) * warm
+	if f.Pool.Status.Scarce {
+		more := enough + max(1, enough/4)
+		enough = max(enough, min(more, total))
+	}
+	return free < enough
+}
+
+// asksForLabels reports whether the scarcity or the stock of the pool depends on the labels of nodes.
+func asksForLabels(pool *v1alpha1.IPPool) bool {
+	return pool.Spec.NodeAffinity != nil && len(pool.Spec.NodeName) == 0 && ptr.Deref(pool.Spec.Warm, 1) > 0
+}
+
+// served returns the number of agents on nodes that the pool allows. As for an agent, nodeName decides if
+// it is set, else nodeAffinity. labelsOf has the labels of the nodes.
+func served(pool *v1alpha1.IPPool, agents []podview.Pod, labelsOf map[string]labels.Set) int {
+	spec := &pool.Spec
+	selector, err := metav1.LabelSelectorAsSelector(spec.NodeAffinity)
+	if spec.NodeAffinity == nil || err != nil {
+		selector = labels.Everything()
+	}
+	n := 0
+	for i := range agents {
+		node := agents[i].Spec.NodeName
+		if len(spec.NodeName) > 0 {
+			if slices.Contains(spec.NodeName, node) {
+				n++
+			}
+		} else if selector.Empty() || selector.Matches(labelsOf[node]) {
+			n++
+		}
+	}
+	return n
 }

@@ -167,3 +167,43 @@ func (r *Reconciler) leaseOfReserved() predicate.Predicate {
 func wording(o client.Object) string {
 	return condition.Leases([]*v1alpha1.IPLease{o.(*v1alpha1.IPLease)})
 }
+
+// Reasons of conditions.
+const (
+	reasonReady        = "Ready"
+	reasonInvalid      = "Invalid"
+	reasonAddressInUse = "AddressInUse"
+)
+
+// Facts is the input from which the status of a reservation is computed.
+type Facts struct {
+	Reservation *v1alpha1.ReservedIP
+	// Invalid joins a problem for every entry that cannot be read.
+	Invalid error
+	// Leases are the leases of its addresses, in any pool and network.
+	Leases []*v1alpha1.IPLease
+	Now    metav1.Time
+}
+
+// Status computes the status of a reservation. A condition whose status stays keeps its time of
+// transition.
+func Status(f Facts) v1alpha1.ReservedIPStatus {
+	r := f.Reservation
+	return v1alpha1.ReservedIPStatus{
+		ObservedGeneration: r.Generation,
+		InUse:              int64(len(f.Leases)),
+		Conditions:         condition.Set(r.Status.Conditions, r.Generation, f.Now, ready(f.Invalid), inUse(f.Leases)),
+	}
+}
+
+func ready(invalid error) metav1.Condition {
+	if invalid == nil {
+		return condition.True(v1alpha1.ConditionReady, reasonReady, "")
+	}
+	return condition.False(v1alpha1.ConditionReady, reasonInvalid, "the other entries are reserved: "+condition.Problems(invalid))
+}
+
+func inUse(leases []*v1alpha1.IPLease) metav1.Condition {
+	return condition.If(len(leases) > 0, v1alpha1.ConditionInUse, reasonAddressInUse,
+		"reserved once they are free: "+condition.Leases(leases))
+}
