@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,10 +13,18 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/reclaim"
 	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
 	"github.com/fenceline/fenceline/internal/story"
 )
@@ -47,14 +56,7 @@ func (s *session) explain() *cobra.Command {
 				return nil, err
 			}
 			return explain(ctx, c, q, history, allNodes)
-		}, func(w paper, stories []explained) {
-			for i, st := range stories {
-				if i > 0 {
-					fmt.Fprintln(w)
-				}
-				st.write(w, time.Now())
-			}
-		}),
+		}, writeEach[explained]),
 	}
 	networkFlag(c, &network)
 	c.Flags().BoolVar(&history, "history", true, "read events and the audit lines in the logs of Fenceline's pods")
@@ -64,14 +66,13 @@ func (s *session) explain() *cobra.Command {
 
 // explain returns the stories of an address: one for each network that has it.
 func explain(ctx context.Context, c *cluster.Cluster, q query, history, allNodes bool) ([]explained, error) {
-	var pools v1alpha1.IPPoolList
-	if err := c.List(ctx, &pools); err != nil {
-		return nil, fmt.Errorf("list pools: %w", err)
+	pools, networks, err := q.read(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	var stories []explained
-	networks := q.networks(pools.Items)
 	for _, n := range networks {
-		st, err := tell(ctx, c, pools.Items, n, q.addr)
+		st, err := tell(ctx, c, pools, n, q.addr)
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +165,7 @@ func sentence(s inventory.State, pool, reservation string) string {
 	return "It is in the subnet of pool " + pool + ", but the pool does not hand it out (spec.ips, spec.excludeIPs, spec.sourceGuardAllow.cidrs)."
 }
 
-func (st explained) write(w paper, now time.Time) {
+func (st explained) write(w paper) {
 	head := st.Address
 	switch {
 	case st.Network != "":
@@ -175,7 +176,7 @@ func (st explained) write(w paper, now time.Time) {
 	if st.Lease == nil {
 		w.say("", 2, head+" has no lease. "+st.Free)
 	} else {
-		for i, sentence := range story.Of(head, &st.Lease.Spec, now) {
+		for i, sentence := range story.Of(head, &st.Lease.Spec, time.Now()) {
 			w.say(strings.Repeat("  ", min(i, 1)), 4, sentence)
 		}
 	}
@@ -197,4 +198,65 @@ func (st explained) writePast(w paper) {
 	if st.Logs != nil && len(st.Logs.Read)+len(st.Logs.Unread) > 0 {
 		w.say("\n", 0, st.Logs.sentence())
 	}
+}
+
+// unknown is the decision for a reader who may not read the facts that it depends on.
+const unknown reclaim.Kind = "Unknown"
+
+// end is the controller's decision about a lease.
+type end struct {
+	Decision reclaim.Kind `json:"decision"`
+	// At is the time of the next decision.
+	At  *time.Time `json:"at,omitempty"`
+	Why string     `json:"why"`
+
+	// sentence says what the controller does next.
+	sentence string
+}
+
+// endOf asks the controller's own rules what will end a lease.
+func endOf(ctx context.Context, c *cluster.Cluster, lease *v1alpha1.IPLease) (*end, error) {
+	policy, err := policyOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	rules := reclaim.Reader{
+		Cache: c, Live: c, Clock: clock.RealClock{}, Namespace: c.Namespace, Defaults: policy,
+		Owners: owner.Asker{Live: c, Scales: c, Mapper: c.RESTMapper()},
+	}
+	a, err := rules.Explain(ctx, lease)
+	if lack, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsForbidden(lack) {
+		return &end{Decision: unknown, Why: lack.Error(), sentence: "Its end is unknown, because you may not read what decides it: " + lack.Error()}, c.MayLack("what decides about the end of lease "+lease.Name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &end{Decision: a.Kind, Why: a.Why, sentence: a.Sentence(time.Now())}
+	if a.Kind == reclaim.Wait {
+		e.At = &a.Until
+	}
+	return e, nil
+}
+
+// policyOf returns the policy of the running controller, whose flags stand in its Deployment.
+func policyOf(ctx context.Context, c *cluster.Cluster) (reclaim.Policy, error) {
+	var policy reclaim.Policy
+	known := flag.NewFlagSet("", flag.ContinueOnError)
+	policy.AddFlags(known)
+	var all appsv1.DeploymentList
+	err := c.MayList(ctx, "Deployments of namespace "+c.Namespace, &all, client.InNamespace(c.Namespace), agents.Labels("controller"))
+	if err != nil {
+		return policy, fmt.Errorf("read the flags of the controller: %w", err)
+	}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.AddGoFlagSet(known)
+	for i := range all.Items {
+		for _, container := range all.Items[i].Spec.Template.Spec.Containers {
+			if err := flags.Parse(container.Args); err != nil {
+				return policy, fmt.Errorf("read the flags of the controller: %w", err)
+			}
+		}
+	}
+	return policy, nil
 }

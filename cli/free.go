@@ -75,11 +75,10 @@ and the right to delete pods in the namespace of its holder.`,
 
 // leaseOf returns the only lease of an address.
 func leaseOf(ctx context.Context, c *cluster.Cluster, q query) (lease *v1alpha1.IPLease, err error) {
-	var pools v1alpha1.IPPoolList
-	if err := c.List(ctx, &pools); err != nil {
-		return nil, fmt.Errorf("list pools: %w", err)
+	_, networks, err := q.read(ctx, c)
+	if err != nil {
+		return nil, err
 	}
-	networks := q.networks(pools.Items)
 	if q.network == anyNetwork && !slices.Contains(networks, "") {
 		networks = append(networks, "") // its pool may be gone
 	}

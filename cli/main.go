@@ -82,6 +82,16 @@ func (s *session) open() (*cluster.Cluster, error) {
 	return cluster.Open(config, s.fenceline)
 }
 
+// writeEach prints answers with an empty line between two of them.
+func writeEach[T interface{ write(paper) }](w paper, all []T) {
+	for i, a := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		a.write(w)
+	}
+}
+
 // answers returns the action of a command that reads the cluster and prints the answer. write
 // prints it for people.
 func answers[T any](s *session, read func(context.Context, *cluster.Cluster, []string) (T, error), write func(paper, T)) func(*cobra.Command, []string) error {

@@ -54,11 +54,10 @@ func probe(ctx context.Context, c *cluster.Cluster, q query, node, parent string
 	if (node == "") != (parent == "") {
 		return probed{}, errors.New("--node and --parent belong together")
 	}
-	var pools v1alpha1.IPPoolList
-	if err := c.List(ctx, &pools); err != nil {
-		return probed{}, fmt.Errorf("list pools: %w", err)
+	pools, networks, err := q.read(ctx, c)
+	if err != nil {
+		return probed{}, err
 	}
-	networks := q.networks(pools.Items)
 	if len(networks) > 1 {
 		return probed{}, fmt.Errorf("%s is on several networks: choose one of %q with --network", q.addr, networks)
 	}
@@ -80,7 +79,7 @@ func probe(ctx context.Context, c *cluster.Cluster, q query, node, parent string
 		}
 	}
 	if node == "" {
-		if node, parent, err = placeToAsk(ctx, c, pools.Items, networks[0], q.addr, lease, ready); err != nil {
+		if node, parent, err = placeToAsk(ctx, c, pools, networks[0], q.addr, lease, ready); err != nil {
 			return probed{}, err
 		}
 	}

@@ -64,6 +64,15 @@ func (q query) String() string {
 	return q.addr.String() + " on network " + q.network
 }
 
+// read returns all pools, and the networks of a query.
+func (q query) read(ctx context.Context, c *cluster.Cluster) (pools []v1alpha1.IPPool, networks []string, err error) {
+	var all v1alpha1.IPPoolList
+	if err := c.List(ctx, &all); err != nil {
+		return nil, nil, fmt.Errorf("list pools: %w", err)
+	}
+	return all.Items, q.networks(all.Items), nil
+}
+
 // networks returns the network that was asked for, or else each network with the address in a subnet.
 // It is not empty.
 func (q query) networks(pools []v1alpha1.IPPool) (networks []string) {

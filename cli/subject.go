@@ -170,7 +170,7 @@ func (w *whyFor) readApplication(ctx context.Context) error {
 	if err = w.c.MayLack("the owner of pod "+w.subject.pod.Name, err); err != nil {
 		return fmt.Errorf("find the application of pod %s: %w", w.subject.pod.Name, err)
 	}
-	w.request.Application = v1alpha1.Application{APIGroup: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
+	w.request.Application = ref.Application()
 	return nil
 }
 

@@ -86,7 +86,7 @@ func TestNoTextOfOthersReachesTheTerminalAsItIs(t *testing.T) {
 		},
 		"explain": func(w paper) {
 			l := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Message: hostile, Since: metav1.NewTime(now)}}
-			explained{Lease: l, Free: hostile, Past: []moment{{Source: hostile, Kind: hostile, Text: hostile}}, End: &end{sentence: hostile}}.write(w, now)
+			explained{Lease: l, Free: hostile, Past: []moment{{Source: hostile, Kind: hostile, Text: hostile}}, End: &end{sentence: hostile}}.write(w)
 		},
 		"map -o wide": func(w paper) { writePlaces(w, []place{{Reason: hostile, Interface: hostile, Node: hostile}}) },
 		"export":      func(w paper) { writeCSV(w, []record{{Owner: hostile, Message: hostile}}) },

@@ -86,14 +86,7 @@ func (s *session) why() *cobra.Command {
 				all = append(all, a)
 			}
 			return all, nil
-		}, func(w paper, all []whyAnswer) {
-			for i, a := range all {
-				if i > 0 {
-					fmt.Fprintln(w)
-				}
-				a.write(w)
-			}
-		}),
+		}, writeEach[whyAnswer]),
 	}
 	c.Flags().StringVarP(&file, "filename", "f", "", "file with pods or objects that make pods; - reads the standard input")
 	c.Flags().StringVar(&node, "node", "", "ask for a pod on this node only")

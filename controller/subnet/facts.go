@@ -86,12 +86,9 @@ func (s slot) want() uint64 {
 	return uint64(n)
 }
 
-func (s slot) application() *v1alpha1.Application {
-	r := s.app.Ref
-	a := &v1alpha1.Application{APIGroup: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Interface: s.iface}
-	if !s.app.Demand.Reclaim {
-		a.Reclaim = new(false)
-	}
+func (s slot) application() v1alpha1.Application {
+	a := s.app.Ref.Application()
+	a.Interface = s.iface
 	return a
 }
 

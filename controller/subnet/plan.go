@@ -383,13 +383,9 @@ func uncountedMessage(err error) string {
 }
 
 func (p *planner) unserved(s slot, message string) {
-	r := s.app.Ref
 	p.plan.Unserved = append(p.plan.Unserved, Unserved{
-		Ref: r, Subnets: s.names, IPv6: s.ipv6,
-		Unserved: v1alpha1.Unserved{
-			Application: v1alpha1.Application{APIGroup: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Interface: s.iface},
-			Message:     message,
-		},
+		Ref: s.app.Ref, Subnets: s.names, IPv6: s.ipv6,
+		Unserved: v1alpha1.Unserved{Application: s.application(), Message: message},
 	})
 }
 
@@ -408,7 +404,10 @@ func newPool(s slot, g *ground, name string, ips poolset.Set) v1alpha1.IPPool {
 // setSpec sets the fields that follow the IPSubnet and the application.
 func setSpec(pool *v1alpha1.IPPool, s slot, g *ground) {
 	pool.Spec.Gateway, pool.Spec.Vlan, pool.Spec.Routes = g.Spec.Gateway, g.Spec.Vlan, g.Spec.Routes
-	pool.Spec.Application = s.application()
+	pool.Spec.Application = new(s.application())
+	if !s.app.Demand.Reclaim {
+		pool.Spec.Application.Reclaim = new(false)
+	}
 	// People may edit these three of a single pool, unless the IPSubnet sets them.
 	if g.Spec.SourceGuard != "" {
 		pool.Spec.SourceGuard = g.Spec.SourceGuard

@@ -47,9 +47,6 @@ type Grid struct {
 	Paint func(colour, letter string) string
 }
 
-// Plain paints nothing.
-func Plain(_, letter string) string { return letter }
-
 // Write draws rows of 32 addresses. It folds rows without a lease.
 func (g Grid) Write(w io.Writer) {
 	rows := g.rows()

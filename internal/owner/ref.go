@@ -60,6 +60,11 @@ func (r Ref) IsApps() bool { return r.Group == groupApps && r.Kind == kindStatef
 // GroupKind returns the kind of the owner with its API group.
 func (r Ref) GroupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 
+// Application returns the owner as a record names it, without an interface.
+func (r Ref) Application() v1alpha1.Application {
+	return v1alpha1.Application{APIGroup: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+}
+
 // String names the owner for people: "StatefulSet shop/web", or "StatefulSet.apps.kruise.io shop/web".
 func (r Ref) String() string {
 	kind := r.Kind

@@ -281,5 +281,5 @@ func (l *lan) draw(w io.Writer, containers []*container) {
 	p, err := inventory.Of(pool, leases, nil)
 	must.Done(err, "draw the range")
 	fmt.Fprintf(w, "\nThe range from %s to %s, a letter for each address:\n\n", taken, last)
-	inventory.Grid{Pool: p, Paint: inventory.Plain}.Write(w)
+	inventory.Grid{Pool: p, Paint: func(_, letter string) string { return letter }}.Write(w)
 }
