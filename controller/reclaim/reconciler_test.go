@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -349,4 +351,18 @@ func TestWithheldIsSaidOnce(t *testing.T) {
 	for range len(recorder.Events) {
 		check.Says(t, <-recorder.Events, eventWithheld)
 	}
+}
+
+func TestAnOwnerThatCannotBeReadIsCounted(t *testing.T) {
+	kept := leaseObject(inState(v1alpha1.StateRetained))
+	kept.Spec.Holder.OwnerGroup, kept.Spec.Holder.OwnerKind, kept.Spec.Holder.OwnerName = "apps.example.com", "StatefulSet", "web"
+	b := agreed(t, poolObject(), kept)
+	var why []string
+	b.reconciler.Reader.Owners.Mapper = meta.NewDefaultRESTMapper(nil)
+	b.reconciler.Reader.OwnerUnknown = func(reason string) { why = append(why, reason) }
+	check.Value(b.look())(t)
+	check.List(t, why, []string{string(owner.LackAPI)}, "counted")
+	b.reconciler.Reader.OwnerUnknown = nil // as in the command
+	a := check.Value(b.reconciler.Reader.Explain(t.Context(), kept))(t)
+	check.That(t, a.Kind == Wait && !a.Destructive(), "explained as %+v", a)
 }
