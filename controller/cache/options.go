@@ -76,6 +76,3 @@ func Scheme() (*runtime.Scheme, error) {
 	}
 	return scheme, nil
 }
-
-// The transforms keep exactly the fields that the controller's decisions read: a decision from the
-// cached object must be the same as from the live object.
