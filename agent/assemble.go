@@ -66,7 +66,7 @@ type agent struct {
 	mgr       manager.Manager
 	watcher   client.WithWatch
 	kernel    *bpf.Kernel
-	journal   *attachment.Journal
+	journal   *attachment.Table
 	links     *pod.Finder
 	installer *install.Installer
 
@@ -127,7 +127,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.log.Error(err, "the agent listens on a parent from its first pod on only")
 	}
 	a.parents = &parent.Parents{
-		Node: a.node, Bound: a.Holders.Bound, Segments: a.segments, Configured: parent.Network{Name: network, Masters: masters}, Sightings: a.kernel, Log: a.log,
+		Node: a.node, Bound: a.journal.Bound, Segments: a.segments, Configured: parent.Network{Name: network, Masters: masters}, Sightings: a.kernel, Log: a.log,
 		Pools: a.mgr.GetClient(),
 		Tell:  a.misplaced,
 	}
@@ -248,8 +248,8 @@ func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 	return warm.New(warm.Options{
 		Reporter: a.reporter, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.journal.Pairs,
 		Named: parent.Named, Carries: parent.Carries, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
-		Watch: a.watchLong, Held: node.NewHeld(a.journal.All, a.Session).MAC,
-		GiveWay: func() { a.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
+		Watch: a.watchLong, Held: a.journal.MAC,
+		GiveWay: func() { a.journal.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
 		Metrics: a.counters,
 	})
 }
@@ -257,7 +257,7 @@ func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 // makeHostLinks makes the host links of the node's pods.
 func (a *agent) makeHostLinks() (*hostlink.Links, error) {
 	return hostlink.New(hostlink.Options{
-		Session: a.Session, Guards: a.Guards, Entries: a.journal.All, Entry: a.journal.Get, TryLock: a.Calls.TryLock,
+		Session: a.Session, Guards: a.Guards, Entries: a.journal.All, Entry: a.journal.Get, TryLock: a.journal.Calls.TryLock,
 		Services: a.services.Prefixes, PodCIDRs: a.podCIDRs.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
 		Balancers: a.balancers, Log: a.log, Clock: clock.RealClock{},
 	})

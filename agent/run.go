@@ -83,6 +83,7 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	book.Begin(identity.Session)
 	mgr, err := api.manager(s, log)
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func newLogger(level slog.Level) logr.Logger {
 
 // identify finds the identity of the node, and answers liveness probes meanwhile.
 // confirm asks the API server again if the identity comes from the journal only.
-func identify(ctx context.Context, s settings, reader client.Reader, book *attachment.Journal, log logr.Logger) (id lease.Identity, confirm manager.RunnableFunc, err error) {
+func identify(ctx context.Context, s settings, reader client.Reader, book *attachment.Table, log logr.Logger) (id lease.Identity, confirm manager.RunnableFunc, err error) {
 	stop, err := AnswerAlive(s.healthAddress, log)
 	if err != nil {
 		return lease.Identity{}, nil, err

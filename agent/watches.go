@@ -164,7 +164,7 @@ func (a *agent) keepSmall(ctx context.Context) error {
 // that the store has lost, and the next agent reads every lease (R7).
 func (a *agent) storeWatch() *apiserver.RevisionWatch {
 	report := recovery.NewWentBack(recovery.WentBackOptions{
-		Reporter: a.reporter, Bound: a.Holders.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
+		Reporter: a.reporter, Bound: a.journal.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
 	})
 	return &apiserver.RevisionWatch{
 		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages,

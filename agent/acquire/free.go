@@ -60,7 +60,7 @@ func (s *search) freeOf(ctx context.Context, f ipam.Family, only ...netip.Addr) 
 // avoids a collision with a living pod whose record was lost.
 func (s *search) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
 	held := map[netip.Addr]bool{}
-	for e := range s.h.Bound() {
+	for e := range s.h.Journal.Bound() {
 		for _, address := range e.Addresses {
 			if e.ParentIndex == s.Link.Parent.Index {
 				held[address.Addr] = true

@@ -8,8 +8,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -33,7 +33,7 @@ func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
 // awaitEnd waits while the address is still bound elsewhere. If it stays bound there, the ADD fails.
 func (s *search) awaitEnd(ctx context.Context, c *candidate) outcome {
 	for boundElsewhere(c.last, s.h.Node, s.Who.PodUID) {
-		if !node.WaitFor(ctx, s.h.Clock, keptRetry) {
+		if !attachment.WaitFor(ctx, s.h.Clock, keptRetry) {
 			return ends(refusal.New(refusal.TryAgain, "%s is kept for pod %s/%s and still bound to its predecessor on node %s",
 				c.address.Addr, s.Who.Namespace, s.Who.Pod, c.last.Spec.NodeName))
 		}

@@ -9,9 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -102,7 +100,7 @@ func (a *attempt) giveWay(ctx context.Context, heard segment.Answer) outcome {
 // release frees the lease of an address that the pod does not get. The kernel forgets it first.
 func (a *attempt) release(ctx context.Context) error {
 	e := a.Entry(attachment.Intent)
-	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {
+	if err := a.h.Guards.Uninstall(a.Link.Parent.Index, a.Trying.Addr, a.Slot); err != nil {
 		return err
 	}
 	return a.h.End(ctx, a.lease, &e, *a.Trying)
@@ -115,8 +113,7 @@ func (a *attempt) quarantine(ctx context.Context, mac string, by segment.Source)
 	a.countConflict(mac, by)
 	a.h.Events.Eventf(a.Pod, a.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
 		"%s is used by %s; it is quarantined and another address is tried", a.Trying.Addr, mac)
-	e := a.Entry(attachment.Intent)
-	if err := a.h.Guards.Uninstall(guards.Key(&e, *a.Trying), a.Slot); err != nil {
+	if err := a.h.Guards.Uninstall(a.Link.Parent.Index, a.Trying.Addr, a.Slot); err != nil {
 		return ends(err)
 	}
 	_, err := a.h.Leases.Update(ctx, a.lease, lease.QuarantineConflict(lease.Evidence{MAC: mac, Source: string(by)}))
@@ -145,7 +142,7 @@ func (a *attempt) giveBack(ctx context.Context, verdict segment.Verdict, why str
 	if a.lease.Spec.Previous == nil && verdict != segment.Answered {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), node.UndoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attachment.UndoTimeout)
 	defer cancel()
 	if _, err := a.h.Leases.Update(ctx, a.lease, lease.Unverified(why)); err != nil {
 		a.h.Log.Info("the undo quarantines the address", "lease", a.lease.Name, "why", err.Error())

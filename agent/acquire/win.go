@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -82,7 +81,7 @@ func (a *attempt) intended(ctx context.Context) outcome {
 // is locked against a verifier, and the slots that may use the address are killed.
 func (a *attempt) owned(ctx context.Context) outcome {
 	if a.last != nil {
-		defer a.h.LockLease(a.last.Name)()
+		defer a.h.Journal.Calls.LockLease(a.last.Name)()
 		a.sharedMAC = a.sharedMAC || bytes.Equal(a.last.LastMAC(), a.Link.MAC)
 	}
 	if o := a.written(ctx); o.result != won {
@@ -138,8 +137,7 @@ func (a *attempt) withoutRival(ctx context.Context) outcome {
 	if !a.isProbed() {
 		return outcome{}
 	}
-	e := a.Entry(attachment.Intent)
-	if living, _, held := a.h.Holder(guards.Key(&e, *a.Trying)); held { // its record was lost
+	if living, _, held := a.h.Journal.Holder(a.Link.Parent.Index, a.Trying.Addr); held { // its record was lost
 		return a.quarantine(ctx, living.MAC, segment.SourceProbe)
 	}
 	return outcome{}

@@ -86,7 +86,6 @@ type Upper struct {
 // Parts are connected with each other.
 type Parts struct {
 	options   Options
-	Calls     *node.Calls
 	Leases    *lease.Store
 	Allocator *allocate.Allocator
 	Foreign   *segment.ForeignHosts
@@ -100,14 +99,14 @@ type Parts struct {
 // New makes the parts that do not depend on the holders. The waits for an address end with ctx.
 func New(ctx context.Context, o Options) *Parts {
 	h := o.Holders
-	p := &Parts{options: o, Calls: &node.Calls{}, Leases: lease.NewStore(lease.Options{
+	p := &Parts{options: o, Leases: lease.NewStore(lease.Options{
 		Client: o.Client, Reader: h.Reader, Node: h.Node, Session: h.Session, Clock: o.LeaseClock, CountError: o.CountError,
 	})}
 	p.Allocator = allocate.New(allocate.Options{Leases: p.Leases, Clock: o.Clock, Last: o.Rotations})
 	p.Foreign = &segment.ForeignHosts{Recorded: p.Leases.ConflictsWith, Clock: o.Clock}
 	p.Guards = guards.New(guards.Options{
 		Session: h.Session, Cluster: h.Cluster, Kernel: o.Kernel, Journal: h.Journal,
-		TryLock: p.Calls.TryLock, HasDevice: o.HasDevice, Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
+		TryLock: h.Journal.Calls.TryLock, HasDevice: o.HasDevice, Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
 	})
 	p.Waiting = waiting.New(waiting.Options{
 		Leases: o.Follower, Rand: o.Rand, Metrics: o.Metrics, Clock: o.Clock, Log: h.Log, Background: ctx,
@@ -120,13 +119,13 @@ func New(ctx context.Context, o Options) *Parts {
 func (p *Parts) Hold(ctx context.Context, u Upper) {
 	o, h := p.options, p.options.Holders
 	h.Leases, h.Allocator, h.Foreign, h.Guards, h.Waiting = p.Leases, p.Allocator, p.Foreign, p.Guards, p.Waiting
-	h.Calls, h.Warm, h.HostLinks, h.VFs = p.Calls, u.Warm, u.HostLinks, u.VFs
+	h.Warm, h.HostLinks, h.VFs = u.Warm, u.HostLinks, u.VFs
 	h.Metrics, h.Clock = o.Metrics, o.Clock
 	if u.VFs != nil {
 		p.Guards.SwitchOff = u.VFs.SwitchOff
 	}
 	p.Holders = holder.New(ctx, h)
-	p.Guards.Recheck = func(a agentapi.Attachment) { p.Holders.Pending.Add(a) }
+	p.Guards.Recheck = func(a agentapi.Attachment) { h.Journal.Pending.Add(a) }
 	p.Recovery = recovery.New(recovery.Options{
 		Holders: p.Holders, Client: o.Client, Leases: p.Leases,
 		Revision: o.Kernel.Revision, Places: o.Places, UserVFs: o.UserVFs, Routing: u.Routing,

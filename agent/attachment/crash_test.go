@@ -78,7 +78,7 @@ func TestAnEntryUnderAnotherNameIsSetAside(t *testing.T) {
 }
 
 // wantSetAside checks that the old entry is there, and the corrupt file kept and named.
-func wantSetAside(t *testing.T, j *Journal, file, what string, data []byte) {
+func wantSetAside(t *testing.T, j *Table, file, what string, data []byte) {
 	t.Helper()
 	defer j.Close()
 	got := j.All()

@@ -51,15 +51,15 @@ type Document[T any] struct {
 }
 
 // readDocument reads a document. Without its file, there is no value.
-func readDocument[T any](j *Journal, file, subject string) (*Document[T], error) {
-	d := &Document[T]{path: filepath.Join(j.dir, file), subject: subject}
+func readDocument[T any](t *Table, file, subject string) (*Document[T], error) {
+	d := &Document[T]{path: filepath.Join(t.dir, file), subject: subject}
 	var value T
 	err := load(d.path, &value)
 	switch {
 	case err == nil:
 		d.value, d.known = value, true
 	case !errors.Is(err, fs.ErrNotExist):
-		return d, j.setAside(d.path, err)
+		return d, t.setAside(d.path, err)
 	}
 	return d, nil
 }

@@ -22,39 +22,39 @@ const probeSize = 4096
 
 // Ensure makes sure that entries can be written, and that the directory holds those of this process. It
 // returns how many files were written again since the last call, because somebody had removed them.
-func (j *Journal) Ensure() (restored int, err error) {
-	j.ensuring.Lock()
-	defer j.ensuring.Unlock()
-	if err = j.restore(); err == nil {
-		err = j.probe()
+func (t *Table) Ensure() (restored int, err error) {
+	t.ensuring.Lock()
+	defer t.ensuring.Unlock()
+	if err = t.restore(); err == nil {
+		err = probe(filepath.Join(t.dir, entriesDir))
 	}
-	restored, j.restored = j.restored, 0
+	restored, t.restored = t.restored, 0
 	if err != nil {
-		return restored, fmt.Errorf("keep the journal in %s: %w", j.dir, err)
+		return restored, fmt.Errorf("keep the journal in %s: %w", t.dir, err)
 	}
 	return restored, nil
 }
 
 // putAgain writes an entry after it has made the directory again.
-func (j *Journal) putAgain(path string, e *Entry) error {
-	j.ensuring.Lock()
-	defer j.ensuring.Unlock()
-	if err := j.restore(); err != nil {
+func (t *Table) putAgain(path string, e *Entry) error {
+	t.ensuring.Lock()
+	defer t.ensuring.Unlock()
+	if err := t.restore(); err != nil {
 		return err
 	}
-	return j.put(path, e)
+	return t.put(path, e)
 }
 
 // restore makes directory, lock and files again. The caller holds ensuring.
-func (j *Journal) restore() error {
-	if info, err := os.Stat(j.dir); err == nil && info.Sys().(*syscall.Stat_t).Nlink == 0 {
+func (t *Table) restore() error {
+	if info, err := os.Stat(t.dir); err == nil && info.Sys().(*syscall.Stat_t).Nlink == 0 {
 		return ErrDirectoryRemoved
 	}
-	entries := filepath.Join(j.dir, entriesDir)
+	entries := filepath.Join(t.dir, entriesDir)
 	if err := os.MkdirAll(entries, 0o700); err != nil {
 		return err
 	}
-	if err := j.lockAgain(); err != nil {
+	if err := t.lockAgain(); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(entries)
@@ -66,34 +66,34 @@ func (j *Journal) restore() error {
 		present[f.Name()] = true
 	}
 	var errs []error
-	for _, e := range j.All() {
-		path, err := j.path(e.Attachment())
+	count := func(restored bool, err error) {
+		if restored {
+			t.restored++
+		}
+		errs = append(errs, err)
+	}
+	for _, e := range t.All() {
+		path, err := t.path(e.Attachment())
 		if err != nil || present[filepath.Base(path)] {
 			continue
 		}
-		errs = append(errs, j.count(j.restoreEntry(e.Attachment(), path)))
+		count(t.restoreEntry(e.Attachment(), path))
 	}
-	errs = append(errs, j.count(j.Identity.restore()), j.count(j.Rotations.restore()), j.count(j.Pairs.restore()))
+	count(t.Identity.restore())
+	count(t.Rotations.restore())
+	count(t.Pairs.restore())
 	return errors.Join(errs...)
-}
-
-// count counts a file that was written again.
-func (j *Journal) count(restored bool, err error) error {
-	if restored {
-		j.restored++
-	}
-	return err
 }
 
 // lockAgain locks the directory again if the lock file is another one. The lock of a removed file
 // keeps no other agent away.
-func (j *Journal) lockAgain() error {
-	path := filepath.Join(j.dir, lockFile)
+func (t *Table) lockAgain() error {
+	path := filepath.Join(t.dir, lockFile)
 	is, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	own, ownErr := j.lock.Stat()
+	own, ownErr := t.lock.Stat()
 	if ownErr != nil {
 		return ownErr
 	}
@@ -104,26 +104,26 @@ func (j *Journal) lockAgain() error {
 	if err != nil {
 		return err
 	}
-	old := j.lock
-	j.lock = lock
+	old := t.lock
+	t.lock = lock
 	return old.Close()
 }
 
 // restoreEntry writes an entry of this process to its file, if the file is missing.
-func (j *Journal) restoreEntry(a agentapi.Attachment, path string) (restored bool, err error) {
-	w := j.writer(path)
+func (t *Table) restoreEntry(a agentapi.Attachment, path string) (restored bool, err error) {
+	w := t.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	e, ok := j.Get(a.ContainerID, a.Interface)
+	e, ok := t.Get(a.ContainerID, a.Interface)
 	if !ok || exists(path) {
 		return false, nil
 	}
 	return true, replace(path, &e)
 }
 
-// probe writes a file and removes it.
-func (j *Journal) probe() error {
-	f, err := os.CreateTemp(filepath.Join(j.dir, entriesDir), tempPattern)
+// probe writes a file to a directory and removes it.
+func probe(dir string) error {
+	f, err := os.CreateTemp(dir, tempPattern)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,18 @@ type envelope struct {
 	Value json.RawMessage `json:"value"`
 }
 
+// files is the Disk of a directory.
+type files struct{}
+
+func (files) Replace(path string, e *Entry) error { return replace(path, e) }
+
+func (files) Remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // replace writes a value to its file, without waiting for the disk.
 func replace(path string, value any) error { return write(path, value, wholefile.Replace) }
 

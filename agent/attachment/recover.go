@@ -46,8 +46,8 @@ func sweep(dir string) error {
 }
 
 // readEntries reads the entries and renames corrupt files.
-func (j *Journal) readEntries() error {
-	dir := filepath.Join(j.dir, entriesDir)
+func (t *Table) readEntries() error {
+	dir := filepath.Join(t.dir, entriesDir)
 	if err := sweep(dir); err != nil {
 		return err
 	}
@@ -66,19 +66,19 @@ func (j *Journal) readEntries() error {
 			err = fmt.Errorf("the file holds the entry of %s in container %s", e.Interface, e.ContainerID)
 		}
 		if err != nil {
-			if err := j.setAside(path, err); err != nil {
+			if err := t.setAside(path, err); err != nil {
 				return err
 			}
 			continue
 		}
-		j.remember(&e)
+		t.remember(&e)
 	}
 	return nil
 }
 
 // setAside renames a corrupt file to a name that is not read. It returns an error of the file
 // system unchanged: the file may be intact.
-func (j *Journal) setAside(path string, cause error) error {
+func (t *Table) setAside(path string, cause error) error {
 	if pathErr := (*fs.PathError)(nil); errors.As(cause, &pathErr) {
 		return cause
 	}
@@ -89,7 +89,7 @@ func (j *Journal) setAside(path string, cause error) error {
 	if err := os.Rename(path, kept); err != nil {
 		return err
 	}
-	j.corrupt = append(j.corrupt, &CorruptError{path, kept, cause})
+	t.corrupt = append(t.corrupt, &CorruptError{path, kept, cause})
 	return wholefile.SyncDir(filepath.Dir(path))
 }
 

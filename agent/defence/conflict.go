@@ -10,7 +10,6 @@ import (
 
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
@@ -25,7 +24,7 @@ type conflict struct {
 
 // Met handles a conflict. The event loop calls it; it does not block.
 func (d *Defence) Met(c segment.Conflict) {
-	e, address, held := d.holders.Holder(bpf.Key{Segment: uint32(c.Holding.Parent), Addr: c.Holding.Addr})
+	e, address, held := d.holders.Journal.Holder(c.Holding.Parent, c.Holding.Addr)
 	if !held {
 		return
 	}

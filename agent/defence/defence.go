@@ -40,7 +40,7 @@ func New(h *holder.Holders) *Defence {
 func (d *Defence) Holdings() []segment.Holding {
 	var held []segment.Holding
 	pools := map[string]*v1alpha1.IPPool{}
-	for e := range d.holders.Bound() {
+	for e := range d.holders.Journal.Bound() {
 		mac, err := net.ParseMAC(e.MAC)
 		if err != nil {
 			continue
@@ -76,8 +76,9 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 // Fenced handles a fence: a newer claim took the address from a pod of this node.
 func (d *Defence) Fenced(f bpf.Event) {
 	d.holders.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
-	e, address, _ := d.holders.Holder(f.Key)
+	parent := int(f.Key.Segment)
+	e, address, _ := d.holders.Journal.Holder(parent, f.Key.Addr)
 	address.Addr, address.Token = f.Key.Addr, f.Token
 	d.holders.Audit(audit.Fence, &e, address, "claimed by "+f.MAC.String())
-	d.holders.Fenced(f.Key)
+	d.holders.Fenced(parent, f.Key.Addr)
 }

@@ -34,6 +34,7 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	t.Helper()
 	book := check.Value(attachment.Open(t.TempDir()))(t)
 	t.Cleanup(func() { book.Close() })
+	book.Begin("s")
 	addr := netip.MustParseAddr("10.0.0.2")
 	for i := range held {
 		err := book.Put(attachment.Entry{

@@ -12,8 +12,8 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Key returns the kernel's key of an address of an entry.
-func Key(e *attachment.Entry, address attachment.Address) bpf.Key {
+// key returns the kernel's key of an address of an entry.
+func key(e *attachment.Entry, address attachment.Address) bpf.Key {
 	return bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr}
 }
 
@@ -25,7 +25,7 @@ func (g *Guards) Install(e *attachment.Entry, address attachment.Address) error 
 	if err != nil {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
-	key := Key(e, address)
+	key := key(e, address)
 	l := bpf.Lease{
 		Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac,
 		Disproved: address.Disproved, Behind: address.Behind,
@@ -74,7 +74,7 @@ func (g *Guards) Vouch(e *attachment.Entry, off bool) error {
 	g.installing.Lock()
 	defer g.installing.Unlock()
 	for _, address := range e.Addresses {
-		key := Key(e, address)
+		key := key(e, address)
 		l, installed, err := g.Kernel.Lease(key)
 		if err != nil {
 			return err
@@ -90,8 +90,9 @@ func (g *Guards) Vouch(e *attachment.Entry, off bool) error {
 	return nil
 }
 
-// Uninstall removes an address from the kernel, if it still belongs to this slot.
-func (g *Guards) Uninstall(key bpf.Key, slot uint32) error {
+// Uninstall removes an address on a parent from the kernel, if it still belongs to this slot.
+func (g *Guards) Uninstall(parent int, addr netip.Addr, slot uint32) error {
+	key := bpf.Key{Segment: uint32(parent), Addr: addr}
 	g.installing.Lock()
 	defer g.installing.Unlock()
 	present, installed, err := g.Kernel.Lease(key)
@@ -106,7 +107,7 @@ func (g *Guards) Uninstall(key bpf.Key, slot uint32) error {
 
 // Fenced reports whether a newer claim was heard for an address of an entry.
 func (g *Guards) Fenced(e *attachment.Entry, address attachment.Address) (bool, error) {
-	fenced, err := g.Kernel.Fenced(Key(e, address))
+	fenced, err := g.Kernel.Fenced(key(e, address))
 	if err != nil {
 		return false, fmt.Errorf("check whether %s is fenced: %w", address.Addr, err)
 	}
@@ -115,7 +116,7 @@ func (g *Guards) Fenced(e *attachment.Entry, address attachment.Address) (bool, 
 
 // Claimed returns the greatest token of a claim that was heard for an address of an entry, or 0.
 func (g *Guards) Claimed(e *attachment.Entry, address attachment.Address) (uint64, error) {
-	s, _, err := g.Kernel.State(Key(e, address))
+	s, _, err := g.Kernel.State(key(e, address))
 	if err != nil {
 		return 0, fmt.Errorf("read the greatest claim for %s: %w", address.Addr, err)
 	}

@@ -77,7 +77,7 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 	}
 	for key, l := range leases {
 		if l.Slot == slot {
-			if err := g.Uninstall(key, slot); err != nil {
+			if err := g.Uninstall(int(key.Segment), key.Addr, slot); err != nil {
 				return err
 			}
 		}

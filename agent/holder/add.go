@@ -32,8 +32,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if r.Chained {
 		return h.addChained(ctx, r)
 	}
-	defer h.LockAttachment(r.Attachment)()
-	defer h.Overtaken.Forget(r.Attachment)
+	defer h.Journal.Calls.Lock(r.Attachment)()
 	q := h.enter(r)
 	for {
 		a, answer, err := h.try(ctx, q)
@@ -58,7 +57,8 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentapi.CallTimeout)
 	defer cancel()
-	defer h.BeginADD()()
+	h.Journal.Calls.BeginADD(q.request.Attachment)
+	defer h.Journal.Calls.EndADD(q.request.Attachment)
 
 	lap := h.Laps()
 	if err := h.reach(ctx); err != nil {
@@ -70,9 +70,9 @@ func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddRes
 	}
 	lap("pod")
 	h.ignored.tell(h.Events, a.Pod, q.request.Network)
-	h.Overtaken.Begin(q.request.Attachment)
+	h.Journal.Calls.BeginADD(q.request.Attachment) // the undo of an earlier ADD does not overtake this one
 	if device := q.request.Network.Device; device != "" {
-		defer h.LockLease(device)() // two ADDs must not look for other users of it at the same time
+		defer h.Journal.Calls.LockLease(device)() // two ADDs must not look for other users of it at the same time
 	}
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
@@ -217,7 +217,7 @@ func (a *adding) bind(ctx context.Context, choice ipam.Choice, d acquire.Decisio
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
 	}
-	if a.Overtaken.Has(a.Request.Attachment) {
+	if a.Journal.Calls.IsOvertaken(a.Request.Attachment) {
 		return nil, refusal.New(refusal.TryAgain,
 			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
 			a.Who.Namespace, a.Who.Pod)
@@ -258,7 +258,7 @@ func (a *adding) stillBound(ctx context.Context) error {
 // undo is a DEL of the steps done so far. A release that fails is journalled and
 // left to the worker: it is no error of the ADD.
 func (a *adding) undo() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.Background), node.UndoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.Background), attachment.UndoTimeout)
 	defer cancel()
 	// The slot is killed whether or not the guard was attached.
 	_ = a.AwaitGuard()
@@ -299,7 +299,7 @@ func (a *adding) record() error {
 	a.WakeVFs(&e)
 	for _, b := range a.Won {
 		if b.Address.Behind != 0 {
-			a.Pending.Add(e.Attachment())
+			a.Journal.Pending.Add(e.Attachment())
 			continue
 		}
 		a.Audit(audit.Grant, &e, b.Address, "")

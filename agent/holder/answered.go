@@ -61,9 +61,9 @@ func (h *After) Answered(of agentapi.Attachment) {
 		h.announce(i, b)
 	}
 	h.Tasks.Go(func() {
-		loop.For(h.Background, h.Clock, node.PinDelay, nil)
+		loop.For(h.Background, h.Clock, attachment.PinDelay, nil)
 		// Wait before the turn of this pin, so that many pins wait at the same time.
-		h.GiveWay(h.Background, h.Clock)
+		h.Journal.Calls.GiveWay(h.Background, h.Clock)
 		h.Guards.Pin(h.Background, i.Entry(attachment.Bound))
 	})
 	h.Tasks.Go(func() { h.follow(of) })
@@ -97,7 +97,7 @@ func (h *After) claimLate(i *acquire.Interface, b acquire.Bound) {
 		h.announce(i, b)
 	case errors.Is(err, segment.ErrFenced):
 		// A GET of the lease decides, as for every fence (R7).
-		h.Pending.Add(i.Request.Attachment)
+		h.Journal.Pending.Add(i.Request.Attachment)
 	default:
 		// The claim is repeated within a minute (R3), and the pod announces itself.
 		h.Log.Info("an address is in use, but not claimed yet", "address", b.Address.Addr, "why", err.Error())

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/refusal"
@@ -61,8 +62,8 @@ func (q *queued) await(ctx context.Context, a *adding, full error) error {
 	now := q.h.Clock.Now()
 	if q.until.IsZero() {
 		q.until = now.Add(q.h.Patience)
-		if deadline, ok := ctx.Deadline(); ok && q.until.After(deadline.Add(-node.AnswerMargin)) {
-			q.until = deadline.Add(-node.AnswerMargin)
+		if deadline, ok := ctx.Deadline(); ok && q.until.After(deadline.Add(-attachment.AnswerMargin)) {
+			q.until = deadline.Add(-attachment.AnswerMargin)
 		}
 	}
 	if !q.until.After(now) {

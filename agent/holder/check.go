@@ -132,7 +132,7 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 
 // letGo releases an attachment, now or later.
 func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
-	defer h.LockAttachment(a)()
+	defer h.Journal.Calls.Lock(a)()
 	h.Forget(a)
 	return h.LetGo(ctx, a)
 }

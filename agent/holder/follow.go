@@ -22,7 +22,7 @@ import (
 )
 
 // followMost is the longest pause between two readings of the MAC of a new interface. The pauses
-// double from node.PinDelay on, so the readings end after eight seconds. Plugins after IPAM may
+// double from attachment.PinDelay on, so the readings end after eight seconds. Plugins after IPAM may
 // take that long: macvlan waits for the duplicate address detection of IPv6.
 const followMost = 4 * time.Second
 
@@ -30,7 +30,7 @@ const followMost = 4 * time.Second
 // change the MAC, such as tuning. It ends with the first change, with a chained ADD, and when the
 // containers of the pod start: a change by the pod itself must not be followed.
 func (h *After) follow(of agentapi.Attachment) {
-	for wait := node.PinDelay; wait <= followMost; wait *= 2 {
+	for wait := attachment.PinDelay; wait <= followMost; wait *= 2 {
 		if h.followOnce(of) || !loop.Again(h.following, h.Clock, wait, nil) {
 			return
 		}
@@ -60,7 +60,7 @@ func (h *After) followOnce(of agentapi.Attachment) (done bool) {
 	if h.hasStarted(&e) {
 		return true
 	}
-	defer h.LockAttachment(of)()
+	defer h.Journal.Calls.Lock(of)()
 	e, follows = h.followed(of)
 	if !follows {
 		return true
@@ -89,7 +89,7 @@ func (h *After) otherMAC(e *attachment.Entry) (link pod.Interface, changed bool,
 
 // Settle takes over the MAC of an interface after its chain of plugins, and no later one.
 func (h *After) Settle(of agentapi.Attachment) error {
-	defer h.LockAttachment(of)()
+	defer h.Journal.Calls.Lock(of)()
 	e, follows := h.followed(of)
 	if !follows {
 		return nil
@@ -121,7 +121,7 @@ func (h *After) takeMAC(e *attachment.Entry) (changed bool, err error) {
 	errs = append(errs, h.GuardSources(e))
 	h.WatchSources()
 	h.announceAgain(e, link)
-	h.Pending.Add(e.Attachment())
+	h.Journal.Pending.Add(e.Attachment())
 	return true, errors.Join(errs...)
 }
 
@@ -147,7 +147,7 @@ func (h *After) announceAgain(e *attachment.Entry, link pod.Interface) {
 			if err := seg.ClaimAndConfirm(ctx, c); err == nil {
 				seg.Announce(a)
 			} else if errors.Is(err, segment.ErrFenced) {
-				h.Pending.Add(of)
+				h.Journal.Pending.Add(of)
 			}
 		})
 	}

@@ -4,11 +4,11 @@ package holder
 
 import (
 	"context"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/release"
-	"github.com/fenceline/fenceline/bpf"
 )
 
 // Holders are the pod interfaces of this node. Its methods may be called concurrently.
@@ -29,9 +29,9 @@ func New(ctx context.Context, o node.Options) *Holders {
 }
 
 // Fenced handles a newer claim for an address held here: recovery reads the lease.
-func (h *Holders) Fenced(key bpf.Key) {
-	if e, _, ok := h.Holder(key); ok {
-		h.Pending.Add(e.Attachment())
+func (h *Holders) Fenced(parent int, addr netip.Addr) {
+	if e, _, ok := h.Journal.Holder(parent, addr); ok {
+		h.Journal.Pending.Add(e.Attachment())
 		// The node must reach the new holder by the underlay.
 		h.HostLinks.Wake(e.Attachment())
 		h.WakeVFs(&e)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -325,8 +326,8 @@ func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
 	newer := next(older, "c-newer")
 	r.Wire.OnClaim = func(c segment.Claim) {
 		if c.Addr == fakenode.Two {
-			r.Pending.Add(older.Attachment)
-			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+			r.Journal.Pending.Add(older.Attachment)
+			_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 		}
 	}
 	r.Gets(newer, "10.0.0.2", "fd00::2")

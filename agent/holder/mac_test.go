@@ -183,7 +183,7 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 		}()
 		r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
 		r.Answered(web.Attachment)
-		r.GiveWay(r.Background, r.Clock)
+		r.Journal.Calls.GiveWay(r.Background, r.Clock)
 		check.That(t, !r.Kernel.IsPinned(r.SlotOf(web)), "a guard is pinned while an ADD is under way")
 		close(late.enforce)
 		check.OK(t, <-answered)

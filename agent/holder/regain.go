@@ -41,7 +41,7 @@ const regainTimeout = 20 * time.Second
 // StandsBehind reports whether a pod of this node stands behind the holder of a lease. Recovery
 // takes such a lease over, and no verifier frees it or kills the slot of the pod.
 func (h *After) StandsBehind(lease string) bool {
-	for e := range h.Bound() {
+	for e := range h.Journal.Bound() {
 		for _, address := range e.Addresses {
 			if address.LeaseName == lease && address.Behind != 0 {
 				return true
@@ -185,7 +185,7 @@ type regain struct {
 // regain begins a try. The caller calls end, also after an error.
 func (h *After) regain(ctx context.Context, e attachment.Entry, address attachment.Address) (r *regain, end func(), err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), regainTimeout)
-	unlock := h.LockLease(address.LeaseName)
+	unlock := h.Journal.Calls.LockLease(address.LeaseName)
 	end = func() { unlock(); cancel() }
 	r = &regain{After: h, ctx: ctx, entry: e, address: address, pool: &v1alpha1.IPPool{}}
 	if err := h.Cache.Get(ctx, client.ObjectKey{Name: address.Pool}, r.pool); err != nil {

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -52,7 +51,7 @@ func TestAnEntryStaysUntilItsHostLinkIsRemoved(t *testing.T) {
 	e, ok := r.Journal.Get(web.ContainerID, web.Interface)
 	check.That(t, ok && e.Phase == attachment.Releasing, "journal %v", e)
 	r.Want() // the address is free: a dead slot speaks for nobody
-	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.That(t, left == 0 && err == nil, "resume: %d left, %v", left, err)
 	_, ok = r.Journal.Get(web.ContainerID, web.Interface)
 	check.That(t, !ok, "the entry is still there")
@@ -67,7 +66,7 @@ func TestADELIsCarriedOutOnceTheAPIServerIsBack(t *testing.T) {
 	e, ok := r.Journal.Get(web.ContainerID, web.Interface)
 	check.That(t, ok && e.Phase == attachment.Releasing, "journal %v", e)
 	r.Restart()
-	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.That(t, left == 0 && err == nil, "nothing was pending, got %d, %v", left, err)
 	r.API.SetAway(false)
 	r.Want("10.0.0.2 Bound")

@@ -67,7 +67,7 @@ func decideRouting(r routed) *attachment.Routing {
 // route makes the routing of an interface at the end of its chain of plugins. The journal is first: a
 // restart completes or removes what it records. The runtime repeats an ADD that fails.
 func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
-	defer h.LockAttachment(r.Attachment)()
+	defer h.Journal.Calls.Lock(r.Attachment)()
 	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
 	if !ok || e.Phase != attachment.Bound || e.Session != h.Session {
 		return nil // a DEL has come meanwhile

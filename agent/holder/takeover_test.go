@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -140,7 +141,7 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	resume := func() (left int) {
 		t.Helper()
 		r.Recovery.LookAgain()
-		left, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+		left, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 		return left
 	}
 	check.That(t, resume() == 1, "recovery no longer looks")
@@ -181,7 +182,7 @@ func TestTheEventOfAHandOverNamesItsProof(t *testing.T) {
 			changeLease(r, fakenode.Quarantined(v1alpha1.ReasonMigrated))
 			r.Wire.Verdicts[fakenode.Two] = segment.Fenced
 			r.Recovery.LookAgain()
-			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+			_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 			told := strings.Join(r.Told(), "\n")
 			check.That(t, strings.Contains(told, "AddressTakenOver") && strings.HasSuffix(told, ": "+string(want)), "told %q, want %s", told, want)
 		})
@@ -212,7 +213,7 @@ func TestBothFamiliesBecomeTheTargetsWhenTheSourceIsLost(t *testing.T) {
 				t.Helper()
 				r.Restart()
 				r.Recovery.LookAgain()
-				_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+				_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 			}
 			lose := func(lease string) {
 				l := r.API.Leases()[lease].DeepCopy()

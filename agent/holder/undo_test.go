@@ -109,9 +109,9 @@ func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
 }
 
 // fullDisk takes no entry any more.
-type fullDisk struct{ node.Journal }
+type fullDisk struct{ attachment.Disk }
 
-func (fullDisk) Put(attachment.Entry) error {
+func (fullDisk) Replace(string, *attachment.Entry) error {
 	return &fs.PathError{Op: "write", Path: "entry", Err: syscall.ENOSPC}
 }
 
@@ -119,15 +119,15 @@ func (fullDisk) Put(attachment.Entry) error {
 func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	book := r.Journal
-	r.Journal = fullDisk{book}
+	disk := r.Journal.Disk
+	r.Journal.Disk = fullDisk{disk}
 	for range 3 {
 		err := check.Err(r.Add(t.Context(), web))
 		check.Must(t, errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), "API server"), "got %v", err)
 	}
 	check.That(t, !r.TakesAPIServerForAway(), "the API server is taken for away")
 	r.Want()
-	r.Journal = book
+	r.Journal.Disk = disk
 	check.OK(t, r.Guards.Sweep())
 	free := len(r.FreeSlots())
 	check.That(t, free >= int(bpf.MaxSlot)-1, "%d slots are free", free)
@@ -140,8 +140,8 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 	one, two := r.Pod("one", "u1"), r.Pod("two", "u2")
 	r.MustAdd(one)
 	r.MustAdd(two)
-	r.Wait() // the steps after the answers read the journal
-	r.Journal = fullDisk{r.Journal}
+	r.Wait() // the steps after the answers may write an entry
+	r.Journal.Disk = fullDisk{r.Journal.Disk}
 	r.MustDel(one)
 	r.API.SetAway(true)
 	check.Is(t, r.Del(t.Context(), fakenode.Del(two)), syscall.ENOSPC, "neither freed nor recorded:")
@@ -152,21 +152,21 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 	r.Want()
 }
 
-// readOnly is a journal on a read-only disk.
-type readOnly struct{ node.Journal }
+// readOnly is a read-only disk.
+type readOnly struct{}
 
-func (readOnly) Put(attachment.Entry) error  { return syscall.EROFS }
-func (readOnly) Remove(string, string) error { return syscall.EROFS }
+func (readOnly) Replace(string, *attachment.Entry) error { return syscall.EROFS }
+func (readOnly) Remove(string) error                     { return syscall.EROFS }
 
 func TestADELOnAReadOnlyDiskFreesNow(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Wait()
-	book := r.Journal
-	r.Journal = readOnly{book}
+	disk := r.Journal.Disk
+	r.Journal.Disk = readOnly{}
 	r.MustDel(web)
 	r.MustDel(web) // the kubelet may repeat it
 	r.Want()
-	r.Journal = book
+	r.Journal.Disk = disk
 	r.Settle()
 	check.None(t, r.Journal.All(), "entries:")
 }
@@ -201,7 +201,7 @@ func TestAVerifierKillsNobodyElse(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", attachment.Intent, slot
-			check.OK(t, r.Book.Put(e))
+			check.OK(t, r.Journal.Put(e))
 			_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
 			check.That(t, err == nil && !dead, "dead %v, %v", dead, err)
 			check.That(t, !r.Kernel.IsDead(slot), "killed")
@@ -217,17 +217,17 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 		Session: fakenode.ThisSession, ContainerID: "c0", Interface: "eth0", Phase: attachment.Intent, Slot: slot,
 		Addresses: []attachment.Address{{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2"}},
 	}
-	check.OK(t, r.Book.Put(e))
-	r.Overtaken.Begin(e.Attachment())
+	check.OK(t, r.Journal.Put(e))
+	r.Journal.Calls.BeginADD(e.Attachment())
 	_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
 	check.Must(t, err == nil, "%v", err)
-	check.That(t, r.Kernel.IsDead(slot) && r.Overtaken.Has(e.Attachment()), "the ADD goes on, and is about to speak")
+	check.That(t, r.Kernel.IsDead(slot) && r.Journal.Calls.IsOvertaken(e.Attachment()), "the ADD goes on, and is about to speak")
 }
 
 func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	r.Wire.OnClaim = func(segment.Claim) { r.Overtaken.Add(web.Attachment) }
+	r.Wire.OnClaim = func(segment.Claim) { r.Journal.Calls.Overtake(web.Attachment) }
 	err := check.Err(r.Add(t.Context(), web))
 	check.That(t, isCode(err, agentapi.CodeTryAgainLater), "got %v", err)
 	r.Want()

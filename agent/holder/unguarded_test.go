@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -87,7 +86,7 @@ func TestALeaseSaysWhetherItsVFMaySendPastItsGuard(t *testing.T) {
 	r, web, bypasses := withVF(t)
 	for _, *bypasses = range []bool{false, true, false} {
 		check.OK(t, r.Guards.Repair())
-		_, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+		_, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 		check.OK(t, err)
 		l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 		check.Equal(t, l.Spec.Holder.Guarded, !*bypasses, "may send past it %v: guarded", *bypasses)
@@ -215,7 +214,7 @@ func TestAVerifierOfThisNodeHasTheVFOff(t *testing.T) {
 func TestWithoutItsEntryAHolderWithoutAGuardIsNoProof(t *testing.T) {
 	r, web := withUserVF(t)
 	r.MustAdd(web)
-	check.OK(t, r.Book.Remove(web.ContainerID, web.Interface))
+	check.OK(t, r.Journal.Remove(web.ContainerID, web.Interface))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	for range 2 {
 		_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
@@ -255,8 +254,8 @@ func TestADELOfTheInterfaceAloneFreesNoUnguardedAddress(t *testing.T) {
 	r.API.ChangePod(web.Pod.Name, sandboxReady(corev1.ConditionTrue))
 	check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
 	r.Skip(time.Hour)
-	r.Pending.Add(web.Attachment)
-	_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+	r.Journal.Pending.Add(web.Attachment)
+	_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	r.Lease("10.0.0.2", v1alpha1.StateBound)
 	r.MustDel(web)
 	r.Want()

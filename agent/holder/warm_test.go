@@ -13,7 +13,6 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -63,7 +62,7 @@ func TestAFenceHeardByTheLateClaimMutesThePod(t *testing.T) {
 	r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.7"), c.Token+1) }
 	request := r.Pod("web-0", "u1")
 	r.MustAdd(request)
-	check.Receive(t, time.Minute, "the worker is told", r.Pending.Wake())
+	check.Receive(t, time.Minute, "the worker is told", r.Journal.Pending.Wake())
 	check.That(t, !r.Wire.Took("announce 10.0.0.7"), "R10: a fenced address was announced")
 	check.That(t, !r.Speaks(request, "10.0.0.7"), "the slot still speaks")
 	// The lease is the pod's own, so its token is renewed.
@@ -257,9 +256,9 @@ func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
 	l.Spec.NodeName, l.Spec.Session = "n2", "node-2/boot-1"
 	r.API.Put(l)
 	for _, e := range r.Journal.All() {
-		r.Pending.Add(e.Attachment())
+		r.Journal.Pending.Add(e.Attachment())
 	}
-	if left, err := r.Recovery.Resume(t.Context(), node.AskTimeout); left != 1 || !r.Speaks(request, "10.0.0.2") {
+	if left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout); left != 1 || !r.Speaks(request, "10.0.0.2") {
 		t.Fatalf("%d entries left (%v), the pod speaks: %v", left, err, r.Speaks(request, "10.0.0.2"))
 	}
 	// The probe of the Warm lease was answered.

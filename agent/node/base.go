@@ -15,12 +15,9 @@ import (
 // Base has the common parts of the holders. Its methods may be called concurrently.
 type Base struct {
 	Options
-	Held
 	// Proof builds the claims and verifications of this node.
 	Proof proof.Node
 
-	// Pending are the attachments that recovery has to resume.
-	Pending *attachment.Pending
 	// Background outlives a call; undo runs in it. Tasks are the steps that follow an answer.
 	Background context.Context
 	Tasks      sync.WaitGroup
@@ -29,7 +26,7 @@ type Base struct {
 // New returns a Base. The undo of an ADD and the steps after an answer end with ctx.
 func New(ctx context.Context, o Options) *Base {
 	of := proof.Node{Name: o.Node, Session: o.Session, Cluster: o.Cluster, OthersShare: o.OthersShare}
-	return &Base{Options: o, Held: NewHeld(o.Journal.All, o.Session), Proof: of, Pending: attachment.NewPending(), Background: ctx}
+	return &Base{Options: o, Proof: of, Background: ctx}
 }
 
 // WakeVFs makes VFs check the VF of an entry soon, if it has one.
@@ -81,7 +78,7 @@ func (b *Base) WatchSources() {
 // AwaitServices waits until the agent's first search for the service CIDRs has ended. Without them,
 // the checks of the first ADDs would pass wrongly. The agent searches at its start.
 func (b *Base) AwaitServices(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, attachment.AskTimeout)
 	defer cancel()
 	select {
 	case <-b.ServicesAnswered:

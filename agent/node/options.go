@@ -51,16 +51,6 @@ type Leases interface {
 	ComingFree(ctx context.Context, pool string) (int, error)
 }
 
-// Journal records the attachments on disk. *journal.Journal implements it.
-type Journal interface {
-	Put(attachment.Entry) error
-	Remove(containerID, ifname string) error
-	Get(containerID, ifname string) (attachment.Entry, bool)
-	// The entries that All and OfPod return are read-only.
-	All() []*attachment.Entry
-	OfPod(podUID string) []*attachment.Entry
-}
-
 // Metrics counts the events of binding. Its methods may be called concurrently.
 type Metrics interface {
 	Conflict(pool string, source segment.Source)
@@ -99,7 +89,6 @@ type Options struct {
 	Machine
 	Knowledge
 	Reports
-	*Calls
 }
 
 // Self is this agent.
@@ -128,7 +117,7 @@ type Stores struct {
 	Foreign *segment.ForeignHosts
 	// Waiting has the ADDs that wait for an address of a full pool.
 	Waiting *waiting.Queue
-	Journal Journal
+	Journal *attachment.Table
 }
 
 // Machine has the parts of the node that holders act upon.

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -124,7 +123,7 @@ func TestAnAgentThatDiesAtAnyStepFreesNothingUnproven(t *testing.T) {
 				if t.Failed() {
 					return
 				}
-				r.Book.Close()
+				r.Journal.Close()
 				if !died {
 					check.That(t, err == nil, "without a death: %v", err)
 					return
@@ -164,13 +163,13 @@ func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
 		r.API.Drop(fakenode.Held("10.0.0.2"))
 		r.Death.Left = step
 		r.Recovery.Changed("10.0.0.2")
-		_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout) // it dies
+		_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout) // it dies
 		r.Restart()
 		r.Settle()
 		r.HoldsWhatTheJournalSays(web)
 		check.That(t, r.HasPod("web") && r.Speaks(web, "10.0.0.2"),
 			"dead at step %d: pod exists %v, speaks %v", step, r.HasPod("web"), r.Speaks(web, "10.0.0.2"))
-		r.Book.Close()
+		r.Journal.Close()
 	}
 }
 
@@ -184,6 +183,6 @@ func TestTheUndoOfATakeOverEndsTheOlderSandboxFirst(t *testing.T) {
 	err := fakenode.TryAdd(r, newer)
 	check.Must(t, err != nil && slices.Contains(r.Death.Did, "update 10.0.0.2"), "died after %v, %v", r.Death.Did, err)
 	r.Restart()
-	check.Is(t, r.Recovery.ResumeEntry(t.Context(), newer.Attachment, node.AskTimeout), nil, "got")
+	check.Is(t, r.Recovery.ResumeEntry(t.Context(), newer.Attachment, attachment.AskTimeout), nil, "got")
 	r.Want("10.0.0.2 Retained") // the rig has watched that nobody may speak for it
 }

@@ -64,7 +64,7 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 				check.That(t, s.Previous != nil && s.Previous.Session == fakenode.ThisSession && s.Reason == v1alpha1.ReasonNodeRestarted, "lease %+v", s)
 				check.None(t, r.Journal.All(), "journal")
 				damaged := name == "empty files" || name == "torn files"
-				check.That(t, damaged == (len(r.Book.Corrupt()) == 1), "set aside %v", r.Book.Corrupt())
+				check.That(t, damaged == (len(r.Journal.Corrupt()) == 1), "set aside %v", r.Journal.Corrupt())
 			})
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -144,14 +143,14 @@ func (w *Worker) recoverLost(ctx context.Context) error {
 
 // recoverEntry rebuilds one entry. The audits free the leases of an entry whose slot was killed.
 func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachment, cached []*v1alpha1.IPLease) error {
-	unlock, ok := w.Holders.TryLock(a)
+	unlock, ok := w.Journal.Calls.TryLock(a)
 	if !ok {
 		return errBusy
 	}
 	defer unlock()
 	var leases []*v1alpha1.IPLease
 	for _, c := range cached {
-		ctx, cancel := context.WithTimeout(ctx, node.AskTimeout)
+		ctx, cancel := context.WithTimeout(ctx, attachment.AskTimeout)
 		l, err := w.Leases.Get(ctx, c.Name)
 		cancel()
 		if err != nil && !errors.Is(err, lease.ErrGone) {
@@ -191,7 +190,7 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 	}
 	w.Log.Info("an entry of the journal was lost, and is made again", "pod", e.PodNamespace+"/"+e.PodName, "interface", a.Interface)
 	w.Guards.Keep(e.Slot)
-	w.Holders.Pending.Add(a)
+	w.Journal.Pending.Add(a)
 	if err := w.restore(&e); err != nil {
 		w.Log.Error(err, "a recovered interface could not be restored whole", "pod", e.PodNamespace+"/"+e.PodName)
 	}

@@ -198,7 +198,7 @@ func TestWhichLeasesWithoutAnEntryAreFreed(t *testing.T) {
 			check.OK(r.T, r.Kernel.InstallLease(fakenode.Key("10.0.0.2"), bpf.Lease{Token: 1, Slot: 9}))
 		}, []string{"10.0.0.2 Bound"}},
 		{"not one for which a call is under way", nil, func(r *fakenode.Node) {
-			unlock, _ := r.TryLock(agentapi.Attachment{ContainerID: "c0", Interface: "eth0"})
+			unlock, _ := r.Journal.Calls.TryLock(agentapi.Attachment{ContainerID: "c0", Interface: "eth0"})
 			r.T.Cleanup(unlock)
 		}, []string{"10.0.0.2 Bound"}},
 	} {

@@ -199,12 +199,12 @@ func (s segmentOf) Observe() error { return s.node.Do(s.Segment.Observe) }
 // nodeHolder is the node to its segments.
 type nodeHolder struct{ *fakenode.Node }
 
-func (h nodeHolder) Fenced(f bpf.Event) { h.Node.Fenced(f.Key) }
+func (h nodeHolder) Fenced(f bpf.Event) { h.Node.Fenced(int(f.Key.Segment), f.Key.Addr) }
 
 func (nodeHolder) Met(segment.Conflict) {}
 
 func (h nodeHolder) Holdings() (held []segment.Holding) {
-	for e := range h.Bound() {
+	for e := range h.Journal.Bound() {
 		mac, _ := net.ParseMAC(e.MAC)
 		for _, a := range e.Addresses {
 			held = append(held, segment.Holding{

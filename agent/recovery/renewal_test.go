@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fenceline/fenceline/agent/node"
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -59,7 +59,7 @@ func TestAFenceThatWasNotMeantEnds(t *testing.T) {
 			for range 3 { // tries, or restarts after the first one
 				r.Restart()
 				r.Recovery.LookAgain()
-				_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+				_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 				check.Equal(t, r.Speaks(web, "10.0.0.2"), c.speaks, "speaks")
 			}
 			check.Equal(t, r.Wire.Took("announce 10.0.0.2"), c.speaks, "announced")
@@ -84,7 +84,7 @@ func TestALeaseThatIsTakenDuringTheProofEndsTheRenewal(t *testing.T) {
 				check.Is(t, r.API.Update(t.Context(), l), nil, "got")
 			}
 			r.Recovery.LookAgain()
-			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+			_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 			check.That(t, !r.Speaks(web, "10.0.0.2") && !r.Wire.Took("announce 10.0.0.2"), "the pod speaks by an address that was taken from it")
 		})
 	}
@@ -143,8 +143,8 @@ func TestRenewalsAreLimited(t *testing.T) {
 		t.Helper()
 		before := r.Wire.Times("verify 10.0.0.2")
 		for range d / time.Second {
-			r.Pending.Add(web.Attachment)
-			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+			r.Journal.Pending.Add(web.Attachment)
+			_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 			r.Skip(time.Second)
 		}
 		return r.Wire.Times("verify 10.0.0.2") - before
@@ -172,7 +172,7 @@ func TestARenewalOutlivesItsAgent(t *testing.T) {
 			r, web := fencedNode(t, 1<<40, 1000, segment.Answered)
 			r.Death.Left = step
 			r.Recovery.LookAgain()
-			_, _ = r.Recovery.Resume(t.Context(), node.AskTimeout)
+			_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 			r.Restart()
 			check.That(t, !r.Speaks(web, "10.0.0.2"), "the pod speaks without a proof")
 			r.Wire.Verdicts[fakenode.Two] = segment.Silent

@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net/netip"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,7 +18,6 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
@@ -44,7 +46,7 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
 	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Drop(fakenode.Held("10.0.0.2"))
-	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
+	e, address, _ := r.Journal.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
 	r.Pod("web", "u2")
 	check.Is(t, r.Recovery.Rebind(t.Context(), e, address, nil), recovery.ErrOutrun, "got")
 	r.Want()
@@ -57,7 +59,7 @@ func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
 func TestALostLeaseThatWasClaimedMeanwhileIsNotInstalled(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Drop(fakenode.Held("10.0.0.2"))
-	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
+	e, address, _ := r.Journal.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), address.Token+1)
 	check.Is(t, r.Recovery.Rebind(t.Context(), e, address, nil), recovery.ErrOutrun, "got")
 	check.That(t, !r.Speaks(web, "10.0.0.2"), "unfenced")
@@ -106,7 +108,7 @@ func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
 
 	r.API.Version = 1_000_000
 	r.Recovery.Suspect(t.Context())
-	check.That(t, len(r.Pending.Take()) == 1, "the audit does not look at it")
+	check.That(t, len(r.Journal.Pending.Take()) == 1, "the audit does not look at it")
 	r.Restart()
 	r.Settle()
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
@@ -122,10 +124,10 @@ func TestWhatGivesAddressesBackIsResumedFirst(t *testing.T) {
 	first, second := r.Pod("web-a", "u1"), r.Pod("web-b", "u2")
 	r.MustAdd(first)
 	given := r.MustAdd(second)[0]
-	e, _ := r.Book.Get(second.ContainerID, second.Interface)
+	e, _ := r.Journal.Get(second.ContainerID, second.Interface)
 	e.Phase = attachment.Releasing
-	check.OK(t, r.Book.Put(e))
-	r.Pending.Add(first.Attachment, second.Attachment)
+	check.OK(t, r.Journal.Put(e))
+	r.Journal.Pending.Add(first.Attachment, second.Attachment)
 	var asked []string
 	r.API.Before = func(_, name string) error {
 		asked = append(asked, name)
@@ -171,15 +173,15 @@ func TestAnEntryThatCannotBeResumedKeepsNoOtherFromIt(t *testing.T) {
 
 // brokenFile cannot forget the entry of one container.
 type brokenFile struct {
-	node.Journal
+	attachment.Disk
 	container string
 }
 
-func (b brokenFile) Remove(containerID, ifname string) error {
-	if containerID == b.container {
-		return &fs.PathError{Op: "remove", Path: containerID, Err: syscall.EIO}
+func (b brokenFile) Remove(path string) error {
+	if strings.HasPrefix(filepath.Base(path), b.container+"@") {
+		return &fs.PathError{Op: "remove", Path: path, Err: syscall.EIO}
 	}
-	return b.Journal.Remove(containerID, ifname)
+	return b.Disk.Remove(path)
 }
 
 func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
@@ -191,9 +193,9 @@ func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
 	r.MustDel(one)
 	r.MustDel(two)
 	r.API.SetAway(false)
-	r.Wait() // the steps after the answers read the journal
-	r.Journal = brokenFile{r.Journal, one.ContainerID}
-	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	r.Wait() // the steps after the answers may write an entry
+	r.Journal.Disk = brokenFile{r.Journal.Disk, one.ContainerID}
+	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.That(t, left == 1 && errors.Is(err, syscall.EIO), "%d are left, %v", left, err)
 	r.Want()
 }

@@ -40,7 +40,7 @@ var (
 // resumeEntry resumes one attachment: an entry that is not bound is released, and for a
 // bound entry a GET of each lease decides (R7).
 func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patience time.Duration) error {
-	unlock, ok := w.Holders.TryLock(a)
+	unlock, ok := w.Journal.Calls.TryLock(a)
 	if !ok {
 		return errBusy
 	}

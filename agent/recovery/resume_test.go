@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -76,8 +78,8 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			r.Restart()
 			test.happen(r)
 			if test.want.undecided {
-				r.Pending.Add(web.Attachment)
-				left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+				r.Journal.Pending.Add(web.Attachment)
+				left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 				check.That(t, left == 1 && err != nil, "left %d, %v", left, err)
 			} else {
 				r.Settle()
@@ -103,7 +105,7 @@ func TestALivingPodIsNotFencedWhileAnotherNodeProbesItsAddress(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.Replace(fakenode.Held("10.0.0.2"))
 	r.Recovery.Changed("10.0.0.2")
-	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.Must(t, left == 1 && errors.Is(err, recovery.ErrDisputed) && r.Speaks(web, "10.0.0.2"), "left %d, %v", left, err)
 	// The other node heard the pod.
 	r.Replace(fakenode.Held("10.0.0.2", func(s *v1alpha1.IPLeaseSpec) {
@@ -120,8 +122,8 @@ func TestAClaimEndsADisputeAtOnce(t *testing.T) {
 	slot := r.SlotOf(web)
 	r.Replace(fakenode.Held("10.0.0.2"))
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
-	r.Fenced(fakenode.Key("10.0.0.2"))
-	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	r.Fenced(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
+	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.Must(t, left == 0 && err == nil && r.Kernel.IsDead(slot), "left %d, %v", left, err)
 }
 
@@ -131,7 +133,7 @@ func TestAPodThatLostItsAddressIsDeletedAlsoWhenTheFirstTryFails(t *testing.T) {
 	client := r.Recovery.Client
 	r.Recovery.Client = undeletable{client}
 	r.Recovery.Changed("10.0.0.2")
-	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.Must(t, left == 1 && err != nil, "left %d, %v", left, err)
 	r.Recovery.Client = client
 	r.Settle()
@@ -145,11 +147,11 @@ func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	r.Restart()
 	for _, e := range r.Journal.All() {
-		r.Pending.Add(e.Attachment())
+		r.Journal.Pending.Add(e.Attachment())
 	}
 	r.API.SetAway(true)
 	before := r.API.Calls["get"]
-	left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.That(t, left == 3 && err != nil && r.API.Calls["get"] == before+1, "left %d, %v after %d calls", left, err, r.API.Calls["get"]-before)
 }
 
@@ -179,7 +181,7 @@ func TestAnAuditFindsWhatNoEventTold(t *testing.T) {
 	r.MustAdd(b)
 	r.API.Drop(fakenode.Held("10.0.0.3"))
 	r.Recovery.Suspect(t.Context())
-	todo := r.Pending.Take()
+	todo := r.Journal.Pending.Take()
 	check.That(t, len(todo) == 1 && todo[b.Attachment], "suspects %v", todo)
 }
 
@@ -213,8 +215,8 @@ func TestAPodThatWasMutedIsNotRecordedAgain(t *testing.T) {
 			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 			r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			fails(r)
-			r.Pending.Add(web.Attachment)
-			left, err := r.Recovery.Resume(t.Context(), node.AskTimeout)
+			r.Journal.Pending.Add(web.Attachment)
+			left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 			check.That(t, left == 1 && err != nil, "left %d, %v", left, err)
 			r.API.Drop(fakenode.Held("10.0.0.2")) // verified, and free
 			if r.Recovery.Reader, r.Recovery.Client = r.API, r.API; strings.Contains(name, "died") {
@@ -318,7 +320,7 @@ func TestAPodThatCallsItselfStaticIsDeletedAsAnyOther(t *testing.T) {
 
 func TestThePodThatCameAfterALoserIsNotDeleted(t *testing.T) {
 	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
-	e, address, _ := r.Holder(fakenode.Key("10.0.0.2"))
+	e, address, _ := r.Journal.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
 	r.Pod("web", "u2")
 	check.Is(t, r.Recovery.DeletePod(t.Context(), &e, address), nil, "got")
 	next := &corev1.Pod{}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -54,7 +53,7 @@ func (w *Worker) isWithoutEntry(l *v1alpha1.IPLease) bool {
 // endWithoutEntry ends a lease if a GET shows that version, and no slot may use its
 // address: the entry of a running pod may have been damaged.
 func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) error {
-	ctx, cancel := context.WithTimeout(ctx, node.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, attachment.AskTimeout)
 	defer cancel()
 	l, err := w.Leases.Get(ctx, name)
 	if errors.Is(err, lease.ErrGone) {
@@ -67,7 +66,7 @@ func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) erro
 	if of == nil {
 		return nil
 	}
-	unlock, ok := w.Holders.TryLock(agentapi.Attachment{ContainerID: of.ContainerID, Interface: of.Interface})
+	unlock, ok := w.Journal.Calls.TryLock(agentapi.Attachment{ContainerID: of.ContainerID, Interface: of.Interface})
 	if !ok {
 		return nil // a call of the plugin works on it
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/agent/release"
@@ -32,7 +31,7 @@ const (
 	retryFirst = 100 * time.Millisecond
 	retryMost  = time.Second
 	// firstPatience is the time for which the first try waits for the API server, which may never
-	// answer while it starts. Each try that was too short doubles it, up to node.AskTimeout.
+	// answer while it starts. Each try that was too short doubles it, up to attachment.AskTimeout.
 	firstPatience = time.Second
 )
 
@@ -82,7 +81,7 @@ func New(o Options) *Worker {
 func (w *Worker) Changed(name string) {
 	for _, e := range w.Journal.All() {
 		if _, named := addressOf(e, name); named {
-			w.Holders.Pending.Add(e.Attachment())
+			w.Journal.Pending.Add(e.Attachment())
 		}
 	}
 }
@@ -90,7 +89,7 @@ func (w *Worker) Changed(name string) {
 // LookAgain makes every entry pending. Call it if the watches may have missed changes.
 func (w *Worker) LookAgain() {
 	for _, e := range w.Journal.All() {
-		w.Holders.Pending.Add(e.Attachment())
+		w.Journal.Pending.Add(e.Attachment())
 	}
 }
 
@@ -99,7 +98,7 @@ func (w *Worker) LookAgain() {
 func (w *Worker) Run(ctx context.Context) error {
 	w.LookAgain()
 	left, patience, audited := 0, firstPatience, w.Clock.Now() // left: the entries that the last pass left
-	l := loop.Loop{Clock: w.Clock, Period: auditPeriod, Wake: w.Holders.Pending.Wake(), First: retryFirst, Most: retryMost}
+	l := loop.Loop{Clock: w.Clock, Period: auditPeriod, Wake: w.Journal.Pending.Wake(), First: retryFirst, Most: retryMost}
 	l.Failed = func(err error) {
 		if !errors.Is(err, errBusy) {
 			w.Log.Info("entries of the journal wait to be resumed", "entries", left, "why", err.Error())
@@ -121,7 +120,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case err == nil:
 			patience = firstPatience
 		case errors.Is(err, context.DeadlineExceeded):
-			patience = min(2*patience, node.AskTimeout)
+			patience = min(2*patience, attachment.AskTimeout)
 		}
 		return err
 	})
@@ -140,7 +139,7 @@ func worth(p attachment.Phase) int {
 // It ends after one call that the API server does not answer. The next Resume begins with another
 // entry, since the failure may be about one pod only, as with a webhook.
 func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, first error) {
-	todo := w.Holders.Pending.Take()
+	todo := w.Journal.Pending.Take()
 	away := false
 	entries := slices.Clone(w.Journal.All())
 	slices.SortStableFunc(entries, func(a, b *attachment.Entry) int {
@@ -164,7 +163,7 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 				w.unresumed[a]++
 			}
 		}
-		w.Holders.Pending.PutBack(a)
+		w.Journal.Pending.PutBack(a)
 		left++
 	}
 	if left == 0 {
@@ -177,7 +176,7 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 func (w *Worker) suspect(ctx context.Context) {
 	for _, e := range w.Journal.All() {
 		if e.Phase != attachment.Bound || e.Session != w.Session || !w.looksHeld(ctx, e) {
-			w.Holders.Pending.Add(e.Attachment())
+			w.Journal.Pending.Add(e.Attachment())
 		}
 	}
 }

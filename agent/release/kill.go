@@ -6,19 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 // KillHolder reads a lease past the cache. If the lease is Quarantined and names a
 // predecessor, it kills every slot of this node that may use its address. dead reports
 // that the last holder belonged to this session: that is positive proof (R8).
 func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error) {
-	defer r.LockLease(name)()
+	defer r.Journal.Calls.LockLease(name)()
 	l, err = r.Leases.Get(ctx, name)
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !lease.HasPredecessor(&l.Spec) {
 		return l, false, err
@@ -39,7 +37,7 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			if address.Token == 0 && !isHolder(&l.Spec, e) {
 				continue
 			}
-			r.Overtaken.Add(e.Attachment())
+			r.Journal.Calls.Overtake(e.Attachment())
 			kill := r.Guards.Kill
 			if e.Unguarded || e.Phase == attachment.Bound && r.Guards.Alone(e) {
 				kill = r.muteAlone
@@ -87,7 +85,7 @@ func (r *Releaser) muteAlone(found *attachment.Entry) error {
 	if found.Phase != attachment.Bound {
 		return nil
 	}
-	unlock, ok := r.TryLock(found.Attachment())
+	unlock, ok := r.Journal.Calls.TryLock(found.Attachment())
 	if !ok {
 		return errBusy
 	}
@@ -103,23 +101,3 @@ func (r *Releaser) muteAlone(found *attachment.Entry) error {
 func isHolder(s *v1alpha1.IPLeaseSpec, e *attachment.Entry) bool {
 	return s.Holder != nil && s.Holder.ContainerID == e.ContainerID && s.Holder.Interface == e.Interface
 }
-
-// Overtaken has the ADDs under way. The value is true if a verifier of this node took the lease,
-// because Kubernetes no longer wants the pod. Such an ADD must not answer: its guard may be
-// attached after the verifier has killed the slots. Safe for concurrent use.
-type Overtaken struct{ all sync.Map }
-
-// Begin adds an ADD. Earlier kills do not count.
-func (o *Overtaken) Begin(a agentapi.Attachment) { o.all.Store(a, false) }
-
-// Add marks an ADD as overtaken, if one is under way.
-func (o *Overtaken) Add(a agentapi.Attachment) { o.all.CompareAndSwap(a, false, true) }
-
-// Has reports whether an ADD is overtaken.
-func (o *Overtaken) Has(a agentapi.Attachment) bool {
-	is, underWay := o.all.Load(a)
-	return underWay && is.(bool)
-}
-
-// Forget removes an ADD that has ended.
-func (o *Overtaken) Forget(a agentapi.Attachment) { o.all.Delete(a) }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -22,8 +21,6 @@ import (
 // Releaser releases the addresses of attachments. Its methods may be called concurrently.
 type Releaser struct {
 	*node.Base
-	// Overtaken has the ADDs under way.
-	Overtaken Overtaken
 	// Expected has the interfaces whose next sandbox may get the address of an earlier one.
 	Expected Expected
 }
@@ -47,7 +44,7 @@ func (r *Releaser) LetGo(ctx context.Context, a agentapi.Attachment) error {
 	if fenced != nil && e.Phase == phase {
 		return fenced // the slot could not be killed
 	}
-	ctx, cancel := context.WithTimeout(ctx, node.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, attachment.AskTimeout)
 	defer cancel()
 	if fenced == nil && r.Undecided(ctx, &e) {
 		r.Later(a, "release", errEnding)
@@ -68,7 +65,7 @@ func (r *Releaser) LetGo(ctx context.Context, a agentapi.Attachment) error {
 func (r *Releaser) Later(a agentapi.Attachment, what string, err error) {
 	r.Log.Info(what+" is journalled and carried out later",
 		"container", a.ContainerID, "interface", a.Interface, "why", err.Error())
-	r.Pending.Add(a)
+	r.Journal.Pending.Add(a)
 }
 
 // Release fences an entry and frees its leases.
@@ -85,7 +82,7 @@ func (r *Releaser) Release(ctx context.Context, e attachment.Entry) error {
 func (r *Releaser) Fence(e *attachment.Entry) error {
 	if e.Unguarded {
 		for _, address := range e.Addresses {
-			if err := r.Guards.Uninstall(guards.Key(e, address), e.Slot); err != nil {
+			if err := r.Guards.Uninstall(e.ParentIndex, address.Addr, e.Slot); err != nil {
 				return err
 			}
 		}
@@ -217,7 +214,7 @@ func Holds(l *v1alpha1.IPLease, node string, e *attachment.Entry) bool {
 // stranger returns another pod or interface of this node that uses the address of an ADD that is
 // being undone. Its record was lost; otherwise the ADD could not have got the lease.
 func (r *Releaser) stranger(e *attachment.Entry, address attachment.Address) (living attachment.Entry, ok bool, err error) {
-	living, _, held := r.Holder(guards.Key(e, address))
+	living, _, held := r.Journal.Holder(e.ParentIndex, address.Addr)
 	// An older sandbox of the same interface does not count.
 	if !held || living.PodNamespace == e.PodNamespace && living.PodName == e.PodName && living.Interface == e.Interface {
 		return living, false, nil

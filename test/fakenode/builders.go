@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -43,7 +43,7 @@ func (r *Node) HoldsWhatTheJournalSays(request agentapi.AddRequest) {
 	check.Must(r.T, ok && e.Phase == attachment.Bound, "journal %+v", e)
 	for _, address := range e.Addresses {
 		l := r.Lease(address.LeaseName, v1alpha1.StateBound)
-		installed, _, _ := r.Kernel.Lease(guards.Key(&e, address))
+		installed, _, _ := r.Kernel.Lease(bpf.Key{Segment: uint32(e.ParentIndex), Addr: address.Addr})
 		if string(l.UID) != address.LeaseUID || !release.Holds(l, ThisNode, &e) || installed.Token != address.Token || installed.Slot != e.Slot {
 			r.T.Errorf("lease %s of %+v, journal %+v, kernel %+v", l.UID, l.Spec.Holder, address, installed)
 		}

@@ -53,8 +53,8 @@ func (d *Death) step(what string) error {
 
 // The mortal types give the effects of an agent to its Death.
 type (
-	mortalJournal struct {
-		*attachment.Journal
+	mortalDisk struct {
+		attachment.Disk
 		*Death
 	}
 	mortalKernel struct {
@@ -67,12 +67,12 @@ type (
 	}
 )
 
-func (m mortalJournal) Put(e attachment.Entry) error {
-	return m.do("journal "+string(e.Phase), func() error { return m.Journal.Put(e) })
+func (m mortalDisk) Replace(path string, e *attachment.Entry) error {
+	return m.do("journal "+string(e.Phase), func() error { return m.Disk.Replace(path, e) })
 }
 
-func (m mortalJournal) Remove(containerID, ifname string) error {
-	return m.do("journal Remove", func() error { return m.Journal.Remove(containerID, ifname) })
+func (m mortalDisk) Remove(path string) error {
+	return m.do("journal Remove", func() error { return m.Disk.Remove(path) })
 }
 
 func (m mortalKernel) StageGuard(g enforce.Guard) error {

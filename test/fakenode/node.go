@@ -71,7 +71,6 @@ type Node struct {
 	Wire                      *Wire
 	Warm                      *Warm
 	Death                     *Death
-	Book                      *attachment.Journal
 	// Life is the session of the node.
 	Life     string
 	Recorder *events.FakeRecorder
@@ -154,7 +153,7 @@ func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool)
 	r.start()
 	t.Cleanup(func() {
 		r.end()
-		r.Book.Close()
+		r.Journal.Close()
 	})
 	return r
 }
@@ -177,8 +176,10 @@ func (r *Node) inMemory() Machine {
 // start starts an agent.
 func (r *Node) start() {
 	r.T.Helper()
-	r.Book = check.Value(attachment.Open(r.Dir))(r.T)
 	r.Death = &Death{Left: -1}
+	book := check.Value(attachment.Open(r.Dir))(r.T)
+	book.Begin(r.Life)
+	book.Disk = mortalDisk{book.Disk, r.Death}
 	r.Recorder = events.NewFakeRecorder(1000)
 	r.Waits = &Waits{}
 	ctx, stop := context.WithCancel(r.T.Context())
@@ -191,7 +192,7 @@ func (r *Node) start() {
 			Self: node.Self{
 				Node: ThisNode, Session: r.Life, Cluster: Cluster, StatefulSet: v1alpha1.StatefulSetPrefer, Patience: agentapi.WaitTimeout,
 			},
-			Stores: node.Stores{Cache: cache{api, r.API}, Reader: api, Journal: mortalJournal{r.Book, r.Death}},
+			Stores: node.Stores{Cache: cache{api, r.API}, Reader: api, Journal: book},
 			Machine: node.Machine{
 				OpenSegment: m.OpenSegment, FindLink: m.FindLink, Links: links{r}, Sighted: m.Sighted,
 				ParentOf: func(int) (ipam.Parent, error) { return ipam.Parent{Name: "eth1", Names: []string{"eth1"}}, nil },
@@ -280,7 +281,7 @@ func (r *Node) Stop() { r.stop() }
 func (r *Node) Restart() {
 	r.T.Helper()
 	r.end()
-	check.OK(r.T, r.Book.Close())
+	check.OK(r.T, r.Journal.Close())
 	r.start()
 }
 
@@ -289,7 +290,7 @@ func (r *Node) Settle() {
 	r.T.Helper()
 	for range 20 {
 		for _, e := range r.Journal.All() {
-			r.Pending.Add(e.Attachment())
+			r.Journal.Pending.Add(e.Attachment())
 		}
 		if left, _ := r.resume(); left == 0 {
 			return
@@ -302,7 +303,7 @@ func (r *Node) Settle() {
 
 func (r *Node) resume() (left int, err error) {
 	err = r.do(func() (err error) {
-		left, err = r.Recovery.Resume(r.T.Context(), node.AskTimeout)
+		left, err = r.Recovery.Resume(r.T.Context(), attachment.AskTimeout)
 		return err
 	})
 	return left, err

@@ -22,11 +22,26 @@ const (
 	lockFile   = "agent.lock"
 )
 
-// Journal is the open journal of one agent. Safe for concurrent use.
-type Journal struct {
+// Disk keeps the entries in files. Only one call at a time is for a path.
+type Disk interface {
+	// Replace writes an entry to its file, without waiting for the disk.
+	Replace(path string, e *Entry) error
+	// Remove removes a file. It succeeds if there is none.
+	Remove(path string) error
+}
+
+// Table has the attachments of this node: the entries of the journal on disk, the calls under way, and
+// what recovery has to resume. Safe for concurrent use.
+type Table struct {
 	Identity  *Document[Identity]
 	Rotations *Document[Rotations]
 	Pairs     *Document[[]Pair]
+
+	Calls Calls
+	// Pending are the attachments that recovery has to resume.
+	Pending *Pending
+	// Disk is the directory of the journal.
+	Disk Disk
 
 	dir     string
 	lock    *os.File
@@ -40,8 +55,14 @@ type Journal struct {
 	writers [16]sync.Mutex
 	seed    maphash.Seed
 
+	// session is the present life of the node. Begin sets it.
+	session string
+
+	// mu guards all below.
 	mu      sync.RWMutex
 	entries map[agentapi.Attachment]*Entry
+	// at has the entries by their addresses, oldest first.
+	at map[place][]*Entry
 	// sorted holds the entries in the order of All. The slice and its entries are replaced, never
 	// changed: readers keep a consistent view, and an ADD copies no entry of another pod.
 	sorted []*Entry
@@ -51,7 +72,7 @@ type Journal struct {
 // (rotations.json), the node's identity (identity.json) and the pairs (pairs.json) below it. It
 // returns ErrLocked while another process holds the lock. Corrupt files are renamed and do not fail
 // Open; see Corrupt.
-func Open(dir string) (*Journal, error) {
+func Open(dir string) (*Table, error) {
 	if err := os.MkdirAll(filepath.Join(dir, entriesDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open the journal in %s: %w", dir, err)
 	}
@@ -59,37 +80,39 @@ func Open(dir string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal in %s: %w", dir, err)
 	}
-	j := &Journal{dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[agentapi.Attachment]*Entry{}}
-	if err := j.read(); err != nil {
+	t := &Table{
+		Calls: Calls{locks: map[any]*keyLock{}, adds: map[agentapi.Attachment]bool{}}, Pending: NewPending(), Disk: files{},
+		dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[agentapi.Attachment]*Entry{}, at: map[place][]*Entry{},
+	}
+	// Without their files the documents begin anew: the agent asks the API server for the identity, and
+	// the next ADDs record the pairs again.
+	var errs [3]error
+	t.Identity, errs[0] = readDocument[Identity](t, identityFile, "the identity of the node")
+	t.Rotations, errs[1] = readDocument[Rotations](t, rotationsFile, "the rotations of the pools")
+	t.Pairs, errs[2] = readDocument[[]Pair](t, pairsFile, "the pairs of pool and parent")
+	if err := errors.Join(t.readEntries(), sweep(dir), errs[0], errs[1], errs[2]); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the journal in %s: %w", dir, err), lock.Close())
 	}
-	return j, nil
+	return t, nil
 }
 
-// read reads the entries and the documents. Without their files the documents begin anew: the agent
-// asks the API server for the identity, and the next ADDs record the pairs again.
-func (j *Journal) read() error {
-	err := errors.Join(j.readEntries(), sweep(j.dir))
-	var errs [3]error
-	j.Identity, errs[0] = readDocument[Identity](j, identityFile, "the identity of the node")
-	j.Rotations, errs[1] = readDocument[Rotations](j, rotationsFile, "the rotations of the pools")
-	j.Pairs, errs[2] = readDocument[[]Pair](j, pairsFile, "the pairs of pool and parent")
-	return errors.Join(append(errs[:], err)...)
-}
+// Begin tells the table the present life of the node, before any call: Bound, Holder and MAC only know
+// entries of it.
+func (t *Table) Begin(session string) { t.session = session }
 
-// Close releases the lock. The journal must not be used afterwards.
-func (j *Journal) Close() error { return j.lock.Close() }
+// Close releases the lock. The table must not be used afterwards.
+func (t *Table) Close() error { return t.lock.Close() }
 
 // Corrupt returns the files that Open renamed because it could not read them.
-func (j *Journal) Corrupt() []*CorruptError { return j.corrupt }
+func (t *Table) Corrupt() []*CorruptError { return t.corrupt }
 
 // Put writes an entry. It replaces an older entry of the same container and interface. Once Put has
 // returned without an error, the entry survives the end of this process.
 //
 // Put does not wait for the disk, so a loss of power may take the entry. The pod of the entry ends
 // with the machine, and its leases then belong to an earlier session, with or without an entry.
-func (j *Journal) Put(e Entry) error {
-	path, err := j.path(e.Attachment())
+func (t *Table) Put(e Entry) error {
+	path, err := t.path(e.Attachment())
 	if err != nil {
 		return err
 	}
@@ -97,9 +120,9 @@ func (j *Journal) Put(e Entry) error {
 	// Files hold no monotonic clock reading. Without this, entries from before a restart and entries
 	// of this process have no common order after someone has set the clock.
 	e.Created = e.Created.Round(0)
-	err = j.put(path, &e)
+	err = t.put(path, &e)
 	if errors.Is(err, fs.ErrNotExist) { // somebody has emptied the directory
-		err = j.putAgain(path, &e)
+		err = t.putAgain(path, &e)
 	}
 	if err != nil {
 		return fmt.Errorf("write the journal entry of %s in container %s: %w", e.Interface, e.ContainerID, err)
@@ -107,82 +130,96 @@ func (j *Journal) Put(e Entry) error {
 	return nil
 }
 
-func (j *Journal) put(path string, e *Entry) error {
-	w := j.writer(path)
+func (t *Table) put(path string, e *Entry) error {
+	w := t.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if err := replace(path, e); err != nil {
+	if err := t.Disk.Replace(path, e); err != nil {
 		return err
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.remember(e)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.remember(e)
 	return nil
 }
 
 // Remove removes an entry. It succeeds if there is none.
-func (j *Journal) Remove(containerID, ifname string) error {
+func (t *Table) Remove(containerID, ifname string) error {
 	a := agentapi.Attachment{ContainerID: containerID, Interface: ifname}
-	path, err := j.path(a)
+	path, err := t.path(a)
 	if err != nil {
 		return err
 	}
-	w := j.writer(path)
+	w := t.writer(path)
 	w.Lock()
 	defer w.Unlock()
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := t.Disk.Remove(path); err != nil {
 		return fmt.Errorf("remove the journal entry of %s in container %s: %w", ifname, containerID, err)
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.forget(a)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(a)
 	return nil
 }
 
 // Get returns an entry. The caller must not change its Addresses in place.
-func (j *Journal) Get(containerID, ifname string) (Entry, bool) {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	if e, ok := j.entries[agentapi.Attachment{ContainerID: containerID, Interface: ifname}]; ok {
+func (t *Table) Get(containerID, ifname string) (Entry, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if e, ok := t.entries[agentapi.Attachment{ContainerID: containerID, Interface: ifname}]; ok {
 		return *e, true
 	}
 	return Entry{}, false
 }
 
 // All returns all entries, oldest first. The caller must not change them.
-func (j *Journal) All() []*Entry {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	return j.sorted
+func (t *Table) All() []*Entry {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.sorted
 }
 
 // OfPod returns the entries of a pod's interfaces, oldest first. The caller must not change them.
-func (j *Journal) OfPod(podUID string) []*Entry {
-	return slices.DeleteFunc(slices.Clone(j.All()), func(e *Entry) bool { return e.PodUID != podUID })
+func (t *Table) OfPod(podUID string) []*Entry {
+	return slices.DeleteFunc(slices.Clone(t.All()), func(e *Entry) bool { return e.PodUID != podUID })
 }
 
 // remember adds or replaces an entry. The caller of remember or forget holds mu, or is Open.
-func (j *Journal) remember(e *Entry) {
-	others := j.without(e.Attachment())
-	at, _ := slices.BinarySearchFunc(others, e, byAge)
-	j.sorted = slices.Insert(others, at, e)
-	j.entries[e.Attachment()] = e
-}
-
-func (j *Journal) forget(a agentapi.Attachment) {
-	j.sorted = j.without(a)
-	delete(j.entries, a)
-}
-
-// without returns a copy of sorted that lacks one entry and has room for one more.
-func (j *Journal) without(a agentapi.Attachment) []*Entry {
-	others := make([]*Entry, 0, len(j.sorted)+1)
-	e, ok := j.entries[a]
-	if !ok {
-		return append(others, j.sorted...)
+func (t *Table) remember(e *Entry) {
+	t.forget(e.Attachment())
+	t.entries[e.Attachment()] = e
+	t.sorted = inserted(t.sorted, e)
+	for _, address := range e.Addresses {
+		p := place{e.ParentIndex, address.Addr}
+		t.at[p] = inserted(t.at[p], e)
 	}
-	at, _ := slices.BinarySearchFunc(j.sorted, e, byAge)
-	return append(append(others, j.sorted[:at]...), j.sorted[at+1:]...)
+}
+
+func (t *Table) forget(a agentapi.Attachment) {
+	e, ok := t.entries[a]
+	if !ok {
+		return
+	}
+	delete(t.entries, a)
+	t.sorted = without(t.sorted, e)
+	for _, address := range e.Addresses {
+		p := place{e.ParentIndex, address.Addr}
+		if t.at[p] = without(t.at[p], e); len(t.at[p]) == 0 {
+			delete(t.at, p)
+		}
+	}
+}
+
+// inserted returns a copy of entries by age, with one more.
+func inserted(entries []*Entry, e *Entry) []*Entry {
+	at, _ := slices.BinarySearchFunc(entries, e, byAge)
+	return slices.Concat(entries[:at], []*Entry{e}, entries[at:])
+}
+
+// without returns a copy of entries by age that lacks one of them.
+func without(entries []*Entry, e *Entry) []*Entry {
+	at, _ := slices.BinarySearchFunc(entries, e, byAge)
+	return slices.Concat(entries[:at], entries[at+1:])
 }
 
 func byAge(a, b *Entry) int {
@@ -192,10 +229,10 @@ func byAge(a, b *Entry) int {
 
 // Erase removes the files of the journal, for uninstalling. The lock file and files of others in
 // the directory stay. Only Close may be called afterwards.
-func (j *Journal) Erase() error {
+func (t *Table) Erase() error {
 	for _, name := range []string{entriesDir, rotationsFile, pairsFile, identityFile} {
-		if err := os.RemoveAll(filepath.Join(j.dir, name)); err != nil {
-			return fmt.Errorf("erase the journal in %s: %w", j.dir, err)
+		if err := os.RemoveAll(filepath.Join(t.dir, name)); err != nil {
+			return fmt.Errorf("erase the journal in %s: %w", t.dir, err)
 		}
 	}
 	return nil
@@ -203,14 +240,14 @@ func (j *Journal) Erase() error {
 
 // path returns the path of an entry's file. A container ID holds no "@" (CNI specification,
 // section 2), so the name determines both parts.
-func (j *Journal) path(a agentapi.Attachment) (string, error) {
+func (t *Table) path(a agentapi.Attachment) (string, error) {
 	if !validName(a.ContainerID) || strings.Contains(a.ContainerID, "@") {
 		return "", fmt.Errorf("find the journal entry of container %q: this is not a valid container ID", a.ContainerID)
 	}
 	if !validName(a.Interface) {
 		return "", fmt.Errorf("find the journal entry of interface %q: this is not a valid interface name", a.Interface)
 	}
-	return filepath.Join(j.dir, entriesDir, a.ContainerID+"@"+a.Interface+entrySuffix), nil
+	return filepath.Join(t.dir, entriesDir, a.ContainerID+"@"+a.Interface+entrySuffix), nil
 }
 
 // validName reports whether a file of that name is in the directory itself and not temporary.
@@ -218,6 +255,6 @@ func validName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\x00")
 }
 
-func (j *Journal) writer(path string) *sync.Mutex {
-	return &j.writers[maphash.String(j.seed, path)%uint64(len(j.writers))]
+func (t *Table) writer(path string) *sync.Mutex {
+	return &t.writers[maphash.String(t.seed, path)%uint64(len(t.writers))]
 }

@@ -42,20 +42,20 @@ func entry(containerID string) Entry {
 	}
 }
 
-func open(t *testing.T, dir string) *Journal {
+func open(t *testing.T, dir string) *Table {
 	t.Helper()
 	j := check.Value(Open(dir))(t)
 	t.Cleanup(func() { j.Close() })
 	return j
 }
 
-func reopen(t *testing.T, j *Journal, dir string) *Journal {
+func reopen(t *testing.T, j *Table, dir string) *Table {
 	t.Helper()
 	check.OK(t, j.Close())
 	return open(t, dir)
 }
 
-func put(t *testing.T, j *Journal, entries ...Entry) {
+func put(t *testing.T, j *Table, entries ...Entry) {
 	t.Helper()
 	for _, e := range entries {
 		check.OK(t, j.Put(e))
@@ -336,9 +336,9 @@ var lost = map[string]func(dir string) error{
 
 func TestAJournalThatIsRemovedIsWrittenAgain(t *testing.T) {
 	for name, remove := range lost {
-		for how, again := range map[string]func(*Journal) error{
-			"by a look":         func(j *Journal) error { return check.Err(j.Ensure()) },
-			"by the next entry": func(j *Journal) error { return j.Put(entry("ccc")) },
+		for how, again := range map[string]func(*Table) error{
+			"by a look":         func(j *Table) error { return check.Err(j.Ensure()) },
+			"by the next entry": func(j *Table) error { return j.Put(entry("ccc")) },
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				dir := t.TempDir()
