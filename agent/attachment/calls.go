@@ -32,7 +32,7 @@ const (
 // Calls are the calls under way. Safe for concurrent use.
 type Calls struct {
 	mu sync.Mutex
-	// locks has a lock for each attachment and each name of a lease that is locked or waited for.
+	// locks has a lock for each attachment, name of a lease, and file that is locked or waited for.
 	locks map[any]*keyLock
 	// adds has the ADDs under way. The value is true for one that a verifier has overtaken.
 	adds map[agentapi.Attachment]bool
@@ -56,7 +56,10 @@ func (c *Calls) TryLock(a agentapi.Attachment) (unlock func(), ok bool) {
 	return func() { c.unlock(a, l) }, true
 }
 
-// keyLock is the lock of one attachment or lease, with the number of those that have it or wait for it.
+// file is the path of an entry: one call at a time writes it. It is locked last.
+type file string
+
+// keyLock is one lock, with the number of those that have it or wait for it.
 type keyLock struct {
 	sync.Mutex
 	users int

@@ -36,6 +36,7 @@ func TestOnlyAnADDUnderWayIsOvertaken(t *testing.T) {
 	j := open(t, t.TempDir())
 	a := key("aaa")
 	j.Calls.Overtake(a)
+	check.That(t, !j.Calls.isAdding(), "a kill counts as an ADD")
 	j.Calls.BeginADD(a)
 	check.That(t, !j.Calls.IsOvertaken(a), "an earlier kill counts")
 	j.Calls.Overtake(a)

@@ -25,7 +25,7 @@ const (
 	tellInterval = 10 * time.Minute
 )
 
-// DirectoryOptions of a Keeper. All are required.
+// DirectoryOptions of a Directory. All are required.
 type DirectoryOptions struct {
 	event.Reporter
 	// Dir is the directory for people.
@@ -35,9 +35,7 @@ type DirectoryOptions struct {
 }
 
 // Directory keeps the directory of the journal usable, and reports by events of the node when it
-// is not: without it, no ADD can be served.
-//
-// Directory looks after the directory. Safe for concurrent use.
+// is not: without it, no ADD can be served. Safe for concurrent use.
 type Directory struct {
 	DirectoryOptions
 	mu     sync.Mutex
@@ -46,14 +44,14 @@ type Directory struct {
 	told   time.Time
 }
 
-// NewDirectory returns a Keeper.
+// NewDirectory returns a Directory.
 func NewDirectory(o DirectoryOptions) *Directory { return &Directory{DirectoryOptions: o} }
 
 // Run looks at the directory until ctx ends. It returns an error if only a new start of the agent
 // helps.
-func (k *Directory) Run(ctx context.Context) error {
-	return loop.Loop{Clock: k.Clock, Period: period}.Pace(ctx, func(context.Context) (time.Duration, error) {
-		err := k.look(0)
+func (d *Directory) Run(ctx context.Context) error {
+	return loop.Loop{Clock: d.Clock, Period: period}.Pace(ctx, func(context.Context) (time.Duration, error) {
+		err := d.look(0)
 		if errors.Is(err, ErrDirectoryRemoved) {
 			return loop.End, err
 		}
@@ -62,42 +60,42 @@ func (k *Directory) Run(ctx context.Context) error {
 }
 
 // Check returns the reason why the journal cannot be written, or nil.
-func (k *Directory) Check() error {
-	return k.look(freshFor)
+func (d *Directory) Check() error {
+	return d.look(freshFor)
 }
 
 // look makes the journal writable, unless the last look is younger than fresh. It returns the reason if
 // the journal cannot be written.
-func (k *Directory) look(fresh time.Duration) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.Clock.Now()
-	if !k.looked.IsZero() && now.Sub(k.looked) < fresh {
-		return k.err
+func (d *Directory) look(fresh time.Duration) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.Clock.Now()
+	if !d.looked.IsZero() && now.Sub(d.looked) < fresh {
+		return d.err
 	}
-	restored, err := k.Ensure()
-	was := k.err
-	k.looked, k.err = now, nil
+	restored, err := d.Ensure()
+	was := d.err
+	d.looked, d.err = now, nil
 	if restored > 0 {
-		k.Log.Info("files of the journal were removed by somebody, and are written again", "dir", k.Dir, "files", restored)
-		k.NodeEventf(corev1.EventTypeWarning, "StateRestored", "Write",
+		d.Log.Info("files of the journal were removed by somebody, and are written again", "dir", d.Dir, "files", restored)
+		d.NodeEventf(corev1.EventTypeWarning, "StateRestored", "Write",
 			"somebody removed files from %s; the agent has written %d of them again, so no pod is affected; find out who empties this directory",
-			k.Dir, restored)
+			d.Dir, restored)
 	}
 	switch {
 	case err != nil:
 		action, remedy := remedy(err)
-		k.err = fmt.Errorf("the agent cannot write its state in %s: %w; %s", k.Dir, reason(err), remedy)
-		if was == nil || was.Error() != k.err.Error() || now.Sub(k.told) >= tellInterval {
-			k.told = now
-			k.Log.Error(err, "no pod can start", "dir", k.Dir, "remedy", remedy)
-			k.NodeEventf(corev1.EventTypeWarning, "StateUnusable", action, "no pod with an interface of Fenceline starts on this node: %s", k.err)
+		d.err = fmt.Errorf("the agent cannot write its state in %s: %w; %s", d.Dir, reason(err), remedy)
+		if was == nil || was.Error() != d.err.Error() || now.Sub(d.told) >= tellInterval {
+			d.told = now
+			d.Log.Error(err, "no pod can start", "dir", d.Dir, "remedy", remedy)
+			d.NodeEventf(corev1.EventTypeWarning, "StateUnusable", action, "no pod with an interface of Fenceline starts on this node: %s", d.err)
 		}
 	case was != nil:
-		k.Log.Info("the state can be written again", "dir", k.Dir)
-		k.NodeEventf(corev1.EventTypeNormal, "StateUsable", "Write", "the agent can write its state in %s again", k.Dir)
+		d.Log.Info("the state can be written again", "dir", d.Dir)
+		d.NodeEventf(corev1.EventTypeNormal, "StateUsable", "Write", "the agent can write its state in %s again", d.Dir)
 	}
-	return k.err
+	return d.err
 }
 
 // reason is the cause of an error without the random names of files: the same fault has the same text.

@@ -111,9 +111,7 @@ func (t *Table) lockAgain() error {
 
 // restoreEntry writes an entry of this process to its file, if the file is missing.
 func (t *Table) restoreEntry(a agentapi.Attachment, path string) (restored bool, err error) {
-	w := t.writer(path)
-	w.Lock()
-	defer w.Unlock()
+	defer t.Calls.wait(file(path))()
 	e, ok := t.Get(a.ContainerID, a.Interface)
 	if !ok || exists(path) {
 		return false, nil

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,11 +49,6 @@ type Table struct {
 	ensuring sync.Mutex
 	restored int
 
-	// writers serialise the writes to one file. Files are spread over them by a hash, so that
-	// the files of several pods are written at the same time.
-	writers [16]sync.Mutex
-	seed    maphash.Seed
-
 	// session is the present life of the node. Begin sets it.
 	session string
 
@@ -82,7 +76,7 @@ func Open(dir string) (*Table, error) {
 	}
 	t := &Table{
 		Calls: Calls{locks: map[any]*keyLock{}, adds: map[agentapi.Attachment]bool{}}, Pending: NewPending(), Disk: files{},
-		dir: dir, lock: lock, seed: maphash.MakeSeed(), entries: map[agentapi.Attachment]*Entry{}, at: map[place][]*Entry{},
+		dir: dir, lock: lock, entries: map[agentapi.Attachment]*Entry{}, at: map[place][]*Entry{},
 	}
 	// Without their files the documents begin anew: the agent asks the API server for the identity, and
 	// the next ADDs record the pairs again.
@@ -131,9 +125,7 @@ func (t *Table) Put(e Entry) error {
 }
 
 func (t *Table) put(path string, e *Entry) error {
-	w := t.writer(path)
-	w.Lock()
-	defer w.Unlock()
+	defer t.Calls.wait(file(path))()
 	if err := t.Disk.Replace(path, e); err != nil {
 		return err
 	}
@@ -150,9 +142,7 @@ func (t *Table) Remove(containerID, ifname string) error {
 	if err != nil {
 		return err
 	}
-	w := t.writer(path)
-	w.Lock()
-	defer w.Unlock()
+	defer t.Calls.wait(file(path))()
 	if err := t.Disk.Remove(path); err != nil {
 		return fmt.Errorf("remove the journal entry of %s in container %s: %w", ifname, containerID, err)
 	}
@@ -253,8 +243,4 @@ func (t *Table) path(a agentapi.Attachment) (string, error) {
 // validName reports whether a file of that name is in the directory itself and not temporary.
 func validName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\x00")
-}
-
-func (t *Table) writer(path string) *sync.Mutex {
-	return &t.writers[maphash.String(t.seed, path)%uint64(len(t.writers))]
 }
