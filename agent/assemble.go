@@ -341,6 +341,7 @@ func (a *agent) start() error {
 	if err != nil {
 		return err
 	}
+	exclusive, impostors := a.exclusive(), a.impostors()
 	return errors.Join(
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
@@ -352,9 +353,8 @@ func (a *agent) start() error {
 		}),
 		a.addAll(
 			a.state.Run, a.parents.Run, func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) },
-			a.services.Run, a.podCIDRs.Run, a.Recovery.Run, a.Guards.Run, a.sources.Run, a.exclusive().Run, a.gone().Run,
-			a.hazards.Run, a.vlans.Run, a.watchImpostors, a.hostLinks.Run, a.rules.Run, a.reach.Run, a.vfs.Run,
-			func(ctx context.Context) error { return vf.Follow(ctx, a.Guards.Wake, a.log, clock.RealClock{}) },
+			a.services.Run, a.podCIDRs.Run, a.Recovery.Run, a.Guards.Run, a.sources.Run, exclusive.Run, a.gone().Run,
+			a.hazards.Run, a.vlans.Run, impostors.Run, a.changes(exclusive, impostors).Run, a.hostLinks.Run, a.rules.Run, a.reach.Run, a.vfs.Run,
 			a.key.Run, a.followServices,
 			func(ctx context.Context) error {
 				return a.Allocator.SaveRotations(ctx, a.journal.Rotations, clock.RealClock{}, a.log)

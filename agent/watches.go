@@ -94,16 +94,32 @@ func (a *agent) gone() *holder.Gone {
 	})
 }
 
-// watchImpostors looks for interfaces by which pods get frames of others, until ctx ends.
-func (a *agent) watchImpostors(ctx context.Context) error {
-	changed, err := sources.ImpostorChanges(ctx, a.log)
-	if err != nil {
-		a.log.Error(err, "interfaces that get frames of other pods are found late")
-	}
+// impostors returns the watch for interfaces by which pods get frames of others.
+func (a *agent) impostors() *sources.Impostors {
 	return sources.NewImpostors(sources.ImpostorOptions{
 		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf,
 		Gateways: a.parents.Gateways, Ask: a.answerers, Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved,
-	}, changed).Run(ctx)
+	})
+}
+
+// changes tells the parts of the agent of changes of interfaces and addresses.
+func (a *agent) changes(exclusive *guards.Exclusive, impostors *sources.Impostors) *parent.Changes {
+	return &parent.Changes{
+		Link: func(physical bool) {
+			exclusive.Wake()
+			if physical {
+				a.Guards.Wake()
+			}
+		},
+		Address: a.hostLinks.AddressesChanged, Pod: impostors.Changed,
+		Missed: func() {
+			exclusive.Wake()
+			a.Guards.Wake()
+			a.hostLinks.AddressesChanged()
+			impostors.Missed()
+		},
+		Log: a.log, Clock: clock.RealClock{},
+	}
 }
 
 // answerers asks for an address on a parent of the node's pods.

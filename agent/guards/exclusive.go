@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/internal/loop"
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
@@ -50,6 +51,7 @@ type ExclusiveOptions struct {
 // Exclusive tells the kernel the devices of the node on exclusive parents, and their changes.
 type Exclusive struct {
 	ExclusiveOptions
+	wake loop.Wake
 	// told has the settings that the kernel was given last, and addresses those of the node.
 	told      map[int]setting
 	addresses []netip.Addr
@@ -63,35 +65,24 @@ type setting struct {
 
 // NewExclusive returns a Keeper.
 func NewExclusive(o ExclusiveOptions) *Exclusive {
-	return &Exclusive{ExclusiveOptions: o, told: map[int]setting{}}
+	return &Exclusive{ExclusiveOptions: o, wake: loop.NewWake(), told: map[int]setting{}}
+}
+
+// Wake makes the next pass come soon, since a device of the node has changed.
+func (k *Exclusive) Wake() {
+	if len(k.Names) > 0 {
+		k.wake.Up()
+	}
 }
 
 // Run follows the devices of the calling network namespace until ctx ends.
 func (k *Exclusive) Run(ctx context.Context) error {
 	k.missing()
-	var changes chan netlink.LinkUpdate
-	var end context.CancelFunc
-	for {
-		if changes == nil && len(k.Names) > 0 {
-			changes, end = k.subscribe(ctx)
-		}
-		if err := k.pass(); err != nil {
-			k.Log.Error(err, "an exclusive parent does not know all devices of this node; the agent tries again")
-		}
-		timer := k.Clock.NewTimer(period)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case _, open := <-changes:
-			timer.Stop()
-			if !open || !k.gather(ctx, changes) {
-				end()
-				changes = nil
-			}
-		case <-timer.C():
-		}
+	l := loop.Loop{Clock: k.Clock, Period: period, Wake: k.wake, Gather: calm}
+	l.Failed = func(err error) {
+		k.Log.Error(err, "an exclusive parent does not know all devices of this node; the agent tries again")
 	}
+	return l.Try(ctx, func(context.Context) error { return k.pass() })
 }
 
 // missing reports the names that no interface has: a name may be misspelt, or meant for other nodes.
@@ -99,37 +90,6 @@ func (k *Exclusive) missing() {
 	for _, name := range k.Names {
 		if _, exists, err := k.Index(name); !exists {
 			k.Log.Info("this exclusive parent cannot be found on the node; look at agent.exclusiveParents of the chart", "parent", name, "why", fmt.Sprint(err))
-		}
-	}
-}
-
-// subscribe returns the changes of devices, or nil: then only the timer finds them. The channel is
-// closed if the kernel has lost some. The library keeps the socket until the caller calls end.
-func (k *Exclusive) subscribe(ctx context.Context) (_ chan netlink.LinkUpdate, end context.CancelFunc) {
-	ctx, end = context.WithCancel(ctx)
-	changes := make(chan netlink.LinkUpdate, 64)
-	if err := netlink.LinkSubscribe(changes, ctx.Done()); err != nil {
-		end()
-		k.Log.Error(err, "changes of devices are seen late")
-		return nil, nil
-	}
-	return changes, end
-}
-
-// gather takes the changes of a burst for one pass. It returns false once the channel is closed.
-func (k *Exclusive) gather(ctx context.Context, changes chan netlink.LinkUpdate) bool {
-	timer := k.Clock.NewTimer(calm)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return true
-		case <-timer.C():
-			return true
-		case _, open := <-changes:
-			if !open {
-				return false
-			}
 		}
 	}
 }

@@ -37,7 +37,7 @@ func BenchmarkHostLink(b *testing.B) {
 		e := entries[0]
 		p := check.Value(openPod(e))(r)
 		took("make", func() error {
-			node := check.Value(r.links.nodeAddresses())(r)
+			node := check.Value(nodeAddresses(r.links.node))(r)
 			plan, known, err := r.links.plan(e, p, node)
 			check.OK(r, err)
 			took("make: pair and settings of the node", func() error { _, err := r.links.putNodeEnd(e, p, plan, mend); return err })

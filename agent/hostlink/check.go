@@ -38,7 +38,7 @@ func (l *Links) Check(e *attachment.Entry) error {
 	if err := p.checkInterface(e); err != nil || e.Routing == nil {
 		return err
 	}
-	node, err := l.nodeAddresses()
+	node, err := nodeAddresses(l.node)
 	if err != nil {
 		return err
 	}

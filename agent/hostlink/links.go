@@ -77,6 +77,9 @@ type Links struct {
 	// wake is full when the repair of all host links is due. due are the attachments whose repair is due.
 	wake loop.Wake
 	due  *attachment.Pending
+	// changed is full when the addresses of the node may have changed. seen are those of the last look.
+	changed loop.Wake
+	seen    []netip.Addr
 	// renewed: all host links of earlier agents have the guards of this one.
 	renewed atomic.Bool
 }
@@ -91,7 +94,7 @@ func New(o Options) (*Links, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket on the node: %w", err), nodeNS.Close())
 	}
-	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: loop.NewWake(), due: attachment.NewPending()}, nil
+	return &Links{Options: o, node: node, nodeNS: nodeNS, wake: loop.NewWake(), due: attachment.NewPending(), changed: loop.NewWake()}, nil
 }
 
 // Close closes the descriptors.
@@ -106,7 +109,7 @@ func (l *Links) Make(e *attachment.Entry) error {
 	if e.Routing == nil {
 		return nil
 	}
-	node, err := l.nodeAddresses()
+	node, err := nodeAddresses(l.node)
 	if err != nil {
 		return err
 	}

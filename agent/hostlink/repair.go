@@ -41,7 +41,7 @@ func (l *Links) WakeAll() { l.wake.Up() }
 func (l *Links) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { (&addressWatch{Links: l}).run(ctx) })
+	watching.Go(func() { l.followAddresses(ctx) })
 	tries := loop.Backoff{First: retryFirst, Most: retryMost}
 	all := l.Clock.Now() // when all are repaired
 	for {
@@ -105,7 +105,7 @@ func (l *Links) repairDue() error {
 
 // repairAll repairs entries. busy: a call was under way for one of them, whose repair is due.
 func (l *Links) repairAll(entries []*attachment.Entry) (busy bool, err error) {
-	node, err := l.nodeAddresses()
+	node, err := nodeAddresses(l.node)
 	if err != nil {
 		return false, err
 	}

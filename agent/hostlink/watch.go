@@ -11,99 +11,39 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/internal/loop"
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
-// quiet is how long watch waits after an event for more of them. Each router advertisement and each
+// quiet is how long followAddresses waits after an event for more of them. Each router advertisement and each
 // restart of a network service makes several.
 const quiet = 100 * time.Millisecond
 
-// addressWatch makes Run repair everything after changes of the node's addresses. seen are the
-// addresses at the last look.
-type addressWatch struct {
-	*Links
-	seen []netip.Addr
-}
+// AddressesChanged makes Run compare the addresses of the node soon.
+func (l *Links) AddressesChanged() { l.changed.Up() }
 
-func (w *addressWatch) run(ctx context.Context) {
-	tries := loop.Backoff{First: retryFirst, Most: retryMost}
-	for ctx.Err() == nil {
-		changes := make(chan netlink.AddrUpdate)
-		// The library keeps the socket until this context ends, also after it has closed the channel.
-		listening, end := context.WithCancel(ctx)
-		err := w.subscribe(listening, changes)
-		if err == nil {
-			tries.Reset()
-			// No event reports a change from before the subscription.
-			w.look()
-			w.follow(ctx, changes)
-		} else if tries.IsNew(err) {
-			w.Log.Error(err, "changes of the node's addresses are seen once a minute only")
-		}
-		end()
-		loop.For(ctx, w.Clock, tries.Next(), nil)
-	}
-}
-
-// follow handles events until the subscription ends.
-func (w *addressWatch) follow(ctx context.Context, changes <-chan netlink.AddrUpdate) {
-	var calm <-chan time.Time // set by the first event of several
-	for {
-		select {
-		case _, open := <-changes:
-			if !open {
-				return
-			}
-			if calm == nil {
-				calm = w.Clock.After(quiet)
-			}
-		case <-calm:
-			calm = nil
-			w.look()
-		case <-ctx.Done():
-			for range changes { // the subscription ends as well, and must not wait for a reader
-			}
-			return
-		}
-	}
+// followAddresses makes Run repair everything after changes of the node's addresses.
+func (l *Links) followAddresses(ctx context.Context) {
+	_ = loop.Loop{Clock: l.Clock, Period: repairPeriod, Wake: l.changed, Gather: quiet}.Every(ctx, func(context.Context) { l.look() })
 }
 
 // look makes Run repair all if the node's addresses differ. Most events only report lifetimes.
-func (w *addressWatch) look() {
-	now, err := w.nodeAddresses()
-	if err != nil || !slices.Equal(w.seen, now) {
-		w.WakeAll()
+func (l *Links) look() {
+	now, err := nodeAddresses(l.node)
+	if err != nil || !slices.Equal(l.seen, now) {
+		l.WakeAll()
 	}
-	w.seen = now
-}
-
-// subscribe reports changes of the node's addresses until ctx ends. It closes the channel at the end.
-func (w *addressWatch) subscribe(ctx context.Context, changes chan netlink.AddrUpdate) error {
-	node := netns.NsHandle(w.nodeNS.Fd())
-	err := netlink.AddrSubscribeWithOptions(changes, ctx.Done(), netlink.AddrSubscribeOptions{
-		Namespace: &node,
-		ErrorCallback: func(err error) {
-			if ctx.Err() == nil {
-				w.Log.Info("the watch of the node's addresses ended, and begins again", "why", err.Error())
-			}
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("watch the addresses of the node: %w", err)
-	}
-	return nil
+	l.seen = now
 }
 
 // servicesLink is the interface on which kube-proxy in mode IPVS puts the addresses of all Services.
 const servicesLink = "kube-ipvs0"
 
 // nodeAddresses returns the addresses by which hosts reach the node.
-func (l *Links) nodeAddresses() ([]netip.Addr, error) {
-	links, err := wholelist.Of(l.node.LinkList)
+func nodeAddresses(h *netlink.Handle) ([]netip.Addr, error) {
+	links, err := wholelist.Of(h.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces of the node: %w", err)
 	}
@@ -111,7 +51,7 @@ func (l *Links) nodeAddresses() ([]netip.Addr, error) {
 	for _, link := range links {
 		names[link.Attrs().Index] = link.Attrs().Name
 	}
-	addrs, err := wholelist.Of(func() ([]netlink.Addr, error) { return l.node.AddrList(nil, netlink.FAMILY_ALL) })
+	addrs, err := wholelist.Of(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of the node: %w", err)
 	}

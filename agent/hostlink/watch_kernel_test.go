@@ -7,12 +7,15 @@ package hostlink
 import (
 	"context"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -20,31 +23,33 @@ import (
 // event. A restart of the network service makes many events at once.
 func TestManyEventsMakeOneRepairAndThoseWithoutAChangeNone(t *testing.T) {
 	r := newRig(t)
-	watch := clocktesting.NewFakeClock(time.Now())
-	r.links.Clock = watch
-	w := &addressWatch{Links: r.links}
-	w.look()
+	r.links.look()
 	r.wantWake(true)
-	for _, changed := range []bool{false, true} {
-		if changed {
-			check.OK(r, r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.99/24")))
-		}
-		changes := make(chan netlink.AddrUpdate)
-		ended := make(chan struct{})
-		go func() { w.follow(t.Context(), changes); close(ended) }()
-		for range 200 {
-			changes <- netlink.AddrUpdate{}
-		}
-		r.wantWake(false)
-		watch.Step(quiet)
-		for !watch.HasWaiters() { // the first of the next ones: those before are handled
-			changes <- netlink.AddrUpdate{}
-		}
-		close(changes)
-		<-ended
-		r.wantWake(changed)
-		r.wantWake(false)
+	r.links.look()
+	r.wantWake(false)
+	check.OK(r, r.node.AddAddr("mgmt0", netip.MustParsePrefix("172.30.0.99/24")))
+	now := clocktesting.NewFakeClock(time.Now())
+	r.links.Clock = now
+	for range 200 {
+		r.links.AddressesChanged()
 	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { r.links.followAddresses(ctx) })
+	r.wantWakeSoon()
+	// The events before the first look are over once they were gathered, with one more look.
+	check.Becomes(t, time.Minute, "the loop gathers", now.HasWaiters)
+	now.Step(quiet)
+	check.Becomes(t, time.Minute, "the loop rests", func() bool { return len(r.links.changed) == 0 && now.HasWaiters() })
+	stop()
+	running.Wait()
+	r.wantWake(false)
+}
+
+// wantWakeSoon waits until a repair is due.
+func (r *rig) wantWakeSoon() {
+	r.Helper()
+	check.Receive(r, time.Minute, "a repair", (<-chan struct{})(r.links.wake))
 }
 
 // wantWake fails the test unless a repair is due, or is not.
@@ -62,10 +67,12 @@ func (r *rig) wantWake(want bool) {
 // run runs the links until the end of the test.
 func (r *rig) run() {
 	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.links.Run(ctx) }()
-	r.Cleanup(func() {
-		stop()
-		check.OK(r, <-done)
-	})
+	changes := &parent.Changes{
+		Link: func(bool) {}, Address: r.links.AddressesChanged, Pod: func(int) {}, Missed: r.links.AddressesChanged,
+		Log: logr.Discard(), Clock: clock.RealClock{},
+	}
+	var running sync.WaitGroup
+	running.Go(func() { check.OK(r, r.links.Run(ctx)) })
+	running.Go(func() { check.OK(r, r.node.Do(func() error { return changes.Run(ctx) })) })
+	r.Cleanup(func() { stop(); running.Wait() })
 }

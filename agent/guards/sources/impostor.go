@@ -37,6 +37,8 @@ const (
 	// impostorPatience is how many interfaces of a pod are removed before all on the parent are: while one is
 	// left, the pod can make the next.
 	impostorPatience = 3
+	// changesAhead bounds the changes that wait. After more, all pods are looked at.
+	changesAhead = 256
 )
 
 // Links reads and removes the interfaces of pods. *pod.Finder implements it.
@@ -78,8 +80,9 @@ type ImpostorOptions struct {
 // Impostors looks at the interfaces of pods.
 type Impostors struct {
 	ImpostorOptions
-	// changed has the numbers of the namespaces in which an interface has changed.
-	changed <-chan int
+	// changed has the numbers of the namespaces in which an interface has changed. missed: there are others.
+	changed chan int
+	missed  loop.Wake
 	// told has the interfaces that may stay, with the time of their last event.
 	told map[string]time.Time
 	// removed counts the removed interfaces of each container.
@@ -89,13 +92,25 @@ type Impostors struct {
 	questions chan bpf.Key
 }
 
-// NewImpostors returns a Watch. changed yields the numbers of namespaces; see Changes.
-func NewImpostors(o ImpostorOptions, changed <-chan int) *Impostors {
+// NewImpostors returns Impostors.
+func NewImpostors(o ImpostorOptions) *Impostors {
 	return &Impostors{
-		ImpostorOptions: o, changed: changed, told: map[string]time.Time{}, removed: map[string]int{},
-		gateways: map[bpf.Key]*known{}, questions: make(chan bpf.Key, questionsAhead),
+		ImpostorOptions: o, changed: make(chan int, changesAhead), missed: loop.NewWake(), told: map[string]time.Time{},
+		removed: map[string]int{}, gateways: map[bpf.Key]*known{}, questions: make(chan bpf.Key, questionsAhead),
 	}
 }
+
+// Changed makes Run look at once at the pods in the namespace with this number (Links.ID).
+func (w *Impostors) Changed(namespace int) {
+	select {
+	case w.changed <- namespace:
+	default:
+		w.Missed()
+	}
+}
+
+// Missed makes Run look at once at all pods.
+func (w *Impostors) Missed() { w.missed.Up() }
 
 // Run looks at all pods every 5 s, and at changed pods at once, until ctx ends.
 func (w *Impostors) Run(ctx context.Context) error {
@@ -115,22 +130,24 @@ func (w *Impostors) Run(ctx context.Context) error {
 		case a := <-answers:
 			w.take(a)
 			w.Look(nil)
-		case id, open := <-w.changed:
-			if !open {
-				w.changed = nil // the ticker goes on
-				continue
-			}
+		case <-w.missed:
+			w.lookAndRest(ctx, nil)
+		case id := <-w.changed:
 			ids := map[int]bool{id: true}
 			for n := len(w.changed); n > 0; n-- {
 				ids[<-w.changed] = true
 			}
-			start := w.Clock.Now()
-			w.Look(ids)
-			// A look asks for the number of every namespace. The pause is as long as the look, so a
-			// pod that changes its interface in a loop costs at most half a core.
-			loop.For(ctx, w.Clock, max(calm, w.Clock.Since(start)), nil)
+			w.lookAndRest(ctx, ids)
 		}
 	}
+}
+
+// lookAndRest looks after a change. A look asks for the number of every namespace. The pause is as long as the
+// look, so a pod that changes its interface in a loop costs at most half a core.
+func (w *Impostors) lookAndRest(ctx context.Context, ids map[int]bool) {
+	start := w.Clock.Now()
+	w.Look(ids)
+	loop.For(ctx, w.Clock, max(calm, w.Clock.Since(start)), nil)
 }
 
 // Look looks at the pods in the namespaces with these numbers, or at all pods if ids is nil.

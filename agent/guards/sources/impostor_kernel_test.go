@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/bpf"
@@ -73,10 +75,6 @@ func newNode(t *testing.T) *node {
 				return err
 			}
 			defer finder.Close()
-			changed, err := ImpostorChanges(ctx, testr.New(t))
-			if err != nil {
-				return err
-			}
 			w := NewImpostors(ImpostorOptions{
 				Session: "s", Links: finder,
 				Entries: func() (all []*attachment.Entry) {
@@ -104,7 +102,13 @@ func newNode(t *testing.T) *node {
 				Kill:     func(*attachment.Entry) error { return nil },
 				Removed:  func(reason string) { n.removed <- reason },
 				Reporter: event.Reporter{Events: events.NewFakeRecorder(100), Log: testr.New(t), Clock: clock.RealClock{}},
-			}, changed)
+			})
+			changes := &parent.Changes{
+				Link: func(bool) {}, Address: func() {}, Pod: w.Changed, Missed: w.Missed, Log: testr.New(t), Clock: clock.RealClock{},
+			}
+			var listening sync.WaitGroup
+			listening.Go(func() { check.OK(t, n.ns.Do(func() error { return changes.Run(ctx) })) })
+			defer listening.Wait()
 			w.Look(nil) // gives the namespaces their numbers
 			close(looked)
 			return w.Run(ctx)
@@ -283,7 +287,11 @@ func TestTheCapabilitiesOfTheChartSuffice(t *testing.T) {
 				return err
 			}
 			defer k.Close()
-			_, err = ImpostorChanges(t.Context(), testr.New(t))
+			ctx, cancel := context.WithCancel(t.Context())
+			var failures []string
+			listens := parent.Changes{Missed: cancel, Clock: clock.RealClock{}, Log: funcr.New(func(_, args string) { failures = append(failures, args) }, funcr.Options{})}
+			err = listens.Run(ctx)
+			check.Equal(t, len(failures), 0, "failures of the changes %v:", failures)
 			return errors.Join(err, k.PrepareGuards())
 		})
 	}

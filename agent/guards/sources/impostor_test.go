@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -94,7 +93,7 @@ func newImpostorRig(t *testing.T) *impostorRig {
 		Kill:     func(*attachment.Entry) error { r.killed++; return nil },
 		Removed:  func(reason string) { r.counted = append(r.counted, reason) },
 		Reporter: event.Reporter{Events: r.recorder, Log: testr.New(t), Clock: r.clock},
-	}, nil)
+	})
 	return r
 }
 
@@ -311,19 +310,25 @@ func TestAPodThatChangesItsInterfaceInALoopCostsHalfACoreAtMost(t *testing.T) {
 	}
 }
 
-// A socket that fails for good returns at once: reading it again and again would take a core.
-func TestASocketIsReadAgainOnlyAfterAFailureThatEnds(t *testing.T) {
-	faults := []error{unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.EBADF}
+func TestChangesThatFindNoRoomMakeALookAtAllPods(t *testing.T) {
+	r := newImpostorRig(t)
+	for id := range changesAhead {
+		r.watch.Changed(id)
+	}
+	check.Equal(t, len(r.watch.missed), 0, "looks at all pods:")
+	r.watch.Changed(changesAhead)
+	check.Equal(t, len(r.watch.missed), 1, "looks at all pods after one more:")
+	r.watch.changed = nil
+	r.children = []pod.Interface{{Name: "eth0", MAC: macOf(gateway), Kind: pod.MACVLAN, Parent: pod.Parent{Index: 7}}}
+	looks := make(chan struct{}, 2) // the first of Run, and that at what was missed
+	entries := r.watch.Entries
+	r.watch.Entries = func() []*attachment.Entry { looks <- struct{}{}; return entries() }
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	reads := 0
-	err := report(ctx, nil, func() ([]byte, error) {
-		if reads++; reads > len(faults) {
-			cancel()
-			return nil, unix.EBADF
-		}
-		return nil, faults[reads-1]
-	})
-	check.Is(t, err, unix.EBADF, "the end of the reports:")
-	check.Equal(t, reads, len(faults), "reads:")
+	var running sync.WaitGroup
+	running.Go(func() { check.OK(t, r.watch.Run(ctx)) })
+	for range 2 {
+		check.Receive(t, time.Minute, "a look", looks)
+	}
+	cancel()
+	running.Wait()
 }
