@@ -37,15 +37,12 @@ type Reply struct {
 //
 // An address of this node's own parent may go unanswered, since the kernel does not hear its own
 // frames. Safe for concurrent use.
-func (s *Segment) Ask(ctx context.Context, addr netip.Addr) (Reply, error) {
-	r, err := s.ask(ctx, addr)
-	if err != nil {
-		return Reply{}, fmt.Errorf("ask for %s on %s: %w", addr, s.name, err)
-	}
-	return r, nil
-}
-
-func (s *Segment) ask(ctx context.Context, addr netip.Addr) (_ Reply, err error) {
+func (s *Segment) Ask(ctx context.Context, addr netip.Addr) (r Reply, err error) {
+	defer func() {
+		if err != nil {
+			r, err = Reply{}, fmt.Errorf("ask for %s on %s: %w", addr, s.name, err)
+		}
+	}()
 	p, err := s.newProbing(addr, ProbeParams{Rounds: askRounds, Interval: askInterval})
 	if err != nil {
 		return Reply{}, err
@@ -80,15 +77,12 @@ const newsMax = 8
 // Answerers asks a few times for an address that another host should use, and returns the MACs of all
 // hosts that answer by the uplink. Answers of this node's pods prove nothing about other hosts. It
 // returns an error if there were so many answers that one may be missing. Safe for concurrent use.
-func (s *Segment) Answerers(ctx context.Context, addr netip.Addr) ([]net.HardwareAddr, error) {
-	macs, err := s.answerers(ctx, addr)
-	if err != nil {
-		return nil, fmt.Errorf("ask which hosts use %s on %s: %w", addr, s.name, err)
-	}
-	return macs, nil
-}
-
-func (s *Segment) answerers(ctx context.Context, addr netip.Addr) (macs []net.HardwareAddr, err error) {
+func (s *Segment) Answerers(ctx context.Context, addr netip.Addr) (macs []net.HardwareAddr, err error) {
+	defer func() {
+		if err != nil {
+			macs, err = nil, fmt.Errorf("ask which hosts use %s on %s: %w", addr, s.name, err)
+		}
+	}()
 	p, err := s.newProbing(addr, ProbeParams{})
 	if err != nil {
 		return nil, err

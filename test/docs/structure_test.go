@@ -27,7 +27,7 @@ var today = map[string]int{
 	"methods of agent/guards.Guards": 36, "methods of agent/holder.Holders": 63, "methods of agent/holder.adding": 100,
 	"methods of agent/holder.After": 26, "methods of agent/holder.regain": 29,
 	"methods of agent/release.Releaser": 30, "methods of agent/acquire.search": 39,
-	"methods of agent/recovery.Options": 63, "methods of agent/recovery.Worker": 85, "methods of agent/segment.Segment": 26,
+	"methods of agent/recovery.Options": 63, "methods of agent/recovery.Worker": 85,
 	"methods of bpf.Kernel": 119, "methods of bpf.tables": 70, "methods of bpf/enforce.Guards": 30,
 }
 
