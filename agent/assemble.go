@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/cniserver"
@@ -31,7 +32,6 @@ import (
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/metrics"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/parent"
 	"github.com/fenceline/fenceline/agent/parent/subinterface"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -71,6 +71,7 @@ type agent struct {
 	installer *install.Installer
 
 	// assemble makes all below.
+	*assembly.Ground
 	*assembly.Parts
 	counters  *metrics.Agent
 	reporter  event.Reporter
@@ -121,7 +122,10 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := a.makeParts(ctx); err != nil {
 		return err
 	}
-	a.defence = defence.New(a.Holders)
+	a.defence = defence.New(defence.Options{
+		Reporter: a.reporter, Cluster: a.Cluster, Cache: a.mgr.GetCache(), Journal: a.journal, Leases: a.Leases,
+		OnFence: a.Holders.Fenced, Conflict: a.counters.Conflict,
+	})
 	network, masters, err := a.installer.Masters()
 	if err != nil {
 		a.log.Error(err, "the agent listens on a parent from its first pod on only")
@@ -133,8 +137,8 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	a.verifier = proof.New(proof.Options{
-		Reporter: a.reporter, Self: proof.Node{Name: a.node, Session: a.Session, Cluster: a.Cluster, OthersShare: a.peers.Others},
-		Cache: a.mgr.GetCache(), Leases: a.Leases, Holders: a.Holders,
+		Reporter: a.reporter, Self: a.self(), Cache: a.mgr.GetCache(), Leases: a.Leases,
+		KillHolder: a.Releaser.KillHolder, StandsBehind: a.Releaser.StandsBehind,
 		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (proof.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
 		},
@@ -172,45 +176,37 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		SetFault: a.counters.HostLinkFault,
 	})
 	last, _ := a.journal.Rotations.Get()
-	a.Parts = assembly.New(ctx, assembly.Options{
-		Holders: node.Options{
-			Self: node.Self{
-				Node: a.node, Session: a.Session, Cluster: a.Cluster, StatefulSet: a.statefulSet,
-				DefaultSubnets: a.defaultSubnets, Patience: min(a.addressWait, agentapi.WaitTimeout),
-			},
-			Stores: node.Stores{Cache: a.mgr.GetCache(), Reader: a.mgr.GetAPIReader(), Journal: a.journal},
-			Machine: node.Machine{
-				SourceGuards: a.sources, OpenSegment: a.openSegment, FindLink: a.links.Find, FindUserVF: findUserVF, Links: a.links,
-				Sighted: a.sighted, ParentOf: parent.Describe, OfNode: parent.OfNode,
-			},
-			Knowledge: node.Knowledge{
-				Services: func() []netip.Prefix {
-					known, _ := a.services.Prefixes() // a check needs only the known ones
-					return known
-				},
-				ServicesAnswered: a.services.Answered(),
-				NodeSubnets:      func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
-				Share:            a.peers.Share, OthersShare: a.peers.Others,
-				Owners:      owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
-				Multus:      func() (ipam.Multus, error) { return ipam.Networks(a.confDir, a.multusNetwork) },
-				PassesPorts: func() (bool, error) { return ipam.PassesPorts(a.confDir) },
-			},
-			Reports: node.Reports{Events: a.reporter.Events, Log: a.log},
-		},
-		Client: a.mgr.GetClient(), Kernel: a.kernel,
-		HasDevice: pod.HasDevice,
-		Places:    func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
-		UserVFs:   func() ([]vf.Function, error) { return vf.UserDriven(vf.Sysfs) },
-		Follower:  waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
-		Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,
-		Metrics: a.counters, Clock: clock.RealClock{},
+	a.Ground = assembly.NewGround(assembly.GroundOptions{
+		Self: a.self(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(), Journal: a.journal, Kernel: a.kernel,
+		HasDevice: pod.HasDevice, Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,
+		Events: a.reporter.Events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
 	a.vfs, a.keeper = a.makeVFs(), a.makeKeeper(ctx)
 	if a.hostLinks, err = a.makeHostLinks(); err != nil {
 		return err
 	}
-	a.Hold(ctx, assembly.Upper{Warm: a.keeper, HostLinks: a.hostLinks, VFs: a.vfs, Routing: a.hostLinks.Read})
+	a.Parts = assembly.New(ctx, assembly.Options{
+		Ground: a.Ground, StatefulSet: a.statefulSet, DefaultSubnets: a.defaultSubnets,
+		Patience: min(a.addressWait, agentapi.WaitTimeout), Cache: a.mgr.GetCache(),
+		Warm: a.keeper, HostLinks: a.hostLinks, VFs: a.vfs, SourceGuards: a.sources, Links: a.links, Routing: a.hostLinks.Read,
+		OpenSegment: a.openSegment, FindLink: a.links.Find, FindUserVF: findUserVF,
+		Sighted: a.sighted, ParentOf: parent.Describe, OfNode: parent.OfNode,
+		Places:      func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
+		UserVFs:     func() ([]vf.Function, error) { return vf.UserDriven(vf.Sysfs) },
+		Services:    a.services.Await,
+		NodeSubnets: func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
+		Share:       a.peers.Share,
+		Owners:      owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
+		Multus:      func() (ipam.Multus, error) { return ipam.Networks(a.confDir, a.multusNetwork) },
+		PassesPorts: func() (bool, error) { return ipam.PassesPorts(a.confDir) },
+		Follower:    waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
+	})
 	return nil
+}
+
+// self is this node.
+func (a *agent) self() proof.Node {
+	return proof.Node{Name: a.node, Session: a.Session, Cluster: a.Cluster, OthersShare: a.peers.Others}
 }
 
 // makeReach makes the watch for pods of other nodes that this node does not reach.
@@ -290,7 +286,7 @@ func (a *agent) nodeAddresses() []netip.Addr {
 }
 
 // openSegment returns the segment of a parent, and opens it at first use.
-func (a *agent) openSegment(parent int) (node.Segment, error) {
+func (a *agent) openSegment(parent int) (acquire.Segment, error) {
 	if seg, ok := a.segments.Get(parent); ok {
 		return seg, nil
 	}

@@ -24,6 +24,9 @@ type backend struct {
 	unfit func(netns, ifname string) error
 }
 
+// Answered begins the steps that follow the answer of an ADD.
+func (b *backend) Answered(of agentapi.Attachment) { b.After.Answered(of) }
+
 // Status answers the runtime's question whether ADD can be served (CNI 1.1).
 func (b *backend) Status(ctx context.Context) error {
 	if err := b.ready.Check(ctx); err != nil {

@@ -103,7 +103,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	defer a.hostLinks.Close()
 	defer a.segments.Close()
-	defer a.Holders.Wait()
+	defer a.Holders.After.Wait()
 	if err := a.start(); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (a *agent) gone() *holder.Gone {
 func (a *agent) impostors() *sources.Impostors {
 	return sources.NewImpostors(sources.ImpostorOptions{
 		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf,
-		Gateways: a.parents.Gateways, Ask: a.answerers, Kill: a.Guards.Kill, Removed: a.counters.ImpostorRemoved,
+		Gateways: a.parents.Gateways, Ask: a.answerers, Kill: a.Releaser.Silence, Removed: a.counters.ImpostorRemoved,
 	})
 }
 

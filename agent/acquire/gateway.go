@@ -13,60 +13,53 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// askGateway asks for the gateway of a pool, if the pool checks it and this ADD has not asked. It
-// does not wait for the answer: the address is leased and probed meanwhile.
-func (a *Try) askGateway(ctx context.Context, pool *v1alpha1.IPPool) {
-	if _, asked := a.gateways[pool.Name]; asked || !pool.ChecksGateway() {
-		return
+// askGateway asks for the gateway of a pool, if the pool checks it and this round has not asked. The
+// address is leased and probed meanwhile: the function that it returns waits for the answer.
+func (d *round) askGateway(ctx context.Context, pool *v1alpha1.IPPool) (answer func() error) {
+	if answer, asked := d.gateways[pool.Name]; asked {
+		return answer
 	}
-	if a.gateways == nil {
-		a.gateways = map[string]<-chan error{}
-	}
-	result := make(chan error, 1)
-	a.gateways[pool.Name] = result
-	go func() { result <- a.checkGateway(ctx, pool) }()
-}
-
-// AwaitGateways waits for the gateways of the pools whose addresses the interface has.
-func (a *Try) AwaitGateways() error {
-	for _, b := range a.Won {
-		result, asked := a.gateways[b.Pool.Name]
-		if !asked {
-			continue
-		}
-		delete(a.gateways, b.Pool.Name)
-		if err := <-result; err != nil {
+	answer = func() error { return nil }
+	if pool.ChecksGateway() {
+		done, err := make(chan struct{}), error(nil)
+		go func() {
+			defer close(done)
+			err = d.checkGateway(ctx, pool)
+		}()
+		answer = func() error {
+			<-done
 			return err
 		}
 	}
-	return nil
+	d.gateways[pool.Name] = answer
+	return answer
 }
 
 // checkGateway returns an error if the gateway of a pool does not answer on the parent.
-func (a *Try) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
+func (d *round) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
 	gateway := pool.Gateway()
-	own, err := a.h.OfNode(a.Link.Parent.Index, gateway)
+	own, err := d.a.OfNode(d.Link.Parent.Index, gateway)
 	if err != nil {
 		return fmt.Errorf("look for gateway %s of pool %s on this node: %w", gateway, pool.Name, err)
 	}
 	if own {
-		a.h.Events.Eventf(a.Pod, pool, corev1.EventTypeWarning, "GatewayNotChecked", "Bind",
+		d.a.Events.Eventf(d.Pod, pool, corev1.EventTypeWarning, "GatewayNotChecked", "Bind",
 			"gateway %s of pool %s is an address of node %s, which does not answer its own questions; a pod does not reach an address of its own parent",
-			gateway, pool.Name, a.h.Node)
+			gateway, pool.Name, d.a.Self.Name)
 		return nil
 	}
-	reply, err := a.Seg.Ask(ctx, gateway)
+	reply, err := d.Segment.Ask(ctx, gateway)
 	if err != nil {
 		return refusal.New(refusal.TryAgain, "check gateway %s of pool %s on parent %s of node %s: %w",
-			gateway, pool.Name, a.Link.Parent.Name, a.h.Node, err)
+			gateway, pool.Name, d.Link.Parent.Name, d.a.Self.Name, err)
 	}
 	if reply.Answered {
 		return nil
 	}
-	a.h.Metrics.GatewayUnanswered(pool.Name)
+	d.a.Metrics.GatewayUnanswered(pool.Name)
 	return refusal.New(refusal.TryAgain,
 		"gateway %s of pool %s does not answer on parent %s of node %s: %s; spec.gatewayCheck of the pool switches this check off",
-		gateway, pool.Name, a.Link.Parent.Name, a.h.Node, adviceOn(reply.Hearing, pool))
+		gateway, pool.Name, d.Link.Parent.Name, d.a.Self.Name, adviceOn(reply.Hearing, pool))
 }
 
 // adviceOn names the places to look at if a gateway does not answer.

@@ -23,23 +23,22 @@ func hasKept(s *search) bool { return s.kept != nil }
 // keptFor yields the address that is kept for the pod. If its lease ends while the ADD waits for it, or
 // a foreign host uses the address and the pod's name keeps no address, the pod gets another address.
 func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
-	c := candidate{pool: PoolOf(s.family, s.kept), last: s.kept}
-	c.address = addressOf(c.pool, s.kept.Spec.Addr())
-	c.address.Static, c.address.Kept = s.Keeps(c.pool), true
-	c.awaitRelease, c.write = s.awaitEnd, s.takeOver
+	c := candidateOf(PoolOf(s.family, s.kept), s.kept.Spec.Addr())
+	c.address.Static, c.address.Kept = s.d.keeps(c.pool), true
+	c.last, c.awaitRelease, c.write = s.kept, s.awaitEnd, s.takeOver
 	return one(c, nil)
 }
 
 // awaitEnd waits while the address is still bound elsewhere. If it stays bound there, the ADD fails.
 func (s *search) awaitEnd(ctx context.Context, c *candidate) outcome {
-	for boundElsewhere(c.last, s.h.Node, s.Who.PodUID) {
-		if !attachment.WaitFor(ctx, s.h.Clock, keptRetry) {
+	for boundElsewhere(c.last, s.a.Self.Name, s.d.Holder.PodUID) {
+		if !attachment.WaitFor(ctx, s.a.Clock, keptRetry) {
 			return ends(refusal.New(refusal.TryAgain, "%s is kept for pod %s/%s and still bound to its predecessor on node %s",
-				c.address.Addr, s.Who.Namespace, s.Who.Pod, c.last.Spec.NodeName))
+				c.address.Addr, s.d.Holder.Namespace, s.d.Holder.Pod, c.last.Spec.NodeName))
 		}
-		l, err := s.h.Leases.Get(ctx, c.last.Name)
+		l, err := s.a.Leases.Get(ctx, c.last.Name)
 		if errors.Is(err, lease.ErrGone) {
-			return outcome{notAddress, err}
+			return outcome{lost, err}
 		}
 		if err != nil {
 			return ends(err)
@@ -56,12 +55,12 @@ func boundElsewhere(l *v1alpha1.IPLease, node, podUID string) bool {
 
 // takeOver binds the kept lease to this pod.
 func (s *search) takeOver(ctx context.Context, c *candidate) (*v1alpha1.IPLease, doubt, error) {
-	l, err := s.h.Leases.TakeOver(ctx, c.last, s.leaseRequest(c))
+	l, err := s.a.Leases.TakeOver(ctx, c.last, s.leaseRequest(c))
 	if errors.Is(err, lease.ErrNotMine) {
 		// The DEL of the older sandbox may have ended meanwhile.
-		now, getErr := s.h.Leases.Get(ctx, c.last.Name)
+		now, getErr := s.a.Leases.Get(ctx, c.last.Name)
 		if getErr == nil && now.Spec.State == v1alpha1.StateRetained {
-			l, err = s.h.Leases.TakeOver(ctx, now, s.leaseRequest(c))
+			l, err = s.a.Leases.TakeOver(ctx, now, s.leaseRequest(c))
 		}
 	}
 	return l, doubt{}, err
@@ -70,36 +69,40 @@ func (s *search) takeOver(ctx context.Context, c *candidate) (*v1alpha1.IPLease,
 // leaseRequest returns the data of the pod for the lease of a candidate's address.
 func (s *search) leaseRequest(c *candidate) lease.Request {
 	return lease.Request{
-		Pool: c.pool.Name, Network: c.pool.Spec.Network, Addr: c.address.Addr, Parent: s.Link.Parent.Name, Holder: s.Who,
-		Retention: s.retention(c.pool),
+		Pool: c.pool.Name, Network: c.pool.Spec.Network, Addr: c.address.Addr, Parent: s.d.Link.Parent.Name, Holder: s.d.i.who,
+		Retention: s.d.retention(c.pool),
 	}
 }
 
-// Keeps reports whether an address of a pool is kept for the name of the pod.
-func (a *Try) Keeps(pool *v1alpha1.IPPool) bool {
-	mode, _ := a.Asked.Mode(pool, a.h.StatefulSet)
-	return owner.KeepsName(&a.Who) && mode != v1alpha1.StatefulSetOff
+// keeps reports whether an address of a pool is kept for the name of the pod.
+func (d *round) keeps(pool *v1alpha1.IPPool) bool {
+	mode, _ := d.Asked.Mode(pool, d.a.StatefulSet)
+	return owner.KeepsName(&d.Holder) && mode != v1alpha1.StatefulSetOff
 }
 
 // retention returns the retention that the lease of an address of a pool records. It is used after
 // the end of the pod and its StatefulSet.
-func (a *Try) retention(pool *v1alpha1.IPPool) *v1alpha1.LeaseRetention {
-	if owner.KeepsName(&a.Who) && !a.Keeps(pool) {
+func (d *round) retention(pool *v1alpha1.IPPool) *v1alpha1.LeaseRetention {
+	if owner.KeepsName(&d.Holder) && !d.keeps(pool) {
 		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}
 	}
-	return a.Asked.Retention
+	return d.Asked.Retention
 }
 
 // standsBehind reports whether the pod is the target of a live migration and its source still has the address.
 func standsBehind(s *search) bool {
-	return s.kept != nil && lease.StandsBehind(&s.Who, owner.IsTarget(s.Pod), s.h.Node, &s.kept.Spec)
+	return s.kept != nil && lease.StandsBehind(&s.d.Holder, owner.IsTarget(s.d.Pod), s.a.Self.Name, &s.kept.Spec)
 }
 
 // behind yields the address that the source of a live migration still uses.
 func behind(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	token, err := lease.Token(s.kept)
-	c := candidate{pool: PoolOf(s.family, s.kept)}
-	c.address = addressOf(c.pool, s.kept.Spec.Addr())
-	c.address.Static, c.address.Behind = s.Keeps(c.pool), token
+	c := candidateOf(PoolOf(s.family, s.kept), s.kept.Spec.Addr())
+	c.address.Static, c.address.Behind = s.d.keeps(c.pool), token
 	return one(c, err)
+}
+
+// one yields one candidate, or an error.
+func one(c candidate, err error) iter.Seq2[candidate, error] {
+	return func(yield func(candidate, error) bool) { yield(c, err) }
 }

@@ -8,27 +8,41 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// KeptInterface is an interface of a pod for which leases may be kept.
-type KeptInterface struct {
-	Who  *v1alpha1.Holder
-	Node string
-	// Asked is the request of the pod's annotations, and ByDefault the chart's value.
-	Asked     v1alpha1.FixedAddress
-	ByDefault v1alpha1.StatefulSetMode
-	// Leases are those of the interface in any state, except the Warm ones.
-	Leases []v1alpha1.IPLease
+// FixedAddressOf returns the request of a pod's annotations for an address that stays with its
+// name. It refuses a pod whose name does not come back: no pod would take the kept address over.
+func FixedAddressOf(pod *corev1.Pod) (v1alpha1.FixedAddress, error) {
+	asked, err := v1alpha1.ParseFixedAddress(pod.Annotations)
+	if err != nil {
+		return v1alpha1.FixedAddress{}, refusal.New(refusal.InvalidPod, "pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	who := lease.HolderOf(pod, agentapi.Attachment{}, "")
+	if asked.Retention == nil || owner.KeepsName(&who) {
+		return asked, nil
+	}
+	whose := "no controller creates it again"
+	if ref, ok := owner.Of(pod); ok {
+		whose = fmt.Sprintf("its %s %s makes pods of new names", ref.Kind, ref.Name)
+	}
+	return v1alpha1.FixedAddress{}, refusal.New(refusal.InvalidPod,
+		"pod %s/%s asks for a fixed address (annotation %s). Such an address is kept for the name of the pod, but %s: use a StatefulSet or a virtual machine, or remove the annotation",
+		pod.Namespace, pod.Name, asked.Key, whose)
 }
 
-// Choose decides about the leases of the interface, and returns the pools that may serve it.
-func (i KeptInterface) Choose(r ipam.Request, pools []v1alpha1.IPPool, reserved poolset.Set) (ipam.Choice, Decision, error) {
-	k, err := i.keeping(r, pools)
+// Choose returns the pools that may serve an interface, and decides about its leases: those of the
+// interface in any state, except the Warm ones. Of the Request, it reads Holder and Asked.
+func (a *Acquirer) Choose(of Request, leases []v1alpha1.IPLease, r ipam.Request, pools []v1alpha1.IPPool, reserved poolset.Set) (ipam.Choice, Decision, error) {
+	k, err := a.keeping(of, leases, r, pools)
 	if err != nil {
 		return ipam.Choice{}, Decision{}, err
 	}
@@ -50,21 +64,21 @@ func (i KeptInterface) Choose(r ipam.Request, pools []v1alpha1.IPPool, reserved 
 }
 
 // keeping returns the input of decide.
-func (i KeptInterface) keeping(r ipam.Request, pools []v1alpha1.IPPool) (keeping, error) {
+func (a *Acquirer) keeping(of Request, leases []v1alpha1.IPLease, r ipam.Request, pools []v1alpha1.IPPool) (keeping, error) {
 	k := keeping{
-		pod: i.Who.Namespace + "/" + i.Who.Pod, iface: r.Describe(), node: i.Node, uid: i.Who.PodUID,
-		asked: i.Asked, byDefault: i.ByDefault, keepsName: owner.KeepsName(i.Who), requested: r.IPs,
+		pod: of.Holder.Namespace + "/" + of.Holder.Pod, iface: r.Describe(), node: a.Self.Name, uid: of.Holder.PodUID,
+		asked: of.Asked, byDefault: a.StatefulSet, keepsName: owner.KeepsName(&of.Holder), requested: r.IPs,
 	}
 	r.Kept = nil
-	for j := range i.Leases {
-		r.Kept = append(r.Kept, ipam.Kept{Addr: i.Leases[j].Spec.Addr(), Pool: i.Leases[j].Spec.Pool, Parent: i.Leases[j].Spec.Parent})
+	for j := range leases {
+		r.Kept = append(r.Kept, ipam.Kept{Addr: leases[j].Spec.Addr(), Pool: leases[j].Spec.Pool, Parent: leases[j].Spec.Parent})
 	}
 	standings, err := ipam.Standings(r, pools)
 	if err != nil {
 		return keeping{}, err
 	}
-	for j := range i.Leases {
-		l := keptCandidate{IPLease: &i.Leases[j], standing: standings[j]}
+	for j := range leases {
+		l := keptCandidate{IPLease: &leases[j], standing: standings[j]}
 		if at := slices.IndexFunc(pools, func(p v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool }); at >= 0 {
 			l.pool = &pools[at]
 		}

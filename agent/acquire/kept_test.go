@@ -56,13 +56,13 @@ func since(s int64) leaseChange {
 	return func(l *keptCandidate) { l.Spec.Since = metav1.NewTime(time.Unix(1000+s, 0)) }
 }
 
-func rejected(reason ipam.Reason) leaseChange {
+func refused(reason ipam.Reason) leaseChange {
 	return func(l *keptCandidate) {
 		l.standing.Rejected = &ipam.Rejection{Pool: l.Spec.Pool, Reason: reason, Detail: "it says " + string(reason)}
 	}
 }
 
-func gone(l *keptCandidate) { rejected(ipam.NotFound)(l); l.pool = nil }
+func gone(l *keptCandidate) { refused(ipam.NotFound)(l); l.pool = nil }
 
 func leftByPod(l *keptCandidate) {
 	l.standing.Named, l.standing.Left = false, "annotation ipam.fenceline.io/ippool of pod shop/web-0"
@@ -111,36 +111,36 @@ func TestDecideKept(t *testing.T) {
 		{"the pod itself names other pools, and the address is Quarantined: it is left to its verifier", nil, prefer, false, "", list{kept(two, leftByPod, quarantined)}, "leave 10.0.0.2", ""},
 	}, {
 		// The address cannot live on the node.
-		{"Prefer, and its pool is for another node: it is left", nil, prefer, false, "", list{kept(two, rejected(otherNode))}, "leave 10.0.0.2", "pool a does not serve the pod on node n1: it says NodeName"},
-		{"the same while it is Quarantined, since its node is dead", nil, prefer, false, "", list{kept(two, rejected(otherNode), quarantined)}, "leave 10.0.0.2", ""},
-		{"the same while it is Bound to the pod before", nil, prefer, false, "", list{kept(two, rejected(otherNode), bound)}, "leave 10.0.0.2", ""},
-		{"Prefer, and its pool is for other namespaces", nil, prefer, false, "", list{kept(two, rejected(ipam.NamespaceAffinity))}, "leave 10.0.0.2", ""},
-		{"Prefer, and its pool is for other pods", nil, prefer, false, "", list{kept(two, rejected(ipam.PodAffinity))}, "leave 10.0.0.2", ""},
-		{"Prefer, and no route of the pod leads through its pool", nil, prefer, false, "", list{kept(two, rejected(ipam.NoNextHop))}, "leave 10.0.0.2", ""},
+		{"Prefer, and its pool is for another node: it is left", nil, prefer, false, "", list{kept(two, refused(otherNode))}, "leave 10.0.0.2", "pool a does not serve the pod on node n1: it says NodeName"},
+		{"the same while it is Quarantined, since its node is dead", nil, prefer, false, "", list{kept(two, refused(otherNode), quarantined)}, "leave 10.0.0.2", ""},
+		{"the same while it is Bound to the pod before", nil, prefer, false, "", list{kept(two, refused(otherNode), bound)}, "leave 10.0.0.2", ""},
+		{"Prefer, and its pool is for other namespaces", nil, prefer, false, "", list{kept(two, refused(ipam.NamespaceAffinity))}, "leave 10.0.0.2", ""},
+		{"Prefer, and its pool is for other pods", nil, prefer, false, "", list{kept(two, refused(ipam.PodAffinity))}, "leave 10.0.0.2", ""},
+		{"Prefer, and no route of the pod leads through its pool", nil, prefer, false, "", list{kept(two, refused(ipam.NoNextHop))}, "leave 10.0.0.2", ""},
 		{"Prefer, and its pool does not exist", nil, prefer, false, "", list{kept(two, gone)}, "leave 10.0.0.2", "it says NotFound"},
-		{"Prefer, and its pool is invalid: a slip of an operator moves no name", nil, prefer, false, "", list{kept(two, rejected(ipam.Invalid))}, "refused", "delete lease 10.0.0.2 to release the address"},
-		{"Prefer, and only one family's pool serves the node", nil, prefer, false, "", list{kept(two), kept(six, rejected(otherNode))}, "take 10.0.0.2, leave fd00::2", ""},
-		{"an older sandbox's address whose pool no longer serves: a Deployment's pod leaves it", nil, require, true, "", list{kept(two, own, rejected(otherNode))}, "leave 10.0.0.2", ""},
-		{"Require, and its pool is for another node", nil, require, false, "", list{kept(two, rejected(otherNode))}, "refused",
+		{"Prefer, and its pool is invalid: a slip of an operator moves no name", nil, prefer, false, "", list{kept(two, refused(ipam.Invalid))}, "refused", "delete lease 10.0.0.2 to release the address"},
+		{"Prefer, and only one family's pool serves the node", nil, prefer, false, "", list{kept(two), kept(six, refused(otherNode))}, "take 10.0.0.2, leave fd00::2", ""},
+		{"an older sandbox's address whose pool no longer serves: a Deployment's pod leaves it", nil, require, true, "", list{kept(two, own, refused(otherNode))}, "leave 10.0.0.2", ""},
+		{"Require, and its pool is for another node", nil, require, false, "", list{kept(two, refused(otherNode))}, "refused",
 			"10.0.0.2 is kept for pod shop/web-0, but its pool a does not serve the pod on node n1: it says NodeName; delete lease 10.0.0.2 to release the address"},
 		{"Require, and its pool does not exist", nil, require, false, "", list{kept(two, gone)}, "refused", "delete lease 10.0.0.2"},
-		{"Require, and only one family's pool serves the node", nil, require, false, "", list{kept(two), kept(six, rejected(otherNode))}, "refused", "fd00::2 is kept"},
+		{"Require, and only one family's pool serves the node", nil, require, false, "", list{kept(two), kept(six, refused(otherNode))}, "refused", "fd00::2 is kept"},
 	}, {
 		// Precedence: the pod's annotations, the pool's field, the chart's value.
-		{"static-ip true makes Prefer strict", on{static: "true"}, prefer, false, "", list{kept(two, rejected(otherNode))}, "refused", "10.0.0.2 is kept"},
+		{"static-ip true makes Prefer strict", on{static: "true"}, prefer, false, "", list{kept(two, refused(otherNode))}, "refused", "10.0.0.2 is kept"},
 		{"static-ip true keeps although the pool says Off", on{static: "true"}, off, false, "", list{kept(two, poolMode(off))}, "take 10.0.0.2", ""},
-		{"the alias of static-ip is the same", on{alias: "true"}, off, false, "", list{kept(two, poolMode(prefer), rejected(otherNode))}, "refused", "10.0.0.2 is kept"},
-		{"the pool's Require beats the chart's Prefer", nil, prefer, false, "", list{kept(two, poolMode(require), rejected(otherNode))}, "refused", "10.0.0.2 is kept"},
-		{"the pool's Prefer beats the chart's Require", nil, require, false, "", list{kept(two, poolMode(prefer), rejected(otherNode))}, "leave 10.0.0.2", ""},
+		{"the alias of static-ip is the same", on{alias: "true"}, off, false, "", list{kept(two, poolMode(prefer), refused(otherNode))}, "refused", "10.0.0.2 is kept"},
+		{"the pool's Require beats the chart's Prefer", nil, prefer, false, "", list{kept(two, poolMode(require), refused(otherNode))}, "refused", "10.0.0.2 is kept"},
+		{"the pool's Prefer beats the chart's Require", nil, require, false, "", list{kept(two, poolMode(prefer), refused(otherNode))}, "leave 10.0.0.2", ""},
 		{"the pool's Prefer beats the chart's Off", nil, off, false, "", list{kept(two, poolMode(prefer), quarantined)}, "take 10.0.0.2", ""},
 		{"the pool's Off beats the chart's Require", nil, require, false, "", list{kept(two, poolMode(off), quarantined)}, "leave 10.0.0.2", "statefulSet of pool a is Off"},
 		{"static-ip false beats the pool's Require", on{static: "false"}, prefer, false, "", list{kept(two, poolMode(require), quarantined)}, "leave 10.0.0.2", "annotation ipam.fenceline.io/static-ip is false"},
 		{"ip-retention asks to keep although the chart says Off", on{"ipam.fenceline.io/ip-retention": "48h"}, off, false, "", list{kept(two, quarantined)}, "take 10.0.0.2", ""},
-		{"ip-retention alone is not strict", on{"ipam.fenceline.io/ip-retention": "48h"}, prefer, false, "", list{kept(two, rejected(otherNode))}, "leave 10.0.0.2", ""},
+		{"ip-retention alone is not strict", on{"ipam.fenceline.io/ip-retention": "48h"}, prefer, false, "", list{kept(two, refused(otherNode))}, "leave 10.0.0.2", ""},
 	}, {
 		// Nothing is kept.
 		{"Off: an address that was kept until now is used once more", nil, off, false, "", list{kept(two)}, "take 10.0.0.2", ""},
-		{"Off: its pool is for another node", nil, off, false, "", list{kept(two, rejected(otherNode))}, "leave 10.0.0.2", "statefulSet of the chart is Off"},
+		{"Off: its pool is for another node", nil, off, false, "", list{kept(two, refused(otherNode))}, "leave 10.0.0.2", "statefulSet of the chart is Off"},
 		{"Off: a Quarantined address is not waited for", nil, off, false, "", list{kept(two, quarantined)}, "leave 10.0.0.2", ""},
 		{"Off: an address of the pod before is not waited for", on{alias: "false"}, prefer, false, "", list{kept(two, bound)}, "leave 10.0.0.2", "annotation " + alias + " is false"},
 		{"Off: the address that the pod before kept for its next sandbox is the controller's to end", nil, off, false, "", list{kept(two, sandboxEnded)}, "leave 10.0.0.2", ""},
@@ -154,15 +154,15 @@ func TestDecideKept(t *testing.T) {
 		{"a Quarantined address comes before one that is still Bound", nil, prefer, false, "", list{kept(two, bound), kept(three, quarantined)}, "take 10.0.0.3", ""},
 		{"then the one whose pool is named", nil, prefer, false, "", list{kept(two, unnamed, since(5)), kept(three)}, "take 10.0.0.3", ""},
 		{"then the later one", nil, prefer, false, "", list{kept(two), kept(three, since(5))}, "take 10.0.0.3", ""},
-		{"the one that serves, also with Require", nil, require, false, "", list{kept(two, rejected(otherNode)), kept(three)}, "take 10.0.0.3", ""},
-		{"the one that serves, and the other one is left", nil, prefer, false, "", list{kept(two, rejected(otherNode)), kept(three)}, "take 10.0.0.3, leave 10.0.0.2", ""},
+		{"the one that serves, also with Require", nil, require, false, "", list{kept(two, refused(otherNode)), kept(three)}, "take 10.0.0.3", ""},
+		{"the one that serves, and the other one is left", nil, prefer, false, "", list{kept(two, refused(otherNode)), kept(three)}, "take 10.0.0.3, leave 10.0.0.2", ""},
 	}, {
 		// An address is requested.
 		{"the kept address is requested", nil, prefer, false, two, list{kept(two)}, "take 10.0.0.2", ""},
 		{"another address is requested", nil, prefer, false, three, list{kept(two)}, "refused", "requested address 10.0.0.3 for pod shop/web-0 interface eth0: 10.0.0.2 is kept for the pod; delete lease 10.0.0.2 to release it"},
 		{"an address of the other family is requested", nil, prefer, false, six, list{kept(two)}, "take 10.0.0.2", ""},
 		{"Off: another address is requested", nil, off, false, three, list{kept(two)}, "leave 10.0.0.2", ""},
-		{"another address is requested, and the kept one is left", nil, prefer, false, three, list{kept(two, rejected(otherNode))}, "leave 10.0.0.2", ""},
+		{"another address is requested, and the kept one is left", nil, prefer, false, three, list{kept(two, refused(otherNode))}, "leave 10.0.0.2", ""},
 	}} {
 		for _, row := range group {
 			t.Run(row.name, func(t *testing.T) { row.check(t) })

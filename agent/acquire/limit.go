@@ -18,28 +18,27 @@ func (s *search) withinLimits(ctx context.Context) (ipam.Family, error) {
 		if limit == nil {
 			return nil, nil
 		}
-		leases, err := s.h.Leases.InNamespace(ctx, c.Pool.Name, s.Who.Namespace)
+		leases, err := s.a.Leases.InNamespace(ctx, c.Pool.Name, s.d.Holder.Namespace)
 		if err != nil || int64(len(leases)) < *limit {
 			return nil, err
 		}
-		return &ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.NamespaceFull, Detail: limitText(s.Who.Namespace, *limit)}, nil
+		return &ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.NamespaceFull, Detail: limitText(s.d.Holder.Namespace, *limit)}, nil
 	})
 }
 
 // confirmLimit counts the addresses of the namespace again, with the lease that this ADD has just
-// written. Of the ADDs that raced, those with the newest tokens give way. The undo of the ADD ends
-// the lease.
+// written. Of the ADDs that raced, those with the newest tokens give way.
 func (s *search) confirmLimit(ctx context.Context, pool *v1alpha1.IPPool, l *v1alpha1.IPLease) outcome {
 	limit := pool.Spec.MaxPerNamespace
 	if limit == nil {
 		return outcome{}
 	}
-	leases, err := s.h.Leases.InNamespace(ctx, pool.Name, s.Who.Namespace)
+	leases, err := s.a.Leases.InNamespace(ctx, pool.Name, s.d.Holder.Namespace)
 	if err != nil || olderThan(l, leases) < *limit {
 		return ends(err)
 	}
-	return ends(refusal.New(refusal.NoPool, "no address of pool %s for pod %s/%s: %s",
-		pool.Name, s.Who.Namespace, s.Who.Pod, limitText(s.Who.Namespace, *limit)))
+	return outcome{poolRejected, refusal.New(refusal.NoPool, "no address of pool %s for pod %s/%s: %s",
+		pool.Name, s.d.Holder.Namespace, s.d.Holder.Pod, limitText(s.d.Holder.Namespace, *limit))}
 }
 
 // olderThan counts the leases that a holder got before the holder of a Bound lease got this one. The

@@ -22,94 +22,94 @@ import (
 // chooseMAC gives the interface the MAC that the pool's policy has for its first address. Without a
 // policy, the interface has the MAC that its plugin gave it. The interface is down. The lease, the
 // journal and the guard get this MAC from the first write on.
-func (a *Interface) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr) error {
-	if len(a.Won) > 0 {
-		return nil // the first address has chosen it
+func (i *iface) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr) outcome {
+	if len(i.won) > 0 {
+		return outcome{} // the first address has chosen it
 	}
 	mac, err := pool.MACFor(addr)
 	if err != nil {
-		return refusal.New(refusal.NoPool, "%w", err)
+		return outcome{poolRejected, refusal.New(refusal.NoPool, "%w", err)}
 	}
-	a.sharedMAC = mac != nil
+	i.sharedMAC = mac != nil
 	if mac == nil {
-		return a.setMAC(a.made)
+		return ends(i.setMAC(i.made))
 	}
-	if a.Link.Kind == pod.IPVLAN { // the parent and all its pods have one MAC
-		return refusal.New(refusal.NoPool,
+	if i.link.Kind == pod.IPVLAN { // the parent and all its pods have one MAC
+		return outcome{poolRejected, refusal.New(refusal.NoPool,
 			"pool %s: spec.macPolicy gives each interface a MAC of its own, but interface %s is of type ipvlan and has the MAC of its parent %s; use macvlan, or a pool without macPolicy",
-			pool.Name, a.Who.Interface, a.Link.Parent.Name)
+			pool.Name, i.who.Interface, i.link.Parent.Name)}
 	}
-	if a.Link.Device != "" {
-		return refusal.New(refusal.NoPool,
+	if i.link.Device != "" {
+		return outcome{poolRejected, refusal.New(refusal.NoPool,
 			"pool %s: spec.macPolicy gives each interface a MAC of its own, but interface %s is VF %s, whose PF %s gives it its MAC; use macvlan, or a pool without macPolicy",
-			pool.Name, a.Who.Interface, a.Link.Device, a.Link.Parent.Name)
+			pool.Name, i.who.Interface, i.link.Device, i.link.Parent.Name)}
 	}
-	if err := isAlone(ctx, a.h.Cache, pool, addr, mac); err != nil {
-		return err
+	if o := isAlone(ctx, i.a.Cache, pool, addr, mac); o.result != won {
+		return o
 	}
-	if err := a.lowerTwins(mac); err != nil {
-		return err
+	if err := i.lowerTwins(mac); err != nil {
+		return ends(err)
 	}
-	return a.setMAC(mac)
+	err = i.setMAC(mac)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return outcome{rejected, refusal.New(refusal.TryAgain,
+			"interface %s cannot have the MAC %s of its address yet: another interface of parent %s has it until its DEL", i.who.Interface, mac, i.link.Parent.Name)}
+	}
+	return ends(err)
 }
 
-// isAlone returns an error if another address may get the same MAC on this segment.
-func isAlone(ctx context.Context, cache client.Reader, pool *v1alpha1.IPPool, addr netip.Addr, mac net.HardwareAddr) error {
+// isAlone rejects an address if another one may get the same MAC on this segment.
+func isAlone(ctx context.Context, cache client.Reader, pool *v1alpha1.IPPool, addr netip.Addr, mac net.HardwareAddr) outcome {
 	if addr.Is4() {
-		return nil
+		return outcome{}
 	}
 	pools := &v1alpha1.IPPoolList{}
 	if err := cache.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list pools: %w", err)
+		return ends(fmt.Errorf("list pools: %w", err))
 	}
 	if other, owner, ok := poolset.SameMAC(pool, addr, pools.Items); ok {
-		return refusal.New(refusal.NoPool,
+		return outcome{rejected, refusal.New(refusal.NoPool,
 			"pool %s: spec.macPolicy gives the MAC %s to %s and to %s of pool %s, since both end with the same four octets; let spec.ips of the pools differ in them, or set another prefix",
-			pool.Name, mac, addr, other, owner)
+			pool.Name, mac, addr, other, owner)}
 	}
-	return nil
+	return outcome{}
 }
 
-func (a *Interface) setMAC(mac net.HardwareAddr) error {
-	if bytes.Equal(mac, a.Link.MAC) {
+func (i *iface) setMAC(mac net.HardwareAddr) error {
+	if bytes.Equal(mac, i.link.MAC) {
 		return nil
 	}
-	err := a.h.Links.SetMAC(a.Request.NetNS, a.Request.Interface, mac)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return refusal.New(refusal.TryAgain,
-			"interface %s cannot have the MAC %s of its address yet: another interface of parent %s has it until its DEL", a.Who.Interface, mac, a.Link.Parent.Name)
+	if err := i.a.Links.SetMAC(i.call.NetNS, i.call.Interface, mac); err != nil {
+		return fmt.Errorf("give interface %s of pod %s/%s its MAC: %w", i.who.Interface, i.who.Namespace, i.who.Pod, err)
 	}
-	if err != nil {
-		return fmt.Errorf("give interface %s of pod %s/%s its MAC: %w", a.Who.Interface, a.Who.Namespace, a.Who.Pod, err)
-	}
-	a.Link.MAC, a.Who.MAC = mac, mac.String()
+	i.link.MAC, i.who.MAC = mac, mac.String()
 	return nil
 }
 
-// RestoreMAC gives the interface back the MAC that its plugin gave it.
-func (a *Interface) RestoreMAC() {
-	err := a.setMAC(a.made)
+// restoreMAC gives the interface back the MAC that its plugin gave it.
+func (i *iface) restoreMAC() {
+	err := i.setMAC(i.made)
 	if err != nil && !errors.Is(err, pod.ErrNoNetNS) && !errors.Is(err, pod.ErrNoInterface) {
-		a.h.Log.Info("the MAC of an interface is not restored", "why", err.Error())
+		i.a.Log.Info("the MAC of an interface is not restored", "why", err.Error())
 	}
 }
 
 // lowerTwins sets the interfaces of earlier sandboxes with a MAC down: those of this pod's
 // interface, and those whose slots are dead. While one is up, the kernel gives no other macvlan of
 // the parent its MAC.
-func (a *Interface) lowerTwins(mac net.HardwareAddr) error {
-	for _, e := range a.h.Journal.All() {
-		if e.MAC != mac.String() || e.ParentIndex != a.Link.Parent.Index || e.Attachment() == a.Request.Attachment {
+func (i *iface) lowerTwins(mac net.HardwareAddr) error {
+	for _, e := range i.a.Journal.All() {
+		if e.MAC != mac.String() || e.ParentIndex != i.link.Parent.Index || e.Attachment() == i.call.Attachment {
 			continue
 		}
-		dead, err := a.h.Guards.Dead(e.Slot)
+		dead, err := i.a.Guards.Dead(e.Slot)
 		if err != nil {
 			return err
 		}
-		if !dead && (e.PodUID != a.Who.PodUID || e.Interface != a.Who.Interface) {
+		if !dead && (e.PodUID != i.who.PodUID || e.Interface != i.who.Interface) {
 			continue
 		}
-		err = a.h.Links.SetDown(e.NetNS, e.Interface)
+		err = i.a.Links.SetDown(e.NetNS, e.Interface)
 		if err != nil && !errors.Is(err, pod.ErrNoNetNS) && !errors.Is(err, pod.ErrNoInterface) {
 			return err
 		}

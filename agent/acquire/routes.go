@@ -5,6 +5,7 @@ package acquire
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/fenceline/fenceline/agent/ipam"
@@ -14,37 +15,44 @@ import (
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// checkRoutes rejects a pool if a route that comes with an address of the pool diverts packets from
-// their proper path. It runs before an address is leased.
-func (a *Try) checkRoutes(ctx context.Context, f ipam.Family, pool *v1alpha1.IPPool) outcome {
-	if !pool.ChecksRoutes() {
-		return outcome{}
+// routed finds the routes that come with an address of the pool, and begins to ask for its gateway. It
+// runs before an address is leased.
+func (t *try) routed(ctx context.Context) outcome {
+	subnet, err := poolset.Subnet(t.pool)
+	if err != nil {
+		return ends(fmt.Errorf("pool %s: %w", t.pool.Name, err))
 	}
-	routes, err := RoutesThrough(&f, pool, a.Request.Network)
+	routes, err := routesThrough(t.s.family, t.pool, t.d.Call.Network)
 	if err != nil {
 		return ends(err)
 	}
-	if !slices.ContainsFunc(routes, func(r poolset.Route) bool { return r.Dst.Bits() != 0 }) {
+	t.won.Prefix, t.won.Routes = netip.PrefixFrom(t.address.Addr, subnet.Bits()), routes
+	if o := t.diverted(ctx, subnet); o.result != won {
+		return o
+	}
+	t.gateway = t.d.askGateway(ctx, t.pool)
+	return outcome{}
+}
+
+// diverted rejects the pool if a route diverts packets from their proper path.
+func (t *try) diverted(ctx context.Context, subnet netip.Prefix) outcome {
+	routes, network := t.won.Routes, t.d.Call.Network
+	if !t.pool.ChecksRoutes() || !slices.ContainsFunc(routes, func(r poolset.Route) bool { return r.Dst.Bits() != 0 }) {
 		return outcome{} // default routes divert nothing
 	}
-	subnet, err := poolset.Subnet(pool)
+	own, err := t.a.NodeSubnets()
 	if err != nil {
 		return ends(err)
 	}
-	own, err := a.h.NodeSubnets()
-	if err != nil {
-		return ends(err)
-	}
-	a.h.AwaitServices(ctx)
 	h, hijacked := ipam.Hijacked(routes,
-		ipam.Uplink{Subnet: subnet, Gateway: pool.Spec.Gateway != nil, Default: f.Default && !a.Request.Network.CleanGateway},
-		ipam.Nearby{Services: a.h.Services(), Node: own})
+		ipam.Uplink{Subnet: subnet, Gateway: t.pool.Spec.Gateway != nil, Default: t.s.family.Default && !network.CleanGateway},
+		ipam.Nearby{Services: t.a.Services(ctx), Node: own})
 	if !hijacked {
 		return outcome{}
 	}
-	return ends(refusal.New(refusal.InvalidPod,
+	return outcome{poolRejected, refusal.New(refusal.InvalidPod,
 		"%s of pod %s/%s: %s, and it comes from %s; remove or change the route, or set spec.routeCheck of pool %s to false",
-		a.Who.Interface, a.Who.Namespace, a.Who.Pod, h, originOf(h.Route, f, pool, a.Request.Network), pool.Name))
+		t.i.who.Interface, t.i.who.Namespace, t.i.who.Pod, h, originOf(h.Route, t.s.family, t.pool, network), t.pool.Name)}
 }
 
 // originOf names the place that configures a route.
@@ -58,9 +66,8 @@ func originOf(r poolset.Route, f ipam.Family, pool *v1alpha1.IPPool, n agentapi.
 	return "ipam.routes of network " + n.Name
 }
 
-// RoutesThrough returns the routes of an interface with an address of a pool.
-func RoutesThrough(of *ipam.Family, pool *v1alpha1.IPPool, n agentapi.Network) ([]poolset.Route, error) {
-	family := *of
+// routesThrough returns the routes of an interface with an address of a pool.
+func routesThrough(family ipam.Family, pool *v1alpha1.IPPool, n agentapi.Network) ([]poolset.Route, error) {
 	family.Default = family.Default && !n.CleanGateway
 	routes, err := family.RoutesThrough(pool)
 	if err != nil {

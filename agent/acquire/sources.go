@@ -2,17 +2,45 @@
 
 package acquire
 
-import "context"
+import (
+	"context"
+	"iter"
+)
+
+// Source is a kind of addresses that an ADD may win. The sources differ in these fields.
+type Source struct {
+	// Name is for tests and for people.
+	Name string
+	// concerns reports whether the source may have an address for a search whose pools obey its rules.
+	// mayFind asks before the rules are applied. Nil means yes.
+	concerns func(*search) bool
+	// find yields the candidates, without those that the search has rejected. An error ends the search,
+	// unless it says that the pools are full.
+	find func(context.Context, *search) iter.Seq2[candidate, error]
+	// obeys are the rules that exclude pools.
+	obeys rules
+	proof provenBy
+	// insists: the pod wants the very address of the source, so the ADD ends if the address is rejected.
+	// Otherwise the next candidate is tried.
+	insists bool
+	// waits: if the pools of the source are full, the ADD waits for them. Otherwise the next source is
+	// asked.
+	waits bool
+	// skipsSighted: an address that another host was heard to use a moment ago is no candidate.
+	skipsSighted bool
+	// learns: the address counts as a use of its pool on its parent. Such pairs get Warm addresses.
+	learns bool
+}
 
 // Sources returns all sources in the order in which an ADD asks them. The rules only grow along the
 // list. With a requested address, each source yields only that one.
 func Sources() []Source {
 	return []Source{
-		{Name: "behind", concerns: standsBehind, find: behind, proof: byHandOver},
-		{Name: "kept", concerns: hasKept, find: keptFor, proof: byLastHolder},
-		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, final: true, learns: true},
-		{Name: "requested Warm", concerns: isRequested, find: requestedWarm, obeys: limits, proof: byWatch},
-		{Name: "requested", concerns: isRequested, find: free, obeys: limits, proof: byProbe},
+		{Name: "behind", concerns: standsBehind, find: behind, proof: byHandOver, insists: true},
+		{Name: "kept", concerns: hasKept, find: keptFor, proof: byLastHolder, insists: true},
+		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, waits: true, learns: true},
+		{Name: "requested Warm", concerns: isRequested, find: requestedWarm, obeys: limits, proof: byWatch, insists: true},
+		{Name: "requested", concerns: isRequested, find: free, obeys: limits, proof: byProbe, insists: true},
 		{Name: "Warm", find: ready, obeys: queue, proof: byWatch, learns: true},
 		{Name: "free", find: free, obeys: queue, proof: byProbe, skipsSighted: true, learns: true},
 		// The speakers of sighted addresses may be gone by now: the probe decides.
@@ -22,24 +50,76 @@ func Sources() []Source {
 	}
 }
 
-// obey removes the pools that the rules exclude. If none is left, it returns a *ipam.NoPoolError.
-func (s *search) obey(ctx context.Context, r rules) (err error) {
-	if s.obeyed < limits && r >= limits {
-		if s.family, err = s.family.Open(); err != nil {
-			return err
-		}
-		if s.family, err = s.withinLimits(ctx); err != nil {
-			return err
-		}
-		s.Full = s.family.Pools
+// concern reports whether the source may have an address for a search.
+func (s Source) concern(of *search) bool { return s.concerns == nil || s.concerns(of) }
+
+// rules exclude pools. Each value includes those before it. An ADD that waits for a full pool still asks
+// the sources below queue (mayFind).
+type rules int
+
+const (
+	anyPool rules = iota // also one that hands out no new address
+	limits               // maxPerNamespace
+	queue                // the earlier ADDs that wait for the pool
+)
+
+// provenBy is the way in which an address is proven to have no other speaker.
+type provenBy int
+
+const (
+	// byProbe: probe, then claim (R4). A host without a record answers the probe, so no claim is ever
+	// sent against it. It keeps the address, and the next candidate is tried.
+	byProbe provenBy = iota
+	// byWatch: the address was proven, and is watched since. If no doubt came up, it is claimed
+	// after the answer; otherwise it is proven by a probe.
+	byWatch
+	// byLastHolder: claim, then ask (R8). The last holder is on record, and must fall silent. If a
+	// host answers, the ADD of a pod whose name keeps the address ends.
+	byLastHolder
+	// byHandOver: the last holder still has the address, so the pod stays fenced (R15). No lease is
+	// written.
+	byHandOver
+)
+
+// fits reports whether the proof of a source fits its candidate: only a pod that stands behind its
+// last holder writes no lease, and only a last holder can be asked.
+func (p provenBy) fits(c *candidate) bool {
+	return (c.write == nil) == (p == byHandOver) && (c.last != nil) == (p == byLastHolder)
+}
+
+// outcome is the outcome of a try, with the reason. The zero value is success.
+type outcome struct {
+	result
+	why error
+}
+
+// result is the kind of an outcome.
+type result int
+
+const (
+	won result = iota
+	// lost: another host or another pod has the address.
+	lost
+	// rejected: a rule, or a fact about the address or its pool, is against it. An address that the pod
+	// insists on ends the ADD; otherwise another one is tried.
+	rejected
+	// poolRejected: as rejected, for all addresses of the pool.
+	poolRejected
+	// usedUp: the source has no address, since its pools are full.
+	usedUp
+	// endOfADD: nothing else can succeed now.
+	endOfADD
+)
+
+// ends returns the outcome endOfADD for an error, and success for nil.
+func ends(err error) outcome { return failed(endOfADD, err) }
+
+// failed returns an outcome for an error, and success for nil.
+func failed(as result, err error) outcome {
+	if err == nil {
+		return outcome{}
 	}
-	if s.obeyed < queue && r >= queue {
-		if s.family, err = s.outsideQueue(s.family); err != nil {
-			return err
-		}
-	}
-	s.obeyed = max(s.obeyed, r)
-	return nil
+	return outcome{as, err}
 }
 
 // next is the step of an ADD after a try.
@@ -53,13 +133,13 @@ const (
 )
 
 // after decides what follows a try of a source's candidate. Its table test is the specification.
-func after(o outcome, s Source) next {
+func after(r result, s Source) next {
 	switch {
-	case o.result == won:
+	case r == won:
 		return answerWith
-	case o.result == notAddress:
+	case r == lost, (r == rejected || r == poolRejected) && !s.insists:
 		return nextCandidate
-	case o.result == usedUp && !s.final:
+	case r == usedUp && !s.waits:
 		return nextSource
 	}
 	return giveUp

@@ -5,6 +5,7 @@ package acquire
 import (
 	"context"
 	"iter"
+	"net/netip"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
@@ -44,9 +45,10 @@ func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last boo
 		for _, c := range s.family.Pools {
 			ask, last := pools(c)
 			for ask {
-				w, ok := s.h.Warm.Take(warm.Wish{
-					Pool: c.Pool.Name, Parent: s.Link.Parent.Name, ParentIndex: s.Link.Parent.Index,
-					Mode: c.Pool.ConflictMode(), Has: c.Set.Contains, Addr: s.family.Requested, Any: unready,
+				w, ok := s.a.Warm.Take(warm.Wish{
+					Pool: c.Pool.Name, Parent: s.d.Link.Parent.Name, ParentIndex: s.d.Link.Parent.Index,
+					Mode: c.Pool.ConflictMode(), Addr: s.family.Requested, Any: unready,
+					Has: func(addr netip.Addr) bool { return c.Set.Contains(addr) && !s.rejected[addr] },
 				})
 				if !ok {
 					break
@@ -63,30 +65,29 @@ func (s *search) stocked(unready bool, pools func(ipam.Candidate) (ask, last boo
 }
 
 func (s *search) ofStock(pool *v1alpha1.IPPool, w warm.Stocked) candidate {
-	return candidate{
-		pool: pool, address: addressOf(pool, w.Spec.Addr()),
-		write: func(ctx context.Context, c *candidate) (*v1alpha1.IPLease, doubt, error) {
-			return s.bindWarm(ctx, c, w)
-		},
-		over: func(written bool) {
-			if written {
-				s.h.Warm.Ended(w)
-			} else { // if the lease was written in spite of an error, the next Take notices it
-				s.h.Warm.PutBack(w)
-			}
-		},
+	c := candidateOf(pool, w.Spec.Addr())
+	c.write = func(ctx context.Context, c *candidate) (*v1alpha1.IPLease, doubt, error) {
+		return s.bindWarm(ctx, c, w)
 	}
+	c.over = func(written bool) {
+		if written {
+			s.a.Warm.Ended(w)
+		} else { // if the lease was written in spite of an error, the next Take notices it
+			s.a.Warm.PutBack(w)
+		}
+	}
+	return c
 }
 
 // bindWarm binds a Warm lease to this pod. Meanwhile it asks the kernel whether the proof of the
 // address still holds. After a slow write it asks again.
 func (s *search) bindWarm(ctx context.Context, c *candidate, w warm.Stocked) (*v1alpha1.IPLease, doubt, error) {
-	asked := s.h.Clock.Now()
+	asked := s.a.Clock.Now()
 	doubts := make(chan doubt, 1)
 	go func() { doubts <- s.doubtOf(w) }()
-	l, err := s.h.Leases.BindWarm(ctx, w.IPLease, s.leaseRequest(c))
+	l, err := s.a.Leases.BindWarm(ctx, w.IPLease, s.leaseRequest(c))
 	found := <-doubts
-	if err == nil && found.Doubt == segment.DoubtNone && s.h.Clock.Since(asked) > freshDoubt {
+	if err == nil && found.Doubt == segment.DoubtNone && s.a.Clock.Since(asked) > freshDoubt {
 		found = s.doubtOf(w)
 	}
 	return l, found, err
@@ -97,6 +98,6 @@ func (s *search) doubtOf(w warm.Stocked) (found doubt) {
 	if !w.Ready {
 		return doubt{Doubt: segment.DoubtUnproven}
 	}
-	found.Doubt, found.who = s.h.Warm.Doubt(w)
+	found.Doubt, found.who = s.a.Warm.Doubt(w)
 	return found
 }

@@ -1,28 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package assembly makes the parts of an agent that give addresses to pods and take them back, and
-// connects them. The caller provides everything that has effects.
+// connects them, from the ground up: no part gets a field later. The caller provides everything that
+// has effects.
 package assembly
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/allocate"
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
+	"github.com/fenceline/fenceline/agent/proof"
 	"github.com/fenceline/fenceline/agent/recovery"
+	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/waiting"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // Kernel is the part of *bpf.Kernel that the parts need.
@@ -40,28 +50,27 @@ type Follower interface {
 
 // Metrics counts what the parts do. Its methods may be called concurrently.
 type Metrics interface {
-	node.Metrics
+	acquire.Metrics
 	guards.Metrics
+	recovery.Metrics
 	waiting.Metrics
+	// Step counts the time of a step of an ADD.
+	Step(step string, took time.Duration)
 }
 
-// Options of the parts. All but CountError and UserVFs are required.
-type Options struct {
-	// Holders are the options of the holders. Hold sets Metrics, Clock and the parts among them.
-	Holders node.Options
-	// Client writes leases and pods.
+// GroundOptions are the options of a Ground. All but CountError are required.
+type GroundOptions struct {
+	// Self is this node.
+	Self proof.Node
+	// Client reads and writes the API server's objects, Reader reads them past the caches.
 	Client client.Client
+	Reader client.Reader
+	// Journal has begun the session of Self.
+	Journal *attachment.Table
 	// Kernel has the guards.
 	Kernel Kernel
 	// HasDevice reports whether a network namespace has an interface of a VF.
 	HasDevice func(netns, device string) (bool, error)
-	// Places are the interfaces in the network namespaces of this node.
-	Places func() ([]pod.Place, error)
-	// UserVFs are the VFs of this node that programs drive themselves; nil means none.
-	UserVFs func() ([]vf.Function, error)
-	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
-	Follower Follower
-	Rand     func() float64
 	// Rotations has the address after which each pool's rotation continues.
 	Rotations map[string]netip.Addr
 	// LeaseClock is the clock of the times in leases. CountError counts each failed call to the API
@@ -69,65 +78,137 @@ type Options struct {
 	LeaseClock clock.PassiveClock
 	CountError func(verb string, err error)
 
+	Events  events.EventRecorder
 	Metrics Metrics
+	Log     logr.Logger
 	Clock   clock.WithDelayedExecution
 }
 
-// Upper are the parts of the caller that build on Parts, and on which the holders build.
-type Upper struct {
-	Warm      node.Warm
-	HostLinks node.HostLinks
-	// VFs may be nil.
-	VFs node.VFs
-	// Routing returns the routing of an entry's interface as it is in the pod.
-	Routing func(*attachment.Entry) (*attachment.Routing, error)
-}
-
-// Parts are connected with each other.
-type Parts struct {
-	options   Options
+// Ground has the parts on which those of the caller and those of Parts build.
+type Ground struct {
+	o         GroundOptions
 	Leases    *lease.Store
 	Allocator *allocate.Allocator
 	Foreign   *segment.ForeignHosts
 	Guards    *guards.Guards
-	Waiting   *waiting.Queue
-	// Hold makes the others.
+}
+
+// NewGround makes a Ground.
+func NewGround(o GroundOptions) *Ground {
+	g := &Ground{o: o, Leases: lease.NewStore(lease.Options{
+		Client: o.Client, Reader: o.Reader, Node: o.Self.Name, Session: o.Self.Session, Clock: o.LeaseClock, CountError: o.CountError,
+	})}
+	g.Allocator = allocate.New(allocate.Options{Leases: g.Leases, Clock: o.Clock, Last: o.Rotations})
+	g.Foreign = &segment.ForeignHosts{Recorded: g.Leases.ConflictsWith, Clock: o.Clock}
+	g.Guards = guards.New(guards.Options{
+		Session: o.Self.Session, Cluster: o.Self.Cluster, Kernel: o.Kernel, Journal: o.Journal,
+		TryLock: o.Journal.Calls.TryLock, HasDevice: o.HasDevice, Recheck: func(a agentapi.Attachment) { o.Journal.Pending.Add(a) },
+		Events: o.Events, Metrics: o.Metrics, Log: o.Log, Clock: o.Clock,
+	})
+	return g
+}
+
+// SourceGuards tells the kernel what interfaces may send. *sources.Keeper implements it.
+type SourceGuards interface {
+	Apply(context.Context, *attachment.Entry) error
+	// Wake makes the next pass over all interfaces come soon.
+	Wake()
+}
+
+// VFs are the virtual functions of pods. *vf.Keeper implements it.
+type VFs interface {
+	release.VFs
+	// Wake makes the next pass come soon.
+	Wake()
+}
+
+// Options of Parts. All but Multus and UserVFs are required.
+type Options struct {
+	Ground *Ground
+	// StatefulSet is the treatment of the addresses of StatefulSet pods in pools that set none.
+	StatefulSet v1alpha1.StatefulSetMode
+	// DefaultSubnets are the default IPSubnets.
+	DefaultSubnets ipam.ConfigPools
+	// Patience is the time for which an ADD waits for an address of a full pool.
+	Patience time.Duration
+	// Cache reads from the agent's filtered caches.
+	Cache client.Reader
+
+	// The parts of the caller. Routing returns the routing of an entry's interface as it is in the pod.
+	Warm         acquire.Warm
+	HostLinks    holder.HostLinks
+	VFs          VFs
+	SourceGuards SourceGuards
+	Links        acquire.Links
+	Routing      func(*attachment.Entry) (*attachment.Routing, error)
+
+	// The node: see acquire.Options, holder.Options and recovery.Options.
+	OpenSegment func(parent int) (acquire.Segment, error)
+	FindLink    func(netns, ifname string) (pod.Interface, error)
+	FindUserVF  func(device string) (i pod.Interface, ok bool, err error)
+	Sighted     func(parent int, addr netip.Addr) bool
+	ParentOf    func(index int) (ipam.Parent, error)
+	OfNode      func(parent int, addr netip.Addr) (bool, error)
+	Places      func() ([]pod.Place, error)
+	UserVFs     func() ([]vf.Function, error)
+
+	// The cluster: see acquire.Options and holder.Options.
+	Services    func(context.Context) []netip.Prefix
+	NodeSubnets func() ([]netip.Prefix, error)
+	Share       func() ipam.Share
+	Owners      owner.Asker
+	Multus      func() (ipam.Multus, error)
+	PassesPorts func() (bool, error)
+	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
+	Follower Follower
+	Rand     func() float64
+}
+
+// Parts give addresses to pods, and take them back.
+type Parts struct {
+	Waiting  *waiting.Queue
+	Releaser *release.Releaser
 	Holders  *holder.Holders
 	Recovery *recovery.Worker
 }
 
-// New makes the parts that do not depend on the holders. The waits for an address end with ctx.
+// New makes the parts. The waits for an address, the undo of an ADD and the steps after an answer end
+// with ctx. The caller restores the state of the last run: Recovery.Restore.
 func New(ctx context.Context, o Options) *Parts {
-	h := o.Holders
-	p := &Parts{options: o, Leases: lease.NewStore(lease.Options{
-		Client: o.Client, Reader: h.Reader, Node: h.Node, Session: h.Session, Clock: o.LeaseClock, CountError: o.CountError,
+	g, b := o.Ground, o.Ground.o
+	p := &Parts{Waiting: waiting.New(waiting.Options{
+		Leases: o.Follower, Rand: o.Rand, Metrics: b.Metrics, Clock: b.Clock, Log: b.Log, Background: ctx,
 	})}
-	p.Allocator = allocate.New(allocate.Options{Leases: p.Leases, Clock: o.Clock, Last: o.Rotations})
-	p.Foreign = &segment.ForeignHosts{Recorded: p.Leases.ConflictsWith, Clock: o.Clock}
-	p.Guards = guards.New(guards.Options{
-		Session: h.Session, Cluster: h.Cluster, Kernel: o.Kernel, Journal: h.Journal,
-		TryLock: h.Journal.Calls.TryLock, HasDevice: o.HasDevice, Events: h.Events, Metrics: o.Metrics, Log: h.Log, Clock: o.Clock,
+	guardSources := func(e *attachment.Entry) error {
+		if err := o.SourceGuards.Apply(ctx, e); err != nil {
+			return fmt.Errorf("guard the sources of %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+		}
+		return nil
+	}
+	p.Releaser = release.New(release.Options{
+		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Leases: g.Leases, Journal: b.Journal, Guards: g.Guards,
+		HostLinks: o.HostLinks, VFs: o.VFs, FindLink: o.FindLink, Freed: g.Allocator.Freed, Log: b.Log, Clock: b.Clock,
 	})
-	p.Waiting = waiting.New(waiting.Options{
-		Leases: o.Follower, Rand: o.Rand, Metrics: o.Metrics, Clock: o.Clock, Log: h.Log, Background: ctx,
+	p.Holders = holder.New(holder.Options{
+		Self: b.Self, DefaultSubnets: o.DefaultSubnets, Patience: o.Patience,
+		Cache: o.Cache, Reader: b.Reader, Journal: b.Journal, Leases: g.Leases, Waiting: p.Waiting, Releaser: p.Releaser,
+		Acquirer: acquire.New(acquire.Options{
+			Self: b.Self, StatefulSet: o.StatefulSet, Cache: o.Cache, Journal: b.Journal, Leases: g.Leases, Allocator: g.Allocator,
+			Warm: o.Warm, Foreign: g.Foreign, Guards: g.Guards, GuardSources: guardSources, Releaser: p.Releaser, Links: o.Links,
+			Sighted: o.Sighted, OfNode: o.OfNode, Services: o.Services, NodeSubnets: o.NodeSubnets, Share: o.Share,
+			Events: b.Events, Metrics: b.Metrics, Log: b.Log, Clock: b.Clock, Background: ctx,
+		}),
+		Guards: g.Guards, GuardSources: guardSources, WakeSources: o.SourceGuards.Wake, HostLinks: o.HostLinks, WakeVFs: o.VFs.Wake,
+		OpenSegment: o.OpenSegment, FindLink: o.FindLink, FindUserVF: o.FindUserVF, ParentOf: o.ParentOf,
+		Services: o.Services, Owners: o.Owners, Multus: o.Multus, PassesPorts: o.PassesPorts,
+		Events: b.Events, Step: b.Metrics.Step, Log: b.Log, Clock: b.Clock, Background: ctx,
+	})
+	p.Recovery = recovery.New(recovery.Options{
+		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Client: b.Client, Journal: b.Journal, Leases: g.Leases, Guards: g.Guards,
+		Releaser: p.Releaser, WakeHostLink: o.HostLinks.Wake, FollowYoung: p.Holders.After.FollowYoung,
+		OpenSegment: o.OpenSegment, FindLink: o.FindLink, Revision: b.Kernel.Revision,
+		Places: o.Places, Routing: o.Routing, UserVFs: o.UserVFs,
+		Events: b.Events, Metrics: b.Metrics, Log: b.Log, Clock: b.Clock,
 	})
 	return p
-}
-
-// Hold makes the holders and the recovery. The undo of an ADD and the steps after an answer end with ctx.
-// The caller restores the state of the last run: Recovery.Restore.
-func (p *Parts) Hold(ctx context.Context, u Upper) {
-	o, h := p.options, p.options.Holders
-	h.Leases, h.Allocator, h.Foreign, h.Guards, h.Waiting = p.Leases, p.Allocator, p.Foreign, p.Guards, p.Waiting
-	h.Warm, h.HostLinks, h.VFs = u.Warm, u.HostLinks, u.VFs
-	h.Metrics, h.Clock = o.Metrics, o.Clock
-	if u.VFs != nil {
-		p.Guards.SwitchOff = u.VFs.SwitchOff
-	}
-	p.Holders = holder.New(ctx, h)
-	p.Guards.Recheck = func(a agentapi.Attachment) { h.Journal.Pending.Add(a) }
-	p.Recovery = recovery.New(recovery.Options{
-		Holders: p.Holders, Client: o.Client, Leases: p.Leases,
-		Revision: o.Kernel.Revision, Places: o.Places, UserVFs: o.UserVFs, Routing: u.Routing,
-	})
 }

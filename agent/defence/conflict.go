@@ -24,19 +24,19 @@ type conflict struct {
 
 // Met handles a conflict. The event loop calls it; it does not block.
 func (d *Defence) Met(c segment.Conflict) {
-	e, address, held := d.holders.Journal.Holder(c.Holding.Parent, c.Holding.Addr)
+	e, address, held := d.Journal.Holder(c.Holding.Parent, c.Holding.Addr)
 	if !held {
 		return
 	}
-	d.holders.Metrics.Conflict(address.Pool, c.Source)
-	d.holders.Audit(audit.Conflict, &e, address, "speaker "+c.MAC.String())
+	d.Conflict(address.Pool, c.Source)
+	audit.Log(d.Log, audit.Conflict, e.Audit(address, d.Node, "speaker "+c.MAC.String()))
 	if !d.pace.allow(address.LeaseName) {
 		return
 	}
 	select {
 	case d.waiting <- conflict{c, address.LeaseName}:
 	default:
-		d.holders.Log.Info("the conflict is not recorded on its lease: too many conflicts wait", "lease", address.LeaseName, "speaker", c.MAC.String())
+		d.Log.Info("the conflict is not recorded on its lease: too many conflicts wait", "lease", address.LeaseName, "speaker", c.MAC.String())
 	}
 }
 
@@ -48,7 +48,7 @@ func (d *Defence) Run(ctx context.Context) error {
 			return nil
 		case c := <-d.waiting:
 			if err := d.write(ctx, c); err != nil && ctx.Err() == nil {
-				d.holders.Log.Info("the conflict could not be recorded on its lease", "lease", c.lease, "why", err.Error())
+				d.Log.Info("the conflict could not be recorded on its lease", "lease", c.lease, "why", err.Error())
 			}
 		}
 	}
@@ -58,13 +58,13 @@ func (d *Defence) Run(ctx context.Context) error {
 func (d *Defence) write(ctx context.Context, c conflict) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	l, err := d.holders.Leases.Get(ctx, c.lease)
+	l, err := d.Leases.Get(ctx, c.lease)
 	if err != nil {
 		return err
 	}
-	if _, err := d.holders.Leases.Update(ctx, l, lease.RecordConflict(lease.Evidence{MAC: c.MAC.String(), Source: string(c.Source)})); err != nil {
+	if _, err := d.Leases.Update(ctx, l, lease.RecordConflict(lease.Evidence{MAC: c.MAC.String(), Source: string(c.Source)})); err != nil {
 		return err
 	}
-	d.holders.Events.Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Guard", "%s also uses %s", c.MAC, c.Holding.Addr)
+	d.Events.Eventf(l, nil, corev1.EventTypeWarning, "AddressConflict", "Guard", "%s also uses %s", c.MAC, c.Holding.Addr)
 	return nil
 }

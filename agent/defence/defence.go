@@ -8,39 +8,57 @@ package defence
 import (
 	"context"
 	"net"
+	"net/netip"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/audit"
+	"github.com/fenceline/fenceline/internal/event"
 )
 
 // backlog is how many conflicts may wait to be recorded. A segment reports an
 // address at most every 10 s, so a conflict that does not fit is reported again.
 const backlog = 256
 
+// Options of a Defence. All are required.
+type Options struct {
+	event.Reporter
+	// Cluster is the UID of the kube-system namespace.
+	Cluster string
+	// Cache reads from the agent's filtered caches.
+	Cache   client.Reader
+	Journal *attachment.Table
+	Leases  *lease.Store
+	// OnFence handles a newer claim for an address that is held on a parent here.
+	OnFence func(parent int, addr netip.Addr)
+	// Conflict counts conflicts.
+	Conflict func(pool string, source segment.Source)
+}
+
 // Defence of the addresses of this node's pods. Safe for concurrent use.
 type Defence struct {
-	holders *holder.Holders
+	Options
 	// waiting are the conflicts to be recorded on their leases.
 	waiting chan conflict
 	pace    *pace
 }
 
-// New returns a Defence of the addresses that h holds. It records conflicts while Run runs.
-func New(h *holder.Holders) *Defence {
-	return &Defence{holders: h, waiting: make(chan conflict, backlog), pace: newPace(h.Clock)}
+// New returns a Defence of the addresses of the journal. It records conflicts while Run runs.
+func New(o Options) *Defence {
+	return &Defence{Options: o, waiting: make(chan conflict, backlog), pace: newPace(o.Clock)}
 }
 
 // Holdings returns the addresses of this node's pods, whose claims are repeated.
 func (d *Defence) Holdings() []segment.Holding {
 	var held []segment.Holding
 	pools := map[string]*v1alpha1.IPPool{}
-	for e := range d.holders.Journal.Bound() {
+	for e := range d.Journal.Bound() {
 		mac, err := net.ParseMAC(e.MAC)
 		if err != nil {
 			continue
@@ -48,7 +66,7 @@ func (d *Defence) Holdings() []segment.Holding {
 		for _, address := range e.Addresses {
 			params := segment.ParamsOf(d.pool(pools, address.Pool))
 			held = append(held, segment.Holding{
-				Parent: e.ParentIndex, Network: claim.Network(d.holders.Cluster, address.Network), Token: address.Token,
+				Parent: e.ParentIndex, Network: claim.Network(d.Cluster, address.Network), Token: address.Token,
 				Announcement: segment.Announcement{
 					NetNS: e.NetNS, Interface: e.Interface, MAC: mac, Addr: address.Addr, Slot: e.Slot, Mode: params.Mode,
 				},
@@ -66,7 +84,7 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 		return pool
 	}
 	pool := &v1alpha1.IPPool{}
-	if err := d.holders.Cache.Get(context.Background(), client.ObjectKey{Name: name}, pool); err != nil {
+	if err := d.Cache.Get(context.Background(), client.ObjectKey{Name: name}, pool); err != nil {
 		pool = &v1alpha1.IPPool{}
 	}
 	seen[name] = pool
@@ -75,10 +93,10 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 
 // Fenced handles a fence: a newer claim took the address from a pod of this node.
 func (d *Defence) Fenced(f bpf.Event) {
-	d.holders.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
+	d.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
 	parent := int(f.Key.Segment)
-	e, address, _ := d.holders.Journal.Holder(parent, f.Key.Addr)
+	e, address, _ := d.Journal.Holder(parent, f.Key.Addr)
 	address.Addr, address.Token = f.Key.Addr, f.Token
-	d.holders.Audit(audit.Fence, &e, address, "claimed by "+f.MAC.String())
-	d.holders.Fenced(parent, f.Key.Addr)
+	audit.Log(d.Log, audit.Fence, e.Audit(address, d.Node, "claimed by "+f.MAC.String()))
+	d.OnFence(parent, f.Key.Addr)
 }

@@ -21,11 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -53,19 +52,13 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 		log = testr.New(t)
 	}
 	leases := lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}})
-	d := New(holder.New(t.Context(), node.Options{
-		Self:    node.Self{Node: "n1", Session: "s", Cluster: "c"},
-		Stores:  node.Stores{Cache: c, Leases: leases, Journal: book},
-		Reports: node.Reports{Events: events.NewFakeRecorder(10), Metrics: noMetrics{}, Log: log, Clock: clock.RealClock{}},
-	}))
+	d := New(Options{
+		Reporter: event.Reporter{Node: "n1", Events: events.NewFakeRecorder(10), Log: log, Clock: clock.RealClock{}},
+		Cluster:  "c", Cache: c, Leases: leases, Journal: book, Conflict: func(string, segment.Source) {},
+	})
 	d.waiting = make(chan conflict, 1)
 	return d
 }
-
-// noMetrics counts no conflicts.
-type noMetrics struct{ node.Metrics }
-
-func (noMetrics) Conflict(string, segment.Source) {}
 
 func second(addr string) segment.Conflict {
 	return segment.Conflict{
@@ -88,7 +81,7 @@ func TestASecondSpeakerIsRecordedOnTheLease(t *testing.T) {
 	}
 	stop()
 	check.OK(t, <-done)
-	check.OK(t, d.holders.Cache.Get(t.Context(), client.ObjectKeyFromObject(l), l))
+	check.OK(t, d.Cache.Get(t.Context(), client.ObjectKeyFromObject(l), l))
 	c := l.Spec.Conflict
 	check.That(t, c != nil && c.MAC == "02:bd:00:00:00:01" && c.Source == "guard", "conflict %+v", c)
 }

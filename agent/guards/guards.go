@@ -71,8 +71,6 @@ type Options struct {
 	HasDevice func(netns, device string) (bool, error)
 	// Recheck compares the leases of an attachment with it soon.
 	Recheck func(agentapi.Attachment)
-	// SwitchOff switches the VF of an entry off. It returns nil once the PF confirms it.
-	SwitchOff func(*attachment.Entry) error
 
 	Events  events.EventRecorder
 	Metrics Metrics

@@ -154,7 +154,7 @@ func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 	r.Guards.Metrics = failures
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
-	r.Wait()
+	r.After.Wait()
 	check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
 	check.Says(t, <-r.Recorder.Events, "GuardNotPinned")
 	check.That(t, r.Guards.PinAgain() != nil, "it was not tried again")
@@ -167,15 +167,15 @@ func TestAGuardIsPinnedAfterTheAnswerAndAgainUntilItHolds(t *testing.T) {
 // A VF is moved to another network namespace before its guard is pinned, or without tcx. No observer sees its frames.
 func TestAVFWithoutItsGuardIsToBeOff(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	find := r.Holders.FindLink
-	r.Holders.FindLink = func(netns, ifname string) (pod.Interface, error) {
+	find := r.FindLink
+	r.FindLink = func(netns, ifname string) (pod.Interface, error) {
 		i, err := find(netns, ifname)
 		i.Device = "0000:03:10.1"
 		return i, err
 	}
 	web := r.Pod("web", "u1")
 	r.MustAdd(web)
-	r.Wait()
+	r.After.Wait()
 	judge := func(when string, off bool, acks, acksOff bpf.LeaseFlags) {
 		t.Helper()
 		check.OK(t, r.Guards.Repair())

@@ -13,21 +13,6 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Kill kills the slot of an entry: from then on its interface is mute. If only its PF can silence the
-// VF of a running pod, the VF is switched off; without a guard, the caller has journalled that the
-// entry is Mute, so that it stays off.
-func (g *Guards) Kill(e *attachment.Entry) error {
-	if !e.Unguarded {
-		if err := g.KillSlot(e); err != nil {
-			return err
-		}
-	}
-	if g.Alone(e) && e.Phase == attachment.Bound {
-		return g.SwitchOff(e)
-	}
-	return nil
-}
-
 // KillSlot makes the guard of an entry drop every frame.
 func (g *Guards) KillSlot(e *attachment.Entry) error {
 	if err := g.Kernel.KillSlot(e.Slot); err != nil {

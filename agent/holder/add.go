@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -15,15 +14,13 @@ import (
 
 	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
-	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Add gives a new pod interface its addresses, all or none of them. If ctx ends first, Add undoes
@@ -32,114 +29,127 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	if r.Chained {
 		return h.addChained(ctx, r)
 	}
+	// The socket runs one call for an attachment at a time, so that a DEL cancels an ADD. The lock also
+	// keeps recovery and the repairs of guards and host links away.
 	defer h.Journal.Calls.Lock(r.Attachment)()
-	q := h.enter(r)
+	a := h.enter(r)
 	for {
-		a, answer, err := h.try(ctx, q)
+		res, err := a.round(ctx)
 		if err == nil {
-			q.place.Leave(true)
-			return answer, nil
+			a.place.Leave(true)
+			return answer(res.Won), nil
 		}
-		if a == nil || !refusal.IsExhausted(err) && !isUnmade(err) {
-			q.place.Leave(false)
-			return nil, err
-		}
-		if err := q.await(ctx, a, err); err != nil {
+		if refusal.IsExhausted(err) || isUnmade(err) {
+			if err = a.await(ctx, res.Full, err); err == nil {
+				continue
+			}
 			a.refused(err)
-			q.place.Leave(false)
-			return nil, err
 		}
+		a.place.Leave(false)
+		return nil, err
 	}
 }
 
-// try is one try of an ADD, within the time of one call. If it fails, all its steps are undone. If its
-// pools are full, it also returns the try: the caller waits, and reports the error if the wait fails.
-func (h *Holders) try(ctx context.Context, q *queued) (*adding, *agentapi.AddResponse, error) {
+// add is an ADD, with its place in the queue for full pools.
+type add struct {
+	h       *Holders
+	request agentapi.AddRequest
+	place   *waiting.Place
+	// offer is the address that came free, for the next round.
+	offer waiting.Offer
+	// until is the end of the wait; zero before it begins.
+	until time.Time
+	// told are the reasons that events of the pod have reported.
+	told []string
+	// warned: events of the pod have reported its settings without effect.
+	warned bool
+	// muting are the dead slots that keep the interface mute: see acquire.Request.
+	muting []uint32
+	// application is the application of the pod, once it was read.
+	application *v1alpha1.Application
+
+	// pod and who, link and segment are those of the present round.
+	pod     *corev1.Pod
+	who     v1alpha1.Holder
+	link    pod.Interface
+	segment acquire.Segment
+}
+
+// round is one round through the sources of addresses, within the time of one call. If it fails, all its
+// steps are undone. If the pools are full, the caller waits, and reports the error if the wait fails.
+func (a *add) round(ctx context.Context) (res acquire.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, agentapi.CallTimeout)
 	defer cancel()
-	h.Journal.Calls.BeginADD(q.request.Attachment)
-	defer h.Journal.Calls.EndADD(q.request.Attachment)
+	h := a.h
+	h.Journal.Calls.BeginADD(a.request.Attachment)
+	defer h.Journal.Calls.EndADD(a.request.Attachment)
 
-	lap := h.Laps()
+	lap := h.laps()
 	if err := h.reach(ctx); err != nil {
-		return nil, nil, err
+		return res, err
 	}
-	a, err := h.begin(ctx, q, lap)
-	if err != nil {
-		return nil, nil, err
+	if err := a.begin(ctx); err != nil {
+		return res, err
 	}
 	lap("pod")
-	h.ignored.tell(h.Events, a.Pod, q.request.Network)
-	h.Journal.Calls.BeginADD(q.request.Attachment) // the undo of an earlier ADD does not overtake this one
-	if device := q.request.Network.Device; device != "" {
+	h.ignored.tell(h.Events, a.pod, a.request.Network)
+	h.Journal.Calls.BeginADD(a.request.Attachment) // the undo of an earlier ADD does not overtake this one
+	if device := a.request.Network.Device; device != "" {
 		defer h.Journal.Calls.LockLease(device)() // two ADDs must not look for other users of it at the same time
 	}
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
-		return nil, nil, err
+		return res, err
 	}
 	lap("interface")
-	q.place.Look()
-	choice, d, err := a.choose(ctx)
-	if isUnmade(err) {
-		return a, nil, err
-	}
-	if err != nil {
-		a.refused(err)
-		return nil, nil, err
-	}
-	lap("pools")
-	response, err := a.bind(ctx, choice, d)
-	if err != nil {
-		h.away.Store(lease.IsUnavailable(err))
-		a.undo()
-		if refusal.IsExhausted(err) {
-			return a, nil, err
+	a.place.Look()
+	r, err := a.choose(ctx)
+	if err == nil {
+		lap("pools")
+		r.Lap = lap
+		if res, err = h.Acquirer.Acquire(ctx, r); err != nil {
+			h.away.Store(lease.IsUnavailable(err))
+			a.muting = res.Muting
 		}
-		a.refused(err)
-		return nil, nil, err
 	}
-	lap("record")
-	h.Put(a.Interface)
-	return a, response, nil
-}
-
-// adding is one try of an ADD.
-type adding struct {
-	*Holders
-	*acquire.Try
-	queued *queued
+	switch {
+	case err == nil:
+		h.granted(&res.Entry)
+		lap("record")
+		h.After.put(res)
+	case !refusal.IsExhausted(err) && !isUnmade(err):
+		a.refused(err)
+	}
+	return res, err
 }
 
 // begin reads the pod, and undoes an earlier ADD of the same attachment.
-func (h *Holders) begin(ctx context.Context, q *queued, lap func(step string)) (*adding, error) {
-	r := q.request
-	pod, err := h.Pod(ctx, r.Pod)
-	if err != nil {
-		return nil, err
+func (a *add) begin(ctx context.Context) (err error) {
+	h, r := a.h, a.request
+	if a.pod, err = h.pod(ctx, r.Pod); err != nil {
+		return err
 	}
-	a := &adding{Holders: h, queued: q, Try: &acquire.Try{
-		Interface: acquire.NewInterface(h.Releaser, r, pod), Pod: pod, Place: q.place, Offer: q.offer, Lap: lap,
-	}}
-	a.Replaced = q.replaced
-	if old, ok := h.Journal.Get(r.ContainerID, r.Interface); ok {
-		// The runtime repeats an ADD without a DEL.
-		if err := h.Release(ctx, old); err != nil {
-			return nil, fmt.Errorf("release the addresses of an earlier ADD: %w", err)
-		}
-		if old.NetNS == r.NetNS && old.Session == h.Session && !old.Unguarded {
-			a.Replaced = append(a.Replaced, old.Slot)
-		}
+	a.who = lease.HolderOf(a.pod, r.Attachment, "")
+	old, ok := h.Journal.Get(r.ContainerID, r.Interface)
+	if !ok {
+		return nil
 	}
-	return a, nil
+	// The runtime repeats an ADD without a DEL.
+	if err := h.Releaser.Release(ctx, old); err != nil {
+		return fmt.Errorf("release the addresses of an earlier ADD: %w", err)
+	}
+	if old.NetNS == r.NetNS && old.Session == h.Self.Session && !old.Unguarded {
+		a.muting = append(a.muting, old.Slot)
+	}
+	return nil
 }
 
 // userOf returns the entry of another sandbox that lives and drives the VF of link itself. A network may
 // name any device, and the fence of that sandbox must not end with a later ADD. A VF that the kernel
 // drives has moved to the namespace of this ADD.
-func (a *adding) userOf(link pod.Interface) *attachment.Entry {
-	for _, e := range a.Journal.All() {
-		if link.Unguarded && e.Device == link.Device && e.Session == a.Session && e.Attachment() != a.Request.Attachment && a.SandboxMayLive(e) {
+func (a *add) userOf(link pod.Interface) *attachment.Entry {
+	for _, e := range a.h.Journal.All() {
+		if link.Unguarded && e.Device == link.Device && e.Session == a.h.Self.Session && e.Attachment() != a.request.Attachment && a.h.Releaser.SandboxMayLive(e) {
 			return e
 		}
 	}
@@ -147,164 +157,83 @@ func (a *adding) userOf(link pod.Interface) *attachment.Entry {
 }
 
 // locate finds the interface, and opens the segment that it reaches.
-func (a *adding) locate() error {
-	link, err := a.FindLink(a.Request.NetNS, a.Request.Interface)
-	if device := a.Request.Network.Device; errors.Is(err, pod.ErrNoInterface) && device != "" {
-		if found, ok, vfErr := a.FindUserVF(device); ok || vfErr != nil {
+func (a *add) locate() error {
+	link, err := a.h.FindLink(a.request.NetNS, a.request.Interface)
+	if device := a.request.Network.Device; errors.Is(err, pod.ErrNoInterface) && device != "" {
+		if found, ok, vfErr := a.h.FindUserVF(device); ok || vfErr != nil {
 			link, err = found, vfErr
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.Who.Interface, a.Who.Namespace, a.Who.Pod, err)
+		return fmt.Errorf("find interface %s of pod %s/%s: %w", a.who.Interface, a.who.Namespace, a.who.Pod, err)
 	}
 	if other := a.userOf(link); other != nil {
 		return refusal.New(refusal.TryAgain,
 			"VF %s is in use by pod %s/%s, which lives: let the device plugin choose the VF instead of naming it in the network, or delete that pod",
 			link.Device, other.PodNamespace, other.PodName)
 	}
-	seg, err := a.OpenSegment(link.Parent.Index)
-	if err != nil {
+	if a.segment, err = a.h.OpenSegment(link.Parent.Index); err != nil {
 		return fmt.Errorf("open the segment of %s: %w", link.Parent.Name, err)
 	}
-	a.Found(link, seg)
+	a.link, a.who.MAC = link, link.MAC.String()
 	return nil
 }
 
-// choose returns the pools that may serve the interface, and the decision about kept leases.
-func (a *adding) choose(ctx context.Context) (choice ipam.Choice, d acquire.Decision, err error) {
-	if a.Asked, err = node.FixedAddressOf(a.Pod); err != nil {
-		return choice, d, err
+// choose returns the request for addresses: the pools that may serve the interface, and the decision
+// about kept leases.
+func (a *add) choose(ctx context.Context) (r acquire.Request, err error) {
+	asked, err := acquire.FixedAddressOf(a.pod)
+	if err != nil {
+		return r, err
 	}
 	leases, err := a.keptLeases(ctx)
 	if err != nil {
-		return choice, d, err
+		return r, err
 	}
-	s, err := a.surroundings(ctx, a.Request, a.Pod)
+	s, err := a.h.surroundings(ctx, a.request, a.pod)
 	if err != nil {
-		return choice, d, err
+		return r, err
 	}
 	a.warn(s)
 	if err := a.belongs(ctx, &s); err != nil {
-		return choice, d, err
+		return r, err
 	}
 	if len(leases) > 0 || slices.ContainsFunc(s.pools, func(p v1alpha1.IPPool) bool { return len(p.Spec.Parents) > 0 }) {
-		if s.request.Parent, err = a.ParentOf(a.Link.Parent.Index); err != nil {
-			return choice, d, fmt.Errorf("find the parent of interface %s: %w", a.Who.Interface, err)
+		if s.request.Parent, err = a.h.ParentOf(a.link.Parent.Index); err != nil {
+			return r, fmt.Errorf("find the parent of interface %s: %w", a.who.Interface, err)
 		}
 	}
-	of := acquire.KeptInterface{Who: &a.Who, Node: a.Node, Asked: a.Asked, ByDefault: a.StatefulSet, Leases: leases}
-	return of.Choose(s.request, s.pools, s.reserved)
+	r = acquire.Request{
+		Call: a.request, Pod: a.pod, Holder: a.who, Link: a.link, Segment: a.segment, Asked: asked,
+		Place: a.place, Offer: a.offer, Muting: a.muting,
+	}
+	r.Choice, r.Kept, err = a.h.Acquirer.Choose(r, leases, s.request, s.pools, s.reserved)
+	return r, err
 }
 
-// bind binds one address of each family, while the guard is attached. It returns the answer.
-func (a *adding) bind(ctx context.Context, choice ipam.Choice, d acquire.Decision) (*agentapi.AddResponse, error) {
-	if err := a.MayFind(choice, d); err != nil {
-		return nil, err
-	}
-	for _, family := range choice.Families {
-		b, err := a.Family(ctx, family, d)
-		if err != nil {
-			return nil, err
-		}
-		a.Won, a.Trying = append(a.Won, b), nil
-	}
-	if err := a.Guard(); err != nil {
-		return nil, err
-	}
-	if err := a.AwaitGateways(); err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
-	}
-	if a.Journal.Calls.IsOvertaken(a.Request.Attachment) {
-		return nil, refusal.New(refusal.TryAgain,
-			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
-			a.Who.Namespace, a.Who.Pod)
-	}
-	if err := a.stillBound(ctx); err != nil {
-		return nil, err
-	}
-	// An error after record would leave an interface that is bound without an answer.
-	response, err := answer(choice, a.Won, a.Request.Network)
-	if err != nil {
-		return nil, err
-	}
-	return response, a.record()
-}
-
-// stillBound reads the leases again that a controller may have taken meanwhile: an ADD may stall for
-// any time, and the address may have another holder. The controller takes no lease within
-// v1alpha1.AnswerTime after its write, so a usual ADD reads nothing. The times of the API server that
-// both compare are rounded to seconds, so this clock must be well below.
-func (a *adding) stillBound(ctx context.Context) error {
-	for _, b := range a.Won {
-		if b.Address.Behind != 0 || a.Clock.Since(b.Since) < v1alpha1.AnswerTime/2 {
+// granted tells the others about an interface that has its addresses.
+func (h *Holders) granted(e *attachment.Entry) {
+	h.WakeSources()
+	h.Releaser.Expected.Forget(e.PodUID, e.Interface)
+	h.WakeVFs()
+	for _, address := range e.Addresses {
+		if address.Behind != 0 {
+			h.Journal.Pending.Add(e.Attachment())
 			continue
 		}
-		l, err := a.Leases.Get(ctx, b.Address.LeaseName)
-		if err != nil && !errors.Is(err, lease.ErrGone) {
-			return fmt.Errorf("read the lease again before the answer: %w", err)
-		}
-		if err != nil || string(l.UID) != b.Address.LeaseUID || l.Spec.State != v1alpha1.StateBound ||
-			l.Spec.Holder == nil || l.Spec.Holder.ContainerID != a.Request.ContainerID {
-			return refusal.New(refusal.TryAgain, "lease %s was taken while ADD was under way for %s; the next try chooses anew",
-				b.Address.LeaseName, a.Clock.Since(b.Since).Round(time.Millisecond))
-		}
+		audit.Log(h.Log, audit.Grant, e.Audit(address, h.Self.Name, ""))
 	}
-	return nil
 }
 
-// undo is a DEL of the steps done so far. A release that fails is journalled and
-// left to the worker: it is no error of the ADD.
-func (a *adding) undo() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.Background), attachment.UndoTimeout)
-	defer cancel()
-	// The slot is killed whether or not the guard was attached.
-	_ = a.AwaitGuard()
-	if err := a.Release(ctx, a.Entry(attachment.Intent)); err != nil {
-		a.Later(a.Request.Attachment, "undo of an ADD", err)
+// laps returns a function that counts the time of a step of an ADD at its end. The step began at
+// the end of the last one.
+func (h *Holders) laps() func(step string) {
+	last := h.Clock.Now()
+	return func(step string) {
+		now := h.Clock.Now()
+		h.Step(step, now.Sub(last))
+		last = now
 	}
-	a.RestoreMAC()
-}
-
-// record journals that the interface holds its addresses.
-func (a *adding) record() error {
-	// From here on, a DEL keeps the address for the pod's name. Before this point it must not: the
-	// next ADD of a Retained address claims before it probes, so the address must be proven.
-	for i := range a.Won {
-		a.Won[i].Address.Static = a.Keeps(a.Won[i].Pool)
-	}
-	e := a.Entry(attachment.Bound)
-	// The plugin sets the interface up after the answer.
-	for _, b := range a.Won {
-		if err := a.Guards.Install(&e, b.Address); err != nil {
-			return err
-		}
-	}
-	if err := a.GuardSources(&e); err != nil {
-		return err
-	}
-	accepts := func(b acquire.Bound) bool { return b.Pool.Spec.RouterAdvertisements == v1alpha1.RoutersAccepted }
-	if !e.Unguarded && !slices.ContainsFunc(a.Won, accepts) {
-		if err := a.Links.IgnoreRouters(e.NetNS, e.Interface); err != nil {
-			return err
-		}
-	}
-	if err := a.Journal.Put(e); err != nil {
-		return err
-	}
-	a.WatchSources()
-	a.Expected.Forget(a.Who.PodUID, a.Who.Interface)
-	a.WakeVFs(&e)
-	for _, b := range a.Won {
-		if b.Address.Behind != 0 {
-			a.Journal.Pending.Add(e.Attachment())
-			continue
-		}
-		a.Audit(audit.Grant, &e, b.Address, "")
-	}
-	return nil
 }
 
 // reach reads the node if the last ADD could not reach the API server. In an outage, an ADD then
@@ -313,31 +242,22 @@ func (h *Holders) reach(ctx context.Context) error {
 	if !h.away.Load() {
 		return nil
 	}
-	err := h.Reader.Get(ctx, client.ObjectKey{Name: h.Node}, &corev1.Node{})
+	err := h.Reader.Get(ctx, client.ObjectKey{Name: h.Self.Name}, &corev1.Node{})
 	if lease.IsUnavailable(err) {
-		return fmt.Errorf("read node %s: %w", h.Node, err)
+		return fmt.Errorf("read node %s: %w", h.Self.Name, err)
 	}
 	h.away.Store(false)
 	return nil
 }
 
 // answer returns the addresses with their gateways, and the routes, for the runtime to configure.
-func answer(choice ipam.Choice, bound []acquire.Bound, n agentapi.Network) (*agentapi.AddResponse, error) {
+func answer(all []acquire.Won) *agentapi.AddResponse {
 	var r agentapi.AddResponse
-	for i, b := range bound {
-		subnet, err := poolset.Subnet(b.Pool)
-		if err != nil {
-			return nil, fmt.Errorf("pool %s: %w", b.Pool.Name, err)
-		}
-		r.IPs = append(r.IPs, agentapi.IP{Address: netip.PrefixFrom(b.Address.Addr, subnet.Bits()), Gateway: b.Pool.Gateway()})
-		// Addresses are bound in the order of the families.
-		routes, err := acquire.RoutesThrough(&choice.Families[i], b.Pool, n)
-		if err != nil {
-			return nil, err
-		}
-		for _, route := range routes {
+	for _, w := range all {
+		r.IPs = append(r.IPs, agentapi.IP{Address: w.Prefix, Gateway: w.Pool.Gateway()})
+		for _, route := range w.Routes {
 			r.Routes = append(r.Routes, agentapi.Route{Dst: route.Dst, GW: route.Gateway})
 		}
 	}
-	return &r, nil
+	return &r
 }

@@ -7,12 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -20,18 +18,10 @@ import (
 	"github.com/fenceline/fenceline/test/fakenode"
 )
 
-// steps has the steps of ADDs that were counted.
-type steps struct {
-	node.Metrics
-	names []string
-}
-
-func (s *steps) Step(step string, _ time.Duration) { s.names = append(s.names, step) }
-
 func TestADDGivesAnAddressInTheOrderOfR4(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	counted := &steps{Metrics: r.Metrics}
-	r.Metrics = counted
+	var counted []string
+	r.Waits.OnStep = func(step string) { counted = append(counted, step) }
 	web := r.Pod("web", "u1")
 	r.Death.Did = nil
 	r.Gets(web, "10.0.0.2")
@@ -47,8 +37,8 @@ func TestADDGivesAnAddressInTheOrderOfR4(t *testing.T) {
 	check.That(t, l.Spec.NodeName == fakenode.ThisNode && l.Spec.Session == fakenode.ThisSession && h.ContainerID == "c-u1" &&
 		h.MAC == fakenode.MacOf(web.NetNS).String(), "lease %+v of %+v", l.Spec, h)
 	check.That(t, r.Speaks(web, "10.0.0.2"), "the pod is mute")
-	all := []string{"pod", "interface", "pools", "candidate", "route", "release", "intent", "lease", "proof", "claim", "confirm", "record"}
-	check.List(t, counted.names, all, "steps") // docs/metrics.md has them
+	all := []string{"pod", "interface", "pools", "candidate", "route", "release", "intent", "lease", "proof", "claim", "confirm", "gateway", "record"}
+	check.List(t, counted, all, "steps") // docs/metrics.md has them
 }
 
 func TestAConflictAtADDByTheModeOfThePool(t *testing.T) {
@@ -85,7 +75,7 @@ func TestAnAddressThatWasSetAsideDoesNotKillTheADDThatGoesOn(t *testing.T) {
 		if verb == "create" && name == "10.0.0.3" {
 			// The verifier of this node is at it before the ADD goes on.
 			go func() {
-				_, dead, err := r.KillHolder(context.Background(), "10.0.0.2")
+				_, dead, err := r.Releaser.KillHolder(context.Background(), "10.0.0.2")
 				check.That(t, !dead && err == nil, "dead %v, %v", dead, err)
 				close(verified)
 			}()
@@ -129,7 +119,7 @@ func TestEveryAddressInUse(t *testing.T) {
 func TestASightedAddressLeavesNoIntentOfAnothersLease(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.3"))
 	r.API.Put(fakenode.Held("10.0.0.2"))
-	r.Sighted = func(_ int, addr netip.Addr) bool { return addr == fakenode.Key("10.0.0.3").Addr }
+	r.Acquirer.Sighted = func(_ int, addr netip.Addr) bool { return addr == fakenode.Key("10.0.0.3").Addr }
 	web := r.Pod("web", "u1")
 	r.Gets(web, "10.0.0.3")
 	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
@@ -168,7 +158,7 @@ func TestR5NoADDAnswersWhileTheAPIServerIsAway(t *testing.T) {
 			r.Wire.OnClaim = func(segment.Claim) { t.Error("an address was claimed that no API server has given") }
 			// Everything that the cache holds is there; the truth is not.
 			r.API.Before = func(string, string) error { return &fakenode.NetError{} }
-			r.Leases = awayLeases{r.Leases}
+			r.API.Unlisted = &fakenode.NetError{}
 			check.Says(t, r.Refused(agentapi.CodeTryAgainLater, web), "API server is unreachable")
 			check.That(t, !r.Speaks(web, "10.0.0.2"), "the pod speaks")
 			r.API.Before = nil
@@ -243,11 +233,4 @@ func TestAPodThatIsNotThereIsTriedAgainLater(t *testing.T) {
 	web := r.Pod("web", "u1")
 	web.Pod.UID = "u0"
 	r.Refused(agentapi.CodeTryAgainLater, web)
-}
-
-// awayLeases cannot list: lists carry no name to fail by.
-type awayLeases struct{ node.Leases }
-
-func (awayLeases) OfIdentity(context.Context, *v1alpha1.Holder) ([]v1alpha1.IPLease, error) {
-	return nil, &fakenode.NetError{}
 }

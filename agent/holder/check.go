@@ -24,14 +24,14 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 	if e, _ := h.Journal.Get(r.ContainerID, r.Interface); e.Unguarded {
 		return &agentapi.AddResponse{MAC: e.MAC}, nil // the kernel of the pod routes nothing through it
 	}
-	if err := h.Settle(r.Attachment); err != nil {
+	if err := h.After.settle(r.Attachment); err != nil {
 		return nil, err
 	}
 	if err := h.route(ctx, r); err != nil {
 		return nil, err
 	}
 	if len(r.Network.Ignored) > 0 {
-		pod, err := h.Pod(ctx, r.Pod)
+		pod, err := h.pod(ctx, r.Pod)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func (h *Holders) GC(ctx context.Context, r agentapi.GCRequest) error {
 		isReplaced := func(o *attachment.Entry) bool { return o.Interface == e.Interface && valid[o.Attachment()] }
 		switch {
 		case e.Network != r.Network || valid[a]:
-		case h.MayLive(ctx, e) && !slices.ContainsFunc(h.Journal.OfPod(e.PodUID), isReplaced):
+		case h.Releaser.MayLive(ctx, e) && !slices.ContainsFunc(h.Journal.OfPod(e.PodUID), isReplaced):
 			living = append(living, e.PodNamespace+"/"+e.PodName)
 		default:
 			errs = append(errs, h.letGo(ctx, a))
@@ -114,7 +114,7 @@ func (h *Holders) GC(ctx context.Context, r agentapi.GCRequest) error {
 	}
 	if len(living) > 0 {
 		slices.Sort(living)
-		event.Reporter{Node: h.Node, Events: h.Events}.NodeEventf(corev1.EventTypeWarning, "GCIncomplete", "GC",
+		event.Reporter{Node: h.Self.Name, Events: h.Events}.NodeEventf(corev1.EventTypeWarning, "GCIncomplete", "GC",
 			"GC of network %q does not name %d interfaces of pods that live, such as pod %s: they keep their addresses; give each network a name of its own",
 			r.Network, len(living), living[0])
 	}
@@ -133,6 +133,6 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 // letGo releases an attachment, now or later.
 func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
 	defer h.Journal.Calls.Lock(a)()
-	h.Forget(a)
-	return h.LetGo(ctx, a)
+	h.After.forget(a)
+	return h.Releaser.LetGo(ctx, a)
 }

@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/loop"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // followMost is the longest pause between two readings of the MAC of a new interface. The pauses
@@ -29,125 +29,125 @@ const followMost = 4 * time.Second
 // follow reads the MAC of a new interface until the plugins have set it up. A plugin after IPAM may
 // change the MAC, such as tuning. It ends with the first change, with a chained ADD, and when the
 // containers of the pod start: a change by the pod itself must not be followed.
-func (h *After) follow(of agentapi.Attachment) {
+func (a *After) follow(of agentapi.Attachment) {
 	for wait := attachment.PinDelay; wait <= followMost; wait *= 2 {
-		if h.followOnce(of) || !loop.Again(h.following, h.Clock, wait, nil) {
+		if a.followOnce(of) || !loop.Again(a.following, a.o.Clock, wait, nil) {
 			return
 		}
 	}
-	h.followOnce(of)
+	a.followOnce(of)
 }
 
 // FollowYoung continues the readings of a new interface whose ADD an earlier agent has answered.
-func (h *After) FollowYoung(e *attachment.Entry) {
-	if e.Phase == attachment.Bound && h.Clock.Since(e.Created) < 2*followMost {
+func (a *After) FollowYoung(e *attachment.Entry) {
+	if e.Phase == attachment.Bound && a.o.Clock.Since(e.Created) < 2*followMost {
 		of := e.Attachment()
-		h.Tasks.Go(func() { h.follow(of) })
+		a.tasks.Go(func() { a.follow(of) })
 	}
 }
 
 // followOnce takes over a MAC that a plugin has set. It reports whether no further reading is
 // needed. It locks the attachment only for a change, because recovery defers a locked attachment.
-func (h *After) followOnce(of agentapi.Attachment) (done bool) {
-	e, follows := h.followed(of)
+func (a *After) followOnce(of agentapi.Attachment) (done bool) {
+	e, follows := a.followed(of)
 	if !follows {
 		return true
 	}
 	// The interface may be gone, and its DEL is on the way.
-	if _, changed, err := h.otherMAC(&e); err != nil || !changed {
+	if _, changed, err := a.otherMAC(&e); err != nil || !changed {
 		return false
 	}
-	if h.hasStarted(&e) {
+	if a.hasStarted(&e) {
 		return true
 	}
-	defer h.Journal.Calls.Lock(of)()
-	e, follows = h.followed(of)
+	defer a.o.Journal.Calls.Lock(of)()
+	e, follows = a.followed(of)
 	if !follows {
 		return true
 	}
-	changed, err := h.takeMAC(&e)
+	changed, err := a.takeMAC(&e)
 	if err != nil {
-		h.Log.Error(err, "the guard of an interface does not know its MAC yet", "interface", e.Interface, "pod", e.PodNamespace+"/"+e.PodName)
+		a.o.Log.Error(err, "the guard of an interface does not know its MAC yet", "interface", e.Interface, "pod", e.PodNamespace+"/"+e.PodName)
 	}
 	return changed
 }
 
 // followed returns the entry of an attachment, and reports whether its MAC is followed.
-func (h *After) followed(of agentapi.Attachment) (attachment.Entry, bool) {
-	e, ok := h.Journal.Get(of.ContainerID, of.Interface)
-	return e, ok && e.Phase == attachment.Bound && e.Session == h.Session && !e.Settled
+func (a *After) followed(of agentapi.Attachment) (attachment.Entry, bool) {
+	e, ok := a.o.Journal.Get(of.ContainerID, of.Interface)
+	return e, ok && e.Phase == attachment.Bound && e.Session == a.o.Self.Session && !e.Settled
 }
 
 // otherMAC returns the interface of an entry, and reports whether its MAC has changed.
-func (h *After) otherMAC(e *attachment.Entry) (link pod.Interface, changed bool, err error) {
-	link, err = h.FindLink(e.NetNS, e.Interface)
+func (a *After) otherMAC(e *attachment.Entry) (link pod.Interface, changed bool, err error) {
+	link, err = a.o.FindLink(e.NetNS, e.Interface)
 	if err != nil {
 		return link, false, fmt.Errorf("read the MAC of interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
 	}
 	return link, link.MAC.String() != e.MAC && link.Parent.Index == e.ParentIndex, nil
 }
 
-// Settle takes over the MAC of an interface after its chain of plugins, and no later one.
-func (h *After) Settle(of agentapi.Attachment) error {
-	defer h.Journal.Calls.Lock(of)()
-	e, follows := h.followed(of)
+// settle takes over the MAC of an interface after its chain of plugins, and no later one.
+func (a *After) settle(of agentapi.Attachment) error {
+	defer a.o.Journal.Calls.Lock(of)()
+	e, follows := a.followed(of)
 	if !follows {
 		return nil
 	}
 	// The runtime repeats an ADD that fails.
-	if _, err := h.takeMAC(&e); err != nil {
+	if _, err := a.takeMAC(&e); err != nil {
 		return err
 	}
 	e.Settled = true
-	return h.Journal.Put(e)
+	return a.o.Journal.Put(e)
 }
 
 // takeMAC gives the present MAC of an entry's interface to the journal and the kernel, and
 // announces it. Recovery writes it to the leases, once the API server answers. It reports whether
 // the MAC had changed. After an error, the journal or the kernel may still have the old MAC.
-func (h *After) takeMAC(e *attachment.Entry) (changed bool, err error) {
-	link, changed, err := h.otherMAC(e)
+func (a *After) takeMAC(e *attachment.Entry) (changed bool, err error) {
+	link, changed, err := a.otherMAC(e)
 	if err != nil || !changed {
 		return false, err
 	}
-	h.Log.Info("a plugin has changed the MAC of an interface; its guard follows", "pod", e.PodNamespace+"/"+e.PodName,
+	a.o.Log.Info("a plugin has changed the MAC of an interface; its guard follows", "pod", e.PodNamespace+"/"+e.PodName,
 		"interface", e.Interface, "was", e.MAC, "is", link.MAC.String())
 	e.MAC = link.MAC.String()
 	// The journal is first: a restart installs its MAC.
-	errs := []error{h.Journal.Put(*e)}
+	errs := []error{a.o.Journal.Put(*e)}
 	for _, address := range e.Addresses {
-		errs = append(errs, h.Guards.Install(e, address))
+		errs = append(errs, a.o.Guards.Install(e, address))
 	}
-	errs = append(errs, h.GuardSources(e))
-	h.WatchSources()
-	h.announceAgain(e, link)
-	h.Journal.Pending.Add(e.Attachment())
+	errs = append(errs, a.o.GuardSources(e))
+	a.o.WakeSources()
+	a.announceAgain(e, link)
+	a.o.Journal.Pending.Add(e.Attachment())
 	return true, errors.Join(errs...)
 }
 
 // announceAgain announces the addresses of an entry with its new MAC; the old announcements end by
 // themselves. It claims first, since the claim of an address that was Warm may be under way (R10).
-func (h *After) announceAgain(e *attachment.Entry, link pod.Interface) {
-	seg, err := h.OpenSegment(e.ParentIndex)
+func (a *After) announceAgain(e *attachment.Entry, link pod.Interface) {
+	seg, err := a.o.OpenSegment(e.ParentIndex)
 	if err != nil {
 		return // its claims are repeated within a minute (R3)
 	}
 	for _, address := range e.Addresses {
 		pool := &v1alpha1.IPPool{}
 		// A deleted pool counts as one of the strictest mode.
-		_ = h.Cache.Get(h.Background, client.ObjectKey{Name: address.Pool}, pool)
-		c := h.Proof.Claim(pool, address, nil)
-		a := segment.Announcement{
+		_ = a.o.Cache.Get(a.o.Background, client.ObjectKey{Name: address.Pool}, pool)
+		c := a.o.Self.Claim(pool, address, nil)
+		again := segment.Announcement{
 			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: c.Mode,
 		}
 		of := e.Attachment()
-		h.Tasks.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.Background), claimTimeout)
+		a.tasks.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(a.o.Background), claimTimeout)
 			defer cancel()
 			if err := seg.ClaimAndConfirm(ctx, c); err == nil {
-				seg.Announce(a)
+				seg.Announce(again)
 			} else if errors.Is(err, segment.ErrFenced) {
-				h.Journal.Pending.Add(of)
+				a.o.Journal.Pending.Add(of)
 			}
 		})
 	}
@@ -155,9 +155,9 @@ func (h *After) announceAgain(e *attachment.Entry, link pod.Interface) {
 
 // hasStarted reports whether a container of an entry's pod has started, also if it has ended since.
 // The runtime starts none before the plugins are done.
-func (h *After) hasStarted(e *attachment.Entry) bool {
+func (a *After) hasStarted(e *attachment.Entry) bool {
 	pod := &corev1.Pod{}
-	if err := h.Cache.Get(h.Background, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil || !node.IsUID(pod, e.PodUID) {
+	if err := a.o.Cache.Get(a.o.Background, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, pod); err != nil || !owner.IsUID(pod, e.PodUID) {
 		return false
 	}
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {

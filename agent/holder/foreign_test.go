@@ -3,6 +3,7 @@
 package holder_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
@@ -109,14 +109,6 @@ func checked(p *v1alpha1.IPPool) *v1alpha1.IPPool {
 	return p
 }
 
-// silences counts the gateways that did not answer.
-type silences struct {
-	node.Metrics
-	pools []string
-}
-
-func (s *silences) GatewayUnanswered(pool string) { s.pools = append(s.pools, pool) }
-
 // Every address that an ADD may find, and the way to it.
 var ways = map[string]struct {
 	pool    func() *v1alpha1.IPPool
@@ -138,12 +130,12 @@ func TestAnADDFailsWhileTheGatewayIsSilent(t *testing.T) {
 			r := fakenode.New(t, checked(way.pool()))
 			way.prepare(r)
 			r.Wire.Silent = map[netip.Addr]bool{netip.MustParseAddr(gateway): true}
-			counted := &silences{Metrics: r.Metrics}
-			r.Metrics = counted
+			var counted []string
+			r.Waits.OnSilence = func(pool string) { counted = append(counted, pool) }
 			web := r.Pod(way.name, "u1", fakenode.OfStatefulSet)
 			check.Says(t, r.Refused(agentapi.CodeTryAgainLater, web), gateway, "pool v4", "parent eth1", "VLAN", "cable", "spec.gateway")
 			check.Says(t, eventOf(t, r.Recorder, "AddressRefused"), gateway)
-			check.List(t, counted.pools, []string{"v4"}, "counted")
+			check.List(t, counted, []string{"v4"}, "counted")
 			check.None(t, r.Journal.All(), "journal")
 			r.Wire.Silent = nil
 			r.MustAdd(web)
@@ -260,11 +252,8 @@ func TestTheFirstADDsWaitForTheServiceCIDRs(t *testing.T) {
 	web := r.Pod("web", "u1")
 	// The answer is known once somebody has waited for it.
 	answered := make(chan struct{}, 1)
-	r.Holders.ServicesAnswered = answered
-	r.Holders.Services = func() []netip.Prefix {
-		if len(answered) > 0 {
-			return nil
-		}
+	r.Services = func(context.Context) []netip.Prefix {
+		<-answered
 		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	}
 	answered <- struct{}{}
@@ -274,7 +263,7 @@ func TestTheFirstADDsWaitForTheServiceCIDRs(t *testing.T) {
 	r.API.Put(pool)
 	r.MustAdd(web)
 	links := &waitingLinks{answered: answered}
-	r.Holders.HostLinks = links
+	r.HostLinks = links
 	answered <- struct{}{}
 	chained(r, web)
 	check.That(t, links.knew, "the host link was made before the service CIDRs were known")

@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/loop"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 const (
@@ -121,7 +121,7 @@ func (w *Gone) misses(ctx context.Context, e *attachment.Entry) bool {
 	}
 	p := &corev1.Pod{}
 	err := w.Pods.Get(ctx, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, p, client.UnsafeDisableDeepCopy)
-	return err == nil && node.IsUID(p, e.PodUID) && !node.Ends(p) &&
+	return err == nil && owner.IsUID(p, e.PodUID) && !owner.Ends(p) &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 

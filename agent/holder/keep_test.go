@@ -3,10 +3,10 @@
 package holder_test
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -269,7 +268,7 @@ func TestAPodThatKeepsNothingIsTreatedLikeOthers(t *testing.T) {
 			pool := fakenode.V4("10.0.0.2-10.0.0.9")
 			pool.Spec.StatefulSet = row.pool
 			r := fakenode.New(t, pool)
-			r.StatefulSet = row.chart
+			r.Acquirer.StatefulSet = row.chart
 			first := r.Pod("web-0", "u1", fakenode.OfStatefulSet, row.pod)
 			r.MustAdd(first)
 			check.Equal(t, describe(r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Retention), "None", "the lease records")
@@ -300,17 +299,23 @@ func TestAVerifierDoesNotKillTheSlotOfATakeOver(t *testing.T) {
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
 	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
-	store, read, taken, killed := r.Leases, make(chan struct{}), make(chan struct{}), make(chan error)
+	read, taken, killed := make(chan struct{}), make(chan struct{}), make(chan error)
+	var first sync.Once
 	// The verifier has read the Quarantined lease, and is slow to kill.
-	r.Leases = slowGet{store, func() {
-		close(read)
-		select {
-		case <-taken:
-		case <-time.After(200 * time.Millisecond): // the lock keeps the take-over waiting
+	r.API.Meanwhile = func(verb, _ string) {
+		if verb != "get" {
+			return
 		}
-	}}
+		first.Do(func() {
+			close(read)
+			select {
+			case <-taken:
+			case <-time.After(200 * time.Millisecond): // the lock keeps the take-over waiting
+			}
+		})
+	}
 	go func() {
-		_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+		_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 		killed <- err
 	}()
 	<-read
@@ -343,18 +348,6 @@ func TestOfTwoKeptAddressesTheOneThatServesIsTaken(t *testing.T) {
 	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 	r.API.Put(fakenode.Held("10.1.0.2", fakenode.Retained, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "other" }))
 	r.Gets(r.Pod("web-0", "u1", fakenode.OfStatefulSet), "10.1.0.2")
-}
-
-// slowGet does something after a lease was read.
-type slowGet struct {
-	node.Leases
-	after func()
-}
-
-func (s slowGet) Get(ctx context.Context, name string) (*v1alpha1.IPLease, error) {
-	l, err := s.Leases.Get(ctx, name)
-	s.after()
-	return l, err
 }
 
 const (

@@ -52,7 +52,7 @@ func TestTheMACThatAPluginSetsIsFollowed(t *testing.T) {
 	r.SetMAC(web.NetNS, tuned)
 	r.Eventually("kernel and journal have the MAC", func() bool { return hasMAC(r, web, tuned) })
 	r.Eventually("the new MAC is announced", func() bool { return r.Wire.Times("announce 10.0.0.2") == 2 })
-	r.Wait() // the announcer may still have the lock of the attachment
+	r.After.Wait() // the announcer may still have the lock of the attachment
 	r.Settle()
 	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.MAC, tuned.String(), "the lease has")
 	r.HoldsWhatTheJournalSays(web)
@@ -70,11 +70,11 @@ func TestTheEndOfTheChainSettlesTheMAC(t *testing.T) {
 	// From now on it is the pod that changes the MAC, also for the readings after the answer, a
 	// restart, and a repeated ADD of the chained plugin.
 	r.SetMAC(web.NetNS, faked)
-	r.Answered(web.Attachment)
+	r.After.Answered(web.Attachment)
 	chained(r, web)
-	r.Wait()
+	r.After.Wait()
 	r.Restart()
-	r.Wait()
+	r.After.Wait()
 	check.That(t, hasMAC(r, web, tuned), "the guard follows the pod")
 }
 
@@ -102,8 +102,8 @@ func TestTheMACOfAPodWhoseContainersHaveStartedIsNotFollowed(t *testing.T) {
 			now := metav1.NewTime(time.Now().Truncate(time.Second))
 			r.Pod("web", "u1", func(p *corev1.Pod) { p.Status = status(now) })
 			r.SetMAC(web.NetNS, faked)
-			r.Answered(web.Attachment)
-			r.Wait()
+			r.After.Answered(web.Attachment)
+			r.After.Wait()
 			check.That(t, hasMAC(r, web, fakenode.MacOf(web.NetNS)), "the guard follows the pod")
 		})
 	}
@@ -115,12 +115,12 @@ func TestAChainedADDThatCannotReadTheMACFails(t *testing.T) {
 	web := r.Pod("web", "u1")
 	check.Value(r.Holders.Add(t.Context(), web))(t)
 	r.SetMAC(web.NetNS, tuned)
-	find := r.Holders.FindLink
-	r.Holders.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, syscall.EMFILE }
+	find := r.FindLink
+	r.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, syscall.EMFILE }
 	again := web
 	again.Chained = true
 	check.Is(t, check.Err(r.Holders.Add(t.Context(), again)), syscall.EMFILE, "got")
-	r.Holders.FindLink = find
+	r.FindLink = find
 	chained(r, web)
 	check.That(t, hasMAC(r, web, tuned), "the guard does not know the MAC")
 }
@@ -144,7 +144,7 @@ func TestAMACThatWasSetWhileTheAgentRestartedIsFollowed(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
 	check.Value(r.Holders.Add(t.Context(), web))(t)
-	r.Wait()
+	r.After.Wait()
 	r.SetMAC(web.NetNS, tuned)
 	r.Restart()
 	r.Eventually("kernel and journal have the MAC", func() bool { return hasMAC(r, web, tuned) })
@@ -156,16 +156,16 @@ func TestNothingIsAnnouncedOfAnInterfaceThatWentBeforeTheAnswer(t *testing.T) {
 	check.Value(r.Holders.Add(t.Context(), web))(t)
 	check.That(t, !r.Wire.Took("announce 10.0.0.2"), "it is announced before the plugin has its answer")
 	r.MustDel(web)
-	r.Answered(web.Attachment)
-	r.Wait()
+	r.After.Answered(web.Attachment)
+	r.After.Wait()
 	check.That(t, !r.Wire.Took("announce 10.0.0.2") && len(r.Kernel.Pinned) == 0, "it is announced or pinned after its DEL")
 }
 
 func TestWhatIsLeftAfterAnAnswerIsDoneOnce(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
-	r.Wait()
-	r.Answered(web.Attachment)
-	r.Wait()
+	r.After.Wait()
+	r.After.Answered(web.Attachment)
+	r.After.Wait()
 	check.Equal(t, r.Wire.Times("announce 10.0.0.2"), 1, "announced times:")
 }
 
@@ -182,12 +182,12 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 			answered <- err
 		}()
 		r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
-		r.Answered(web.Attachment)
+		r.After.Answered(web.Attachment)
 		r.Journal.Calls.GiveWay(r.Background, r.Clock)
 		check.That(t, !r.Kernel.IsPinned(r.SlotOf(web)), "a guard is pinned while an ADD is under way")
 		close(late.enforce)
 		check.OK(t, <-answered)
-		r.Wait()
+		r.After.Wait()
 		check.That(t, r.Kernel.IsPinned(r.SlotOf(web)), "the guard is not pinned when no ADD is under way any more")
 	})
 }
@@ -200,7 +200,7 @@ func TestAnADDInTheAgentsLastMomentsIsClaimedAndAnnounced(t *testing.T) {
 	end()
 	r.Background = ended
 	r.MustAdd(r.Pod("web-0", "u1"))
-	r.Wait()
+	r.After.Wait()
 	for _, what := range []string{"claim 10.0.0.7", "announce 10.0.0.7"} {
 		check.That(t, r.Wire.Took(what), "no %s: %v", what, r.Wire.Did())
 	}

@@ -99,18 +99,18 @@ func TestR8ALeaseOfAnotherSessionIsSetAside(t *testing.T) {
 	r.Settle()
 	p := r.Lease("10.0.0.2", v1alpha1.StateQuarantined).Spec.Previous
 	check.That(t, p != nil && p.Node == fakenode.ThisNode && p.Session == fakenode.ThisSession, "previous %+v", p)
-	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	_, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, !dead && err == nil, "another session's holder counts as dead: %v, %v", dead, err)
 }
 
 func TestKillHolderProvesAHolderOfThisSessionDead(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
-	_, dead, _ := r.KillHolder(t.Context(), l.Name)
+	_, dead, _ := r.Releaser.KillHolder(t.Context(), l.Name)
 	check.Must(t, !dead && !r.Kernel.IsDead(r.SlotOf(web)), "a Bound lease's holder was killed")
 	fakenode.Quarantined(v1alpha1.ReasonPodTerminating)(&l.Spec)
 	r.API.Put(l)
-	_, dead, err := r.KillHolder(t.Context(), l.Name)
+	_, dead, err := r.Releaser.KillHolder(t.Context(), l.Name)
 	check.That(t, dead && err == nil && r.Kernel.IsDead(r.SlotOf(web)), "dead %v, %v", dead, err)
 }
 
@@ -123,7 +123,7 @@ func TestKillHolderSparesAPodThatIsTheStrangerOfAConflict(t *testing.T) {
 		s.State, s.Reason, s.Holder, s.NodeName = v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, nil, fakenode.ThisNode
 		s.Conflict = &v1alpha1.Conflict{MAC: fakenode.MacOf(web.NetNS).String(), Source: "probe"}
 	}))
-	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	_, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, !dead && err == nil && r.Speaks(web, "10.0.0.2"), "dead %v, %v, speaks %v", dead, err, r.Speaks(web, "10.0.0.2"))
 }
 
@@ -158,7 +158,7 @@ func TestGCOfANetworkOfTheSameNameEndsNoPodThatLives(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
-			r.Wait()
+			r.After.Wait()
 			change(r)
 			check.OK(t, r.GC(t.Context(), agentapi.GCRequest{Network: "underlay", Valid: []agentapi.Attachment{}}))
 			check.Must(t, r.Speaks(web, "10.0.0.2") && len(r.Recorder.Events) > 0, "the pod is mute, or nobody is told")
@@ -237,14 +237,14 @@ func TestAnAddressIsKeptIfNothingTellsWhatHasEnded(t *testing.T) {
 		"the namespace cannot be opened": func(r *fakenode.Node) {
 			r.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, errors.New("too many open files") }
 		},
-		"the pod cannot be read":                func(r *fakenode.Node) { r.Reader = deafReader{r.Reader} },
+		"the pod cannot be read":                func(r *fakenode.Node) { r.Releaser.Reader = deafReader{r.Reader} },
 		"the kubelet does not know the sandbox": func(r *fakenode.Node) { r.API.ChangePod("web", func(p *corev1.Pod) { p.Status.Conditions = nil }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			web := r.Pod("web", "u1", sandboxReady(corev1.ConditionTrue))
 			r.MustAdd(web)
-			r.Wait()
+			r.After.Wait()
 			blind(r)
 			check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
 			r.Settle()

@@ -15,9 +15,10 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/node"
+	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -37,8 +38,8 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 		return surroundings{}, fmt.Errorf("read namespace %s: %w", pod.Namespace, err)
 	}
 	self := &corev1.Node{}
-	if err := h.Cache.Get(ctx, types.NamespacedName{Name: h.Node}, self, client.UnsafeDisableDeepCopy); err != nil {
-		return surroundings{}, fmt.Errorf("read node %s: %w", h.Node, err)
+	if err := h.Cache.Get(ctx, types.NamespacedName{Name: h.Self.Name}, self, client.UnsafeDisableDeepCopy); err != nil {
+		return surroundings{}, fmt.Errorf("read node %s: %w", h.Self.Name, err)
 	}
 	pools, reservations, subnets := &v1alpha1.IPPoolList{}, &v1alpha1.ReservedIPList{}, &v1alpha1.IPSubnetList{}
 	for _, all := range []struct {
@@ -58,14 +59,14 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 	}
 	return surroundings{
 		request: ipam.Request{
-			Pod:                  node.PodOf(pod),
+			Pod:                  podOf(pod),
 			NamespaceLabels:      ns.Labels,
 			NamespaceAnnotations: ns.Annotations,
-			NodeName:             h.Node,
+			NodeName:             h.Self.Name,
 			NodeLabels:           self.Labels,
 			Multus:               multus,
 			Interface:            r.Interface,
-			Earlier:              earlier(h.Journal.OfPod(node.UID(pod)), r.Attachment, pools.Items),
+			Earlier:              earlier(h.Journal.OfPod(owner.UID(pod)), r.Attachment, pools.Items),
 			ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
 			Subnets:              ipam.Subnets{All: subnets.Items, V4: h.DefaultSubnets.V4, V6: h.DefaultSubnets.V6},
 			IPs:                  r.IPs,
@@ -98,22 +99,46 @@ func earlier(entries []*attachment.Entry, of agentapi.Attachment, pools []v1alph
 }
 
 // belongs finds the application of the pod if a rule may need it. One ADD reads it once.
-func (a *adding) belongs(ctx context.Context, s *surroundings) error {
+func (a *add) belongs(ctx context.Context, s *surroundings) error {
 	ofApplication := func(p v1alpha1.IPPool) bool {
-		return p.Spec.Application != nil && p.Spec.Application.Namespace == a.Pod.Namespace
+		return p.Spec.Application != nil && p.Spec.Application.Namespace == a.pod.Namespace
 	}
 	if !ipam.AsksForSubnets(s.request.Pod, s.request.Subnets) && !slices.ContainsFunc(s.pools, ofApplication) {
 		return nil
 	}
-	if a.queued.application == nil {
-		ref, err := a.Owners.Application(ctx, a.Pod)
+	if a.application == nil {
+		ref, err := a.h.Owners.Application(ctx, a.pod)
 		if err != nil {
-			return fmt.Errorf("find the application of pod %s/%s: %w", a.Pod.Namespace, a.Pod.Name, err)
+			return fmt.Errorf("find the application of pod %s/%s: %w", a.pod.Namespace, a.pod.Name, err)
 		}
-		a.queued.application = &v1alpha1.Application{APIGroup: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
+		a.application = &v1alpha1.Application{APIGroup: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
 	}
-	s.request.Application = *a.queued.application
+	s.request.Application = *a.application
 	return nil
+}
+
+// pod returns the pod of a call. It reads the API server if the runtime is ahead of the cache, or
+// if a name has come back with another UID. The pod may belong to the cache: it is read-only.
+func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) {
+	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	for _, reader := range []client.Reader{h.Cache, h.Reader} {
+		// Each read has its own object. Otherwise the answer of the API server would be decoded into
+		// the object of the cache.
+		pod := &corev1.Pod{}
+		err := reader.Get(ctx, name, pod, client.UnsafeDisableDeepCopy)
+		switch {
+		case err == nil && owner.IsUID(pod, p.UID):
+			return pod, nil
+		case err != nil && client.IgnoreNotFound(err) != nil:
+			return nil, fmt.Errorf("read pod %s: %w", name, err)
+		}
+	}
+	return nil, refusal.New(refusal.TryAgain, "pod %s with UID %s does not exist", name, p.UID)
+}
+
+// podOf returns the part of a pod that the choice of pools needs.
+func podOf(pod *corev1.Pod) ipam.Pod {
+	return ipam.Pod{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels, Annotations: pod.Annotations}
 }
 
 // isUnmade reports whether an error means that the controller has not made a pool yet.

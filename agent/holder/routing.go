@@ -9,7 +9,6 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -69,14 +68,14 @@ func decideRouting(r routed) *attachment.Routing {
 func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 	defer h.Journal.Calls.Lock(r.Attachment)()
 	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
-	if !ok || e.Phase != attachment.Bound || e.Session != h.Session {
+	if !ok || e.Phase != attachment.Bound || e.Session != h.Self.Session {
 		return nil // a DEL has come meanwhile
 	}
-	pod, err := h.Pod(ctx, r.Pod)
+	pod, err := h.pod(ctx, r.Pod)
 	if err != nil {
 		return err
 	}
-	who := node.PodOf(pod)
+	who := podOf(pod)
 	asked, err := ipam.RoutingOf(who, r.Interface, r.Routing)
 	if err != nil {
 		return err
@@ -92,6 +91,6 @@ func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 	if err := h.Journal.Put(e); err != nil {
 		return err
 	}
-	h.AwaitServices(ctx)
+	h.Services(ctx) // a host link needs them
 	return h.HostLinks.Make(&e)
 }

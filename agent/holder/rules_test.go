@@ -201,11 +201,11 @@ func TestTheClusterNetworkOfMultusMeetsMultusName(t *testing.T) {
 	web := r.Pod("web", "u1", namingPools("v4"))
 	r.Refused(agentapi.CodeNoPool, web)
 	found := ipam.Multus{Cluster: "kube-system/macvlan"}
-	r.Holders.Multus = func() (ipam.Multus, error) { return found, nil }
+	r.Multus = func() (ipam.Multus, error) { return found, nil }
 	r.MustAdd(web)
 	r.MustDel(web)
 	r.Want()
-	r.Holders.Multus = func() (ipam.Multus, error) { return ipam.Multus{}, errors.New("input/output error") }
+	r.Multus = func() (ipam.Multus, error) { return ipam.Multus{}, errors.New("input/output error") }
 	check.Says(t, check.Err(r.Add(t.Context(), web)), "input/output error")
 }
 

@@ -3,7 +3,6 @@
 package holder_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -11,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
@@ -27,11 +26,11 @@ func static(p *corev1.Pod) {
 // Anybody may write the annotation of a static pod's UID: it counts on a mirror pod only.
 func TestAPodThatNamesTheUIDOfAnotherKeepsItsOwn(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"kubernetes.io/config.hash": "u2"}}}
-	uid := node.Of(pod, agentapi.Attachment{}, "").PodUID
-	check.That(t, uid == "u1" && !node.IsUID(pod, "u2"), "the pod is taken for %s", uid)
+	uid := lease.HolderOf(pod, agentapi.Attachment{}, "").PodUID
+	check.That(t, uid == "u1" && !owner.IsUID(pod, "u2"), "the pod is taken for %s", uid)
 	static(pod)
-	uid = node.Of(pod, agentapi.Attachment{}, "").PodUID
-	check.That(t, uid == "0a1b" && node.IsUID(pod, "0a1b"), "the static pod is taken for %s", uid)
+	uid = lease.HolderOf(pod, agentapi.Attachment{}, "").PodUID
+	check.That(t, uid == "0a1b" && owner.IsUID(pod, "0a1b"), "the static pod is taken for %s", uid)
 }
 
 // next is the ADD of another sandbox of the same pod.
@@ -125,7 +124,7 @@ func TestADELFreesTheAddressOfAPodThatGetsNoOtherSandbox(t *testing.T) {
 
 func TestADELKeepsTheAddressIfThePodIsUnknown(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
-	r.Wait() // the steps after the answer read the cache
+	r.After.Wait() // the steps after the answer read the cache
 	r.Cache = deafReader{r.Cache}
 	r.SandboxDies(web)
 	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateRetained).Spec.Reason, v1alpha1.ReasonSandboxEnded, "reason")
@@ -181,24 +180,13 @@ func TestADELInTheMiddleOfTheADDOfTheNextSandbox(t *testing.T) {
 	web := r.Pod("web", "u1")
 	before := r.MustAdd(web)
 	deleted := false
-	r.Leases = interrupted{r.Leases, func() {
-		if !deleted {
+	r.API.Meanwhile = func(verb, _ string) {
+		if verb == "update" && !deleted {
 			deleted = true
 			r.SandboxDies(web)
 		}
-	}}
+	}
 	check.List(t, r.MustAdd(next(web, "c2")), before, "has")
-}
-
-// interrupted are leases of which something else is done before each take-over.
-type interrupted struct {
-	node.Leases
-	before func()
-}
-
-func (i interrupted) TakeOver(ctx context.Context, l *v1alpha1.IPLease, r lease.Request) (*v1alpha1.IPLease, error) {
-	i.before()
-	return i.Leases.TakeOver(ctx, l, r)
 }
 
 // A foreign host takes the address of a pod while its sandbox is dead. Only a name insists on the

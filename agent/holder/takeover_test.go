@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -75,8 +75,8 @@ func TestAFailedTakeOverOfAProvenAddressLeavesItRetained(t *testing.T) {
 		state string
 	}{
 		{"it could not be verified", func(r *fakenode.Node) {
-			r.Wait() // the steps after the answer open the segment
-			r.OpenSegment = func(int) (node.Segment, error) { return brokenWire{r.Wire}, nil }
+			r.After.Wait() // the steps after the answer open the segment
+			r.OpenSegment = func(int) (acquire.Segment, error) { return brokenWire{r.Wire}, nil }
 		}, "Retained"},
 		{"it was fenced before it spoke", func(r *fakenode.Node) {
 			r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.2"), c.Token+1) }

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -140,7 +140,7 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 	one, two := r.Pod("one", "u1"), r.Pod("two", "u2")
 	r.MustAdd(one)
 	r.MustAdd(two)
-	r.Wait() // the steps after the answers may write an entry
+	r.After.Wait() // the steps after the answers may write an entry
 	r.Journal.Disk = fullDisk{r.Journal.Disk}
 	r.MustDel(one)
 	r.API.SetAway(true)
@@ -160,7 +160,7 @@ func (readOnly) Remove(string) error                     { return syscall.EROFS 
 
 func TestADELOnAReadOnlyDiskFreesNow(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
-	r.Wait()
+	r.After.Wait()
 	disk := r.Journal.Disk
 	r.Journal.Disk = readOnly{}
 	r.MustDel(web)
@@ -179,7 +179,7 @@ func TestAVerifierKillsASlotThatOnlyTheJournalKnows(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
-	l, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	l, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, err == nil && dead && l.Name == "10.0.0.2", "lease %v, dead %v, %v", l, dead, err)
 	check.That(t, r.Kernel.IsDead(r.SlotOf(web)), "the holder is said to be dead, and may speak")
 }
@@ -202,7 +202,7 @@ func TestAVerifierKillsNobodyElse(t *testing.T) {
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", attachment.Intent, slot
 			check.OK(t, r.Journal.Put(e))
-			_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+			_, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 			check.That(t, err == nil && !dead, "dead %v, %v", dead, err)
 			check.That(t, !r.Kernel.IsDead(slot), "killed")
 		})
@@ -219,7 +219,7 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 	}
 	check.OK(t, r.Journal.Put(e))
 	r.Journal.Calls.BeginADD(e.Attachment())
-	_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+	_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.Must(t, err == nil, "%v", err)
 	check.That(t, r.Kernel.IsDead(slot) && r.Journal.Calls.IsOvertaken(e.Attachment()), "the ADD goes on, and is about to speak")
 }
@@ -284,7 +284,7 @@ func TestAnADDWhoseFirstFamilyIsKilledMeanwhileIsNotAnswered(t *testing.T) {
 		}
 		fakenode.Quarantined(v1alpha1.ReasonPodGone)(&l.Spec)
 		r.Replace(l)
-		_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+		_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 		check.That(t, err == nil, "%v", err)
 	}
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
@@ -323,7 +323,7 @@ func TestAnInterfaceThatGoesDuringItsADDLeavesNothing(t *testing.T) {
 
 func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	r.OpenSegment = func(int) (node.Segment, error) { return nil, bpf.ErrNoDevice }
+	r.OpenSegment = func(int) (acquire.Segment, error) { return nil, bpf.ErrNoDevice }
 	err := check.Err(r.Add(t.Context(), r.Pod("web", "u1")))
 	check.That(t, errors.Is(err, bpf.ErrNoDevice) && strings.Contains(err.Error(), "eth1"), "got %v", err)
 	check.Equal(t, r.API.Calls["create"], 0, "leases created:")

@@ -4,7 +4,6 @@ package holder_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net"
 	"testing"
@@ -47,17 +46,17 @@ func (s *switched) SwitchOff(e *attachment.Entry) error {
 func withUserVF(t *testing.T) (*switched, agentapi.AddRequest) {
 	t.Helper()
 	r := &switched{Node: fakenode.New(t, fakenode.V4("10.0.0.2"))}
-	namespaceOf := r.Holders.FindLink
-	r.Holders.FindLink = func(netns, ifname string) (pod.Interface, error) {
+	namespaceOf := r.FindLink
+	r.FindLink = func(netns, ifname string) (pod.Interface, error) {
 		_, err := namespaceOf(netns, ifname)
 		return pod.Interface{}, cmp.Or(err, pod.ErrNoInterface)
 	}
-	r.Holders.FindUserVF = func(device string) (pod.Interface, bool, error) {
+	r.FindUserVF = func(device string) (pod.Interface, bool, error) {
 		return pod.Interface{
 			MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Parent: pod.Parent{Index: fakenode.ParentIndex, Name: "eth1"}, Device: device, Unguarded: true,
 		}, device == userVF, nil
 	}
-	r.Holders.VFs, r.Guards.SwitchOff = r, r.SwitchOff
+	r.VFs = r
 	web := r.Pod("web", "u1")
 	web.Network.Device = userVF
 	return r, web
@@ -67,17 +66,17 @@ func withUserVF(t *testing.T) (*switched, agentapi.AddRequest) {
 func withVF(t *testing.T) (r *switched, web agentapi.AddRequest, bypasses *bool) {
 	t.Helper()
 	r = &switched{Node: fakenode.New(t, fakenode.V4("10.0.0.2"))}
-	find := r.Holders.FindLink
-	r.Holders.FindLink = func(netns, ifname string) (pod.Interface, error) {
+	find := r.FindLink
+	r.FindLink = func(netns, ifname string) (pod.Interface, error) {
 		i, err := find(netns, ifname)
 		i.Device = userVF
 		return i, err
 	}
 	bypasses = &r.Kernel.Bypasses
-	r.Holders.VFs, r.Guards.SwitchOff = r, r.SwitchOff
+	r.VFs = r
 	web = r.Pod("web", "u1")
 	r.MustAdd(web)
-	r.Wait()
+	r.After.Wait()
 	return r, web, bypasses
 }
 
@@ -110,24 +109,18 @@ func TestALeaseSaysFromItsADDOnThatItsVFMaySendPastItsGuard(t *testing.T) {
 	check.That(t, !r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.Guarded, "a verifier would believe its silence")
 }
 
-// unwritable cannot tell the kernel what a bound interface may send.
-type unwritable struct{ error }
-
-func (u unwritable) Apply(_ context.Context, e *attachment.Entry) error {
-	if e.Phase == attachment.Bound {
-		return u.error
-	}
-	return nil
-}
-func (unwritable) Wake() {}
-
 // Its program has not run, so the VF needs no PF to be silent.
 func TestAnADDOfAVFThatFailsFreesItsLease(t *testing.T) {
 	r, web, bypasses := withVF(t)
 	r.MustDel(web)
 	*bypasses = true
 	full := errors.New("no space left on device")
-	r.Holders.SourceGuards = unwritable{full}
+	r.GuardSources = func(e *attachment.Entry) error {
+		if e.Phase == attachment.Bound {
+			return full
+		}
+		return nil
+	}
 	check.Is(t, check.Err(r.Add(t.Context(), r.Pod("next", "u2"))), full, "got")
 	r.Want()
 	check.None(t, r.Journal.All(), "journal")
@@ -138,10 +131,10 @@ func TestAVFThatMaySendPastItsGuardIsDeadOnceItIsOff(t *testing.T) {
 	*bypasses = true
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	r.refuses = errors.New("operation not supported")
-	_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+	_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.Is(t, err, r.refuses, "got")
 	r.refuses = nil
-	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	_, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, err == nil && dead && r.off && r.acked(), "dead %v, off %v, acked %v, %v", dead, r.off, r.acked(), err)
 	dead, _ = r.Kernel.SlotDead(r.SlotOf(web))
 	check.That(t, dead, "its guard lets frames pass")
@@ -198,11 +191,11 @@ func TestAVerifierOfThisNodeHasTheVFOff(t *testing.T) {
 	r.MustAdd(web)
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	r.refuses = errors.New("operation not supported")
-	l, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+	l, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, l != nil && errors.Is(err, r.refuses), "lease %v, %v: the verifier cannot tell the driver's reason", l, err)
 	check.That(t, !r.acked(), "it is acknowledged, and on")
 	r.refuses = nil
-	_, dead, err := r.KillHolder(t.Context(), "10.0.0.2")
+	_, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, err == nil && dead && r.off && r.acked(), "dead %v, off %v, acked %v, %v", dead, r.off, r.acked(), err)
 	r.Terminate(web)
 	r.Settle()
@@ -217,7 +210,7 @@ func TestWithoutItsEntryAHolderWithoutAGuardIsNoProof(t *testing.T) {
 	check.OK(t, r.Journal.Remove(web.ContainerID, web.Interface))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	for range 2 {
-		_, _, err := r.KillHolder(t.Context(), "10.0.0.2")
+		_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 		check.That(t, err != nil, "nobody knows the VF, and its holder is said to be dead")
 		r.Guards.Leave(1)
 		check.OK(t, r.Guards.Sweep())

@@ -307,7 +307,7 @@ func TestADoubtThatArisesDuringASlowWriteCounts(t *testing.T) {
 			return nil
 		}
 		r.Gets(r.Pod("web-0", "u1"), "10.0.0.8")
-		r.Wait()
+		r.After.Wait()
 		r.Want("10.0.0.7 Quarantined", "10.0.0.8 Bound")
 	})
 }

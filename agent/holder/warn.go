@@ -18,28 +18,28 @@ import (
 )
 
 // warn reports in events of the pod its settings without effect, once for each sandbox.
-func (a *adding) warn(s surroundings) {
-	if a.queued.warned || len(s.request.Earlier) > 0 {
+func (a *add) warn(s surroundings) {
+	if a.warned || len(s.request.Earlier) > 0 {
 		return
 	}
-	a.queued.warned = true
+	a.warned = true
 	if unread := ipam.Unread(s.request); len(unread) > 0 {
-		a.Events.Eventf(a.Pod, nil, corev1.EventTypeWarning, "AnnotationUnknown", "Bind", "%s", strings.Join(unread, "; "))
+		a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AnnotationUnknown", "Bind", "%s", strings.Join(unread, "; "))
 	}
-	ports := hostPorts(a.Pod, s.request.Interface, s.runtime)
+	ports := hostPorts(a.pod, s.request.Interface, s.runtime)
 	if len(ports) == 0 {
 		return
 	}
-	passes, err := a.PassesPorts()
+	passes, err := a.h.PassesPorts()
 	if err != nil {
-		a.Log.Error(err, "it is not known whether the hostPort of a pod has an effect", "namespace", a.Pod.Namespace, "pod", a.Pod.Name)
+		a.h.Log.Error(err, "it is not known whether the hostPort of a pod has an effect", "namespace", a.pod.Namespace, "pod", a.pod.Name)
 	}
 	if err != nil || passes {
 		return
 	}
-	a.Events.Eventf(a.Pod, nil, corev1.EventTypeWarning, "HostPortIgnored", "Bind",
+	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "HostPortIgnored", "Bind",
 		"hostPort %s of pod %s/%s has no effect: no plugin of the pod network has the capability portMappings; set cni.conflist.portMap of the chart, or chain the plugin portmap",
-		strings.Join(ports, ", "), a.Pod.Namespace, a.Pod.Name)
+		strings.Join(ports, ", "), a.pod.Namespace, a.pod.Name)
 }
 
 // hostPorts returns the hostPorts that the runtime gives to the plugins of an interface. Only the
@@ -60,11 +60,11 @@ func hostPorts(pod *corev1.Pod, iface, runtime string) []string {
 }
 
 // refused reports in an event why the pod got no address, unless the runtime cancelled the call.
-func (a *adding) refused(err error) {
+func (a *add) refused(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	a.Events.Eventf(a.Pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(refusal.Answer(err)))
+	a.h.Events.Eventf(a.pod, nil, corev1.EventTypeWarning, "AddressRefused", "Bind", "%s", note(refusal.Answer(err)))
 }
 
 // note shortens an error so that it fits into an event. Of many candidates it only counts some, so

@@ -37,6 +37,7 @@ const (
 	NoNextHop         Reason = "NoNextHop"
 	Exhausted         Reason = "Exhausted"
 	NamespaceFull     Reason = "NamespaceFull"
+	PassedOver        Reason = "PassedOver"
 )
 
 // Rejection is a pool that cannot serve a request, with the reason.

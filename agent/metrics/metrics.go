@@ -54,7 +54,7 @@ func New(r prometheus.Registerer) *Agent {
 		conflicts:         counter("conflicts_total", "Second speakers for an address, by pool and by the part that detected them.", "pool", "source"),
 		verifications:     counter("verifications_total", "Verifications of addresses taken by force, by verdict.", "verdict"),
 		renewals:          counter("fence_renewals_total", "Renewals of addresses that were fenced although the pod's lease was its own, by verdict.", "verdict"),
-		gatewayUnanswered: counter("gateway_unanswered_total", "ADDs that failed because the gateway of the pool did not answer (spec.gatewayCheck), by pool.", "pool"),
+		gatewayUnanswered: counter("gateway_unanswered_total", "Times that an ADD has passed over the pool because its gateway did not answer (spec.gatewayCheck), by pool.", "pool"),
 		apiErrors:         counter("api_errors_total", "Calls to the API server that failed, by verb.", "verb"),
 		pinFailures:       counter("guard_pin_failures_total", "Guards that enforce but could not be pinned, so a process in their pod could remove them. Each is tried again.").WithLabelValues(),
 		guardsRestored:    counter("guards_restored_total", "Guards that were removed from interfaces of pods and put back.").WithLabelValues(),
@@ -157,7 +157,7 @@ func (a *Agent) ParentGone(parent string) {
 // ImpostorRemoved counts an interface that was removed because it got frames of others.
 func (a *Agent) ImpostorRemoved(reason string) { a.impostors.WithLabelValues(reason).Inc() }
 
-// GatewayUnanswered counts an ADD that failed because the gateway of a pool did not answer.
+// GatewayUnanswered counts a pool that an ADD has passed over because its gateway did not answer.
 func (a *Agent) GatewayUnanswered(pool string) { a.gatewayUnanswered.WithLabelValues(pool).Inc() }
 
 // APIError counts a failed call.

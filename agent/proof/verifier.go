@@ -31,16 +31,6 @@ type Leases interface {
 	Settle(context.Context, *v1alpha1.IPLease, lease.Finding, lease.Evidence) (*v1alpha1.IPLease, error)
 }
 
-// Holders kills the slots of last holders on this node. *holder.Holders implements it.
-type Holders interface {
-	// KillHolder reads a lease past the cache and, if it is Quarantined, kills every
-	// slot of this node that has its address. dead reports whether the last holder
-	// was a pod of this session, which is then proven fenced.
-	KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
-	// StandsBehind reports whether a pod of this node waits for its turn to take the lease over.
-	StandsBehind(lease string) bool
-}
-
 // Options of a Verifier. All are required.
 type Options struct {
 	event.Reporter
@@ -48,9 +38,14 @@ type Options struct {
 	Self Node
 
 	// Cache reads from the agent's filtered caches.
-	Cache   client.Reader
-	Leases  Leases
-	Holders Holders
+	Cache  client.Reader
+	Leases Leases
+	// KillHolder reads a lease past the cache and, if it is Quarantined, kills every slot of this node
+	// that has its address. dead reports whether the last holder was a pod of this session, which is
+	// then proven fenced.
+	KillHolder func(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
+	// StandsBehind reports whether a pod of this node waits for its turn to take the lease over.
+	StandsBehind func(lease string) bool
 	// OpenSegment returns the segment on which this node reaches an address of a pool. guessed: it
 	// was chosen only by the name of the parent on the last holder's node.
 	OpenSegment func(pool *v1alpha1.IPPool, last segment.LastHolder) (s Segment, guessed bool, err error)
@@ -94,7 +89,7 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		v.forget(r.Name)
 		return reconcile.Result{}, nil
 	}
-	if v.Holders.StandsBehind(r.Name) {
+	if v.StandsBehind(r.Name) {
 		return reconcile.Result{}, nil
 	}
 	pool, err := v.poolOf(ctx, cached)
@@ -104,7 +99,7 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	if wait := v.tooEarly(cached, pool); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	l, dead, err := v.Holders.KillHolder(ctx, r.Name)
+	l, dead, err := v.KillHolder(ctx, r.Name)
 	if errors.Is(err, lease.ErrGone) {
 		v.forget(r.Name)
 		return reconcile.Result{}, nil

@@ -284,7 +284,8 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 	r := &rig{t: t, clock: clocktesting.NewFakeClock(start), lease: l, events: events.NewFakeRecorder(100),
 		pool: &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}, before: func() {}}
 	r.Verifier = New(Options{
-		Cache: memory{rig: r}, Leases: memory{rig: r}, Holders: memory{rig: r},
+		Cache: memory{rig: r}, Leases: memory{rig: r}, KillHolder: r.killHolder,
+		StandsBehind: func(string) bool { return r.awaited },
 		OpenSegment: func(_ *v1alpha1.IPPool, last segment.LastHolder) (Segment, bool, error) {
 			r.last = last
 			return memory{rig: r}, r.guessed, r.opened
@@ -313,8 +314,6 @@ type memory struct {
 	rig *rig
 }
 
-func (m memory) StandsBehind(string) bool { return m.rig.awaited }
-
 func (m memory) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	switch o := o.(type) {
 	case *v1alpha1.IPLease:
@@ -331,15 +330,15 @@ func (m memory) Get(_ context.Context, key client.ObjectKey, o client.Object, _ 
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-func (m memory) KillHolder(context.Context, string) (*v1alpha1.IPLease, bool, error) {
-	if m.rig.getError != nil {
-		return nil, false, m.rig.getError
+func (r *rig) killHolder(context.Context, string) (*v1alpha1.IPLease, bool, error) {
+	if r.getError != nil {
+		return nil, false, r.getError
 	}
-	if m.rig.lease == nil {
+	if r.lease == nil {
 		return nil, false, lease.ErrGone
 	}
-	m.rig.killed++
-	return m.rig.lease.DeepCopy(), m.rig.dead, nil
+	r.killed++
+	return r.lease.DeepCopy(), r.dead, nil
 }
 
 func (m memory) Verify(_ context.Context, v segment.Verification) (segment.Verdict, segment.Evidence, error) {

@@ -13,19 +13,19 @@ import (
 // entry is gone.
 func (r *resumption) followTurn(ctx context.Context) (gone bool, err error) {
 	who := owner.MachinePod(r.e.PodNamespace, r.e.PodName, r.e.PodUID, r.e.Machine)
-	switch lease.TurnOf(&who, r.Node, r.e.Created, r.Clock.Now(), r.l) {
+	switch lease.TurnOf(&who, r.w.Self.Name, r.e.Created, r.w.Clock.Now(), r.l) {
 	case lease.StayBehind:
 		return false, errBehind
 	case lease.LoseTurn:
-		r.Log.Info("the target of a migration never gets its address", "address", r.address.Addr, "pod", r.e.PodNamespace+"/"+r.e.PodName)
+		r.w.Log.Info("the target of a migration never gets its address", "address", r.address.Addr, "pod", r.e.PodNamespace+"/"+r.e.PodName)
 		return true, r.yield(ctx)
 	}
-	pod, err := r.podOf(ctx, &r.e)
+	pod, err := r.w.podOf(ctx, &r.e)
 	if err != nil {
 		return false, err
 	}
 	if pod == nil || pod.DeletionTimestamp != nil {
-		return true, r.releaseAfterNewer(ctx, r.e)
+		return true, r.w.releaseAfterNewer(ctx, r.e)
 	}
-	return false, r.Holders.TakeTurn(ctx, r.e, r.address, r.l, pod)
+	return false, r.takeTurn(ctx, pod)
 }

@@ -26,10 +26,10 @@ func (w *Worker) setAsideLastBoot(ctx context.Context) error {
 	var errs []error
 	for i := range leases.Items {
 		l := &leases.Items[i]
-		if !w.Holders.IsOfLastBoot(&l.Spec) {
+		if !lease.IsOfLastBoot(&l.Spec, w.Self.Name, w.Self.Session) {
 			continue
 		}
-		w.Holders.Expect(l.Spec.Holder)
+		w.Releaser.Expected.Add(l.Spec.Holder)
 		e, _ := w.Journal.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
 		if _, named := addressOf(&e, l.Name); named {
 			continue // its entry is released

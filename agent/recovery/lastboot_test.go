@@ -24,7 +24,7 @@ const nextSession = "node-1/boot-2"
 // files are what the test makes of them.
 func reboot(r *fakenode.Node, damage func(file string) error) {
 	r.T.Helper()
-	r.Wait()
+	r.After.Wait()
 	files := check.Value(filepath.Glob(filepath.Join(r.Dir, "journal", "*.json")))(r.T)
 	for _, file := range files {
 		check.OK(r.T, damage(file))
@@ -159,7 +159,7 @@ func TestAPodOfTheLastBootGetsItsAddressBack(t *testing.T) {
 				// The verifier is faster than the kubelet.
 				l := r.Lease("10.0.0.2", v1alpha1.StateQuarantined)
 				r.API.Freed = nil // the finding is the proof
-				check.OK(t, check.Err(r.Leases.(*lease.Store).Settle(t.Context(), l, lease.FindingSafe, lease.Evidence{})))
+				check.OK(t, check.Err(r.Leases.Settle(t.Context(), l, lease.FindingSafe, lease.Evidence{})))
 				r.Lease("10.0.0.2", v1alpha1.StateRetained)
 				r.Wire.Verdicts[fakenode.Two] = segment.Unknown // it is proven already
 			}

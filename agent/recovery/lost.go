@@ -126,7 +126,7 @@ func (w *Worker) recoverLost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := remains{cluster: w.Guards.Cluster, session: w.Session, kernel: kernel, places: places}
+	r := remains{cluster: w.Self.Cluster, session: w.Self.Session, kernel: kernel, places: places}
 	if w.UserVFs != nil {
 		if r.userVFs, err = w.UserVFs(); err != nil {
 			return err
@@ -176,7 +176,7 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 		return err
 	}
 	if !e.Unguarded {
-		link, err := w.Holders.FindLink(e.NetNS, e.Interface)
+		link, err := w.FindLink(e.NetNS, e.Interface)
 		if err != nil {
 			return err
 		}

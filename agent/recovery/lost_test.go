@@ -69,7 +69,7 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r, web := fakenode.WithPod(t, fakenode.V4(v4), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, v6))
-			r.Wait()
+			r.After.Wait()
 			want, _ := r.Journal.Get(web.ContainerID, web.Interface)
 			held, _, err := r.Kernel.Lease(fakenode.Key(v4))
 			check.OK(t, err)
@@ -119,11 +119,11 @@ func TestTheEntryOfAPodThatDrivesItsVFIsMadeAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			drives := func() {
-				r.Holders.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, pod.ErrNoInterface }
-				r.Holders.FindUserVF = func(string) (pod.Interface, bool, error) {
+				r.FindLink = func(string, string) (pod.Interface, error) { return pod.Interface{}, pod.ErrNoInterface }
+				r.FindUserVF = func(string) (pod.Interface, bool, error) {
 					return pod.Interface{MAC: mac, Parent: pod.Parent{Index: fakenode.ParentIndex, Name: "eth1"}, Device: device, Unguarded: true}, true, nil
 				}
-				r.Recovery.UserVFs = func() ([]vf.Function, error) { return row.vfs, nil }
+				r.UserVFs = row.vfs
 			}
 			drives()
 			web := r.Pod("web", "u1")
@@ -155,7 +155,7 @@ func TestALossIsRepairedBesideNewPods(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	old := r.Pod("old", "u1")
 	addr := r.MustAdd(old)
-	r.Wait()
+	r.After.Wait()
 	r.Places = []pod.Place{placeOf(old, addr...)}
 	check.OK(t, os.RemoveAll(filepath.Join(r.Dir, "journal")))
 	r.Restart()

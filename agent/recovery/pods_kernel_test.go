@@ -20,8 +20,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -85,7 +85,7 @@ func TestWithoutTCXAGuardThatAPodRemovesIsPutBack(t *testing.T) {
 	n := fakenode.NewOn(t, m.open, fakenode.V4("10.0.0.2"))
 	g := m.guest(n, "ua")
 	check.OK(t, g.add(n))
-	n.Wait()
+	n.After.Wait()
 	attached := func() bool {
 		e, _ := n.Journal.Get(g.request.ContainerID, g.request.Interface)
 		return check.Value(n.Guards.Attached(&e))(t)
@@ -168,7 +168,7 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 	return fakenode.Machine{
 		Kernel: k, Do: m.node.Do,
 		Run: func(ctx context.Context) error { return segments.Run(ctx, nodeHolder{n}) },
-		OpenSegment: func(parent int) (seg node.Segment, err error) {
+		OpenSegment: func(parent int) (seg acquire.Segment, err error) {
 			err = m.node.Do(func() error {
 				opened, err := segments.Open(parent)
 				seg = segmentOf{opened, m.node}

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
 )
@@ -28,7 +27,7 @@ var errOutrun = errors.New("the lease changed meanwhile")
 // rebind records the address of a living pod again, after its lease was deleted or lost with the
 // store. The new token lifts no fence: the address was never fenced here.
 func (r *resumption) rebind(ctx context.Context) error {
-	pod, err := r.podOf(ctx, &r.e)
+	pod, err := r.w.podOf(ctx, &r.e)
 	if err != nil {
 		return err
 	}
@@ -40,18 +39,15 @@ func (r *resumption) rebind(ctx context.Context) error {
 	if err := r.record("", r.address.Token); err != nil {
 		return err
 	}
-	request := lease.Request{
-		Pool: r.address.Pool, Network: r.address.Network, Addr: r.address.Addr, Parent: r.e.Parent,
-		Holder: node.OfEntry(pod, &r.e), Retention: node.RecordedRetention(pod, r.address.Static),
-	}
+	request := lease.AgainFor(pod, &r.e, r.address)
 	l := r.l
 	switch {
 	case l == nil:
-		l, err = r.Leases.Create(ctx, request)
+		l, err = r.w.Leases.Create(ctx, request)
 	case l.Spec.State == v1alpha1.StateWarm:
-		l, err = r.Leases.BindWarm(ctx, l, request)
+		l, err = r.w.Leases.BindWarm(ctx, l, request)
 	default:
-		l, err = r.Leases.Update(ctx, l, lease.TakeBack(request))
+		l, err = r.w.Leases.Update(ctx, l, lease.TakeBack(request))
 	}
 	if errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone) {
 		return fmt.Errorf("%w: %w", errOutrun, err)
@@ -59,7 +55,7 @@ func (r *resumption) rebind(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.warn(&r.e, "LeaseRecreated", "the lease of %s was gone while the pod ran; it is recorded again", r.address.Addr)
+	r.w.warn(&r.e, "LeaseRecreated", "the lease of %s was gone while the pod ran; it is recorded again", r.address.Addr)
 	if err := r.adopt(l, leaseLost); err != nil {
 		return err
 	}
@@ -86,15 +82,15 @@ func (r *resumption) adopt(l *v1alpha1.IPLease, why string) error {
 		return nil
 	}
 	// A claim may have arrived since the decision. The new token must not unfence the address.
-	fenced, err := r.Guards.Fenced(&r.e, adopted)
+	fenced, err := r.w.Guards.Fenced(&r.e, adopted)
 	if err != nil {
 		return err
 	}
 	if fenced {
 		return fmt.Errorf("%w: a claim for %s was heard", errOutrun, adopted.Addr)
 	}
-	r.Holders.Audit(audit.Grant, &r.e, adopted, why)
-	return r.Guards.Install(&r.e, adopted)
+	audit.Log(r.w.Log, audit.Grant, r.e.Audit(adopted, r.w.Self.Name, why))
+	return r.w.Guards.Install(&r.e, adopted)
 }
 
 // record journals another UID and token for the address. It copies the addresses, because others
@@ -106,31 +102,31 @@ func (r *resumption) record(uid string, token uint64) error {
 			r.e.Addresses[i].LeaseUID, r.e.Addresses[i].Token = uid, token
 		}
 	}
-	return r.Journal.Put(r.e)
+	return r.w.Journal.Put(r.e)
 }
 
 // deletePod deletes a pod that has lost its address: it would stay Ready and mute. A static pod
 // stays: deleting its mirror does not end it. Only an administrator of the node can end it.
 func (r *resumption) deletePod(ctx context.Context) error {
-	pod, err := r.podOf(ctx, &r.e)
+	pod, err := r.w.podOf(ctx, &r.e)
 	switch {
 	case err != nil:
 		return err
 	case pod == nil:
-		r.warn(&r.e, "AddressLost", "%s has another holder now; the pod is fenced and was already gone", r.address.Addr)
+		r.w.warn(&r.e, "AddressLost", "%s has another holder now; the pod is fenced and was already gone", r.address.Addr)
 		return nil
 	case metav1.HasAnnotation(pod.ObjectMeta, corev1.MirrorPodAnnotationKey): // only a kubelet may write it
-		r.Log.Info("a static pod lost its address and cannot be deleted", "pod", r.e.PodNamespace+"/"+r.e.PodName, "address", r.address.Addr)
-		r.warn(&r.e, "AddressLost",
+		r.w.Log.Info("a static pod lost its address and cannot be deleted", "pod", r.e.PodNamespace+"/"+r.e.PodName, "address", r.address.Addr)
+		r.w.warn(&r.e, "AddressLost",
 			"%s has another holder now; the pod is fenced, but a static pod cannot be deleted through the API: it stays mute until its manifest is removed from node %s and put back",
-			r.address.Addr, r.Node)
+			r.address.Addr, r.w.Self.Name)
 		return nil
 	}
 	// This is the UID of the object. The runtime may know another UID.
-	err = r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	err = r.w.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s/%s: %w", r.e.PodNamespace, r.e.PodName, err)
 	}
-	r.warn(&r.e, "AddressLost", "%s has another holder now; the pod is fenced and deleted", r.address.Addr)
+	r.w.warn(&r.e, "AddressLost", "%s has another holder now; the pod is fenced and deleted", r.address.Addr)
 	return nil
 }

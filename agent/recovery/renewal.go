@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/apiserver"
@@ -55,16 +54,16 @@ func (r renewals) note(d dispute, now time.Time) time.Duration {
 // renewalOf decides how to end the fence of an address whose lease is the holder's own. It also
 // returns the token of the claim.
 func (r *resumption) renewalOf(ctx context.Context) (lease.Renewal, uint64, error) {
-	claimed, err := r.Guards.Claimed(&r.e, r.address)
+	claimed, err := r.w.Guards.Claimed(&r.e, r.address)
 	if err != nil {
 		return 0, 0, err
 	}
 	// Read in this order: live is then less than known only if the store went back.
-	known, err := r.Revision()
+	known, err := r.w.Revision()
 	if err != nil {
 		return 0, 0, err
 	}
-	live, err := apiserver.Revision(ctx, r.Reader)
+	live, err := apiserver.Revision(ctx, r.w.Reader)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -81,17 +80,16 @@ func (r *resumption) renew(ctx context.Context) (gone bool, err error) {
 	if how == lease.GiveWay { // the store went back since the decision
 		return false, errUndecided
 	}
-	pod, err := r.podOf(ctx, &r.e)
+	pod, err := r.w.podOf(ctx, &r.e)
 	if err != nil {
 		return false, err
 	}
 	if pod == nil {
-		return true, r.releaseAfterNewer(ctx, r.e)
+		return true, r.w.releaseAfterNewer(ctx, r.e)
 	}
-	pause := r.renewals.note(r.dispute(), r.Clock.Now())
-	n := holder.Renewal{Entry: r.e, Address: r.address, Lease: r.l, Claimed: claimed, Disprove: how == lease.Disprove}
-	if err := r.Holders.Renew(ctx, n); err != nil {
-		r.warn(&r.e, "FenceNotEnded", "%s is this pod's, but a claim has fenced it, and the pod stays mute: %v; next try in %s",
+	pause := r.w.renewals.note(r.dispute(), r.w.Clock.Now())
+	if err := r.renewToken(ctx, claimed, how == lease.Disprove); err != nil {
+		r.w.warn(&r.e, "FenceNotEnded", "%s is this pod's, but a claim has fenced it, and the pod stays mute: %v; next try in %s",
 			r.address.Addr, err, pause)
 		return false, err
 	}
@@ -105,19 +103,19 @@ func (r *resumption) keepUp(ctx context.Context) error {
 	if !lease.IsBehind(r.l, r.address.Token) {
 		return nil
 	}
-	live, err := apiserver.Revision(ctx, r.Reader)
+	live, err := apiserver.Revision(ctx, r.w.Reader)
 	if err != nil {
 		return err
 	}
 	switch lease.StandingOf(r.l, r.address.Token, live) {
 	case lease.Ahead:
 		why := fmt.Sprintf("the store is at revision %d, and the holder's token is %d: no claim can fence it until the store has reached the token", live, r.address.Token)
-		if _, err := r.Leases.Update(ctx, r.l, lease.WentBack(why)); err != nil {
+		if _, err := r.w.Leases.Update(ctx, r.l, lease.WentBack(why)); err != nil {
 			return err
 		}
-		r.warn(&r.e, string(v1alpha1.ReasonStoreWentBack), "%s: %s", r.address.Addr, why)
+		r.w.warn(&r.e, string(v1alpha1.ReasonStoreWentBack), "%s: %s", r.address.Addr, why)
 	case lease.CaughtUp:
-		renewed, err := r.Leases.Update(ctx, r.l, lease.Renew)
+		renewed, err := r.w.Leases.Update(ctx, r.l, lease.Renew)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func (w *Worker) Restore() error {
 			w.Guards.Keep(e.Slot)
 			known[e.Slot] = true
 		}
-		if e.Session == w.Session {
+		if e.Session == w.Self.Session {
 			errs = append(errs, w.restore(e))
 		}
 	}
@@ -66,7 +66,7 @@ func (w *Worker) restore(e *attachment.Entry) error {
 		if e.Slot == 0 || e.Unguarded {
 			return nil
 		}
-		return errors.Join(w.Guards.GuardSockets(e), w.Guards.Kill(e), w.Guards.FinishPin(e))
+		return errors.Join(w.Guards.GuardSockets(e), w.Guards.KillSlot(e), w.Guards.FinishPin(e))
 	}
 	errs := []error{w.Guards.GuardSockets(e)}
 	if _, err := w.OpenSegment(e.ParentIndex); err != nil {
@@ -82,6 +82,6 @@ func (w *Worker) restore(e *attachment.Entry) error {
 			errs = append(errs, err)
 		}
 	}
-	w.Holders.FollowYoung(e)
+	w.FollowYoung(e)
 	return errors.Join(errs...)
 }

@@ -193,7 +193,7 @@ func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
 	r.MustDel(one)
 	r.MustDel(two)
 	r.API.SetAway(false)
-	r.Wait() // the steps after the answers may write an entry
+	r.After.Wait() // the steps after the answers may write an entry
 	r.Journal.Disk = brokenFile{r.Journal.Disk, one.ContainerID}
 	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.That(t, left == 1 && errors.Is(err, syscall.EIO), "%d are left, %v", left, err)

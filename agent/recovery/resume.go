@@ -16,9 +16,9 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // disputePatience is the time for which a living pod is left alone although its lease has another
@@ -53,7 +53,7 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if e.Phase != attachment.Bound || e.Session != w.Session {
+	if e.Phase != attachment.Bound || e.Session != w.Self.Session {
 		return w.releaseAfterNewer(ctx, e)
 	}
 	var errs []error // an address that waits does not delay the others
@@ -72,7 +72,7 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 // resumption resumes one address of an entry by its lease, which is nil if there is none. Its entry
 // is a copy that has its own changes of the journal.
 type resumption struct {
-	*Worker
+	w       *Worker
 	e       attachment.Entry
 	address attachment.Address
 	l       *v1alpha1.IPLease
@@ -117,7 +117,7 @@ func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, e
 		}
 		if r.l.Spec.Holder.MAC != r.e.MAC {
 			// A plugin has changed it after IPAM, and the kernel has the new MAC already.
-			if r.l, err = r.Leases.Update(ctx, r.l, lease.SetMAC(r.e.MAC)); err != nil {
+			if r.l, err = r.w.Leases.Update(ctx, r.l, lease.SetMAC(r.e.MAC)); err != nil {
 				return false, err
 			}
 		}
@@ -130,11 +130,11 @@ func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, e
 	case lease.RenewToken:
 		return r.renew(ctx)
 	case lease.FenceAndAsk:
-		return false, errors.Join(errUndecided, r.Holders.Mute(&r.e))
+		return false, errors.Join(errUndecided, r.w.Releaser.Mute(&r.e))
 	case lease.FenceAndDeletePod:
 		return true, r.yield(ctx)
 	case lease.Release:
-		return true, r.releaseAfterNewer(ctx, r.e)
+		return true, r.w.releaseAfterNewer(ctx, r.e)
 	}
 	return false, errUndecided
 }
@@ -142,9 +142,9 @@ func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, e
 // recordGuarded records whether a guard can enforce a fence: silence after a claim does not prove that
 // a VF is silent that may send past its guard (R1).
 func (r *resumption) recordGuarded(ctx context.Context) (err error) {
-	alone := r.Guards.Alone(&r.e)
+	alone := r.w.Guards.Alone(&r.e)
 	if r.l.Spec.Holder.Guarded == alone {
-		if r.l, err = r.Leases.Update(ctx, r.l, lease.SetGuarded(!alone)); err != nil {
+		if r.l, err = r.w.Leases.Update(ctx, r.l, lease.SetGuarded(!alone)); err != nil {
 			return err
 		}
 	}
@@ -152,25 +152,25 @@ func (r *resumption) recordGuarded(ctx context.Context) (err error) {
 		return nil
 	}
 	r.e.Bypasses = alone
-	return r.Journal.Put(r.e)
+	return r.w.Journal.Put(r.e)
 }
 
 // releaseAfterNewer fences an entry at once. It frees the entry once no ADD of a newer
 // sandbox of its pod is under way: such an ADD takes the addresses over one by one.
 func (w *Worker) releaseAfterNewer(ctx context.Context, e attachment.Entry) error {
-	if w.Guards.Alone(&e) && e.Phase == attachment.Bound && e.Session == w.Session && w.Holders.SandboxMayLive(&e) {
-		return w.Holders.Mute(&e) // only its DEL shows that its program has ended, and releases it
+	if w.Guards.Alone(&e) && e.Phase == attachment.Bound && e.Session == w.Self.Session && w.Releaser.SandboxMayLive(&e) {
+		return w.Releaser.Mute(&e) // only its DEL shows that its program has ended, and releases it
 	}
-	if err := w.Holders.Fence(&e); err != nil {
+	if err := w.Releaser.Fence(&e); err != nil {
 		return err
 	}
 	if w.hasNewer(&e, attachment.Intent) {
 		return errBusy
 	}
-	if w.Holders.Undecided(ctx, &e) {
+	if w.Releaser.Undecided(ctx, &e) {
 		return errUndecided
 	}
-	return w.Holders.Free(ctx, e)
+	return w.Releaser.Free(ctx, e)
 }
 
 // hasNewer reports whether a newer sandbox of an entry's pod is in a phase.
@@ -192,20 +192,20 @@ func addressOf(e *attachment.Entry, name string) (attachment.Address, bool) {
 // yield releases the entry of a pod that is still wanted, and deletes the pod. The entry
 // is removed last: it records the pod until the pod is deleted.
 func (r *resumption) yield(ctx context.Context) error {
-	err := r.Holders.Mute(&r.e)
-	alone := r.Guards.Alone(&r.e)
+	err := r.w.Releaser.Mute(&r.e)
+	alone := r.w.Guards.Alone(&r.e)
 	if err == nil || alone { // the end of the pod silences it too
 		err = errors.Join(err, r.deletePod(ctx))
 	}
 	if err != nil || alone {
 		return err
 	}
-	return r.Holders.Release(ctx, r.e)
+	return r.w.Releaser.Release(ctx, r.e)
 }
 
 // decide gathers the facts and decides. It reads the pod only if the decision depends on it.
 func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
-	fenced, err := r.Guards.Fenced(&r.e, r.address)
+	fenced, err := r.w.Guards.Fenced(&r.e, r.address)
 	if err != nil {
 		return lease.Wait, err
 	}
@@ -215,7 +215,7 @@ func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
 		ContainerID: r.e.ContainerID, Interface: r.e.Interface,
 		PodUID: r.e.PodUID, MAC: r.e.MAC, LeaseUID: r.address.LeaseUID,
 		Machine: r.e.Machine, Namespace: r.e.PodNamespace,
-		Node: r.Node, Session: r.Session, Fenced: fenced,
+		Node: r.w.Self.Name, Session: r.w.Self.Session, Fenced: fenced,
 	}
 	action := lease.Resume(known, r.l)
 	if action == lease.RenewToken {
@@ -228,14 +228,14 @@ func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
 		action = lease.Resume(known, r.l)
 	}
 	if action == lease.Wait || action == lease.FenceAndAsk {
-		known.Pod = r.podState(ctx, &r.e)
+		known.Pod = r.w.podState(ctx, &r.e)
 		action = lease.Resume(known, r.l)
 	}
 	lost := action == lease.FenceAndDeletePod || action == lease.FenceAndAsk
 	if lost && !fenced && r.disputes() {
 		return lease.Wait, errDisputed
 	}
-	delete(r.disputed, r.dispute())
+	delete(r.w.disputed, r.dispute())
 	return action, nil
 }
 
@@ -253,12 +253,12 @@ func (r *resumption) disputes() bool {
 	if r.l == nil || r.l.Spec.State != v1alpha1.StateBound && r.l.Spec.State != v1alpha1.StateWarm {
 		return false
 	}
-	since, known := r.disputed[r.dispute()]
+	since, known := r.w.disputed[r.dispute()]
 	if !known {
-		r.disputed[r.dispute()] = r.Clock.Now()
+		r.w.disputed[r.dispute()] = r.w.Clock.Now()
 		return true
 	}
-	return r.Clock.Since(since) < disputePatience
+	return r.w.Clock.Since(since) < disputePatience
 }
 
 // podState reads from the API server whether an entry's pod is wanted. A pod that has a
@@ -271,7 +271,7 @@ func (w *Worker) podState(ctx context.Context, e *attachment.Entry) lease.PodSta
 	switch {
 	case err != nil:
 		return lease.PodUnknown
-	case pod == nil, node.Ends(pod),
+	case pod == nil, owner.Ends(pod),
 		pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return lease.PodUnwanted
 	}
@@ -282,7 +282,7 @@ func (w *Worker) podState(ctx context.Context, e *attachment.Entry) lease.PodSta
 func (w *Worker) podOf(ctx context.Context, e *attachment.Entry) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := w.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod)
-	if apierrors.IsNotFound(err) || err == nil && !node.IsUID(pod, e.PodUID) {
+	if apierrors.IsNotFound(err) || err == nil && !owner.IsUID(pod, e.PodUID) {
 		return nil, nil
 	}
 	if err != nil {

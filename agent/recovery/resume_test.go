@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
@@ -194,7 +194,7 @@ func TestRestoreTakesUpTheOthersWhereOneInterfaceIsGone(t *testing.T) {
 	// The pins were lost, and the parent of one with its interface.
 	r.Kernel.Guards, r.Kernel.Enforced = map[uint32]string{}, map[bpf.Key]bpf.Lease{}
 	check.Is(t, r.Recovery.Restore(), bpf.ErrNoDevice, "got")
-	r.Recovery.OpenSegment = func(int) (node.Segment, error) { return nil, bpf.ErrNoDevice }
+	r.Recovery.OpenSegment = func(int) (acquire.Segment, error) { return nil, bpf.ErrNoDevice }
 	check.Is(t, r.Recovery.Restore(), bpf.ErrNoDevice, "got")
 	check.That(t, r.Speaks(lives, "10.0.0.3"), "the living pod is mute")
 	r.Settle()

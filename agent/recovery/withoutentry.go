@@ -42,7 +42,7 @@ func (w *Worker) freeWithoutEntry(ctx context.Context) error {
 // journal.
 func (w *Worker) isWithoutEntry(l *v1alpha1.IPLease) bool {
 	s := &l.Spec
-	if s.State != v1alpha1.StateBound || s.NodeName != w.Node || s.Session != w.Session || s.Holder == nil {
+	if s.State != v1alpha1.StateBound || s.NodeName != w.Self.Name || s.Session != w.Self.Session || s.Holder == nil {
 		return false
 	}
 	e, _ := w.Journal.Get(s.Holder.ContainerID, s.Holder.Interface)
@@ -80,7 +80,7 @@ func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) erro
 	}
 	address := attachment.Address{Addr: addr, Pool: l.Spec.Pool, LeaseName: l.Name, Static: lease.IsStatic(&l.Spec)}
 	entry := attachment.Entry{PodNamespace: of.Namespace, PodName: of.Pod, PodUID: of.PodUID, MAC: of.MAC}
-	if err := w.Holders.End(ctx, l, &entry, address); err != nil {
+	if err := w.Releaser.End(ctx, l, &entry, address); err != nil {
 		return fmt.Errorf("free %s, which is bound and in no entry of the journal: %w", addr, err)
 	}
 	return nil

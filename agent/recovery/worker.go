@@ -9,15 +9,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/holder"
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
+	"github.com/fenceline/fenceline/agent/proof"
 	"github.com/fenceline/fenceline/agent/release"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
@@ -35,13 +41,33 @@ const (
 	firstPatience = time.Second
 )
 
+// Metrics counts what recovery does. Its methods may be called concurrently.
+type Metrics interface {
+	Verification(verdict segment.Verdict)
+	// Renewal counts a renewal of the token of an address that was fenced although its lease was the
+	// holder's own. It may be segment.Unverified.
+	Renewal(verdict segment.Verdict)
+}
+
 // Options of a Worker. All but UserVFs are required.
 type Options struct {
-	*holder.Holders
-	// Client deletes pods.
-	Client client.Writer
-	// Leases can also create a lease, unlike those of the holders.
-	Leases *lease.Store
+	// Self is this node.
+	Self proof.Node
+	// Cache reads from the agent's filtered caches, Reader past them. Client deletes pods.
+	Cache, Reader client.Reader
+	Client        client.Writer
+	Journal       *attachment.Table
+	Leases        *lease.Store
+	Guards        *guards.Guards
+	Releaser      *release.Releaser
+	// WakeHostLink repairs the routing of an attachment soon.
+	WakeHostLink func(agentapi.Attachment)
+	// FollowYoung continues the readings of the MAC of a new interface.
+	FollowYoung func(*attachment.Entry)
+	// OpenSegment returns the segment of a parent, and opens it at first use.
+	OpenSegment func(parent int) (acquire.Segment, error)
+	// FindLink finds a pod's interface in its network namespace.
+	FindLink func(netns, ifname string) (pod.Interface, error)
 	// Revision returns the newest revision of the store that this node has known since its boot.
 	Revision func() (uint64, error)
 	// Places returns the interfaces in the network namespaces of this node, and Routing the routing
@@ -50,6 +76,11 @@ type Options struct {
 	Routing func(*attachment.Entry) (*attachment.Routing, error)
 	// UserVFs returns the VFs of this node that programs drive themselves. Nil: there are none.
 	UserVFs func() ([]vf.Function, error)
+
+	Events  events.EventRecorder
+	Metrics Metrics
+	Log     logr.Logger
+	Clock   clock.Clock
 }
 
 // Worker makes journal, kernel and API server agree again. Restore, Changed
@@ -175,7 +206,7 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 // suspect makes an entry pending if the cache does not show its leases as held here.
 func (w *Worker) suspect(ctx context.Context) {
 	for _, e := range w.Journal.All() {
-		if e.Phase != attachment.Bound || e.Session != w.Session || !w.looksHeld(ctx, e) {
+		if e.Phase != attachment.Bound || e.Session != w.Self.Session || !w.looksHeld(ctx, e) {
 			w.Journal.Pending.Add(e.Attachment())
 		}
 	}
@@ -185,7 +216,7 @@ func (w *Worker) looksHeld(ctx context.Context, e *attachment.Entry) bool {
 	for _, address := range e.Addresses {
 		l := &v1alpha1.IPLease{}
 		err := w.Cache.Get(ctx, client.ObjectKey{Name: address.LeaseName}, l)
-		if err != nil || !release.Holds(l, w.Node, e) || l.Spec.Session != w.Session || string(l.UID) != address.LeaseUID ||
+		if err != nil || !release.Holds(l, w.Self.Name, e) || l.Spec.Session != w.Self.Session || string(l.UID) != address.LeaseUID ||
 			lease.IsBehind(l, address.Token) {
 			return false
 		}

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // endingTime is the age of a DEL from which the kubelet's report about the sandbox counts. If a
@@ -68,7 +68,7 @@ func (r *Releaser) Undecided(ctx context.Context, e *attachment.Entry) bool {
 		return e.Phase == attachment.Releasing && r.ending(ctx, e) != endOfSandbox
 	}
 	kept := slices.ContainsFunc(e.Addresses, func(a attachment.Address) bool { return !a.Static })
-	return kept && e.Phase == attachment.Releasing && r.mayReturn(ctx, e) && r.ending(ctx, e) == endUndecided
+	return kept && e.Phase == attachment.Releasing && r.podMay(ctx, e, getsSandboxes) && r.ending(ctx, e) == endUndecided
 }
 
 // ending finds out what the DEL of an entry has ended. It reads the pod past the cache, if it must.
@@ -110,7 +110,7 @@ func wasOpened(err error) bool {
 func (r *Releaser) sandboxReady(ctx context.Context, e *attachment.Entry) bool {
 	p := &corev1.Pod{}
 	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, p)
-	return err == nil && node.IsUID(p, e.PodUID) && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+	return err == nil && owner.IsUID(p, e.PodUID) && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
 	})
 }

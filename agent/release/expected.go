@@ -12,9 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // A pod gets a new sandbox while its object lives: its sandbox has died, or its node has booted. The
@@ -40,38 +39,27 @@ func (x Expected) Forget(podUID, ifname string) {
 	x.interfaces.Remove(podInterface{podUID, ifname})
 }
 
-// Expect records that the ADD of the next sandbox of a holder's pod looks for its lease.
-func (r *Releaser) Expect(holder *v1alpha1.Holder) {
-	r.Expected.interfaces.Add(podInterface{holder.PodUID, holder.Interface}, nil)
-}
-
-// IsOfLastBoot reports whether a lease is bound to a pod that ended with the last boot.
-func (r *Releaser) IsOfLastBoot(s *v1alpha1.IPLeaseSpec) bool {
-	return s.State == v1alpha1.StateBound && s.NodeName == r.Node && s.Holder != nil &&
-		!lease.SameBoot(s.Session, r.Session)
-}
-
-// mayReturn reports whether the pod of an entry may get another sandbox. If the cache fails, it reports
-// true: the controller ends the lease if the pod does not live.
-func (r *Releaser) mayReturn(ctx context.Context, e *attachment.Entry) bool {
-	return r.podMay(ctx, e, getsSandboxes)
+// Add records that the ADD of the next sandbox of a holder's pod looks for its lease.
+func (x Expected) Add(holder *v1alpha1.Holder) {
+	x.interfaces.Add(podInterface{holder.PodUID, holder.Interface}, nil)
 }
 
 // podMay reports whether a condition may hold for the pod of an entry. It reads the agent's cache of its
-// own node's pods, so a DEL does not wait for the API server. If the cache fails, it reports true.
+// own node's pods, so a DEL does not wait for the API server. If the cache fails, it reports true: the
+// controller ends a lease that is kept for a pod that does not live.
 func (r *Releaser) podMay(ctx context.Context, e *attachment.Entry, holds func(*corev1.Pod) bool) bool {
 	pod := &corev1.Pod{}
 	err := r.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return !apierrors.IsNotFound(err)
 	}
-	return node.IsUID(pod, e.PodUID) && holds(pod)
+	return owner.IsUID(pod, e.PodUID) && holds(pod)
 }
 
 // getsSandboxes reports whether a kubelet makes another sandbox for a pod whose sandbox has ended. A
 // pod with the restart policy Never fails instead.
 func getsSandboxes(pod *corev1.Pod) bool {
-	return !node.Ends(pod) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && isUnfinished(pod)
+	return !owner.Ends(pod) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && isUnfinished(pod)
 }
 
 func isUnfinished(pod *corev1.Pod) bool {

@@ -21,7 +21,20 @@ func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPL
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !lease.HasPredecessor(&l.Spec) {
 		return l, false, err
 	}
-	return l, r.Proof.EndedHere(l), r.KillSpeakers(l, 0)
+	return l, r.Self.EndedHere(l), r.KillSpeakers(l, 0)
+}
+
+// StandsBehind reports whether a pod of this node stands behind the holder of a lease. Recovery takes
+// such a lease over, and no verifier frees it or kills the slot of the pod.
+func (r *Releaser) StandsBehind(lease string) bool {
+	for e := range r.Journal.Bound() {
+		for _, address := range e.Addresses {
+			if address.LeaseName == lease && address.Behind != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // KillSpeakers kills every slot of this node that may use a lease's address, by the
@@ -29,7 +42,7 @@ func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPL
 func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 	for _, e := range r.Journal.All() {
 		for _, address := range e.Addresses {
-			if address.LeaseName != l.Name || e.Slot == 0 || e.Slot == own || e.Session != r.Session {
+			if address.LeaseName != l.Name || e.Slot == 0 || e.Slot == own || e.Session != r.Self.Session {
 				continue
 			}
 			// An address without a token was not used yet, so a take-over under way goes on. But an
@@ -38,7 +51,7 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 				continue
 			}
 			r.Journal.Calls.Overtake(e.Attachment())
-			kill := r.Guards.Kill
+			kill := r.Guards.KillSlot
 			if e.Unguarded || e.Phase == attachment.Bound && r.Guards.Alone(e) {
 				kill = r.muteAlone
 			}
@@ -71,7 +84,22 @@ func (r *Releaser) Mute(e *attachment.Entry) error {
 		}
 	}
 	if r.Guards.Alone(e) {
-		return r.Guards.Kill(e)
+		return r.Silence(e)
+	}
+	return nil
+}
+
+// Silence kills the slot of an entry: from then on its interface is mute. If only its PF can silence the
+// VF of a running pod, the VF is switched off; without a guard, the caller has journalled that the
+// entry is Mute, so that it stays off.
+func (r *Releaser) Silence(e *attachment.Entry) error {
+	if !e.Unguarded {
+		if err := r.Guards.KillSlot(e); err != nil {
+			return err
+		}
+	}
+	if r.Guards.Alone(e) && e.Phase == attachment.Bound {
+		return r.VFs.SwitchOff(e)
 	}
 	return nil
 }

@@ -6,28 +6,70 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/lease"
-	"github.com/fenceline/fenceline/agent/node"
+	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/proof"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/audit"
 )
 
+// HostLinks are the host links of pods. *hostlink.Links implements it.
+type HostLinks interface {
+	// Remove removes the host link of an entry.
+	Remove(*attachment.Entry) error
+	// Wake repairs the routing of an attachment soon.
+	Wake(agentapi.Attachment)
+}
+
+// VFs keeps the settings that PFs enforce on their virtual functions. *vf.Keeper implements it.
+type VFs interface {
+	// SwitchOff switches off the VF of an entry that only its PF can silence. It returns nil once the PF
+	// confirms it.
+	SwitchOff(*attachment.Entry) error
+	// Release ends these settings for an entry that is to be removed.
+	Release(*attachment.Entry) error
+}
+
+// Options of a Releaser. All are required.
+type Options struct {
+	// Self is this node.
+	Self proof.Node
+	// Cache reads from the agent's filtered caches, Reader past them.
+	Cache, Reader client.Reader
+	Leases        *lease.Store
+	Journal       *attachment.Table
+	Guards        *guards.Guards
+	HostLinks     HostLinks
+	VFs           VFs
+	// FindLink finds a pod's interface in its network namespace.
+	FindLink func(netns, ifname string) (pod.Interface, error)
+	// Freed is told that an address of a pool has no lease any more.
+	Freed func(pool string, addr netip.Addr)
+	Log   logr.Logger
+	Clock clock.Clock
+}
+
 // Releaser releases the addresses of attachments. Its methods may be called concurrently.
 type Releaser struct {
-	*node.Base
+	Options
 	// Expected has the interfaces whose next sandbox may get the address of an earlier one.
 	Expected Expected
 }
 
 // New returns a Releaser.
-func New(b *node.Base) *Releaser {
-	return &Releaser{Base: b, Expected: Expected{lru.New(mostExpected)}}
+func New(o Options) *Releaser {
+	return &Releaser{Options: o, Expected: Expected{lru.New(mostExpected)}}
 }
 
 // errEntryStays: the leases are freed, but the disk does not record the removal of the entry.
@@ -108,7 +150,7 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 	var errs []error
 	var left []attachment.Address
 	for _, address := range e.Addresses {
-		if err := r.freeAddress(ctx, &e, address); err != nil {
+		if err := r.freeAddress(ctx, &e, address, 0); err != nil {
 			errs = append(errs, fmt.Errorf("free %s of container %s: %w", address.Addr, e.ContainerID, err))
 			left = append(left, address)
 		}
@@ -121,10 +163,8 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 	if err := r.HostLinks.Remove(&e); err != nil {
 		return err
 	}
-	if r.VFs != nil {
-		if err := r.VFs.Release(&e); err != nil {
-			return err
-		}
+	if err := r.VFs.Release(&e); err != nil {
+		return err
 	}
 	if err := r.Journal.Remove(e.ContainerID, e.Interface); err != nil {
 		return fmt.Errorf("%w: %w", errEntryStays, err)
@@ -137,15 +177,15 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 
 // freeAddress ends one lease: it deletes the lease, retains it for a pod that keeps its
 // name, or quarantines it if a take-over was never proven. A lease that has another
-// holder by now is left alone.
-func (r *Releaser) freeAddress(ctx context.Context, e *attachment.Entry, address attachment.Address) error {
+// holder by now is left alone. own is the slot that lives on, 0 if there is none.
+func (r *Releaser) freeAddress(ctx context.Context, e *attachment.Entry, address attachment.Address, own uint32) error {
 	l, err := r.Leases.Get(ctx, address.LeaseName)
 	switch {
 	case errors.Is(err, lease.ErrGone):
 		return nil
 	case err != nil:
 		return err
-	case !Holds(l, r.Node, e):
+	case !Holds(l, r.Self.Name, e):
 		return nil
 	}
 	if e.Phase == attachment.Intent {
@@ -158,11 +198,20 @@ func (r *Releaser) freeAddress(ctx context.Context, e *attachment.Entry, address
 		}
 		// The agent may have died between the write of a take-over and the kill of an
 		// older sandbox. That sandbox would go on using a free address.
-		if err := r.KillSpeakers(l, 0); err != nil {
+		if err := r.KillSpeakers(l, own); err != nil {
 			return err
 		}
 	}
 	return r.End(ctx, l, e, address)
+}
+
+// GiveUp frees an address of an ADD that goes on with another one. The kernel forgets the address first,
+// so the slot lives on (R6).
+func (r *Releaser) GiveUp(ctx context.Context, e *attachment.Entry, address attachment.Address) error {
+	if err := r.Guards.Uninstall(e.ParentIndex, address.Addr, e.Slot); err != nil {
+		return err
+	}
+	return r.freeAddress(ctx, e, address, e.Slot)
 }
 
 // End ends a lease whose holder is fenced, unless the lease is gone or has another holder.
@@ -174,22 +223,22 @@ func (r *Releaser) End(ctx context.Context, l *v1alpha1.IPLease, e *attachment.E
 	if err != nil {
 		return err
 	}
-	r.Audit(what, e, address, why)
-	r.Allocator.Freed(address.Pool, address.Addr)
+	audit.Log(r.Log, what, e.Audit(address, r.Self.Name, why))
+	r.Freed(address.Pool, address.Addr)
 	return nil
 }
 
 // end writes the end of a lease whose holder is fenced. It returns the audit's kind and reason.
 func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *attachment.Entry, address attachment.Address) (what audit.Kind, why string, err error) {
-	if r.IsOfLastBoot(&l.Spec) {
-		r.Expect(l.Spec.Holder)
+	if lease.IsOfLastBoot(&l.Spec, r.Self.Name, r.Self.Session) {
+		r.Expected.Add(l.Spec.Holder)
 	}
 	switch {
 	case l.Spec.Previous != nil:
 		why = "the take-over was cancelled before the last holder was proven silent"
 		_, err = r.Leases.Update(ctx, l, lease.Unverified(why))
 		return audit.Reclaim, why, err
-	case l.Spec.Session != r.Session:
+	case l.Spec.Session != r.Self.Session:
 		// Only a verification may free an address that another session has bound (R8).
 		why = "bound in an earlier life of the node"
 		_, err = r.Leases.Update(ctx, l, lease.Quarantine(v1alpha1.ReasonNodeRestarted, why))
@@ -198,8 +247,8 @@ func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *attachment.E
 		_, err = r.Leases.Update(ctx, l, lease.Retain)
 		return audit.Free, "retained for its name", err
 	}
-	if isProven(e, address) && r.mayReturn(ctx, e) && r.ending(ctx, e) != endOfInterface {
-		r.Expect(l.Spec.Holder)
+	if isProven(e, address) && r.podMay(ctx, e, getsSandboxes) && r.ending(ctx, e) != endOfInterface {
+		r.Expected.Add(l.Spec.Holder)
 		_, err = r.Leases.Update(ctx, l, lease.KeepForPod)
 		return audit.Free, "kept for the next sandbox of its pod", err
 	}

@@ -22,12 +22,9 @@ import (
 // mostMethods. They may only become smaller. A package exists because two others need it, or because it hides a
 // state.
 var today = map[string]int{
-	"packages": 76, "packages of the agent": 31, "arrows": 394, "arrows inside the agent": 126,
+	"packages": 75, "packages of the agent": 30, "arrows": 391, "arrows inside the agent": 122,
 
-	"methods of agent/guards.Guards": 36, "methods of agent/holder.Holders": 63, "methods of agent/holder.adding": 100,
-	"methods of agent/holder.After": 26, "methods of agent/holder.regain": 29,
-	"methods of agent/release.Releaser": 30, "methods of agent/acquire.search": 39,
-	"methods of agent/recovery.Options": 63, "methods of agent/recovery.Worker": 85,
+	"methods of agent/guards.Guards": 35,
 	"methods of bpf.Kernel": 119, "methods of bpf.tables": 70, "methods of bpf/enforce.Guards": 30,
 }
 

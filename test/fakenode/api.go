@@ -32,6 +32,10 @@ type API struct {
 	Away    bool
 	// Before sees each call on a lease. Its error is the answer.
 	Before func(verb, name string) error
+	// Meanwhile runs after each "get" and before each "update" of a lease, and may call the API.
+	Meanwhile func(verb, name string)
+	// Unlisted is the answer to lists of leases past the cache, if it is not nil.
+	Unlisted error
 	// After sees each update of a lease that was written. Its error is the answer.
 	After func(name string) error
 	// Freed sees each lease that is deleted or retained, as it was before.

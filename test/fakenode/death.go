@@ -7,10 +7,12 @@ import (
 	"errors"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/bpf/enforce"
 )
@@ -95,7 +97,30 @@ func (m mortalAPI) Create(ctx context.Context, o client.Object, opts ...client.C
 	return m.do("create "+o.GetName(), func() error { return m.API.Create(ctx, o, opts...) })
 }
 
+func (m mortalAPI) Get(ctx context.Context, name types.NamespacedName, into client.Object, opts ...client.GetOption) error {
+	err := m.API.Get(ctx, name, into, opts...)
+	m.meanwhile("get", into, name.Name)
+	return err
+}
+
+func (m mortalAPI) meanwhile(verb string, o client.Object, name string) {
+	if _, lease := o.(*v1alpha1.IPLease); lease && m.Meanwhile != nil {
+		m.Meanwhile(verb, name)
+	}
+}
+
+// truth reads past the cache.
+type truth struct{ mortalAPI }
+
+func (m truth) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	if _, leases := into.(*v1alpha1.IPLeaseList); leases && m.Unlisted != nil {
+		return m.Unlisted
+	}
+	return m.API.List(ctx, into, opts...)
+}
+
 func (m mortalAPI) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	m.meanwhile("update", o, o.GetName())
 	return m.do("update "+o.GetName(), func() error { return m.API.Update(ctx, o, opts...) })
 }
 

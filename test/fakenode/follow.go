@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -82,6 +83,20 @@ func (m *API) tell(o client.Object, leased bool) {
 type Waits struct {
 	noMetrics
 	now atomic.Int64
+	// OnStep sees the steps of ADDs, and OnSilence the pools whose gateways did not answer. They may be nil.
+	OnStep, OnSilence func(string)
+}
+
+// Step implements assembly.Metrics.
+func (w *Waits) Step(step string, _ time.Duration) { tell(w.OnStep, step) }
+
+// GatewayUnanswered implements acquire.Metrics.
+func (w *Waits) GatewayUnanswered(pool string) { tell(w.OnSilence, pool) }
+
+func tell(to func(string), what string) {
+	if to != nil {
+		to(what)
+	}
 }
 
 // Waiting implements waiting.Metrics. Tests have one full pool.

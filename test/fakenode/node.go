@@ -21,13 +21,15 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/ipam"
-	"github.com/fenceline/fenceline/agent/node"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/pod/vf"
+	"github.com/fenceline/fenceline/agent/proof"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -64,13 +66,13 @@ type Node struct {
 	Kernel   *Kernel
 	// OwnAddr is an address of the node itself.
 	OwnAddr netip.Addr
-	// ServicesAnswered is closed once ServiceCIDRs is known; by default from the start. Routes must
-	// leave ServiceCIDRs and NodeSubnets alone.
-	ServicesAnswered          chan struct{}
+	// Routes must leave ServiceCIDRs and NodeSubnets alone.
 	ServiceCIDRs, NodeSubnets []netip.Prefix
-	Wire                      *Wire
-	Warm                      *Warm
-	Death                     *Death
+	// Services returns ServiceCIDRs, by default at once.
+	Services func(context.Context) []netip.Prefix
+	Wire     *Wire
+	Warm     *Warm
+	Death    *Death
 	// Life is the session of the node.
 	Life     string
 	Recorder *events.FakeRecorder
@@ -89,6 +91,15 @@ type Node struct {
 	PassesPorts bool
 	// Strict are the network namespaces whose interfaces take nothing from routers.
 	Strict []string
+	// Of these, a test may replace each. FindLink is that of the machine after each start.
+	FindLink   func(netns, ifname string) (pod.Interface, error)
+	FindUserVF func(device string) (pod.Interface, bool, error)
+	UserVFs    []vf.Function
+	Multus     func() (ipam.Multus, error)
+	VFs        assembly.VFs
+	HostLinks  holder.HostLinks
+	// GuardSources tells the kernel what an interface may send; nil does nothing.
+	GuardSources func(*attachment.Entry) error
 	// Lowered are the network namespaces whose interfaces the agent has set down.
 	Lowered []string
 	// set has the MACs that plugins or pods have set, removed the namespaces that the runtime has
@@ -101,7 +112,7 @@ type Node struct {
 // Machine is what an agent acts on. By default it is in memory.
 type Machine struct {
 	Kernel      assembly.Kernel
-	OpenSegment func(parent int) (node.Segment, error)
+	OpenSegment func(parent int) (acquire.Segment, error)
 	FindLink    func(netns, ifname string) (pod.Interface, error)
 	Sighted     func(parent int, addr netip.Addr) bool
 	// Do runs fn where the agent runs. If it is nil, fn runs in place.
@@ -132,9 +143,10 @@ func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool)
 	k := NewKernel()
 	r := &Node{
 		T: t, Dir: t.TempDir(), API: NewAPI(), Kernel: k, Wire: NewWire(k), Warm: NewWarm(), Life: ThisSession,
-		ServicesAnswered: make(chan struct{}), machine: machine, set: map[string]net.HardwareAddr{}, removed: map[string]bool{},
+		HostLinks: NoHostLinks{}, VFs: NoVFs{}, Multus: func() (ipam.Multus, error) { return ipam.Multus{}, nil },
+		machine: machine, set: map[string]net.HardwareAddr{}, removed: map[string]bool{},
 	}
-	close(r.ServicesAnswered)
+	r.Services = func(context.Context) []netip.Prefix { return r.ServiceCIDRs }
 	r.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	r.API.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ThisNode}})
 	for _, p := range pools {
@@ -162,7 +174,7 @@ func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool)
 func (r *Node) inMemory() Machine {
 	return Machine{
 		Kernel:      r.Kernel,
-		OpenSegment: func(int) (node.Segment, error) { return r.Wire, nil },
+		OpenSegment: func(int) (acquire.Segment, error) { return r.Wire, nil },
 		FindLink: func(netns, _ string) (pod.Interface, error) {
 			if r.isRemoved(netns) {
 				return pod.Interface{}, pod.ErrNoNetNS
@@ -187,41 +199,35 @@ func (r *Node) start() {
 	r.clock = &fastClock{}
 	r.alive = r.machine(r)
 	m, api := r.alive, mortalAPI{r.API, r.Death}
-	parts := assembly.New(ctx, assembly.Options{
-		Holders: node.Options{
-			Self: node.Self{
-				Node: ThisNode, Session: r.Life, Cluster: Cluster, StatefulSet: v1alpha1.StatefulSetPrefer, Patience: agentapi.WaitTimeout,
-			},
-			Stores: node.Stores{Cache: cache{api, r.API}, Reader: api, Journal: book},
-			Machine: node.Machine{
-				OpenSegment: m.OpenSegment, FindLink: m.FindLink, Links: links{r}, Sighted: m.Sighted,
-				ParentOf: func(int) (ipam.Parent, error) { return ipam.Parent{Name: "eth1", Names: []string{"eth1"}}, nil },
-				OfNode:   func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
-			},
-			Knowledge: node.Knowledge{
-				NodeSubnets:      func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
-				ServicesAnswered: r.ServicesAnswered,
-				Services:         func() []netip.Prefix { return r.ServiceCIDRs },
-				Share:            func() ipam.Share { return ipam.Share{Count: 1} },
-				OthersShare:      func() bool { return true },
-				PassesPorts:      func() (bool, error) { return r.PassesPorts, nil },
-			},
-			Reports: node.Reports{Events: r.Recorder, Log: testr.New(r.T)},
-		},
-		Client: api, Kernel: mortalKernel{m.Kernel, r.Death},
+	r.FindLink = m.FindLink
+	ground := assembly.NewGround(assembly.GroundOptions{
+		Self:   proof.Node{Name: ThisNode, Session: r.Life, Cluster: Cluster, OthersShare: func() bool { return true }},
+		Client: api, Reader: truth{api}, Journal: book, Kernel: mortalKernel{m.Kernel, r.Death},
 		HasDevice: func(string, string) (bool, error) { return true, nil }, // StageGuard reports one that is gone
-		Places:    func() ([]pod.Place, error) { return r.Places, nil },
-		Follower:  r.API, Rand: func() float64 { return 0 },
 		// The rotation begins at .2, so that tests can predict addresses.
 		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},
 		LeaseClock: clock.RealClock{},
-		Metrics:    r.Waits, Clock: r.clock,
+		Events:     r.Recorder, Metrics: r.Waits, Log: testr.New(r.T), Clock: r.clock,
 	})
-	parts.Hold(ctx, assembly.Upper{
-		Warm: r.Warm, HostLinks: NoHostLinks{},
-		Routing: func(*attachment.Entry) (*attachment.Routing, error) { return nil, nil },
+	parts := assembly.New(ctx, assembly.Options{
+		Ground: ground, StatefulSet: v1alpha1.StatefulSetPrefer, Patience: agentapi.WaitTimeout, Cache: cache{api, r.API},
+		Warm: r.Warm, HostLinks: hostLinks{r}, VFs: vfs{r}, SourceGuards: sources{r}, Links: links{r},
+		Routing:     func(*attachment.Entry) (*attachment.Routing, error) { return nil, nil },
+		OpenSegment: m.OpenSegment, Sighted: m.Sighted,
+		FindLink:    func(netns, ifname string) (pod.Interface, error) { return r.FindLink(netns, ifname) },
+		FindUserVF:  func(device string) (pod.Interface, bool, error) { return r.FindUserVF(device) },
+		UserVFs:     func() ([]vf.Function, error) { return r.UserVFs, nil },
+		Multus:      func() (ipam.Multus, error) { return r.Multus() },
+		ParentOf:    func(int) (ipam.Parent, error) { return ipam.Parent{Name: "eth1", Names: []string{"eth1"}}, nil },
+		OfNode:      func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },
+		Places:      func() ([]pod.Place, error) { return r.Places, nil },
+		NodeSubnets: func() ([]netip.Prefix, error) { return r.NodeSubnets, nil },
+		Services:    func(ctx context.Context) []netip.Prefix { return r.Services(ctx) },
+		Share:       func() ipam.Share { return ipam.Share{Count: 1} },
+		PassesPorts: func() (bool, error) { return r.PassesPorts, nil },
+		Follower:    r.API, Rand: func() float64 { return 0 },
 	})
-	r.Holders, r.Guards, r.Recovery = parts.Holders, parts.Guards, parts.Recovery
+	r.Holders, r.Guards, r.Recovery = parts.Holders, ground.Guards, parts.Recovery
 	if r.Restored = r.do(r.Recovery.Restore); r.Restored != nil {
 		r.T.Logf("restore: %v", r.Restored)
 	}
@@ -249,7 +255,7 @@ func (r *Node) end() {
 	}
 	r.stop()
 	r.running.Wait()
-	r.Wait()
+	r.After.Wait()
 	r.alive.Close()
 }
 
@@ -261,13 +267,44 @@ func (NoHostLinks) Check(*attachment.Entry) error  { return nil }
 func (NoHostLinks) Remove(*attachment.Entry) error { return nil }
 func (NoHostLinks) Wake(agentapi.Attachment)       {}
 
+// NoVFs stands in for the virtual functions of a node that has none.
+type NoVFs struct{}
+
+func (NoVFs) SwitchOff(*attachment.Entry) error { return nil }
+func (NoVFs) Release(*attachment.Entry) error   { return nil }
+func (NoVFs) Wake()                             {}
+
+// These types give the agent what the node has at that moment.
+type (
+	hostLinks struct{ r *Node }
+	vfs       struct{ r *Node }
+	sources   struct{ r *Node }
+)
+
+func (h hostLinks) Make(e *attachment.Entry) error   { return h.r.HostLinks.Make(e) }
+func (h hostLinks) Check(e *attachment.Entry) error  { return h.r.HostLinks.Check(e) }
+func (h hostLinks) Remove(e *attachment.Entry) error { return h.r.HostLinks.Remove(e) }
+func (h hostLinks) Wake(a agentapi.Attachment)       { h.r.HostLinks.Wake(a) }
+
+func (v vfs) SwitchOff(e *attachment.Entry) error { return v.r.VFs.SwitchOff(e) }
+func (v vfs) Release(e *attachment.Entry) error   { return v.r.VFs.Release(e) }
+func (v vfs) Wake()                               { v.r.VFs.Wake() }
+
+func (sources) Wake() {}
+func (s sources) Apply(_ context.Context, e *attachment.Entry) error {
+	if s.r.GuardSources == nil {
+		return nil
+	}
+	return s.r.GuardSources(e)
+}
+
 // Add calls ADD. Its answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	var answer *agentapi.AddResponse
 	r.setRemoved(request.NetNS, false)
 	err := r.do(func() (err error) {
 		if answer, err = r.Holders.Add(ctx, request); err == nil {
-			r.Answered(request.Attachment)
+			r.After.Answered(request.Attachment)
 		}
 		return err
 	})
@@ -341,13 +378,11 @@ func (r *Node) FreeSlots() map[uint32]bool {
 // noMetrics counts nothing.
 type noMetrics struct{}
 
-func (noMetrics) GatewayUnanswered(string)        {}
 func (noMetrics) Conflict(string, segment.Source) {}
 func (noMetrics) Verification(segment.Verdict)    {}
 func (noMetrics) Renewal(segment.Verdict)         {}
 func (noMetrics) PinFailed()                      {}
 func (noMetrics) GuardRestored()                  {}
-func (noMetrics) Step(string, time.Duration)      {}
 func (noMetrics) Waited(time.Duration, bool)      {}
 
 // Pool returns a default pool with these addresses.

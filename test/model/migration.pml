@@ -1,7 +1,7 @@
 /*
  * A live migration (R15): the virtual machine of machine 0 goes on in a pod of
  * another machine. Its ADD is answered with the address, and stands behind the
- * source: agent/holder/regain.go, agent/lease/behind.go TurnOf,
+ * source: agent/recovery/regain.go, agent/lease/behind.go TurnOf,
  * controller/reclaim/migration.go.
  */
 #define IS_BEHIND(m) (at[m] == BEHIND || at[m] == TURN || at[m] == PROVES_TURN || at[m] == PROVEN_TURN)

@@ -3,7 +3,7 @@
  * the cluster sent the claim, or a person with the key, or a pod whose record
  * the store lost. The token is renewed, and the holder speaks again once nobody
  * else is proven to: agent/lease/wentback.go, agent/recovery/renewal.go,
- * agent/holder/regain.go.
+ * agent/recovery/regain.go.
  */
 #define OTHER_ON_AIR(m) (ON_AIR(0, m) || ON_AIR(1, m) || ON_AIR(2, m))
 

@@ -3,17 +3,22 @@
 package cidr
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/internal/loop"
 )
+
+// patience bounds the wait of an ADD for the service CIDRs.
+const patience = 5 * time.Second
 
 // Services are the known service CIDRs. Its methods are safe for concurrent use. Run runs once.
 type Services struct {
@@ -52,8 +57,18 @@ func (c *Services) Prefixes() ([]netip.Prefix, error) {
 	return slices.Clone(c.known), c.unknown
 }
 
-// Answered is closed once the service CIDRs are known, or the API server has said why they are not.
-func (c *Services) Answered() <-chan struct{} { return c.answered }
+// Await returns the known service CIDRs. First it waits until the first search has ended, for at most
+// patience or until ctx ends: without them, the checks of the first ADDs would pass wrongly.
+func (c *Services) Await(ctx context.Context) []netip.Prefix {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-c.answered:
+	case <-ctx.Done():
+	}
+	known, _ := c.Prefixes()
+	return known
+}
 
 // Changed receives a value after each change of the result of Prefixes. Changes that come together
 // are one value. It serves one receiver.

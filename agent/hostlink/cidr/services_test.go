@@ -89,7 +89,7 @@ func TestServiceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 			}
 			answered := false
 			select {
-			case <-c.Answered():
+			case <-c.answered:
 				answered = true
 			default:
 			}
