@@ -319,7 +319,6 @@ func TestChangesThatFindNoRoomMakeALookAtAllPods(t *testing.T) {
 	r.watch.Changed(changesAhead)
 	check.Equal(t, len(r.watch.missed), 1, "looks at all pods after one more:")
 	r.watch.changed = nil
-	r.children = []pod.Interface{{Name: "eth0", MAC: macOf(gateway), Kind: pod.MACVLAN, Parent: pod.Parent{Index: 7}}}
 	looks := make(chan struct{}, 2) // the first of Run, and that at what was missed
 	entries := r.watch.Entries
 	r.watch.Entries = func() []*attachment.Entry { looks <- struct{}{}; return entries() }
