@@ -138,7 +138,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	a.verifier = proof.New(proof.Options{
 		Reporter: a.reporter, Self: a.self(), Cache: a.mgr.GetCache(), Leases: a.Leases,
-		KillHolder: a.Releaser.KillHolder, StandsBehind: a.Releaser.StandsBehind,
+		KillHolder: a.Releaser.KillHolder, IsStandby: a.Releaser.IsStandby,
 		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (proof.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
 		},

@@ -89,9 +89,9 @@ func (d *round) retention(pool *v1alpha1.IPPool) *v1alpha1.LeaseRetention {
 	return d.Asked.Retention
 }
 
-// standsBehind reports whether the pod is the target of a live migration and its source still has the address.
-func standsBehind(s *search) bool {
-	return s.kept != nil && lease.StandsBehind(&s.d.Holder, owner.IsTarget(s.d.Pod), s.a.Self.Name, &s.kept.Spec)
+// isStandby reports whether the pod is the target of a live migration and its source still has the address.
+func isStandby(s *search) bool {
+	return s.kept != nil && lease.IsStandby(&s.d.Holder, owner.IsTarget(s.d.Pod), s.a.Self.Name, &s.kept.Spec)
 }
 
 // behind yields the address that the source of a live migration still uses.

@@ -36,7 +36,7 @@ type Source struct {
 // list. With a requested address, each source yields only that one.
 func Sources() []Source {
 	return []Source{
-		{Name: "behind", concerns: standsBehind, find: behind, proof: byHandOver, insists: true},
+		{Name: "behind", concerns: isStandby, find: behind, proof: byHandOver, insists: true},
 		{Name: "kept", concerns: hasKept, find: keptFor, proof: byLastHolder, insists: true},
 		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, waits: true, learns: true},
 		{Name: "requested Warm", concerns: isRequested, find: requestedWarm, obeys: limits, proof: byWatch, insists: true},

@@ -9,14 +9,14 @@ import (
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
-// manners is the behaviour of a call when a DEL enters its lane.
-type manners bool
+// cancellable is the behaviour of a call when a DEL enters its lane.
+type cancellable bool
 
 const (
 	// yields: its context ends.
-	yields manners = true
+	yields cancellable = true
 	// insists: it goes on. Only a DEL insists. It cancels the calls that yield.
-	insists manners = false
+	insists cancellable = false
 )
 
 // lanes runs one call at a time for each attachment.
@@ -35,8 +35,8 @@ type lane struct {
 
 // lap is one call in its lane. end cancels its context.
 type lap struct {
-	manners manners
-	end     context.CancelCauseFunc
+	cancellable cancellable
+	end         context.CancelCauseFunc
 }
 
 func newLanes() *lanes { return &lanes{occupied: map[agentapi.Attachment]*lane{}} }
@@ -44,9 +44,9 @@ func newLanes() *lanes { return &lanes{occupied: map[agentapi.Attachment]*lane{}
 // enter waits until no other call runs for the attachment. It returns the context of the call, and
 // a function that leaves the lane; the caller calls it once. If ctx ends or a DEL arrives during
 // the wait, it returns the cause as error.
-func (l *lanes) enter(ctx context.Context, a agentapi.Attachment, m manners) (context.Context, func(), error) {
+func (l *lanes) enter(ctx context.Context, a agentapi.Attachment, m cancellable) (context.Context, func(), error) {
 	ctx, end := context.WithCancelCause(ctx)
-	own := &lap{manners: m, end: end}
+	own := &lap{cancellable: m, end: end}
 	in := l.join(a, own)
 	select {
 	case in.turn <- struct{}{}:
@@ -68,9 +68,9 @@ func (l *lanes) join(a agentapi.Attachment, own *lap) *lane {
 		in = &lane{turn: make(chan struct{}, 1), calls: map[*lap]struct{}{}}
 		l.occupied[a] = in
 	}
-	if own.manners == insists {
+	if own.cancellable == insists {
 		for other := range in.calls {
-			if other.manners == yields {
+			if other.cancellable == yields {
 				other.end(errSuperseded)
 			}
 		}

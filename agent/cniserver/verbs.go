@@ -29,7 +29,7 @@ func (s *Server) add(ctx context.Context, r agentapi.AddRequest) (answer *agenta
 }
 
 // inLane runs a call in the lane of its attachment. timeout ends the call.
-func (s *Server) inLane(ctx context.Context, a agentapi.Attachment, m manners, timeout time.Duration, run func(context.Context) error) error {
+func (s *Server) inLane(ctx context.Context, a agentapi.Attachment, m cancellable, timeout time.Duration, run func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ctx, leave, err := s.lanes.enter(ctx, a, m)

@@ -25,9 +25,9 @@ import (
 var (
 	// ErrBroken is returned by Check if a part is missing or was changed.
 	ErrBroken = errors.New("the routing of the pod is not complete")
-	// ErrOverlap is returned if a destination behind the host link holds the subnet of the interface:
+	// ErrOverlap is returned if a host-link route covers the subnet of the pod:
 	// the route would take the frames to its neighbours.
-	ErrOverlap = errors.New("a destination behind the host link holds the subnet of the interface")
+	ErrOverlap = errors.New("a route of the host link covers the subnet of the pod")
 	// ErrGone is returned if the pod's network namespace or its interface does not exist.
 	ErrGone = errors.New("the pod's interface is gone")
 )

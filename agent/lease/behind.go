@@ -18,10 +18,10 @@ const BehindLimit = 24 * time.Hour
 // the lease to another node, for which silence is proof as well.
 const turnPause = 15 * time.Second
 
-// StandsBehind reports whether the ADD of a pod does not wait for an address, but stands behind its
+// IsStandby reports whether the ADD of a pod does not wait for an address, but stands behind its
 // holder: the pod is the target of a live migration, and the address is that of its virtual machine,
 // which still runs in another pod of another node (R15).
-func StandsBehind(who *v1alpha1.Holder, isTarget bool, node string, l *v1alpha1.IPLeaseSpec) bool {
+func IsStandby(who *v1alpha1.Holder, isTarget bool, node string, l *v1alpha1.IPLeaseSpec) bool {
 	return isTarget && owner.IsMachine(who) && l.State == v1alpha1.StateBound &&
 		owner.Same(l.Holder, who) && l.Holder.PodUID != who.PodUID && l.NodeName != node
 }

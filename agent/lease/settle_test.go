@@ -142,7 +142,7 @@ func TestWhoStandsBehindAHolder(t *testing.T) {
 		{"another machine", other, true, "n2", bound, false},
 		{"a bare pod with the label", pod, true, "n2", bound, false},
 	} {
-		check.Equal(t, StandsBehind(row.who, row.isTarget, row.node, &row.spec), row.want, "%s:", row.name)
+		check.Equal(t, IsStandby(row.who, row.isTarget, row.node, &row.spec), row.want, "%s:", row.name)
 	}
 }
 

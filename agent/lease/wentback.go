@@ -17,8 +17,8 @@ const (
 	InStep Standing = iota
 	// Ahead: the store went back behind the token, and the lease does not report it yet.
 	Ahead
-	// AheadAndTold: the store went back, and the lease reports it.
-	AheadAndTold
+	// AheadRecorded: the store went back, and the lease reports it.
+	AheadRecorded
 	// CaughtUp: the store has reached the token again, so a new write gives a token of this store.
 	CaughtUp
 )
@@ -31,7 +31,7 @@ func StandingOf(l *v1alpha1.IPLease, token, live uint64) Standing {
 	case live >= token:
 		return CaughtUp
 	case reported:
-		return AheadAndTold
+		return AheadRecorded
 	}
 	return Ahead
 }

@@ -44,8 +44,8 @@ type Options struct {
 	// that has its address. dead reports whether the last holder was a pod of this session, which is
 	// then proven fenced.
 	KillHolder func(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
-	// StandsBehind reports whether a pod of this node waits for its turn to take the lease over.
-	StandsBehind func(lease string) bool
+	// IsStandby reports whether a pod of this node waits for its turn to take the lease over.
+	IsStandby func(lease string) bool
 	// OpenSegment returns the segment on which this node reaches an address of a pool. guessed: it
 	// was chosen only by the name of the parent on the last holder's node.
 	OpenSegment func(pool *v1alpha1.IPPool, last segment.LastHolder) (s Segment, guessed bool, err error)
@@ -89,7 +89,7 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		v.forget(r.Name)
 		return reconcile.Result{}, nil
 	}
-	if v.StandsBehind(r.Name) {
+	if v.IsStandby(r.Name) {
 		return reconcile.Result{}, nil
 	}
 	pool, err := v.poolOf(ctx, cached)

@@ -285,7 +285,7 @@ func newRig(t *testing.T, l *v1alpha1.IPLease) *rig {
 		pool: &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "v4"}}, before: func() {}}
 	r.Verifier = New(Options{
 		Cache: memory{rig: r}, Leases: memory{rig: r}, KillHolder: r.killHolder,
-		StandsBehind: func(string) bool { return r.awaited },
+		IsStandby: func(string) bool { return r.awaited },
 		OpenSegment: func(_ *v1alpha1.IPPool, last segment.LastHolder) (Segment, bool, error) {
 			r.last = last
 			return memory{rig: r}, r.guessed, r.opened

@@ -24,9 +24,9 @@ func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPL
 	return l, r.Self.EndedHere(l), r.KillSpeakers(l, 0)
 }
 
-// StandsBehind reports whether a pod of this node stands behind the holder of a lease. Recovery takes
+// IsStandby reports whether a pod of this node stands behind the holder of a lease. Recovery takes
 // such a lease over, and no verifier frees it or kills the slot of the pod.
-func (r *Releaser) StandsBehind(lease string) bool {
+func (r *Releaser) IsStandby(lease string) bool {
 	for e := range r.Journal.Bound() {
 		for _, address := range e.Addresses {
 			if address.LeaseName == lease && address.Behind != 0 {

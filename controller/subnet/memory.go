@@ -116,7 +116,7 @@ func (m *memory) hasMade(lease *v1alpha1.IPLease) bool {
 // forget drops the IPSubnets that are gone.
 func (m *memory) forget(p Plan, forgotten func(string)) {
 	for name := range m.published {
-		if p.Grounds[name] == nil {
+		if p.Subnets[name] == nil {
 			delete(m.published, name)
 			forgotten(name)
 		}

@@ -33,10 +33,10 @@ type Plan struct {
 	// Carving has the addresses that pools are about to get, by IPSubnet and pool: those of Make and
 	// Resize, and those of an earlier pass that are not in their pool yet.
 	Carving map[string]map[string]poolset.Set
-	// Grounds are the IPSubnets after the plan, by name.
-	Grounds map[string]*ground
-	// Plots are the existing pools that the controller made.
-	Plots []*plot
+	// Subnets are the IPSubnets after the plan, by name.
+	Subnets map[string]*subnetState
+	// Managed are the existing pools that the controller made.
+	Managed []*managedPool
 	// Settling reports whether pools give withdrawn addresses back as soon as these are settled.
 	Settling bool
 }
@@ -78,21 +78,21 @@ func (p Plan) Gives() bool {
 //   - A pool gives an address back in two steps: it excludes the address, and removes it once it is
 //     settled that no lease was created meanwhile.
 func MakePlan(f Facts) Plan {
-	all, taken := plots(f)
+	all, taken := managedPools(f)
 	p := &planner{
-		facts: f, plots: map[place][]*plot{},
-		plan: Plan{Carving: map[string]map[string]poolset.Set{}, Plots: all, Grounds: grounds(f, taken)},
+		facts: f, managedPools: map[place][]*managedPool{},
+		plan: Plan{Carving: map[string]map[string]poolset.Set{}, Managed: all, Subnets: subnetStates(f, taken)},
 	}
-	deleting := map[string]*plot{}
+	deleting := map[string]*managedPool{}
 	for _, pl := range all {
-		if g := p.plan.Grounds[pl.Spec.IPSubnet]; g != nil {
+		if g := p.plan.Subnets[pl.Spec.IPSubnet]; g != nil {
 			g.perNamespace[pl.Spec.Application.Namespace] += int64(pl.ips.Len())
 		}
 		if pl.DeletionTimestamp != nil {
 			deleting[pl.Name] = pl
 			continue
 		}
-		p.plots[pl.place()] = append(p.plots[pl.place()], pl)
+		p.managedPools[pl.place()] = append(p.managedPools[pl.place()], pl)
 	}
 	p.recall(all)
 	asked := slots(f.Applications)
@@ -111,19 +111,19 @@ func MakePlan(f Facts) Plan {
 
 type planner struct {
 	facts Facts
-	// plots are the pools that no slot has claimed yet.
-	plots map[place][]*plot
-	plan  Plan
+	// managedPools are the pools that no slot has claimed yet.
+	managedPools map[place][]*managedPool
+	plan         Plan
 }
 
 // recall takes over the addresses that an earlier pass has carved and that are not in their pool
 // yet.
-func (p *planner) recall(all []*plot) {
+func (p *planner) recall(all []*managedPool) {
 	has := map[string]poolset.Set{}
 	for _, pl := range all {
 		has[pl.Name] = pl.ips
 	}
-	for _, g := range p.plan.Grounds {
+	for _, g := range p.plan.Subnets {
 		for pool, s := range g.carving {
 			if s.Minus(has[pool]).Len() > 0 {
 				p.carve(g.Name, pool, s)
@@ -148,15 +148,15 @@ func (p *planner) rename(asked []slot) {
 		isAsked[s.place()] = true
 	}
 	for _, s := range asked {
-		if len(p.plots[s.place()]) > 0 {
+		if len(p.managedPools[s.place()]) > 0 {
 			continue
 		}
-		for _, pl := range p.plan.Plots {
+		for _, pl := range p.plan.Managed {
 			at := pl.place()
 			if pl.DeletionTimestamp == nil && !isAsked[at] && at.Identity == IdentityOf(s.app.Ref) && at.ipv6 == s.ipv6 &&
 				(slices.Contains(s.app.Demand.FormerNames(s.iface), at.iface) || pl.Name == poolName(s, pl.Spec.IPSubnet)) {
-				p.plots[s.place()] = p.plots[at]
-				delete(p.plots, at)
+				p.managedPools[s.place()] = p.managedPools[at]
+				delete(p.managedPools, at)
 				break
 			}
 		}
@@ -166,16 +166,16 @@ func (p *planner) rename(asked []slot) {
 // serve gives a slot its pool. A pool that it has already stays, also if an IPSubnet that is named
 // earlier has room by now. The pool of an IPSubnet that no longer serves the namespace ends with its last
 // lease.
-func (p *planner) serve(s slot, deleting map[string]*plot) {
-	mine, others := []*plot{}, []*plot{}
-	for _, pl := range p.plots[s.place()] {
+func (p *planner) serve(s slot, deleting map[string]*managedPool) {
+	mine, others := []*managedPool{}, []*managedPool{}
+	for _, pl := range p.managedPools[s.place()] {
 		if slices.Contains(s.names, pl.Spec.IPSubnet) && p.otherNamespaces(pl.Spec.IPSubnet, s) == "" && len(mine) == 0 {
 			mine = append(mine, pl)
 		} else {
 			others = append(others, pl)
 		}
 	}
-	p.plots[s.place()] = others
+	p.managedPools[s.place()] = others
 	switch {
 	case s.app.Problem != nil:
 		return
@@ -190,7 +190,7 @@ func (p *planner) serve(s slot, deleting map[string]*plot) {
 }
 
 // begin makes the pool of a slot in the first IPSubnet with room for it.
-func (p *planner) begin(s slot, deleting map[string]*plot) {
+func (p *planner) begin(s slot, deleting map[string]*managedPool) {
 	want := s.want()
 	if want > demand.MaxAddresses {
 		p.unserved(s, fmt.Sprintf("%d addresses are wanted, and a pool has at most %d: split the application", want, demand.MaxAddresses))
@@ -198,7 +198,7 @@ func (p *planner) begin(s slot, deleting map[string]*plot) {
 	}
 	var why []string
 	for _, name := range s.names {
-		g, reason := p.ground(name, s)
+		g, reason := p.subnetState(name, s)
 		if g == nil {
 			why = append(why, reason)
 			continue
@@ -225,9 +225,9 @@ func (p *planner) begin(s slot, deleting map[string]*plot) {
 	p.unserved(s, strings.Join(why, "; "))
 }
 
-// ground returns the IPSubnet of a name if it may serve a slot, or the reason why it may not.
-func (p *planner) ground(name string, s slot) (*ground, string) {
-	g := p.plan.Grounds[name]
+// subnetState returns the IPSubnet of a name if it may serve a slot, or the reason why it may not.
+func (p *planner) subnetState(name string, s slot) (*subnetState, string) {
+	g := p.plan.Subnets[name]
 	switch {
 	case g == nil:
 		return nil, fmt.Sprintf("IPSubnet %s does not exist", name)
@@ -246,7 +246,7 @@ func (p *planner) ground(name string, s slot) (*ground, string) {
 
 // otherNamespaces returns why an IPSubnet does not serve the namespace of a slot, or "".
 func (p *planner) otherNamespaces(subnet string, s slot) string {
-	g, namespace := p.plan.Grounds[subnet], s.app.Ref.Namespace
+	g, namespace := p.plan.Subnets[subnet], s.app.Ref.Namespace
 	if g == nil {
 		return ""
 	}
@@ -255,13 +255,13 @@ func (p *planner) otherNamespaces(subnet string, s slot) string {
 }
 
 // fit resizes the pool of a slot.
-func (p *planner) fit(s slot, pl *plot) {
+func (p *planner) fit(s slot, pl *managedPool) {
 	want := s.want()
 	if want > demand.MaxAddresses {
 		p.unserved(s, fmt.Sprintf("%d addresses are wanted, and pool %s has at most %d: split the application", want, pl.Name, demand.MaxAddresses))
 		want = demand.MaxAddresses
 	}
-	g, reason := p.ground(pl.Spec.IPSubnet, s)
+	g, reason := p.subnetState(pl.Spec.IPSubnet, s)
 	if g == nil {
 		// The pool keeps its addresses: a bad edit of the IPSubnet must not take them.
 		if pl.ips.Minus(pl.excluded).Len() < want {
@@ -322,7 +322,7 @@ func (p *planner) fit(s slot, pl *plot) {
 }
 
 // others returns the addresses of the network that belong to other pools, or are about to.
-func (p *planner) others(pl *plot) poolset.Set {
+func (p *planner) others(pl *managedPool) poolset.Set {
 	var sets []poolset.Set
 	for i := range p.facts.Pools {
 		pool := &p.facts.Pools[i]
@@ -333,7 +333,7 @@ func (p *planner) others(pl *plot) poolset.Set {
 	}
 	for subnet, pools := range p.plan.Carving {
 		for name, s := range pools {
-			if name != pl.Name && p.plan.Grounds[subnet].Spec.Network == pl.Spec.Network {
+			if name != pl.Name && p.plan.Subnets[subnet].Spec.Network == pl.Spec.Network {
 				sets = append(sets, s)
 			}
 		}
@@ -353,8 +353,8 @@ func (p *planner) clear() {
 			unsure[IdentityOf(app.Ref)] = true
 		}
 	}
-	for at, plots := range p.plots {
-		for _, pl := range plots {
+	for at, managedPools := range p.managedPools {
+		for _, pl := range managedPools {
 			isKept := pl.Spec.Application.Reclaim != nil && !*pl.Spec.Application.Reclaim
 			if unsure[at.Identity] || pl.leased.Len() > 0 || isKept && !wanted[at.Identity] {
 				continue
@@ -366,7 +366,7 @@ func (p *planner) clear() {
 }
 
 // endingMessage names what keeps a deleted pool, and so delays the next one of its name.
-func endingMessage(pl *plot) string {
+func endingMessage(pl *managedPool) string {
 	if pl.leased.Len() == 0 {
 		return fmt.Sprintf("pool %s was deleted, and another one is made once it is gone", pl.Name)
 	}
@@ -390,7 +390,7 @@ func (p *planner) unserved(s slot, message string) {
 }
 
 // newPool returns the pool of a slot.
-func newPool(s slot, g *ground, name string, ips poolset.Set) v1alpha1.IPPool {
+func newPool(s slot, g *subnetState, name string, ips poolset.Set) v1alpha1.IPPool {
 	pool := v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.FinalizerPool}}}
 	pool.Spec.Subnet, pool.Spec.Network, pool.Spec.IPSubnet = g.Spec.Subnet, g.Spec.Network, g.Name
 	pool.Spec.IPs = ips.Entries()
@@ -402,7 +402,7 @@ func newPool(s slot, g *ground, name string, ips poolset.Set) v1alpha1.IPPool {
 }
 
 // setSpec sets the fields that follow the IPSubnet and the application.
-func setSpec(pool *v1alpha1.IPPool, s slot, g *ground) {
+func setSpec(pool *v1alpha1.IPPool, s slot, g *subnetState) {
 	pool.Spec.Gateway, pool.Spec.Vlan, pool.Spec.Routes = g.Spec.Gateway, g.Spec.Vlan, g.Spec.Routes
 	pool.Spec.Application = new(s.application())
 	if !s.app.Demand.Reclaim {

@@ -137,7 +137,7 @@ func (c *cluster) check() error {
 // account returns an error if an address is neither free, nor in a pool, nor about to be, nor withheld.
 func (c *cluster) account(owners map[netip.Addr]string) error {
 	p := MakePlan(c.facts(slowest))
-	for name, g := range p.Grounds {
+	for name, g := range p.Subnets {
 		for i := range g.valid.Len() {
 			addr := g.valid.At(i)
 			_, inPool := owners[addr]
@@ -243,7 +243,7 @@ func (c *cluster) facts(settle int) Facts {
 // carve writes the intents of a plan. It fails if the IPSubnet has changed since it was read.
 func (c *cluster) carve(p Plan, name string) bool {
 	s := c.subnets[name]
-	if s.ResourceVersion != p.Grounds[name].ResourceVersion {
+	if s.ResourceVersion != p.Subnets[name].ResourceVersion {
 		return false
 	}
 	s.Status = p.Status(name, at(c.now))
@@ -321,7 +321,7 @@ func (c *cluster) pass(settle int) Plan {
 // pass.
 func (c *cluster) steps(p Plan) []func() bool {
 	var steps []func() bool
-	for name := range p.Grounds {
+	for name := range p.Subnets {
 		steps = append(steps, func() bool { return c.carve(p, name) })
 	}
 	for _, m := range p.Make {

@@ -156,7 +156,7 @@ func (r *Reconciler) nextPass(f Facts, p Plan) time.Duration {
 func (r *Reconciler) publish(ctx context.Context, p Plan, all bool) error {
 	now := r.Clock.Now()
 	r.memory.unpublished = false
-	for name, g := range p.Grounds {
+	for name, g := range p.Subnets {
 		status := p.Status(name, metav1.NewTime(now))
 		r.Metrics.SetSubnet(name, status, p.unservedBy(name))
 		if equality.Semantic.DeepEqual(g.Status, status) {

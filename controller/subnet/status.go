@@ -34,9 +34,9 @@ const (
 
 // Status returns the status of an IPSubnet after a plan.
 func (p Plan) Status(name string, now metav1.Time) v1alpha1.IPSubnetStatus {
-	g := p.Grounds[name]
+	g := p.Subnets[name]
 	s := v1alpha1.IPSubnetStatus{ObservedGeneration: g.Generation, Total: g.offered.Count(), Free: g.free.Count()}
-	for _, pl := range p.Plots {
+	for _, pl := range p.Managed {
 		if pl.Spec.IPSubnet == name {
 			s.PoolCount++
 			s.Allocated += pl.ips.Count()
@@ -58,7 +58,7 @@ func (p Plan) Status(name string, now metav1.Time) v1alpha1.IPSubnetStatus {
 	return s
 }
 
-func ready(g *ground) metav1.Condition {
+func ready(g *subnetState) metav1.Condition {
 	switch {
 	case g.DeletionTimestamp != nil:
 		return condition.False(v1alpha1.ConditionReady, reasonDeleting, "no pool gets addresses any more")
@@ -68,7 +68,7 @@ func ready(g *ground) metav1.Condition {
 	return condition.True(v1alpha1.ConditionReady, reasonReady, "")
 }
 
-func overlapping(g *ground) metav1.Condition {
+func overlapping(g *subnetState) metav1.Condition {
 	var parts []string
 	if len(g.subnets) > 0 {
 		parts = append(parts, "the older of two IPSubnets has the common addresses: "+condition.Few(g.subnets, ", "))
@@ -79,7 +79,7 @@ func overlapping(g *ground) metav1.Condition {
 	return condition.If(len(parts) > 0, v1alpha1.ConditionOverlapping, reasonShared, strings.Join(parts, "; "))
 }
 
-func exhausted(g *ground) metav1.Condition {
+func exhausted(g *subnetState) metav1.Condition {
 	switch {
 	case g.offered.Len() == 0:
 		return condition.False(v1alpha1.ConditionExhausted, condition.None, "")
@@ -120,7 +120,7 @@ func (r *Reconciler) object(ref owner.Ref) runtime.Object {
 // first returns the first IPSubnet of a list that exists, or nil.
 func (p Plan) first(names []string) runtime.Object {
 	for _, name := range names {
-		if g := p.Grounds[name]; g != nil {
+		if g := p.Subnets[name]; g != nil {
 			return g.IPSubnet
 		}
 	}

@@ -302,5 +302,5 @@ func (k *Keeper) tell(f Function, lacking []Wall) {
 	}
 	slices.Sort(news)
 	k.NodeEventf(corev1.EventTypeWarning, "VFWallMissing", "Guard",
-		"PF %s lacks for VF %d: %s; the guard alone restricts the pod there. See docs/sriov.md", pf, f.Info.ID, strings.Join(news, ", "))
+		"PF %s does not enforce %s for VF %d; the guard alone restricts the pod there. See docs/sriov.md", pf, strings.Join(news, ", "), f.Info.ID)
 }

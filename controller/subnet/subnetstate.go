@@ -13,8 +13,8 @@ import (
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// ground is an IPSubnet with the addresses that are left for pools.
-type ground struct {
+// subnetState is an IPSubnet with the addresses that are left for pools.
+type subnetState struct {
 	*v1alpha1.IPSubnet
 	prefix netip.Prefix
 	// problem is the reason for which the IPSubnet is Invalid, or nil. valid is empty then.
@@ -33,11 +33,11 @@ type ground struct {
 	carving map[string]poolset.Set
 }
 
-// grounds returns the IPSubnets by name. taken are the addresses that pools of a network have already.
-func grounds(f Facts, taken map[string]poolset.Set) map[string]*ground {
-	var all []*ground
+// subnetStates returns the IPSubnets by name. taken are the addresses that pools of a network have already.
+func subnetStates(f Facts, taken map[string]poolset.Set) map[string]*subnetState {
+	var all []*subnetState
 	for i := range f.Subnets {
-		g := &ground{IPSubnet: &f.Subnets[i], perNamespace: map[string]int64{}, carving: map[string]poolset.Set{}}
+		g := &subnetState{IPSubnet: &f.Subnets[i], perNamespace: map[string]int64{}, carving: map[string]poolset.Set{}}
 		pool := g.AsPool()
 		g.valid, g.problem = poolset.Validate(pool)
 		if g.problem != nil {
@@ -52,10 +52,10 @@ func grounds(f Facts, taken map[string]poolset.Set) map[string]*ground {
 		all = append(all, g)
 	}
 	// Common addresses belong to the older IPSubnet, so two IPSubnets never give out one address.
-	slices.SortFunc(all, func(a, b *ground) int {
+	slices.SortFunc(all, func(a, b *subnetState) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	byName := map[string]*ground{}
+	byName := map[string]*subnetState{}
 	for i, g := range all {
 		g.offered = g.valid.Minus(f.Reserved)
 		for _, older := range all[:i] {
@@ -85,7 +85,7 @@ func grounds(f Facts, taken map[string]poolset.Set) map[string]*ground {
 }
 
 // meet removes from the offer the addresses of the pools that people drew.
-func (g *ground) meet(pools []v1alpha1.IPPool) {
+func (g *subnetState) meet(pools []v1alpha1.IPPool) {
 	for i := range pools {
 		pool := &pools[i]
 		if pool.Spec.IPSubnet != "" || pool.Spec.Network != g.Spec.Network || pool.DeletionTimestamp != nil {
@@ -103,7 +103,7 @@ func (g *ground) meet(pools []v1alpha1.IPPool) {
 }
 
 // take takes up to n addresses for a pool of a namespace.
-func (g *ground) take(pool, namespace string, n uint64) poolset.Set {
+func (g *subnetState) take(pool, namespace string, n uint64) poolset.Set {
 	n = min(n, g.room(namespace))
 	got := g.freeFor(pool).First(n)
 	g.free = g.free.Minus(got)
@@ -112,7 +112,7 @@ func (g *ground) take(pool, namespace string, n uint64) poolset.Set {
 }
 
 // freeFor returns the addresses that are free for a pool, and those about to be written into it.
-func (g *ground) freeFor(pool string) poolset.Set {
+func (g *subnetState) freeFor(pool string) poolset.Set {
 	own := g.carving[pool]
 	if own.Len() == 0 {
 		return g.free
@@ -121,7 +121,7 @@ func (g *ground) freeFor(pool string) poolset.Set {
 }
 
 // room returns the number of addresses that maxPerNamespace leaves to a namespace.
-func (g *ground) room(namespace string) uint64 {
+func (g *subnetState) room(namespace string) uint64 {
 	if g.Spec.MaxPerNamespace == nil {
 		return math.MaxUint64
 	}
@@ -131,8 +131,8 @@ func (g *ground) room(namespace string) uint64 {
 // isIPv6 reports whether a CIDR is of IPv6.
 func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
 
-// plot is a pool that the controller made.
-type plot struct {
+// managedPool is a pool that the controller made.
+type managedPool struct {
 	*v1alpha1.IPPool
 	// ips are the addresses of the pool. excluded are those that it no longer hands out: they are
 	// withdrawn. leased are those with a lease of the pool, wherever they are.
@@ -141,13 +141,13 @@ type plot struct {
 	lost poolset.Set
 }
 
-func (p *plot) place() place {
+func (p *managedPool) place() place {
 	return place{identityOf(p.Spec.Application), p.Spec.Application.Interface, isIPv6(p.Spec.Subnet)}
 }
 
-// plots returns the pools that the controller made, the oldest first. taken are the addresses of all
+// managedPools returns the pools that the controller made, the oldest first. taken are the addresses of all
 // pools and their leases, by network.
-func plots(f Facts) (all []*plot, taken map[string]poolset.Set) {
+func managedPools(f Facts) (all []*managedPool, taken map[string]poolset.Set) {
 	sets := map[string][]poolset.Set{}
 	for i := range f.Pools {
 		pool := &f.Pools[i]
@@ -159,7 +159,7 @@ func plots(f Facts) (all []*plot, taken map[string]poolset.Set) {
 			}
 			continue
 		}
-		p := &plot{IPPool: pool, leased: f.Leased[pool.Name]}
+		p := &managedPool{IPPool: pool, leased: f.Leased[pool.Name]}
 		// The rules of the CRD refuse entries that cannot be read, except a range in the wrong order,
 		// which the controller never writes.
 		p.ips, _ = poolset.Parse(pool.Spec.IPs)
@@ -167,7 +167,7 @@ func plots(f Facts) (all []*plot, taken map[string]poolset.Set) {
 		add(p.ips)
 		all = append(all, p)
 	}
-	slices.SortFunc(all, func(a, b *plot) int {
+	slices.SortFunc(all, func(a, b *managedPool) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	taken = map[string]poolset.Set{}
@@ -181,21 +181,21 @@ func plots(f Facts) (all []*plot, taken map[string]poolset.Set) {
 // settle decides which of two pools keeps a common address: the one with a lease, otherwise the older
 // one. Two pools can have one only if a person edited a pool by force, or if the write of an earlier
 // leader arrived very late.
-func settle(all []*plot) {
-	byNetwork := map[string][]*plot{}
+func settle(all []*managedPool) {
+	byNetwork := map[string][]*managedPool{}
 	for _, p := range all {
 		byNetwork[p.Spec.Network] = append(byNetwork[p.Spec.Network], p)
 	}
-	for _, plots := range byNetwork {
-		sets, total := make([]poolset.Set, len(plots)), uint64(0)
-		for i, p := range plots {
+	for _, managedPools := range byNetwork {
+		sets, total := make([]poolset.Set, len(managedPools)), uint64(0)
+		for i, p := range managedPools {
 			sets[i], total = p.ips, total+p.ips.Len()
 		}
 		if poolset.Union(sets...).Len() == total {
 			continue // the usual case
 		}
-		for i, p := range plots {
-			for _, older := range plots[:i] {
+		for i, p := range managedPools {
+			for _, older := range managedPools[:i] {
 				if common := p.ips.And(older.ips); common.Len() > 0 {
 					p.lost = p.lost.Plus(common.Minus(p.leased))
 					older.lost = older.lost.Plus(common.And(p.leased).Minus(older.leased))
