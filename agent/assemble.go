@@ -43,7 +43,6 @@ import (
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/obey"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/cni/spool"
 	"github.com/fenceline/fenceline/internal/event"
@@ -113,11 +112,11 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.podCIDRs = cidr.GivenPods(a.settings.podCIDRs)
 	}
 	a.sources = sources.New(sources.Options{
-		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: a.kernel,
+		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: sources.Kernel{Sources: a.kernel.Sources, Sockets: a.kernel.Sockets},
 		Interfaces: a.links,
 	})
 	a.segments = segment.New(segment.Config{
-		Kernel: a.kernel, Log: a.log, OnAsked: parent.NewMute(a.reporter).Asked, OnSource: a.sources.Met,
+		Kernel: segment.KernelOf(a.kernel), Log: a.log, OnAsked: parent.NewMute(a.reporter).Asked, OnSource: a.sources.Met,
 	})
 	if err := a.makeParts(ctx); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.log.Error(err, "the agent listens on a parent from its first pod on only")
 	}
 	a.parents = &parent.Parents{
-		Node: a.node, Bound: a.journal.Bound, Segments: a.segments, Configured: parent.Network{Name: network, Masters: masters}, Sightings: a.kernel, Log: a.log,
+		Node: a.node, Bound: a.journal.Bound, Segments: a.segments, Configured: parent.Network{Name: network, Masters: masters}, Observers: a.kernel.Observers, Sightings: a.kernel.Sightings, Log: a.log,
 		Pools: a.mgr.GetClient(),
 		Tell:  a.misplaced,
 	}
@@ -177,7 +176,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 	})
 	last, _ := a.journal.Rotations.Get()
 	a.Ground = assembly.NewGround(assembly.GroundOptions{
-		Self: a.self(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(), Journal: a.journal, Kernel: a.kernel,
+		Self: a.self(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(), Journal: a.journal, Kernel: guards.KernelOf(a.kernel), Revision: a.kernel.Ceiling.Revision,
 		HasDevice: pod.HasDevice, Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,
 		Events: a.reporter.Events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
@@ -212,7 +211,7 @@ func (a *agent) self() proof.Node {
 // makeReach makes the watch for pods of other nodes that this node does not reach.
 func (a *agent) makeReach() *hostlink.Reach {
 	return hostlink.NewReach(hostlink.ReachOptions{
-		Entries: a.journal.All, NodeAddresses: a.nodeAddresses, Speakers: a.kernel.Speakers, Pools: a.mgr.GetClient(),
+		Entries: a.journal.All, NodeAddresses: a.nodeAddresses, Speakers: a.kernel.Sightings.Speakers, Pools: a.mgr.GetClient(),
 		OnSegment: func(ctx context.Context, parent int, addr netip.Addr) (bool, error) {
 			seg, open := a.segments.Get(parent)
 			if !open {
@@ -231,7 +230,7 @@ func (a *agent) makeVFs() *vf.Keeper {
 		Reporter: a.reporter, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
 		Silenced: a.Guards.Silenced, Alone: a.Guards.Alone, Vouch: a.Guards.Vouch,
 		OneMAC: func(e *attachment.Entry) bool {
-			s := a.kernel.SourcesOf(e.Slot)
+			s := a.kernel.Sources.Of(e.Slot)
 			return s.Mode == bpf.SourcesEnforce && len(s.MACs) == 0
 		},
 		Cards:   vf.Host{},
@@ -262,7 +261,7 @@ func (a *agent) makeHostLinks() (*hostlink.Links, error) {
 // sighted reports whether another host that uses the address was heard a moment ago, or a load balancer has
 // it: no node announces a balancer without a pod, so a probe would find nobody.
 func (a *agent) sighted(parent int, addr netip.Addr) bool {
-	if a.kernel.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting) {
+	if a.kernel.Sightings.Within(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting) {
 		return true
 	}
 	balancers := &corev1.ServiceList{}
@@ -304,8 +303,8 @@ func (a *agent) watchLong(parent int, addr netip.Addr, p segment.ProbeParams) (w
 
 // setNetworks gives the networks of the pools to the kernel, and reports whether they all fit.
 func (a *agent) setNetworks(networks []uint64) error {
-	err := a.kernel.SetNetworks(networks)
-	if full := errors.Is(err, obey.ErrNetworksFull); full || err == nil {
+	err := a.kernel.Leases.SetNetworks(networks)
+	if full := errors.Is(err, bpf.ErrNetworksFull); full || err == nil {
 		a.counters.NetworksFull(full)
 	}
 	return err
@@ -329,7 +328,7 @@ func (a *agent) diagnosis() *diagnosisNode {
 func (a *agent) start() error {
 	segments := a.segments.Collector(func(int) bool { return a.peers.Others() }, a.parents.Expected)
 	ctrlmetrics.Registry.MustRegister(segments, a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX),
-		metrics.SocketGuard(func() bool { return a.kernel.SocketsUnguarded() == nil }))
+		metrics.SocketGuard(func() bool { return a.kernel.Sockets.Unguarded() == nil }))
 	server, err := cniserver.New(cniserver.Options{
 		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit}, Socket: a.socket, Spool: spool.Dir(filepath.Join(a.stateDir, "spool")),
 		Metrics: ctrlmetrics.Registry, Log: a.log,

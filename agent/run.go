@@ -62,7 +62,7 @@ func run(ctx context.Context, s settings) error {
 		meaning = "guards are filters of clsact, which a pod with NET_ADMIN can remove for a moment; Linux 6.6 and RHEL 9.4 have tcx"
 	}
 	log.Info("the programs are in the kernel", "kernel", KernelRelease(), "tcx", kernel.HasTCX(), "meaning", meaning)
-	if err := kernel.SocketsUnguarded(); err != nil {
+	if err := kernel.Sockets.Unguarded(); err != nil {
 		log.Error(err, "pods with NET_RAW can make sockets whose frames skip their guard (AF_XDP, PACKET_QDISC_BYPASS): docs/platforms.md")
 	}
 	links, err := pod.NewFinder()

@@ -57,7 +57,7 @@ func (a *agent) exclusive() *guards.Exclusive {
 	}
 	return guards.NewExclusive(guards.ExclusiveOptions{
 		Names: a.exclusiveParents, Index: parent.Index, Parents: a.segments.Names,
-		SetTrusted: a.kernel.SetTrusted, SetAddresses: a.kernel.SetNodeAddresses, Log: a.log, Clock: clock.RealClock{},
+		SetTrusted: a.kernel.Sources.SetTrusted, SetAddresses: a.kernel.Sources.SetNodeAddresses, Log: a.log, Clock: clock.RealClock{},
 	})
 }
 
@@ -67,7 +67,7 @@ func (a *agent) makeHazards() *parent.Hazards {
 		Reporter: a.reporter,
 		Parents:  a.parents.Names, // also one whose observer cannot be attached
 		Look: func(index int) (parent.HazardFacts, error) {
-			return parent.LookForHazards(index, a.kernel.Others, a.kernel.Blocked, pod.Below, pod.Rewrites)
+			return parent.LookForHazards(index, a.kernel.Observers.Others, a.kernel.Observers.Blocked, pod.Below, pod.Rewrites)
 		},
 		Present: func(name string, kind parent.HazardKind, present bool) {
 			a.counters.ParentHazard(name, string(kind), present)
@@ -97,7 +97,7 @@ func (a *agent) gone() *holder.Gone {
 // impostors returns the watch for interfaces by which pods get frames of others.
 func (a *agent) impostors() *sources.Impostors {
 	return sources.NewImpostors(sources.ImpostorOptions{
-		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.SourcesOf,
+		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.Sources.Of,
 		Gateways: a.parents.Gateways, Ask: a.answerers, Kill: a.Releaser.Silence, Removed: a.counters.ImpostorRemoved,
 	})
 }
@@ -163,7 +163,7 @@ func (a *agent) balancers(e *attachment.Entry) ([]netip.Addr, error) {
 		if err != nil {
 			return false
 		}
-		s, ok, err := a.kernel.Sighting(bpf.Key{Segment: uint32(e.ParentIndex), Addr: addr})
+		s, ok, err := a.kernel.Sightings.Last(bpf.Key{Segment: uint32(e.ParentIndex), Addr: addr})
 		return err == nil && ok && bytes.Equal(s.MAC, parent.Attrs().HardwareAddr)
 	}), nil
 }
@@ -185,7 +185,7 @@ func (a *agent) storeWatch() *apiserver.RevisionWatch {
 	return &apiserver.RevisionWatch{
 		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages,
 		Known: func(newest uint64) {
-			if err := a.kernel.KnowRevision(newest); err != nil {
+			if err := a.kernel.Ceiling.Know(newest); err != nil {
 				a.log.Error(err, "the kernel may ignore the newest claims of other nodes")
 			}
 		},

@@ -59,7 +59,7 @@ func TestNET_ADMINForgesNoMoreThanNET_RAW(t *testing.T) {
 				if name != nftables || as.name != "a remote pod" { // the rules of leases protect the others
 					return
 				}
-				check.OK(t, r.SetSources(1, Sources{MAC: own}))
+				check.OK(t, r.Sources.Set(1, Sources{MAC: own}))
 				for kind, frame := range forgeries(own) {
 					if kind == "NA" {
 						continue // which nftables does not rewrite

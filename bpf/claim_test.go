@@ -16,7 +16,6 @@ import (
 	"github.com/dchest/siphash"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
-	"github.com/fenceline/fenceline/bpf/obey"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -66,7 +65,7 @@ func TestAClaimAskedAgainIsAckedAgainAndReportedOnce(t *testing.T) {
 // Its address may have been given to somebody else since, for whom this ack would stand.
 func TestADeadSlotIsFencedWithoutAnAck(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	check.OK(t, b.KillSlot(1))
+	check.OK(t, b.Guards.Kill(1))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
 	equal(t, "fenced", b.fenced(addr4), true)
 }
@@ -140,17 +139,17 @@ func signed(t testing.TB, f claim.Frame, key ClaimKey) []byte {
 
 func TestAClaimOfOurOtherNetworkIsNotForThisLease(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	check.OK(t, b.SetNetworks([]uint64{network, otherNetwork}))
+	check.OK(t, b.Leases.SetNetworks([]uint64{network, otherNetwork}))
 	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA), drop, ResultNotHeld)
 	equal(t, "fenced", b.fenced(addr4), false)
-	check.OK(t, b.SetNetworks([]uint64{network}))
+	check.OK(t, b.Leases.SetNetworks([]uint64{network}))
 	b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: otherNetwork, Addr: addr4, Token: 200}, keyA), pass, ResultForeign)
 }
 
 func TestNetworksOfOneRemainderAreAllOurs(t *testing.T) {
 	b := newBench(t, setup{})
 	all := []uint64{network, network + 1024, network + 2048}
-	check.OK(t, b.SetNetworks(all))
+	check.OK(t, b.Leases.SetNetworks(all))
 	for _, n := range all {
 		b.expect(WhereObserverIngress, signed(t, claim.Frame{Network: n, Addr: far4, Token: 5}, keyA), drop, ResultNotHeld)
 	}
@@ -165,23 +164,23 @@ func TestThousandsOfNetworks(t *testing.T) {
 		most[i] = otherNetwork + uint64(i)
 	}
 	unfit := Lease{Token: 1, Network: network + 77, Slot: 1, MAC: podMAC}
-	check.Is(t, b.SetNetworks(most), obey.ErrNetworksFull, "one network too many, with that of the lease:")
-	check.Is(t, b.InstallLease(key(far4), unfit), obey.ErrNetworksFull, "a lease of a network that does not fit:")
-	check.OK(t, b.InstallLease(key(other4), Lease{})) // a watch
-	check.OK(t, b.SetNetworks([]uint64{unfit.Network}))
-	check.OK(t, b.InstallLease(key(far4), unfit))
+	check.Is(t, b.Leases.SetNetworks(most), ErrNetworksFull, "one network too many, with that of the lease:")
+	check.Is(t, b.Leases.Install(key(far4), unfit), ErrNetworksFull, "a lease of a network that does not fit:")
+	check.OK(t, b.Leases.Install(key(other4), Lease{})) // a watch
+	check.OK(t, b.Leases.SetNetworks([]uint64{unfit.Network}))
+	check.OK(t, b.Leases.Install(key(far4), unfit))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 }
 
 func TestALeaseOutlivesThePoolOfItsNetwork(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	check.OK(t, b.SetNetworks(nil))
+	check.OK(t, b.Leases.SetNetworks(nil))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultFenced, ResultAckSent)
 }
 
 func TestAWatchedAddressIsNotFenced(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(addr4), Lease{}))
+	check.OK(t, b.Leases.Install(key(addr4), Lease{}))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultNotHeld)
 	equal(t, "fenced", b.fenced(addr4), false)
 }
@@ -189,7 +188,7 @@ func TestAWatchedAddressIsNotFenced(t *testing.T) {
 func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	b.fence(addr4)
-	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.Leases.Install(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
 	replayed, forged := remoteClaim(t, addr4, 200), remoteClaim(t, addr4, 400)
 	for range 1000 {
 		b.run(WhereObserverIngress, replayed)
@@ -209,24 +208,24 @@ func TestReplaysAndRandomTagsDoNothing(t *testing.T) {
 // A program that drives its VF itself speaks on, until the agent has switched the VF off.
 func TestAHolderWithoutAGuardIsAckedOnceItsVFIsOff(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	l, _, err := b.Lease(key(addr4))
+	l, _, err := b.Leases.Lease(key(addr4))
 	check.OK(t, err)
 	l.Flags = FlagUnguarded
-	check.OK(t, b.InstallLease(key(addr4), l))
+	check.OK(t, b.Leases.Install(key(addr4), l))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
 	equal(t, "event", b.events.next().Type, EventFenced)
 	l.Flags = 0
-	check.OK(t, b.InstallLease(key(addr4), l))
+	check.OK(t, b.Leases.Install(key(addr4), l))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), redirect, ResultAgain, ResultAckSent)
 }
 
 // The frames of a VF do not pass the parent: with its filters removed it would speak on.
 func TestOnlyTheGuardOfAVFAcksForIt(t *testing.T) {
 	b := newBench(t, setup{verify: true}, addr4)
-	l, _, err := b.Lease(key(addr4))
+	l, _, err := b.Leases.Lease(key(addr4))
 	check.OK(t, err)
 	l.Flags = FlagVF
-	check.OK(t, b.InstallLease(key(addr4), l))
+	check.OK(t, b.Leases.Install(key(addr4), l))
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 200), drop, ResultFenced)
 	b.expect(WhereGuardIngress, remoteClaim(t, addr4, 200), redirect, ResultAgain, ResultAckSent)
 }
@@ -276,7 +275,7 @@ func TestAClaimOfTheFirstVersionFencesWithoutAnAck(t *testing.T) {
 
 func TestAnAckOfTheFirstVersionCountsForNothing(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(addr4), Lease{})) // a verifier's watch
+	check.OK(t, b.Leases.Install(key(addr4), Lease{})) // a verifier's watch
 	b.expect(WhereObserverIngress, firstVersion(uint32(claim.FlagAck|claim.Asks(heldToken)), 200, keyA), pass, ResultMagic)
 	equal(t, "acked", b.state(addr4).AckedToken, 0)
 }
@@ -301,7 +300,7 @@ func TestAnOlderClaimIsReportedForDefenceAtALimitedRate(t *testing.T) {
 
 func TestAnAckIsRecordedAndConsumed(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	check.OK(t, b.InstallLease(key(far4), Lease{})) // a verifier's watch
+	check.OK(t, b.Leases.Install(key(far4), Lease{})) // a verifier's watch
 	for _, addr := range []netip.Addr{addr4, far4} {
 		ack := claim.Frame{Flags: claim.FlagAck, Network: network, Addr: addr, Token: 90}
 		b.expect(WhereObserverIngress, signed(t, ack, keyC), drop, ResultForged)
@@ -352,7 +351,7 @@ func TestTheEventBufferMayOverflowAFenceMayNot(t *testing.T) {
 	const n = 8000
 	addr := netip.MustParseAddr("10.77.0.0")
 	k := newKernel(t) // nobody reads its events
-	observer := check.Value(k.parents.Load(testSegment))(t)
+	observer := check.Value(k.Observers.load(testSegment))(t)
 	t.Cleanup(observer.Close)
 	b.Kernel, b.observer = k, observer
 	for range n {

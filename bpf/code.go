@@ -13,7 +13,6 @@ import (
 	"github.com/cilium/ebpf/features"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/guard"
 )
 
 // mapsOfCode returns the maps that all programs of this version share.
@@ -32,7 +31,7 @@ func mapsOfCode() (map[string]*ebpf.MapSpec, error) {
 	for _, name := range []string{socketsMapSocketGuards, socketsMapGuardedNetns} {
 		shared[name] = sockets.Maps[name]
 	}
-	return shared, guard.AddMap(shared)
+	return shared, addGuardMap(shared)
 }
 
 // The maps of the constants and variables. Each load has its own.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bpf opens Fenceline's kernel programs with the pins of earlier processes and gives Go
-// access to their maps. Its subpackages put the programs on devices.
+// access to their maps.
 //
 // A guard runs on a pod's interface, an observer on a segment's parent. Their pins on the host's
 // bpffs keep them enforcing after the process that loaded them has ended. All times are
@@ -23,6 +23,7 @@ package bpf
 // The compiler is pinned: another version writes other objects, and `make verify` compares them byte by byte.
 //
 //go:generate go tool bpf2go -target bpfel -cc clang-14 -strip llvm-strip-14 -cflags "-O2 -g -Wall -Wextra -Werror -nostdinc -Isrc/headers -Isrc -mcpu=v3" -type lease_key -type lease -type state -type slot -type source_key -type source_mac -type offence_key -type offence -type local_key -type parent -type sighting -type event -type claim_key -type event_type -type kind -type lease_flag -type local_index_entry -type local_segment -type local_slot -type network_limit -type parent_flag -type probe -type result -type slot_flag -type slot_limit -type slot_status -type source_family -type source_flag -type source_prefix -type where observer src/observer.c
+//go:generate go tool bpf2go -target bpfel -cc clang-14 -strip llvm-strip-14 -cflags "-O2 -g -Wall -Wextra -Werror -nostdinc -Isrc/headers -Isrc -mcpu=v3" -type guard_program guard src/guard.c
 //go:generate go tool bpf2go -target bpfel -cc clang-14 -strip llvm-strip-14 -cflags "-O2 -g -Wall -Wextra -Werror -nostdinc -Isrc/headers -Isrc -mcpu=v3" -type socket_flag -type socket_guard sockets src/sockets.c
 //go:generate clang-14 -target bpfel -O2 -g -Wall -Wextra -Werror -nostdinc -Isrc/headers -Isrc -mcpu=v3 -fdebug-compilation-dir=. -c testdata/siphash.c -o testdata/siphash.o
 //go:generate llvm-strip-14 -g testdata/siphash.o

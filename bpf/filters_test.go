@@ -28,14 +28,14 @@ func (r *rig) acks(token uint64) *socket {
 // observed reports whether the parent's observer is the first in both directions, and its numbers.
 func (r *rig) observed() (attached bool, ids [2]uint32) {
 	r.t.Helper()
-	attached = in(r.node, r.ObserversAttached)[r.parent]
-	return attached, in(r.node, func() ([2]uint32, error) { return r.ObserverLinks(r.parent) })
+	attached = in(r.node, r.Observers.Attached)[r.parent]
+	return attached, in(r.node, func() ([2]uint32, error) { return r.Observers.Links(r.parent) })
 }
 
 // others are the programs of others in the observer's place.
 func (r *rig) others() []string {
 	r.t.Helper()
-	return in(r.node, func() ([]string, error) { return r.Others(r.parent) })
+	return in(r.node, func() ([]string, error) { return r.Observers.Others(r.parent) })
 }
 
 func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
@@ -48,7 +48,7 @@ func TestWithoutTCXAnObserverOutlivesItsAgent(t *testing.T) {
 	check.OK(t, r.Close())
 	equal(t, "the zombie answers", r.answers(r.acks(200)), false)
 	r.Kernel = openKernelWith(t, Options{Dir: r.dir, NoTCX: true})
-	equal(t, "fenced when the agent is back", check.Value(r.Fenced(r.key))(t), true)
+	equal(t, "fenced when the agent is back", check.Value(r.Leases.Fenced(r.key))(t), true)
 
 	for range 2 {
 		r.unobserve(r.parent)
@@ -89,8 +89,8 @@ func TestWithoutTCXAnIngressQdiscIsRefused(t *testing.T) {
 	check.OK(t, r.node.Links().QdiscDel(&netlink.Clsact{QdiscAttrs: attrs}))
 	check.OK(t, r.node.Links().QdiscAdd(&netlink.Ingress{QdiscAttrs: attrs}))
 	r.node.do(func() error {
-		check.Says(t, r.AttachObserver(r.parent), "ingress qdisc", "add clsact")
-		check.Says(t, r.Blocked(r.parent), "ingress qdisc")
+		check.Says(t, r.Observers.Attach(r.parent), "ingress qdisc", "add clsact")
+		check.Says(t, r.Observers.Blocked(r.parent), "ingress qdisc")
 		return nil
 	})
 	attached, _ := r.observed()
@@ -100,8 +100,11 @@ func TestWithoutTCXAnIngressQdiscIsRefused(t *testing.T) {
 // The kernel has filters of one kind and protocol only at each priority.
 func TestWithoutTCXAFilterInTheObserversPlaceIsNamed(t *testing.T) {
 	r := newRigWith(t, Options{NoTCX: true})
-	r.node.do(func() error { check.That(t, r.Blocked(r.parent) == nil, "blocked by its own filters"); return nil })
-	programs := check.Value(r.parents.Load(uint32(r.parent)))(t)
+	r.node.do(func() error {
+		check.That(t, r.Observers.Blocked(r.parent) == nil, "blocked by its own filters")
+		return nil
+	})
+	programs := check.Value(r.Observers.load(uint32(r.parent)))(t)
 	defer programs.Close()
 	r.unobserve(r.parent)
 	r.node.do(func() error {
@@ -115,8 +118,8 @@ func TestWithoutTCXAFilterInTheObserversPlaceIsNamed(t *testing.T) {
 		return netlink.FilterAdd(other)
 	})
 	r.node.do(func() error {
-		check.Says(t, r.AttachObserver(r.parent), "priority 1", "greater number")
-		check.Says(t, r.Blocked(r.parent), "priority 1", "greater number")
+		check.Says(t, r.Observers.Attach(r.parent), "priority 1", "greater number")
+		check.Says(t, r.Observers.Blocked(r.parent), "priority 1", "greater number")
 		return nil
 	})
 }

@@ -130,12 +130,12 @@ func TestGuardEgressDropsAnotherSlotsAddress(t *testing.T) {
 	t.Run("but not on another segment", func(t *testing.T) {
 		b.t = t
 		elsewhere := Key{Segment: testSegment + 1, Addr: far4}
-		check.OK(t, b.InstallLease(elsewhere, Lease{Token: 1, Network: network, Slot: 2, MAC: otherMAC}))
+		check.OK(t, b.Leases.Install(elsewhere, Lease{Token: 1, Network: network, Slot: 2, MAC: otherMAC}))
 		b.expect(WhereGuardEgress, udpFrom(far4), pass)
 	})
 	t.Run("but a watched address is nobody's", func(t *testing.T) {
 		b.t = t
-		check.OK(t, b.InstallLease(key(far6), Lease{}))
+		check.OK(t, b.Leases.Install(key(far6), Lease{}))
 		b.expect(WhereGuardEgress, naFrame(podMAC, far6), pass)
 	})
 }
@@ -146,9 +146,9 @@ func TestAPodSendsFromTheAddressesOfAllItsInterfaces(t *testing.T) {
 	const pod = 77
 	b := newGuardedBench(t, guarded(SourcesEnforce))
 	put := func(index uint32, status, netns uint32) {
-		s := check.Value(b.slot(index))(t)
+		s := check.Value(b.Slots.read(index))(t)
 		s.Status, s.Segment, s.Netns = status, testSegment, netns
-		check.OK(t, b.putSlot(index, s))
+		check.OK(t, b.Slots.write(index, s))
 	}
 	put(1, slotAlive, pod)
 	packets := [][]byte{udpFrom(other4), fromPod6(other6, nextICMPv6, echo()), eth(remoteMAC, podMAC, etherIPv4, l4(other4, far4, 132, 1, 2, 3, 4))}
@@ -173,26 +173,26 @@ func TestAPodSendsFromTheAddressesOfAllItsInterfaces(t *testing.T) {
 	judged(pass, 0, ResultDropMAC)
 	equal(t, "frames against the slot", b.offences(Offence{Slot: 1, Result: ResultDropMAC})-before, 0)
 
-	check.OK(t, b.SetSources(2, Sources{Mode: SourcesEnforce, MAC: otherMAC}))
+	check.OK(t, b.Sources.Set(2, Sources{Mode: SourcesEnforce, MAC: otherMAC}))
 	b.fence(addr4) // the gate is open
 	for _, frame := range packets {
 		b.expect(WhereObserverEgress, frame, pass)
 	}
 	b.fence(other4)
 	b.expect(WhereGuardEgress, udpFrom(other4), drop, ResultDropFenced)
-	check.OK(t, b.KillSlot(2))
+	check.OK(t, b.Guards.Kill(2))
 	b.expect(WhereGuardEgress, fromPod6(other6, nextICMPv6, echo()), drop, ResultDropSlot)
 }
 
 func TestGuardOfADeadSlotDropsEverything(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
-	check.OK(t, b.KillSlot(1))
+	check.OK(t, b.Guards.Kill(1))
 	for _, frame := range [][]byte{udpFrom(addr4), udpFrom(local6), arpProbe(podMAC, far4), eth(broadcast, podMAC, 0x88cc, []byte{1})} {
 		b.expect(WhereGuardEgress, frame, drop, ResultDropDead)
 		b.expect(WhereGuardIngress, frame, drop, ResultDropDead)
 	}
-	equal(t, "dead", check.Value(b.SlotDead(1))(t), true)
+	equal(t, "dead", check.Value(b.Slots.Dead(1))(t), true)
 }
 
 func TestGuardEgressDropsClaimsOfPods(t *testing.T) {
@@ -273,7 +273,7 @@ func TestGuardIngressTellsAZombieSiblingFromTheNewHolder(t *testing.T) {
 
 func TestGuardIngressHearsAHolderWithTheMACOfAZombieSibling(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(other4), Lease{Token: heldToken, Network: network, Slot: 2, MAC: otherMAC, Flags: FlagSharedMAC}))
+	check.OK(t, b.Leases.Install(key(other4), Lease{Token: heldToken, Network: network, Slot: 2, MAC: otherMAC, Flags: FlagSharedMAC}))
 	b.expect(WhereGuardIngress, arpFrame(remoteMAC, other4, addr4), drop, ResultDropMAC)
 	b.fence(other4)
 	b.expect(WhereGuardIngress, udpTo(addr4, otherMAC, other4), pass)
@@ -291,7 +291,7 @@ func TestGuardIngressDropsNeighboursThatPretendToBeASibling(t *testing.T) {
 	t.Run("but not the successor of a dead one, who claims nothing in mode Observe", func(t *testing.T) {
 		b := newBench(t, setup{})
 		b.bind(other4, 2)
-		check.OK(t, b.KillSlot(2))
+		check.OK(t, b.Guards.Kill(2))
 		b.expect(WhereGuardIngress, arpFrame(remoteMAC, other4, addr4), pass)
 	})
 	t.Run("but not IP: a router has its own MAC", func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestGuardOfAVFVerifiesClaimsItself(t *testing.T) {
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 	// The ack leaves through our own egress, also once the slot is dead.
 	b.expect(WhereGuardEgress, ack, pass)
-	check.OK(t, b.KillSlot(1))
+	check.OK(t, b.Guards.Kill(1))
 	b.expect(WhereGuardEgress, ack, pass)
 	ack[len(ack)-1] ^= 1
 	b.expect(WhereGuardEgress, ack, drop, ResultFromPod)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -80,12 +79,12 @@ func TestAllowedAddressesOfTheSlotLeaveByTheHostLink(t *testing.T) {
 		return all
 	}
 	allow := Sources{Mode: SourcesEnforce, MAC: r.pod.mac("eth0")}
-	check.OK(t, r.SetSources(1, allow))
+	check.OK(t, r.Sources.Set(1, allow))
 	check.List(t, crossing(), nil, "without an allowance: pass")
 	for _, a := range []netip.Addr{nobody4, other4, other6, local6} {
 		allow.Prefixes = append(allow.Prefixes, netip.PrefixFrom(a, a.BitLen()))
 	}
-	check.OK(t, r.SetSources(1, allow))
+	check.OK(t, r.Sources.Set(1, allow))
 	check.List(t, crossing(), []string{"IPv4", "IPv6"}, "allowed by the pool: pass")
 }
 
@@ -113,9 +112,9 @@ func TestAFencedAddressPassesNoHostLink(t *testing.T) {
 		want("before the fence", "from IPv4", "from IPv6", "to IPv4", "to IPv6")
 		r.acks(200) // fences addr4
 		want("when fenced", "from IPv6", "to IPv6")
-		check.OK(t, r.InstallLease(r.key, r.lease(300)))
+		check.OK(t, r.Leases.Install(r.key, r.lease(300)))
 		want("with a newer lease", "from IPv4", "from IPv6", "to IPv4", "to IPv6")
-		check.OK(t, r.KillSlot(1))
+		check.OK(t, r.Guards.Kill(1))
 		want("when the slot is dead")
 	})
 }
@@ -146,7 +145,7 @@ func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 	want("first again", 1, true, own, "rude")
 
 	// An ADD that is repeated has another slot.
-	check.OK(t, r.StageGuard(enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(t, r.Guards.Stage(Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	r.guardLink(2)
 	want("taken over", 2, true, own, "rude")
 	equal(t, "guarded by the former slot", r.linkGuarded(1), false)
@@ -160,10 +159,10 @@ func TestTheGuardOfAHostLinkIsTheFirstAndOnlyFilter(t *testing.T) {
 func TestGuardingNoHostLink(t *testing.T) {
 	r := newLinkRig(t, Options{})
 	r.node.do(func() error {
-		check.Is(t, r.GuardLink(enforce.Guard{Slot: 1}, "flh7"), ErrNoDevice, "no interface: got")
-		check.Is(t, r.GuardLink(enforce.Guard{Slot: 9}, nodeEnd), enforce.ErrNoGuard, "no guard: got")
-		check.Is(t, r.GuardLink(enforce.Guard{}, nodeEnd), ErrSlot, "no slot: got")
-		guarded, err := r.LinkGuarded(1, "flh7")
+		check.Is(t, r.Guards.HostLinks.Guard(Guard{Slot: 1}, "flh7"), ErrNoDevice, "no interface: got")
+		check.Is(t, r.Guards.HostLinks.Guard(Guard{Slot: 9}, nodeEnd), ErrNoGuard, "no guard: got")
+		check.Is(t, r.Guards.HostLinks.Guard(Guard{}, nodeEnd), ErrSlot, "no slot: got")
+		guarded, err := r.Guards.HostLinks.Guarded(1, "flh7")
 		equal(t, "no interface is guarded", guarded, false)
 		return err
 	})
@@ -191,9 +190,9 @@ func TestAnUpgradeReplacesTheGuardOfAHostLinkWithoutAGap(t *testing.T) {
 		check.That(t, sent >= 1000, "only %d frames sent", sent)
 		equal(t, "a frame of the zombie came", s.has(frame), false)
 		equal(t, "guarded", r.linkGuarded(1), true)
-		check.OK(t, r.InstallLease(r.key, r.lease(300)))
+		check.OK(t, r.Leases.Install(r.key, r.lease(300)))
 		equal(t, "the new programs read the new leases", r.leaves(frame), true)
-		check.OK(t, r.KillSlot(1))
+		check.OK(t, r.Guards.Kill(1))
 		equal(t, "the new programs read the new slots", r.leaves(frame), false)
 	})
 }
@@ -203,14 +202,14 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 	withAndWithoutTCX(t, func(t *testing.T, o Options) {
 		for name, before := range map[string]func(*rig){
 			"its interface went":                   func(r *rig) { r.pod.deleteLink("eth0") },
-			"it was killed and its interface went": func(r *rig) { check.OK(r.t, r.KillSlot(1)); r.pod.deleteLink("eth0") },
+			"it was killed and its interface went": func(r *rig) { check.OK(r.t, r.Guards.Kill(1)); r.pod.deleteLink("eth0") },
 			"its interface went and the agent was started again": func(r *rig) {
 				r.pod.deleteLink("eth0")
 				r.reopen(o)
 			},
-			"it was detached": func(r *rig) { r.node.do(func() error { return r.DetachGuard(1) }) },
+			"it was detached": func(r *rig) { r.node.do(func() error { return r.Guards.Detach(1) }) },
 			"it was detached and the agent was started again": func(r *rig) {
-				r.node.do(func() error { return r.DetachGuard(1) })
+				r.node.do(func() error { return r.Guards.Detach(1) })
 				r.reopen(o)
 			},
 		} {
@@ -218,24 +217,24 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 				r := newLinkRig(t, o)
 				before(r)
 				for range 2 {
-					check.None(t, in(r.node, r.SweepGuards), "swept while the host link lives")
-					equal(t, "used", check.Value(r.SlotUsed(1))(t), true)
+					check.None(t, in(r.node, r.Guards.Sweep), "swept while the host link lives")
+					equal(t, "used", check.Value(r.Slots.Used(1))(t), true)
 				}
 				// Without its leases, as the agent leaves it, nothing passes.
-				check.OK(t, errors.Join(r.RemoveLease(r.key), r.RemoveLease(r.key6())))
+				check.OK(t, errors.Join(r.Leases.Remove(r.key), r.Leases.Remove(r.key6())))
 				out := eth(r.node.mac(nodeEnd), r.pod.mac(podEnd), etherIPv4, ipv4(addr4, far4))
 				equal(t, "a frame came", r.leaves(out), false)
 
 				r.pod.deleteLink(podEnd) // the veth pair goes with the pod's namespace
 				swept := map[uint32]bool{}
 				check.Becomes(t, 10*time.Second, "a sweep", func() bool {
-					for _, slot := range in(r.node, r.SweepGuards) {
+					for _, slot := range in(r.node, r.Guards.Sweep) {
 						swept[slot] = true
 					}
 					return len(swept) > 0
 				})
 				check.That(t, maps.Equal(swept, map[uint32]bool{1: true}), "swept %v once the host link is gone", swept)
-				equal(t, "used once swept", check.Value(r.SlotUsed(1))(t), false)
+				equal(t, "used once swept", check.Value(r.Slots.Used(1))(t), false)
 			})
 		}
 	})
@@ -259,12 +258,12 @@ func TestNeighbourDiscoveryThatCameOverARouterIsNobodysWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{})
-			check.OK(t, b.InstallLease(key(far6), Lease{}))
+			check.OK(t, b.Leases.Install(key(far6), Lease{}))
 			b.expect(WhereObserverIngress, frame, pass)
 			s := b.state(far6)
 			equal(t, "hits", s.Hits, 0)
 			equal(t, "probes", s.Probes, 0)
-			equal(t, "sighted", has(b.Sighting(key(far6)))(t), false)
+			equal(t, "sighted", has(b.Sightings.Last(key(far6)))(t), false)
 		})
 	}
 	t.Run("nor for an address of a pod that gets it", func(t *testing.T) {
@@ -287,8 +286,8 @@ const (
 func newLinkRig(t *testing.T, o Options) *rig {
 	t.Helper()
 	r := newRigWith(t, o)
-	check.OK(t, r.InstallLease(r.key6(), r.lease(100)))
-	check.OK(t, r.InstallLease(Key{r.key.Segment, other4}, Lease{Token: 100, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
+	check.OK(t, r.Leases.Install(r.key6(), r.lease(100)))
+	check.OK(t, r.Leases.Install(Key{r.key.Segment, other4}, Lease{Token: 100, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
 	check.OK(t, r.node.AddPair(nodeEnd, r.pod.Namespace, podEnd))
 	r.node.up(nodeEnd)
 	r.pod.up(podEnd)
@@ -300,12 +299,12 @@ func (r *rig) key6() Key { return Key{Segment: uint32(r.parent), Addr: addr6} }
 
 func (r *rig) guardLink(slot uint32) {
 	r.t.Helper()
-	r.node.do(func() error { return r.GuardLink(enforce.Guard{Slot: slot}, nodeEnd) })
+	r.node.do(func() error { return r.Guards.HostLinks.Guard(Guard{Slot: slot}, nodeEnd) })
 }
 
 func (r *rig) linkGuarded(slot uint32) bool {
 	r.t.Helper()
-	return in(r.node, func() (bool, error) { return r.LinkGuarded(slot, nodeEnd) })
+	return in(r.node, func() (bool, error) { return r.Guards.HostLinks.Guarded(slot, nodeEnd) })
 }
 
 // onLink opens the node's end.

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
-	"github.com/fenceline/fenceline/bpf/obey"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -21,7 +20,7 @@ func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	b.fence(addr4) // claim 200
 	install := func(token uint64) error {
-		return b.InstallLease(key(addr4), Lease{Token: token, Network: network, Slot: 1, MAC: podMAC})
+		return b.Leases.Install(key(addr4), Lease{Token: token, Network: network, Slot: 1, MAC: podMAC})
 	}
 	for _, tc := range []struct {
 		token  uint64
@@ -38,8 +37,8 @@ func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
 	}
 	t.Run("nor does removing it and coming back with an older one", func(t *testing.T) {
 		b.t = t
-		check.OK(t, b.RemoveLease(key(addr4)))
-		check.OK(t, b.RemoveLease(key(addr4))) // twice is fine
+		check.OK(t, b.Leases.Remove(key(addr4)))
+		check.OK(t, b.Leases.Remove(key(addr4))) // twice is fine
 		check.OK(t, install(120))
 		equal(t, "fenced", b.fenced(addr4), true)
 		b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
@@ -48,8 +47,8 @@ func TestInstallingALeaseNeverLowersTheGreatestClaim(t *testing.T) {
 
 func TestAWatchNeverReplacesAHolder(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	check.Is(t, b.InstallLease(key(addr4), Lease{Token: 500}), ErrHeld, "got")
-	l, ok, err := b.Lease(key(addr4))
+	check.Is(t, b.Leases.Install(key(addr4), Lease{Token: 500}), ErrHeld, "got")
+	l, ok, err := b.Leases.Lease(key(addr4))
 	check.OK(t, err)
 	equal(t, "installed", ok, true)
 	equal(t, "slot", l.Slot, 1)
@@ -58,10 +57,10 @@ func TestAWatchNeverReplacesAHolder(t *testing.T) {
 func TestStateGoesWithItsLeaseUnlessAClaimWasHeard(t *testing.T) {
 	b := newBench(t, setup{}, addr4, other4)
 	b.fence(other4)
-	check.OK(t, b.RemoveLease(key(addr4)))
-	check.OK(t, b.RemoveLease(key(other4)))
+	check.OK(t, b.Leases.Remove(key(addr4)))
+	check.OK(t, b.Leases.Remove(key(other4)))
 	for addr, want := range map[netip.Addr]bool{addr4: false, other4: true} {
-		equal(t, "state of "+addr.String(), has(b.State(key(addr)))(t), want)
+		equal(t, "state of "+addr.String(), has(b.Leases.State(key(addr)))(t), want)
 	}
 }
 
@@ -80,7 +79,7 @@ func TestMemoryOfClaimsGivesWayToNewLeases(t *testing.T) {
 func TestLeaseOfNoAddressIsRefused(t *testing.T) {
 	b := newBench(t, setup{})
 	for _, addr := range []netip.Addr{{}, netip.MustParseAddr("fe80::1%eth0")} {
-		check.That(t, b.InstallLease(key(addr), Lease{}) != nil, "lease of %q was installed", addr)
+		check.That(t, b.Leases.Install(key(addr), Lease{}) != nil, "lease of %q was installed", addr)
 	}
 }
 
@@ -99,31 +98,31 @@ func TestTheGateIsShutWhileNothingIsFenced(t *testing.T) {
 	b.fence(addr4)
 	b.fence(other4)
 	equal(t, "open with two fences", open(), true)
-	check.OK(t, b.RemoveLease(key(other4)))
+	check.OK(t, b.Leases.Remove(key(other4)))
 	equal(t, "open with one fence", open(), true)
-	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.Leases.Install(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC}))
 	equal(t, "open with none", open(), false)
-	check.OK(t, b.KillSlot(1))
+	check.OK(t, b.Guards.Kill(1))
 	equal(t, "open with a dead slot", open(), true)
-	check.OK(t, b.RemoveLease(key(addr4)))
+	check.OK(t, b.Leases.Remove(key(addr4)))
 	equal(t, "open when its lease is gone", open(), false)
 }
 
 func TestAWatchEndsWithoutTheLeaseThatReplacedIt(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(addr4), Lease{}))
-	check.OK(t, b.RemoveWatch(key(addr4)))
-	equal(t, "watched", has(b.Lease(key(addr4)))(t), false)
-	check.OK(t, b.InstallLease(key(addr4), Lease{}))
+	check.OK(t, b.Leases.Install(key(addr4), Lease{}))
+	check.OK(t, b.Leases.RemoveWatch(key(addr4)))
+	equal(t, "watched", has(b.Leases.Lease(key(addr4)))(t), false)
+	check.OK(t, b.Leases.Install(key(addr4), Lease{}))
 	b.bind(addr4, 1)
-	check.OK(t, b.RemoveWatch(key(addr4)))
-	equal(t, "leased", has(b.Lease(key(addr4)))(t), true)
+	check.OK(t, b.Leases.RemoveWatch(key(addr4)))
+	equal(t, "leased", has(b.Leases.Lease(key(addr4)))(t), true)
 }
 
 func TestAFenceThatComesWhileTheGateIsBeingShutKeepsItOpen(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	check.OK(t, b.openGate())
-	check.OK(t, b.settleUnless(func() (bool, error) {
+	check.OK(t, b.Leases.gate.open())
+	check.OK(t, b.Leases.gate.settleUnless(func() (bool, error) {
 		b.fence(addr4) // behind the look that found nothing
 		return false, nil
 	}))
@@ -143,7 +142,7 @@ func TestRenewingALeaseLosesNoFence(t *testing.T) {
 					return
 				default:
 					l := Lease{Token: 100, Network: network, Slot: 1, MAC: podMAC}
-					if err := b.InstallLease(key(addr4), l); err != nil {
+					if err := b.Leases.Install(key(addr4), l); err != nil {
 						t.Error(err)
 						return
 					}
@@ -177,7 +176,7 @@ func TestConcurrentClaimsLeaveTheGreatest(t *testing.T) {
 					t.Error(err)
 				}
 				if end[i].Add(1) == workers {
-					s, _, err := b.State(key(addr4))
+					s, _, err := b.Leases.State(key(addr4))
 					greatest := uint64(100 + (i+1)*workers)
 					check.That(t, err == nil && s.MaxToken == greatest, "round %d: max %d, %v; want %d", i, s.MaxToken, err, greatest)
 				}
@@ -213,12 +212,12 @@ func TestKeysRotateWithoutAGap(t *testing.T) {
 // A copy of the cluster, restored with a bumped revision, has the same networks and the same key.
 func TestATokenThatTheStoreCannotHaveGivenFencesNothing(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
-	check.OK(t, b.KnowRevision(1000))
-	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 1000+obey.Margin+1), drop, ResultBeyond)
+	check.OK(t, b.Ceiling.Know(1000))
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 1000+Margin+1), drop, ResultBeyond)
 	b.expect(WhereObserverEgress, remoteClaim(t, addr4, math.MaxUint64), pass, ResultBeyond)
 	equal(t, "fenced", b.fenced(addr4), false)
 	equal(t, "max", b.state(addr4).MaxToken, 0)
-	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 1000+obey.Margin), redirect, ResultFenced, ResultAckSent)
+	b.expect(WhereObserverIngress, remoteClaim(t, addr4, 1000+Margin), redirect, ResultFenced, ResultAckSent)
 	equal(t, "fenced by the greatest token that the store can have given", b.fenced(addr4), true)
 }
 
@@ -226,14 +225,14 @@ func TestTheCeilingFollowsTheNewestRevision(t *testing.T) {
 	dir := bpffs(t)
 	k := openKernel(t, dir)
 	for _, step := range []struct{ told, known uint64 }{{0, 0}, {7, 7}, {5, 7}, {9, 9}} {
-		check.OK(t, k.KnowRevision(step.told))
-		known := check.Value(k.Revision())(t)
+		check.OK(t, k.Ceiling.Know(step.told))
+		known := check.Value(k.Ceiling.Revision())(t)
 		equal(t, "newest revision", known, step.known)
 	}
 	k.Close()
 	k = openKernel(t, dir) // of an agent that starts again
-	check.OK(t, k.KnowRevision(8))
-	equal(t, "newest revision after a restart of the agent", check.Value(k.Revision())(t), 9)
+	check.OK(t, k.Ceiling.Know(8))
+	equal(t, "newest revision after a restart of the agent", check.Value(k.Ceiling.Revision())(t), 9)
 }
 
 // A renewal disproves the token of a claim that this store has never given. The kernel must then obey
@@ -246,7 +245,7 @@ func TestADisprovedClaimIsNone(t *testing.T) {
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 
 	renewed := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: poison}
-	check.OK(t, b.InstallLease(key(addr4), renewed))
+	check.OK(t, b.Leases.Install(key(addr4), renewed))
 	equal(t, "fenced after the renewal", b.fenced(addr4), false)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
 	b.expect(WhereObserverIngress, remoteClaim(t, addr4, poison), drop, ResultDisproved)
@@ -268,7 +267,7 @@ func TestADisprovedTokenStaysDisprovedAfterTheNextOnes(t *testing.T) {
 		equal(t, "fenced by a new token", b.fenced(addr4), true)
 		copy(renewed.DisprovedBefore[1:], renewed.DisprovedBefore[:])
 		renewed.DisprovedBefore[0], renewed.Disproved = renewed.Disproved, poison
-		check.OK(t, b.InstallLease(key(addr4), renewed))
+		check.OK(t, b.Leases.Install(key(addr4), renewed))
 		equal(t, "fenced after the renewal", b.fenced(addr4), false)
 	}
 	for i := range uint64(1 + len(renewed.DisprovedBefore)) {
@@ -285,11 +284,11 @@ func TestAClaimDuringTheProofOutlivesTheDisprovedOne(t *testing.T) {
 	const poison = 9000
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, poison))
 	renewed := Lease{Token: 200, Network: network, Slot: 1, MAC: podMAC, Disproved: poison, Flags: FlagUnproven}
-	check.OK(t, b.InstallLease(key(addr4), renewed))
+	check.OK(t, b.Leases.Install(key(addr4), renewed))
 	equal(t, "fenced while it is verified", b.fenced(addr4), true)
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, 300))
 	renewed.Flags = 0
-	check.OK(t, b.InstallLease(key(addr4), renewed))
+	check.OK(t, b.Leases.Install(key(addr4), renewed))
 	equal(t, "fenced by the lawful claim", b.fenced(addr4), true)
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 }
@@ -298,7 +297,7 @@ func TestAClaimDuringTheProofOutlivesTheDisprovedOne(t *testing.T) {
 func TestADisprovedClaimLeavesAGreaterOne(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, 9001))
-	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
+	check.OK(t, b.Leases.Install(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
 	equal(t, "fenced", b.fenced(addr4), true)
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 }
@@ -306,9 +305,9 @@ func TestADisprovedClaimLeavesAGreaterOne(t *testing.T) {
 func TestADisprovedClaimEndsWithTheLease(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	b.run(WhereObserverIngress, remoteClaim(t, addr4, 9000))
-	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
-	check.OK(t, b.RemoveLease(key(addr4)))
-	check.OK(t, b.InstallLease(key(addr4), Lease{Token: 400, Network: network, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.Leases.Install(key(addr4), Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Disproved: 9000}))
+	check.OK(t, b.Leases.Remove(key(addr4)))
+	check.OK(t, b.Leases.Install(key(addr4), Lease{Token: 400, Network: network, Slot: 1, MAC: podMAC}))
 	equal(t, "the next lease is fenced", b.fenced(addr4), false)
 }
 
@@ -318,14 +317,14 @@ func TestAnUnprovenAddressIsFencedAndHearsOthers(t *testing.T) {
 	b.fence(addr4)
 	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, far4), pass)
 	unproven := Lease{Token: 300, Network: network, Slot: 1, MAC: podMAC, Flags: FlagUnproven}
-	check.OK(t, b.InstallLease(key(addr4), unproven))
+	check.OK(t, b.Leases.Install(key(addr4), unproven))
 	equal(t, "fenced", b.fenced(addr4), true)
 	b.expect(WhereGuardEgress, udpFrom(addr4), drop, ResultDropFenced)
 	b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, far4), pass, ResultHit)
 	equal(t, "hits", b.state(addr4).Hits, 1)
 
 	unproven.Flags = 0
-	check.OK(t, b.InstallLease(key(addr4), unproven))
+	check.OK(t, b.Leases.Install(key(addr4), unproven))
 	equal(t, "fenced after the proof", b.fenced(addr4), false)
 	b.expect(WhereGuardEgress, udpFrom(addr4), pass)
 }

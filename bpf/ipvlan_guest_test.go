@@ -33,7 +33,7 @@ func TestAnIPVLANPodForgesNothing(t *testing.T) {
 		})
 	}
 	equal(t, "the pod and its sibling answer", r.answers(r.heard), true)
-	check.OK(t, r.SetSources(1, Sources{MAC: own}))
+	check.OK(t, r.Sources.Set(1, Sources{MAC: own}))
 	for kind, frame := range forgeries(own) {
 		r.goes(kind+" without the check", from, r.heard, frame(victims()[0]), nil, true)
 	}

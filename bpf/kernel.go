@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/enforce"
-	"github.com/fenceline/fenceline/bpf/observe"
-	"github.com/fenceline/fenceline/bpf/pins"
 )
 
 // ProbeMark is the SO_MARK of this node's own probes. The observer reflects them to the parent's
@@ -35,19 +33,31 @@ type Options struct {
 	NoTCX bool
 }
 
-// Kernel is the open set of maps and attached programs of this node. Its methods may be called
-// concurrently. Only one process at a time may have a directory open.
+// Kernel is the open set of maps and attached programs of this node. Its methods and those of its parts may
+// be called concurrently. Only one process at a time may have a directory open.
 type Kernel struct {
-	dir   pins.Dir
+	Guards    *Guards
+	Observers *Observers
+	Slots     *Slots
+	Leases    *Leases
+	Sources   *SourceGuard
+	Sockets   *Sockets
+	Sightings *Sightings
+	Ceiling   *Ceiling
+
+	dir   attach.Dir
 	noTCX atomic.Bool
 	// senders is why the observers do not know whose socket a frame is of, or nil.
 	senders error
-
 	reading sync.Mutex // the ring buffer has one reader
 
-	*tables
-	*enforce.Guards
-	*observers
+	// shared are the maps by name, for loading programs.
+	shared   map[string]*ebpf.Map
+	maps     *observerMaps
+	programs *sharedGuards
+	// mu guards the writes to the maps that only user space writes, the pins of observers, and what the parts
+	// remember of both.
+	mu sync.Mutex
 }
 
 // Open creates the maps, or opens the pins of an earlier process. In that case it also replaces the
@@ -68,7 +78,7 @@ func Open(o Options) (*Kernel, error) {
 func (k *Kernel) HasTCX() bool { return !k.noTCX.Load() }
 
 func open(o Options) (*Kernel, error) {
-	dir, err := pins.Open(o.Dir)
+	dir, err := attach.OpenDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -92,43 +102,59 @@ func open(o Options) (*Kernel, error) {
 }
 
 // assemble takes up what an earlier process has left in the maps and the pins.
-func assemble(dir pins.Dir, shared map[string]*ebpf.Map, o Options) (*Kernel, error) {
-	t, err := newTables(shared)
-	if err != nil {
+func assemble(dir attach.Dir, shared map[string]*ebpf.Map, o Options) (*Kernel, error) {
+	m := &observerMaps{}
+	if err := (&ebpf.Collection{Maps: maps.Clone(shared)}).Assign(m); err != nil {
 		return nil, err
 	}
-	k := &Kernel{dir: dir, tables: t}
+	k := &Kernel{
+		dir: dir, shared: shared, maps: m, programs: &sharedGuards{maps: shared, programs: shared[guardMapGuards]},
+		Slots: &Slots{m.Slots}, Ceiling: &Ceiling{entry: m.Ceiling},
+	}
 	k.noTCX.Store(o.NoTCX || !attach.HasTCX())
-	if t.sockets, err = openSockets(dir, o.Cgroup, shared); err != nil {
+	allowed := &allowed{bySlot: map[uint32]slotSources{}}
+	locals := &locals{maps: m, slots: k.Slots, allowed: allowed, trusted: map[uint32][][3]uint16{}}
+	gate := &gate{maps: m, slots: k.Slots}
+	k.Leases = &Leases{mu: &k.mu, maps: m, slots: k.Slots, gate: gate, networks: &networks{all: m.Networks, index: m.NetworkIndex}}
+	k.Sources = &SourceGuard{mu: &k.mu, maps: m, slots: k.Slots, allowed: allowed, locals: locals}
+	k.Sightings = &Sightings{maps: m, leases: k.Leases}
+	var err error
+	if k.Sockets, err = openSockets(dir, o.Cgroup, shared); err != nil {
 		return nil, err
 	}
 	offsets, err := socketOffsets(ebpf.SchedCLS)
 	k.senders = err
 	load := func(parent uint32) (attach.Programs, error) { return observerOf(parent, offsets, shared) }
-	k.observers = &observers{parents: &observe.Parents{Pins: dir, NoTCX: &k.noTCX, Load: load}, tables: t}
-	used, err := t.usedSlots()
+	k.Observers = &Observers{mu: &k.mu, maps: m, locals: locals, pins: dir, noTCX: &k.noTCX, load: load}
+	used, err := k.Slots.used()
 	if err != nil {
 		return nil, err
 	}
-	if err := t.inheritSources(used); err != nil {
+	if err := k.Sources.inherit(used); err != nil {
 		return nil, err
 	}
-	needed := map[bool]bool{} // kinds of guards, by their verify
-	for _, s := range used {
-		needed[s.Flags&slotVerify != 0] = true
+	needed, unrecorded := map[bool]bool{}, map[uint32]bool{}
+	for slot, s := range used {
+		needed[s.verifies()], unrecorded[slot] = true, true
 	}
-	if err := t.guards.Refresh(needed); err != nil {
+	if err := k.programs.refresh(needed); err != nil {
 		return nil, err
 	}
-	slots := slices.Sorted(maps.Keys(used))
-	if k.Guards, err = enforce.Open(dir, &k.noTCX, records{t}, slots); err != nil {
+	locks := &slotLocks{}
+	k.Guards = &Guards{
+		HostLinks: &HostLinks{mu: &k.mu, slots: k.Slots, programs: k.programs, locks: locks, links: map[uint32]hostLink{}},
+		dir:       dir, noTCX: &k.noTCX, mu: &k.mu, slots: k.Slots, gate: gate, sockets: k.Sockets, sources: k.Sources,
+		shared: shared, programs: k.programs, locks: locks,
+		stages: &stages{mu: &k.mu, slots: k.Slots, gate: gate, locals: locals, staged: map[uint32]stagedGuard{}, unrecorded: unrecorded},
+	}
+	gate.guarded = k.Guards.guarded
+	if err := k.Guards.reload(); err != nil {
 		return nil, err
 	}
-	t.guardedSlots = k.Guarded
-	if err := k.parents.Reload(); err != nil {
+	if err := k.Observers.reload(); err != nil {
 		return nil, err
 	}
-	return k, k.tellMACs()
+	return k, k.Observers.tellMACs()
 }
 
 // Senders returns why the observers cannot tell the sockets of pods from those of the node, as on a
@@ -137,7 +163,7 @@ func (k *Kernel) Senders() error { return k.senders }
 
 // PrepareGuards loads the programs that the guards of all pods share, except those of VFs, so that a start
 // fails if the kernel refuses them. Otherwise they are loaded for the first pod.
-func (k *Kernel) PrepareGuards() error { return k.guards.Prepare(false) }
+func (k *Kernel) PrepareGuards() error { return k.programs.prepare(false) }
 
 // Close closes all file descriptors. Pins stay and programs go on enforcing.
 func (k *Kernel) Close() error {
@@ -156,7 +182,7 @@ func closeAll(shared map[string]*ebpf.Map) error {
 
 // Remove detaches every guard and observer, removes all maps and closes k, for an uninstall.
 func (k *Kernel) Remove() error {
-	err := errors.Join(k.Guards.RemoveFilters(), k.removePins(), k.Close())
+	err := errors.Join(k.Guards.removeFilters(), k.removePins(), k.Close())
 	if err != nil {
 		return fmt.Errorf("remove pins under %s: %w", k.dir, err)
 	}
@@ -166,17 +192,25 @@ func (k *Kernel) Remove() error {
 func (k *Kernel) removePins() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.parents.RemoveFilters(); err != nil {
+	if err := k.Observers.removeAllFilters(); err != nil {
 		return err
 	}
 	if err := k.dir.RemoveLinks(); err != nil {
 		return err
 	}
-	if err := k.freeSlots(); err != nil {
+	if err := k.Slots.free(); err != nil {
 		return err
 	}
-	if err := k.guards.Unload(); err != nil {
+	if err := k.programs.unload(); err != nil {
 		return err
 	}
 	return k.dir.RemoveMaps()
+}
+
+// Now returns the current CLOCK_BOOTTIME, the clock of every time in this package.
+func Now() time.Duration {
+	var ts unix.Timespec
+	// CLOCK_BOOTTIME exists since 2.6.39 and the pointer is valid: the call cannot fail.
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return time.Duration(ts.Nano())
 }

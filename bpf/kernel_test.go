@@ -15,30 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/enforce"
-	"github.com/fenceline/fenceline/bpf/guard"
-	"github.com/fenceline/fenceline/bpf/pins"
 	"github.com/fenceline/fenceline/test/check"
 	lan "github.com/fenceline/fenceline/test/network"
 )
 
 func TestOpenWantsABPFFS(t *testing.T) {
-	check.Is(t, check.Err(Open(Options{Dir: t.TempDir()})), pins.ErrNotBPFFS, "got")
+	check.Is(t, check.Err(Open(Options{Dir: t.TempDir()})), attach.ErrNotBPFFS, "got")
 }
 
 func TestEverythingIsThereAfterAReopen(t *testing.T) {
 	dir := filepath.Join(bpffs(t), "fenceline")
 	first := check.Value(Open(Options{Dir: dir}))(t)
-	check.OK(t, first.InstallLease(key(addr4), Lease{Token: 7, Network: network, Slot: 3, MAC: podMAC}))
-	check.OK(t, first.KillSlot(3))
+	check.OK(t, first.Leases.Install(key(addr4), Lease{Token: 7, Network: network, Slot: 3, MAC: podMAC}))
+	check.OK(t, first.Guards.Kill(3))
 	check.OK(t, first.Close())
 
 	k := openKernel(t, dir)
-	l, ok, err := k.Lease(key(addr4))
+	l, ok, err := k.Leases.Lease(key(addr4))
 	check.OK(t, err)
 	equal(t, "lease", ok, true)
 	equal(t, "token", l.Token, 7)
-	equal(t, "slot dead", check.Value(k.SlotDead(3))(t), true)
+	equal(t, "slot dead", check.Value(k.Slots.Dead(3))(t), true)
 }
 
 func TestRemoveLeavesNothing(t *testing.T) {
@@ -52,9 +49,9 @@ func TestSlotsOutOfRangeAreRefused(t *testing.T) {
 	k := newKernel(t)
 	for _, slot := range []uint32{0, MaxSlot + 1} {
 		for name, err := range map[string]error{
-			"kill":   k.KillSlot(slot),
-			"detach": k.DetachGuard(slot),
-			"attach": attachGuard(k, enforce.Guard{Slot: slot, Interface: "lo"}),
+			"kill":   k.Guards.Kill(slot),
+			"detach": k.Guards.Detach(slot),
+			"attach": attachGuard(k, Guard{Slot: slot, Interface: "lo"}),
 		} {
 			check.Is(t, err, ErrSlot, "%s slot %d: got", name, slot)
 		}
@@ -71,10 +68,10 @@ func TestAMapOfAnotherLayoutIsAClearError(t *testing.T) {
 			dir := bpffs(t)
 			other := check.Value(mapsOfCode())(t)
 			change(other[observerMapLeases])
-			for _, m := range check.Value(pins.Dir(dir).OpenMaps(other))(t) {
+			for _, m := range check.Value(attach.Dir(dir).OpenMaps(other))(t) {
 				check.OK(t, m.Close())
 			}
-			check.Is(t, check.Err(Open(Options{Dir: dir})), pins.ErrLayout, "got")
+			check.Is(t, check.Err(Open(Options{Dir: dir})), attach.ErrLayout, "got")
 		})
 	}
 }
@@ -89,7 +86,7 @@ func TestAPodIsMuteWithoutTheProgramsThatAllShare(t *testing.T) {
 	}
 	passes, mute := [...]uint32{pass, pass}, [...]uint32{drop, drop}
 	equal(t, "guarded", verdicts(), passes)
-	check.OK(t, b.guards.Unload())
+	check.OK(t, b.programs.unload())
 	equal(t, "without the programs", verdicts(), mute)
 	k := openKernel(t, string(b.dir))
 	equal(t, "with the next agent", verdicts(), passes)
@@ -102,17 +99,17 @@ func TestSharedProgramsAreLoadedForTheFirstInterfaceOfTheirKind(t *testing.T) {
 	k := openKernel(t, dir)
 	programs := func() *ebpf.Map { return k.shared["guards"] }
 	loaded := func() [2]int {
-		return [...]int{check.Value(k.guards.Loaded(false))(t), check.Value(k.guards.Loaded(true))(t)}
+		return [...]int{check.Value(k.programs.loaded(false))(t), check.Value(k.programs.loaded(true))(t)}
 	}
 	equal(t, "after the first start", loaded(), [...]int{0, 0})
 	check.OK(t, k.PrepareGuards())
 	equal(t, "pods and VFs", loaded(), [...]int{2, 0})
-	check.OK(t, programs().Delete(guard.Key("egress", false)))
+	check.OK(t, programs().Delete(guardKey("egress", false)))
 	check.OK(t, k.PrepareGuards())
 	equal(t, "after half a load", loaded(), [...]int{2, 0})
 
 	id := func() (id ebpf.ProgramID) {
-		check.OK(t, programs().Lookup(guard.Key("egress", false), &id))
+		check.OK(t, programs().Lookup(guardKey("egress", false), &id))
 		return id
 	}
 	old := id()
@@ -124,13 +121,13 @@ func TestSharedProgramsAreLoadedForTheFirstInterfaceOfTheirKind(t *testing.T) {
 
 func (r *rig) attached() bool {
 	r.t.Helper()
-	return check.Value(r.GuardAttached(1))(r.t)
+	return check.Value(r.Guards.Attached(1))(r.t)
 }
 
 func TestASlotGuardsOneLivingDevice(t *testing.T) {
 	r := newRig(t)
-	elsewhere := enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
-	check.Is(t, attachGuard(r.Kernel, elsewhere), enforce.ErrPinned, "got")
+	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
+	check.Is(t, attachGuard(r.Kernel, elsewhere), ErrPinned, "got")
 	equal(t, "first one attached", r.attached(), true)
 	r.pod.deleteLink("eth0")
 	equal(t, "attached to a device gone", r.attached(), false)
@@ -144,36 +141,36 @@ func TestEqualIfindexesOfTwoPodsAreToldApart(t *testing.T) {
 	netns := newNetNS(t, "twin")
 	twin, pod := netns.index("lo"), r.pod.index("lo")
 	check.Must(t, twin == pod, "lo has ifindex %d and %d", twin, pod)
-	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
-	check.Is(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"}), enforce.ErrPinned, "got")
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "lo"}))
+	check.Is(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: netns.path, Interface: "lo"}), ErrPinned, "got")
 }
 
 func TestAttachingToNoDevice(t *testing.T) {
 	r := newRig(t)
-	check.Is(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"}), ErrNoDevice, "guard: got")
-	equal(t, "slot", check.Value(r.slot(2))(t), observerSlot{})
-	check.Is(t, attach.InNetNS(r.node.path, func() error { return r.AttachObserver(99999) }), ErrNoDevice, "observer: got")
+	check.Is(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "eth7"}), ErrNoDevice, "guard: got")
+	equal(t, "slot", check.Value(r.Slots.read(2))(t), observerSlot{})
+	check.Is(t, attach.InNetNS(r.node.path, func() error { return r.Observers.Attach(99999) }), ErrNoDevice, "observer: got")
 }
 
 func TestDetachingAGuardWorksTwice(t *testing.T) {
 	r := newRig(t)
-	check.OK(t, r.KillSlot(1))
+	check.OK(t, r.Guards.Kill(1))
 	for range 2 {
-		check.OK(t, r.DetachGuard(1))
+		check.OK(t, r.Guards.Detach(1))
 		equal(t, "attached", r.attached(), false)
-		equal(t, "dead", check.Value(r.SlotDead(1))(t), false)
+		equal(t, "dead", check.Value(r.Slots.Dead(1))(t), false)
 	}
 }
 
 func TestSweepFreesTheSlotsOfGoneDevices(t *testing.T) {
 	r := newRig(t)
-	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
-	check.OK(t, r.KillSlot(1))
-	check.None(t, check.Value(r.SweepGuards())(t), "swept while alive")
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(t, r.Guards.Kill(1))
+	check.None(t, check.Value(r.Guards.Sweep())(t), "swept while alive")
 	r.pod.deleteLink("eth0")
-	check.List(t, check.Value(r.SweepGuards())(t), []uint32{1}, "swept")
-	equal(t, "guarded", len(check.Value(r.Guarded())(t)), 1)
-	equal(t, "dead", check.Value(r.SlotDead(1))(t), false)
+	check.List(t, check.Value(r.Guards.Sweep())(t), []uint32{1}, "swept")
+	equal(t, "guarded", len(check.Value(r.Guards.guarded())(t)), 1)
+	equal(t, "dead", check.Value(r.Slots.Dead(1))(t), false)
 }
 
 func TestAGuardStaysOnADeviceThatIsRenamedOrBounced(t *testing.T) {
@@ -186,7 +183,7 @@ func TestAGuardStaysOnADeviceThatIsRenamedOrBounced(t *testing.T) {
 func TestObserverOfAParentThatIsGone(t *testing.T) {
 	r := newRig(t)
 	check.OK(t, r.wire.ns.DeleteLink(lan.Port("node"))) // its peer goes with it
-	equal(t, "attached", in(r.node, r.ObserversAttached)[r.parent], false)
+	equal(t, "attached", in(r.node, r.Observers.Attached)[r.parent], false)
 	check.OK(t, r.Close())
 	r.Kernel = openKernel(t, r.dir) // a dead pin is no obstacle
 }
@@ -200,8 +197,8 @@ func TestParentsThatAreGoneLeaveRoomForOthers(t *testing.T) {
 	}
 	check.OK(t, r.node.Links().LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "p1"}, PeerName: "p2"}))
 	second := r.node.index("p1")
-	r.node.do(func() error { return r.AttachObserver(second) })
-	all := in(r.node, r.ObserversAttached)
+	r.node.do(func() error { return r.Observers.Attach(second) })
+	all := in(r.node, r.Observers.Attached)
 	equal(t, "the first is observed", all[r.parent], true)
 	equal(t, "the second is observed", all[second], true)
 	for _, segment := range []uint32{gone, uint32(r.parent), uint32(second)} {
@@ -221,7 +218,7 @@ func TestAParentThatCannotBeAskedIsNotGone(t *testing.T) {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: files.Max}); err != nil {
 			return err
 		}
-		err := r.AttachObserver(r.parent)
+		err := r.Observers.Attach(r.parent)
 		check.That(t, err != nil && !errors.Is(err, ErrNoDevice), "got %v", err)
 		return unix.Setrlimit(unix.RLIMIT_NOFILE, &files)
 	})

@@ -29,13 +29,13 @@ func (k *ClaimKey) layout() (l observerClaimKey) {
 
 // SetKeys sets the keys that authenticate claims; nil means no key. It writes previous first: a
 // rotation makes the current key the previous one, and that key must stay valid throughout.
-func (t *tables) SetKeys(current, previous *ClaimKey) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.maps.Keys.Put(keyPrevious, previous.layout()); err != nil {
+func (k *Kernel) SetKeys(current, previous *ClaimKey) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.maps.Keys.Put(keyPrevious, previous.layout()); err != nil {
 		return fmt.Errorf("set previous claim key: %w", err)
 	}
-	if err := t.maps.Keys.Put(keyCurrent, current.layout()); err != nil {
+	if err := k.maps.Keys.Put(keyCurrent, current.layout()); err != nil {
 		return fmt.Errorf("set current claim key: %w", err)
 	}
 	return nil

@@ -3,10 +3,12 @@
 package bpf
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/cilium/ebpf"
 )
@@ -39,8 +41,8 @@ type Lease struct {
 	// DisprovedBefore are the tokens that earlier renewals of the address disproved, the latest first.
 	DisprovedBefore [DisprovedBefore]uint64
 	// Behind is the token of the holder on another node for which the slot waits. Such a lease is
-	// fenced from the start, and InstallLease chooses its Token. 0: the slot waits for nobody.
-	// Lease and Leases do not return it.
+	// fenced from the start, and Install chooses its Token. 0: the slot waits for nobody.
+	// Lease and All do not return it.
 	Behind uint64
 }
 
@@ -67,9 +69,9 @@ const (
 )
 
 var (
-	// ErrOlderToken is returned by InstallLease if the present lease has a greater token.
+	// ErrOlderToken is returned by Install if the present lease has a greater token.
 	ErrOlderToken = errors.New("a lease with a newer token is installed")
-	// ErrHeld is returned by InstallLease if a watch (slot 0) would replace a held lease.
+	// ErrHeld is returned by Install if a watch (slot 0) would replace a held lease.
 	ErrHeld = errors.New("the address is held here")
 )
 
@@ -98,28 +100,37 @@ func (l Lease) succeeds(present Lease) error {
 	return nil
 }
 
-// InstallLease writes a lease into the kernel's map and replaces an older one. It creates the state
+// Leases are the leases and watches in the kernel's maps, with their states. Only the kernel changes a state.
+type Leases struct {
+	mu       *sync.Mutex
+	maps     *observerMaps
+	slots    *Slots
+	gate     *gate
+	networks *networks
+}
+
+// Install writes a lease into the kernel's map and replaces an older one. It creates the state
 // first and never resets it: an earlier claim keeps the address fenced unless l is newer.
 //
 // If l may not replace the present lease, it returns ErrOlderToken or ErrHeld and changes nothing. If
-// the kernel cannot obey claims of its network, it returns obey.ErrNetworksFull.
-func (t *tables) InstallLease(key Key, l Lease) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.installLease(key, l); err != nil {
+// the kernel cannot obey claims of its network, it returns ErrNetworksFull.
+func (ls *Leases) Install(key Key, l Lease) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if err := ls.installLease(key, l); err != nil {
 		return fmt.Errorf("install lease of %s: %w", key, err)
 	}
 	return nil
 }
 
-func (t *tables) installLease(key Key, l Lease) error {
+func (ls *Leases) installLease(key Key, l Lease) error {
 	if !key.Addr.IsValid() || key.Addr.Zone() != "" {
 		return fmt.Errorf("address %q cannot be leased: invalid or with a zone", key.Addr)
 	}
 	if err := l.check(); err != nil {
 		return err
 	}
-	present, ok, err := t.Lease(key)
+	present, ok, err := ls.Lease(key)
 	if err != nil {
 		return err
 	}
@@ -127,7 +138,7 @@ func (t *tables) installLease(key Key, l Lease) error {
 		if ok && present.Slot != l.Slot {
 			return fmt.Errorf("slot %d: %w", present.Slot, ErrHeld)
 		}
-		if l.Token, err = t.standBehind(key, l.Behind); err != nil {
+		if l.Token, err = ls.standBehind(key, l.Behind); err != nil {
 			return err
 		}
 	}
@@ -138,83 +149,111 @@ func (t *tables) installLease(key Key, l Lease) error {
 	}
 	// A lease whose network is unknown could not be fenced. A watch has no network.
 	if l.held() {
-		if err := t.networks.Add(l.Network); err != nil {
+		if err := ls.networks.add(l.Network); err != nil {
 			return err
 		}
 	}
-	if err := t.createState(key, 0); err != nil {
+	if err := ls.createState(key, 0); err != nil {
 		return err
 	}
-	if err := t.openGateIfClaimed(key, l); err != nil {
+	if err := ls.openGateIfClaimed(key, l); err != nil {
 		return err
 	}
 	if present.Slot != l.Slot {
-		if err := t.unnameLeased(key, present.Slot); err != nil {
+		if err := ls.unnameLeased(key, present.Slot); err != nil {
 			return err
 		}
 	}
-	if err := t.maps.Leases.Put(key.layout(), l.layout()); err != nil {
+	if err := ls.maps.Leases.Put(key.layout(), l.layout()); err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
-	if err := t.nameLeased(key, l.Slot); err != nil {
+	if err := ls.nameLeased(key, l.Slot); err != nil {
 		return err
 	}
-	return t.settle()
+	return ls.gate.settle()
+}
+
+// openGateIfClaimed opens the gate before the installation of a lease for which the kernel has
+// already heard a newer claim: such a lease is fenced at once.
+func (ls *Leases) openGateIfClaimed(key Key, l Lease) error {
+	s, _, err := ls.State(key)
+	if err != nil || !l.held() || !s.Fences(l) {
+		return err
+	}
+	return ls.gate.open()
 }
 
 // RemoveWatch removes a watch. It does nothing if the address is held or not watched.
-func (t *tables) RemoveWatch(key Key) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	present, ok, err := t.Lease(key)
+func (ls *Leases) RemoveWatch(key Key) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	present, ok, err := ls.Lease(key)
 	if err != nil || !ok || present.Slot != 0 {
 		return err
 	}
-	return t.removeLease(key)
+	return ls.removeLease(key)
 }
 
-// RemoveLease removes a lease or a watch. A missing one is no error. It removes the state too,
+// Remove removes a lease or a watch. A missing one is no error. It removes the state too,
 // unless the kernel has heard a claim that is not disproved: the remembered claim fences a stale lease
 // that is installed again.
-func (t *tables) RemoveLease(key Key) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.removeLease(key)
+func (ls *Leases) Remove(key Key) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.removeLease(key)
 }
 
-func (t *tables) removeLease(key Key) error {
-	if err := t.forgetOwnSighting(key); err != nil {
+func (ls *Leases) removeLease(key Key) error {
+	if err := ls.forgetOwnSighting(key); err != nil {
 		return err
 	}
-	present, _, err := t.Lease(key)
+	present, _, err := ls.Lease(key)
 	if err != nil {
 		return err
 	}
-	if err := t.unnameLeased(key, present.Slot); err != nil {
+	if err := ls.unnameLeased(key, present.Slot); err != nil {
 		return err
 	}
-	if err := deleteEntry(t.maps.Leases, key.layout()); err != nil {
+	if err := deleteEntry(ls.maps.Leases, key.layout()); err != nil {
 		return fmt.Errorf("remove lease of %s: %w", key, err)
 	}
-	if err := t.forgetState(key, present.Disproved); err != nil {
+	if err := ls.forgetState(key, present.Disproved); err != nil {
 		return fmt.Errorf("remove state of %s: %w", key, err)
 	}
-	return t.settle()
+	return ls.gate.settle()
+}
+
+// forgetOwnSighting removes the sighting of the holder here when its lease ends. A later holder on
+// another node may have the same MAC, and would pass for a speaker that this segment has heard.
+func (ls *Leases) forgetOwnSighting(key Key) error {
+	l, ok, err := ls.Lease(key)
+	if err != nil || !ok || !l.held() || l.Flags&FlagDown != 0 {
+		return err
+	}
+	var s observerSighting
+	ok, err = lookup(ls.maps.Sightings, key.layout(), &s)
+	if err != nil || !ok || !bytes.Equal(s.sighting().MAC, l.MAC) {
+		return err
+	}
+	if err := deleteEntry(ls.maps.Sightings, key.layout()); err != nil {
+		return fmt.Errorf("forget the sighting of %s: %w", key, err)
+	}
+	return nil
 }
 
 // Lease returns the installed lease or watch; ok is false if there is none.
-func (t *tables) Lease(key Key) (Lease, bool, error) {
+func (ls *Leases) Lease(key Key) (Lease, bool, error) {
 	var l observerLease
-	ok, err := lookup(t.maps.Leases, key.layout(), &l)
+	ok, err := lookup(ls.maps.Leases, key.layout(), &l)
 	if err != nil {
 		return Lease{}, false, fmt.Errorf("read lease of %s: %w", key, err)
 	}
 	return l.lease(), ok, nil
 }
 
-// Leases returns all installed leases and watches. Concurrent changes may be missing.
-func (t *tables) Leases() (map[Key]Lease, error) {
-	all, err := entriesOf[observerLeaseKey, observerLease](t.maps.Leases)
+// All returns all installed leases and watches. Concurrent changes may be missing.
+func (ls *Leases) All() (map[Key]Lease, error) {
+	all, err := entriesOf[observerLeaseKey, observerLease](ls.maps.Leases)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}

@@ -9,8 +9,8 @@ import "net/netip"
 // lease changes. So a named address is always leased to the slot.
 
 // nameLeased names an address of a slot, unless another one of the family is named. It needs mu.
-func (t *tables) nameLeased(key Key, slot uint32) error {
-	return t.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
+func (ls *Leases) nameLeased(key Key, slot uint32) error {
+	return ls.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
 		if named.IsUnspecified() {
 			return addr
 		}
@@ -19,8 +19,8 @@ func (t *tables) nameLeased(key Key, slot uint32) error {
 }
 
 // unnameLeased ends the naming of an address. It needs mu.
-func (t *tables) unnameLeased(key Key, slot uint32) error {
-	return t.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
+func (ls *Leases) unnameLeased(key Key, slot uint32) error {
+	return ls.changeLeased(key, slot, func(named, addr netip.Addr) netip.Addr {
 		if named == addr {
 			return unspecified(addr.Is4())
 		}
@@ -29,20 +29,15 @@ func (t *tables) unnameLeased(key Key, slot uint32) error {
 }
 
 // changeLeased replaces the named address of the key's family. A slot names none of another segment.
-func (t *tables) changeLeased(key Key, slot uint32, change func(named, addr netip.Addr) netip.Addr) error {
+func (ls *Leases) changeLeased(key Key, slot uint32, change func(named, addr netip.Addr) netip.Addr) error {
 	if slot == 0 {
 		return nil
 	}
-	s, err := t.slot(slot)
-	if err != nil || s.Segment != key.Segment {
-		return err
-	}
-	before, addr := s, key.Addr.Unmap()
-	s.name(change(s.named(addr.Is4()), addr))
-	if s == before {
-		return nil
-	}
-	return t.putSlot(slot, s)
+	return ls.slots.change(slot, func(s *observerSlot) {
+		if addr := key.Addr.Unmap(); s.Segment == key.Segment {
+			s.name(change(s.named(addr.Is4()), addr))
+		}
+	})
 }
 
 func unspecified(is4 bool) netip.Addr {

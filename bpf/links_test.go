@@ -44,7 +44,7 @@ func TestAttachingAGuardTwiceReplacesItsProgramsInPlace(t *testing.T) {
 	for _, d := range attach.Directions {
 		check.That(t, before[d.Name] != after[d.Name], "%s program was not replaced", d.Name)
 	}
-	equal(t, "flags", check.Value(r.slot(1))(t).Flags, slotVerify)
+	equal(t, "flags", check.Value(r.Slots.read(1))(t).Flags, slotVerify)
 }
 
 func TestATornPairIsCompleted(t *testing.T) {
@@ -92,7 +92,7 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	r := newRig(t)
 	attached := func() bool {
 		t.Helper()
-		all := in(r.node, r.ObserversAttached)
+		all := in(r.node, r.Observers.Attached)
 		equal(t, "observers", len(all), 1)
 		return all[r.parent]
 	}
@@ -112,7 +112,7 @@ func TestObserverTakesTheHeadOfTheChainBack(t *testing.T) {
 	for range 2 {
 		r.unobserve(r.parent)
 	}
-	equal(t, "observers after detaching", len(in(r.node, r.ObserversAttached)), 0)
+	equal(t, "observers after detaching", len(in(r.node, r.Observers.Attached)), 0)
 }
 
 // toHead puts a program before the observer of the parent.
@@ -136,7 +136,7 @@ func TestAnObserverThatMovesIsNoProgramOfOthers(t *testing.T) {
 	looks.Go(func() {
 		r.node.do(func() error {
 			for {
-				names, err := r.Others(r.parent)
+				names, err := r.Observers.Others(r.parent)
 				if err != nil {
 					return err
 				}
@@ -158,7 +158,7 @@ func TestAnObserverThatMovesIsNoProgramOfOthers(t *testing.T) {
 				return err
 			}
 			defer l.Close()
-			return r.AttachObserver(r.parent)
+			return r.Observers.Attach(r.parent)
 		})
 	}
 	close(moved)
@@ -173,7 +173,7 @@ func TestAParentThatIsMadeAgainLeavesNoProgram(t *testing.T) {
 			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "p0"}, PeerName: "p1"}); err != nil {
 				return err
 			}
-			return k.AttachObserver(ns.index("p0"))
+			return k.Observers.Attach(ns.index("p0"))
 		})
 		equal(t, "observers", len(check.Value(k.dir.Observers())(t)), 1)
 		ns.deleteLink("p0")

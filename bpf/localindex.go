@@ -81,9 +81,9 @@ func localEntry(mac [3]uint16, slot uint32) uint64 {
 	return entry
 }
 
-// indexLocals writes the index of the map of locals. It needs mu.
-func (t *tables) indexLocals() error {
-	parents, err := t.parentRecords()
+// writeIndex writes the index of the map of locals.
+func (l *locals) writeIndex() error {
+	parents, err := parentRecords(l.maps)
 	if err != nil {
 		return err
 	}
@@ -91,17 +91,17 @@ func (t *tables) indexLocals() error {
 	for _, p := range parents {
 		exclusive = exclusive || p.Flags&parentExclusive != 0
 	}
-	wanted := indexOf(t.locals, exclusive)
-	changed := wanted.changedSince(t.index)
-	t.index = nil // a write that fails may have changed some entries
-	if err := t.putIndex(changed, wanted); err != nil {
+	wanted := indexOf(l.entries, exclusive)
+	changed := wanted.changedSince(l.index)
+	l.index = nil // a write that fails may have changed some entries
+	if err := l.putIndex(changed, wanted); err != nil {
 		return err
 	}
-	t.index = wanted
+	l.index = wanted
 	return nil
 }
 
-func (t *tables) putIndex(hashes []uint32, from *localIndex) error {
+func (l *locals) putIndex(hashes []uint32, from *localIndex) error {
 	if len(hashes) == 0 {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (t *tables) putIndex(hashes []uint32, from *localIndex) error {
 	for i, hash := range hashes {
 		entries[i] = from.at(hash)
 	}
-	if _, err := t.maps.LocalIndex.BatchUpdate(hashes, entries, nil); err != nil {
+	if _, err := l.maps.LocalIndex.BatchUpdate(hashes, entries, nil); err != nil {
 		return fmt.Errorf("index the MACs of devices: %w", err)
 	}
 	return nil

@@ -54,7 +54,7 @@ func TestTheMACsOfTheNodeAreTheNodesAlone(t *testing.T) {
 	r := newWireRig(t)
 	own, parent := r.pod.mac("eth0"), r.node.mac("p0")
 	r.exclude(parent, shimMAC)
-	check.OK(t, r.SetNodeAddresses([]netip.Addr{node4, node6}))
+	check.OK(t, r.Sources.SetNodeAddresses([]netip.Addr{node4, node6}))
 	tunnels := map[string]bool{"IPv4 as the node": true, "IPv6 as the node": true} // UDP
 	foreign := r.node.pod("p0", "foreign")                                         // of nobody
 	foreign.up("eth0")
@@ -81,7 +81,7 @@ func TestTheMACsOfTheNodeAreTheNodesAlone(t *testing.T) {
 func TestWithoutTheKernelsTypesAFrameWithTheNodesMACIsTheNodes(t *testing.T) {
 	r := newWireRig(t)
 	r.unobserve(r.parent)
-	r.parents.Load = func(parent uint32) (attach.Programs, error) { return observerOf(parent, nil, r.shared) }
+	r.Observers.load = func(parent uint32) (attach.Programs, error) { return observerOf(parent, nil, r.shared) }
 	r.observe()
 	parent := r.node.mac("p0")
 	r.exclude(parent)
@@ -108,10 +108,10 @@ func TestAProbeOfAPodIsNotReflected(t *testing.T) {
 func TestTheNodesMACsAreClosedOnceItsAddressesAreKnown(t *testing.T) {
 	r := newWireRig(t)
 	parent := r.node.mac("p0")
-	check.OK(t, r.SetTrusted(r.parent, []net.HardwareAddr{parent}, true))
+	check.OK(t, r.Sources.SetTrusted(r.parent, []net.HardwareAddr{parent}, true))
 	frame, past := arpFrame(parent, far4, far4), r.bypass(r.pod, "eth0")
 	r.goes("ARP of a pod", past, r.heard, frame, nil, true)
-	check.OK(t, r.SetNodeAddresses([]netip.Addr{node4}))
+	check.OK(t, r.Sources.SetNodeAddresses([]netip.Addr{node4}))
 	equal(t, "escapes", r.escapes(past, r.heard, frame, marker(frame, r.pod.mac("eth0"), broadcast)), false)
 	r.reopen(Options{})
 	equal(t, "escapes after a restart", r.escapes(past, r.heard, frame, marker(frame, r.pod.mac("eth0"), broadcast)), false)
@@ -132,8 +132,8 @@ func TestAStackedInterfaceWithAMACOfTheNodeIsAStranger(t *testing.T) {
 // exclude makes the parent exclusive for devices of the node.
 func (r *wireRig) exclude(devices ...net.HardwareAddr) {
 	r.t.Helper()
-	check.OK(r.t, r.SetTrusted(r.parent, devices, true))
-	check.OK(r.t, r.SetNodeAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")}))
+	check.OK(r.t, r.Sources.SetTrusted(r.parent, devices, true))
+	check.OK(r.t, r.Sources.SetNodeAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")}))
 }
 
 // The gate and the rules of claims know the parent's MAC as well, on each parent.

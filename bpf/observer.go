@@ -5,12 +5,14 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/observe"
 )
 
 // The flags of the parents map.
@@ -22,22 +24,29 @@ const (
 // ErrNoDevice is returned if the interface or its network namespace does not exist.
 var ErrNoDevice = attach.ErrNoDevice
 
-// observers are the programs on the parents of this node.
-type observers struct {
-	parents *observe.Parents
-	tables  *tables
+// Observers are the observers on the parents of this node, which are in the calling thread's network
+// namespace. They are before all other programs there.
+type Observers struct {
+	mu     *sync.Mutex
+	maps   *observerMaps
+	locals *locals
+	pins   attach.Dir
+	// noTCX: the observers are in filters. Attach sets it on a kernel without tcx.
+	noTCX *atomic.Bool
+	// load loads the programs of a parent.
+	load func(parent uint32) (attach.Programs, error)
 }
 
-// AttachObserver attaches the observer to the parent with this ifindex in the calling thread's
+// Attach attaches the observer to the parent with this ifindex in the calling thread's
 // network namespace, at the head of both chains. Another call updates the parent's description,
 // attaches a missing program and moves the observer back to the head. It returns ErrNoDevice if
 // there is no such interface.
-func (o *observers) AttachObserver(parent int) error {
-	o.tables.mu.Lock()
-	defer o.tables.mu.Unlock()
-	err := o.describeParent(parent)
+func (o *Observers) Attach(parent int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	err := o.describe(parent)
 	if err == nil {
-		err = o.parents.Attach(parent)
+		err = o.put(parent)
 	}
 	if err != nil {
 		return fmt.Errorf("attach observer to ifindex %d: %w", parent, err)
@@ -45,15 +54,15 @@ func (o *observers) AttachObserver(parent int) error {
 	return nil
 }
 
-// describeParent writes the parent's MAC, and whether it is a bridge port, for the programs.
-func (o *observers) describeParent(parent int) error {
+// describe writes the parent's MAC, and whether it is a bridge port, for the programs.
+func (o *Observers) describe(parent int) error {
 	dev, err := netlink.LinkByIndex(parent)
 	if err != nil {
 		return attach.NoDevice(fmt.Errorf("look up the parent: %w", err))
 	}
 	var p observerParent
 	p.Mac.Part = macLayout(dev.Attrs().HardwareAddr)
-	bridged, err := observe.IsBridgePort(dev)
+	bridged, err := isBridgePort(dev)
 	if err != nil {
 		return err
 	}
@@ -61,50 +70,168 @@ func (o *observers) describeParent(parent int) error {
 		p.Flags |= parentBridgePort
 	}
 	var before observerParent
-	known, err := lookup(o.tables.maps.Parents, uint32(parent), &before)
+	known, err := lookup(o.maps.Parents, uint32(parent), &before)
 	if err != nil {
 		return fmt.Errorf("read parent: %w", err)
 	}
 	p.Flags |= before.Flags & parentExclusive
 	if !known { // it may take the place of one that was made again
-		if err := o.forgetParents(); err != nil {
+		if err := o.forgetGone(); err != nil {
 			return err
 		}
 	}
-	if err := o.tables.maps.Parents.Put(uint32(parent), p); err != nil {
+	if err := o.maps.Parents.Put(uint32(parent), p); err != nil {
 		return fmt.Errorf("describe parent: %w", err)
 	}
 	if !known || before != p {
-		if err := errors.Join(o.tellMACs(), o.tables.tellLocals()); err != nil {
+		if err := errors.Join(o.tellMACs(), o.locals.tell()); err != nil {
 			return err
 		}
 	}
-	err = o.tables.maps.Hearing.Update(uint32(parent), uint64(0), ebpf.UpdateNoExist)
+	err = o.maps.Hearing.Update(uint32(parent), uint64(0), ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("create hearing: %w", err)
 	}
 	return nil
 }
 
-// detachObserver takes the observer, if there is one, off a parent and forgets it. It needs mu.
-func (o *observers) detachObserver(parent int) error {
-	delete(o.tables.trusted, uint32(parent))
-	return errors.Join(o.parents.Detach(parent),
-		deleteEntry(o.tables.maps.Parents, uint32(parent)), deleteEntry(o.tables.maps.Hearing, uint32(parent)))
+// put puts the observer at the head of both chains of a parent, where it is not there already.
+func (o *Observers) put(parent int) error {
+	if o.noTCX.Load() {
+		return o.putFilters(parent)
+	}
+	err := o.putLinks(parent)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		o.noTCX.Store(true)
+		return o.putFilters(parent)
+	}
+	return err
 }
 
-// ObserversAttached is Attached of observe.Parents.
-func (o *observers) ObserversAttached() (map[int]bool, error) { return o.parents.Attached() }
-
-// ObserverLinks is Links of observe.Parents.
-func (o *observers) ObserverLinks(parent int) ([2]uint32, error) { return o.parents.Links(parent) }
-
-// Others is Others of observe.Parents.
-func (o *observers) Others(parent int) ([]string, error) {
-	o.tables.mu.Lock()
-	defer o.tables.mu.Unlock()
-	return o.parents.Others(parent)
+func (o *Observers) putLinks(parent int) error {
+	links := o.pins.Observer(parent)
+	gone, err := links.Gone()
+	if err != nil {
+		return err
+	}
+	if gone { // the kernel reuses ifindexes
+		if err := links.Remove(); err != nil {
+			return err
+		}
+	}
+	var programs attach.Programs
+	for _, d := range attach.Directions {
+		first, err := links.First(d, parent)
+		if err != nil {
+			return err
+		}
+		if first {
+			continue
+		}
+		if programs == nil {
+			if programs, err = o.load(uint32(parent)); err != nil {
+				return err
+			}
+			defer programs.Close()
+		}
+		if err := links.Attach(d, parent, programs[d.Name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Blocked is Blocked of observe.Parents.
-func (o *observers) Blocked(parent int) error { return o.parents.Blocked(parent) }
+// reload replaces the programs of all observers by this version's, in place.
+func (o *Observers) reload() error {
+	parents, err := o.pins.Observers()
+	if err != nil {
+		return err
+	}
+	for _, parent := range parents {
+		err := o.pins.Observer(int(parent)).Reload(func() (attach.Programs, error) { return o.load(parent) })
+		if err == nil {
+			err = o.reloadFilters(int(parent))
+		}
+		if err != nil {
+			return fmt.Errorf("reload observer of segment %d: %w", parent, err)
+		}
+	}
+	return nil
+}
+
+// Attached returns the parents to which an observer was attached, and whether both of its programs
+// are still at the head of an existing device's chains.
+func (o *Observers) Attached() (map[int]bool, error) {
+	parents, err := o.pins.Observers()
+	if err != nil {
+		return nil, err
+	}
+	attached := map[int]bool{}
+	for _, parent := range parents {
+		// A parent that cannot be queried, for instance because it was moved, counts as not observed.
+		attached[int(parent)] = o.first(int(parent))
+	}
+	return attached, nil
+}
+
+// first reports whether both of the observer's programs are the first to see the parent's frames.
+func (o *Observers) first(parent int) bool {
+	if o.noTCX.Load() {
+		ids, err := attach.FirstFilters(parent)
+		return err == nil && !slices.Contains(ids[:], 0)
+	}
+	for _, d := range attach.Directions {
+		first, err := o.pins.Observer(parent).First(d, parent)
+		if err != nil || !first {
+			return false
+		}
+	}
+	return true
+}
+
+// removeAllFilters removes the filters of all observers.
+func (o *Observers) removeAllFilters() error {
+	parents, err := o.pins.Observers()
+	if err != nil {
+		return err
+	}
+	for _, parent := range parents {
+		if err := o.removeFilters(int(parent)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// detach takes the observer, if there is one, off a parent and forgets it. It needs mu.
+func (o *Observers) detach(parent int) error {
+	delete(o.locals.trusted, uint32(parent))
+	return errors.Join(o.removeFilters(parent), o.pins.Observer(parent).Remove(),
+		deleteEntry(o.maps.Parents, uint32(parent)), deleteEntry(o.maps.Hearing, uint32(parent)))
+}
+
+// isGone reports whether a parent was deleted. A parent that was moved to another namespace keeps its
+// links and its pods.
+func (o *Observers) isGone(parent int) (bool, error) {
+	gone, err := o.pins.Observer(parent).Gone()
+	if err != nil || !gone {
+		return false, err
+	}
+	if _, err = netlink.LinkByIndex(parent); attach.IsGone(err) {
+		return true, nil
+	}
+	return false, err
+}
+
+// isBridgePort reports whether a parent is a port of a bridge.
+func isBridgePort(dev netlink.Link) (bool, error) {
+	index := dev.Attrs().MasterIndex
+	if index == 0 {
+		return false, nil
+	}
+	master, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return false, fmt.Errorf("look up master %d: %w", index, err)
+	}
+	return master.Type() == "bridge" || master.Type() == "openvswitch", nil
+}

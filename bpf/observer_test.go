@@ -45,7 +45,7 @@ func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
 				b := newBench(t, setup{})
 				verdict, _ := b.run(where, tc.frame)
 				equal(t, "verdict", verdict, pass)
-				s, ok, err := b.Sighting(tc.key)
+				s, ok, err := b.Sightings.Last(tc.key)
 				check.OK(t, err)
 				equal(t, "seen", ok, tc.kind != 0)
 				if tc.kind.Tentative() {
@@ -54,9 +54,9 @@ func TestObserverRecordsWhoSpeaksForWhichAddress(t *testing.T) {
 				} else if ok {
 					equal(t, "MAC", s.MAC.String(), tc.mac.String())
 					equal(t, "kind", s.Kind, tc.kind)
-					speakers := check.Value(b.Speakers(tc.key.Segment, tc.key.Addr.Is4(), 1))(t)
+					speakers := check.Value(b.Sightings.Speakers(tc.key.Segment, tc.key.Addr.Is4(), 1))(t)
 					equal(t, "speakers", len(speakers) == 1, tc.key.Addr != local6) // a pod of this node may have that one
-					age := b.Now() - s.LastSeen
+					age := Now() - s.LastSeen
 					check.That(t, age >= 0 && age <= 60e9, "last seen %s ago", age)
 				}
 			})
@@ -69,7 +69,7 @@ func TestAProbeDoesNotHideWhoAnswered(t *testing.T) {
 	b.run(WhereObserverIngress, arpProbe(otherMAC, far4))
 	b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, far4))
 	b.run(WhereObserverIngress, arpProbe(podMAC, far4))
-	s, _, err := b.Sighting(key(far4))
+	s, _, err := b.Sightings.Last(key(far4))
 	check.OK(t, err)
 	equal(t, "speaker", s.MAC.String(), remoteMAC.String())
 	equal(t, "prober", s.ProbeMAC.String(), podMAC.String())
@@ -79,10 +79,10 @@ func TestHowLongAgoSomebodySpoke(t *testing.T) {
 	b := newBench(t, setup{})
 	b.run(WhereObserverIngress, arpProbe(remoteMAC, addr4))
 	b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, addr4))
-	equal(t, "spoke within an hour", b.SightedWithin(key(far4), time.Hour), true)
-	equal(t, "spoke within no time", b.SightedWithin(key(far4), 0), false)
-	equal(t, "only asked", b.SightedWithin(key(addr4), time.Hour), false)
-	equal(t, "never seen", b.SightedWithin(key(far6), time.Hour), false)
+	equal(t, "spoke within an hour", b.Sightings.Within(key(far4), time.Hour), true)
+	equal(t, "spoke within no time", b.Sightings.Within(key(far4), 0), false)
+	equal(t, "only asked", b.Sightings.Within(key(addr4), time.Hour), false)
+	equal(t, "never seen", b.Sightings.Within(key(far6), time.Hour), false)
 }
 
 func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
@@ -98,7 +98,7 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 				if kind != KindARP {
 					watched = far6
 				}
-				check.OK(t, b.InstallLease(key(watched), Lease{}))
+				check.OK(t, b.Leases.Install(key(watched), Lease{}))
 				b.expect(where, frame, pass, ResultHit)
 				s := b.state(watched)
 				equal(t, "hits", s.Hits, 1)
@@ -119,11 +119,11 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 // Some cards and switches return the parent's probes. A pod on ipvlan has the parent's MAC, and answers.
 func TestAProbeThatComesBackIsNobodys(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.Leases.Install(key(far4), Lease{}))
 	b.expect(WhereObserverIngress, arpProbe(parentMAC, far4), pass)
-	equal(t, "seen after a probe", has(b.Sighting(key(far4)))(t), false)
+	equal(t, "seen after a probe", has(b.Sightings.Last(key(far4)))(t), false)
 	b.expect(WhereObserverIngress, arpFrame(parentMAC, far4, addr4), pass, ResultHit)
-	equal(t, "seen after an answer", has(b.Sighting(key(far4)))(t), true)
+	equal(t, "seen after an answer", has(b.Sightings.Last(key(far4)))(t), true)
 }
 
 // An agent that asks a canary does not want its address, so it takes nothing from who probes it.
@@ -133,7 +133,7 @@ func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 		question := check.Value(frames.Question(remoteMAC, addr))(t)
 		for _, where := range []Where{WhereObserverIngress, WhereObserverEgress} {
 			b := newBench(t, setup{})
-			check.OK(t, b.InstallLease(key(addr), Lease{}))
+			check.OK(t, b.Leases.Install(key(addr), Lease{}))
 			b.expect(where, question, pass)
 			equal(t, "probes", b.state(addr).Probes, 0)
 			b.expect(where, probe, pass, ResultHit)
@@ -144,7 +144,7 @@ func TestAQuestionToACanaryIsNoProbe(t *testing.T) {
 
 func TestTentativeHitsAreCountedApart(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.Leases.Install(key(far4), Lease{}))
 	b.run(WhereObserverIngress, arpProbe(remoteMAC, far4))
 	b.run(WhereObserverIngress, arpProbe(remoteMAC, far4))
 	s := b.state(far4)
@@ -170,12 +170,12 @@ func TestAMalformedProbeIsCountedAndNoEvidence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{})
-			check.OK(t, b.InstallLease(key(tc.addr), Lease{}))
+			check.OK(t, b.Leases.Install(key(tc.addr), Lease{}))
 			for range 2 {
 				b.expect(WhereObserverIngress, tc.frame, pass, tc.results...)
 			}
 			equal(t, "probes", b.state(tc.addr).Probes, 0)
-			equal(t, "seen", has(b.Sighting(key(tc.addr)))(t), false)
+			equal(t, "seen", has(b.Sightings.Last(key(tc.addr)))(t), false)
 		})
 	}
 }
@@ -195,15 +195,15 @@ func TestTheNewHoldersFramesAreNoHitOnAFencedAddress(t *testing.T) {
 	equal(t, "hits", b.state(addr4).Hits, 0)
 	t.Run("but are on a watched one that was fenced here before", func(t *testing.T) {
 		b.t = t
-		check.OK(t, b.RemoveLease(key(addr4)))
-		check.OK(t, b.InstallLease(key(addr4), Lease{}))
+		check.OK(t, b.Leases.Remove(key(addr4)))
+		check.OK(t, b.Leases.Install(key(addr4), Lease{}))
 		b.expect(WhereObserverIngress, arpFrame(remoteMAC, addr4, addr4), pass, ResultHit)
 	})
 }
 
 func TestHitEventsAreLimitedHitsAreCounted(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.Leases.Install(key(far4), Lease{}))
 	moved := b.counted(func() {
 		for range 1000 {
 			b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, far4))
@@ -216,8 +216,8 @@ func TestHitEventsAreLimitedHitsAreCounted(t *testing.T) {
 
 func TestOwnProbesAreReflectedAndNobodys(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(far4), Lease{}))
-	check.OK(t, b.InstallLease(key(far6), Lease{}))
+	check.OK(t, b.Leases.Install(key(far4), Lease{}))
+	check.OK(t, b.Leases.Install(key(far6), Lease{}))
 	for _, frame := range [][]byte{arpProbe(parentMAC, far4), dadFrame(parentMAC, far6)} {
 		moved := b.counted(func() {
 			verdict, _, _ := b.runMarked(WhereObserverEgress, frame, ProbeMark)
@@ -230,7 +230,7 @@ func TestOwnProbesAreReflectedAndNobodys(t *testing.T) {
 	}
 	for _, addr := range []netip.Addr{far4, far6} {
 		equal(t, "probes", b.state(addr).Probes, 0)
-		equal(t, "seen", has(b.Sighting(key(addr)))(t), false)
+		equal(t, "seen", has(b.Sightings.Last(key(addr)))(t), false)
 	}
 	t.Run("a mark on a probe of another MAC means nothing", func(t *testing.T) {
 		moved := b.counted(func() { b.runMarked(WhereObserverEgress, arpProbe(podMAC, far4), ProbeMark) })
@@ -307,7 +307,7 @@ func TestObserverEgressCatchesWhatGetsAroundTheGuard(t *testing.T) {
 func TestObserverEgressDropsADeadSlotsAddress(t *testing.T) {
 	b := newBench(t, setup{}, addr4)
 	b.expect(WhereObserverEgress, udpFrom(addr4), pass)
-	check.OK(t, b.KillSlot(1))
+	check.OK(t, b.Guards.Kill(1))
 	b.expect(WhereObserverEgress, udpFrom(addr4), drop, ResultDropDead)
 }
 
@@ -331,15 +331,15 @@ func TestHearing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{}, addr4)
 			b.run(WhereObserverIngress, tc.frame)
-			at, heard, err := b.Heard(testSegment)
+			at, heard, err := b.Sightings.Heard(testSegment)
 			check.OK(t, err)
 			equal(t, "heard", heard, tc.heard)
-			age := b.Now() - at
+			age := Now() - at
 			check.That(t, !heard || age >= 0 && age <= 60e9, "heard %s ago", age)
 			b.run(WhereObserverIngress, arpFrame(otherMAC, far4, addr4))
-			vouched := check.Value(b.Vouched(testSegment, true, time.Minute, 1))(t)
+			vouched := check.Value(b.Sightings.Vouched(testSegment, true, time.Minute, 1))(t)
 			equal(t, "vouched for", len(vouched) == 1 && vouched[0] == far4, tc.vouched)
-			equal(t, "vouched for just now", len(check.Value(b.Vouched(testSegment, true, 0, 1))(t)), 0)
+			equal(t, "vouched for just now", len(check.Value(b.Sightings.Vouched(testSegment, true, 0, 1))(t)), 0)
 		})
 	}
 }
@@ -351,13 +351,13 @@ func TestWhatOneSegmentHearsIsNoEvidenceForAnother(t *testing.T) {
 	check.OK(t, b.maps.Hearing.Put(uint32(other), uint64(0)))
 	frame := remoteClaim(t, far4, 5)
 	b.run(WhereObserverIngress, frame)
-	equal(t, "heard on the other segment", has(b.Heard(other))(t), false)
-	observer := check.Value(b.parents.Load(other))(t)
+	equal(t, "heard on the other segment", has(b.Sightings.Heard(other))(t), false)
+	observer := check.Value(b.Observers.load(other))(t)
 	t.Cleanup(observer.Close)
 	b.run(WhereObserverIngress, frame)
 	b.observer = observer
 	b.run(WhereObserverIngress, frame)
-	equal(t, "heard on the other segment after its claim", has(b.Heard(other))(t), true)
+	equal(t, "heard on the other segment after its claim", has(b.Sightings.Heard(other))(t), true)
 }
 
 // both has the node reach the segment through a second parent.
@@ -369,7 +369,7 @@ func (r *rig) both() (second int) {
 	spare.move("p1", r.node)
 	r.node.up("p1")
 	second = r.node.index("p1")
-	r.node.do(func() error { return r.AttachObserver(second) })
+	r.node.do(func() error { return r.Observers.Attach(second) })
 	return second
 }
 
@@ -377,7 +377,7 @@ func (r *rig) both() (second int) {
 func TestTwoParentsOfANodeOnOneSegmentAreNoEvidenceForEachOther(t *testing.T) {
 	r := newRig(t)
 	second := r.both()
-	heard := func() bool { return has(r.Heard(uint32(r.parent)))(t) }
+	heard := func() bool { return has(r.Sightings.Heard(uint32(r.parent)))(t) }
 	in := r.node.socket("p0", allProtocols)
 	out := r.node.socket("p1", etherClaim)
 	f := claim.Frame{Network: network, Addr: far4, Token: 5}
@@ -401,7 +401,7 @@ func TestTwoParentsOfANodeOnOneSegmentAreNoEvidenceForEachOther(t *testing.T) {
 // A proxy may answer first, and another one last; who answers in between is the conflict.
 func TestWhoSpeaksBetweenOthersIsToldOf(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.Leases.Install(key(far4), Lease{}))
 	for _, by := range []string{otherMAC.String(), remoteMAC.String(), podMAC.String()} {
 		b.run(WhereObserverIngress, arpFrame(mac(by), far4, addr4))
 		equal(t, "told of", b.events.next().MAC.String(), by)
@@ -410,9 +410,9 @@ func TestWhoSpeaksBetweenOthersIsToldOf(t *testing.T) {
 
 func TestManyWhoSpeakByTurnsDoNotFloodTheBuffer(t *testing.T) {
 	b := newBench(t, setup{})
-	check.OK(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.Leases.Install(key(far4), Lease{}))
 	const rounds = 500
-	began := b.Now()
+	began := Now()
 	moved := b.counted(func() {
 		for range rounds {
 			b.run(WhereObserverIngress, arpFrame(remoteMAC, far4, addr4))
@@ -420,7 +420,7 @@ func TestManyWhoSpeakByTurnsDoNotFloodTheBuffer(t *testing.T) {
 		}
 	})
 	const interval, each = 100e6, 9
-	intervals := uint64((b.Now()-began)/interval) + 1
+	intervals := uint64((Now()-began)/interval) + 1
 	told := 2*rounds - moved[Counter{WhereObserverIngress, ResultSuppressed}]
 	equal(t, "hits", moved[Counter{WhereObserverIngress, ResultHit}], 2*rounds)
 	check.That(t, told <= intervals*each, "%d events in %d intervals", told, intervals)
@@ -430,7 +430,7 @@ func TestManyWhoSpeakByTurnsDoNotFloodTheBuffer(t *testing.T) {
 func TestWhileTheInterfaceIsDownItsMACIsForeignToo(t *testing.T) {
 	b := newBench(t, setup{})
 	down := Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: FlagDown}
-	check.OK(t, b.InstallLease(key(addr4), down))
+	check.OK(t, b.Leases.Install(key(addr4), down))
 	b.expect(WhereObserverIngress, arpFrame(podMAC, addr4, far4), pass, ResultSighting, ResultHit)
 	equal(t, "told of", b.events.next().MAC.String(), podMAC.String())
 	b.bind(addr4, 1) // the interface comes up
@@ -451,10 +451,10 @@ func TestTheSightingOfAHolderEndsWithItsLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, setup{})
-			check.OK(t, b.InstallLease(key(addr4), Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: tc.flags}))
+			check.OK(t, b.Leases.Install(key(addr4), Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: tc.flags}))
 			b.run(WhereObserverEgress, arpFrame(tc.by, addr4, far4))
-			check.OK(t, b.RemoveLease(key(addr4)))
-			equal(t, "sighting", has(b.Sighting(key(addr4)))(t), tc.stays)
+			check.OK(t, b.Leases.Remove(key(addr4)))
+			equal(t, "sighting", has(b.Sightings.Last(key(addr4)))(t), tc.stays)
 		})
 	}
 }

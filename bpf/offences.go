@@ -19,8 +19,8 @@ func (e Event) Offence() Offence {
 }
 
 // Offences returns the number of frames of each offence since the slot was attached.
-func (t *tables) Offences() (map[Offence]uint64, error) {
-	counted, err := entriesOf[observerOffenceKey, observerOffence](t.maps.Offences)
+func (g *SourceGuard) Offences() (map[Offence]uint64, error) {
+	counted, err := entriesOf[observerOffenceKey, observerOffence](g.maps.Offences)
 	if err != nil {
 		return nil, fmt.Errorf("list offences: %w", err)
 	}
@@ -31,14 +31,14 @@ func (t *tables) Offences() (map[Offence]uint64, error) {
 	return all, nil
 }
 
-func (t *tables) forgetOffences(slot uint32) error {
-	counted, err := entriesOf[observerOffenceKey, observerOffence](t.maps.Offences)
+func (g *SourceGuard) forgetOffences(slot uint32) error {
+	counted, err := entriesOf[observerOffenceKey, observerOffence](g.maps.Offences)
 	if err != nil {
 		return fmt.Errorf("list offences: %w", err)
 	}
 	for key := range counted {
 		if key.Slot == slot {
-			if err := deleteEntry(t.maps.Offences, key); err != nil {
+			if err := deleteEntry(g.maps.Offences, key); err != nil {
 				return fmt.Errorf("forget offences: %w", err)
 			}
 		}

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -71,7 +70,7 @@ func openKernelWith(t testing.TB, o Options) *Kernel {
 		check.That(t, err == nil || errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EBADF), "remove: %v", err)
 	})
 	check.OK(t, k.SetKeys(&keyA, &keyB))
-	check.OK(t, k.SetNetworks([]uint64{network}))
+	check.OK(t, k.Leases.SetNetworks([]uint64{network}))
 	return k
 }
 
@@ -100,7 +99,7 @@ func newProgram(t testing.TB, name string, verdict int32) *ebpf.Program {
 	return p
 }
 
-// has reports whether a look-up finds something: has(k.Lease(key))(t).
+// has reports whether a look-up finds something: has(k.Leases.Lease(key))(t).
 func has[T any](_ T, ok bool, err error) func(testing.TB) bool {
 	return func(t testing.TB) bool {
 		t.Helper()
@@ -115,23 +114,23 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 }
 
 // slotOf is the record of a slot whose guard was staged.
-func slotOf(g enforce.Guard) (s observerSlot) {
-	s.describe(enforce.Record{Used: true, Segment: uint32(g.Segment), Verify: g.Verify})
+func slotOf(g Guard) (s observerSlot) {
+	s.describe(g.record(0))
 	return s
 }
 
 // guardOf loads the guard of slot 1.
-func guardOf(t testing.TB, k *Kernel, g enforce.Guard) attach.Programs {
+func guardOf(t testing.TB, k *Kernel, g Guard) attach.Programs {
 	t.Helper()
-	return check.Value(records{k.tables}.Load(1, g.Verify))(t)
+	return check.Value(k.programs.load(1, g.Verify))(t)
 }
 
 // attachGuard puts a guard on its interface to stay.
-func attachGuard(k *Kernel, g enforce.Guard) error {
-	if err := k.StageGuard(g); err != nil {
+func attachGuard(k *Kernel, g Guard) error {
+	if err := k.Guards.Stage(g); err != nil {
 		return err
 	}
-	return k.PinGuard(g)
+	return k.Guards.Pin(g)
 }
 
 // bench is one kernel with the programs of one segment and of slot 1, run without any device.
@@ -159,11 +158,11 @@ func newBench(t testing.TB, s setup, addrs ...netip.Addr) *bench {
 	}
 	check.OK(t, k.maps.Parents.Put(uint32(testSegment), p))
 	check.OK(t, k.maps.Hearing.Put(uint32(testSegment), uint64(0)))
-	g := enforce.Guard{Slot: 1, Segment: testSegment, Verify: s.verify}
-	check.OK(t, k.putSlot(1, slotOf(g)))
-	check.OK(t, k.SetSources(1, s.sources))
+	g := Guard{Slot: 1, Segment: testSegment, Verify: s.verify}
+	check.OK(t, k.Slots.write(1, slotOf(g)))
+	check.OK(t, k.Sources.Set(1, s.sources))
 	guard := guardOf(t, k, g)
-	observer := check.Value(k.parents.Load(testSegment))(t)
+	observer := check.Value(k.Observers.load(testSegment))(t)
 	t.Cleanup(func() { guard.Close(); observer.Close() })
 	b := &bench{Kernel: k, t: t, guard: guard, observer: observer, events: readEvents(t, k)}
 	for _, addr := range addrs {
@@ -179,7 +178,7 @@ func (b *bench) bind(addr netip.Addr, slot uint32) {
 	if slot != 1 {
 		m = otherMAC
 	}
-	check.OK(b.t, b.InstallLease(key(addr), Lease{Token: heldToken, Network: network, Slot: slot, MAC: m}))
+	check.OK(b.t, b.Leases.Install(key(addr), Lease{Token: heldToken, Network: network, Slot: slot, MAC: m}))
 }
 
 func key(addr netip.Addr) Key { return Key{Segment: testSegment, Addr: addr} }
@@ -228,7 +227,7 @@ func (b *bench) expect(where Where, frame []byte, verdict uint32, result ...Resu
 
 func (b *bench) state(addr netip.Addr) State {
 	b.t.Helper()
-	s, ok, err := b.State(key(addr))
+	s, ok, err := b.Leases.State(key(addr))
 	check.OK(b.t, err)
 	equal(b.t, "state exists", ok, true)
 	return s
@@ -236,7 +235,7 @@ func (b *bench) state(addr netip.Addr) State {
 
 func (b *bench) fenced(addr netip.Addr) bool {
 	b.t.Helper()
-	return check.Value(b.Fenced(key(addr)))(b.t)
+	return check.Value(b.Leases.Fenced(key(addr)))(b.t)
 }
 
 // eventLog has the events in their order.

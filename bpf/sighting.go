@@ -3,7 +3,6 @@
 package bpf
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -27,20 +26,27 @@ type Sighting struct {
 	LastProbe time.Duration
 }
 
-// Sighting returns the last speaker and prober of an address, and false if there was neither.
-func (t *tables) Sighting(key Key) (Sighting, bool, error) {
-	var s observerSighting
-	ok, err := lookup(t.maps.Sightings, key.layout(), &s)
+// Sightings are the speakers and the claims of other nodes that were heard on the segments. The kernel
+// records them.
+type Sightings struct {
+	maps   *observerMaps
+	leases *Leases
+}
+
+// Last returns the last speaker and prober of an address, and false if there was neither.
+func (s *Sightings) Last(key Key) (Sighting, bool, error) {
+	var last observerSighting
+	ok, err := lookup(s.maps.Sightings, key.layout(), &last)
 	if err != nil {
 		return Sighting{}, false, fmt.Errorf("read sighting of %s: %w", key, err)
 	}
-	return s.sighting(), ok, nil
+	return last.sighting(), ok, nil
 }
 
 // Speakers returns up to limit addresses of a family that other hosts have used on the segment, the
 // latest first. Addresses that are leased on this node, and link-local ones, which may be those of its
 // pods, are not among them.
-func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, error) {
+func (s *Sightings) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, error) {
 	type speaker struct {
 		addr netip.Addr
 		at   uint64
@@ -49,7 +55,7 @@ func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, err
 	const batch = 256 // an iterator would make two system calls for each sighting
 	keys, sightings := make([]observerLeaseKey, batch), make([]observerSighting, batch)
 	for cursor, more := new(ebpf.MapBatchCursor), true; more; {
-		n, err := t.maps.Sightings.BatchLookup(cursor, keys, sightings, nil)
+		n, err := s.maps.Sightings.BatchLookup(cursor, keys, sightings, nil)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil, fmt.Errorf("list who speaks on segment %d: %w", segment, err)
 		}
@@ -63,16 +69,16 @@ func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, err
 	}
 	slices.SortFunc(speakers, func(a, b speaker) int { return cmp.Compare(b.at, a.at) })
 	var latest []netip.Addr
-	for _, s := range speakers {
+	for _, one := range speakers {
 		if len(latest) == limit {
 			break
 		}
-		l, ok, err := t.Lease(Key{Segment: segment, Addr: s.addr})
+		l, ok, err := s.leases.Lease(Key{Segment: segment, Addr: one.addr})
 		if err != nil {
 			return nil, err
 		}
 		if !ok || !l.held() {
-			latest = append(latest, s.addr)
+			latest = append(latest, one.addr)
 		}
 	}
 	return latest, nil
@@ -80,12 +86,12 @@ func (t *tables) Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, err
 
 // Vouched returns up to limit addresses of a family for which a valid claim of another node came in
 // on the segment less than d ago, the latest first. The kernel records at most one a second.
-func (t *tables) Vouched(segment uint32, v4 bool, d time.Duration, limit int) ([]netip.Addr, error) {
-	all, err := entriesOf[observerLeaseKey, uint64](t.maps.Vouched)
+func (s *Sightings) Vouched(segment uint32, v4 bool, d time.Duration, limit int) ([]netip.Addr, error) {
+	all, err := entriesOf[observerLeaseKey, uint64](s.maps.Vouched)
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of other nodes on segment %d: %w", segment, err)
 	}
-	since := t.Now() - d
+	since := Now() - d
 	at := map[netip.Addr]uint64{}
 	for layout, ns := range all {
 		if key := layout.key(); key.Segment == segment && key.Addr.Is4() == v4 && time.Duration(ns) > since {
@@ -96,26 +102,21 @@ func (t *tables) Vouched(segment uint32, v4 bool, d time.Duration, limit int) ([
 	return latest[:min(limit, len(latest))], nil
 }
 
-// SightedWithin reports whether a host used an address less than d ago. A probe does not count as
+// Within reports whether a host used an address less than d ago. A probe does not count as
 // use. If the map cannot be read, it returns false.
-func (t *tables) SightedWithin(key Key, d time.Duration) bool {
-	s, ok, err := t.Sighting(key)
-	return err == nil && ok && s.LastSeen != 0 && t.Now()-s.LastSeen < d
+func (s *Sightings) Within(key Key, d time.Duration) bool {
+	last, ok, err := s.Last(key)
+	return err == nil && ok && last.LastSeen != 0 && Now()-last.LastSeen < d
 }
 
-// forgetOwnSighting removes the sighting of the holder here when its lease ends. A later holder on
-// another node may have the same MAC, and would pass for a speaker that this segment has heard.
-func (t *tables) forgetOwnSighting(key Key) error {
-	l, ok, err := t.Lease(key)
-	if err != nil || !ok || !l.held() || l.Flags&FlagDown != 0 {
-		return err
+// Heard returns when a valid claim or ack of another node last came in on the segment, with a
+// resolution of one second; ok is false if none has ever come in. R2: without such evidence,
+// silence proves nothing.
+func (s *Sightings) Heard(segment uint32) (at time.Duration, ok bool, err error) {
+	var ns uint64
+	ok, err = lookup(s.maps.Hearing, segment, &ns)
+	if err != nil {
+		return 0, false, fmt.Errorf("read hearing of segment %d: %w", segment, err)
 	}
-	s, ok, err := t.Sighting(key)
-	if err != nil || !ok || !bytes.Equal(s.MAC, l.MAC) {
-		return err
-	}
-	if err := deleteEntry(t.maps.Sightings, key.layout()); err != nil {
-		return fmt.Errorf("forget the sighting of %s: %w", key, err)
-	}
-	return nil
+	return time.Duration(ns), ok && ns != 0, nil
 }

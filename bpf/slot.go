@@ -5,6 +5,8 @@ package bpf
 import (
 	"errors"
 	"fmt"
+
+	"github.com/cilium/ebpf"
 )
 
 // MaxSlot is the greatest slot; the lowest is 1.
@@ -22,48 +24,52 @@ const (
 	slotVerify = uint32(observerSlotFlagSLOT_VERIFY)
 )
 
-// SlotDead reports whether the slot was killed and not detached since.
-func (t *tables) SlotDead(slot uint32) (bool, error) {
-	status, err := t.status(slot)
+// Slots are the slots of guards in the kernel's map.
+type Slots struct{ entries *ebpf.Map }
+
+// Dead reports whether the slot was killed and not detached since.
+func (s *Slots) Dead(slot uint32) (bool, error) {
+	status, err := s.status(slot)
 	return status == slotDead, err
 }
 
-// SlotUsed reports whether the slot was attached or killed, and not detached or swept since.
-func (t *tables) SlotUsed(slot uint32) (bool, error) {
-	status, err := t.status(slot)
+// Used reports whether the slot was attached or killed, and not detached or swept since.
+func (s *Slots) Used(slot uint32) (bool, error) {
+	status, err := s.status(slot)
 	return status != slotFree, err
 }
 
-func (t *tables) status(slot uint32) (uint32, error) {
+func (s *Slots) status(slot uint32) (uint32, error) {
 	if err := checkSlot(slot); err != nil {
 		return slotFree, fmt.Errorf("slot %d: %w", slot, err)
 	}
-	s, err := t.slot(slot)
-	return s.Status, err
+	r, err := s.read(slot)
+	return r.Status, err
 }
 
-func (t *tables) usedSlots() (map[uint32]observerSlot, error) {
+// used returns the records of the slots that are not free.
+func (s *Slots) used() (map[uint32]observerSlot, error) {
 	used := map[uint32]observerSlot{}
-	for slot := uint32(1); slot < t.maps.Slots.MaxEntries(); slot++ {
-		s, err := t.slot(slot)
+	for slot := uint32(1); slot < s.entries.MaxEntries(); slot++ {
+		r, err := s.read(slot)
 		if err != nil {
 			return nil, err
 		}
-		if s.Status != slotFree {
-			used[slot] = s
+		if r.Status != slotFree {
+			used[slot] = r
 		}
 	}
 	return used, nil
 }
 
-// freeSlots frees all slots, so that no pod with a guard left in filters is mute. It needs mu.
-func (t *tables) freeSlots() error {
-	used, err := t.usedSlots()
+// free frees all slots, so that no pod with a guard left in filters is mute. It needs mu.
+func (s *Slots) free() error {
+	used, err := s.used()
 	if err != nil {
 		return err
 	}
 	for slot := range used {
-		if err := t.putSlot(slot, observerSlot{}); err != nil {
+		if err := s.write(slot, observerSlot{}); err != nil {
 			return err
 		}
 	}
@@ -77,16 +83,49 @@ func checkSlot(slot uint32) error {
 	return nil
 }
 
-func (t *tables) slot(slot uint32) (s observerSlot, err error) {
-	if err := t.maps.Slots.Lookup(slot, &s); err != nil {
-		return s, fmt.Errorf("read slot %d: %w", slot, err)
+func (s *Slots) read(slot uint32) (r observerSlot, err error) {
+	if err := s.entries.Lookup(slot, &r); err != nil {
+		return r, fmt.Errorf("read slot %d: %w", slot, err)
 	}
-	return s, nil
+	return r, nil
 }
 
-func (t *tables) putSlot(slot uint32, s observerSlot) error {
-	if err := t.maps.Slots.Put(slot, s); err != nil {
+func (s *Slots) write(slot uint32, r observerSlot) error {
+	if err := s.entries.Put(slot, r); err != nil {
 		return fmt.Errorf("write slot %d: %w", slot, err)
 	}
 	return nil
 }
+
+// change changes the record of a slot. It needs mu.
+func (s *Slots) change(slot uint32, change func(*observerSlot)) error {
+	before, err := s.read(slot)
+	if err != nil {
+		return err
+	}
+	r := before
+	if change(&r); r == before {
+		return nil
+	}
+	return s.write(slot, r)
+}
+
+// describe takes over what the programs know of a guard. It keeps a killed slot dead until it is detached:
+// after a crash its guard is attached again, but its pod stays silenced. It also keeps host link and sources,
+// and on the same segment the named addresses.
+func (r *observerSlot) describe(guard observerSlot) {
+	if r.Segment != guard.Segment {
+		r.Leased4, r.Leased6 = 0, observerSlot{}.Leased6
+	}
+	r.Segment, r.Netns, r.Flags = guard.Segment, guard.Netns, guard.Flags
+	switch {
+	case r.Status == slotDead:
+	case guard.Status != slotFree:
+		r.Status = slotAlive
+	default:
+		r.Status = slotFree
+	}
+}
+
+// verifies reports whether the guard checks claims.
+func (r observerSlot) verifies() bool { return r.Flags&slotVerify != 0 }

@@ -13,7 +13,6 @@ import (
 	"github.com/cilium/ebpf/features"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/pins"
 )
 
 // ErrSocketsOff is the reason against the guard of sockets if Options name no cgroup hierarchy.
@@ -24,23 +23,23 @@ const (
 	socketsBefore  = uint32(socketsSocketFlagSOCKETS_BEFORE)
 )
 
-// sockets refuses guarded pods the sockets that skip their guard.
-type sockets struct {
+// Sockets refuses guarded pods the sockets that skip their guard.
+type Sockets struct {
 	socketGuards, guardedNetNS *ebpf.Map
 	// unguarded is the reason why the program does not run.
 	unguarded error
 	// here returns the number of the calling thread's network namespace, as the program has it.
 	here func() (uint64, error)
 
-	socketsMu sync.Mutex
-	// bySlot are the entries of socketGuards. socketsMu guards it.
+	mu sync.Mutex
+	// bySlot are the entries of socketGuards. mu guards it.
 	bySlot map[uint32]socketsSocketGuard
 }
 
 // openSockets attaches the program, or replaces that of an earlier process. If the kernel refuses it,
 // unguarded says why. Without a hierarchy the program is detached.
-func openSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (*sockets, error) {
-	s := &sockets{socketGuards: shared[socketsMapSocketGuards], guardedNetNS: shared[socketsMapGuardedNetns], here: attach.Cookie}
+func openSockets(dir attach.Dir, cgroup string, shared map[string]*ebpf.Map) (*Sockets, error) {
+	s := &Sockets{socketGuards: shared[socketsMapSocketGuards], guardedNetNS: shared[socketsMapGuardedNetns], here: attach.Cookie}
 	var constants map[string]any
 	err := features.HaveProgramHelper(ebpf.CGroupSockopt, asm.FnGetNetnsCookie)
 	if errors.Is(err, ebpf.ErrNotSupported) { // Linux before 5.15
@@ -65,9 +64,9 @@ func openSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (*soc
 	}
 	for slot, g := range maps.Clone(s.bySlot) {
 		if fresh { // without the program, the pods may have made any socket
-			err = s.forgetSockets(slot)
+			err = s.forget(slot)
 		} else { // the earlier process may have ended between two writes
-			err = s.refuse(g.Netns)
+			err = s.tell(g.Netns)
 		}
 		if err != nil {
 			return nil, err
@@ -76,7 +75,7 @@ func openSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map) (*soc
 	return s, nil
 }
 
-func attachSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map, constants map[string]any) (fresh bool, err error) {
+func attachSockets(dir attach.Dir, cgroup string, shared map[string]*ebpf.Map, constants map[string]any) (fresh bool, err error) {
 	spec, err := loadSockets()
 	if err != nil {
 		return false, err
@@ -92,13 +91,13 @@ func attachSockets(dir pins.Dir, cgroup string, shared map[string]*ebpf.Map, con
 	return attach.AttachCgroup(dir.Sockets(), cgroup, programs[name])
 }
 
-// SocketsUnguarded returns why pods may have sockets that skip their guard; nil if they get none.
-func (s *sockets) SocketsUnguarded() error { return s.unguarded }
+// Unguarded returns why pods may have sockets that skip their guard; nil if they get none.
+func (s *Sockets) Unguarded() error { return s.unguarded }
 
-// GuardSockets refuses the sockets that skip a guard to the network namespace at a path, until the slot is
+// Refuse refuses the sockets that skip a guard to the network namespace at a path, until the slot is
 // detached; "" is the calling thread's. A socket that is there keeps its options: before reports that this
 // call found raw sockets. It returns ErrNoDevice if the namespace does not exist.
-func (s *sockets) GuardSockets(slot uint32, netns string) (before bool, err error) {
+func (s *Sockets) Refuse(slot uint32, netns string) (before bool, err error) {
 	if s.unguarded == nil {
 		err = attach.InNetNS(netns, func() (err error) { before, err = s.guardHere(slot); return err })
 	}
@@ -108,14 +107,14 @@ func (s *sockets) GuardSockets(slot uint32, netns string) (before bool, err erro
 	return before, nil
 }
 
-// guardHere is GuardSockets for the calling thread's network namespace.
-func (s *sockets) guardHere(slot uint32) (before bool, err error) {
+// guardHere is Refuse for the calling thread's network namespace.
+func (s *Sockets) guardHere(slot uint32) (before bool, err error) {
 	netns, err := s.here()
 	if err != nil {
 		return false, err
 	}
-	s.socketsMu.Lock()
-	defer s.socketsMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	old, ok := s.bySlot[slot]
 	if ok && old.Netns == netns {
 		return false, nil
@@ -125,11 +124,11 @@ func (s *sockets) guardHere(slot uint32) (before bool, err error) {
 	if known { // the sockets that are there were judged, or seen then
 		g.Flags = beside.Flags & socketsBefore
 	}
-	if err := s.putSockets(slot, g); err != nil {
+	if err := s.put(slot, g); err != nil {
 		return false, err
 	}
 	if ok {
-		if err := s.refuse(old.Netns); err != nil {
+		if err := s.tell(old.Netns); err != nil {
 			return false, err
 		}
 	}
@@ -141,7 +140,7 @@ func (s *sockets) guardHere(slot uint32) (before bool, err error) {
 		return false, err
 	}
 	g.Flags = socketsBefore
-	return true, s.putSockets(slot, g)
+	return true, s.put(slot, g)
 }
 
 // beside returns the entry of a slot in a network namespace.
@@ -154,11 +153,11 @@ func beside(entries map[uint32]socketsSocketGuard, netns uint64) (socketsSocketG
 	return socketsSocketGuard{}, false
 }
 
-// AllowSockets allows a slot the sockets that skip its guard, or refuses them again. They need the
+// Allow allows a slot the sockets that skip its guard, or refuses them again. They need the
 // allowance of every slot in their network namespace. Without a guard of the slot it does nothing.
-func (s *sockets) AllowSockets(slot uint32, allowed bool) error {
-	s.socketsMu.Lock()
-	defer s.socketsMu.Unlock()
+func (s *Sockets) Allow(slot uint32, allowed bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	g, ok := s.bySlot[slot]
 	if !ok || allowed == (g.Flags&socketsAllowed != 0) {
 		return nil
@@ -168,38 +167,38 @@ func (s *sockets) AllowSockets(slot uint32, allowed bool) error {
 	} else {
 		g.Flags = g.Flags&^socketsAllowed | socketsBefore // a socket may have the option
 	}
-	return s.putSockets(slot, g)
+	return s.put(slot, g)
 }
 
 // MayBypass reports whether frames of a slot may skip its guard: the program does not run, a pool allows
 // such sockets, or the network namespace has had raw sockets that the program has not judged. It does not
 // know of 32-bit programs, which the kernel does not judge.
-func (s *sockets) MayBypass(slot uint32) bool {
-	s.socketsMu.Lock()
-	defer s.socketsMu.Unlock()
+func (s *Sockets) MayBypass(slot uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	g, ok := s.bySlot[slot]
 	return s.unguarded != nil || !ok || g.Flags != 0
 }
 
-// putSockets writes the entry of a slot. It needs socketsMu.
-func (s *sockets) putSockets(slot uint32, g socketsSocketGuard) error {
+// put writes the entry of a slot. It needs mu.
+func (s *Sockets) put(slot uint32, g socketsSocketGuard) error {
 	if err := s.socketGuards.Put(slot, g); err != nil {
 		return fmt.Errorf("write the socket guard of slot %d: %w", slot, err)
 	}
 	s.bySlot[slot] = g
-	return s.refuse(g.Netns)
+	return s.tell(g.Netns)
 }
 
-// forgetSockets ends the guard of a slot that is free.
-func (s *sockets) forgetSockets(slot uint32) error {
-	s.socketsMu.Lock()
-	defer s.socketsMu.Unlock()
+// forget ends the guard of a slot that is free.
+func (s *Sockets) forget(slot uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	g, ok := s.bySlot[slot]
 	if !ok {
 		return nil
 	}
 	delete(s.bySlot, slot)
-	if err := s.refuse(g.Netns); err != nil {
+	if err := s.tell(g.Netns); err != nil {
 		return err
 	}
 	if err := deleteEntry(s.socketGuards, slot); err != nil {
@@ -208,9 +207,9 @@ func (s *sockets) forgetSockets(slot uint32) error {
 	return nil
 }
 
-// refuse tells the program whether it refuses these sockets to a network namespace: one slot without
-// the allowance is enough. It needs socketsMu.
-func (s *sockets) refuse(netns uint64) error {
+// tell tells the program whether it refuses these sockets to a network namespace: one slot without
+// the allowance is enough. It needs mu.
+func (s *Sockets) tell(netns uint64) error {
 	for _, g := range s.bySlot {
 		if g.Netns == netns && g.Flags&socketsAllowed == 0 {
 			if err := s.guardedNetNS.Put(netns, uint8(1)); err != nil {

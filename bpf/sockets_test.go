@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -142,20 +141,20 @@ func TestSocketsStayGuardedWithoutTheAgent(t *testing.T) {
 	next := pinned()
 	check.That(t, next.ID == first.ID && next.Program != first.Program, "the program of %+v was not replaced in place: %+v", first, next)
 	check.Is(t, r.pod.set(skips), unix.EPERM, "with the next agent:")
-	may := func() bool { return r.MayBypass(1) }
+	may := func() bool { return r.Sockets.MayBypass(1) }
 	equal(t, "may bypass", may(), false)
 
 	r.reopen(Options{})
 	check.OK(t, r.pod.set(skips))
-	check.Is(t, r.SocketsUnguarded(), ErrSocketsOff, "switched off:")
+	check.Is(t, r.Sockets.Unguarded(), ErrSocketsOff, "switched off:")
 	equal(t, "switched off, may bypass", may(), true)
 	r.reopen(Options{Cgroup: cgroup})
 	check.OK(t, r.pod.set(skips))
 	equal(t, "switched on, before the agent has looked at the pod: may bypass", may(), true)
-	equal(t, "had raw sockets", check.Value(r.GuardSockets(1, r.pod.path))(t), false)
+	equal(t, "had raw sockets", check.Value(r.Sockets.Refuse(1, r.pod.path))(t), false)
 	check.Is(t, r.pod.set(skips), unix.EPERM, "switched on:")
 	equal(t, "switched on, may bypass", may(), false)
-	check.OK(t, r.DetachGuard(1))
+	check.OK(t, r.Guards.Detach(1))
 	check.OK(t, r.pod.set(skips))
 }
 
@@ -165,12 +164,12 @@ func TestASocketFromBeforeKeepsItsOption(t *testing.T) {
 	cgroup, heard := hierarchy(t), r.ext.socket("p0", allProtocols)
 	past := r.bypass(r.pod, "eth0")
 	r.reopen(Options{Cgroup: cgroup})
-	equal(t, "had raw sockets", check.Value(r.GuardSockets(1, r.pod.path))(t), true)
+	equal(t, "had raw sockets", check.Value(r.Sockets.Refuse(1, r.pod.path))(t), true)
 	check.Is(t, r.pod.set(skips), unix.EPERM, "a new socket:")
 	stranger := arpFrame(remoteMAC, nobody4, far4)
 	past.send(stranger)
 	heard.expect("the frame of the old one", like(stranger))
-	equal(t, "may bypass", r.MayBypass(1), true)
+	equal(t, "may bypass", r.Sockets.MayBypass(1), true)
 	past.option(unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 0) // its program may give it up
 	check.Is(t, past.set(skips), unix.EPERM, "once more:")
 }
@@ -180,36 +179,36 @@ func TestASecondInterfaceFindsSocketsThatWereJudged(t *testing.T) {
 	r := newSocketRig(t)
 	r.pod.socket("eth0", allProtocols)
 	check.OK(t, r.node.AddMacvlan("p0", nil, r.pod.Namespace, "net1"))
-	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
-	equal(t, "may bypass", r.MayBypass(2), false)
-	check.OK(t, r.AllowSockets(1, true))
-	check.OK(t, r.AllowSockets(1, false))
-	check.OK(t, r.DetachGuard(2))
-	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 3, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
-	equal(t, "after an allowance, may bypass", r.MayBypass(3), true)
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
+	equal(t, "may bypass", r.Sockets.MayBypass(2), false)
+	check.OK(t, r.Sockets.Allow(1, true))
+	check.OK(t, r.Sockets.Allow(1, false))
+	check.OK(t, r.Guards.Detach(2))
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 3, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
+	equal(t, "after an allowance, may bypass", r.Sockets.MayBypass(3), true)
 }
 
 func TestAPodMayHaveSocketsThatEveryPoolOfItAllows(t *testing.T) {
 	r := newSocketRig(t)
-	check.OK(t, r.AllowSockets(1, true))
+	check.OK(t, r.Sockets.Allow(1, true))
 	check.OK(t, r.pod.set(skips))
-	equal(t, "may bypass", r.MayBypass(1), true)
+	equal(t, "may bypass", r.Sockets.MayBypass(1), true)
 
-	second := enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}
+	second := Guard{Slot: 2, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}
 	check.OK(t, r.node.AddMacvlan("p0", nil, r.pod.Namespace, second.Interface))
 	check.OK(t, attachGuard(r.Kernel, second))
 	check.Is(t, r.pod.set(skips), unix.EPERM, "a second interface is strict:")
-	check.OK(t, r.AllowSockets(2, true))
+	check.OK(t, r.Sockets.Allow(2, true))
 	check.OK(t, r.pod.set(skips))
-	check.OK(t, r.AllowSockets(1, false))
+	check.OK(t, r.Sockets.Allow(1, false))
 	check.Is(t, r.pod.set(skips), unix.EPERM, "no longer allowed:")
-	equal(t, "may still bypass", r.MayBypass(1), true)
-	check.OK(t, r.DetachGuard(1))
+	equal(t, "may still bypass", r.Sockets.MayBypass(1), true)
+	check.OK(t, r.Guards.Detach(1))
 	check.OK(t, r.pod.set(skips))
 }
 
 func TestANodeSaysThatItCannotGuardSockets(t *testing.T) {
 	k := openKernelWith(t, Options{Dir: bpffs(t), Cgroup: t.TempDir()})
-	check.Is(t, k.SocketsUnguarded(), attach.ErrNoHierarchy, "got")
-	equal(t, "may bypass", k.MayBypass(1), true)
+	check.Is(t, k.Sockets.Unguarded(), attach.ErrNoHierarchy, "got")
+	equal(t, "may bypass", k.Sockets.MayBypass(1), true)
 }

@@ -381,11 +381,11 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 			b.expect(WhereGuardEgress, tc.frame, drop, tc.why)
 			s := guarded(SourcesEnforce)
 			s.Prefixes, s.MACs, s.Allow = append(s.Prefixes, tc.allow.Prefixes...), tc.allow.MACs, tc.allow.Allow
-			check.OK(t, b.SetSources(1, s))
+			check.OK(t, b.Sources.Set(1, s))
 			b.expect(WhereGuardEgress, tc.frame, pass)
-			equal(t, "read back", b.SourcesOf(1).Equal(s), true)
+			equal(t, "read back", b.Sources.Of(1).Equal(s), true)
 			b.expect(WhereGuardEgress, arpFrame(podMAC, other4, far4), drop, ResultDropSlot) // never a sibling's
-			check.OK(t, b.SetSources(1, guarded(SourcesEnforce)))
+			check.OK(t, b.Sources.Set(1, guarded(SourcesEnforce)))
 			b.expect(WhereGuardEgress, tc.frame, drop, tc.why)
 		})
 	}
@@ -396,15 +396,15 @@ func TestAnIPv6PrefixAllowsNoIPv4Address(t *testing.T) {
 	b := newGuardedBench(t, Sources{})
 	for _, prefix := range []string{"::/0", "::/80", "::fffe:0:0/95"} {
 		s := Sources{Mode: SourcesEnforce, MAC: podMAC, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
-		check.OK(t, b.SetSources(1, s))
+		check.OK(t, b.Sources.Set(1, s))
 		b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
 		b.expect(WhereGuardEgress, arpFrame(podMAC, far4, far4), drop, ResultDropUnleased)
 	}
 	s := Sources{Mode: SourcesEnforce, MAC: podMAC, Prefixes: []netip.Prefix{netip.MustParsePrefix("::/0")}}
-	check.OK(t, b.SetSources(1, s))
+	check.OK(t, b.Sources.Set(1, s))
 	b.expect(WhereGuardEgress, udpFrom(far6), pass)
 	s.Prefixes = append(s.Prefixes, netip.MustParsePrefix("10.9.0.0/24"))
-	check.OK(t, b.SetSources(1, s))
+	check.OK(t, b.Sources.Set(1, s))
 	b.expect(WhereGuardEgress, udpFrom(far4), pass)
 }
 
@@ -420,7 +420,7 @@ func TestTagsDoNotHideAForeignAddress(t *testing.T) {
 
 func (b *bench) allOffences() map[Offence]uint64 {
 	b.t.Helper()
-	return check.Value(b.Offences())(b.t)
+	return check.Value(b.Sources.Offences())(b.t)
 }
 
 func (b *bench) offences(o Offence) uint64 { b.t.Helper(); return b.allOffences()[o] }
@@ -429,40 +429,40 @@ func TestSourcesOutliveTheProcessAndEndWithTheSlot(t *testing.T) {
 	b := newGuardedBench(t, Sources{})
 	s := guarded(SourcesEnforce)
 	s.MACs, s.Allow, s.SharedMAC = []net.HardwareAddr{vrrpMAC}, AllowRouter|AllowTagged, true
-	check.OK(t, b.SetSources(1, s))
-	check.OK(t, b.SetTrusted(testSegment, []net.HardwareAddr{remoteMAC}, true))
-	check.OK(t, b.SetNodeAddresses([]netip.Addr{node4, node6}))
+	check.OK(t, b.Sources.Set(1, s))
+	check.OK(t, b.Sources.SetTrusted(testSegment, []net.HardwareAddr{remoteMAC}, true))
+	check.OK(t, b.Sources.SetNodeAddresses([]netip.Addr{node4, node6}))
 	b.expect(WhereGuardEgress, udpFrom(far4), drop, ResultDropUnleased)
 	again := check.Value(assemble(b.dir, b.shared, Options{}))(t)
-	equal(t, "sources", again.sources[1].Equal(s), true)
-	equal(t, "locals", maps.Equal(again.locals, b.locals), true)
-	equal(t, "locals wanted", maps.Equal(again.wantedLocals(), b.locals), true)
+	equal(t, "sources", again.Sources.allowed.bySlot[1].Equal(s), true)
+	equal(t, "locals", maps.Equal(again.Sources.locals.entries, b.Sources.locals.entries), true)
+	equal(t, "locals wanted", maps.Equal(again.Sources.locals.wanted(), b.Sources.locals.entries), true)
 
-	check.OK(t, again.DetachGuard(1))
+	check.OK(t, again.Guards.Detach(1))
 	equal(t, "addresses of the node", counter{t, again.maps.Sources}.Count(), 2)
-	check.OK(t, again.SetNodeAddresses(nil))
+	check.OK(t, again.Sources.SetNodeAddresses(nil))
 	equal(t, "offences left", len(b.allOffences()), 0)
 	for name, m := range map[string]interface{ Count() int }{
 		"sources": counter{t, again.maps.Sources}, "MACs": counter{t, again.maps.SourceMacs},
 	} {
 		equal(t, name+" left", m.Count(), 0)
 	}
-	equal(t, "locals left", len(again.locals), 1) // the device of the node
+	equal(t, "locals left", len(again.Sources.locals.entries), 1) // the device of the node
 }
 
 // An exclusive parent knows a slot without a source guard by its MAC, also after a restart, until the slot ends.
 func TestUnguardedSlotIsKnownByItsMAC(t *testing.T) {
 	b := newGuardedBench(t, Sources{})
-	check.OK(t, b.SetSources(1, guarded(SourcesEnforce)))
+	check.OK(t, b.Sources.Set(1, guarded(SourcesEnforce)))
 	off := Sources{MAC: podMAC}
-	check.OK(t, b.SetSources(1, off))
-	check.OK(t, b.SetTrusted(testSegment, nil, true))
+	check.OK(t, b.Sources.Set(1, off))
+	check.OK(t, b.Sources.SetTrusted(testSegment, nil, true))
 	b.expect(WhereGuardEgress, udpFrom(far4), pass)
 	again := check.Value(assemble(b.dir, b.shared, Options{}))(t)
-	equal(t, "sources", again.SourcesOf(1).Equal(off), true)
-	equal(t, "locals wanted", len(again.wantedLocals()), 2) // on its segment and tagged
-	check.OK(t, again.DetachGuard(1))
-	equal(t, "locals left", len(again.locals), 0)
+	equal(t, "sources", again.Sources.Of(1).Equal(off), true)
+	equal(t, "locals wanted", len(again.Sources.locals.wanted()), 2) // on its segment and tagged
+	check.OK(t, again.Guards.Detach(1))
+	equal(t, "locals left", len(again.Sources.locals.entries), 0)
 }
 
 // counter counts the entries of a map.

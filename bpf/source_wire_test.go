@@ -17,7 +17,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -35,18 +34,18 @@ func newWireRig(t testing.TB) *wireRig {
 func guardedWire(t testing.TB, r *rig) *wireRig {
 	t.Helper()
 	r.guards()
-	check.OK(t, r.SetTrusted(r.parent, nil, true))
+	check.OK(t, r.Sources.SetTrusted(r.parent, nil, true))
 	return &wireRig{rig: r, heard: r.ext.socket("p0", allProtocols)}
 }
 
 // guards gives the pod its source guard, and the sibling a guard with one.
 func (r *rig) guards() {
 	r.t.Helper()
-	check.OK(r.t, r.InstallLease(Key{r.key.Segment, addr6}, r.lease(100)))
-	check.OK(r.t, r.SetSources(1, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("eth0")}))
-	check.OK(r.t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
-	check.OK(r.t, r.InstallLease(Key{r.key.Segment, other4}, Lease{Token: 1, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
-	check.OK(r.t, r.SetSources(2, Sources{Mode: SourcesEnforce, MAC: r.sibling.mac("eth0")}))
+	check.OK(r.t, r.Leases.Install(Key{r.key.Segment, addr6}, r.lease(100)))
+	check.OK(r.t, r.Sources.Set(1, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("eth0")}))
+	check.OK(r.t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(r.t, r.Leases.Install(Key{r.key.Segment, other4}, Lease{Token: 1, Network: network, Slot: 2, MAC: r.sibling.mac("eth0")}))
+	check.OK(r.t, r.Sources.Set(2, Sources{Mode: SourcesEnforce, MAC: r.sibling.mac("eth0")}))
 }
 
 // bypass opens a socket that the guard of the interface does not see.
@@ -184,7 +183,7 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 	t.Run("without the check they escape", func(t *testing.T) {
 		r.t = t
 		past := r.bypass(r.pod, "eth0")
-		check.OK(t, r.SetSources(1, Sources{MAC: own}))
+		check.OK(t, r.Sources.Set(1, Sources{MAC: own}))
 		for name, frame := range forged {
 			if name != "ARP of the sibling" && name != "claim" { // the rules of leases and claims stop them
 				r.goes(name+" to the wire", past, r.heard, frame, nil, true)
@@ -199,9 +198,9 @@ func TestWhatPassesTheGuardIsStoppedOnTheParentAndByTheSibling(t *testing.T) {
 func TestTheOtherInterfaceOfAPodHasItsAddressesToo(t *testing.T) {
 	r := newWireRig(t)
 	check.OK(t, r.node.AddMacvlan("p0", nil, r.pod.Namespace, "net1"))
-	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 3, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
-	check.OK(t, r.InstallLease(Key{r.key.Segment, nobody4}, Lease{Token: 1, Network: network, Slot: 3, MAC: r.pod.mac("net1")}))
-	check.OK(t, r.SetSources(3, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("net1")}))
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 3, Segment: r.parent, NetNS: r.pod.path, Interface: "net1"}))
+	check.OK(t, r.Leases.Install(Key{r.key.Segment, nobody4}, Lease{Token: 1, Network: network, Slot: 3, MAC: r.pod.mac("net1")}))
+	check.OK(t, r.Sources.Set(3, Sources{Mode: SourcesEnforce, MAC: r.pod.mac("net1")}))
 	r.pod.up("net1")
 	own := r.pod.mac("eth0")
 	packet, arp := eth(broadcast, own, etherIPv4, ipv4(nobody4, far4)), arpFrame(own, nobody4, far4)
@@ -218,10 +217,10 @@ func TestTheOtherInterfaceOfAPodHasItsAddressesToo(t *testing.T) {
 func TestAnObservedFrameIsCountedOnce(t *testing.T) {
 	r := newWireRig(t)
 	own := r.pod.mac("eth0")
-	check.OK(t, r.SetSources(1, Sources{Mode: SourcesObserve, MAC: own}))
+	check.OK(t, r.Sources.Set(1, Sources{Mode: SourcesObserve, MAC: own}))
 	beside := r.sibling.socket("eth0", unix.ETH_P_ARP)
 	counted := func() (n uint64) {
-		for o, frames := range check.Value(r.Offences())(t) {
+		for o, frames := range check.Value(r.Sources.Offences())(t) {
 			equal(t, "offence", o, Offence{Slot: 1, Result: ResultDropUnleased, Observed: true})
 			n += frames
 		}
@@ -244,10 +243,10 @@ func TestAnObservedFrameIsCountedOnce(t *testing.T) {
 func TestAMACThatAnotherNodeMayHaveIsJudgedBySiblings(t *testing.T) {
 	r := newWireRig(t)
 	own, sibling := r.pod.mac("eth0"), r.sibling.mac("eth0")
-	check.OK(t, r.SetSources(1, Sources{Mode: SourcesEnforce, MAC: own, SharedMAC: true}))
+	check.OK(t, r.Sources.Set(1, Sources{Mode: SourcesEnforce, MAC: own, SharedMAC: true}))
 	l := r.lease(100)
 	l.Flags = FlagSharedMAC
-	check.OK(t, r.InstallLease(r.key, l))
+	check.OK(t, r.Leases.Install(r.key, l))
 	past, beside := r.bypass(r.pod, "eth0"), r.sibling.socket("eth0", unix.ETH_P_ARP)
 	for name, as := range map[string]netip.Addr{"the gateway": far4, "nobody": nobody4} {
 		forged := to(sibling, arpFrame(own, as, other4))
@@ -274,8 +273,8 @@ func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newWireRig(t)
-			check.OK(t, r.SetTrusted(r.parent, nil, tc.exclusive))
-			check.OK(t, r.SetSources(2, Sources{MAC: r.sibling.mac("eth0"), MACs: tc.allowed, Mode: SourcesEnforce}))
+			check.OK(t, r.Sources.SetTrusted(r.parent, nil, tc.exclusive))
+			check.OK(t, r.Sources.Set(2, Sources{MAC: r.sibling.mac("eth0"), MACs: tc.allowed, Mode: SourcesEnforce}))
 			past := r.bypass(r.pod, "eth0")
 			forged := arpFrame(remoteMAC, nobody4, far4)
 			end := marker(forged, r.pod.mac("eth0"), broadcast)
@@ -289,7 +288,7 @@ func TestStrangersDoNotLeaveTheNode(t *testing.T) {
 				stacked.send(arpFrame(remoteMAC, far4, far4))
 				equal(t, "a stacked macvlan escapes", r.escapes(past, r.heard, arpFrame(remoteMAC, far4, far4), end), false)
 			}
-			all := check.Value(r.Offences())(t)
+			all := check.Value(r.Sources.Offences())(t)
 			equal(t, "strangers were counted", all[Offence{Result: ResultDropStranger}] > 0, !tc.escapes)
 			mine := arpFrame(r.node.mac("p0"), netip.MustParseAddr("10.9.0.7"), far4)
 			r.node.socket("p0", unix.ETH_P_ARP).send(mine)
@@ -320,7 +319,7 @@ func TestTheSourceGuardOutlivesWhatThePodDoesToItsInterface(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newWireRig(t)
-			check.OK(t, r.PinGuard(r.guard()))
+			check.OK(t, r.Guards.Pin(r.guard()))
 			do(t, r.rig)
 			own := r.pod.mac("eth0")
 			from := r.pod.socket("eth0", unix.ETH_P_LOOP)
@@ -389,7 +388,7 @@ func sendByHop(hop, to netip.Addr) error {
 func (r *wireRig) until(wanted ...Offence) {
 	r.t.Helper()
 	check.Becomes(r.t, time.Minute, fmt.Sprintf("one of %v", wanted), func() bool {
-		all := check.Value(r.Offences())(r.t)
+		all := check.Value(r.Sources.Offences())(r.t)
 		return slices.ContainsFunc(wanted, func(o Offence) bool { return all[o] > 0 })
 	})
 }

@@ -8,8 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-
-	"github.com/fenceline/fenceline/bpf/enforce"
+	"sync"
 )
 
 // SourceMode is the reaction of a source guard.
@@ -45,7 +44,7 @@ const (
 )
 
 // Sources are the source addresses that the frames of one slot may have, beside the leases of the
-// slot. With mode Off, only MAC counts: an exclusive parent lets its frames out (SetTrusted).
+// slot. With mode Off, only MAC counts: an exclusive parent lets its frames out (SourceGuard.SetTrusted).
 type Sources struct {
 	Mode SourceMode
 	// MAC is the interface's, 6 bytes; nil with mode Off if it is not known. SharedMAC: a holder on
@@ -93,60 +92,76 @@ func (s Sources) bits() uint32 {
 	return bits
 }
 
-// SetSources tells the kernel the allowed sources of a slot's frames. They hold from the next frame
-// on, and until the slot is detached. It returns enforce.ErrNoGuard if the slot has no guard.
-func (t *tables) SetSources(slot uint32, s Sources) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.setSources(slot, s); err != nil {
+// SourceGuard has the allowed sources of slots and of the node in the kernel's maps, and the MACs of the
+// node's devices.
+type SourceGuard struct {
+	mu      *sync.Mutex
+	maps    *observerMaps
+	slots   *Slots
+	allowed *allowed
+	locals  *locals
+}
+
+// allowed are the allowed sources of the slots with a source guard, and those of the node.
+type allowed struct {
+	bySlot map[uint32]slotSources
+	node   Sources
+}
+
+// Set tells the kernel the allowed sources of a slot's frames. They hold from the next frame
+// on, and until the slot is detached. It returns ErrNoGuard if the slot has no guard.
+func (g *SourceGuard) Set(slot uint32, s Sources) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.set(slot, s); err != nil {
 		return fmt.Errorf("set the sources of slot %d: %w", slot, err)
 	}
 	return nil
 }
 
-func (t *tables) setSources(slot uint32, s Sources) error {
+func (g *SourceGuard) set(slot uint32, s Sources) error {
 	if err := checkSlot(slot); err != nil {
 		return err
 	}
 	if err := s.check(); err != nil {
 		return err
 	}
-	record, err := t.slot(slot)
+	record, err := g.slots.read(slot)
 	if err != nil {
 		return err
 	}
 	if record.Status == slotFree {
-		return enforce.ErrNoGuard
+		return ErrNoGuard
 	}
 	if s.Mode == SourcesOff {
 		s = Sources{MAC: s.MAC}
 	}
 	// Add the new entries before the switch, and delete the old ones after it.
-	wanted, before := s.entries(slot), t.sources[slot].entries(slot)
-	if err := t.addSources(wanted); err != nil {
+	wanted, before := s.entries(slot), g.allowed.bySlot[slot].entries(slot)
+	if err := g.add(wanted); err != nil {
 		return err
 	}
 	record.Sources, record.Mac.Part = s.bits(), macLayout(s.MAC)
-	if err := t.putSlot(slot, record); err != nil {
+	if err := g.slots.write(slot, record); err != nil {
 		return err
 	}
-	if err := t.deleteSources(before.without(wanted)); err != nil {
+	if err := g.remove(before.without(wanted)); err != nil {
 		return err
 	}
 	if s.Mode == SourcesOff && s.MAC == nil {
-		delete(t.sources, slot)
+		delete(g.allowed.bySlot, slot)
 	} else {
-		t.sources[slot] = slotSources{Sources: s, segment: record.Segment}
+		g.allowed.bySlot[slot] = slotSources{Sources: s, segment: record.Segment}
 	}
-	return t.tellLocals()
+	return g.locals.tell()
 }
 
-// SourcesOf returns the last Sources of a slot, also those of an earlier process. The order of MACs
+// Of returns the last Sources of a slot, also those of an earlier process. The order of MACs
 // and Prefixes may differ.
-func (t *tables) SourcesOf(slot uint32) Sources {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.sources[slot].Sources
+func (g *SourceGuard) Of(slot uint32) Sources {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.allowed.bySlot[slot].Sources
 }
 
 type slotSources struct {
@@ -180,96 +195,96 @@ func (e sourceEntries) without(o sourceEntries) sourceEntries {
 	}
 }
 
-func (t *tables) addSources(e sourceEntries) error {
+func (g *SourceGuard) add(e sourceEntries) error {
 	for _, p := range e.prefixes {
-		if err := t.maps.Sources.Put(p, p.family()); err != nil {
+		if err := g.maps.Sources.Put(p, p.family()); err != nil {
 			return fmt.Errorf("allow an address: %w", err)
 		}
 	}
 	for _, m := range e.macs {
-		if err := t.maps.SourceMacs.Put(m, uint8(1)); err != nil {
+		if err := g.maps.SourceMacs.Put(m, uint8(1)); err != nil {
 			return fmt.Errorf("allow a MAC: %w", err)
 		}
 	}
 	return nil
 }
 
-func (t *tables) deleteSources(e sourceEntries) error {
+func (g *SourceGuard) remove(e sourceEntries) error {
 	for _, p := range e.prefixes {
-		if err := deleteEntry(t.maps.Sources, p); err != nil {
+		if err := deleteEntry(g.maps.Sources, p); err != nil {
 			return fmt.Errorf("end the allowance of an address: %w", err)
 		}
 	}
 	for _, m := range e.macs {
-		if err := deleteEntry(t.maps.SourceMacs, m); err != nil {
+		if err := deleteEntry(g.maps.SourceMacs, m); err != nil {
 			return fmt.Errorf("end the allowance of a MAC: %w", err)
 		}
 	}
 	return nil
 }
 
-// forgetSources removes all entries of a slot that is free. It needs mu.
-func (t *tables) forgetSources(slot uint32) error {
-	if err := t.forgetOffences(slot); err != nil {
+// forget removes all entries of a slot that is free. It needs mu.
+func (g *SourceGuard) forget(slot uint32) error {
+	if err := g.forgetOffences(slot); err != nil {
 		return err
 	}
-	s, ok := t.sources[slot]
+	s, ok := g.allowed.bySlot[slot]
 	if !ok {
 		return nil
 	}
-	if err := t.deleteSources(s.entries(slot)); err != nil {
+	if err := g.remove(s.entries(slot)); err != nil {
 		return err
 	}
-	delete(t.sources, slot)
-	return t.tellLocals()
+	delete(g.allowed.bySlot, slot)
+	return g.locals.tell()
 }
 
-// inheritSources reads what an earlier process has set.
-func (t *tables) inheritSources(used map[uint32]observerSlot) error {
+// inherit reads what an earlier process has set.
+func (g *SourceGuard) inherit(used map[uint32]observerSlot) error {
 	for slot, r := range used {
 		if r.Sources == 0 && r.Mac.Part == [3]uint16{} {
 			continue
 		}
-		t.sources[slot] = slotSources{segment: r.Segment, Sources: Sources{
+		g.allowed.bySlot[slot] = slotSources{segment: r.Segment, Sources: Sources{
 			Mode: SourceMode(r.Sources) & (SourcesObserve | SourcesEnforce), MAC: macOf(r.Mac.Part),
 			Allow: Allowances(r.Sources) & allowances, SharedMAC: Allowances(r.Sources)&sharedMAC != 0,
 		}}
 	}
-	if err := t.inheritAllowed(); err != nil {
+	if err := g.inheritAllowed(); err != nil {
 		return err
 	}
-	return t.inheritTrusted()
+	return g.locals.inherit()
 }
 
-func (t *tables) inheritAllowed() error {
+func (g *SourceGuard) inheritAllowed() error {
 	var orphans sourceEntries
-	prefixes, err := entriesOf[observerSourceKey, uint8](t.maps.Sources)
+	prefixes, err := entriesOf[observerSourceKey, uint8](g.maps.Sources)
 	if err != nil {
 		return fmt.Errorf("list allowed addresses: %w", err)
 	}
 	for p := range prefixes {
-		if s, ok := t.sources[p.Slot]; ok {
+		if s, ok := g.allowed.bySlot[p.Slot]; ok {
 			s.Prefixes = append(s.Prefixes, p.prefix())
-			t.sources[p.Slot] = s
+			g.allowed.bySlot[p.Slot] = s
 		} else if p.Slot == nodeSlot {
-			t.node.Prefixes = append(t.node.Prefixes, p.prefix())
+			g.allowed.node.Prefixes = append(g.allowed.node.Prefixes, p.prefix())
 		} else {
 			orphans.prefixes = append(orphans.prefixes, p)
 		}
 	}
-	macs, err := entriesOf[observerSourceMac, uint8](t.maps.SourceMacs)
+	macs, err := entriesOf[observerSourceMac, uint8](g.maps.SourceMacs)
 	if err != nil {
 		return fmt.Errorf("list allowed MACs: %w", err)
 	}
 	for m := range macs {
-		if s, ok := t.sources[m.Slot]; ok {
+		if s, ok := g.allowed.bySlot[m.Slot]; ok {
 			s.MACs = append(s.MACs, macOf(m.Mac.Part))
-			t.sources[m.Slot] = s
+			g.allowed.bySlot[m.Slot] = s
 		} else {
 			orphans.macs = append(orphans.macs, m)
 		}
 	}
-	return t.deleteSources(orphans)
+	return g.remove(orphans)
 }
 
 // sourcePrefixOffset is the number of bits of a key before its address.

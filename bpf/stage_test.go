@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 	lan "github.com/fenceline/fenceline/test/network"
 )
@@ -28,11 +27,11 @@ import (
 func stagedRig(t *testing.T, o Options) *rig {
 	t.Helper()
 	r := newRig(t)
-	check.OK(t, r.DetachGuard(1))
+	check.OK(t, r.Guards.Detach(1))
 	r.reopen(o)
 	r.acks(200)
 	r.unobserve(r.parent)
-	check.OK(t, r.StageGuard(r.guard()))
+	check.OK(t, r.Guards.Stage(r.guard()))
 	return r
 }
 
@@ -104,15 +103,15 @@ func TestAStagedGuardEnforcesLikeAPinnedOne(t *testing.T) {
 	guarded, other := r.leaks()
 	equal(t, "fenced address leaks", guarded, false)
 	equal(t, "another address comes", other, true)
-	check.OK(t, r.KillSlot(1))
+	check.OK(t, r.Guards.Kill(1))
 	_, other = r.leaks()
 	equal(t, "anything leaks from a dead slot", other, false)
 
-	check.OK(t, r.PinGuard(r.guard()))
+	check.OK(t, r.Guards.Pin(r.guard()))
 	r.sits("pinned", nil, both)
 	equal(t, "attached", r.attached(), true)
-	equal(t, "dead slot stays dead", check.Value(r.SlotDead(1))(t), true)
-	check.OK(t, r.PinGuard(r.guard()))
+	equal(t, "dead slot stays dead", check.Value(r.Slots.Dead(1))(t), true)
+	check.OK(t, r.Guards.Pin(r.guard()))
 	r.sits("pinned twice", nil, both)
 }
 
@@ -125,7 +124,7 @@ func TestNoFramePassesWhileAGuardMoves(t *testing.T) {
 	stop := zombie.chatter(eth(broadcast, mac, etherIPv4, ipv4(addr4, far4)))
 	const moves = 25
 	for range moves {
-		check.OK(t, r.PinGuard(r.guard()))
+		check.OK(t, r.Guards.Pin(r.guard()))
 		// Back to the filters, which are there before the links go.
 		programs := guardOf(t, r.Kernel, r.guard())
 		dev := r.on()
@@ -152,13 +151,13 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := stagedRig(t, Options{})
 			before(r)
-			check.OK(t, r.KillSlot(1))
+			check.OK(t, r.Guards.Kill(1))
 			r.reopen(Options{})
 			_, other := r.leaks()
 			equal(t, "the dead slot leaks after the crash", other, false)
-			check.OK(t, r.PinGuard(r.guard()))
+			check.OK(t, r.Guards.Pin(r.guard()))
 			r.sits("taken up", nil, both)
-			equal(t, "dead slot stays dead", check.Value(r.SlotDead(1))(t), true)
+			equal(t, "dead slot stays dead", check.Value(r.Slots.Dead(1))(t), true)
 		})
 	}
 }
@@ -166,7 +165,7 @@ func TestAMoveThatTheAgentDidNotLiveToFinish(t *testing.T) {
 // restage pins the guard, and puts the filters back on its device.
 func (r *rig) restage() {
 	r.t.Helper()
-	check.OK(r.t, r.PinGuard(r.guard()))
+	check.OK(r.t, r.Guards.Pin(r.guard()))
 	programs := guardOf(r.t, r.Kernel, r.guard())
 	defer programs.Close()
 	check.OK(r.t, r.on().AddFilters(1, programs))
@@ -184,10 +183,10 @@ func TestADeviceThatGoesWhileItsGuardIsStaged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := stagedRig(t, Options{})
 			tc(r)
-			check.Is(t, r.PinGuard(r.guard()), ErrNoDevice, "pinned")
+			check.Is(t, r.Guards.Pin(r.guard()), ErrNoDevice, "pinned")
 			equal(t, "attached", r.attached(), false)
 			check.List(t, r.sweepsIn(10*time.Second), []uint32{1}, "swept")
-			check.OK(t, r.StageGuard(enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+			check.OK(t, r.Guards.Stage(Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 			equal(t, "attached to another device", r.attached(), true)
 		})
 	}
@@ -209,46 +208,45 @@ func (r *rig) move(from, to interface{ Path() string }) {
 
 func TestAStagedGuardIsNotSweptAndKeepsItsSlot(t *testing.T) {
 	r := stagedRig(t, Options{})
-	equal(t, "swept", len(check.Value(r.SweepGuards())(t)), 0)
-	elsewhere := enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
-	check.Is(t, r.StageGuard(elsewhere), enforce.ErrPinned, "got")
+	equal(t, "swept", len(check.Value(r.Guards.Sweep())(t)), 0)
+	elsewhere := Guard{Slot: 1, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}
+	check.Is(t, r.Guards.Stage(elsewhere), ErrPinned, "got")
 	r.sits("refused elsewhere", both, nil)
 }
 
 func TestDetachingAStagedGuard(t *testing.T) {
 	r := stagedRig(t, Options{})
 	for range 2 {
-		check.OK(t, r.DetachGuard(1))
+		check.OK(t, r.Guards.Detach(1))
 		r.sits("detached", nil, nil)
 	}
-	check.OK(t, r.PinGuard(r.guard())) // its move was under way
+	check.OK(t, r.Guards.Pin(r.guard())) // its move was under way
 	r.sits("a slot that was freed", nil, nil)
 }
 
 // An agent that died before the move has left nothing but the slot: whoever was killed does not come back to life.
 func TestAGuardThatIsStagedAgainKeepsItsSlotDead(t *testing.T) {
 	r := stagedRig(t, Options{})
-	check.OK(t, r.KillSlot(1))
-	check.OK(t, r.StageGuard(r.guard()))
-	equal(t, "dead", check.Value(r.SlotDead(1))(t), true)
-	check.OK(t, r.DetachGuard(1))
-	check.OK(t, r.StageGuard(r.guard()))
-	equal(t, "dead after it was detached", check.Value(r.SlotDead(1))(t), false)
+	check.OK(t, r.Guards.Kill(1))
+	check.OK(t, r.Guards.Stage(r.guard()))
+	equal(t, "dead", check.Value(r.Slots.Dead(1))(t), true)
+	check.OK(t, r.Guards.Detach(1))
+	check.OK(t, r.Guards.Stage(r.guard()))
+	equal(t, "dead after it was detached", check.Value(r.Slots.Dead(1))(t), false)
 }
 
 // A slot is killed, or gets other sources, while its guard is staged.
 func TestAStageKeepsWhatChangedMeanwhile(t *testing.T) {
 	k := newKernel(t)
-	slots := records{k.tables}
-	g := enforce.Guard{Slot: 1, Segment: testSegment}
-	check.OK(t, k.putSlot(1, slotOf(g)))
-	before := check.Value(slots.Record(1))(t)
-	check.OK(t, k.SetSources(1, guarded(SourcesEnforce)))
-	check.OK(t, k.KillSlot(1))
-	staged := enforce.Record{Used: true, Segment: testSegment, NetNS: 7}
-	for name, record := range map[string]enforce.Record{"staged": staged, "rolled back": before, "rolled back to a free slot": {}} {
-		check.OK(t, slots.Change(1, record))
-		after := check.Value(k.slot(1))(t)
+	g := Guard{Slot: 1, Segment: testSegment}
+	check.OK(t, k.Slots.write(1, slotOf(g)))
+	before := check.Value(k.Slots.read(1))(t)
+	check.OK(t, k.Sources.Set(1, guarded(SourcesEnforce)))
+	check.OK(t, k.Guards.Kill(1))
+	staged := g.record(7)
+	for name, record := range map[string]observerSlot{"staged": staged, "rolled back": before, "rolled back to a free slot": {}} {
+		check.OK(t, k.Guards.change(1, record))
+		after := check.Value(k.Slots.read(1))(t)
 		equal(t, name+": dead", after.Status, slotDead)
 		equal(t, name+": sources", after.Sources, guarded(SourcesEnforce).bits())
 		equal(t, name+": MAC", after.Mac.Part, macLayout(podMAC))
@@ -258,25 +256,25 @@ func TestAStageKeepsWhatChangedMeanwhile(t *testing.T) {
 // An ADD that is repeated has two slots on one interface for a moment: the dead one goes, the new one stays.
 func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
 	r := stagedRig(t, Options{})
-	check.OK(t, r.KillSlot(1))
+	check.OK(t, r.Guards.Kill(1))
 	second := r.guard()
 	second.Slot = 2
-	check.OK(t, r.StageGuard(second))
-	check.OK(t, r.DetachGuard(1))
+	check.OK(t, r.Guards.Stage(second))
+	check.OK(t, r.Guards.Detach(1))
 	r.sits("the first", nil, nil)
 	check.List(t, r.filters(2), both, "the second has filters")
 }
 
 func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
-	check.OK(t, r.PinGuard(r.guard()))
+	check.OK(t, r.Guards.Pin(r.guard()))
 	check.OK(t, attachGuard(r.Kernel, r.guard()))
 	r.sits("attached", both, nil)
 	equal(t, "attached", r.attached(), true)
 	guarded, other := r.leaks()
 	equal(t, "fenced address leaks", guarded, false)
 	equal(t, "another address comes", other, true)
-	check.None(t, check.Value(r.SweepGuards())(t), "swept while alive")
+	check.None(t, check.Value(r.Guards.Sweep())(t), "swept while alive")
 
 	dev := r.on()
 	check.OK(t, attach.InNetNS(r.pod.path, func() error {
@@ -290,7 +288,7 @@ func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 
 	// The next agent may have tcx: the kernel was upgraded, or the option is gone.
 	r.reopen(Options{})
-	check.OK(t, r.PinGuard(r.guard()))
+	check.OK(t, r.Guards.Pin(r.guard()))
 	r.sits("moved", nil, both)
 }
 
@@ -302,7 +300,7 @@ func TestOthersFiltersStay(t *testing.T) {
 	other := dev.Filter(attach.Directions[0], attach.GuardFilter, 7, programs[attach.Directions[0].Name].FD())
 	other.Name = "somebody's"
 	check.OK(t, attach.InNetNS(r.pod.path, func() error { return netlink.FilterAdd(other) }))
-	check.OK(t, r.PinGuard(r.guard()))
+	check.OK(t, r.Guards.Pin(r.guard()))
 	r.sits("moved", nil, both)
 	check.OK(t, dev.RemoveFilter(attach.Directions[0], attach.GuardFilter, 1)) // the pod was faster
 	equal(t, "filters left", len(check.Value(dev.Filters(attach.Directions[0]))(t)), 1)
@@ -313,13 +311,13 @@ func TestOthersFiltersStay(t *testing.T) {
 func TestWithoutTCXAStageOfAnAgentBeforeIsDetached(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
 	r.reopen(Options{NoTCX: true})
-	check.OK(t, r.KillSlot(1))
-	check.OK(t, r.PinGuard(r.guard()))
+	check.OK(t, r.Guards.Kill(1))
+	check.OK(t, r.Guards.Pin(r.guard()))
 	second := r.guard()
 	second.Slot = 2
-	check.OK(t, r.StageGuard(second))
-	check.OK(t, r.InstallLease(r.key, Lease{Token: 300, Network: network, Slot: 2, MAC: r.pod.mac("eth0")}))
-	check.OK(t, r.DetachGuard(1))
+	check.OK(t, r.Guards.Stage(second))
+	check.OK(t, r.Leases.Install(r.key, Lease{Token: 300, Network: network, Slot: 2, MAC: r.pod.mac("eth0")}))
+	check.OK(t, r.Guards.Detach(1))
 	r.sits("the first", nil, nil)
 	guarded, _ := r.leaks()
 	equal(t, "the address of the second comes", guarded, true)
@@ -327,14 +325,14 @@ func TestWithoutTCXAStageOfAnAgentBeforeIsDetached(t *testing.T) {
 
 func TestAGuardThatCannotBeSweptKeepsNoOther(t *testing.T) {
 	r := newRig(t)
-	check.OK(t, attachGuard(r.Kernel, enforce.Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
+	check.OK(t, attachGuard(r.Kernel, Guard{Slot: 2, Segment: r.parent, NetNS: r.sibling.path, Interface: "eth0"}))
 	foreign := r.Kernel.dir.Guard(1).Path(attach.Directions[0])
 	check.OK(t, os.Remove(foreign))
 	m := check.Value(ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}))(t)
 	t.Cleanup(func() { check.OK(t, errors.Join(os.Remove(foreign), m.Close())) })
 	check.OK(t, m.Pin(foreign))
 	r.sibling.deleteLink("eth0")
-	swept, err := r.SweepGuards()
+	swept, err := r.Guards.Sweep()
 	check.That(t, err != nil && slices.Equal(swept, []uint32{2}), "swept %v, %v", swept, err)
 }
 
@@ -359,19 +357,19 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := stagedRig(t, Options{})
-			check.OK(t, r.KillSlot(1))
+			check.OK(t, r.Guards.Kill(1))
 			tc.end(r)
-			check.OK(t, r.RemoveLease(r.key))
+			check.OK(t, r.Leases.Remove(r.key))
 			r.reopen(Options{})
-			check.None(t, check.Value(r.SweepGuards())(t), "swept while the device lives")
-			equal(t, "dead", check.Value(r.SlotDead(1))(t), true)
+			check.None(t, check.Value(r.Guards.Sweep())(t), "swept while the device lives")
+			equal(t, "dead", check.Value(r.Slots.Dead(1))(t), true)
 			guarded, other := r.leaks()
 			equal(t, "anything leaks", guarded || other, false)
 
 			r.pod.deleteLink("eth0")
 			check.List(t, r.sweepsIn(10*time.Second), []uint32{1}, "swept once the device is gone")
 			check.None(t, check.Value(r.Kernel.dir.Guards())(t), "pins are left of slots")
-			equal(t, "dead once swept", check.Value(r.SlotDead(1))(t), false)
+			equal(t, "dead once swept", check.Value(r.Slots.Dead(1))(t), false)
 		})
 	}
 }
@@ -380,7 +378,7 @@ func TestASlotWhoseProcessEndedInTheMiddleIsSweptWithItsDevice(t *testing.T) {
 func (r *rig) sweepsIn(limit time.Duration) (swept []uint32) {
 	r.t.Helper()
 	for tick, end := time.NewTicker(10*time.Millisecond), time.Now().Add(limit); len(swept) == 0 && time.Now().Before(end); <-tick.C {
-		swept = check.Value(r.SweepGuards())(r.t)
+		swept = check.Value(r.Guards.Sweep())(r.t)
 	}
 	return swept
 }
@@ -393,23 +391,23 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 	}{
 		{"its device went, and was swept", func(r *rig) {
 			r.pod.deleteLink("eth0")
-			swept := check.Value(r.SweepGuards())(r.t)
+			swept := check.Value(r.Guards.Sweep())(r.t)
 			check.Must(r.t, slices.Equal(swept, []uint32{1}), "swept %v", swept)
 		}},
 		{"its device went before the guard came", func(r *rig) {
-			check.OK(r.t, r.DetachGuard(1))
+			check.OK(r.t, r.Guards.Detach(1))
 			r.pod.deleteLink("eth0")
-			err := r.StageGuard(r.guard())
+			err := r.Guards.Stage(r.guard())
 			check.Must(r.t, errors.Is(err, ErrNoDevice), "got %v", err)
 		}},
-		{"no guard was ever asked for", func(r *rig) { check.OK(r.t, r.DetachGuard(1)) }},
+		{"no guard was ever asked for", func(r *rig) { check.OK(r.t, r.Guards.Detach(1)) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t)
 			tc.before(r)
-			check.OK(t, r.KillSlot(1))
+			check.OK(t, r.Guards.Kill(1))
 			check.List(t, r.sweepsIn(2*time.Second), []uint32{1}, "swept")
-			equal(t, "dead", check.Value(r.SlotDead(1))(t), false)
+			equal(t, "dead", check.Value(r.Slots.Dead(1))(t), false)
 		})
 	}
 }
@@ -417,8 +415,8 @@ func TestASlotThatIsKilledWithoutAGuardIsSwept(t *testing.T) {
 // A process that does not end keeps its namespace, and the device in it, when the runtime has removed the name.
 func TestAStagedGuardWhoseNamespaceHasLostItsNameIsNotSwept(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
-	check.OK(t, r.KillSlot(1))
-	check.OK(t, r.RemoveLease(r.key))
+	check.OK(t, r.Guards.Kill(1))
+	check.OK(t, r.Leases.Remove(r.key))
 	process := check.Value(os.Open(r.pod.path))(t)
 	defer process.Close()
 	r.pod.remove()

@@ -45,9 +45,9 @@ func (s State) Fences(l Lease) bool {
 }
 
 // State returns the state of an address, and false if it is neither leased nor watched.
-func (t *tables) State(key Key) (State, bool, error) {
+func (ls *Leases) State(key Key) (State, bool, error) {
 	var s observerState
-	ok, err := lookup(t.maps.States, key.layout(), &s)
+	ok, err := lookup(ls.maps.States, key.layout(), &s)
 	if err != nil {
 		return State{}, false, fmt.Errorf("read state of %s: %w", key, err)
 	}
@@ -55,23 +55,23 @@ func (t *tables) State(key Key) (State, bool, error) {
 }
 
 // Fenced reports whether an address is held here and fenced.
-func (t *tables) Fenced(key Key) (bool, error) {
-	l, ok, err := t.Lease(key)
+func (ls *Leases) Fenced(key Key) (bool, error) {
+	l, ok, err := ls.Lease(key)
 	if err != nil || !ok || !l.held() {
 		return false, err
 	}
-	s, _, err := t.State(key)
+	s, _, err := ls.State(key)
 	return s.Fences(l), err
 }
 
 // standBehind records that a holder with this token exists, as if this kernel had heard its claim.
 // It returns an older token: a lease with it is fenced. It does not change an existing state (R9):
 // that state has heard a claim, so a token before that claim is older as well.
-func (t *tables) standBehind(key Key, token uint64) (older uint64, err error) {
-	if err := t.createState(key, token); err != nil {
+func (ls *Leases) standBehind(key Key, token uint64) (older uint64, err error) {
+	if err := ls.createState(key, token); err != nil {
 		return 0, err
 	}
-	s, _, err := t.State(key)
+	s, _, err := ls.State(key)
 	if err != nil {
 		return 0, err
 	}
@@ -83,14 +83,14 @@ func (t *tables) standBehind(key Key, token uint64) (older uint64, err error) {
 
 // createState creates the entry of an address with claim as its greatest token, before the kernel
 // records anything. If the map is full, it deletes the entries of addresses no longer leased here.
-func (t *tables) createState(key Key, claim uint64) error {
+func (ls *Leases) createState(key Key, claim uint64) error {
 	first := observerState{Max: claim}
-	err := t.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)
+	err := ls.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)
 	if errors.Is(err, unix.E2BIG) {
-		if err := t.pruneStates(); err != nil {
+		if err := ls.pruneStates(); err != nil {
 			return err
 		}
-		err = t.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)
+		err = ls.maps.States.Update(key.layout(), first, ebpf.UpdateNoExist)
 	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("create state: %w", err)
@@ -99,23 +99,23 @@ func (t *tables) createState(key Key, claim uint64) error {
 }
 
 // forgetState deletes a state without a claim, or with a claim that is disproved.
-func (t *tables) forgetState(key Key, disproved uint64) error {
-	s, ok, err := t.State(key)
+func (ls *Leases) forgetState(key Key, disproved uint64) error {
+	s, ok, err := ls.State(key)
 	if err != nil || !ok || s.MaxToken != 0 && s.MaxToken != disproved {
 		return err
 	}
-	return deleteEntry(t.maps.States, key.layout())
+	return deleteEntry(ls.maps.States, key.layout())
 }
 
-func (t *tables) pruneStates() error {
-	states, err := entriesOf[observerLeaseKey, observerState](t.maps.States)
+func (ls *Leases) pruneStates() error {
+	states, err := entriesOf[observerLeaseKey, observerState](ls.maps.States)
 	if err != nil {
 		return fmt.Errorf("list states: %w", err)
 	}
 	for key := range states {
-		_, leased, err := t.Lease(key.key())
+		_, leased, err := ls.Lease(key.key())
 		if err == nil && !leased {
-			err = deleteEntry(t.maps.States, key)
+			err = deleteEntry(ls.maps.States, key)
 		}
 		if err != nil {
 			return fmt.Errorf("prune state of %s: %w", key.key(), err)

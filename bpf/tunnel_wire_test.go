@@ -37,7 +37,7 @@ func TestATunnelKeepsTheSocketOfThePod(t *testing.T) {
 	from.send(inner)
 	r.bypass(r.pod, "eth0").send(last)
 	equal(t, "passes from an address that the node does not have", heard.hears(ipFrom(node4), like(last)), false)
-	check.OK(t, r.SetNodeAddresses([]netip.Addr{node4}))
+	check.OK(t, r.Sources.SetNodeAddresses([]netip.Addr{node4}))
 	from.send(inner)
 	heard.expect("a packet of the tunnel", ipFrom(node4))
 }

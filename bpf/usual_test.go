@@ -16,7 +16,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -25,9 +24,9 @@ func judged(t testing.TB, s Sources) *bench {
 	t.Helper()
 	b := newGuardedBench(t, s)
 	for slot := range uint32(3) {
-		record := check.Value(b.slot(slot))(t)
+		record := check.Value(b.Slots.read(slot))(t)
 		record.Leased4, record.Leased6.Word = 0, [4]uint32{}
-		check.OK(t, b.putSlot(slot, record))
+		check.OK(t, b.Slots.write(slot, record))
 	}
 	return b
 }
@@ -125,21 +124,20 @@ func TestUsualPacketsOfAFencedOrLostAddressArePassedNoMore(t *testing.T) {
 		why  Result
 	}{
 		"on another segment": {func(b *bench, addr netip.Addr) {
-			slots := records{b.tables}
-			record := check.Value(slots.Record(1))(b.t)
+			record := check.Value(b.Slots.read(1))(b.t)
 			record.Segment++
-			check.OK(b.t, slots.Change(1, record))
+			check.OK(b.t, b.Guards.change(1, record))
 		}, ResultDropUnleased},
 		"fenced":        {func(b *bench, addr netip.Addr) { b.fence(addr) }, ResultDropFenced},
-		"lease removed": {func(b *bench, addr netip.Addr) { check.OK(b.t, b.RemoveLease(key(addr))) }, ResultDropUnleased},
+		"lease removed": {func(b *bench, addr netip.Addr) { check.OK(b.t, b.Leases.Remove(key(addr))) }, ResultDropUnleased},
 		"another's":     {func(b *bench, addr netip.Addr) { b.bind(addr, 2) }, ResultDropSlot},
-		"slot is dead":  {func(b *bench, addr netip.Addr) { check.OK(b.t, b.KillSlot(1)) }, ResultDropDead},
+		"slot is dead":  {func(b *bench, addr netip.Addr) { check.OK(b.t, b.Guards.Kill(1)) }, ResultDropDead},
 		"slot is dead, gate shut": {func(b *bench, _ netip.Addr) {
-			record := check.Value(b.slot(1))(b.t)
+			record := check.Value(b.Slots.read(1))(b.t)
 			record.Status = slotDead
-			check.OK(b.t, b.putSlot(1, record))
+			check.OK(b.t, b.Slots.write(1, record))
 		}, ResultDropDead},
-		"unproven lease": {func(b *bench, addr netip.Addr) { check.OK(b.t, b.InstallLease(key(addr), unproven())) }, ResultDropFenced},
+		"unproven lease": {func(b *bench, addr netip.Addr) { check.OK(b.t, b.Leases.Install(key(addr), unproven())) }, ResultDropFenced},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newGuardedBench(t, guarded(SourcesEnforce))
@@ -160,9 +158,9 @@ func TestUsualPacketsOfAFencedOrLostAddressArePassedNoMore(t *testing.T) {
 // The record of a slot may be that of another parent before the MACs of the devices follow.
 func TestAPacketOnAnotherSegmentIsNotUsual(t *testing.T) {
 	b := newGuardedBench(t, guarded(SourcesEnforce))
-	record := check.Value(b.slot(1))(t)
+	record := check.Value(b.Slots.read(1))(t)
 	record.Segment++
-	check.OK(t, b.putSlot(1, record))
+	check.OK(t, b.Slots.write(1, record))
 	for _, addr := range []netip.Addr{addr4, addr6} {
 		b.expect(WhereObserverEgress, udpFrom(addr), drop, ResultDropUnleased)
 	}
@@ -183,7 +181,7 @@ func unproven() Lease {
 // named are the addresses in the record of a slot.
 func (b *bench) named(slot uint32) [2]netip.Addr {
 	b.t.Helper()
-	s := check.Value(b.slot(slot))(b.t)
+	s := check.Value(b.Slots.read(slot))(b.t)
 	return [2]netip.Addr{s.named(true), s.named(false)}
 }
 
@@ -194,22 +192,22 @@ func TestTheRecordOfASlotNamesWhatIsLeasedToIt(t *testing.T) {
 		equal(t, what, b.named(1), [2]netip.Addr{want4, want6})
 	}
 	names("at first", none4, none6)
-	check.OK(t, b.InstallLease(Key{testSegment + 1, addr4}, Lease{Token: 1, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.Leases.Install(Key{testSegment + 1, addr4}, Lease{Token: 1, Slot: 1, MAC: podMAC}))
 	names("an address of another segment", none4, none6)
-	check.OK(t, b.InstallLease(key(netip.AddrFrom16(addr4.As16())), Lease{Token: 1, Slot: 1, MAC: podMAC}))
+	check.OK(t, b.Leases.Install(key(netip.AddrFrom16(addr4.As16())), Lease{Token: 1, Slot: 1, MAC: podMAC}))
 	names("an IPv4-mapped one", addr4, none6)
 	b.bind(addr6, 1)
 	b.bind(other6, 1)
 	names("two of a family", addr4, addr6)
-	check.OK(t, records{b.tables}.Change(1, enforce.Record{Used: true, Segment: testSegment, NetNS: 7}))
+	check.OK(t, b.Guards.change(1, Guard{Segment: testSegment}.record(7)))
 	names("attached again", addr4, addr6)
-	check.OK(t, b.InstallLease(key(far4), Lease{}))
+	check.OK(t, b.Leases.Install(key(far4), Lease{}))
 	names("a watch", addr4, addr6)
-	check.OK(t, b.RemoveLease(key(other6)))
+	check.OK(t, b.Leases.Remove(key(other6)))
 	names("without the other one", addr4, addr6)
-	check.OK(t, b.RemoveLease(key(addr6)))
+	check.OK(t, b.Leases.Remove(key(addr6)))
 	names("without the named one", addr4, none6)
-	check.OK(t, b.DetachGuard(1))
+	check.OK(t, b.Guards.Detach(1))
 	names("detached", none4, none6)
 }
 
@@ -262,9 +260,9 @@ func FuzzPrograms(f *testing.F) {
 	}
 	f.Add(eth(broadcast, podMAC, etherVLAN)) // ends within its tag
 	b := newGuardedBench(f, guarded(SourcesEnforce))
-	check.OK(f, b.SetTrusted(testSegment, nil, true))
+	check.OK(f, b.Sources.SetTrusted(testSegment, nil, true))
 	long := judged(f, guarded(SourcesEnforce))
-	check.OK(f, long.SetTrusted(testSegment, nil, true))
+	check.OK(f, long.Sources.SetTrusted(testSegment, nil, true))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 3000 {
 			return // the kernel runs no such frame
@@ -319,17 +317,17 @@ func TestTheIndexAgreesWithTheLocals(t *testing.T) {
 		slot := uint32(1 + random.IntN(4))
 		switch random.IntN(6) {
 		case 0:
-			check.OK(t, b.SetTrusted(testSegment, []net.HardwareAddr{pick()}, random.IntN(2) == 0))
+			check.OK(t, b.Sources.SetTrusted(testSegment, []net.HardwareAddr{pick()}, random.IntN(2) == 0))
 		case 1:
-			check.OK(t, b.DetachGuard(slot))
+			check.OK(t, b.Guards.Detach(slot))
 		default:
-			check.OK(t, b.putSlot(slot, slotOf(enforce.Guard{Slot: slot, Segment: testSegment + random.IntN(2)})))
-			check.OK(t, b.SetSources(slot, Sources{Mode: SourcesEnforce, MAC: pick(), MACs: []net.HardwareAddr{pick()}}))
+			check.OK(t, b.Slots.write(slot, slotOf(Guard{Slot: slot, Segment: testSegment + random.IntN(2)})))
+			check.OK(t, b.Sources.Set(slot, Sources{Mode: SourcesEnforce, MAC: pick(), MACs: []net.HardwareAddr{pick()}}))
 		}
 		got := b.verdicts(macs)
-		check.OK(t, b.putIndex(hashes, &localIndex{}))
+		check.OK(t, b.Sources.locals.putIndex(hashes, &localIndex{}))
 		want := b.verdicts(macs)
-		check.OK(t, b.putIndex(hashes, b.index))
+		check.OK(t, b.Sources.locals.putIndex(hashes, b.Sources.locals.index))
 		check.Must(t, slices.Equal(got, want), "step %d: verdicts %d, without the index %d", step, got, want)
 		for _, v := range want {
 			if v == drop {
@@ -351,7 +349,7 @@ func hashesOf(macs []net.HardwareAddr) (hashes []uint32) {
 // With every other entry of the map of locals gone, the index alone still knows the slot.
 func TestTheIndexAloneNamesTheSlotOfAMAC(t *testing.T) {
 	b := newGuardedBench(t, guarded(SourcesEnforce))
-	for k := range b.locals {
+	for k := range b.Sources.locals.entries {
 		check.OK(t, b.maps.Locals.Delete(k))
 	}
 	b.expect(WhereObserverEgress, udpFrom(far4), drop, ResultDropUnleased)
@@ -362,9 +360,9 @@ func TestTheIndexAloneNamesTheSlotOfAMAC(t *testing.T) {
 func TestAnOpenedKernelWritesTheWholeIndex(t *testing.T) {
 	dir := bpffs(t)
 	k := openKernel(t, dir)
-	check.OK(t, k.putSlot(1, slotOf(enforce.Guard{Slot: 1, Segment: testSegment})))
-	check.OK(t, k.SetSources(1, guarded(SourcesEnforce)))
-	want := k.index
+	check.OK(t, k.Slots.write(1, slotOf(Guard{Slot: 1, Segment: testSegment})))
+	check.OK(t, k.Sources.Set(1, guarded(SourcesEnforce)))
+	want := k.Sources.locals.index
 	check.OK(t, k.maps.LocalIndex.Put(localHash(macLayout(podMAC)), localNobody))
 	check.OK(t, k.maps.LocalIndex.Put(localHash(macLayout(otherMAC)), localEntry(macLayout(otherMAC), 9)))
 	check.OK(t, k.Close())
@@ -381,15 +379,15 @@ func TestAMACIsThatOfTheLivingSlot(t *testing.T) {
 	for _, dead := range []uint32{1, 2, 3} {
 		b := newBench(t, setup{})
 		for slot := range uint32(3) {
-			check.OK(t, b.putSlot(slot+1, slotOf(enforce.Guard{Slot: slot + 1, Segment: testSegment})))
+			check.OK(t, b.Slots.write(slot+1, slotOf(Guard{Slot: slot + 1, Segment: testSegment})))
 			if slot+1 != dead%3+1 {
-				check.OK(t, b.SetSources(slot+1, Sources{Mode: SourcesEnforce, MAC: podMAC}))
+				check.OK(t, b.Sources.Set(slot+1, Sources{Mode: SourcesEnforce, MAC: podMAC}))
 			}
 		}
-		check.OK(t, b.KillSlot(dead))
+		check.OK(t, b.Guards.Kill(dead))
 		living := 6 - dead - (dead%3 + 1)
 		key := observerLocalKey{Segment: testSegment}
 		key.Mac.Part = macLayout(podMAC)
-		equal(t, "slot of the MAC", b.locals[key], living)
+		equal(t, "slot of the MAC", b.Sources.locals.entries[key], living)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	lan "github.com/fenceline/fenceline/test/network"
@@ -54,7 +53,7 @@ func newRigOf(t testing.TB, o Options, pod func(node *netns, parent, name string
 	r.observe()
 	r.pod = pod(r.node, "p0", "pod")
 	check.OK(t, attachGuard(r.Kernel, r.guard()))
-	check.OK(t, r.InstallLease(r.key, r.lease(100)))
+	check.OK(t, r.Leases.Install(r.key, r.lease(100)))
 	r.pod.up("eth0")
 	r.pod.addAddr("eth0", addr4)
 	r.sibling = pod(r.node, "p0", "sibling")
@@ -65,7 +64,7 @@ func newRigOf(t testing.TB, o Options, pod func(node *netns, parent, name string
 
 func (r *rig) observe() {
 	r.t.Helper()
-	r.node.do(func() error { return r.AttachObserver(r.parent) })
+	r.node.do(func() error { return r.Observers.Attach(r.parent) })
 }
 
 // unobserve takes the observer off a parent.
@@ -74,12 +73,12 @@ func (r *rig) unobserve(parent int) {
 	r.node.do(func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return errors.Join(r.detachObserver(parent), r.tellMACs())
+		return errors.Join(r.Observers.detach(parent), r.Observers.tellMACs())
 	})
 }
 
-func (r *rig) guard() enforce.Guard {
-	return enforce.Guard{Slot: 1, Segment: r.parent, NetNS: r.pod.path, Interface: "eth0"}
+func (r *rig) guard() Guard {
+	return Guard{Slot: 1, Segment: r.parent, NetNS: r.pod.path, Interface: "eth0"}
 }
 
 func (r *rig) lease(token uint64) Lease {
@@ -123,9 +122,9 @@ func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 	// The switch's port to the node is itself a bridge port: observe there.
 	port := r.wire.ns.index(lan.Port("ext"))
 	k := openKernel(t, bpffs(t))
-	r.wire.ns.do(func() error { return k.AttachObserver(port) })
+	r.wire.ns.do(func() error { return k.Observers.Attach(port) })
 	held := Key{Segment: uint32(port), Addr: addr4}
-	check.OK(t, k.InstallLease(held, Lease{Token: heldToken, Network: network, Slot: 9, MAC: otherMAC}))
+	check.OK(t, k.Leases.Install(held, Lease{Token: heldToken, Network: network, Slot: 9, MAC: otherMAC}))
 	in := r.node.socket("p0", allProtocols)
 	s := r.ext.socket("p0", allProtocols)
 	r.claim(s, 200)
@@ -138,8 +137,8 @@ func TestABridgedParentPassesTheClaimOnAndAcks(t *testing.T) {
 
 func TestOnlyAMarkedProbeReachesLocalPods(t *testing.T) {
 	r := newRig(t)
-	check.OK(t, r.RemoveLease(r.key)) // a holder that nobody has on record
-	check.OK(t, r.InstallLease(r.key, Lease{}))
+	check.OK(t, r.Leases.Remove(r.key)) // a holder that nobody has on record
+	check.OK(t, r.Leases.Install(r.key, Lease{}))
 	out := r.node.socket("p0", unix.ETH_P_ARP)
 	probe := arpProbe(r.node.mac("p0"), addr4)
 
@@ -154,7 +153,7 @@ func TestOnlyAMarkedProbeReachesLocalPods(t *testing.T) {
 	equal(t, "kind", e.Kind, KindARPReply)
 	equal(t, "MAC", e.MAC.String(), r.pod.mac("eth0").String())
 	equal(t, "where", e.Where, WhereObserverEgress)
-	s, _, err := r.State(r.key)
+	s, _, err := r.Leases.State(r.key)
 	check.OK(t, err)
 	equal(t, "hits", s.Hits, 1) // of the marked probe alone
 	equal(t, "probes", s.Probes, 1)
@@ -218,19 +217,19 @@ func TestADeadSlotIsMute(t *testing.T) {
 	r := newRig(t)
 	s := r.ext.socket("p0", allProtocols)
 	equal(t, "answers before", r.answers(s), true)
-	check.OK(t, r.KillSlot(1))
+	check.OK(t, r.Guards.Kill(1))
 	equal(t, "answers after", r.answers(s), false)
 }
 
 // Some switches send priority-tagged frames; the driver has moved the tag out of the frame by the time we see it.
 func TestPriorityTaggedFramesFromTheWireCountAsUntagged(t *testing.T) {
 	r := newRig(t)
-	check.OK(t, r.InstallLease(Key{r.key.Segment, far4}, Lease{}))
-	check.OK(t, r.InstallLease(Key{r.key.Segment, nobody4}, Lease{}))
+	check.OK(t, r.Leases.Install(Key{r.key.Segment, far4}, Lease{}))
+	check.OK(t, r.Leases.Install(Key{r.key.Segment, nobody4}, Lease{}))
 	s := r.ext.socket("p0", allProtocols)
 	from := r.ext.mac("p0")
 	s.send(tagged(100, arpFrame(from, far4, addr4)))
 	s.send(tagged(0, arpFrame(from, nobody4, addr4)))
 	equal(t, "first hit", r.events.next().Key.Addr, nobody4)
-	equal(t, "VLAN 100 seen", has(r.Sighting(Key{r.key.Segment, far4}))(t), false)
+	equal(t, "VLAN 100 seen", has(r.Sightings.Last(Key{r.key.Segment, far4}))(t), false)
 }

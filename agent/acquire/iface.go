@@ -12,7 +12,7 @@ import (
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/bpf/enforce"
+	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/owner"
 )
@@ -122,7 +122,7 @@ func (i *iface) guard() error {
 		}
 	}
 	err := i.awaitGuard()
-	for errors.Is(err, enforce.ErrPinned) {
+	for errors.Is(err, bpf.ErrPinned) {
 		// The guard has outlived its entry in the journal. The sweep frees the slot.
 		i.a.Guards.Leave(i.slot)
 		i.slot = 0
@@ -132,7 +132,7 @@ func (i *iface) guard() error {
 	}
 	for err == nil && len(i.muting) > 0 {
 		// The dead slot of the earlier ADD or try would keep the interface mute.
-		if err = i.a.Guards.Kernel.DetachGuard(i.muting[0]); err == nil {
+		if err = i.a.Guards.Kernel.Guards.Detach(i.muting[0]); err == nil {
 			i.muting = i.muting[1:]
 		}
 	}

@@ -164,7 +164,7 @@ func (t *try) written(ctx context.Context) outcome {
 	}
 	t.won.since = t.a.Clock.Now()
 	t.i.who.Guarded = !t.i.link.Unguarded &&
-		(t.i.link.Device == "" || !t.pool.AllowsDirectTransmit() && t.a.Guards.Kernel.SocketsUnguarded() == nil)
+		(t.i.link.Device == "" || !t.pool.AllowsDirectTransmit() && t.a.Guards.Kernel.Sockets.Unguarded() == nil)
 	l, found, err := t.write(ctx, &t.candidate)
 	t.taken = t.last == nil && (errors.Is(err, lease.ErrTaken) || errors.Is(err, lease.ErrNotMine) || errors.Is(err, lease.ErrGone))
 	if err != nil && t.s.source.proof == byProbe && !errors.Is(err, lease.ErrUncertain) {

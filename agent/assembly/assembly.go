@@ -35,14 +35,6 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// Kernel is the part of *bpf.Kernel that the parts need.
-type Kernel interface {
-	guards.Kernel
-	// Revision returns the newest revision of the API server's store that this node has known since
-	// its boot.
-	Revision() (uint64, error)
-}
-
 // Follower reports the leases of a pool until the watch or ctx ends. waiting.Leases implements it.
 type Follower interface {
 	Follow(ctx context.Context, pool string, n waiting.News) error
@@ -67,8 +59,10 @@ type GroundOptions struct {
 	Reader client.Reader
 	// Journal has begun the session of Self.
 	Journal *attachment.Table
-	// Kernel has the guards.
-	Kernel Kernel
+	// Kernel has the guards. Revision returns the newest revision of the API server's store that this node
+	// has known since its boot.
+	Kernel   guards.Kernel
+	Revision func() (uint64, error)
 	// HasDevice reports whether a network namespace has an interface of a VF.
 	HasDevice func(netns, device string) (bool, error)
 	// Rotations has the address after which each pool's rotation continues.
@@ -206,7 +200,7 @@ func New(ctx context.Context, o Options) *Parts {
 	p.Recovery = recovery.New(recovery.Options{
 		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Client: b.Client, Journal: b.Journal, Leases: g.Leases, Guards: g.Guards,
 		Releaser: p.Releaser, WakeHostLink: o.HostLinks.Wake, FollowYoung: p.Holders.After.FollowYoung,
-		OpenSegment: o.OpenSegment, FindLink: o.FindLink, Revision: b.Kernel.Revision,
+		OpenSegment: o.OpenSegment, FindLink: o.FindLink, Revision: b.Revision,
 		Places: o.Places, Routing: o.Routing, UserVFs: o.UserVFs,
 		Events: b.Events, Metrics: b.Metrics, Log: b.Log, Clock: b.Clock,
 	})

@@ -16,33 +16,53 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/loop"
 )
 
-// Kernel is the part of *bpf.Kernel that guards need.
-type Kernel interface {
-	StageGuard(enforce.Guard) error
-	PinGuard(enforce.Guard) error
-	DetachGuard(slot uint32) error
-	GuardAttached(slot uint32) (bool, error)
-	GuardSockets(slot uint32, netns string) (before bool, err error)
-	MayBypass(slot uint32) bool
-	SocketsUnguarded() error
-	GuardLink(g enforce.Guard, ifname string) error
-	LinkGuarded(slot uint32, ifname string) (bool, error)
-	SweepGuards() ([]uint32, error)
-	KillSlot(slot uint32) error
-	SlotDead(slot uint32) (bool, error)
-	SlotUsed(slot uint32) (bool, error)
-	InstallLease(bpf.Key, bpf.Lease) error
-	RemoveLease(bpf.Key) error
+// Kernel has the parts of a *bpf.Kernel that guards need: KernelOf, or one in memory in tests.
+type Kernel struct {
+	Guards    KernelGuards
+	HostLinks interface {
+		Guard(g bpf.Guard, ifname string) error
+		Guarded(slot uint32, ifname string) (bool, error)
+	}
+	Slots interface {
+		Dead(slot uint32) (bool, error)
+		Used(slot uint32) (bool, error)
+	}
+	Sockets interface {
+		Refuse(slot uint32, netns string) (before bool, err error)
+		MayBypass(slot uint32) bool
+		Unguarded() error
+	}
+	Leases KernelLeases
+}
+
+// KernelGuards is the part of *bpf.Guards that guards need.
+type KernelGuards interface {
+	Stage(bpf.Guard) error
+	Pin(bpf.Guard) error
+	Detach(slot uint32) error
+	Attached(slot uint32) (bool, error)
+	Sweep() ([]uint32, error)
+	Kill(slot uint32) error
+}
+
+// KernelLeases is the part of *bpf.Leases that guards need.
+type KernelLeases interface {
+	Install(bpf.Key, bpf.Lease) error
+	Remove(bpf.Key) error
 	Lease(bpf.Key) (bpf.Lease, bool, error)
-	Leases() (map[bpf.Key]bpf.Lease, error)
+	All() (map[bpf.Key]bpf.Lease, error)
 	State(bpf.Key) (bpf.State, bool, error)
 	Fenced(bpf.Key) (bool, error)
+}
+
+// KernelOf returns the parts of a kernel that guards need.
+func KernelOf(k *bpf.Kernel) Kernel {
+	return Kernel{Guards: k.Guards, HostLinks: k.Guards.HostLinks, Slots: k.Slots, Sockets: k.Sockets, Leases: k.Leases}
 }
 
 // Journal is the part of *journal.Journal that guards need.
@@ -106,8 +126,8 @@ func New(o Options) *Guards {
 }
 
 // Of describes the guard of an entry's interface.
-func Of(e *attachment.Entry) enforce.Guard {
-	return enforce.Guard{
+func Of(e *attachment.Entry) bpf.Guard {
+	return bpf.Guard{
 		Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Index: e.Index, Verify: e.Device != "",
 	}
 }
@@ -119,7 +139,7 @@ func (g *Guards) Stage(e *attachment.Entry) error {
 	if e.Unguarded {
 		return nil
 	}
-	return g.Kernel.StageGuard(Of(e))
+	return g.Kernel.Guards.Stage(Of(e))
 }
 
 // Ensure attaches the guard of an entry unless it is attached. A VF whose interface is gone has none until
@@ -143,7 +163,7 @@ func (g *Guards) Attached(e *attachment.Entry) (bool, error) {
 	if e.Unguarded {
 		return true, nil
 	}
-	attached, err := g.Kernel.GuardAttached(e.Slot)
+	attached, err := g.Kernel.Guards.Attached(e.Slot)
 	if err != nil {
 		return false, fmt.Errorf("look for the guard of %s: %w", e.Interface, err)
 	}
@@ -157,7 +177,7 @@ func (g *Guards) GuardSockets(e *attachment.Entry) error {
 	if e.Unguarded {
 		return nil
 	}
-	before, err := g.Kernel.GuardSockets(e.Slot, e.NetNS)
+	before, err := g.Kernel.Sockets.Refuse(e.Slot, e.NetNS)
 	if before {
 		g.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "RawSocketsKept", "Guard",
 			"the pod made raw sockets before its node refused those that skip the guard of %s: a socket that skips it goes on until it is closed; delete the pod to end it", e.Interface)
@@ -172,7 +192,7 @@ func (g *Guards) GuardSockets(e *attachment.Entry) error {
 // slot of the entry. The guard enforces when GuardLink returns. The guard of the entry's own
 // interface must be attached before. Another call replaces the guard of any slot on ifname.
 func (g *Guards) GuardLink(e *attachment.Entry, ifname string) error {
-	if err := g.Kernel.GuardLink(Of(e), ifname); err != nil {
+	if err := g.Kernel.HostLinks.Guard(Of(e), ifname); err != nil {
 		return fmt.Errorf("guard the host link of %s of container %s: %w", e.Interface, e.ContainerID, err)
 	}
 	return nil
@@ -180,7 +200,7 @@ func (g *Guards) GuardLink(e *attachment.Entry, ifname string) error {
 
 // LinkGuarded reports whether ifname, the node's end of a host link, has the guard of the entry.
 func (g *Guards) LinkGuarded(e *attachment.Entry, ifname string) (bool, error) {
-	guarded, err := g.Kernel.LinkGuarded(e.Slot, ifname)
+	guarded, err := g.Kernel.HostLinks.Guarded(e.Slot, ifname)
 	if err != nil {
 		return false, fmt.Errorf("look for the guard of the host link of %s of container %s: %w", e.Interface, e.ContainerID, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
@@ -56,14 +55,14 @@ func TestAKilledSlotIsNobodysUntilItIsSwept(t *testing.T) {
 	r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	slot := r.SlotOf(old)
 	r.MustDel(old)
-	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
+	check.OK(t, r.Kernel.Remove(fakenode.Key("10.0.0.2")))
 	r.Kernel.Unplug(old.NetNS, old.Interface)
 	r.Restart()
 	young := r.Pod("new", "u2")
 	addr := r.MustAdd(young)[0]
 	check.That(t, r.SlotOf(young) != slot && r.Speaks(young, addr), "the pod got slot %d, which was killed", slot)
 	check.OK(t, r.Guards.Sweep())
-	dead, _ := r.Kernel.SlotDead(slot)
+	dead, _ := r.Kernel.Dead(slot)
 	check.That(t, !dead && r.FreeSlots()[slot], "the slot was not given back")
 }
 
@@ -90,7 +89,7 @@ func TestASlotThatWasKilledStaysDeadWhereNobodyKnowsItsDevice(t *testing.T) {
 	r.Kernel.Lost[slot] = true
 	r.Restart()
 	check.OK(t, r.Guards.Sweep())
-	dead, _ := r.Kernel.SlotDead(slot)
+	dead, _ := r.Kernel.Dead(slot)
 	check.That(t, dead && !r.FreeSlots()[slot], "dead %v, kept from others %v", dead, !r.FreeSlots()[slot])
 }
 
@@ -110,7 +109,7 @@ func TestASweepLeavesTheLeaseOfANewHolder(t *testing.T) {
 	r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.MustDel(old)
 	r.Kernel.Unplug(old.NetNS, old.Interface)
-	stale, _ := r.Kernel.Leases()
+	stale, _ := r.Kernel.All()
 	young := r.Pod("new", "u2")
 	r.MustAdd(young)
 	check.OK(t, r.Guards.SweepSlot(1, stale))
@@ -126,15 +125,15 @@ func TestAGuardThatTheJournalForgotCostsNoADD(t *testing.T) {
 }
 
 // unswept has a guard that it cannot sweep.
-type unswept struct{ guards.Kernel }
+type unswept struct{ guards.KernelGuards }
 
-func (unswept) SweepGuards() ([]uint32, error) { return nil, errors.New("a pin cannot be read") }
+func (unswept) Sweep() ([]uint32, error) { return nil, errors.New("a pin cannot be read") }
 
 func TestAGuardThatCannotBeSweptKeepsNoOtherSlot(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	slot := check.Value(r.Guards.Take())(t)
 	r.Guards.Leave(slot)
-	r.Guards.Kernel = unswept{r.Guards.Kernel}
+	r.Guards.Kernel.Guards = unswept{r.Guards.Kernel.Guards}
 	err := r.Guards.Sweep()
 	check.That(t, err != nil && r.FreeSlots()[slot], "kept %v, %v", !r.FreeSlots()[slot], err)
 }
@@ -214,7 +213,7 @@ func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
 	guarded, err = r.Guards.LinkGuarded(&e, "flh1")
 	check.That(t, err == nil && !guarded, "another one is guarded %v, %v", guarded, err)
 	e.Slot++
-	check.Is(t, r.Guards.GuardLink(&e, "flh1"), enforce.ErrNoGuard, "got")
+	check.Is(t, r.Guards.GuardLink(&e, "flh1"), bpf.ErrNoGuard, "got")
 }
 
 // A pod that lost only its own interface could use the addresses of the next holder of its slot.

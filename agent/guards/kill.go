@@ -15,14 +15,14 @@ import (
 
 // KillSlot makes the guard of an entry drop every frame.
 func (g *Guards) KillSlot(e *attachment.Entry) error {
-	if err := g.Kernel.KillSlot(e.Slot); err != nil {
+	if err := g.Kernel.Guards.Kill(e.Slot); err != nil {
 		return fmt.Errorf("kill slot %d of container %s: %w", e.Slot, e.ContainerID, err)
 	}
 	return nil
 }
 
 // Dead reports whether a slot was killed and not swept since.
-func (g *Guards) Dead(slot uint32) (bool, error) { return g.Kernel.SlotDead(slot) }
+func (g *Guards) Dead(slot uint32) (bool, error) { return g.Kernel.Slots.Dead(slot) }
 
 // Silenced reports whether the interface of an entry may send from none of its addresses any more:
 // its slot is dead, or newer claims were heard for all of them. An address that waits behind
@@ -69,7 +69,7 @@ func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error
 		})
 		err := errUnguarded
 		if isUnanswered || l.Flags&bpf.FlagUnguarded == 0 {
-			err = g.Kernel.KillSlot(l.Slot)
+			err = g.Kernel.Guards.Kill(l.Slot)
 		}
 		if err != nil {
 			return fmt.Errorf("kill slot %d, which may use %s: %w", l.Slot, key, err)

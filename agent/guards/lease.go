@@ -43,7 +43,7 @@ func (g *Guards) Install(e *attachment.Entry, address attachment.Address) error 
 	l.Flags |= g.acks(e, false)
 	g.installing.Lock()
 	defer g.installing.Unlock()
-	if err := g.Kernel.InstallLease(key, l); err != nil {
+	if err := g.Kernel.Leases.Install(key, l); err != nil {
 		return fmt.Errorf("install the lease of %s: %w", key, err)
 	}
 	return nil
@@ -75,7 +75,7 @@ func (g *Guards) Vouch(e *attachment.Entry, off bool) error {
 	defer g.installing.Unlock()
 	for _, address := range e.Addresses {
 		key := key(e, address)
-		l, installed, err := g.Kernel.Lease(key)
+		l, installed, err := g.Kernel.Leases.Lease(key)
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (g *Guards) Vouch(e *attachment.Entry, off bool) error {
 			continue
 		}
 		l.Flags = l.Flags&^ackFlags | flags
-		if err := g.Kernel.InstallLease(key, l); err != nil {
+		if err := g.Kernel.Leases.Install(key, l); err != nil {
 			return fmt.Errorf("tell the kernel about the holder of %s: %w", key, err)
 		}
 	}
@@ -95,11 +95,11 @@ func (g *Guards) Uninstall(parent int, addr netip.Addr, slot uint32) error {
 	key := bpf.Key{Segment: uint32(parent), Addr: addr}
 	g.installing.Lock()
 	defer g.installing.Unlock()
-	present, installed, err := g.Kernel.Lease(key)
+	present, installed, err := g.Kernel.Leases.Lease(key)
 	if err != nil || !installed || present.Slot != slot {
 		return err
 	}
-	if err := g.Kernel.RemoveLease(key); err != nil {
+	if err := g.Kernel.Leases.Remove(key); err != nil {
 		return fmt.Errorf("remove the lease of %s and slot %d: %w", key, slot, err)
 	}
 	return nil
@@ -107,7 +107,7 @@ func (g *Guards) Uninstall(parent int, addr netip.Addr, slot uint32) error {
 
 // Fenced reports whether a newer claim was heard for an address of an entry.
 func (g *Guards) Fenced(e *attachment.Entry, address attachment.Address) (bool, error) {
-	fenced, err := g.Kernel.Fenced(key(e, address))
+	fenced, err := g.Kernel.Leases.Fenced(key(e, address))
 	if err != nil {
 		return false, fmt.Errorf("check whether %s is fenced: %w", address.Addr, err)
 	}
@@ -116,7 +116,7 @@ func (g *Guards) Fenced(e *attachment.Entry, address attachment.Address) (bool, 
 
 // Claimed returns the greatest token of a claim that was heard for an address of an entry, or 0.
 func (g *Guards) Claimed(e *attachment.Entry, address attachment.Address) (uint64, error) {
-	s, _, err := g.Kernel.State(key(e, address))
+	s, _, err := g.Kernel.Leases.State(key(e, address))
 	if err != nil {
 		return 0, fmt.Errorf("read the greatest claim for %s: %w", address.Addr, err)
 	}
@@ -125,7 +125,7 @@ func (g *Guards) Claimed(e *attachment.Entry, address attachment.Address) (uint6
 
 // Leases returns the leases that the kernel enforces.
 func (g *Guards) Leases() (map[bpf.Key]bpf.Lease, error) {
-	leases, err := g.Kernel.Leases()
+	leases, err := g.Kernel.Leases.All()
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's leases: %w", err)
 	}

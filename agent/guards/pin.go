@@ -37,7 +37,7 @@ func (g *Guards) FinishPin(e *attachment.Entry) error {
 	if e.Unguarded {
 		return nil
 	}
-	err := g.Kernel.PinGuard(Of(e))
+	err := g.Kernel.Guards.Pin(Of(e))
 	if errors.Is(err, bpf.ErrNoDevice) {
 		return nil
 	}

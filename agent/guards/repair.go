@@ -91,5 +91,5 @@ func (g *Guards) Alone(e *attachment.Entry) bool {
 // that skip it, all pools of its pod allow them, or they may be older than the refusal. On other
 // interfaces such frames meet the observer of the parent.
 func (g *Guards) Bypasses(e *attachment.Entry) bool {
-	return e.Device != "" && !e.Unguarded && g.Kernel.MayBypass(e.Slot)
+	return e.Device != "" && !e.Unguarded && g.Kernel.Sockets.MayBypass(e.Slot)
 }

@@ -34,7 +34,7 @@ func (g *Guards) Run(ctx context.Context) error {
 
 // Sweep frees slots whose entry and device are gone, and removes their leases from the kernel.
 func (g *Guards) Sweep() error {
-	_, err := g.Kernel.SweepGuards()
+	_, err := g.Kernel.Guards.Sweep()
 	leaving := g.leaving()
 	if len(leaving) == 0 {
 		return err
@@ -57,16 +57,16 @@ func (g *Guards) Sweep() error {
 // also keeps its leases until then. The slot is not given to a new pod meanwhile: the new pod would
 // be mute, or the old one could use the addresses of the new one.
 func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
-	attached, err := g.Kernel.GuardAttached(slot)
+	attached, err := g.Kernel.Guards.Attached(slot)
 	if err != nil || attached {
 		return err
 	}
-	used, err := g.Kernel.SlotUsed(slot)
+	used, err := g.Kernel.Slots.Used(slot)
 	if err != nil {
 		return err
 	}
 	if used {
-		if dead, err := g.Kernel.SlotDead(slot); err != nil || !dead {
+		if dead, err := g.Kernel.Slots.Dead(slot); err != nil || !dead {
 			return err
 		}
 	}

@@ -223,7 +223,7 @@ func TestAnADDRepeatedOnTheSameInterfaceIsNotMutedByItsFirst(t *testing.T) {
 	first := r.SlotOf(web)
 	got := r.MustAdd(web)
 	r.Want(got[0] + " Bound")
-	attached, _ := r.Guards.Kernel.GuardAttached(first)
+	attached, _ := r.Guards.Kernel.Guards.Attached(first)
 	check.That(t, !attached, "the dead guard of the first ADD is still on the interface")
 	check.That(t, r.Speaks(web, got[0]), "the pod is mute")
 }

@@ -174,8 +174,8 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 		r := fakenode.New(t, fakenode.V4("10.0.0.2", "10.0.0.3"))
 		web := r.Pod("web", "u1")
 		check.Value(r.Holders.Add(t.Context(), web))(t)
-		late := lateGuard{r.Guards.Kernel, make(chan struct{})}
-		r.Guards.Kernel = late
+		late := lateGuard{r.Guards.Kernel.Guards, make(chan struct{})}
+		r.Guards.Kernel.Guards = late
 		answered := make(chan error, 1)
 		go func() {
 			_, err := r.Holders.Add(t.Context(), r.Pod("api", "u2"))

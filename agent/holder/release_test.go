@@ -177,7 +177,7 @@ func TestCHECKTellsWhatIsNotHeld(t *testing.T) {
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
 	check.Says(t, checks(), "fenced")
 	delete(r.Kernel.Claims, fakenode.Key("10.0.0.2"))
-	check.OK(t, r.Kernel.DetachGuard(r.SlotOf(web)))
+	check.OK(t, r.Kernel.Detach(r.SlotOf(web)))
 	check.Says(t, checks(), "guarded")
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
@@ -177,7 +176,7 @@ func ofThisNode(s *v1alpha1.IPLeaseSpec) {
 
 func TestAVerifierKillsASlotThatOnlyTheJournalKnows(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
-	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
+	check.OK(t, r.Kernel.Remove(fakenode.Key("10.0.0.2")))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	l, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, err == nil && dead && l.Name == "10.0.0.2", "lease %v, dead %v, %v", l, dead, err)
@@ -302,8 +301,8 @@ func TestAnADDThatIsRepeatedAfterACrashIsNotOvertakenByItsOwnUndo(t *testing.T) 
 
 func TestNothingIsProbedInstalledOrAnsweredBeforeTheGuardEnforces(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	late := lateGuard{r.Guards.Kernel, make(chan struct{})}
-	r.Guards.Kernel = late
+	late := lateGuard{r.Guards.Kernel.Guards, make(chan struct{})}
+	r.Guards.Kernel.Guards = late
 	answered := beginAdd(t.Context(), r, r.Pod("web", "u1"))
 	r.Eventually("the lease is created meanwhile", func() bool { return slices.Contains(r.Names(), "10.0.0.2 Bound") })
 	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
@@ -341,11 +340,11 @@ func TestAnADDFailsWhoseObserverCannotBePutBack(t *testing.T) {
 
 // lateGuard keeps a guard from enforcing until it is let go.
 type lateGuard struct {
-	guards.Kernel
+	guards.KernelGuards
 	enforce chan struct{}
 }
 
-func (k lateGuard) StageGuard(g enforce.Guard) error {
+func (k lateGuard) Stage(g bpf.Guard) error {
 	<-k.enforce
-	return k.Kernel.StageGuard(g)
+	return k.KernelGuards.Stage(g)
 }

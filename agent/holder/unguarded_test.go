@@ -136,7 +136,7 @@ func TestAVFThatMaySendPastItsGuardIsDeadOnceItIsOff(t *testing.T) {
 	r.refuses = nil
 	_, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.That(t, err == nil && dead && r.off && r.acked(), "dead %v, off %v, acked %v, %v", dead, r.off, r.acked(), err)
-	dead, _ = r.Kernel.SlotDead(r.SlotOf(web))
+	dead, _ = r.Kernel.Dead(r.SlotOf(web))
 	check.That(t, dead, "its guard lets frames pass")
 	r.Terminate(web)
 	r.Settle()

@@ -150,7 +150,7 @@ func newReachRig(t *testing.T, v4 bool) *reachRig {
 	check.OK(t, unix.Mount("bpf", bpffs, "bpf", 0, ""))
 	t.Cleanup(func() { check.OK(t, unix.Unmount(bpffs, unix.MNT_DETACH)) })
 	kernel := check.Value(bpf.Open(bpf.Options{Dir: filepath.Join(bpffs, "pins")}))(t)
-	segments := segment.New(segment.Config{Kernel: kernel, Log: testr.New(t)})
+	segments := segment.New(segment.Config{Kernel: segment.KernelOf(kernel), Log: testr.New(t)})
 	t.Cleanup(func() { check.OK(t, segments.Close()); check.OK(t, kernel.Remove()) })
 	parent := check.Value(r.node.Index("ul0"))(t)
 	check.OK(t, r.node.Do(func() error { _, err := segments.Open(parent); return err }))
@@ -168,7 +168,7 @@ func newReachRig(t *testing.T, v4 bool) *reachRig {
 			}}
 		},
 		NodeAddresses: func() []netip.Addr { return []netip.Addr{r.prefix(1, 11).Addr()} },
-		Speakers:      kernel.Speakers, Pools: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build(),
+		Speakers:      kernel.Sightings.Speakers, Pools: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build(),
 		OnSegment: func(ctx context.Context, parent int, addr netip.Addr) (bool, error) {
 			seg, _ := segments.Get(parent)
 			reply, err := seg.Ask(ctx, addr)

@@ -11,7 +11,7 @@ import (
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/pins"
+	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // RemoveOptions are the places where an agent of this node keeps its files.
@@ -52,7 +52,7 @@ func programs(dir string) error {
 		return nil
 	}
 	kernel, err := bpf.Open(bpf.Options{Dir: dir})
-	if errors.Is(err, pins.ErrNotBPFFS) {
+	if errors.Is(err, attach.ErrNotBPFFS) {
 		return nil
 	}
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/test/check"
 )
 
@@ -45,10 +44,10 @@ func TestTheRemoverTakesFencelineOffTheNode(t *testing.T) {
 
 	// What an agent leaves that has ended.
 	kernel := check.Value(bpf.Open(bpf.Options{Dir: o.BPFDir}))(t)
-	check.OK(t, kernel.AttachObserver(parent.Attrs().Index))
-	guard := enforce.Guard{Slot: 1, Interface: attrs.Name + "p", NetNS: "/proc/thread-self/ns/net", Segment: parent.Attrs().Index}
-	check.OK(t, kernel.StageGuard(guard))
-	check.OK(t, kernel.PinGuard(guard))
+	check.OK(t, kernel.Observers.Attach(parent.Attrs().Index))
+	guard := bpf.Guard{Slot: 1, Interface: attrs.Name + "p", NetNS: "/proc/thread-self/ns/net", Segment: parent.Attrs().Index}
+	check.OK(t, kernel.Guards.Stage(guard))
+	check.OK(t, kernel.Guards.Pin(guard))
 	check.OK(t, kernel.Close())
 	check.OK(t, masquerade.Ensure())
 	book := check.Value(attachment.Open(o.StateDir))(t)

@@ -20,10 +20,14 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Sightings has the speakers on the parents. *bpf.Kernel implements it.
+// Observers are the observers on the parents. *bpf.Observers implements it.
+type Observers interface {
+	Attached() (map[int]bool, error)
+}
+
+// Sightings has the speakers on the parents. *bpf.Sightings implements it.
 type Sightings interface {
-	ObserversAttached() (map[int]bool, error)
-	Sighting(bpf.Key) (bpf.Sighting, bool, error)
+	Last(bpf.Key) (bpf.Sighting, bool, error)
 }
 
 // heard returns the parents of this node on which the last holder used the address, by index. Its
@@ -33,13 +37,13 @@ func (p *Parents) heard(last segment.LastHolder) ([]int, error) {
 	if len(last.MAC) == 0 {
 		return nil, nil
 	}
-	observed, err := p.Sightings.ObserversAttached()
+	observed, err := p.Observers.Attached()
 	if err != nil {
 		return nil, fmt.Errorf("look for the parents that have heard %s: %w", last.Addr, err)
 	}
 	var parents []int
 	for _, parent := range slices.Sorted(maps.Keys(observed)) {
-		s, ok, err := p.Sightings.Sighting(bpf.Key{Segment: uint32(parent), Addr: last.Addr})
+		s, ok, err := p.Sightings.Last(bpf.Key{Segment: uint32(parent), Addr: last.Addr})
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +82,7 @@ func (p *Parents) Gateways(e *attachment.Entry) map[netip.Addr]net.HardwareAddr 
 			continue
 		}
 		gateways[gateway] = nil
-		if s, ok, err := p.Sightings.Sighting(bpf.Key{Segment: uint32(e.ParentIndex), Addr: gateway}); ok && err == nil && s.LastSeen != 0 {
+		if s, ok, err := p.Sightings.Last(bpf.Key{Segment: uint32(e.ParentIndex), Addr: gateway}); ok && err == nil && s.LastSeen != 0 {
 			gateways[gateway] = s.MAC
 		}
 	}

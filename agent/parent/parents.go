@@ -40,6 +40,7 @@ type Parents struct {
 	// Configured is the network configuration of this node.
 	Configured Network
 	// Sightings are the frames that the observers of this node have recorded.
+	Observers Observers
 	Sightings Sightings
 	// Tell reports pods that run on another parent than new ones would.
 	Tell func(diagnosis.Misplaced)

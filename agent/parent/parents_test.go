@@ -30,22 +30,22 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// unattachable is a kernel that attaches no observer now.
+// unattachable are the observers of a kernel that attaches none now.
 type unattachable struct {
-	segment.Kernel
+	*bpf.Observers
 	asked []int
 }
 
-func (k *unattachable) AttachObserver(parent int) error {
+func (k *unattachable) Attach(parent int) error {
 	k.asked = append(k.asked, parent)
 	return errors.New("too many open files")
 }
 
 // newParents is node n1, with pods of pool v4 on these parents.
-func newParents(t *testing.T, k segment.Kernel, parents ...attachment.Entry) *Parents {
+func newParents(t *testing.T, k *unattachable, parents ...attachment.Entry) *Parents {
 	t.Helper()
 	return &Parents{
-		Node: "n1", Segments: segment.New(segment.Config{Kernel: k}), Sightings: sightings{}, Pools: pools{}, Log: testr.New(t),
+		Node: "n1", Segments: segment.New(segment.Config{Kernel: segment.Kernel{Observers: k}}), Observers: sightings{}, Sightings: sightings{}, Pools: pools{}, Log: testr.New(t),
 		Bound: func() iter.Seq[*attachment.Entry] {
 			return func(yield func(*attachment.Entry) bool) {
 				for _, e := range parents {
@@ -125,7 +125,7 @@ func TestTheParentOfAPoolsPodsIsFoundByIndexNotByName(t *testing.T) {
 // sightings are the speakers of 10.0.0.9 on the observed parents.
 type sightings map[int]bpf.Sighting
 
-func (s sightings) ObserversAttached() (map[int]bool, error) {
+func (s sightings) Attached() (map[int]bool, error) {
 	all := map[int]bool{}
 	for parent := range s {
 		all[parent] = true
@@ -133,7 +133,7 @@ func (s sightings) ObserversAttached() (map[int]bool, error) {
 	return all, nil
 }
 
-func (s sightings) Sighting(key bpf.Key) (bpf.Sighting, bool, error) {
+func (s sightings) Last(key bpf.Key) (bpf.Sighting, bool, error) {
 	seen, ok := s[int(key.Segment)]
 	return seen, ok && key.Addr == lost.Addr, nil
 }
@@ -143,7 +143,8 @@ func TestTheGatewaysOfAnInterfaceWithTheMACsThatWereHeard(t *testing.T) {
 	heard.Spec.Gateway, silent.Spec.Gateway = ptr.To("10.0.0.9"), ptr.To("fd00::9")
 	p := newParents(t, nil)
 	p.Pools = pools{*heard, *silent, *pool("none")}
-	p.Sightings = sightings{7: {MAC: stranger, LastSeen: 1}, 8: {MAC: stranger}}
+	seen := sightings{7: {MAC: stranger, LastSeen: 1}, 8: {MAC: stranger}}
+	p.Observers, p.Sightings = seen, seen
 	of := func(parent int) map[netip.Addr]net.HardwareAddr {
 		return p.Gateways(&attachment.Entry{ParentIndex: parent, Addresses: []attachment.Address{{Pool: "v4"}, {Pool: "v6"}, {Pool: "none"}, {Pool: "gone"}}})
 	}
@@ -180,7 +181,8 @@ func TestTheParentOnWhichTheLastHolderWasHeard(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			k := &unattachable{}
 			p := newParents(t, k)
-			p.Sightings = row.seen
+			seen := row.seen
+			p.Observers, p.Sightings = seen, seen
 			_, guessed, err := p.Segment(pool("own"), row.last)
 			check.That(t, err != nil && !guessed && slices.Equal(k.asked, row.opened), "opened %v, guessed %v, %v", k.asked, guessed, err)
 		})
@@ -191,7 +193,8 @@ func TestTheParentOnWhichTheLastHolderWasHeard(t *testing.T) {
 func TestAForgedSightingDoesNotOverruleThePool(t *testing.T) {
 	k := &unattachable{}
 	p := newParents(t, k)
-	p.Sightings = sightings{lo(t): {MAC: lost.MAC, LastSeen: 1}}
+	seen := sightings{lo(t): {MAC: lost.MAC, LastSeen: 1}}
+	p.Observers, p.Sightings = seen, seen
 	_, _, err := p.Segment(pool("own", "eth9"), lost)
 	check.That(t, err != nil && len(k.asked) == 0, "opened %v, %v", k.asked, err)
 }
@@ -215,7 +218,8 @@ func TestWhatWasHeardProvesNothingIfTwoNetworksHaveTheAddress(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			k := &unattachable{}
 			p := newParents(t, k)
-			p.Sightings = sightings{here: {MAC: lost.MAC, LastSeen: 1}}
+			seen := sightings{here: {MAC: lost.MAC, LastSeen: 1}}
+			p.Observers, p.Sightings = seen, seen
 			other := pool("other")
 			other.Spec.Network, other.Spec.Subnet = row.network, row.subnet
 			p.Pools = pools{*other}

@@ -55,10 +55,10 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			r.Places = append(r.Places, twin)
 		}, true},
 		{"not if its slot was killed", func(r *fakenode.Node, web agentapi.AddRequest, _ *pod.Place) {
-			check.OK(r.T, r.Kernel.KillSlot(r.SlotOf(web)))
+			check.OK(r.T, r.Kernel.Kill(r.SlotOf(web)))
 		}, true},
 		{"not if the kernel does not know an address", func(r *fakenode.Node, _ agentapi.AddRequest, _ *pod.Place) {
-			check.OK(r.T, r.Kernel.RemoveLease(fakenode.Key(v6)))
+			check.OK(r.T, r.Kernel.Remove(fakenode.Key(v6)))
 		}, true},
 		{"not if another node has the leases", func(r *fakenode.Node, _ agentapi.AddRequest, _ *pod.Place) {
 			for _, l := range r.API.Leases() {
@@ -74,7 +74,7 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			held, _, err := r.Kernel.Lease(fakenode.Key(v4))
 			check.OK(t, err)
 			held.Disproved, held.DisprovedBefore[0] = 7, 5
-			check.OK(t, r.Kernel.InstallLease(fakenode.Key(v4), held))
+			check.OK(t, r.Kernel.Install(fakenode.Key(v4), held))
 			want.Addresses[0].Disproved, want.Addresses[0].DisprovedBefore = 7, []uint64{5}
 			at := placeOf(web, v4, v6)
 			row.change(r, web, &at)
@@ -195,7 +195,7 @@ func TestWhichLeasesWithoutAnEntryAreFreed(t *testing.T) {
 		{"not one of another session", func(s *v1alpha1.IPLeaseSpec) { s.Session = "node-1/boot-0" }, nil, []string{"10.0.0.2 Bound"}},
 		{"not one that is Warm", func(s *v1alpha1.IPLeaseSpec) { s.State, s.Holder = v1alpha1.StateWarm, nil }, nil, []string{"10.0.0.2 Warm"}},
 		{"not one for which a slot may speak", nil, func(r *fakenode.Node) {
-			check.OK(r.T, r.Kernel.InstallLease(fakenode.Key("10.0.0.2"), bpf.Lease{Token: 1, Slot: 9}))
+			check.OK(r.T, r.Kernel.Install(fakenode.Key("10.0.0.2"), bpf.Lease{Token: 1, Slot: 9}))
 		}, []string{"10.0.0.2 Bound"}},
 		{"not one for which a call is under way", nil, func(r *fakenode.Node) {
 			unlock, _ := r.Journal.Calls.TryLock(agentapi.Attachment{ContainerID: "c0", Interface: "eth0"})
@@ -233,7 +233,7 @@ func TestOneLookFreesNoLease(t *testing.T) {
 func TestALeaseWithAnEntryIsNotFreed(t *testing.T) {
 	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
 	// Not for the slot's sake alone.
-	check.OK(t, r.Kernel.RemoveLease(fakenode.Key("10.0.0.2")))
+	check.OK(t, r.Kernel.Remove(fakenode.Key("10.0.0.2")))
 	freeWithoutEntryTwice(r)
 	r.Want("10.0.0.2 Bound")
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
@@ -43,7 +44,7 @@ func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
 	check.OK(t, n.Restored)
 	n.API.Freed = func(l *v1alpha1.IPLease) {
 		for _, e := range n.Journal.All() {
-			dead, err := m.kernel.SlotDead(e.Slot)
+			dead, err := m.kernel.Slots.Dead(e.Slot)
 			check.That(t, err == nil && (e.Slot == 0 || dead), "%s is free, and slot %d is not dead (%v)", l.Name, e.Slot, err)
 		}
 	}
@@ -68,7 +69,7 @@ func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
 		check.OK(t, n.Guards.Sweep())
 		left := n.Journal.All()
 		check.Must(t, len(left) == 0 && len(n.API.Leases()) == 0, "step %d: journal %v, leases %v", step, left, n.API.Leases())
-		leases, err := m.kernel.Leases()
+		leases, err := m.kernel.Leases.All()
 		check.Must(t, err == nil && len(leases) == 0, "step %d: the kernel holds %v, %v", step, leases, err)
 		if !died {
 			t.Logf("%d deaths", step)
@@ -114,7 +115,7 @@ func TestWithoutTCXAGuardThatAPodRemovesIsPutBack(t *testing.T) {
 	}
 	check.OK(t, n.Guards.KillSlot(&attachment.Entry{Slot: n.SlotOf(g.request)}))
 	check.OK(t, n.Guards.Repair())
-	dead := check.Value(m.kernel.SlotDead(n.SlotOf(g.request)))(t)
+	dead := check.Value(m.kernel.Slots.Dead(n.SlotOf(g.request)))(t)
 	check.That(t, dead, "the slot was revived")
 }
 
@@ -157,8 +158,8 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 	m.kernel = k
 	key := bpf.ClaimKey{1, 2, 3}
 	check.OK(t, k.SetKeys(&key, nil))
-	check.OK(t, k.SetNetworks([]uint64{claim.Network(fakenode.Cluster, "")}))
-	segments := segment.New(segment.Config{Kernel: k, Log: testr.New(t)})
+	check.OK(t, k.Leases.SetNetworks([]uint64{claim.Network(fakenode.Cluster, "")}))
+	segments := segment.New(segment.Config{Kernel: segment.KernelOf(k), Log: testr.New(t)})
 	segments.SetKeys(claim.Key(key))
 	var links *pod.Finder
 	check.OK(t, m.node.Do(func() (err error) {
@@ -166,7 +167,7 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 		return err
 	}))
 	return fakenode.Machine{
-		Kernel: k, Do: m.node.Do,
+		Kernel: guards.KernelOf(k), Revision: k.Ceiling.Revision, Do: m.node.Do,
 		Run: func(ctx context.Context) error { return segments.Run(ctx, nodeHolder{n}) },
 		OpenSegment: func(parent int) (seg acquire.Segment, err error) {
 			err = m.node.Do(func() error {
@@ -178,7 +179,7 @@ func (m *machine) open(n *fakenode.Node) fakenode.Machine {
 		},
 		FindLink: links.Find,
 		Sighted: func(parent int, addr netip.Addr) bool {
-			return k.SightedWithin(bpf.Key{Segment: uint32(parent), Addr: addr}, time.Minute)
+			return k.Sightings.Within(bpf.Key{Segment: uint32(parent), Addr: addr}, time.Minute)
 		},
 		Close: func() {
 			check.OK(t, segments.Close())

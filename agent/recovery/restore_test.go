@@ -33,7 +33,7 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 				Slot: 7, Parent: "eth1", ParentIndex: fakenode.ParentIndex, MAC: "02:00:00:00:00:01",
 			}
 			check.OK(t, r.Journal.Put(e))
-			check.OK(t, r.Kernel.StageGuard(guards.Of(&e)))
+			check.OK(t, r.Kernel.Stage(guards.Of(&e)))
 			r.Restart()
 			ours := session == fakenode.ThisSession
 			check.That(t, r.Kernel.Pinned[7] == ours && r.Kernel.IsDead(7) == (ours && phase != attachment.Bound),

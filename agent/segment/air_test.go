@@ -79,7 +79,7 @@ func newAir(t *testing.T) (*air, *Segment) { t.Helper(); return newAirOf(t, &rep
 func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {
 	t.Helper()
 	a := &air{t: t, kernel: newMemKernel(), born: time.Now(), carrier: true, keys: []claim.Key{testKey}}
-	set := New(Config{Kernel: a.kernel, Log: testr.New(t)})
+	set := New(Config{Kernel: a.kernel.parts(), Log: testr.New(t)})
 	set.openParent = func(int) (parentWire, error) { return a, nil }
 	set.openPort = func(string, string) (podPort, error) { return &airPort{a}, nil }
 	set.jitter = a.jitters

@@ -86,7 +86,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 
 // hasOtherMAC reports whether the holder has another MAC by now. That MAC has its own announcement.
 func (s *Segments) hasOtherMAC(key bpf.Key, a Announcement) (bool, error) {
-	l, installed, err := s.kernel.Lease(key)
+	l, installed, err := s.kernel.Leases.Lease(key)
 	if err != nil {
 		return false, fmt.Errorf("read the MAC of the holder of %s: %w", key, err)
 	}
@@ -96,14 +96,14 @@ func (s *Segments) hasOtherMAC(key bpf.Key, a Announcement) (bool, error) {
 // mustBeSilent reports whether the holder must no longer send from the address: the address is
 // fenced or the slot is dead. Slot 0 is not checked.
 func (s *Segments) mustBeSilent(key bpf.Key, slot uint32) (bool, error) {
-	fenced, err := s.kernel.Fenced(key)
+	fenced, err := s.kernel.Leases.Fenced(key)
 	if err != nil {
 		return false, fmt.Errorf("check whether %s is fenced: %w", key, err)
 	}
 	if fenced || slot == 0 {
 		return fenced, nil
 	}
-	dead, err := s.kernel.SlotDead(slot)
+	dead, err := s.kernel.Slots.Dead(slot)
 	if err != nil {
 		return false, fmt.Errorf("check whether slot %d is dead: %w", slot, err)
 	}

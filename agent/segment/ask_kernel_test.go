@@ -101,7 +101,7 @@ func TestAQuestionEndsWithItsCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	check.That(t, check.Err(n.seg.Ask(ctx, rig4)) != nil, "no error")
-	_, installed, err := n.kernel.Lease(n.seg.key(rig4))
+	_, installed, err := n.kernel.Leases.Lease(n.seg.key(rig4))
 	check.That(t, err == nil && !installed, "still watched: %t, %v", installed, err)
 }
 
@@ -114,13 +114,13 @@ func TestAnADDGoesOnWhileItsAddressIsAskedAsACanary(t *testing.T) {
 		zombie, sought := away.addPod("zombie", addr, 100), addr.Next()
 		check.OK(t, away.seg.Claim(t.Context(), zombie.holding(100).claim()))
 		check.Becomes(t, patience, "the verifier hears another node", func() bool {
-			_, ok, err := verifier.kernel.Heard(uint32(verifier.parent))
+			_, ok, err := verifier.kernel.Sightings.Heard(uint32(verifier.parent))
 			return err == nil && ok
 		})
 		check.OK(t, r.network.SetUp(away.port, false))
 		r.addHost("user").announce(t, sought)
 		check.Becomes(t, patience, "the address is the first canary", func() bool {
-			speakers, err := verifier.kernel.Speakers(uint32(verifier.parent), addr.Is4(), 1)
+			speakers, err := verifier.kernel.Sightings.Speakers(uint32(verifier.parent), addr.Is4(), 1)
 			return err == nil && len(speakers) == 1 && speakers[0] == sought
 		})
 
@@ -131,7 +131,7 @@ func TestAnADDGoesOnWhileItsAddressIsAskedAsACanary(t *testing.T) {
 			probed <- a
 		}()
 		check.Becomes(t, patience, "the ADD probes", func() bool {
-			_, watched, err := adder.kernel.Lease(adder.seg.key(sought))
+			_, watched, err := adder.kernel.Leases.Lease(adder.seg.key(sought))
 			return err == nil && watched
 		})
 		verdict, e := verifier.verify(zombie.takeover(200))

@@ -38,9 +38,9 @@ func (c *canaries) choose(v Verification) (chosen []netip.Addr, shared bool, err
 	}
 	var hosts []netip.Addr
 	if shared {
-		hosts, err = kernel.Vouched(segment, addr.Is4(), HearingWindow, canaryMax+1)
+		hosts, err = kernel.Sightings.Vouched(segment, addr.Is4(), HearingWindow, canaryMax+1)
 	} else {
-		hosts, err = kernel.Speakers(segment, addr.Is4(), canaryMax+2)
+		hosts, err = kernel.Sightings.Speakers(segment, addr.Is4(), canaryMax+2)
 		hosts = append([]netip.Addr{v.Gateway}, hosts...)
 	}
 	if err != nil {

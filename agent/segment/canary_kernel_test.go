@@ -30,7 +30,7 @@ func TestAHostOfTheNodeItselfIsNoCanary(t *testing.T) {
 		zombie, neighbour := n2.addPod("zombie", addr, 100), n3.addPod("neighbour", addr.Next(), 150)
 		check.Becomes(t, patience, "node1 hears node3", func() bool {
 			check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
-			_, ok, err := n1.kernel.Heard(uint32(n1.parent))
+			_, ok, err := n1.kernel.Sightings.Heard(uint32(n1.parent))
 			return err == nil && ok
 		})
 		vm.announce(t, addr.Prev())

@@ -63,7 +63,7 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if err := Sleep(ctx, s.set.clock, counterClaimWait); err != nil {
 		return fmt.Errorf("wait for a newer claim of %s on %s: %w", c.Addr, s.name, err)
 	}
-	fenced, err := s.set.kernel.Fenced(s.key(c.Addr))
+	fenced, err := s.set.kernel.Leases.Fenced(s.key(c.Addr))
 	if err != nil {
 		return fmt.Errorf("check whether %s is fenced: %w", c.Addr, err)
 	}

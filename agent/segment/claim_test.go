@@ -79,7 +79,7 @@ func TestR10ClaimWaitsForANewerOneBeforeItIsConfirmed(t *testing.T) {
 	} {
 		bubble(t, tc.name, func(t *testing.T) {
 			a, seg := newAir(t)
-			check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{Token: 1000, Slot: 3, MAC: holderMAC}))
+			check.OK(t, a.kernel.Install(key(addr4), bpf.Lease{Token: 1000, Slot: 3, MAC: holderMAC}))
 			n := 0
 			a.onClaim = func(_ claim.Frame, dst net.HardwareAddr) {
 				if n++; n == 6 {

@@ -50,7 +50,7 @@ func TestFiguresClaimToFence(t *testing.T) {
 			for i := range rounds {
 				// A newer lease of the same pod ends the fence of the round before.
 				token := uint64(10 * (i + 1))
-				check.OK(t, kernel.InstallLease(zombie.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: zombie.slot, MAC: zombie.mac}))
+				check.OK(t, kernel.Leases.Install(zombie.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: zombie.slot, MAC: zombie.mac}))
 				seen.reset()
 				claims.reset()
 				check.Becomes(t, patience, "the zombie answers", func() bool { return len(seen.list(from(zombie.mac, rig4))) > 3 })
@@ -110,7 +110,7 @@ type sendClock struct {
 }
 
 func (c *sendClock) Send(frame []byte) error {
-	c.boot = c.kernel.Now()
+	c.boot = bpf.Now()
 	return c.parentWire.Send(frame)
 }
 

@@ -19,7 +19,7 @@ import (
 
 func (n *node) isFenced(p *pod) bool {
 	n.rig.t.Helper()
-	return check.Value(n.kernel.Fenced(p.key()))(n.rig.t)
+	return check.Value(n.kernel.Leases.Fenced(p.key()))(n.rig.t)
 }
 
 func (n *node) met() (all []Conflict) {
@@ -106,7 +106,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 }
 
 func (p *pod) state() (bpf.State, error) {
-	st, _, err := p.node.kernel.State(p.key())
+	st, _, err := p.node.kernel.Leases.State(p.key())
 	return st, err
 }
 

@@ -66,7 +66,7 @@ func holderAir(t *testing.T, h Holding) (*air, *Segment, *reports) {
 	t.Helper()
 	r := &reports{holdings: []Holding{h}}
 	a, seg := newAirOf(t, r)
-	check.OK(t, a.kernel.InstallLease(h.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}))
+	check.OK(t, a.kernel.Install(h.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}))
 	return a, seg, r
 }
 
@@ -149,7 +149,7 @@ func TestTheDefenceOfOneAddressDelaysNoOther(t *testing.T) {
 		other := h
 		other.Addr = addr6
 		r.holdings = append(r.holdings, other)
-		check.OK(t, a.kernel.InstallLease(other.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}))
+		check.OK(t, a.kernel.Install(other.key(), bpf.Lease{Token: h.Token, Slot: h.Slot, MAC: h.MAC}))
 		for _, addr := range []netip.Addr{addr4, addr6} {
 			a.kernel.claim(key(addr), 999, hostMAC)
 		}

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/network"
@@ -163,9 +162,9 @@ func (n *node) addPodWithMAC(name string, addr netip.Addr, token uint64, mac net
 func (p *pod) start(token uint64) {
 	t := p.node.rig.t
 	t.Helper()
-	guard := enforce.Guard{Slot: p.slot, Segment: p.node.parent, NetNS: p.ns.Path(), Interface: "eth0"}
-	check.OK(t, p.node.kernel.StageGuard(guard))
-	check.OK(t, p.node.kernel.PinGuard(guard))
+	guard := bpf.Guard{Slot: p.slot, Segment: p.node.parent, NetNS: p.ns.Path(), Interface: "eth0"}
+	check.OK(t, p.node.kernel.Guards.Stage(guard))
+	check.OK(t, p.node.kernel.Guards.Pin(guard))
 	p.lease(token)
 	check.OK(t, p.ns.SetUp("eth0", true))
 	check.OK(t, p.ns.AddAddr("eth0", prefix(p.addr)))
@@ -177,7 +176,7 @@ func (p *pod) key() bpf.Key { return bpf.Key{Segment: uint32(p.node.parent), Add
 func (p *pod) lease(token uint64) {
 	p.node.rig.t.Helper()
 	p.token = token
-	check.OK(p.node.rig.t, p.node.kernel.InstallLease(p.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
+	check.OK(p.node.rig.t, p.node.kernel.Leases.Install(p.key(), bpf.Lease{Token: token, Network: rigNetwork, Slot: p.slot, MAC: p.mac}))
 }
 
 func (p *pod) holding(token uint64) Holding {

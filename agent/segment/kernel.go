@@ -10,29 +10,40 @@ import (
 	"github.com/fenceline/fenceline/bpf"
 )
 
-// Kernel is the access to the kernel programs and their maps: *bpf.Kernel, or one in memory in
-// tests. Its methods are called concurrently, ReadEvents by one goroutine at a time.
-type Kernel interface {
-	AttachObserver(parent int) error
-	ObserversAttached() (map[int]bool, error)
-	ObserverLinks(parent int) ([2]uint32, error)
-
-	InstallLease(bpf.Key, bpf.Lease) error
-	RemoveWatch(bpf.Key) error
-	Lease(bpf.Key) (bpf.Lease, bool, error)
-	State(bpf.Key) (bpf.State, bool, error)
-	Fenced(bpf.Key) (bool, error)
-	SlotDead(slot uint32) (bool, error)
-
-	Heard(segment uint32) (time.Duration, bool, error)
-	Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, error)
-	Vouched(segment uint32, v4 bool, d time.Duration, limit int) ([]netip.Addr, error)
-	Now() time.Duration
-	Counters() (map[bpf.Counter]uint64, error)
-	ReadEvents(ctx context.Context, fn func(bpf.Event)) error
+// Kernel is the access to the kernel programs and their maps: KernelOf, or one in memory in tests. Its
+// methods are called concurrently, ReadEvents by one goroutine at a time.
+type Kernel struct {
+	Observers interface {
+		Attach(parent int) error
+		Attached() (map[int]bool, error)
+		Links(parent int) ([2]uint32, error)
+	}
+	Leases interface {
+		Install(bpf.Key, bpf.Lease) error
+		RemoveWatch(bpf.Key) error
+		Lease(bpf.Key) (bpf.Lease, bool, error)
+		State(bpf.Key) (bpf.State, bool, error)
+		Fenced(bpf.Key) (bool, error)
+	}
+	Slots interface {
+		Dead(slot uint32) (bool, error)
+	}
+	Sightings interface {
+		Heard(segment uint32) (time.Duration, bool, error)
+		Speakers(segment uint32, v4 bool, limit int) ([]netip.Addr, error)
+		Vouched(segment uint32, v4 bool, d time.Duration, limit int) ([]netip.Addr, error)
+	}
+	Events interface {
+		Counters() (map[bpf.Counter]uint64, error)
+		ReadEvents(ctx context.Context, fn func(bpf.Event)) error
+	}
+	Now func() time.Duration
 }
 
-var _ Kernel = (*bpf.Kernel)(nil)
+// KernelOf returns the parts of a kernel that segments need.
+func KernelOf(k *bpf.Kernel) Kernel {
+	return Kernel{Observers: k.Observers, Leases: k.Leases, Slots: k.Slots, Sightings: k.Sightings, Events: k, Now: bpf.Now}
+}
 
 // parentWire sends frames on a parent: *wire.Parent, or one of a test. Safe for concurrent use.
 type parentWire interface {

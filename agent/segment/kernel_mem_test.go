@@ -49,9 +49,14 @@ func newMemKernel() *memKernel {
 	}
 }
 
+// parts returns the kernel as segments see it.
+func (k *memKernel) parts() Kernel {
+	return Kernel{Observers: k, Leases: k, Slots: k, Sightings: k, Events: k, Now: k.Now}
+}
+
 func (k *memKernel) Now() time.Duration { return bootAge + time.Since(k.born) }
 
-func (k *memKernel) AttachObserver(parent int) error {
+func (k *memKernel) Attach(parent int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.observers[parent] {
@@ -68,7 +73,7 @@ func (k *memKernel) detachObserver(parent int) error {
 	return nil
 }
 
-func (k *memKernel) ObserversAttached() (map[int]bool, error) {
+func (k *memKernel) Attached() (map[int]bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := make(map[int]bool)
@@ -78,8 +83,8 @@ func (k *memKernel) ObserversAttached() (map[int]bool, error) {
 	return all, nil
 }
 
-// ObserverLinks numbers the observer by how often it was attached.
-func (k *memKernel) ObserverLinks(parent int) ([2]uint32, error) {
+// Links numbers the observer by how often it was attached.
+func (k *memKernel) Links(parent int) ([2]uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.observers[parent] {
@@ -88,7 +93,7 @@ func (k *memKernel) ObserverLinks(parent int) ([2]uint32, error) {
 	return [2]uint32{k.attachments, k.attachments}, nil
 }
 
-func (k *memKernel) InstallLease(key bpf.Key, l bpf.Lease) error {
+func (k *memKernel) Install(key bpf.Key, l bpf.Lease) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	present, ok := k.leases[key]
@@ -139,7 +144,7 @@ func (k *memKernel) Fenced(key bpf.Key) (bool, error) {
 	return ok && l.Slot != 0 && k.states[key].Fences(l), nil
 }
 
-func (k *memKernel) SlotDead(slot uint32) (bool, error) {
+func (k *memKernel) Dead(slot uint32) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.deadSlots[slot], nil

@@ -95,12 +95,12 @@ func TestAClaimInAVLANFencesAndIsAcked(t *testing.T) {
 		outside := r.addNode("node3")
 		verdict, _ := outside.verify(zombie.takeover(300))
 		equal(t, "verdict of a node outside of the VLAN", verdict, Unknown)
-		equal(t, "fenced by a claim from outside", check.Value(n2.kernel.Fenced(zombie.key()))(t), false)
+		equal(t, "fenced by a claim from outside", check.Value(n2.kernel.Leases.Fenced(zombie.key()))(t), false)
 
 		verdict, e := n1.verify(zombie.takeover(200))
 		equal(t, "verdict", verdict, Fenced)
 		equal(t, "acked by", e.AckMAC.String(), n2.mac.String())
-		equal(t, "fenced", check.Value(n2.kernel.Fenced(zombie.key()))(t), true)
+		equal(t, "fenced", check.Value(n2.kernel.Leases.Fenced(zombie.key()))(t), true)
 		equal(t, "a client reaches the zombie", reachesAnew(t, client, "p0.5", addr), false)
 	})
 }
@@ -152,7 +152,7 @@ func TestAClaimFencesAnIPVLANPodAndSparesItsSibling(t *testing.T) {
 			equal(t, "a client reaches the zombie", reachesAnew(t, client, "p0", addr), false)
 			equal(t, "the zombie reaches the client", reaches(zombie.ns, client.addr(addr)), false)
 			equal(t, "a client reaches the sibling", reachesAnew(t, client, "p0", second), true)
-			equal(t, "the sibling's slot", check.Value(n2.kernel.Fenced(sibling.key()))(t), false)
+			equal(t, "the sibling's slot", check.Value(n2.kernel.Leases.Fenced(sibling.key()))(t), false)
 
 			zombie.lease(300)
 			equal(t, "a client reaches it by a newer lease", reachesAnew(t, client, "p0", addr), true)

@@ -237,7 +237,7 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 		}
 		return DoubtNone, Answer{}, nil
 	}
-	present, installed, err := w.seg.set.kernel.Lease(w.watch.key)
+	present, installed, err := w.seg.set.kernel.Leases.Lease(w.watch.key)
 	if err != nil {
 		return DoubtUnproven, Answer{}, w.wrap(err)
 	}
@@ -245,7 +245,7 @@ func (w *LongWatch) Doubt() (Doubt, Answer, error) {
 	if err != nil {
 		return DoubtUnproven, Answer{}, w.wrap(err)
 	}
-	st, _, err := w.seg.set.kernel.State(w.watch.key)
+	st, _, err := w.seg.set.kernel.Leases.State(w.watch.key)
 	if err != nil {
 		return DoubtUnproven, Answer{}, w.wrap(err)
 	}

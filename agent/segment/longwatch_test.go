@@ -172,7 +172,7 @@ func TestWhatVoidsAProof(t *testing.T) {
 		}, DoubtObserver},
 		"a watch that is gone from the kernel": {func(a *air, _ *Segment) { _ = a.kernel.RemoveWatch(key(addr4)) }, DoubtObserver},
 		"a holder on this node": {func(a *air, _ *Segment) {
-			_ = a.kernel.InstallLease(key(addr4), bpf.Lease{Slot: 3, Token: 1, MAC: holderMAC})
+			_ = a.kernel.Install(key(addr4), bpf.Lease{Slot: 3, Token: 1, MAC: holderMAC})
 		}, DoubtHeld},
 	} {
 		bubble(t, rule, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestWhatVoidsAProof(t *testing.T) {
 			if c.want == DoubtCarrier || c.want == DoubtObserver {
 				a.setCarrier(true)
 				_, _ = seg.set.Open(parent)
-				_ = a.kernel.InstallLease(key(addr4), bpf.Lease{})
+				_ = a.kernel.Install(key(addr4), bpf.Lease{})
 				w.doubt(t, DoubtUnproven)
 				w.prove(t, DoubtNone)
 				w.doubt(t, DoubtNone)
@@ -236,7 +236,7 @@ func TestModeOffProvesNothingAndDoubtsNothing(t *testing.T) {
 func TestTheWatchOfAnAgentBeforeIsEndedWithOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, seg := newAir(t)
-		check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{}))
+		check.OK(t, a.kernel.Install(key(addr4), bpf.Lease{}))
 		w := check.Value(seg.WatchLong(addr4, ProbeParams{}))(t)
 		check.OK(t, w.End())
 		_, watched, _ := a.kernel.Lease(key(addr4))
@@ -247,7 +247,7 @@ func TestTheWatchOfAnAgentBeforeIsEndedWithOurs(t *testing.T) {
 func TestALeaseThatWasInstalledMeanwhileOutlivesTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, w := quiet(t, ProbeParams{})
-		check.OK(t, a.kernel.InstallLease(key(addr4), bpf.Lease{Slot: 3, Token: 1, MAC: holderMAC}))
+		check.OK(t, a.kernel.Install(key(addr4), bpf.Lease{Slot: 3, Token: 1, MAC: holderMAC}))
 		check.OK(t, w.End())
 		_, held, _ := a.kernel.Lease(key(addr4))
 		equal(t, "held", held, true)

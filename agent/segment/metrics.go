@@ -68,7 +68,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *Collector) collectKernel(ch chan<- prometheus.Metric) {
-	counters, err := c.set.kernel.Counters()
+	counters, err := c.set.kernel.Events.Counters()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(c.claimsReceived, err)
 		return

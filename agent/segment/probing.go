@@ -77,7 +77,7 @@ func (s *Segment) newProbing(addr netip.Addr, params ProbeParams) (*probing, err
 	if err != nil {
 		return nil, err
 	}
-	before, _, err := s.set.kernel.State(w.key)
+	before, _, err := s.set.kernel.Leases.State(w.key)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read state of %s: %w", w.key, err), w.end())
 	}
@@ -206,7 +206,7 @@ func (p *probing) take(ev bpf.Event) {
 }
 
 func (p *probing) readState() error {
-	st, ok, err := p.seg.set.kernel.State(p.watch.key)
+	st, ok, err := p.seg.set.kernel.Leases.State(p.watch.key)
 	if err != nil {
 		return fmt.Errorf("read state of %s: %w", p.watch.key, err)
 	}

@@ -175,7 +175,7 @@ func TestProbeOfAnInstalledLeaseLeavesItAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, seg := newAir(t)
 		own := bpf.Lease{Token: 5, Slot: 3, MAC: holderMAC}
-		check.OK(t, a.kernel.InstallLease(key(addr4), own))
+		check.OK(t, a.kernel.Install(key(addr4), own))
 		answering(holderMAC, bpf.KindARP)(a)
 		answer := check.Value(seg.Probe(t.Context(), addr4, params50))(t)
 		equal(t, "the holder's own frames are a conflict", answer.Conflict, false)
@@ -189,7 +189,7 @@ func TestWatchThatBecameALeaseIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, answer, _ := probeAir(t, params50, func(a *air) {
 			a.onProbe = func(addr netip.Addr, _ net.HardwareAddr) {
-				check.Is(t, a.kernel.InstallLease(key(addr), bpf.Lease{Token: 5, Slot: 3, MAC: holderMAC}), nil, "got")
+				check.Is(t, a.kernel.Install(key(addr), bpf.Lease{Token: 5, Slot: 3, MAC: holderMAC}), nil, "got")
 			}
 		})
 		equal(t, "conflict", answer.Conflict, false)

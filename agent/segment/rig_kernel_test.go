@@ -141,8 +141,10 @@ func (n *node) start() {
 	n.kernel = check.Value(bpf.Open(bpf.Options{Dir: n.pins}))(t)
 	key := bpf.ClaimKey(testKey)
 	check.OK(t, n.kernel.SetKeys(&key, nil))
-	check.OK(t, n.kernel.SetNetworks([]uint64{rigNetwork}))
-	n.set = New(Config{Kernel: witness{n.kernel, n}, Log: testr.New(t)})
+	check.OK(t, n.kernel.Leases.SetNetworks([]uint64{rigNetwork}))
+	kernel := KernelOf(n.kernel)
+	kernel.Events = witness{n.kernel, n}
+	n.set = New(Config{Kernel: kernel, Log: testr.New(t)})
 	n.set.SetKeys(testKey)
 	check.OK(t, n.ns.Do(func() (err error) {
 		n.seg, err = n.set.Open(n.parent)

@@ -34,7 +34,7 @@ func (s *Segments) keys() []claim.Key { return *s.claimKeys.Load() }
 // Observe attaches the observer again if it was removed or is no longer the first program. The
 // parent must be in the calling thread's network namespace.
 func (s *Segment) Observe() error {
-	if err := s.set.kernel.AttachObserver(s.parent); err != nil {
+	if err := s.set.kernel.Observers.Attach(s.parent); err != nil {
 		return fmt.Errorf("observe %s: %w", s.name, err)
 	}
 	return nil
@@ -75,7 +75,7 @@ type continuity struct {
 	carrier bool
 	// carrierLosses counts how often the parent has lost its carrier.
 	carrierLosses uint32
-	// observer holds the IDs of the observer's attachments, see bpf.Kernel.ObserverLinks.
+	// observer holds the IDs of the observer's attachments, see bpf.Kernel.Observers.Links.
 	observer [2]uint32
 }
 
@@ -92,7 +92,7 @@ func (s *Segment) continuity() (continuity, error) {
 	if err != nil {
 		return continuity{}, fmt.Errorf("read the carrier losses of %s: %w", s.name, err)
 	}
-	observer, err := s.set.kernel.ObserverLinks(s.parent)
+	observer, err := s.set.kernel.Observers.Links(s.parent)
 	if err != nil {
 		return continuity{}, err
 	}

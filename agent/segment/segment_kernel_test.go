@@ -197,11 +197,11 @@ func TestClaimFencesAZombieOnTheClaimingNode(t *testing.T) {
 	n := r.addNode("node1")
 	zombie := n.addPod("zombie", rig4, 100)
 	check.OK(t, n.seg.Claim(t.Context(), zombie.takeover(200).Claim))
-	equal(t, "fenced", check.Value(n.kernel.Fenced(zombie.key()))(t), true)
+	equal(t, "fenced", check.Value(n.kernel.Leases.Fenced(zombie.key()))(t), true)
 
 	verdict, _ := n.verify(zombie.takeover(200))
 	equal(t, "verdict while its slot lives", verdict, Unknown)
-	check.OK(t, n.kernel.KillSlot(zombie.slot))
+	check.OK(t, n.kernel.Guards.Kill(zombie.slot))
 	v := zombie.takeover(200)
 	v.SlotDead = true
 	verdict, _ = n.verify(v)
@@ -220,7 +220,7 @@ func TestVerdictOnASilentAddressNeedsHearing(t *testing.T) {
 
 	check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
 	check.Becomes(t, patience, "node1 hears node3", func() bool {
-		_, ok, err := n1.kernel.Heard(uint32(n1.parent))
+		_, ok, err := n1.kernel.Sightings.Heard(uint32(n1.parent))
 		return err == nil && ok
 	})
 	verdict, _ = n1.verify(gone.takeover(200))
@@ -264,7 +264,7 @@ func TestVerdictOfAMuteNodeIsUnknownUntilTheSegmentHeals(t *testing.T) {
 		neighbour := n3.addPod("neighbour", addr.Next(), 150)
 		check.OK(t, n3.seg.Claim(t.Context(), neighbour.holding(150).claim()))
 		check.Becomes(t, patience, "node1 hears node3", func() bool {
-			_, ok, err := n1.kernel.Heard(uint32(n1.parent))
+			_, ok, err := n1.kernel.Sightings.Heard(uint32(n1.parent))
 			return err == nil && ok
 		})
 		r.mute(n1.port, true)
@@ -335,7 +335,7 @@ func TestTakeOverHearsAZombieWithItsOwnMAC(t *testing.T) {
 				want = Answered
 			}
 			ours := bpf.Lease{Token: 300, Network: rigNetwork, Slot: 9, MAC: rigMAC, Flags: bpf.FlagDown}
-			check.OK(t, n1.kernel.InstallLease(n1.seg.key(rig4), ours))
+			check.OK(t, n1.kernel.Leases.Install(n1.seg.key(rig4), ours))
 			verdict, e := n1.verify(v)
 			check.That(t, verdict == want, "verdict %s (%s), want %s", verdict, e, want)
 		})

@@ -91,7 +91,7 @@ func (s *Segments) Open(parent int) (*Segment, error) {
 	if s.life.Err() != nil {
 		return nil, fmt.Errorf("open segment of parent %d: %w", parent, errClosed)
 	}
-	if err := s.kernel.AttachObserver(parent); err != nil {
+	if err := s.kernel.Observers.Attach(parent); err != nil {
 		return nil, fmt.Errorf("open segment of parent %d: %w", parent, err)
 	}
 	if seg, ok := s.Get(parent); ok {
@@ -185,7 +185,7 @@ func (s *Segments) Run(ctx context.Context, holder Holder) error {
 	repeat.Go(func() { s.repeat(ctx, holder) })
 	defer repeat.Wait()
 	defer cancel()
-	if err := s.kernel.ReadEvents(ctx, func(ev bpf.Event) { s.dispatch(ev, holder) }); err != nil && ctx.Err() == nil {
+	if err := s.kernel.Events.ReadEvents(ctx, func(ev bpf.Event) { s.dispatch(ev, holder) }); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("read kernel events: %w", err)
 	}
 	return nil

@@ -232,7 +232,7 @@ func TestInAStormOfARPNoHitIsMissed(t *testing.T) {
 	s.stop()
 	known := 0
 	for i := range uint32(len(hosts)) {
-		if _, ok, err := n.kernel.Sighting(n.seg.key(stranger(i))); ok {
+		if _, ok, err := n.kernel.Sightings.Last(n.seg.key(stranger(i))); ok {
 			known++
 		} else {
 			check.OK(t, err)

@@ -187,7 +187,7 @@ func (s *Segment) hears() (carrier, observed bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	attached, err := s.set.kernel.ObserversAttached()
+	attached, err := s.set.kernel.Observers.Attached()
 	if err != nil {
 		return false, false, fmt.Errorf("check observers: %w", err)
 	}
@@ -196,7 +196,7 @@ func (s *Segment) hears() (carrier, observed bool, err error) {
 
 // heardAgo returns how long ago a valid claim or ack of another node came in, false if none did.
 func (s *Segment) heardAgo() (time.Duration, bool, error) {
-	at, ok, err := s.set.kernel.Heard(uint32(s.parent))
+	at, ok, err := s.set.kernel.Sightings.Heard(uint32(s.parent))
 	if err != nil {
 		return 0, false, fmt.Errorf("read when another node was heard: %w", err)
 	}

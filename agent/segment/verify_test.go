@@ -322,7 +322,7 @@ func TestVerifyWithAnOlderLeaseInstalledHere(t *testing.T) {
 			a, seg := newAir(t)
 			a.kernel.heard[parent] = a.kernel.Now()
 			older := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
-			check.OK(t, a.kernel.InstallLease(key(addr4), older))
+			check.OK(t, a.kernel.Install(key(addr4), older))
 			tc.prepare(a)
 			v := verification()
 			tc.change(&v)

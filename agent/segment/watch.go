@@ -65,13 +65,13 @@ func (s *Segment) startWatch(addr netip.Addr) (*watch, error) {
 func (s *watches) start(key bpf.Key) (*watch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	present, installed, err := s.kernel.Lease(key)
+	present, installed, err := s.kernel.Leases.Lease(key)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", key, err)
 	}
 	if !installed {
 		// A lease may have been installed meanwhile. The watch uses the entry of that lease.
-		err := s.kernel.InstallLease(key, bpf.Lease{})
+		err := s.kernel.Leases.Install(key, bpf.Lease{})
 		if err != nil && !errors.Is(err, bpf.ErrHeld) {
 			return nil, fmt.Errorf("watch %s: %w", key, err)
 		}
@@ -104,7 +104,7 @@ func (w *watch) end() error {
 		return nil
 	}
 	// If the address was leased meanwhile, RemoveWatch leaves the lease.
-	if err := s.kernel.RemoveWatch(w.key); err != nil {
+	if err := s.kernel.Leases.RemoveWatch(w.key); err != nil {
 		return fmt.Errorf("stop watching %s: %w", w.key, err)
 	}
 	return nil

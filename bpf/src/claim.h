@@ -109,8 +109,8 @@ static __always_inline __u64 claim_tag(__u32 index,
 }
 
 /*
- * A function for each key: the words of a claim are five scalars, and there is
- * no room for the index.
+ * A function for each key: the five words of a claim are all the arguments that
+ * a BPF function can have.
  */
 __noinline __u64 claim_tag_current(__u64 w0, __u64 w1, __u64 w2, __u64 w3,
 				   __u64 w4)

@@ -4,7 +4,7 @@
 /*
  * Guard: the two programs for the interfaces of pods. They enforce the leases,
  * with or without a running agent. The verifier takes tens of milliseconds for
- * them, so all pods share them: guard/entry.go has the short programs of a
+ * them, so all pods share them: guard_entry.go has the short programs of a
  * single interface.
  */
 #include "hit.h"
@@ -19,12 +19,6 @@ char __license[] SEC("license") = "Dual BSD/GPL";
  * claim can reach both, and both may ack. Set when the programs are loaded.
  */
 volatile const bool verify = false;
-
-/* Keep these types in the object's BTF: the Go side has its numbers from it. */
-const struct btf {
-	enum slot_status slot_status;
-	enum where where;
-} *const btf = 0;
 
 /* A key is a value of enum where, plus GUARDS_OF_VF for a VF. */
 enum guard_program {
@@ -68,7 +62,7 @@ static __always_inline bool guard_is_on_link(const struct __sk_buff *skb,
 /*
  * A pod must not send claims. The only frame of this type that may leave is the
  * ack of our own ingress program on a VF. The tag proves that a kernel signed
- * it. A pod may repeat such an ack, which states the same truth again.
+ * it. Repeating an ack is harmless.
  */
 static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 					      const struct frame *f)

@@ -86,7 +86,7 @@ static __always_inline void hearing_note(__u32 segment, const struct mac *from,
 /*
  * For a claim of an address that is not held here. A node receives every claim
  * of the segment, so the tag is verified only when the last evidence has aged.
- * The address can be asked later whether it hears this node.
+ * Later the agent may ask this address whether it hears this node.
  */
 static __always_inline void hearing_check(const struct claim *c,
 					  const struct lease_key *key,

@@ -56,7 +56,7 @@ static __always_inline bool hit_is_due(struct state *st, __u64 *last, bool news,
 /*
  * Frames from the new holder of an address that is fenced here are no hits: the
  * agent must not defend the address against its rightful holder. They are hits
- * while it is not proven whether there is such a holder. A watched address
+ * while the lease is unproven: there may be no such holder. A watched address
  * counts as not fenced, whatever was claimed before.
  */
 static __always_inline bool hit_is_rightful(const struct lease *l,

@@ -22,11 +22,11 @@ struct lease {
 	struct mac mac; /* the holder's; zero if watched */
 	__u16 pad;
 	/*
-	 * A token that no lease has: a renewal has proven that nobody speaks by
-	 * it. Claims with it do nothing. 0: none.
+	 * No host uses this token: a renewal has found no speaker. Claims with
+	 * it do nothing. 0: none.
 	 */
 	__u64 disproved;
-	/* The same of earlier renewals: none of them is the greatest claim. */
+	/* Tokens that earlier renewals disproved. */
 	__u64 disproved_before[DISPROVED_BEFORE];
 };
 
@@ -37,7 +37,7 @@ enum lease_flag {
 	LEASE_DOWN = 1 << 1,
 	/* Fenced, until it is proven that nobody else speaks. */
 	LEASE_UNPROVEN = 1 << 2,
-	/* No guard enforces the fence, and the PF does not either: no ack. */
+	/* Neither a guard nor the PF enforces the fence: no ack. */
 	LEASE_UNGUARDED = 1 << 3,
 	/* The holder is a VF: its frames pass its guard, but no observer. */
 	LEASE_VF = 1 << 4,

@@ -127,8 +127,8 @@ static __always_inline __u32 local_find(__u32 segment, const struct mac *from,
 }
 
 /*
- * While a holder here is fenced, a frame of a MAC that another node's holder
- * may have too is not judged where it may come from there.
+ * While an address is fenced, a MAC that another node may share is not checked
+ * here: its frames may be those of the other node.
  */
 static __always_inline int local_judge(struct __sk_buff *skb,
 				       const struct frame *f, __u32 index,

@@ -92,8 +92,8 @@ int observer_ingress(struct __sk_buff *skb)
 	else
 		return PASS;
 	/*
-	 * The sender of a probe is the host that sends it (RFC 5227, 1.1). Who
-	 * uses an address may send by a proxy, or with a virtual MAC.
+	 * The sender of a probe is the host that sends it (RFC 5227, 1.1). A
+	 * host that uses an address may send by a proxy or a virtual MAC.
 	 */
 	if (clarity == UNCLEAR ||
 	    (clarity == CLEAR && speech_is_tentative(&s) &&
@@ -211,8 +211,8 @@ static __always_inline int egress_reflect(struct __sk_buff *skb,
 
 /*
  * In a function of its own, because the stack of the kernel is small. A tag
- * means another segment, but a switch may take it off: a pod does not hide its
- * fenced address behind one.
+ * means another segment, but a switch may remove it. So a tag must not hide a
+ * fenced address.
  */
 static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 				  const struct mac *from)

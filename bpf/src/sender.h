@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Senders: whose socket a frame is of that leaves the node. */
+/* Senders: the pod whose socket sent a frame that leaves the node. */
 #ifndef FENCELINE_SENDER_H
 #define FENCELINE_SENDER_H
 
@@ -14,9 +14,9 @@ static volatile __u64 node_net;
 
 /*
  * The network namespace of the pod whose socket sent the frame; 0 for frames of
- * the node, and those that it forwards. macvlan and ipvlan leave a frame its
- * socket, also past the guard, and no interface that it came in by. A forwarded
- * frame has such an interface, and the kernel's own ARP has neither.
+ * the node, and those that it forwards. A frame of macvlan or ipvlan keeps
+ * its socket, also past the guard, and has no ingress interface. A forwarded
+ * frame has one, and the kernel's own ARP has neither.
  */
 __noinline __u32 sender_netns(struct __sk_buff *skb)
 {

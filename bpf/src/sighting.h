@@ -23,8 +23,8 @@ struct {
 } sightings SEC(".maps");
 
 /*
- * When an authentic claim of another node last came in for the address. Hosts
- * that are only heard may be hosts of this node.
+ * When an authentic claim of another node last came in for the address. A host
+ * that was only heard may be one of this node.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

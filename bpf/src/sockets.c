@@ -4,7 +4,7 @@
 /*
  * Sockets: refuses guarded pods the sockets whose frames skip the guard. Those
  * of AF_PACKET with PACKET_QDISC_BYPASS (packet_direct_xmit) and of AF_XDP
- * (xsk_xmit) do not pass tc, and so neither the guard of their interface. One
+ * (xsk_xmit) do not pass tc, so they skip the guard of their interface. One
  * program at the root of the cgroup v2 hierarchy judges all sockets of the
  * node, by their network namespace. Linux runs it for io_uring too, but not for
  * a call of a 32-bit program (do_sock_setsockopt, compat).
@@ -77,7 +77,7 @@ static __always_inline bool skips_guard(struct bpf_sockopt *ctx)
 		       ctx->optname == XDP_TX_RING;
 	if (ctx->level != SOL_PACKET || ctx->optname != PACKET_QDISC_BYPASS)
 		return false;
-	/* A program may say that it does not skip the queue, as DPDK does. */
+	/* DPDK sets the option to 0, which skips nothing. */
 	return (void *)(value + 1) > ctx->optval_end || *value;
 }
 

@@ -11,7 +11,8 @@
 
 /* Times are CLOCK_BOOTTIME in nanoseconds, 0 for never. */
 struct state {
-	/* Greatest token of a valid claim. A standby begins with its source's.
+	/* Greatest token of a valid claim, or of the holder that a standby
+	 * waits for.
 	 */
 	__u64 max;
 	__u64 acked;	/* greatest token of a valid ack */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Strangers: frames that leave by a parent with a MAC that is none of a pod's.
+ * Strangers: frames that leave by a parent with a MAC that no pod has.
  * An exclusive parent passes those of the node.
  */
 #ifndef FENCELINE_STRANGER_H
@@ -77,8 +77,8 @@ static __always_inline __u32 stranger_ipvlan(struct __sk_buff *skb,
 
 /*
  * Returns the slot that judges a frame with a MAC of the node, by the pod whose
- * socket sent it; 0: it passes. One of a VLAN was judged by the observer of the
- * VLAN.
+ * socket sent it; 0: it passes. The observer of a VLAN has judged the frames of
+ * the VLAN.
  */
 static __always_inline __u32 stranger_by(struct __sk_buff *skb,
 					 const struct frame *f, __u32 segment,

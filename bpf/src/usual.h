@@ -93,7 +93,7 @@ static __always_inline bool usual_is(struct __sk_buff *skb,
 	return f->proto == bpf_htons(ETH_P_IPV6) && usual_ipv6(skb, s, on_link);
 }
 
-/* Reports whether nothing can be heard from a frame: data, and a shut gate. */
+/* True if the frame needs no ARP, ND or fence check. */
 static __always_inline bool usual_is_silent(struct __sk_buff *skb,
 					    const struct frame *f)
 {

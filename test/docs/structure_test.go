@@ -22,10 +22,9 @@ import (
 // mostMethods. They may only become smaller. A package exists because two others need it, or because it hides a
 // state.
 var today = map[string]int{
-	"packages": 75, "packages of the agent": 30, "arrows": 391, "arrows inside the agent": 122,
+	"packages": 70, "packages of the agent": 30, "arrows": 377, "arrows inside the agent": 122,
 
 	"methods of agent/guards.Guards": 35,
-	"methods of bpf.Kernel": 119, "methods of bpf.tables": 70, "methods of bpf/enforce.Guards": 30,
 }
 
 // mostMethods bounds the methods of this repository that one value answers to, those of embedded fields

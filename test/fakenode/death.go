@@ -10,11 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/assembly"
 	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 var errDead = errors.New("the agent is dead")
@@ -59,8 +58,12 @@ type (
 		attachment.Disk
 		*Death
 	}
-	mortalKernel struct {
-		assembly.Kernel
+	mortalGuards struct {
+		guards.KernelGuards
+		*Death
+	}
+	mortalLeases struct {
+		guards.KernelLeases
 		*Death
 	}
 	mortalAPI struct {
@@ -77,20 +80,20 @@ func (m mortalDisk) Remove(path string) error {
 	return m.do("journal Remove", func() error { return m.Disk.Remove(path) })
 }
 
-func (m mortalKernel) StageGuard(g enforce.Guard) error {
-	return m.do("guard", func() error { return m.Kernel.StageGuard(g) })
+func (m mortalGuards) Stage(g bpf.Guard) error {
+	return m.do("guard", func() error { return m.KernelGuards.Stage(g) })
 }
 
-func (m mortalKernel) KillSlot(slot uint32) error {
-	return m.do("kill", func() error { return m.Kernel.KillSlot(slot) })
+func (m mortalGuards) Kill(slot uint32) error {
+	return m.do("kill", func() error { return m.KernelGuards.Kill(slot) })
 }
 
-func (m mortalKernel) InstallLease(key bpf.Key, l bpf.Lease) error {
-	return m.do("install "+key.Addr.String(), func() error { return m.Kernel.InstallLease(key, l) })
+func (m mortalLeases) Install(key bpf.Key, l bpf.Lease) error {
+	return m.do("install "+key.Addr.String(), func() error { return m.KernelLeases.Install(key, l) })
 }
 
-func (m mortalKernel) RemoveLease(key bpf.Key) error {
-	return m.do("uninstall "+key.Addr.String(), func() error { return m.Kernel.RemoveLease(key) })
+func (m mortalLeases) Remove(key bpf.Key) error {
+	return m.do("uninstall "+key.Addr.String(), func() error { return m.KernelLeases.Remove(key) })
 }
 
 func (m mortalAPI) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/enforce"
 )
 
 // SetMAC changes the MAC of a pod's interface.
@@ -96,8 +96,13 @@ func NewKernel() *Kernel {
 	}
 }
 
-// PinGuard records the call. A guard that is only staged judges frames as well.
-func (k *Kernel) PinGuard(g enforce.Guard) error {
+// Parts returns the kernel as guards see it.
+func (k *Kernel) Parts() guards.Kernel {
+	return guards.Kernel{Guards: k, HostLinks: k, Slots: k, Sockets: k, Leases: k}
+}
+
+// Pin records the call. A guard that is only staged judges frames as well.
+func (k *Kernel) Pin(g bpf.Guard) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.PinFails != nil {
@@ -113,7 +118,7 @@ func (k *Kernel) IsPinned(slot uint32) bool {
 	return k.Pinned[slot]
 }
 
-func (k *Kernel) StageGuard(g enforce.Guard) error {
+func (k *Kernel) Stage(g bpf.Guard) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	device := g.NetNS + " " + g.Interface
@@ -121,26 +126,26 @@ func (k *Kernel) StageGuard(g enforce.Guard) error {
 	case k.gone[device]:
 		return bpf.ErrNoDevice
 	case pinned && on != device && !k.gone[on]:
-		return enforce.ErrPinned
+		return bpf.ErrPinned
 	}
 	// A slot that was killed stays dead until it is detached.
 	k.Guards[g.Slot] = device
 	return nil
 }
 
-// GuardSockets and MayBypass: package bpf tests the sockets of pods.
-func (k *Kernel) GuardSockets(uint32, string) (before bool, err error) { return false, nil }
-func (k *Kernel) MayBypass(uint32) bool                                { return k.Bypasses }
+// Refuse and MayBypass: package bpf tests the sockets of pods.
+func (k *Kernel) Refuse(uint32, string) (before bool, err error) { return false, nil }
+func (k *Kernel) MayBypass(uint32) bool                          { return k.Bypasses }
 
-// SocketsUnguarded: a node that cannot refuse such sockets lets all its pods have them.
-func (k *Kernel) SocketsUnguarded() error {
+// Unguarded: a node that cannot refuse such sockets lets all its pods have them.
+func (k *Kernel) Unguarded() error {
 	if k.Bypasses {
 		return bpf.ErrSocketsOff
 	}
 	return nil
 }
 
-func (k *Kernel) DetachGuard(slot uint32) error {
+func (k *Kernel) Detach(slot uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.Guards, slot)
@@ -151,17 +156,17 @@ func (k *Kernel) DetachGuard(slot uint32) error {
 	return nil
 }
 
-func (k *Kernel) GuardLink(g enforce.Guard, ifname string) error {
+func (k *Kernel) Guard(g bpf.Guard, ifname string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, guarded := k.Guards[g.Slot]; !guarded && !k.dead[g.Slot] {
-		return enforce.ErrNoGuard
+		return bpf.ErrNoGuard
 	}
 	k.Links[ifname] = g.Slot
 	return nil
 }
 
-func (k *Kernel) LinkGuarded(slot uint32, ifname string) (bool, error) {
+func (k *Kernel) Guarded(slot uint32, ifname string) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	on, guarded := k.Links[ifname]
@@ -180,14 +185,14 @@ func (k *Kernel) linked(slot uint32) bool {
 	return slices.Contains(slices.Collect(maps.Values(k.Links)), slot)
 }
 
-func (k *Kernel) GuardAttached(slot uint32) (bool, error) {
+func (k *Kernel) Attached(slot uint32) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	device, ok := k.Guards[slot]
 	return ok && !k.gone[device], nil
 }
 
-func (k *Kernel) SweepGuards() (swept []uint32, err error) {
+func (k *Kernel) Sweep() (swept []uint32, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for slot, device := range k.Guards {
@@ -206,7 +211,7 @@ func (k *Kernel) SweepGuards() (swept []uint32, err error) {
 	return swept, nil
 }
 
-func (k *Kernel) KillSlot(slot uint32) error {
+func (k *Kernel) Kill(slot uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if slot == 0 {
@@ -216,20 +221,20 @@ func (k *Kernel) KillSlot(slot uint32) error {
 	return nil
 }
 
-func (k *Kernel) SlotDead(slot uint32) (bool, error) {
+func (k *Kernel) Dead(slot uint32) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.dead[slot], nil
 }
 
-func (k *Kernel) SlotUsed(slot uint32) (bool, error) {
+func (k *Kernel) Used(slot uint32) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, guards := k.Guards[slot]
 	return guards || k.dead[slot] || k.Lost[slot], nil
 }
 
-func (k *Kernel) InstallLease(key bpf.Key, l bpf.Lease) error {
+func (k *Kernel) Install(key bpf.Key, l bpf.Lease) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l.Behind != 0 {
@@ -246,7 +251,7 @@ func (k *Kernel) InstallLease(key bpf.Key, l bpf.Lease) error {
 	return nil
 }
 
-func (k *Kernel) RemoveLease(key bpf.Key) error {
+func (k *Kernel) Remove(key bpf.Key) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.Enforced, key)
@@ -260,7 +265,7 @@ func (k *Kernel) Lease(key bpf.Key) (bpf.Lease, bool, error) {
 	return l, ok, nil
 }
 
-func (k *Kernel) Leases() (map[bpf.Key]bpf.Lease, error) {
+func (k *Kernel) All() (map[bpf.Key]bpf.Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.Enforced), nil

@@ -111,7 +111,8 @@ type Node struct {
 
 // Machine is what an agent acts on. By default it is in memory.
 type Machine struct {
-	Kernel      assembly.Kernel
+	Kernel      guards.Kernel
+	Revision    func() (uint64, error)
 	OpenSegment func(parent int) (acquire.Segment, error)
 	FindLink    func(netns, ifname string) (pod.Interface, error)
 	Sighted     func(parent int, addr netip.Addr) bool
@@ -173,7 +174,7 @@ func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool)
 // inMemory returns a machine with fakes of kernel and segment.
 func (r *Node) inMemory() Machine {
 	return Machine{
-		Kernel:      r.Kernel,
+		Kernel: r.Kernel.Parts(), Revision: r.Kernel.Revision,
 		OpenSegment: func(int) (acquire.Segment, error) { return r.Wire, nil },
 		FindLink: func(netns, _ string) (pod.Interface, error) {
 			if r.isRemoved(netns) {
@@ -200,10 +201,12 @@ func (r *Node) start() {
 	r.alive = r.machine(r)
 	m, api := r.alive, mortalAPI{r.API, r.Death}
 	r.FindLink = m.FindLink
+	kernel := m.Kernel
+	kernel.Guards, kernel.Leases = mortalGuards{kernel.Guards, r.Death}, mortalLeases{kernel.Leases, r.Death}
 	ground := assembly.NewGround(assembly.GroundOptions{
 		Self:   proof.Node{Name: ThisNode, Session: r.Life, Cluster: Cluster, OthersShare: func() bool { return true }},
-		Client: api, Reader: truth{api}, Journal: book, Kernel: mortalKernel{m.Kernel, r.Death},
-		HasDevice: func(string, string) (bool, error) { return true, nil }, // StageGuard reports one that is gone
+		Client: api, Reader: truth{api}, Journal: book, Kernel: kernel, Revision: m.Revision,
+		HasDevice: func(string, string) (bool, error) { return true, nil }, // Stage reports one that is gone
 		// The rotation begins at .2, so that tests can predict addresses.
 		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},
 		LeaseClock: clock.RealClock{},

@@ -62,7 +62,7 @@ inline hear_claim(m) {
 	fi
 }
 
-/* bpf/lease.go InstallLease: only a newer token, and the greatest claim stays (R9). */
+/* bpf/lease.go Leases.Install: only a newer token, and the greatest claim stays (R9). */
 inline install(m) {
 	before = FENCED(m);
 	if

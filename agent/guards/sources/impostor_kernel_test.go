@@ -127,7 +127,7 @@ func (n *node) observe(t *testing.T) *segment.Segments {
 	check.OK(t, unix.Mount("bpf", dir, "bpf", 0, ""))
 	t.Cleanup(func() { check.OK(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	n.kernel = check.Value(bpf.Open(bpf.Options{Dir: filepath.Join(dir, "pins")}))(t)
-	segments := segment.New(segment.Config{Kernel: n.kernel, Log: testr.New(t)})
+	segments := segment.New(segment.Config{Kernel: segment.KernelOf(n.kernel), Log: testr.New(t)})
 	check.OK(t, n.ns.Do(func() error { return check.Err(segments.Open(n.parent)) }))
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -149,7 +149,7 @@ func (nobody) Met(segment.Conflict)        {}
 
 // heard returns the MAC that last used the address of the gateway.
 func (n *node) heard(t *testing.T) net.HardwareAddr {
-	s, _, err := n.kernel.Sighting(bpf.Key{Segment: uint32(n.parent), Addr: router})
+	s, _, err := n.kernel.Sightings.Last(bpf.Key{Segment: uint32(n.parent), Addr: router})
 	check.OK(t, err)
 	return s.MAC
 }

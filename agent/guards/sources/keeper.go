@@ -18,7 +18,6 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
-	"github.com/fenceline/fenceline/bpf/enforce"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/event"
 	"github.com/fenceline/fenceline/internal/loop"
@@ -33,12 +32,16 @@ const (
 	patience = 5 * time.Second
 )
 
-// Kernel is the part of *bpf.Kernel that a Keeper needs.
-type Kernel interface {
-	SetSources(slot uint32, s bpf.Sources) error
-	SourcesOf(slot uint32) bpf.Sources
-	AllowSockets(slot uint32, allowed bool) error
-	Offences() (map[bpf.Offence]uint64, error)
+// Kernel has the parts of a *bpf.Kernel that a Keeper needs.
+type Kernel struct {
+	Sources interface {
+		Set(slot uint32, s bpf.Sources) error
+		Of(slot uint32) bpf.Sources
+		Offences() (map[bpf.Offence]uint64, error)
+	}
+	Sockets interface {
+		Allow(slot uint32, allowed bool) error
+	}
 }
 
 // Interfaces reads and changes the interfaces of pods. *pod.Finder implements it.
@@ -170,7 +173,7 @@ func (k *Keeper) apply(ctx context.Context, e *attachment.Entry, read map[string
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.Kernel.AllowSockets(e.Slot, transmitDirectly(pools, len(e.Addresses))); err != nil {
+	if err := k.Kernel.Sockets.Allow(e.Slot, transmitDirectly(pools, len(e.Addresses))); err != nil {
 		return err
 	}
 	i := k.look(e)
@@ -181,9 +184,9 @@ func (k *Keeper) apply(ctx context.Context, e *attachment.Entry, read map[string
 	if i.err != nil && s.Mode != bpf.SourcesOff && !pod.IsGone(i.err) {
 		return i.err
 	}
-	if !s.Equal(k.Kernel.SourcesOf(e.Slot)) {
-		err := k.Kernel.SetSources(e.Slot, s)
-		if errors.Is(err, enforce.ErrNoGuard) {
+	if !s.Equal(k.Kernel.Sources.Of(e.Slot)) {
+		err := k.Kernel.Sources.Set(e.Slot, s)
+		if errors.Is(err, bpf.ErrNoGuard) {
 			return nil
 		}
 		if err != nil {

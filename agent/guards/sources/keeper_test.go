@@ -49,15 +49,15 @@ type rig struct {
 	more     []*attachment.Entry
 }
 
-func (r *rig) SetSources(slot uint32, s bpf.Sources) error {
+func (r *rig) Set(slot uint32, s bpf.Sources) error {
 	r.set[slot], r.writes = s, r.writes+1
 	return nil
 }
-func (r *rig) AllowSockets(_ uint32, allowed bool) error {
+func (r *rig) Allow(_ uint32, allowed bool) error {
 	r.sockets = allowed
 	return nil
 }
-func (r *rig) SourcesOf(slot uint32) bpf.Sources         { return r.set[slot] }
+func (r *rig) Of(slot uint32) bpf.Sources                { return r.set[slot] }
 func (r *rig) Offences() (map[bpf.Offence]uint64, error) { return r.offences, nil }
 func (r *rig) LinkLocal(string, string) ([]netip.Addr, error) {
 	r.reads++
@@ -87,7 +87,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r.Keeper = New(Options{
 		Session: "s", Entries: func() []*attachment.Entry { return append([]*attachment.Entry{r.entry}, r.more...) }, Pools: r.api,
-		Kernel: r, Interfaces: r, Reporter: event.Reporter{Events: r.events, Log: testr.New(t), Clock: r.clock},
+		Kernel: Kernel{Sources: r, Sockets: r}, Interfaces: r, Reporter: event.Reporter{Events: r.events, Log: testr.New(t), Clock: r.clock},
 	})
 	return r
 }

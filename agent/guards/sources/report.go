@@ -129,7 +129,7 @@ func (k *Keeper) Describe(ch chan<- *prometheus.Desc) { ch <- framesDesc }
 
 // Collect implements prometheus.Collector. The scrape reports an error of the kernel.
 func (k *Keeper) Collect(ch chan<- prometheus.Metric) {
-	offences, err := k.Kernel.Offences()
+	offences, err := k.Kernel.Sources.Offences()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(framesDesc, err)
 		return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package obey
+package bpf
 
 import (
 	"math"
@@ -16,5 +16,5 @@ func TestTheCeilingOfARevisionNearTheEndIsTheEnd(t *testing.T) {
 func TestTheIndexOfNetworksHasOneOfEachRemainder(t *testing.T) {
 	want := make([]uint64, 1024)
 	want[5], want[1023] = 5+1024, 1023
-	check.List(t, indexOf(map[uint64]bool{5: true, 5 + 1024: true, 1023: true}, 1024), want, "the index has")
+	check.List(t, networkIndexOf(map[uint64]bool{5: true, 5 + 1024: true, 1023: true}, 1024), want, "the index has")
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package enforce
+package bpf
 
 import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 )
@@ -19,41 +20,50 @@ type stagedGuard struct {
 
 // stages are the staged guards of this process, and the slots without a record.
 type stages struct {
-	slots  Slots
+	mu     *sync.Mutex
+	slots  *Slots
+	gate   *gate
+	locals *locals
 	staged map[uint32]stagedGuard
 	// unrecorded are the slots that may have no other record: they were in use before this process,
 	// were killed, or have lost their stage. They stay here until they are detached.
 	unrecorded map[uint32]bool
 }
 
-// kill kills a slot. It needs the lock.
+// kill makes the programs drop every frame of a slot, until it is detached. It needs mu.
 func (st *stages) kill(slot uint32) error {
-	if err := st.slots.Check(slot); err != nil {
+	if err := checkSlot(slot); err != nil {
 		return err
 	}
 	st.unrecorded[slot] = true // until a sweep finds that no guard of it is loaded
-	return st.slots.Kill(slot)
+	if err := st.slots.change(slot, func(s *observerSlot) { s.Status = slotDead }); err != nil {
+		return err
+	}
+	if err := st.gate.open(); err != nil || !st.locals.hasTwin(slot) {
+		return err
+	}
+	return st.locals.tell()
 }
 
 // takeUp records a guard that an earlier process has staged and that stays staged, so that
-// DetachGuard removes its filters.
+// Detach removes its filters.
 func (st *stages) takeUp(s stagedGuard) {
-	st.slots.Lock()
-	defer st.slots.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	st.staged[s.Slot] = s
 }
 
 // of returns the stage of a slot; ok is false if this process knows of none.
 func (st *stages) of(slot uint32) (stagedGuard, bool) {
-	st.slots.Lock()
-	defer st.slots.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	s, ok := st.staged[slot]
 	return s, ok
 }
 
 func (st *stages) forget(slot uint32) {
-	st.slots.Lock()
-	defer st.slots.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	delete(st.staged, slot)
 }
 
@@ -76,8 +86,8 @@ func (st *stages) removeAll() error {
 }
 
 func (st *stages) all() []uint32 {
-	st.slots.Lock()
-	defer st.slots.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	return slices.Collect(maps.Keys(st.staged))
 }
 
@@ -93,8 +103,8 @@ func (st *stages) gone(slot uint32) (bool, error) {
 		return false, err
 	}
 	st.forget(slot)
-	st.slots.Lock()
-	defer st.slots.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	st.unrecorded[slot] = true
 	return true, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package enforce
+package bpf
 
 import (
 	"errors"
@@ -30,11 +30,11 @@ func (gs *Guards) evict(g Guard) error {
 func (gs *Guards) sweepReturned(slots []uint32) error {
 	verifies := false
 	for _, slot := range slots {
-		s, err := gs.slots.Record(slot)
+		s, err := gs.slots.read(slot)
 		if err != nil {
 			return err
 		}
-		verifies = verifies || s.Verify
+		verifies = verifies || s.verifies()
 	}
 	if !verifies {
 		return nil
@@ -57,7 +57,7 @@ func (gs *Guards) clear(index int, except uint32) error {
 	if gs.noTCX.Load() {
 		return nil
 	}
-	slots, err := gs.loaded.on(index)
+	slots, err := guardsOn(index, gs.shared)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (gs *Guards) clear(index int, except uint32) error {
 		if slot == except {
 			continue
 		}
-		err := gs.KillSlot(slot)
+		err := gs.Kill(slot)
 		if err == nil {
 			err = gs.unpin(slot)
 		}

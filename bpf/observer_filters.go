@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package observe
+package bpf
 
 import (
 	"os"
@@ -16,13 +16,13 @@ import (
 // records that it has an observer.
 
 // putFilters puts the observer before all other filters, where it is not there already.
-func (p *Parents) putFilters(parent int) error {
+func (o *Observers) putFilters(parent int) error {
 	dev, err := attach.OpenParent(parent)
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	if err := os.MkdirAll(string(p.Pins.Observer(parent)), 0o700); err != nil {
+	if err := os.MkdirAll(string(o.pins.Observer(parent)), 0o700); err != nil {
 		return err
 	}
 	if err := dev.AddClsact(); err != nil {
@@ -39,7 +39,7 @@ func (p *Parents) putFilters(parent int) error {
 			continue
 		}
 		if programs == nil {
-			if programs, err = p.Load(uint32(parent)); err != nil {
+			if programs, err = o.load(uint32(parent)); err != nil {
 				return err
 			}
 		}
@@ -55,14 +55,14 @@ func (p *Parents) putFilters(parent int) error {
 }
 
 // removeFilters removes the observer's filters from a parent. A missing parent or filter is no error.
-func (p *Parents) removeFilters(parent int) error {
+func (o *Observers) removeFilters(parent int) error {
 	return attach.OnParent(parent, func(dev *attach.Device, d attach.Direction, filters []netlink.Filter) error {
 		return dev.RemoveNamed(d, attach.ObserverFilter, filters)
 	})
 }
 
 // reloadFilters replaces the programs of the observer's filters by this version's, in place.
-func (p *Parents) reloadFilters(parent int) error {
+func (o *Observers) reloadFilters(parent int) error {
 	var programs attach.Programs
 	defer func() { programs.Close() }()
 	return attach.OnParent(parent, func(dev *attach.Device, d attach.Direction, filters []netlink.Filter) (err error) {
@@ -71,7 +71,7 @@ func (p *Parents) reloadFilters(parent int) error {
 				continue
 			}
 			if programs == nil {
-				if programs, err = p.Load(uint32(parent)); err != nil {
+				if programs, err = o.load(uint32(parent)); err != nil {
 					return err
 				}
 			}

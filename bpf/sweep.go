@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package enforce
+package bpf
 
 import (
 	"errors"
@@ -10,15 +10,15 @@ import (
 	"sync"
 )
 
-// SweepGuards unpins guards whose device does not exist any more or, as a VF, is back on the node. It
+// Sweep unpins guards whose device does not exist any more or, as a VF, is back on the node. It
 // frees their slots and returns them. A slot waits for its host link as well, which may outlive the
 // pod's interface. It returns the freed slots also with an error about other slots.
-func (gs *Guards) SweepGuards() ([]uint32, error) {
+func (gs *Guards) Sweep() ([]uint32, error) {
 	slots, err := gs.sweepable()
 	if err != nil {
 		return nil, fmt.Errorf("sweep guards: %w", err)
 	}
-	loaded := sync.OnceValues(gs.loaded.all) // few sweeps need it
+	loaded := sync.OnceValues(func() (map[uint32]bool, error) { return loadedGuards(gs.shared) }) // few sweeps need it
 	var swept []uint32
 	errs := []error{gs.sweepReturned(slots)}
 	for _, slot := range slots {
@@ -30,9 +30,9 @@ func (gs *Guards) SweepGuards() ([]uint32, error) {
 			swept = append(swept, slot)
 		}
 	}
-	gs.slots.Lock()
-	defer gs.slots.Unlock()
-	return swept, errors.Join(append(errs, gs.slots.Settle())...)
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	return swept, errors.Join(append(errs, gs.gate.settle())...)
 }
 
 func (gs *Guards) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error)) (gone bool, err error) {
@@ -45,7 +45,7 @@ func (gs *Guards) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error)
 	if gone, err = gs.stages.gone(slot); err != nil || !gone {
 		return false, err
 	}
-	if linked, err := gs.hostLinks.has(slot); err != nil || linked {
+	if linked, err := gs.HostLinks.has(slot); err != nil || linked {
 		return false, err
 	}
 	if gone, err = pins.Pinned(); err == nil && !gone {
@@ -61,9 +61,9 @@ func (gs *Guards) sweepGuard(slot uint32, loaded func() (map[uint32]bool, error)
 	return gone && err == nil, err
 }
 
-// Guarded returns the slots with pins or a stage, whether or not their device still exists. It
-// needs the lock of Slots.
-func (gs *Guards) Guarded() ([]uint32, error) {
+// guarded returns the slots with pins or a stage, whether or not their device still exists. It
+// needs mu.
+func (gs *Guards) guarded() ([]uint32, error) {
 	slots, err := gs.dir.Guards()
 	if err != nil {
 		return nil, err
@@ -73,9 +73,9 @@ func (gs *Guards) Guarded() ([]uint32, error) {
 
 // sweepable returns the guarded and the unrecorded slots.
 func (gs *Guards) sweepable() ([]uint32, error) {
-	gs.slots.Lock()
-	defer gs.slots.Unlock()
-	slots, err := gs.Guarded()
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	slots, err := gs.guarded()
 	return sorted(slices.AppendSeq(slots, maps.Keys(gs.stages.unrecorded))), err
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package obey
+package bpf
 
 import (
 	"fmt"
@@ -21,16 +21,13 @@ const Margin = 500_000_000
 type Ceiling struct {
 	entry *ebpf.Map
 	mu    sync.Mutex // guards the writes
-	// known is the newest revision that KnowRevision has told the kernel.
+	// known is the newest revision that Know has told the kernel.
 	known atomic.Uint64
 }
 
-// NewCeiling returns the ceiling in a map.
-func NewCeiling(entry *ebpf.Map) *Ceiling { return &Ceiling{entry: entry} }
-
-// KnowRevision tells the kernel a revision of this cluster's store. Claims with a token more than
+// Know tells the kernel a revision of this cluster's store. Claims with a token more than
 // Margin above the newest one fence nothing. An older one changes nothing: the store may have gone back.
-func (c *Ceiling) KnowRevision(revision uint64) error {
+func (c *Ceiling) Know(revision uint64) error {
 	if revision <= c.known.Load() {
 		return nil
 	}

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package enforce
+package bpf
 
 import "fmt"
 
-// KillSlot makes the slot's guard drop every frame in both directions, and the parent's observer
+// Kill makes the slot's guard drop every frame in both directions, and the parent's observer
 // every frame that bypasses the guard. It holds until the guard is detached.
-func (gs *Guards) KillSlot(slot uint32) error {
-	gs.slots.Lock()
-	defer gs.slots.Unlock()
+func (gs *Guards) Kill(slot uint32) error {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
 	if err := gs.stages.kill(slot); err != nil {
 		return fmt.Errorf("kill slot %d: %w", slot, err)
 	}
 	return nil
 }
 
-// DetachGuard removes the guard from its device and frees the slot. A slot without a guard is no
+// Detach removes the guard from its device and frees the slot. A slot without a guard is no
 // error. The device must be down, deleted or no longer the pod's, since nothing restricts it after
-// the call. If the slot still guards a host link, the slot is killed instead, and SweepGuards frees
+// the call. If the slot still guards a host link, the slot is killed instead, and Sweep frees
 // it when the link is gone.
-func (gs *Guards) DetachGuard(slot uint32) error {
-	if err := gs.slots.Check(slot); err != nil {
+func (gs *Guards) Detach(slot uint32) error {
+	if err := checkSlot(slot); err != nil {
 		return fmt.Errorf("detach guard of slot %d: %w", slot, err)
 	}
 	defer gs.locks.lock(slot)()
 	if err := gs.detachGuard(slot); err != nil {
 		return fmt.Errorf("detach guard of slot %d: %w", slot, err)
 	}
-	gs.slots.Lock()
-	defer gs.slots.Unlock()
-	return gs.slots.Settle()
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	return gs.gate.settle()
 }
 
 func (gs *Guards) detachGuard(slot uint32) error {
@@ -39,19 +39,25 @@ func (gs *Guards) detachGuard(slot uint32) error {
 	if err := gs.dir.Guard(slot).Remove(); err != nil {
 		return err
 	}
-	linked, err := gs.hostLinks.has(slot)
+	linked, err := gs.HostLinks.has(slot)
 	if err != nil {
 		return err
 	}
-	gs.slots.Lock()
-	defer gs.slots.Unlock()
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
 	if linked {
 		return gs.stages.kill(slot)
 	}
-	if err := gs.slots.Free(slot); err != nil {
+	if err := gs.sockets.forget(slot); err != nil { // first: nothing would look at a slot that is free
+		return err
+	}
+	if err := gs.slots.write(slot, observerSlot{}); err != nil {
+		return err
+	}
+	if err := gs.sources.forget(slot); err != nil {
 		return err
 	}
 	delete(gs.stages.unrecorded, slot)
-	delete(gs.hostLinks.links, slot)
+	delete(gs.HostLinks.links, slot)
 	return nil
 }

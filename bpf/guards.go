@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package enforce
+package bpf
 
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/fenceline/fenceline/bpf/attach"
-	"github.com/fenceline/fenceline/bpf/pins"
 )
 
 var (
-	// ErrPinned is returned by StageGuard if the slot guards another living device.
+	// ErrPinned is returned by Guards.Stage if the slot guards another living device.
 	ErrPinned = errors.New("slot has a living guard on another device")
-	// ErrNoGuard is returned by GuardLink if the slot has no guard.
+	// ErrNoGuard is returned by HostLinks.Guard if the slot has no guard.
 	ErrNoGuard = errors.New("the slot has no guard: attach it to the pod's interface first")
 )
 
@@ -43,71 +45,77 @@ func (g Guard) open() (*attach.Device, error) {
 	return attach.OpenDevice(g.NetNS, g.Interface)
 }
 
-func (g Guard) record(netns uint32) Record {
-	return Record{Used: true, Segment: uint32(g.Segment), NetNS: netns, Verify: g.Verify}
+// record is what the programs know of the guard. netns is the inode of its namespace.
+func (g Guard) record(netns uint32) observerSlot {
+	r := observerSlot{Status: slotAlive, Segment: uint32(g.Segment), Netns: netns}
+	if g.Verify {
+		r.Flags = slotVerify
+	}
+	return r
 }
 
 // Guards are the programs on the interfaces of pods. The type attaches them, and sweeps the guards of
 // devices that no longer exist. Its methods may be called concurrently.
 type Guards struct {
-	dir    pins.Dir
-	noTCX  *atomic.Bool
-	slots  Slots
-	stages *stages
-	loaded loaded
+	HostLinks *HostLinks
+
+	dir   attach.Dir
+	noTCX *atomic.Bool
+	// mu also guards stages and host links.
+	mu       *sync.Mutex
+	slots    *Slots
+	gate     *gate
+	sockets  *Sockets
+	sources  *SourceGuard
+	shared   map[string]*ebpf.Map
+	programs *sharedGuards
+	stages   *stages
 	// locks serialises work on the guard of one slot, which may wait for the kernel. A slot's lock
-	// is taken before that of slots.
+	// is taken before mu.
 	locks *slotLocks
-
-	*hostLinks
 }
 
-// Open returns the guards of this node: none, or those that an earlier process has pinned, with
-// their programs replaced by this version's, in place. The used slots are those with a record.
-// noTCX: the guards stay in filters; PinGuard sets it on a kernel without tcx. Host links are
-// looked for in the calling thread's network namespace.
-func Open(dir pins.Dir, noTCX *atomic.Bool, slots Slots, used []uint32) (*Guards, error) {
-	st := &stages{slots: slots, staged: map[uint32]stagedGuard{}, unrecorded: map[uint32]bool{}}
-	locks := &slotLocks{}
-	gs := &Guards{
-		dir: dir, noTCX: noTCX, slots: slots, stages: st, loaded: loaded{slots}, locks: locks,
-		hostLinks: &hostLinks{slots: slots, locks: locks, links: map[uint32]hostLink{}},
-	}
-	for _, slot := range used {
-		st.unrecorded[slot] = true
-	}
-	return gs, gs.reload()
+// slotLocks has a lock for each slot. Two slots may share one, since it is held for tens of
+// milliseconds at most.
+type slotLocks [256]sync.Mutex
+
+func (l *slotLocks) lock(slot uint32) (unlock func()) {
+	one := &l[slot%uint32(len(l))]
+	one.Lock()
+	return one.Unlock
 }
 
+// reload takes up the guards that an earlier process has pinned, with their programs replaced by this
+// version's, in place. It looks for host links in the calling thread's network namespace.
 func (gs *Guards) reload() error {
 	slots, err := gs.dir.Guards()
 	if err != nil {
 		return err
 	}
 	for _, slot := range slots {
-		r, err := gs.slots.Record(slot)
+		r, err := gs.slots.read(slot)
 		if err != nil {
 			return err
 		}
-		load := func() (attach.Programs, error) { return gs.slots.Load(slot, r.Verify) }
+		load := func() (attach.Programs, error) { return gs.programs.load(slot, r.verifies()) }
 		if err := gs.dir.Guard(slot).Reload(load); err != nil {
 			return fmt.Errorf("reload guard of slot %d: %w", slot, err)
 		}
 	}
-	if err := gs.hostLinks.reload(); err != nil {
+	if err := gs.HostLinks.reload(); err != nil {
 		return fmt.Errorf("reload the guards of host links: %w", err)
 	}
 	return nil
 }
 
-// RemoveFilters removes the filters of staged guards, and those of host links.
-func (gs *Guards) RemoveFilters() error {
-	return errors.Join(gs.stages.removeAll(), gs.hostLinks.removeAll())
+// removeFilters removes the filters of staged guards, and those of host links.
+func (gs *Guards) removeFilters() error {
+	return errors.Join(gs.stages.removeAll(), gs.HostLinks.removeAll())
 }
 
-// GuardAttached reports whether both programs of the slot are attached to an existing device. It
-// waits while PinGuard moves this slot.
-func (gs *Guards) GuardAttached(slot uint32) (bool, error) {
+// Attached reports whether both programs of the slot are attached to an existing device. It
+// waits while Pin moves this slot.
+func (gs *Guards) Attached(slot uint32) (bool, error) {
 	defer gs.locks.lock(slot)()
 	attached, err := gs.dir.Guard(slot).Attached()
 	if err == nil && !attached {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package enforce
+package bpf
 
 import (
 	"errors"
@@ -12,18 +12,18 @@ import (
 )
 
 // A guard is attached in two steps, because each tcx link waits for an RCU grace period of some 10
-// ms under the kernel's lock of all network devices. StageGuard puts the programs into filters of a
-// clsact qdisc. They enforce within a millisecond, but can be removed from inside the pod. PinGuard
+// ms under the kernel's lock of all network devices. Stage puts the programs into filters of a
+// clsact qdisc. They enforce within a millisecond, but can be removed from inside the pod. Pin
 // attaches pinned links at the head of the chains, and removes the filters after both links are
 // attached. In between both enforce, and no frame passes unguarded.
 
-// StageGuard puts a guard on a pod interface and makes its slot alive, unless the slot was killed
-// and not detached since. The guard enforces on return, and PinGuard makes it permanent. If the
-// interface has pinned links already, StageGuard replaces their programs in place.
+// Stage puts a guard on a pod interface and makes its slot alive, unless the slot was killed
+// and not detached since. The guard enforces on return, and Pin makes it permanent. If the
+// interface has pinned links already, Stage replaces their programs in place.
 //
 // It returns ErrPinned if the slot guards another existing device, ErrNoDevice if the interface
 // does not exist.
-func (gs *Guards) StageGuard(g Guard) error {
+func (gs *Guards) Stage(g Guard) error {
 	err := gs.stageGuard(g)
 	if err == nil && g.Verify {
 		// The new guard enforces already. No lock of a slot is held: two slots may share one.
@@ -36,10 +36,10 @@ func (gs *Guards) StageGuard(g Guard) error {
 }
 
 func (gs *Guards) stageGuard(g Guard) (err error) {
-	if err := gs.slots.Check(g.Slot); err != nil {
+	if err := checkSlot(g.Slot); err != nil {
 		return err
 	}
-	programs, err := gs.slots.Load(g.Slot, g.Verify)
+	programs, err := gs.programs.load(g.Slot, g.Verify)
 	if err != nil {
 		return err
 	}
@@ -50,18 +50,18 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 		return err
 	}
 	defer dev.Close()
-	before, err := gs.slots.Record(g.Slot)
+	before, err := gs.slots.read(g.Slot)
 	if err != nil {
 		return err
 	}
-	present, err := guarding(gs.dir.Guard(g.Slot), dev.Index, before.NetNS == dev.NetNS)
+	present, err := guarding(gs.dir.Guard(g.Slot), dev.Index, before.Netns == dev.NetNS)
 	if err != nil {
 		return err
 	}
 	if err := gs.leaveStage(g.Slot, dev); err != nil {
 		return err
 	}
-	if _, err := gs.slots.GuardSockets(g.Slot, g.NetNS); err != nil {
+	if _, err := gs.sockets.Refuse(g.Slot, g.NetNS); err != nil {
 		return err
 	}
 	// The slot must be alive before its first frame. A failure restores the old record.
@@ -71,18 +71,18 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	if err := gs.putPrograms(g.Slot, dev, programs, present); err != nil {
 		return errors.Join(err, gs.change(g.Slot, before))
 	}
-	gs.slots.Lock()
-	defer gs.slots.Unlock()
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
 	if len(present) < len(attach.Directions) {
 		gs.stages.staged[g.Slot] = stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}
 	}
-	return gs.slots.Settle()
+	return gs.gate.settle()
 }
 
-func (gs *Guards) change(slot uint32, r Record) error {
-	gs.slots.Lock()
-	defer gs.slots.Unlock()
-	return gs.slots.Change(slot, r)
+func (gs *Guards) change(slot uint32, r observerSlot) error {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	return gs.slots.change(slot, func(s *observerSlot) { s.describe(r) })
 }
 
 // putPrograms puts the programs into the device's pinned links, and into filters if one is missing.
@@ -121,13 +121,13 @@ func (gs *Guards) leaveStage(slot uint32, dev *attach.Device) error {
 	return nil
 }
 
-// PinGuard moves a staged guard to pinned links and removes its filters, also if an earlier process
+// Pin moves a staged guard to pinned links and removes its filters, also if an earlier process
 // staged it. The slot stays dead or alive. It takes tens of milliseconds and may be called again. A
 // freed slot is no error. On a kernel without tcx the guard stays staged, which is no error either.
 //
 // It returns ErrNoDevice if the device is not in its network namespace any more. Then no guard is on
 // it: a device that moves takes pinned links along, and loses filters.
-func (gs *Guards) PinGuard(g Guard) error {
+func (gs *Guards) Pin(g Guard) error {
 	if err := gs.pinGuard(g); err != nil {
 		return fmt.Errorf("pin guard of slot %d on %s: %w", g.Slot, g.Interface, attach.NoDevice(err))
 	}
@@ -135,12 +135,12 @@ func (gs *Guards) PinGuard(g Guard) error {
 }
 
 func (gs *Guards) pinGuard(g Guard) error {
-	if err := gs.slots.Check(g.Slot); err != nil {
+	if err := checkSlot(g.Slot); err != nil {
 		return err
 	}
 	defer gs.locks.lock(g.Slot)()
-	record, err := gs.slots.Record(g.Slot)
-	if err != nil || !record.Used {
+	record, err := gs.slots.read(g.Slot)
+	if err != nil || record.Status == slotFree {
 		return err
 	}
 	s, ok := gs.stages.of(g.Slot)
@@ -158,7 +158,7 @@ func (gs *Guards) pinGuard(g Guard) error {
 		return err
 	}
 	defer dev.Close()
-	err = attach.InNetNS(s.NetNS, func() error { return gs.attachLinks(s, record.Verify) })
+	err = attach.InNetNS(s.NetNS, func() error { return gs.attachLinks(s, record.verifies()) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		gs.stages.takeUp(s)
@@ -175,13 +175,13 @@ func (gs *Guards) pinGuard(g Guard) error {
 }
 
 // findStage returns the stage that an earlier process has left.
-func (gs *Guards) findStage(g Guard, record Record) (stagedGuard, error) {
+func (gs *Guards) findStage(g Guard, record observerSlot) (stagedGuard, error) {
 	dev, err := g.open()
 	if err != nil {
 		return stagedGuard{}, err
 	}
 	defer dev.Close()
-	if dev.NetNS != record.NetNS {
+	if dev.NetNS != record.Netns {
 		return stagedGuard{}, fmt.Errorf("%w: %s is not the guard's network namespace any more", attach.ErrNoDevice, g.NetNS)
 	}
 	return stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}, nil
@@ -194,7 +194,7 @@ func (gs *Guards) attachLinks(s stagedGuard, verify bool) error {
 	if err != nil || len(present) == len(attach.Directions) {
 		return err
 	}
-	programs, err := gs.slots.Load(s.Slot, verify)
+	programs, err := gs.programs.load(s.Slot, verify)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package enforce
+package bpf
 
 import (
 	"errors"
@@ -25,15 +25,13 @@ import (
 // guardPrefix begins the names of guards in the kernel.
 const guardPrefix = "guard_"
 
-// ProgramName is the name of both programs of a slot's guard in the kernel, at most 15 bytes.
-func ProgramName(slot uint32) string { return guardPrefix + strconv.FormatUint(uint64(slot), 10) }
+// programName is the name of both programs of a slot's guard in the kernel, at most 15 bytes.
+func programName(slot uint32) string { return guardPrefix + strconv.FormatUint(uint64(slot), 10) }
 
-// loaded asks the kernel for the guards that are loaded, by this process or another.
-type loaded struct{ slots Slots }
-
-// all returns the slots whose programs are loaded.
-func (l loaded) all() (map[uint32]bool, error) {
-	shared, err := l.sharedIDs()
+// loadedGuards returns the slots whose programs are loaded, by this process or another. shared are the maps
+// that all programs share.
+func loadedGuards(shared map[string]*ebpf.Map) (map[uint32]bool, error) {
+	ids, err := mapIDs(shared)
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +44,15 @@ func (l loaded) all() (map[uint32]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list programs: %w", err)
 		}
-		if err := noteGuard(id, shared, slots); err != nil {
+		if err := noteGuard(id, ids, slots); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// on returns the slots with tcx links on a device in the calling thread's network namespace.
-func (l loaded) on(index int) (map[uint32]bool, error) {
-	shared, err := l.sharedIDs()
+// guardsOn returns the slots with tcx links on a device in the calling thread's network namespace.
+func guardsOn(index int, shared map[string]*ebpf.Map) (map[uint32]bool, error) {
+	ids, err := mapIDs(shared)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +66,7 @@ func (l loaded) on(index int) (map[uint32]bool, error) {
 			return nil, fmt.Errorf("query %s chain of ifindex %d: %w", d.Name, index, err)
 		}
 		for _, p := range chain.Programs {
-			if err := noteGuard(p.ID, shared, slots); err != nil {
+			if err := noteGuard(p.ID, ids, slots); err != nil {
 				return nil, err
 			}
 		}
@@ -76,11 +74,10 @@ func (l loaded) on(index int) (map[uint32]bool, error) {
 	return slots, nil
 }
 
-// sharedIDs returns the IDs of the maps that all programs share. After a change of layouts, older
-// programs still share the unchanged maps.
-func (l loaded) sharedIDs() (map[ebpf.MapID]bool, error) {
+// mapIDs returns the IDs of maps. After a change of layouts, older programs still share the unchanged ones.
+func mapIDs(of map[string]*ebpf.Map) (map[ebpf.MapID]bool, error) {
 	ids := map[ebpf.MapID]bool{}
-	for name, m := range l.slots.Shared() {
+	for name, m := range of {
 		info, err := m.Info()
 		if err != nil {
 			return nil, fmt.Errorf("query map %s: %w", name, err)

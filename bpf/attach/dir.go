@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pins
+package attach
 
 import (
 	"errors"
@@ -10,8 +10,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/fenceline/fenceline/bpf/attach"
 )
 
 // ErrNotBPFFS is returned by Open if the directory is not on a BPF file system.
@@ -28,8 +26,8 @@ const (
 	socketsPin   = "sockets"
 )
 
-// Open returns the directory at a path, and creates it if it is missing.
-func Open(path string) (Dir, error) {
+// OpenDir returns the directory at a path, and creates it if it is missing.
+func OpenDir(path string) (Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return "", err
 	}
@@ -44,13 +42,13 @@ func Open(path string) (Dir, error) {
 }
 
 // Guard returns the pins of a slot's guard.
-func (d Dir) Guard(slot uint32) attach.Pins {
-	return attach.Pins(filepath.Join(string(d), guardsDir, strconv.FormatUint(uint64(slot), 10)))
+func (d Dir) Guard(slot uint32) Pins {
+	return Pins(filepath.Join(string(d), guardsDir, strconv.FormatUint(uint64(slot), 10)))
 }
 
 // Observer returns the pins of a parent's observer.
-func (d Dir) Observer(parent int) attach.Pins {
-	return attach.Pins(filepath.Join(string(d), observersDir, strconv.Itoa(parent)))
+func (d Dir) Observer(parent int) Pins {
+	return Pins(filepath.Join(string(d), observersDir, strconv.Itoa(parent)))
 }
 
 // Sockets returns the pin of the link that guards sockets.
@@ -102,7 +100,7 @@ func (d Dir) RemoveLinks() error {
 			return err
 		}
 	}
-	if err := attach.Unpin(d.Sockets()); err != nil {
+	if err := Unpin(d.Sockets()); err != nil {
 		return err
 	}
 	for _, kind := range []string{guardsDir, observersDir} {

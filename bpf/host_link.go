@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package enforce
+package bpf
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/fenceline/fenceline/bpf/attach"
 )
@@ -17,14 +18,16 @@ type hostLink struct {
 	index int
 }
 
-// hostLinks are the host links that have filters, by slot.
-type hostLinks struct {
-	slots Slots
-	locks *slotLocks // those of Guards
-	links map[uint32]hostLink
+// HostLinks are the host links that have filters, by slot. Its methods may be called concurrently.
+type HostLinks struct {
+	mu       *sync.Mutex
+	slots    *Slots
+	programs *sharedGuards
+	locks    *slotLocks // those of Guards
+	links    map[uint32]hostLink
 }
 
-// GuardLink guards the node's end of a pod's host link, an interface in the calling thread's network
+// Guard guards the node's end of a pod's host link, an interface in the calling thread's network
 // namespace. It uses only g.Slot, whose guard must have been staged before. Frames from the pod pass
 // only from addresses that are leased to the slot and not fenced, frames to the pod as on its own
 // interface; of a dead slot none passes. The filters enforce on return. Another call replaces them,
@@ -32,23 +35,23 @@ type hostLinks struct {
 // about a millisecond.
 //
 // It returns ErrNoGuard if the slot has no guard, ErrNoDevice if there is no such interface.
-func (h *hostLinks) GuardLink(g Guard, ifname string) error {
+func (h *HostLinks) Guard(g Guard, ifname string) error {
 	if err := h.guardLink(g.Slot, ifname); err != nil {
 		return fmt.Errorf("attach guard of slot %d to the host link %s: %w", g.Slot, ifname, err)
 	}
 	return nil
 }
 
-func (h *hostLinks) guardLink(slot uint32, ifname string) error {
-	if err := h.slots.Check(slot); err != nil {
+func (h *HostLinks) guardLink(slot uint32, ifname string) error {
+	if err := checkSlot(slot); err != nil {
 		return err
 	}
 	defer h.locks.lock(slot)()
-	record, err := h.slots.Record(slot)
+	record, err := h.slots.read(slot)
 	if err != nil {
 		return err
 	}
-	if !record.Used {
+	if record.Status == slotFree {
 		return ErrNoGuard
 	}
 	dev, err := attach.OpenDevice("", ifname)
@@ -56,12 +59,12 @@ func (h *hostLinks) guardLink(slot uint32, ifname string) error {
 		return err
 	}
 	defer dev.Close()
-	return h.put(slot, dev, record.Verify)
+	return h.put(slot, dev, record.verifies())
 }
 
 // put puts the programs of a slot on a host link, in place of earlier ones.
-func (h *hostLinks) put(slot uint32, dev *attach.Device, verify bool) error {
-	programs, err := h.slots.Load(slot, verify)
+func (h *HostLinks) put(slot uint32, dev *attach.Device, verify bool) error {
+	programs, err := h.programs.load(slot, verify)
 	if err != nil {
 		return err
 	}
@@ -72,9 +75,9 @@ func (h *hostLinks) put(slot uint32, dev *attach.Device, verify bool) error {
 	return dev.AddHostLinkFilters(slot, programs)
 }
 
-// LinkGuarded reports whether an interface in the calling thread's network namespace exists and is
+// Guarded reports whether an interface in the calling thread's network namespace exists and is
 // guarded by a slot: both filters are there, are the first ones and have this slot.
-func (h *hostLinks) LinkGuarded(slot uint32, ifname string) (guarded bool, err error) {
+func (h *HostLinks) Guarded(slot uint32, ifname string) (guarded bool, err error) {
 	dev, err := attach.OpenDevice("", ifname)
 	if err == nil {
 		defer dev.Close()
@@ -88,19 +91,19 @@ func (h *hostLinks) LinkGuarded(slot uint32, ifname string) (guarded bool, err e
 
 // record remembers a host link, so that its slot is not freed while the link exists. It also
 // writes the ifindex of the link into the slot's record, for the programs.
-func (h *hostLinks) record(slot uint32, l hostLink) error {
-	h.slots.Lock()
-	defer h.slots.Unlock()
+func (h *HostLinks) record(slot uint32, l hostLink) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.links[slot] = l
-	return h.slots.SetHostLink(slot, uint32(l.index))
+	return h.slots.change(slot, func(s *observerSlot) { s.HostLink = uint32(l.index) })
 }
 
 // has reports whether the slot still has filters on a host link. It looks for the link in the
 // calling thread's network namespace.
-func (h *hostLinks) has(slot uint32) (linked bool, err error) {
-	h.slots.Lock()
+func (h *HostLinks) has(slot uint32) (linked bool, err error) {
+	h.mu.Lock()
 	l, ok := h.links[slot]
-	h.slots.Unlock()
+	h.mu.Unlock()
 	if !ok {
 		return false, nil
 	}
@@ -116,12 +119,12 @@ func (h *hostLinks) has(slot uint32) (linked bool, err error) {
 }
 
 // reload replaces the programs of all host links in the calling thread's network namespace by this
-// version's. A slot that these maps do not know keeps its old programs until GuardLink is called.
-func (h *hostLinks) reload() error {
+// version's. A slot that these maps do not know keeps its old programs until Guard is called.
+func (h *HostLinks) reload() error {
 	return attach.OnHostLinks(func(slot uint32, dev *attach.Device) error {
-		record, err := h.slots.Record(slot)
-		if err == nil && record.Used {
-			err = h.put(slot, dev, record.Verify)
+		record, err := h.slots.read(slot)
+		if err == nil && record.Status != slotFree {
+			err = h.put(slot, dev, record.verifies())
 		}
 		if err != nil {
 			return fmt.Errorf("reload guard of slot %d on ifindex %d: %w", slot, dev.Index, err)
@@ -131,7 +134,7 @@ func (h *hostLinks) reload() error {
 }
 
 // removeAll removes the filters of all host links in the calling thread's network namespace.
-func (h *hostLinks) removeAll() error {
+func (h *HostLinks) removeAll() error {
 	return attach.OnHostLinks(func(_ uint32, dev *attach.Device) error {
 		if err := dev.RemoveHostLinkFilters(); err != nil {
 			return fmt.Errorf("remove the guard from ifindex %d: %w", dev.Index, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package guard
+package bpf
 
 import (
 	"fmt"
@@ -13,16 +13,16 @@ import (
 	"github.com/fenceline/fenceline/bpf/attach"
 )
 
-// Load loads the programs of one pod interface under a name, after the shared ones.
-func (s *Shared) Load(name string, slot uint32, verify bool) (attach.Programs, error) {
-	if err := s.Prepare(verify); err != nil {
+// load loads the programs of one pod interface, after the shared ones.
+func (s *sharedGuards) load(slot uint32, verify bool) (attach.Programs, error) {
+	if err := s.prepare(verify); err != nil {
 		return nil, err
 	}
 	p := attach.Programs{}
 	for _, d := range attach.Directions {
 		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Name: name, Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
-			Instructions: s.entry(slot, Key(d.Name, verify)),
+			Name: programName(slot), Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+			Instructions: s.entry(slot, guardKey(d.Name, verify)),
 		})
 		if err != nil {
 			p.Close()
@@ -40,7 +40,7 @@ const cbOffset = 48
 // program is missing. It is not if the slot is free, since Fenceline was then removed from the node. The
 // program is not in C: an object with constants takes several times as long to load (1.4 ms for both
 // directions).
-func (s *Shared) entry(slot, shared uint32) asm.Instructions {
+func (s *sharedGuards) entry(slot, shared uint32) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Imm(asm.R2, int32(slot)),
 		asm.StoreMem(asm.R1, cbOffset, asm.R2, asm.Word),
@@ -49,13 +49,13 @@ func (s *Shared) entry(slot, shared uint32) asm.Instructions {
 		asm.Mov.Imm(asm.R3, int32(shared)),
 		asm.FnTailCall.Call(),
 
-		asm.LoadMapPtr(asm.R1, s.maps[codeMapSlots].FD()),
+		asm.LoadMapPtr(asm.R1, s.maps[observerMapSlots].FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, -4),
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, "drop"),
-		asm.LoadMem(asm.R1, asm.R0, int16(unsafe.Offsetof(codeSlot{}.Status)), asm.Word),
-		asm.JNE.Imm(asm.R1, int32(codeSlotStatusSLOT_FREE), "drop"),
+		asm.LoadMem(asm.R1, asm.R0, int16(unsafe.Offsetof(observerSlot{}.Status)), asm.Word),
+		asm.JNE.Imm(asm.R1, int32(observerSlotStatusSLOT_FREE), "drop"),
 		asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_UNSPEC)),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, int32(netlink.TC_ACT_SHOT)).WithSymbol("drop"),
