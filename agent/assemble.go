@@ -228,7 +228,7 @@ func (a *agent) makeReach() *hostlink.Reach {
 func (a *agent) makeVFs() *vf.Keeper {
 	return vf.NewKeeper(vf.Options{
 		Reporter: a.reporter, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
-		Silenced: a.Guards.Silenced, Alone: a.Guards.Alone, Vouch: a.Guards.Vouch,
+		Silenced: a.Guards.Silenced, Alone: a.Guards.Alone, SetHolderSilent: a.Guards.Leases.SetHolderSilent,
 		OneMAC: func(e *attachment.Entry) bool {
 			s := a.kernel.Sources.Of(e.Slot)
 			return s.Mode == bpf.SourcesEnforce && len(s.MACs) == 0
@@ -252,7 +252,7 @@ func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 // makeHostLinks makes the host links of the node's pods.
 func (a *agent) makeHostLinks() (*hostlink.Links, error) {
 	return hostlink.New(hostlink.Options{
-		Session: a.Session, Guards: a.Guards, Entries: a.journal.All, Entry: a.journal.Get, TryLock: a.journal.Calls.TryLock,
+		Session: a.Session, Guards: a.Guards, Fenced: a.Guards.Leases.Fenced, Entries: a.journal.All, Entry: a.journal.Get, TryLock: a.journal.Calls.TryLock,
 		Services: a.services.Prefixes, PodCIDRs: a.podCIDRs.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
 		Balancers: a.balancers, Log: a.log, Clock: clock.RealClock{},
 	})

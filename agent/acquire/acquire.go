@@ -270,7 +270,7 @@ func (d *round) record() error {
 	// The second time for each address: the first one has expected a frame with the MAC of the interface
 	// from other hosts only, and the plugin sets the interface up after the answer.
 	for _, w := range d.i.won {
-		if err := d.a.Guards.Install(&e, w.Address); err != nil {
+		if err := d.a.Guards.Leases.Install(&e, w.Address); err != nil {
 			return err
 		}
 	}

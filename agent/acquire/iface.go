@@ -74,7 +74,7 @@ func (i *iface) entry(phase attachment.Phase) attachment.Entry {
 // while IPAM runs: the guard is there before the first frame.
 func (i *iface) journal() error {
 	if i.slot == 0 {
-		slot, err := i.a.Guards.Take()
+		slot, err := i.a.Guards.Slots.Take()
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (i *iface) journal() error {
 // be lost, because no sweep would ever see that its device is gone.
 func (i *iface) returnSlot() {
 	if i.staging == nil && !i.guarded {
-		i.a.Guards.PutBack(i.slot)
+		i.a.Guards.Slots.PutBack(i.slot)
 		i.slot = 0
 	}
 }
@@ -124,7 +124,7 @@ func (i *iface) guard() error {
 	err := i.awaitGuard()
 	for errors.Is(err, bpf.ErrPinned) {
 		// The guard has outlived its entry in the journal. The sweep frees the slot.
-		i.a.Guards.Leave(i.slot)
+		i.a.Guards.Slots.Leave(i.slot)
 		i.slot = 0
 		if err = i.journal(); err == nil {
 			err = i.awaitGuard()

@@ -104,7 +104,7 @@ func (t *try) quarantine(ctx context.Context, mac string, by segment.Source) out
 	t.countConflict(mac, by)
 	t.a.Events.Eventf(t.d.Pod, t.pool, corev1.EventTypeWarning, "AddressConflict", "Bind",
 		"%s is used by %s; it is quarantined and another address is tried", t.i.trying.Addr, mac)
-	if err := t.a.Guards.Uninstall(t.i.link.Parent.Index, t.i.trying.Addr, t.i.slot); err != nil {
+	if err := t.a.Guards.Leases.Uninstall(t.i.link.Parent.Index, t.i.trying.Addr, t.i.slot); err != nil {
 		return ends(err)
 	}
 	_, err := t.a.Leases.Update(ctx, t.lease, lease.QuarantineConflict(lease.Evidence{MAC: mac, Source: string(by)}))

@@ -154,7 +154,7 @@ func (t *try) owned(ctx context.Context) outcome {
 	}
 	t.claim = t.a.Self.Claim(t.pool, t.address, t.last)
 	e := t.i.entry(attachment.Intent)
-	return ends(t.a.Guards.Install(&e, *t.i.trying))
+	return ends(t.a.Guards.Leases.Install(&e, *t.i.trying))
 }
 
 // written carries out the candidate's write.

@@ -102,7 +102,8 @@ type Options struct {
 // Its methods may be called concurrently.
 type Guards struct {
 	Options
-	*Slots
+	Slots  *Slots
+	Leases *Leases
 
 	wake loop.Wake
 
@@ -112,15 +113,12 @@ type Guards struct {
 	unpinned sync.Map
 	// missing has the VFs whose guards could not be put back.
 	missing atomic.Pointer[map[agentapi.Attachment]bool]
-
-	// installing orders the installs and the removals of kernel leases: a sweep must not remove a
-	// lease that a new holder has installed meanwhile.
-	installing sync.Mutex
 }
 
 // New returns Guards without any slot in use.
 func New(o Options) *Guards {
 	g := &Guards{Options: o, Slots: newSlots(), wake: loop.NewWake()}
+	g.Leases = &Leases{kernel: o.Kernel.Leases, cluster: o.Cluster, alone: g.Alone}
 	g.missing.Store(&map[agentapi.Attachment]bool{})
 	return g
 }

@@ -99,7 +99,7 @@ func TestASweepLeavesTheLeasesOfAGuardThatNobodyKnows(t *testing.T) {
 	slot := r.SlotOf(web)
 	delete(r.Kernel.Guards, slot)
 	r.Kernel.Lost[slot] = true
-	r.Guards.Leave(slot)
+	r.Guards.Slots.Leave(slot)
 	check.OK(t, r.Guards.Sweep())
 	_, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
 	check.That(t, installed, "the kernel has lost the lease")
@@ -131,8 +131,8 @@ func (unswept) Sweep() ([]uint32, error) { return nil, errors.New("a pin cannot 
 
 func TestAGuardThatCannotBeSweptKeepsNoOtherSlot(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	slot := check.Value(r.Guards.Take())(t)
-	r.Guards.Leave(slot)
+	slot := check.Value(r.Guards.Slots.Take())(t)
+	r.Guards.Slots.Leave(slot)
 	r.Guards.Kernel.Guards = unswept{r.Guards.Kernel.Guards}
 	err := r.Guards.Sweep()
 	check.That(t, err != nil && r.FreeSlots()[slot], "kept %v, %v", !r.FreeSlots()[slot], err)
@@ -185,7 +185,7 @@ func TestAVFWithoutItsGuardIsToBeOff(t *testing.T) {
 			shown bool
 			want  bpf.LeaseFlags
 		}{{true, acksOff}, {false, acks}} {
-			check.OK(t, r.Guards.Vouch(&e, step.shown))
+			check.OK(t, r.Guards.Leases.SetHolderSilent(&e, step.shown))
 			l, _, err := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
 			check.That(t, err == nil && l.Flags == step.want, "%s, off at its PF %v: flags %b, want %b, %v", when, step.shown, l.Flags, step.want, err)
 		}
@@ -226,7 +226,7 @@ func TestASlotIsNotGivenBackWhileItsHostLinkLives(t *testing.T) {
 			if killed {
 				r.MustDel(web)
 			} else {
-				r.Guards.Leave(e.Slot)
+				r.Guards.Slots.Leave(e.Slot)
 			}
 			r.Kernel.Unplug(web.NetNS, web.Interface)
 			for _, lives := range []bool{true, false} {

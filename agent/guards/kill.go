@@ -39,7 +39,7 @@ func (g *Guards) Silenced(e *attachment.Entry) (bool, error) {
 		}
 	}
 	for _, address := range e.Addresses {
-		fenced, err := g.Fenced(e, address)
+		fenced, err := g.Leases.Fenced(e, address)
 		if err != nil {
 			return false, err
 		}
@@ -55,7 +55,7 @@ var errUnguarded = errors.New("it has no guard, and nothing shows that its VF is
 
 // KillUsers kills the slots with a kernel lease of an address of a network, except one slot.
 func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error {
-	leases, err := g.Leases()
+	leases, err := g.Leases.All()
 	if err != nil {
 		return err
 	}

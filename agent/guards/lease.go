@@ -6,11 +6,24 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/bpf"
 )
+
+// Leases are the leases of this node's attachments in the kernel. Its methods may be called concurrently.
+type Leases struct {
+	kernel KernelLeases
+	// cluster is the UID of the kube-system namespace.
+	cluster string
+	// alone reports whether only its PF can silence the VF of an entry.
+	alone func(*attachment.Entry) bool
+	// installing orders the installs and the removals: a sweep must not remove a lease that a new holder has
+	// installed meanwhile.
+	installing sync.Mutex
+}
 
 // key returns the kernel's key of an address of an entry.
 func key(e *attachment.Entry, address attachment.Address) bpf.Key {
@@ -20,14 +33,14 @@ func key(e *attachment.Entry, address attachment.Address) bpf.Key {
 // Install writes an address of an entry into the kernel: from then on its slot may use the address,
 // unless it waits behind another holder. While the entry is an intent, its interface is down: a
 // frame with its MAC comes from another host.
-func (g *Guards) Install(e *attachment.Entry, address attachment.Address) error {
+func (ls *Leases) Install(e *attachment.Entry, address attachment.Address) error {
 	mac, err := net.ParseMAC(e.MAC)
 	if err != nil {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
 	key := key(e, address)
 	l := bpf.Lease{
-		Token: address.Token, Network: claim.Network(g.Cluster, address.Network), Slot: e.Slot, MAC: mac,
+		Token: address.Token, Network: claim.Network(ls.cluster, address.Network), Slot: e.Slot, MAC: mac,
 		Disproved: address.Disproved, Behind: address.Behind,
 	}
 	copy(l.DisprovedBefore[:], address.DisprovedBefore)
@@ -40,10 +53,10 @@ func (g *Guards) Install(e *attachment.Entry, address attachment.Address) error 
 	if e.Phase == attachment.Intent {
 		l.Flags |= bpf.FlagDown
 	}
-	l.Flags |= g.acks(e, false)
-	g.installing.Lock()
-	defer g.installing.Unlock()
-	if err := g.Kernel.Leases.Install(key, l); err != nil {
+	l.Flags |= ls.acks(e, false)
+	ls.installing.Lock()
+	defer ls.installing.Unlock()
+	if err := ls.kernel.Install(key, l); err != nil {
 		return fmt.Errorf("install the lease of %s: %w", key, err)
 	}
 	return nil
@@ -53,8 +66,8 @@ func (g *Guards) Install(e *attachment.Entry, address attachment.Address) error 
 const ackFlags = bpf.FlagUnguarded | bpf.FlagVF
 
 // acks returns the ackFlags of an entry's leases. off: its PF shows that the VF is off.
-func (g *Guards) acks(e *attachment.Entry, off bool) (flags bpf.LeaseFlags) {
-	alone := g.Alone(e)
+func (ls *Leases) acks(e *attachment.Entry, off bool) (flags bpf.LeaseFlags) {
+	alone := ls.alone(e)
 	if alone && off {
 		return 0 // the observer of the PF
 	}
@@ -67,15 +80,15 @@ func (g *Guards) acks(e *attachment.Entry, off bool) (flags bpf.LeaseFlags) {
 	return flags
 }
 
-// Vouch tells the kernel whether the VF of an entry is off at its PF. If only the PF can silence the
+// SetHolderSilent tells the kernel whether the VF of an entry is off at its PF. If only the PF can silence the
 // holder, the kernel acknowledges claims for its addresses only while the VF is off.
-func (g *Guards) Vouch(e *attachment.Entry, off bool) error {
-	flags := g.acks(e, off)
-	g.installing.Lock()
-	defer g.installing.Unlock()
+func (ls *Leases) SetHolderSilent(e *attachment.Entry, off bool) error {
+	flags := ls.acks(e, off)
+	ls.installing.Lock()
+	defer ls.installing.Unlock()
 	for _, address := range e.Addresses {
 		key := key(e, address)
-		l, installed, err := g.Kernel.Leases.Lease(key)
+		l, installed, err := ls.kernel.Lease(key)
 		if err != nil {
 			return err
 		}
@@ -83,7 +96,7 @@ func (g *Guards) Vouch(e *attachment.Entry, off bool) error {
 			continue
 		}
 		l.Flags = l.Flags&^ackFlags | flags
-		if err := g.Kernel.Leases.Install(key, l); err != nil {
+		if err := ls.kernel.Install(key, l); err != nil {
 			return fmt.Errorf("tell the kernel about the holder of %s: %w", key, err)
 		}
 	}
@@ -91,23 +104,23 @@ func (g *Guards) Vouch(e *attachment.Entry, off bool) error {
 }
 
 // Uninstall removes an address on a parent from the kernel, if it still belongs to this slot.
-func (g *Guards) Uninstall(parent int, addr netip.Addr, slot uint32) error {
+func (ls *Leases) Uninstall(parent int, addr netip.Addr, slot uint32) error {
 	key := bpf.Key{Segment: uint32(parent), Addr: addr}
-	g.installing.Lock()
-	defer g.installing.Unlock()
-	present, installed, err := g.Kernel.Leases.Lease(key)
+	ls.installing.Lock()
+	defer ls.installing.Unlock()
+	present, installed, err := ls.kernel.Lease(key)
 	if err != nil || !installed || present.Slot != slot {
 		return err
 	}
-	if err := g.Kernel.Leases.Remove(key); err != nil {
+	if err := ls.kernel.Remove(key); err != nil {
 		return fmt.Errorf("remove the lease of %s and slot %d: %w", key, slot, err)
 	}
 	return nil
 }
 
 // Fenced reports whether a newer claim was heard for an address of an entry.
-func (g *Guards) Fenced(e *attachment.Entry, address attachment.Address) (bool, error) {
-	fenced, err := g.Kernel.Leases.Fenced(key(e, address))
+func (ls *Leases) Fenced(e *attachment.Entry, address attachment.Address) (bool, error) {
+	fenced, err := ls.kernel.Fenced(key(e, address))
 	if err != nil {
 		return false, fmt.Errorf("check whether %s is fenced: %w", address.Addr, err)
 	}
@@ -115,17 +128,17 @@ func (g *Guards) Fenced(e *attachment.Entry, address attachment.Address) (bool, 
 }
 
 // Claimed returns the greatest token of a claim that was heard for an address of an entry, or 0.
-func (g *Guards) Claimed(e *attachment.Entry, address attachment.Address) (uint64, error) {
-	s, _, err := g.Kernel.Leases.State(key(e, address))
+func (ls *Leases) Claimed(e *attachment.Entry, address attachment.Address) (uint64, error) {
+	s, _, err := ls.kernel.State(key(e, address))
 	if err != nil {
 		return 0, fmt.Errorf("read the greatest claim for %s: %w", address.Addr, err)
 	}
 	return s.MaxToken, nil
 }
 
-// Leases returns the leases that the kernel enforces.
-func (g *Guards) Leases() (map[bpf.Key]bpf.Lease, error) {
-	leases, err := g.Kernel.Leases.All()
+// All returns the leases that the kernel enforces.
+func (ls *Leases) All() (map[bpf.Key]bpf.Lease, error) {
+	leases, err := ls.kernel.All()
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's leases: %w", err)
 	}
@@ -133,8 +146,8 @@ func (g *Guards) Leases() (map[bpf.Key]bpf.Lease, error) {
 }
 
 // MaySpeak reports whether a slot of this node may use an address, on any segment.
-func (g *Guards) MaySpeak(addr netip.Addr) (bool, error) {
-	leases, err := g.Leases()
+func (ls *Leases) MaySpeak(addr netip.Addr) (bool, error) {
+	leases, err := ls.All()
 	if err != nil {
 		return false, err
 	}

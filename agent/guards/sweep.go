@@ -35,13 +35,13 @@ func (g *Guards) Run(ctx context.Context) error {
 // Sweep frees slots whose entry and device are gone, and removes their leases from the kernel.
 func (g *Guards) Sweep() error {
 	_, err := g.Kernel.Guards.Sweep()
-	leaving := g.leaving()
+	leaving := g.Slots.leaving()
 	if len(leaving) == 0 {
 		return err
 	}
 	// If one guard cannot be swept, the other slots are still freed.
 	errs := []error{err}
-	leases, err := g.Leases()
+	leases, err := g.Leases.All()
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
@@ -77,13 +77,13 @@ func (g *Guards) sweepSlot(slot uint32, leases map[bpf.Key]bpf.Lease) error {
 	}
 	for key, l := range leases {
 		if l.Slot == slot {
-			if err := g.Uninstall(int(key.Segment), key.Addr, slot); err != nil {
+			if err := g.Leases.Uninstall(int(key.Segment), key.Addr, slot); err != nil {
 				return err
 			}
 		}
 	}
 	if !used {
-		g.PutBack(slot)
+		g.Slots.PutBack(slot)
 	}
 	return nil
 }

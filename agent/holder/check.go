@@ -69,7 +69,7 @@ func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.Configu
 		return refusal.New(refusal.NotHeld, "interface %s of container %s is not guarded", a.Interface, a.ContainerID)
 	}
 	for _, address := range e.Addresses {
-		fenced, err := h.Guards.Fenced(&e, address)
+		fenced, err := h.Guards.Leases.Fenced(&e, address)
 		if err != nil {
 			return err
 		}

@@ -116,7 +116,7 @@ func (a *After) takeMAC(e *attachment.Entry) (changed bool, err error) {
 	// The journal is first: a restart installs its MAC.
 	errs := []error{a.o.Journal.Put(*e)}
 	for _, address := range e.Addresses {
-		errs = append(errs, a.o.Guards.Install(e, address))
+		errs = append(errs, a.o.Guards.Leases.Install(e, address))
 	}
 	errs = append(errs, a.o.GuardSources(e))
 	a.o.WakeSources()

@@ -39,7 +39,7 @@ func (s *switched) SwitchOff(e *attachment.Entry) error {
 		return s.refuses
 	}
 	s.off = true
-	return s.Guards.Vouch(e, true)
+	return s.Guards.Leases.SetHolderSilent(e, true)
 }
 
 // withUserVF is a node with the pod web, which drives its VF by itself.
@@ -91,7 +91,7 @@ func TestALeaseSaysWhetherItsVFMaySendPastItsGuard(t *testing.T) {
 		check.Equal(t, l.Spec.Holder.Guarded, !*bypasses, "may send past it %v: guarded", *bypasses)
 		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
 		check.Equal(t, e.Bypasses, *bypasses, "journalled:")
-		check.OK(t, r.Guards.Vouch(&e, false))
+		check.OK(t, r.Guards.Leases.SetHolderSilent(&e, false))
 		check.Equal(t, r.acked(), !*bypasses, "acked while its VF is on:")
 		r.Kernel.Claimed(fakenode.Key("10.0.0.2"), 1<<40)
 		is := check.Value(r.Guards.Silenced(&e))(t)
@@ -212,7 +212,7 @@ func TestWithoutItsEntryAHolderWithoutAGuardIsNoProof(t *testing.T) {
 	for range 2 {
 		_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 		check.That(t, err != nil, "nobody knows the VF, and its holder is said to be dead")
-		r.Guards.Leave(1)
+		r.Guards.Slots.Leave(1)
 		check.OK(t, r.Guards.Sweep())
 	}
 }

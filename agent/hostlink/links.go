@@ -37,7 +37,6 @@ type Guards interface {
 	// GuardLink makes the guard of an entry judge the frames of the node's end as well.
 	GuardLink(e *attachment.Entry, ifname string) error
 	LinkGuarded(e *attachment.Entry, ifname string) (bool, error)
-	Fenced(e *attachment.Entry, address attachment.Address) (bool, error)
 	// Dead reports whether a slot was killed.
 	Dead(slot uint32) (bool, error)
 }
@@ -47,6 +46,8 @@ type Options struct {
 	// Session is the current life of the node.
 	Session string
 	Guards  Guards
+	// Fenced reports whether a newer claim was heard for an address of an entry.
+	Fenced func(*attachment.Entry, attachment.Address) (bool, error)
 	// Entries returns the entries of the journal, which are read-only.
 	Entries func() []*attachment.Entry
 	// Entry returns one entry.
@@ -244,7 +245,7 @@ func (l *Links) usable(e *attachment.Entry) ([]netip.Prefix, error) {
 		return nil, err
 	}
 	for _, address := range e.Addresses {
-		fenced, err := l.Guards.Fenced(e, address)
+		fenced, err := l.Fenced(e, address)
 		if err != nil {
 			return nil, err
 		}

@@ -90,7 +90,7 @@ func newRig(t testing.TB) *rig {
 	r.services = prefixes("10.96.0.0/16", "fd96::/112")
 	check.OK(r, r.node.Do(func() (err error) {
 		r.links, err = New(Options{
-			Session: "s", Guards: r.guards, Log: logr.Discard(), Clock: clock.RealClock{},
+			Session: "s", Guards: r.guards, Fenced: r.guards.Fenced, Log: logr.Discard(), Clock: clock.RealClock{},
 			Entries: func() []*attachment.Entry { return r.entries },
 			Entry: func(containerID, ifname string) (attachment.Entry, bool) {
 				i := slices.IndexFunc(r.entries, func(e *attachment.Entry) bool { return e.ContainerID == containerID && e.Interface == ifname })

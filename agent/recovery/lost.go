@@ -122,7 +122,7 @@ func (w *Worker) recoverLost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kernel, err := w.Guards.Leases()
+	kernel, err := w.Guards.Leases.All()
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 		return err
 	}
 	w.Log.Info("an entry of the journal was lost, and is made again", "pod", e.PodNamespace+"/"+e.PodName, "interface", a.Interface)
-	w.Guards.Keep(e.Slot)
+	w.Guards.Slots.Keep(e.Slot)
 	w.Journal.Pending.Add(a)
 	if err := w.restore(&e); err != nil {
 		w.Log.Error(err, "a recovered interface could not be restored whole", "pod", e.PodNamespace+"/"+e.PodName)

@@ -82,7 +82,7 @@ func (r *resumption) adopt(l *v1alpha1.IPLease, why string) error {
 		return nil
 	}
 	// A claim may have arrived since the decision. The new token must not unfence the address.
-	fenced, err := r.w.Guards.Fenced(&r.e, adopted)
+	fenced, err := r.w.Guards.Leases.Fenced(&r.e, adopted)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (r *resumption) adopt(l *v1alpha1.IPLease, why string) error {
 		return fmt.Errorf("%w: a claim for %s was heard", errOutrun, adopted.Addr)
 	}
 	audit.Log(r.w.Log, audit.Grant, r.e.Audit(adopted, r.w.Self.Name, why))
-	return r.w.Guards.Install(&r.e, adopted)
+	return r.w.Guards.Leases.Install(&r.e, adopted)
 }
 
 // record journals another UID and token for the address. It copies the addresses, because others

@@ -188,7 +188,7 @@ func (g *regain) record() error {
 	if err := g.r.w.Journal.Put(*e); err != nil {
 		return err
 	}
-	return g.r.w.Guards.Install(e, g.r.address)
+	return g.r.w.Guards.Leases.Install(e, g.r.address)
 }
 
 // speak unfences an address whose last speaker is proven to be silent, and announces it.

@@ -54,7 +54,7 @@ func (r renewals) note(d dispute, now time.Time) time.Duration {
 // renewalOf decides how to end the fence of an address whose lease is the holder's own. It also
 // returns the token of the claim.
 func (r *resumption) renewalOf(ctx context.Context) (lease.Renewal, uint64, error) {
-	claimed, err := r.w.Guards.Claimed(&r.e, r.address)
+	claimed, err := r.w.Guards.Leases.Claimed(&r.e, r.address)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -19,21 +19,21 @@ func (w *Worker) Restore() error {
 	known := map[uint32]bool{}
 	for _, e := range w.Journal.All() {
 		if e.Slot != 0 {
-			w.Guards.Keep(e.Slot)
+			w.Guards.Slots.Keep(e.Slot)
 			known[e.Slot] = true
 		}
 		if e.Session == w.Self.Session {
 			errs = append(errs, w.restore(e))
 		}
 	}
-	leases, err := w.Guards.Leases()
+	leases, err := w.Guards.Leases.All()
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, l := range leases {
 		if l.Slot != 0 && !known[l.Slot] {
-			w.Guards.Keep(l.Slot)
-			w.Guards.Leave(l.Slot)
+			w.Guards.Slots.Keep(l.Slot)
+			w.Guards.Slots.Leave(l.Slot)
 			known[l.Slot] = true
 		}
 	}
@@ -52,8 +52,8 @@ func (w *Worker) leaveDead(known map[uint32]bool) error {
 			return fmt.Errorf("look for slots that were killed: %w", err)
 		}
 		if dead {
-			w.Guards.Keep(slot)
-			w.Guards.Leave(slot)
+			w.Guards.Slots.Keep(slot)
+			w.Guards.Slots.Leave(slot)
 		}
 	}
 	return nil
@@ -78,7 +78,7 @@ func (w *Worker) restore(e *attachment.Entry) error {
 	errs = append(errs, w.Guards.FinishPin(e))
 	for _, address := range e.Addresses {
 		// A newer token belongs to a newer sandbox of the same pod.
-		if err := w.Guards.Install(e, address); err != nil && !errors.Is(err, bpf.ErrOlderToken) {
+		if err := w.Guards.Leases.Install(e, address); err != nil && !errors.Is(err, bpf.ErrOlderToken) {
 			errs = append(errs, err)
 		}
 	}

@@ -205,7 +205,7 @@ func (r *resumption) yield(ctx context.Context) error {
 
 // decide gathers the facts and decides. It reads the pod only if the decision depends on it.
 func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
-	fenced, err := r.w.Guards.Fenced(&r.e, r.address)
+	fenced, err := r.w.Guards.Leases.Fenced(&r.e, r.address)
 	if err != nil {
 		return lease.Wait, err
 	}

@@ -75,7 +75,7 @@ func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) erro
 		return nil
 	}
 	addr := l.Spec.Addr()
-	if speaks, err := w.Guards.MaySpeak(addr); speaks || err != nil {
+	if speaks, err := w.Guards.Leases.MaySpeak(addr); speaks || err != nil {
 		return err
 	}
 	address := attachment.Address{Addr: addr, Pool: l.Spec.Pool, LeaseName: l.Name, Static: lease.IsStatic(&l.Spec)}

@@ -124,7 +124,7 @@ func (r *Releaser) Release(ctx context.Context, e attachment.Entry) error {
 func (r *Releaser) Fence(e *attachment.Entry) error {
 	if e.Unguarded {
 		for _, address := range e.Addresses {
-			if err := r.Guards.Uninstall(e.ParentIndex, address.Addr, e.Slot); err != nil {
+			if err := r.Guards.Leases.Uninstall(e.ParentIndex, address.Addr, e.Slot); err != nil {
 				return err
 			}
 		}
@@ -170,7 +170,7 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 		return fmt.Errorf("%w: %w", errEntryStays, err)
 	}
 	if e.Slot != 0 {
-		r.Guards.Leave(e.Slot)
+		r.Guards.Slots.Leave(e.Slot)
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (r *Releaser) freeAddress(ctx context.Context, e *attachment.Entry, address
 // GiveUp frees an address of an ADD that goes on with another one. The kernel forgets the address first,
 // so the slot lives on (R6).
 func (r *Releaser) GiveUp(ctx context.Context, e *attachment.Entry, address attachment.Address) error {
-	if err := r.Guards.Uninstall(e.ParentIndex, address.Addr, e.Slot); err != nil {
+	if err := r.Guards.Leases.Uninstall(e.ParentIndex, address.Addr, e.Slot); err != nil {
 		return err
 	}
 	return r.freeAddress(ctx, e, address, e.Slot)
@@ -272,7 +272,7 @@ func (r *Releaser) stranger(e *attachment.Entry, address attachment.Address) (li
 	if err != nil || dead {
 		return living, false, err
 	}
-	fenced, err := r.Guards.Fenced(e, address)
+	fenced, err := r.Guards.Leases.Fenced(e, address)
 	return living, !fenced, err
 }
 

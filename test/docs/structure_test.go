@@ -23,8 +23,6 @@ import (
 // state.
 var today = map[string]int{
 	"packages": 70, "packages of the agent": 30, "arrows": 377, "arrows inside the agent": 122,
-
-	"methods of agent/guards.Guards": 35,
 }
 
 // mostMethods bounds the methods of this repository that one value answers to, those of embedded fields

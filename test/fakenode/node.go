@@ -366,14 +366,14 @@ func (r *Node) FreeSlots() map[uint32]bool {
 	r.T.Helper()
 	free := map[uint32]bool{}
 	for {
-		slot, err := r.Guards.Take()
+		slot, err := r.Guards.Slots.Take()
 		if err != nil {
 			break
 		}
 		free[slot] = true
 	}
 	for slot := range free {
-		r.Guards.PutBack(slot)
+		r.Guards.Slots.PutBack(slot)
 	}
 	return free
 }

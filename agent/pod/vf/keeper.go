@@ -36,10 +36,10 @@ type Options struct {
 	Entry   func(containerID, ifname string) (attachment.Entry, bool)
 	// Silenced reports whether an interface may send from none of its addresses any more.
 	Silenced func(*attachment.Entry) (bool, error)
-	// Alone reports whether only its PF can silence the VF of an entry. Vouch tells the kernel whether
+	// Alone reports whether only its PF can silence the VF of an entry. SetHolderSilent tells the kernel whether
 	// a VF is off.
-	Alone func(*attachment.Entry) bool
-	Vouch func(e *attachment.Entry, off bool) error
+	Alone           func(*attachment.Entry) bool
+	SetHolderSilent func(e *attachment.Entry, off bool) error
 	// OneMAC reports whether an interface may send from its own MAC only.
 	OneMAC func(*attachment.Entry) bool
 	// Missing sets the number of VFs of pods that lack a wall.
@@ -137,21 +137,21 @@ func (k *Keeper) keep(of agentapi.Attachment) ([]Wall, error) {
 	}
 	f, err := k.Cards.Find(e.Device)
 	if err != nil {
-		return nil, errors.Join(err, k.Vouch(&e, false)) // its PF may have lost the setting
+		return nil, errors.Join(err, k.SetHolderSilent(&e, false)) // its PF may have lost the setting
 	}
 	silenced, err := k.Silenced(&e)
 	if err != nil {
 		return nil, err
 	}
 	w := wanted{off: silenced, alone: k.Alone(&e), checked: k.OneMAC(&e)}
-	if err := k.Vouch(&e, w.off && w.isMet(f.Info)); err != nil { // no ack once it is on
+	if err := k.SetHolderSilent(&e, w.off && w.isMet(f.Info)); err != nil { // no ack once it is on
 		return nil, err
 	}
 	k.apply(f, w.alone, vlanOf(e.ParentIndex), changes(f.Info, w))
 	if f, err = k.Cards.Find(e.Device); err != nil {
 		return nil, err
 	}
-	if err := k.Vouch(&e, w.isMet(f.Info)); err != nil {
+	if err := k.SetHolderSilent(&e, w.isMet(f.Info)); err != nil {
 		return nil, err
 	}
 	lacking := missing(f.Info, w, func(wall Wall) bool { return k.refused[ofPF{f.PF.Attrs().Name, wall}] })
@@ -177,7 +177,7 @@ func (k *Keeper) SwitchOff(e *attachment.Entry) error {
 	if slices.ContainsFunc(k.Entries(), func(other *attachment.Entry) bool {
 		return other.Device == e.Device && other.Phase != attachment.Releasing && other.Session == k.Session && other.Created.After(e.Created)
 	}) {
-		return k.Vouch(e, true)
+		return k.SetHolderSilent(e, true)
 	}
 	if k.Disabled {
 		return fmt.Errorf("switch VF %s off: agent.vfWalls is false", e.Device)
@@ -197,7 +197,7 @@ func (k *Keeper) SwitchOff(e *attachment.Entry) error {
 	if err != nil && !k.Cards.IsGone(e.Device) {
 		return fmt.Errorf("switch VF %s off: %w", e.Device, err)
 	}
-	return k.Vouch(e, true)
+	return k.SetHolderSilent(e, true)
 }
 
 // Release switches the VF of an entry that ends on again, if it was off. Call it before the entry

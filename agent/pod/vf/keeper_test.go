@@ -72,7 +72,7 @@ func keeperOf(t *testing.T, c *card, silenced, alone bool) (*Keeper, *attachment
 		Silenced: func(*attachment.Entry) (bool, error) { return silenced, nil },
 		Alone:    func(*attachment.Entry) bool { return alone },
 		OneMAC:   func(*attachment.Entry) bool { return false },
-		Vouch: func(_ *attachment.Entry, off bool) error {
+		SetHolderSilent: func(_ *attachment.Entry, off bool) error {
 			c.done = append(c.done, map[bool]string{true: "acked", false: "not acked"}[off])
 			return nil
 		},
