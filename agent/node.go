@@ -54,45 +54,45 @@ type diagnosisNode struct {
 }
 
 // Diagnose returns the state of the node, with the answers to the questions.
-func (n *diagnosisNode) Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Report, error) {
+func (d *diagnosisNode) Diagnose(ctx context.Context, r diagnosis.Request) (*diagnosis.Report, error) {
 	if len(r.Questions) > diagnosis.MaxQuestions {
 		return nil, refusal.New(refusal.InvalidRequest, "%d questions are more than %d", len(r.Questions), diagnosis.MaxQuestions)
 	}
 	report := &diagnosis.Report{
-		Node: n.Name, Version: version.String(), Time: n.Clock.Now(), Kernel: KernelRelease(), TCX: n.HasTCX(),
-		OwnConfiguration: n.Own, ForwardingOff: slices.Sorted(maps.Keys(n.ForwardingOff())),
+		Node: d.Name, Version: version.String(), Time: d.Clock.Now(), Kernel: KernelRelease(), TCX: d.HasTCX(),
+		OwnConfiguration: d.Own, ForwardingOff: slices.Sorted(maps.Keys(d.ForwardingOff())),
 	}
-	if err := n.Ready(ctx); err != nil {
+	if err := d.Ready(ctx); err != nil {
 		report.NotReady = err.Error()
 	}
-	report.Configuration, _ = n.Configuration() // empty without one
-	report.Answers = n.ask(ctx, r.Questions)    // before the parents: it opens their segments
-	report.Parents, report.Misplaced, report.Named = n.parents(), n.Misplaced(), n.Named()
+	report.Configuration, _ = d.Configuration() // empty without one
+	report.Answers = d.ask(ctx, r.Questions)    // before the parents: it opens their segments
+	report.Parents, report.Misplaced, report.Named = d.parents(), d.Misplaced(), d.Named()
 	return report, nil
 }
 
-func (n *diagnosisNode) parents() []diagnosis.Parent {
+func (d *diagnosisNode) parents() []diagnosis.Parent {
 	parents := []diagnosis.Parent{}
-	for _, s := range n.Segments.All() {
-		p := diagnosis.Parent{Name: s.Name(), Hazards: n.Hazards(s.Name())}
+	for _, s := range d.Segments.All() {
+		p := diagnosis.Parent{Name: s.Name(), Hazards: d.Hazards(s.Name())}
 		if i, err := net.InterfaceByName(p.Name); err == nil {
 			p.MAC = i.HardwareAddr.String()
 		}
 		if h, err := s.Hearing(); err == nil {
-			p.Carrier, p.Observed, p.Deaf, p.Mute = h.Carrier, h.Observed, h.Deaf(n.OthersShare()), h.Mute
+			p.Carrier, p.Observed, p.Deaf, p.Mute = h.Carrier, h.Observed, h.Deaf(d.OthersShare()), h.Mute
 		}
 		parents = append(parents, p)
 	}
 	return parents
 }
 
-func (n *diagnosisNode) ask(ctx context.Context, questions []diagnosis.Question) []diagnosis.Answer {
+func (d *diagnosisNode) ask(ctx context.Context, questions []diagnosis.Question) []diagnosis.Answer {
 	answers := make([]diagnosis.Answer, len(questions))
 	var group errgroup.Group
 	group.SetLimit(askedAtOnce)
 	for i, q := range questions {
 		group.Go(func() error {
-			answers[i] = n.askOne(ctx, q)
+			answers[i] = d.askOne(ctx, q)
 			return nil
 		})
 	}
@@ -100,24 +100,24 @@ func (n *diagnosisNode) ask(ctx context.Context, questions []diagnosis.Question)
 	return answers
 }
 
-func (n *diagnosisNode) askOne(ctx context.Context, q diagnosis.Question) diagnosis.Answer {
+func (d *diagnosisNode) askOne(ctx context.Context, q diagnosis.Question) diagnosis.Answer {
 	a := diagnosis.Answer{Question: q}
-	if err := n.answer(ctx, &a); err != nil {
+	if err := d.answer(ctx, &a); err != nil {
 		a.Error = err.Error()
 	}
 	return a
 }
 
 // answer answers a question: by the node's own addresses, or else by the wire.
-func (n *diagnosisNode) answer(ctx context.Context, a *diagnosis.Answer) error {
-	index, exists, err := n.Index(a.Parent)
+func (d *diagnosisNode) answer(ctx context.Context, a *diagnosis.Answer) error {
+	index, exists, err := d.Index(a.Parent)
 	if err != nil || !exists {
 		return fmt.Errorf("ask for %s on parent %s: %w", a.Address, a.Parent, cmp.Or(err, errors.New("the node has no such interface")))
 	}
-	if a.OfNode, err = n.OfNode(index, a.Address); a.OfNode || err != nil {
+	if a.OfNode, err = d.OfNode(index, a.Address); a.OfNode || err != nil {
 		return err
 	}
-	s, err := n.Segments.Open(index)
+	s, err := d.Segments.Open(index)
 	if err != nil {
 		return err
 	}

@@ -104,45 +104,45 @@ type walk struct {
 }
 
 // run offers candidates, and returns the reason for which there are no more.
-func (s *walk) run(ctx context.Context) error {
-	if s.Family.Requested.IsValid() {
-		return s.requested(ctx)
+func (w *walk) run(ctx context.Context) error {
+	if w.Family.Requested.IsValid() {
+		return w.requested(ctx)
 	}
-	if len(s.Only) > 0 {
-		return s.only(ctx)
+	if len(w.Only) > 0 {
+		return w.only(ctx)
 	}
 	// First search all pools by their hints, then all pools with the addresses that cool down. So a
 	// pool that looks full costs no list while another pool can serve.
-	for _, look := range []func(context.Context, ipam.Candidate) error{s.fresh, s.freedHere, s.anything} {
-		for _, c := range s.Family.Pools {
+	for _, look := range []func(context.Context, ipam.Candidate) error{w.fresh, w.freedHere, w.anything} {
+		for _, c := range w.Family.Pools {
 			if err := look(ctx, c); err != nil {
 				return err
 			}
 		}
 	}
-	return s.none()
+	return w.none()
 }
 
 // none returns the error of a search that has found the pools exhausted.
-func (s *walk) none() error {
+func (w *walk) none() error {
 	return &ipam.NoPoolError{
-		IPv6: s.Family.IPv6, Interface: s.Family.Interface, Source: s.Family.Source,
-		Rejected: append(append([]ipam.Rejection(nil), s.Family.Rejected...), s.exhausted...),
+		IPv6: w.Family.IPv6, Interface: w.Family.Interface, Source: w.Family.Source,
+		Rejected: append(append([]ipam.Rejection(nil), w.Family.Rejected...), w.exhausted...),
 	}
 }
 
 // fresh offers the addresses that no hint rules out.
-func (s *walk) fresh(ctx context.Context, c ipam.Candidate) error {
-	err := s.byHints(ctx, c, false)
+func (w *walk) fresh(ctx context.Context, c ipam.Candidate) error {
+	err := w.byHints(ctx, c, false)
 	if errors.Is(err, errStaleHints) {
-		_, err = s.byTruth(ctx, c, false)
+		_, err = w.byTruth(ctx, c, false)
 	}
 	return err
 }
 
 // freedHere also offers the addresses that this node has freed and that still cool down.
-func (s *walk) freedHere(ctx context.Context, c ipam.Candidate) error {
-	err := s.byHints(ctx, c, true)
+func (w *walk) freedHere(ctx context.Context, c ipam.Candidate) error {
+	err := w.byHints(ctx, c, true)
 	if errors.Is(err, errStaleHints) {
 		return nil // the step anything comes next
 	}
@@ -151,10 +151,10 @@ func (s *walk) freedHere(ctx context.Context, c ipam.Candidate) error {
 
 // anything offers every address without a lease. When it returns nil, a list has
 // shown no free address: at that moment the pool was exhausted.
-func (s *walk) anything(ctx context.Context, c ipam.Candidate) error {
-	seen, err := s.byTruth(ctx, c, true)
+func (w *walk) anything(ctx context.Context, c ipam.Candidate) error {
+	seen, err := w.byTruth(ctx, c, true)
 	if err == nil {
-		s.exhaust(c, seen)
+		w.exhaust(c, seen)
 	}
 	return err
 }
@@ -163,18 +163,18 @@ func (s *walk) anything(ctx context.Context, c ipam.Candidate) error {
 var errStaleHints = errors.New("hints are stale")
 
 // byHints offers addresses by the hints. It returns nil when there are no more, or errStaleHints.
-func (s *walk) byHints(ctx context.Context, c ipam.Candidate, cooling bool) error {
-	view := s.view(c)
+func (w *walk) byHints(ctx context.Context, c ipam.Candidate, cooling bool) error {
+	view := w.view(c)
 	view.Cooling = cooling
 	view.Taken = func(addr netip.Addr) bool {
-		return s.metOrTried(addr) || s.Taken != nil && s.Taken(c.Pool, addr)
+		return w.metOrTried(addr) || w.Taken != nil && w.Taken(c.Pool, addr)
 	}
 	for collisions := 0; collisions < maxCollisions; {
-		addr, ok := s.in(c.Pool.Name).Pick(view)
+		addr, ok := w.in(c.Pool.Name).Pick(view)
 		if !ok {
 			return nil
 		}
-		o, err := s.offer(ctx, c.Pool, addr, nil)
+		o, err := w.offer(ctx, c.Pool, addr, nil)
 		if err != nil {
 			return err
 		}
@@ -187,23 +187,23 @@ func (s *walk) byHints(ctx context.Context, c ipam.Candidate, cooling bool) erro
 
 // byTruth offers addresses by a list of the pool's leases, and lists again while
 // other nodes are faster. It returns the list that has shown no free address.
-func (s *walk) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*listing, error) {
-	pool := s.in(c.Pool.Name)
+func (w *walk) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*listing, error) {
+	pool := w.in(c.Pool.Name)
 	for {
-		seen, err := s.lists.Get(ctx, c.Pool.Name)
+		seen, err := w.lists.Get(ctx, c.Pool.Name)
 		if err != nil {
 			return nil, err
 		}
-		clear(s.elsewhere)
-		view := s.view(c)
+		clear(w.elsewhere)
+		view := w.view(c)
 		view.Cooling, view.Exact = cooling, true
-		view.Taken = func(addr netip.Addr) bool { return s.metOrTried(addr) || seen.has(addr) }
+		view.Taken = func(addr netip.Addr) bool { return w.metOrTried(addr) || seen.has(addr) }
 		for {
 			addr, ok := pool.Pick(view)
 			if !ok {
 				break
 			}
-			if _, err := s.offer(ctx, c.Pool, addr, seen); err != nil {
+			if _, err := w.offer(ctx, c.Pool, addr, seen); err != nil {
 				return nil, err
 			}
 		}
@@ -214,79 +214,79 @@ func (s *walk) byTruth(ctx context.Context, c ipam.Candidate, cooling bool) (*li
 }
 
 // requested offers the requested address.
-func (s *walk) requested(ctx context.Context) error {
-	addr := s.Family.Requested
-	c, err := s.offer(ctx, s.Family.Pools[0].Pool, addr, nil)
+func (w *walk) requested(ctx context.Context) error {
+	addr := w.Family.Requested
+	c, err := w.offer(ctx, w.Family.Pools[0].Pool, addr, nil)
 	switch {
 	case err != nil:
 		return err
 	case c.err != nil:
 		return c.err
 	}
-	return &ipam.RequestedError{Addr: addr, Interface: s.Family.Interface, Problem: "another host, or this node itself, answers for it"}
+	return &ipam.RequestedError{Addr: addr, Interface: w.Family.Interface, Problem: "another host, or this node itself, answers for it"}
 }
 
 // only offers the addresses that alone are candidates.
-func (s *walk) only(ctx context.Context) error {
-	pool := s.Family.Pools[0].Pool
+func (w *walk) only(ctx context.Context) error {
+	pool := w.Family.Pools[0].Pool
 	var names []string
-	for _, addr := range s.Only {
-		if _, err := s.offer(ctx, pool, addr, nil); err != nil {
+	for _, addr := range w.Only {
+		if _, err := w.offer(ctx, pool, addr, nil); err != nil {
 			return err
 		}
 		names = append(names, addr.String())
 	}
-	s.exhausted = append(s.exhausted, ipam.Rejection{Pool: pool.Name, Reason: ipam.Exhausted,
+	w.exhausted = append(w.exhausted, ipam.Rejection{Pool: pool.Name, Reason: ipam.Exhausted,
 		Detail: "it is exhausted, others have " + strings.Join(names, ", ")})
-	return s.none()
+	return w.none()
 }
 
 // offer yields an address. It returns errStopped if the caller wants no other one.
-func (s *walk) offer(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr, seen *listing) (*Candidate, error) {
+func (w *walk) offer(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr, seen *listing) (*Candidate, error) {
 	if err := ctx.Err(); err != nil {
-		s.in(pool.Name).Settle(addr, false)
+		w.in(pool.Name).Settle(addr, false)
 		return nil, fmt.Errorf("allocate from pool %s: %w", pool.Name, err)
 	}
-	c := &Candidate{Pool: pool, Addr: addr, walk: s, seen: seen}
-	more := s.yield(c, nil)
+	c := &Candidate{Pool: pool, Addr: addr, walk: w, seen: seen}
+	more := w.yield(c, nil)
 	if !c.called {
-		s.in(pool.Name).Settle(addr, false)
+		w.in(pool.Name).Settle(addr, false)
 	}
 	if !more {
 		return nil, errStopped
 	}
 	if c.err == nil {
-		s.tried[addr] = struct{}{}
+		w.tried[addr] = struct{}{}
 	}
 	return c, nil
 }
 
-func (s *walk) metOrTried(addr netip.Addr) bool {
-	_, met := s.elsewhere[addr]
-	_, tried := s.tried[addr]
+func (w *walk) metOrTried(addr netip.Addr) bool {
+	_, met := w.elsewhere[addr]
+	_, tried := w.tried[addr]
 	return met || tried
 }
 
 // view returns the facts about a pool that hints and lists share.
-func (s *walk) view(c ipam.Candidate) ipam.View {
-	v := ipam.View{Set: c.Set, Subnet: c.Subnet, Share: s.Share, Cooldown: c.Pool.Cooldown()}
+func (w *walk) view(c ipam.Candidate) ipam.View {
+	v := ipam.View{Set: c.Set, Subnet: c.Subnet, Share: w.Share, Cooldown: c.Pool.Cooldown()}
 	// An unreadable bitmap gives no hint.
 	v.InUse, _ = poolset.DecodeBitmap(c.Pool.Status.InUse)
-	if s.Sighted != nil {
-		v.Sighted = func(addr netip.Addr) bool { return s.Sighted(c.Pool, addr) }
+	if w.Sighted != nil {
+		v.Sighted = func(addr netip.Addr) bool { return w.Sighted(c.Pool, addr) }
 	}
 	return v
 }
 
 // exhaust records the reason for which a pool has no free address.
-func (s *walk) exhaust(c ipam.Candidate, seen *listing) {
+func (w *walk) exhaust(c ipam.Candidate, seen *listing) {
 	leased, conflicts := seen.count(c.Set), uint64(0)
-	for addr := range s.elsewhere {
+	for addr := range w.elsewhere {
 		if c.Set.Contains(addr) && !seen.has(addr) {
 			leased++
 		}
 	}
-	for addr := range s.tried {
+	for addr := range w.tried {
 		if c.Set.Contains(addr) && !seen.has(addr) {
 			conflicts++
 		}
@@ -299,5 +299,5 @@ func (s *walk) exhaust(c ipam.Candidate, seen *listing) {
 	if rest := c.Set.Len() - leased - conflicts; rest > 0 && rest <= c.Set.Len() {
 		detail += fmt.Sprintf(", %d are in use by hosts without a lease", rest)
 	}
-	s.exhausted = append(s.exhausted, ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.Exhausted, Detail: detail})
+	w.exhausted = append(w.exhausted, ipam.Rejection{Pool: c.Pool.Name, Reason: ipam.Exhausted, Detail: detail})
 }

@@ -23,38 +23,38 @@ func NewPending() *Pending {
 }
 
 // Wake returns the channel that receives after each Add.
-func (s *Pending) Wake() <-chan struct{} { return s.wake }
+func (p *Pending) Wake() <-chan struct{} { return p.wake }
 
 // Add adds attachments and wakes the worker.
-func (s *Pending) Add(all ...agentapi.Attachment) {
+func (p *Pending) Add(all ...agentapi.Attachment) {
 	if len(all) == 0 {
 		return
 	}
-	s.PutBack(all...)
-	s.wake.Up()
+	p.PutBack(all...)
+	p.wake.Up()
 }
 
 // PutBack adds attachments for the worker's next look, without waking it.
-func (s *Pending) PutBack(all ...agentapi.Attachment) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (p *Pending) PutBack(all ...agentapi.Attachment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, a := range all {
-		s.waiting[a] = true
+		p.waiting[a] = true
 	}
 }
 
 // Take empties the set and returns what it held.
-func (s *Pending) Take() map[agentapi.Attachment]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	taken := s.waiting
-	s.waiting = map[agentapi.Attachment]bool{}
+func (p *Pending) Take() map[agentapi.Attachment]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	taken := p.waiting
+	p.waiting = map[agentapi.Attachment]bool{}
 	return taken
 }
 
 // Empty reports whether nothing waits.
-func (s *Pending) Empty() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.waiting) == 0
+func (p *Pending) Empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiting) == 0
 }

@@ -69,8 +69,8 @@ func NewGone(o GoneOptions) *Gone {
 }
 
 // Run makes a pass every 5 s until ctx ends.
-func (w *Gone) Run(ctx context.Context) error {
-	return loop.Loop{Clock: w.Clock, Period: period, Later: true}.Every(ctx, w.Pass)
+func (g *Gone) Run(ctx context.Context) error {
+	return loop.Loop{Clock: g.Clock, Period: period, Later: true}.Every(ctx, g.Pass)
 }
 
 // loss has the pods of one parent whose loss is to be reported.
@@ -80,47 +80,47 @@ type loss struct {
 }
 
 // Pass looks once for the interfaces of all pods.
-func (w *Gone) Pass(ctx context.Context) {
+func (g *Gone) Pass(ctx context.Context) {
 	missed, lost, losses := map[agentapi.Attachment]time.Time{}, map[string]int{}, map[string]*loss{}
-	for _, e := range w.Entries() {
-		if e.Phase != attachment.Bound || e.Session != w.Session || e.Mute || !w.misses(ctx, e) {
+	for _, e := range g.Entries() {
+		if e.Phase != attachment.Bound || e.Session != g.Session || e.Mute || !g.misses(ctx, e) {
 			continue
 		}
-		told, again := w.missed[e.Attachment()]
+		told, again := g.missed[e.Attachment()]
 		missed[e.Attachment()] = told
 		if !again {
 			continue
 		}
 		lost[e.Parent]++
-		if w.Clock.Since(told) < tellInterval {
+		if g.Clock.Since(told) < tellInterval {
 			continue
 		}
-		missed[e.Attachment()] = w.Clock.Now()
+		missed[e.Attachment()] = g.Clock.Now()
 		l := losses[e.Parent]
 		if l == nil {
-			l = &loss{remade: !w.ParentExists(e.ParentIndex)}
+			l = &loss{remade: !g.ParentExists(e.ParentIndex)}
 			losses[e.Parent] = l
 		}
 		l.pods = append(l.pods, e.PodNamespace+"/"+e.PodName)
-		w.tellPod(e, l.remade)
+		g.tellPod(e, l.remade)
 	}
-	w.missed = missed
-	w.Lost(lost)
+	g.missed = missed
+	g.Lost(lost)
 	for _, parent := range slices.Sorted(maps.Keys(losses)) {
-		w.tellNode(parent, losses[parent])
+		g.tellNode(parent, losses[parent])
 	}
 }
 
 // misses reports whether an entry's pod is known to live without the interface.
-func (w *Gone) misses(ctx context.Context, e *attachment.Entry) bool {
-	if !errors.Is(w.Has(e.NetNS, e.Interface), pod.ErrNoInterface) {
+func (g *Gone) misses(ctx context.Context, e *attachment.Entry) bool {
+	if !errors.Is(g.Has(e.NetNS, e.Interface), pod.ErrNoInterface) {
 		return false
 	}
-	if guarded, err := w.Guarded(e); guarded || err != nil {
+	if guarded, err := g.Guarded(e); guarded || err != nil {
 		return false
 	}
 	p := &corev1.Pod{}
-	err := w.Pods.Get(ctx, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, p, client.UnsafeDisableDeepCopy)
+	err := g.Pods.Get(ctx, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, p, client.UnsafeDisableDeepCopy)
 	return err == nil && owner.IsUID(p, e.PodUID) && !owner.Ends(p) &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
@@ -133,24 +133,24 @@ func why(parent string, remade bool) string {
 	return fmt.Sprintf("parent %s is as it was, so the interface alone was deleted or taken away", parent)
 }
 
-func (w *Gone) tellPod(e *attachment.Entry, remade bool) {
+func (g *Gone) tellPod(e *attachment.Entry, remade bool) {
 	var addresses []string
 	for _, a := range e.Addresses {
 		addresses = append(addresses, a.Addr.String())
 	}
-	w.Log.Error(nil, "a running pod has lost its interface", "pod", e.PodNamespace+"/"+e.PodName, "interface", e.Interface,
+	g.Log.Error(nil, "a running pod has lost its interface", "pod", e.PodNamespace+"/"+e.PodName, "interface", e.Interface,
 		"why", why(e.Parent, remade))
-	w.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "InterfaceGone", "Watch",
+	g.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "InterfaceGone", "Watch",
 		"the pod runs, but has lost its interface %s with %s: %s; delete the pod, so that a new one gets an interface",
 		e.Interface, strings.Join(addresses, " and "), why(e.Parent, remade))
 }
 
-func (w *Gone) tellNode(parent string, l *loss) {
+func (g *Gone) tellNode(parent string, l *loss) {
 	slices.Sort(l.pods)
 	named, more := l.pods, ""
 	if len(named) > mostNamed {
 		named, more = named[:mostNamed], " and others with the event InterfaceGone"
 	}
-	w.NodeEventf(corev1.EventTypeWarning, "InterfaceGone", "Watch",
+	g.NodeEventf(corev1.EventTypeWarning, "InterfaceGone", "Watch",
 		"running pods have lost interfaces (%d): %s; delete these pods: %s%s", len(l.pods), why(parent, l.remade), strings.Join(named, ", "), more)
 }

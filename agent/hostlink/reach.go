@@ -80,43 +80,43 @@ type family struct {
 func NewReach(o ReachOptions) *Reach { return &Reach{ReachOptions: o, patience: time.Second} }
 
 // Fault returns an error if no pod of another node has answered this node for minutes.
-func (w *Reach) Fault(v4 bool) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.of(v4).fault
+func (r *Reach) Fault(v4 bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.of(v4).fault
 }
 
-func (w *Reach) of(v4 bool) *family {
+func (r *Reach) of(v4 bool) *family {
 	if v4 {
-		return &w.v4
+		return &r.v4
 	}
-	return &w.v6
+	return &r.v6
 }
 
 // Run measures until ctx ends.
-func (w *Reach) Run(ctx context.Context) error {
-	return loop.Loop{Clock: w.Clock, Period: interval, Later: true}.Every(ctx, w.measure)
+func (r *Reach) Run(ctx context.Context) error {
+	return loop.Loop{Clock: r.Clock, Period: interval, Later: true}.Every(ctx, r.measure)
 }
 
 // measure makes one measurement of each family.
-func (w *Reach) measure(ctx context.Context) {
+func (r *Reach) measure(ctx context.Context) {
 	for _, v4 := range []bool{true, false} {
-		silent, err := w.ask(ctx, v4)
-		switch failures := &w.of(v4).failures; {
+		silent, err := r.ask(ctx, v4)
+		switch failures := &r.of(v4).failures; {
 		case err == nil:
 			failures.Reset()
 		case ctx.Err() == nil && failures.IsNew(err):
-			w.Log.Error(err, "the agent cannot ask on all parents whether this node reaches pods of other nodes")
+			r.Log.Error(err, "the agent cannot ask on all parents whether this node reaches pods of other nodes")
 		}
-		w.note(v4, silent)
+		r.note(v4, silent)
 	}
 }
 
 // note counts a measurement. Fewer than few silent pods prove nothing: the count begins anew.
-func (w *Reach) note(v4 bool, silent []netip.Addr) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f := w.of(v4)
+func (r *Reach) note(v4 bool, silent []netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.of(v4)
 	if len(silent) < few {
 		f.silent, f.fault = 0, nil
 		return
@@ -128,17 +128,17 @@ func (w *Reach) note(v4 bool, silent []netip.Addr) {
 
 // ask asks pods of other nodes, and returns those that answer only on the segment; none if one has
 // answered this node. An error says that some could not be asked.
-func (w *Reach) ask(ctx context.Context, v4 bool) (silent []netip.Addr, err error) {
-	if !slices.ContainsFunc(w.NodeAddresses(), func(a netip.Addr) bool { return a.Is4() == v4 }) {
+func (r *Reach) ask(ctx context.Context, v4 bool) (silent []netip.Addr, err error) {
+	if !slices.ContainsFunc(r.NodeAddresses(), func(a netip.Addr) bool { return a.Is4() == v4 }) {
 		return nil, nil // Services of this family have no way to other nodes anyway
 	}
 	var failed []error
 	asked := 0
-	for _, parent := range parents(w.Entries(), v4) {
+	for _, parent := range parents(r.Entries(), v4) {
 		if ctx.Err() != nil {
 			break
 		}
-		pods, err := w.pods(ctx, parent, v4)
+		pods, err := r.pods(ctx, parent, v4)
 		if err != nil {
 			failed = append(failed, err)
 		}
@@ -147,10 +147,10 @@ func (w *Reach) ask(ctx context.Context, v4 bool) (silent []netip.Addr, err erro
 				return silent, errors.Join(failed...)
 			}
 			asked++
-			if answers(ctx, pod, w.patience) {
+			if answers(ctx, pod, r.patience) {
 				return nil, errors.Join(failed...)
 			}
-			alive, err := w.OnSegment(ctx, parent, pod)
+			alive, err := r.OnSegment(ctx, parent, pod)
 			if err != nil {
 				failed = append(failed, err)
 				break // a parent that is down proves nothing about the others
@@ -176,13 +176,13 @@ func parents(entries []*attachment.Entry, v4 bool) (found []int) {
 }
 
 // pods returns the addresses of pools that other hosts have used on a parent.
-func (w *Reach) pods(ctx context.Context, parent int, v4 bool) ([]netip.Addr, error) {
-	all, err := w.Speakers(uint32(parent), v4, speakers)
+func (r *Reach) pods(ctx context.Context, parent int, v4 bool) ([]netip.Addr, error) {
+	all, err := r.Speakers(uint32(parent), v4, speakers)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	list := &v1alpha1.IPPoolList{}
-	if err := w.Pools.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Pools.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the pools to tell pods from other hosts: %w", err)
 	}
 	sets := make([]poolset.Set, 0, len(list.Items))

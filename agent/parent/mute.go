@@ -36,19 +36,19 @@ func NewMute(r event.Reporter) *Mute { return &Mute{Reporter: r, mutes: map[stri
 
 // Asked handles the end of a question to canaries on a parent. heard: a canary has answered. A
 // flapping parent makes at most one pair of events in ten minutes.
-func (r *Mute) Asked(parent string, heard bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last, known := r.mutes[parent]
+func (m *Mute) Asked(parent string, heard bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last, known := m.mutes[parent]
 	switch {
 	case heard && last.lasts:
-		r.mutes[parent] = muteness{told: last.told}
-		r.Log.Info("another host hears this parent again", "parent", parent)
-		r.NodeEventf(corev1.EventTypeNormal, "ParentHeard", "Verify", "another host hears %s again", parent)
-	case !heard && !last.lasts && (!known || r.Clock.Since(last.told) >= tellInterval):
-		r.mutes[parent] = muteness{told: r.Clock.Now(), lasts: true}
-		r.Log.Error(nil, "no other host answers on this parent", "parent", parent)
-		r.NodeEventf(corev1.EventTypeWarning, "ParentMute", "Verify",
+		m.mutes[parent] = muteness{told: last.told}
+		m.Log.Info("another host hears this parent again", "parent", parent)
+		m.NodeEventf(corev1.EventTypeNormal, "ParentHeard", "Verify", "another host hears %s again", parent)
+	case !heard && !last.lasts && (!known || m.Clock.Since(last.told) >= tellInterval):
+		m.mutes[parent] = muteness{told: m.Clock.Now(), lasts: true}
+		m.Log.Error(nil, "no other host answers on this parent", "parent", parent)
+		m.NodeEventf(corev1.EventTypeWarning, "ParentMute", "Verify",
 			"neither the gateway nor another host answers on %s: its frames may be lost, so silence there proves nothing, and addresses that this node verifies stay Quarantined; check cable, VLAN and port security of the switch", parent)
 	}
 }

@@ -169,44 +169,44 @@ func (r *resumption) regain(ctx context.Context) (g *regain, end func(), err err
 }
 
 // leased notes the lease that was written, unless the write failed.
-func (g *regain) leased(l *v1alpha1.IPLease, err error) error {
+func (r *regain) leased(l *v1alpha1.IPLease, err error) error {
 	if err != nil {
 		return err
 	}
-	g.r.address.LeaseUID = string(l.UID)
-	g.r.address.Token, err = lease.Token(l)
+	r.r.address.LeaseUID = string(l.UID)
+	r.r.address.Token, err = lease.Token(l)
 	return err
 }
 
 // record journals the address as it is now, and installs it. It copies the addresses, because
 // others read those of the journal.
-func (g *regain) record() error {
-	e := &g.r.e
+func (r *regain) record() error {
+	e := &r.r.e
 	e.Addresses = slices.Clone(e.Addresses)
-	i := slices.IndexFunc(e.Addresses, func(a attachment.Address) bool { return a.LeaseName == g.r.address.LeaseName })
-	e.Addresses[i] = g.r.address
-	if err := g.r.w.Journal.Put(*e); err != nil {
+	i := slices.IndexFunc(e.Addresses, func(a attachment.Address) bool { return a.LeaseName == r.r.address.LeaseName })
+	e.Addresses[i] = r.r.address
+	if err := r.r.w.Journal.Put(*e); err != nil {
 		return err
 	}
-	return g.r.w.Guards.Leases.Install(e, g.r.address)
+	return r.r.w.Guards.Leases.Install(e, r.r.address)
 }
 
 // speak unfences an address whose last speaker is proven to be silent, and announces it.
-func (g *regain) speak(c segment.Claim, why string) error {
-	if err := g.record(); err != nil {
+func (r *regain) speak(c segment.Claim, why string) error {
+	if err := r.record(); err != nil {
 		return err
 	}
-	audit.Log(g.r.w.Log, audit.Grant, g.r.e.Audit(g.r.address, g.r.w.Self.Name, why))
-	g.r.w.WakeHostLink(g.r.e.Attachment()) // the node reaches the pod by its host link now
-	if err := g.seg.ClaimAndConfirm(g.ctx, c); err != nil {
+	audit.Log(r.r.w.Log, audit.Grant, r.r.e.Audit(r.r.address, r.r.w.Self.Name, why))
+	r.r.w.WakeHostLink(r.r.e.Attachment()) // the node reaches the pod by its host link now
+	if err := r.seg.ClaimAndConfirm(r.ctx, c); err != nil {
 		return err
 	}
-	mac, err := net.ParseMAC(g.r.e.MAC)
+	mac, err := net.ParseMAC(r.r.e.MAC)
 	if err != nil {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
-	g.seg.Announce(segment.Announcement{
-		NetNS: g.r.e.NetNS, Interface: g.r.e.Interface, MAC: mac, Addr: g.r.address.Addr, Slot: g.r.e.Slot, Mode: c.Mode,
+	r.seg.Announce(segment.Announcement{
+		NetNS: r.r.e.NetNS, Interface: r.r.e.Interface, MAC: mac, Addr: r.r.address.Addr, Slot: r.r.e.Slot, Mode: c.Mode,
 	})
 	return nil
 }

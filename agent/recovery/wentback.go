@@ -38,27 +38,27 @@ func NewWentBack(o WentBackOptions) *WentBack { return &WentBack{WentBackOptions
 
 // StoreIsAt handles the store's revision as last read. When the store falls
 // behind a token, it makes one log line and one event.
-func (r *WentBack) StoreIsAt(live uint64) {
+func (w *WentBack) StoreIsAt(live uint64) {
 	ahead := 0
-	for e := range r.Bound() {
+	for e := range w.Bound() {
 		for _, address := range e.Addresses {
 			if address.Token > live {
 				ahead++
 			}
 		}
 	}
-	r.TokensAhead(ahead)
+	w.TokensAhead(ahead)
 	switch {
-	case ahead > 0 && r.reported:
+	case ahead > 0 && w.reported:
 		return
-	case ahead == 0 && r.reported:
-		r.CaughtUp()
+	case ahead == 0 && w.reported:
+		w.CaughtUp()
 	}
-	if r.reported = ahead > 0; !r.reported {
+	if w.reported = ahead > 0; !w.reported {
 		return
 	}
-	r.Log.Error(nil, "the store went back: it has not reached the tokens of addresses of this node", "addresses", ahead, "revision", live)
-	r.NodeEventf(corev1.EventTypeWarning, string(v1alpha1.ReasonStoreWentBack), "Watch",
+	w.Log.Error(nil, "the store went back: it has not reached the tokens of addresses of this node", "addresses", ahead, "revision", live)
+	w.NodeEventf(corev1.EventTypeWarning, string(v1alpha1.ReasonStoreWentBack), "Watch",
 		"the API server's store is at revision %d, behind the tokens of %d addresses of this node: they stay with their pods and cannot be taken by force; was a backup restored without --bump-revision?",
 		live, ahead)
 }

@@ -29,19 +29,19 @@ type Expected struct{ interfaces *lru.Cache }
 
 type podInterface struct{ podUID, ifname string }
 
-func (x Expected) Has(podUID, ifname string) bool {
-	_, has := x.interfaces.Get(podInterface{podUID, ifname})
+func (e Expected) Has(podUID, ifname string) bool {
+	_, has := e.interfaces.Get(podInterface{podUID, ifname})
 	return has
 }
 
 // Forget removes an interface that has its addresses.
-func (x Expected) Forget(podUID, ifname string) {
-	x.interfaces.Remove(podInterface{podUID, ifname})
+func (e Expected) Forget(podUID, ifname string) {
+	e.interfaces.Remove(podInterface{podUID, ifname})
 }
 
 // Add records that the ADD of the next sandbox of a holder's pod looks for its lease.
-func (x Expected) Add(holder *v1alpha1.Holder) {
-	x.interfaces.Add(podInterface{holder.PodUID, holder.Interface}, nil)
+func (e Expected) Add(holder *v1alpha1.Holder) {
+	e.interfaces.Add(podInterface{holder.PodUID, holder.Interface}, nil)
 }
 
 // podMay reports whether a condition may hold for the pod of an entry. It reads the agent's cache of its

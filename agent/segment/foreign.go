@@ -40,51 +40,51 @@ type meeting struct {
 }
 
 // Meet returns the action for an address of a pool for which a host answers on the parent.
-func (h *ForeignHosts) Meet(ctx context.Context, parent int, pool, mac string) (foreignhost.Action, error) {
+func (f *ForeignHosts) Meet(ctx context.Context, parent int, pool, mac string) (foreignhost.Action, error) {
 	who := foreignHost{parent, mac}
-	if action, known := h.known(who, pool); known {
+	if action, known := f.known(who, pool); known {
 		return action, nil
 	}
-	recorded, err := h.Recorded(ctx, pool, mac)
+	recorded, err := f.Recorded(ctx, pool, mac)
 	if err != nil {
 		return foreignhost.Stop, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.decide(who, pool, recorded), nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.decide(who, pool, recorded), nil
 }
 
 // known decides without Recorded if the memory of this node is sufficient.
-func (h *ForeignHosts) known(who foreignHost, pool string) (foreignhost.Action, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.forget()
-	if foreignhost.Decide(h.quarantined(who, pool), len(h.met[who])) == foreignhost.Quarantine {
+func (f *ForeignHosts) known(who foreignHost, pool string) (foreignhost.Action, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forget()
+	if foreignhost.Decide(f.quarantined(who, pool), len(f.met[who])) == foreignhost.Quarantine {
 		return foreignhost.Quarantine, false
 	}
-	return h.decide(who, pool, 0), true
+	return f.decide(who, pool, 0), true
 }
 
 // decide decides and remembers. Concurrent calls do not see each other's records, so the addresses
 // that this node has just quarantined count as well. A Stop is not remembered: otherwise a stream
 // of ADDs would extend it for ever.
-func (h *ForeignHosts) decide(who foreignHost, pool string, recorded int) foreignhost.Action {
-	if h.met == nil {
-		h.met = map[foreignHost][]meeting{}
+func (f *ForeignHosts) decide(who foreignHost, pool string, recorded int) foreignhost.Action {
+	if f.met == nil {
+		f.met = map[foreignHost][]meeting{}
 	}
-	action := foreignhost.Decide(max(recorded, h.quarantined(who, pool)), len(h.met[who]))
+	action := foreignhost.Decide(max(recorded, f.quarantined(who, pool)), len(f.met[who]))
 	switch action {
 	case foreignhost.Quarantine:
-		h.met[who] = append(h.met[who], meeting{h.Clock.Now(), pool})
+		f.met[who] = append(f.met[who], meeting{f.Clock.Now(), pool})
 	case foreignhost.PassOver:
-		h.met[who] = append(h.met[who], meeting{at: h.Clock.Now()})
+		f.met[who] = append(f.met[who], meeting{at: f.Clock.Now()})
 	}
 	return action
 }
 
 // quarantined returns the number of addresses of a pool that this node has quarantined for a host.
-func (h *ForeignHosts) quarantined(who foreignHost, pool string) (n int) {
-	for _, m := range h.met[who] {
+func (f *ForeignHosts) quarantined(who foreignHost, pool string) (n int) {
+	for _, m := range f.met[who] {
 		if m.pool == pool {
 			n++
 		}
@@ -93,11 +93,11 @@ func (h *ForeignHosts) quarantined(who foreignHost, pool string) (n int) {
 }
 
 // forget removes the meetings that are older than foreignhost.Interval.
-func (h *ForeignHosts) forget() {
-	for who, all := range h.met {
-		all = slices.DeleteFunc(all, func(m meeting) bool { return h.Clock.Since(m.at) >= foreignhost.Interval })
-		if h.met[who] = all; len(all) == 0 {
-			delete(h.met, who)
+func (f *ForeignHosts) forget() {
+	for who, all := range f.met {
+		all = slices.DeleteFunc(all, func(m meeting) bool { return f.Clock.Since(m.at) >= foreignhost.Interval })
+		if f.met[who] = all; len(all) == 0 {
+			delete(f.met, who)
 		}
 	}
 }

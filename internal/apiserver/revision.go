@@ -69,9 +69,9 @@ func GreatestRevision(ctx context.Context, reader client.Reader, lists ...client
 // WentBackError reports that the store has lost writes that were read from it.
 type WentBackError struct{ Known, Live uint64 }
 
-func (e *WentBackError) Error() string {
+func (w *WentBackError) Error() string {
 	return fmt.Sprintf("the store went back: it is at revision %d, and %d was read from it before; "+
-		"was a backup restored without --bump-revision?", e.Live, e.Known)
+		"was a backup restored without --bump-revision?", w.Live, w.Known)
 }
 
 const (
@@ -106,40 +106,40 @@ func (*RevisionWatch) NeedLeaderElection() bool { return false }
 
 // Start asks the store after every outage, and periodically, until ctx ends. It returns a
 // *WentBackError if the store went back.
-func (w *RevisionWatch) Start(ctx context.Context) error {
+func (r *RevisionWatch) Start(ctx context.Context) error {
 	var known uint64
-	l := loop.Loop{Clock: w.Clock, Period: period, Wake: w.Outages.over, First: retry, Most: retry}
+	l := loop.Loop{Clock: r.Clock, Period: period, Wake: r.Outages.over, First: retry, Most: retry}
 	l.Failed = func(err error) {
-		w.Log.V(1).Info("the revision of the store could not be read; trying again", "why", err.Error())
+		r.Log.V(1).Info("the revision of the store could not be read; trying again", "why", err.Error())
 	}
 	return l.Pace(ctx, func(ctx context.Context) (time.Duration, error) {
-		live, cached, err := w.ask(ctx)
+		live, cached, err := r.ask(ctx)
 		if err != nil {
 			return 0, err
 		}
 		newest := max(known, cached, live)
-		if w.Known != nil {
-			w.Known(newest)
+		if r.Known != nil {
+			r.Known(newest)
 		}
 		if live < newest {
 			return loop.End, &WentBackError{Known: newest, Live: live}
 		}
 		known = live
-		if w.Live != nil {
-			w.Live(live)
+		if r.Live != nil {
+			r.Live(live)
 		}
 		return 0, nil
 	})
 }
 
 // ask reads the caches first: their objects may be newer than the answer afterwards.
-func (w *RevisionWatch) ask(ctx context.Context) (live, cached uint64, err error) {
+func (r *RevisionWatch) ask(ctx context.Context) (live, cached uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if cached, err = w.Cached(ctx); err != nil {
+	if cached, err = r.Cached(ctx); err != nil {
 		return 0, 0, err
 	}
-	live, err = Revision(ctx, w.Reader)
+	live, err = Revision(ctx, r.Reader)
 	return live, cached, err
 }
 

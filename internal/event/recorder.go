@@ -60,16 +60,16 @@ func NewPaced(to events.EventRecorder, c clock.PassiveClock, log logr.Logger) Pa
 }
 
 // Eventf implements events.EventRecorder.
-func (r Paced) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
-	if r.limiter.TryAccept() {
-		r.to.Eventf(regarding, related, kind, reason, action, note, args...)
+func (p Paced) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
+	if p.limiter.TryAccept() {
+		p.to.Eventf(regarding, related, kind, reason, action, note, args...)
 		return
 	}
 	var name string
 	if o, ok := regarding.(client.Object); ok {
 		name = client.ObjectKeyFromObject(o).String()
 	}
-	r.log.Info("too many events at once: this event is in the log only", "object", name, "reason", reason, "note", fmt.Sprintf(note, args...))
+	p.log.Info("too many events at once: this event is in the log only", "object", name, "reason", reason, "note", fmt.Sprintf(note, args...))
 }
 
 // Pod names a pod for an event. The pod need not exist any more.

@@ -20,11 +20,11 @@ const named = "The range of valid IPs is "
 // ask sets the service CIDRs of an API server without ServiceCIDR objects. This server has one range
 // of each family, and names it when it refuses a Service with an address outside. The Services are
 // dry runs, so none is made.
-func (c *Services) ask(ctx context.Context) error {
+func (s *Services) ask(ctx context.Context) error {
 	var all []netip.Prefix
 	for family, outside := range map[corev1.IPFamily]string{corev1.IPv4Protocol: "127.0.0.1", corev1.IPv6Protocol: "::1"} {
-		err := c.client.Create(ctx, &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "fenceline-service-cidrs"},
+		err := s.client.Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "fenceline-service-cidrs"},
 			Spec: corev1.ServiceSpec{
 				ClusterIP: outside, IPFamilies: []corev1.IPFamily{family}, Ports: []corev1.ServicePort{{Port: 80}},
 			},
@@ -48,6 +48,6 @@ func (c *Services) ask(ctx context.Context) error {
 	if len(all) == 0 {
 		return fmt.Errorf("%w: it names no range", ErrNotServed)
 	}
-	c.set(all, nil)
+	s.set(all, nil)
 	return nil
 }

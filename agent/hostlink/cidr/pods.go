@@ -42,26 +42,26 @@ func GivenPods(prefixes []netip.Prefix) *Pods {
 
 // Prefixes returns the pod CIDRs of both families in order. An error says that some are unknown: then keep
 // what was made for those that were known before. The first call has Run read them.
-func (c *Pods) Prefixes() ([]netip.Prefix, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if errors.Is(c.unknown, ErrPodsNotRead) {
-		c.wake.Up()
+func (p *Pods) Prefixes() ([]netip.Prefix, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if errors.Is(p.unknown, ErrPodsNotRead) {
+		p.wake.Up()
 	}
-	return slices.Clone(c.known), c.unknown
+	return slices.Clone(p.known), p.unknown
 }
 
 // Changed receives a value after each change of the result of Prefixes. It serves one receiver.
-func (c *Pods) Changed() <-chan struct{} { return c.changed }
+func (p *Pods) Changed() <-chan struct{} { return p.changed }
 
-func (c *Pods) set(known []netip.Prefix, unknown error) {
+func (p *Pods) set(known []netip.Prefix, unknown error) {
 	known = merge(known)
-	c.mu.Lock()
-	same := slices.Equal(c.known, known) && (c.unknown == nil) == (unknown == nil)
-	c.known, c.unknown = known, unknown
-	c.mu.Unlock()
+	p.mu.Lock()
+	same := slices.Equal(p.known, known) && (p.unknown == nil) == (unknown == nil)
+	p.known, p.unknown = known, unknown
+	p.mu.Unlock()
 	if !same {
-		c.changed.Up()
+		p.changed.Up()
 	}
 }
 

@@ -45,14 +45,14 @@ type PodOptions struct {
 
 // Run reads the pod CIDRs while a pod of this node needs them, until ctx ends. It keeps
 // the CIDRs that it has read while the API server is away.
-func (c *Pods) Run(ctx context.Context) error {
-	if c.API == nil {
+func (p *Pods) Run(ctx context.Context) error {
+	if p.API == nil {
 		return nil
 	}
-	return loop.Loop{Clock: c.Clock, Wake: c.wake}.Pace(ctx, func(ctx context.Context) (time.Duration, error) {
+	return loop.Loop{Clock: p.Clock, Wake: p.wake}.Pace(ctx, func(ctx context.Context) (time.Duration, error) {
 		pause := period
-		if c.Needed() {
-			pause = c.Pass(ctx)
+		if p.Needed() {
+			pause = p.Pass(ctx)
 		}
 		return wait.Jitter(pause, .5), nil
 	})
@@ -60,38 +60,38 @@ func (c *Pods) Run(ctx context.Context) error {
 
 // Pass reads the pod CIDRs once, and returns the time until the next read. If ctx ends meanwhile,
 // nothing changes.
-func (c *Pods) Pass(ctx context.Context) time.Duration {
-	found, unread, passing := readAll(ctx, c.API, sources())
+func (p *Pods) Pass(ctx context.Context) time.Duration {
+	found, unread, passing := readAll(ctx, p.API, sources())
 	if ctx.Err() != nil {
 		return retry
 	}
 	var failure error
-	switch before, _ := c.Prefixes(); {
+	switch before, _ := p.Prefixes(); {
 	case len(unread) > 0:
 		failure = fmt.Errorf("%w; upgrade the chart's release if it is forbidden, or %s", errors.Join(unread...), remedy)
 		found = append(found, before...) // what was known is not gone because it cannot be read
 	case len(found) == 0:
 		failure = ErrNoPods
 	}
-	c.set(found, failure)
-	c.report(failure)
+	p.set(found, failure)
+	p.report(failure)
 	switch {
 	case passing:
 		return retry
 	case failure != nil: // each agent would list all Nodes again and again, and find the same
-		return c.failures.Next()
+		return p.failures.Next()
 	}
-	c.failures.Reset()
+	p.failures.Reset()
 	return max(period, time.Duration(len(found))*perNode)
 }
 
 // report reports a failure once, and again after a change.
-func (c *Pods) report(failure error) {
-	c.Unknown(failure != nil)
-	if failure == nil || !c.failures.IsNew(failure) {
+func (p *Pods) report(failure error) {
+	p.Unknown(failure != nil)
+	if failure == nil || !p.failures.IsNew(failure) {
 		return
 	}
-	c.Log.Error(failure, "pods whose default routes are on the underlay lack routes to pods of other networks")
-	c.NodeEventf(corev1.EventTypeWarning, "PodCIDRsUnknown", "ReadPodCIDRs",
+	p.Log.Error(failure, "pods whose default routes are on the underlay lack routes to pods of other networks")
+	p.NodeEventf(corev1.EventTypeWarning, "PodCIDRsUnknown", "ReadPodCIDRs",
 		"pods with default-route-nic reach pods of other networks by the underlay only: pod CIDRs are unknown: %s", failure)
 }

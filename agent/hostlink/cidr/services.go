@@ -51,41 +51,41 @@ func WatchedServices(c client.WithWatch, namespace string, log logr.Logger) *Ser
 
 // Prefixes returns the service CIDRs of both families in order, each once. An error says why they
 // are unknown and what to do. Then keep what was made for those that were known before.
-func (c *Services) Prefixes() ([]netip.Prefix, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.known), c.unknown
+func (s *Services) Prefixes() ([]netip.Prefix, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.known), s.unknown
 }
 
 // Await returns the known service CIDRs. First it waits until the first search has ended, for at most
 // patience or until ctx ends: without them, the checks of the first ADDs would pass wrongly.
-func (c *Services) Await(ctx context.Context) []netip.Prefix {
+func (s *Services) Await(ctx context.Context) []netip.Prefix {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
-	case <-c.answered:
+	case <-s.answered:
 	case <-ctx.Done():
 	}
-	known, _ := c.Prefixes()
+	known, _ := s.Prefixes()
 	return known
 }
 
 // Changed receives a value after each change of the result of Prefixes. Changes that come together
 // are one value. It serves one receiver.
-func (c *Services) Changed() <-chan struct{} { return c.changed }
+func (s *Services) Changed() <-chan struct{} { return s.changed }
 
 // set replaces the result of Prefixes. unknown is never ErrNotRead.
-func (c *Services) set(prefixes []netip.Prefix, unknown error) {
+func (s *Services) set(prefixes []netip.Prefix, unknown error) {
 	prefixes = sorted(prefixes)
-	c.mu.Lock()
-	if errors.Is(c.unknown, ErrNotRead) {
-		close(c.answered)
+	s.mu.Lock()
+	if errors.Is(s.unknown, ErrNotRead) {
+		close(s.answered)
 	}
-	same := slices.Equal(c.known, prefixes) && errors.Is(c.unknown, unknown)
-	c.known, c.unknown = prefixes, unknown
-	c.mu.Unlock()
+	same := slices.Equal(s.known, prefixes) && errors.Is(s.unknown, unknown)
+	s.known, s.unknown = prefixes, unknown
+	s.mu.Unlock()
 	if !same {
-		c.changed.Up()
+		s.changed.Up()
 	}
 }
 

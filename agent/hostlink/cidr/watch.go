@@ -46,12 +46,12 @@ var (
 // Run follows the ServiceCIDR objects until ctx ends, or asks for the ranges while the API server
 // serves none. Service CIDRs that were read stay known while the API server is away. This watch is not
 // among those of the manager: ADD waits for them, and an API server may not serve ServiceCIDRs.
-func (c *Services) Run(ctx context.Context) error {
-	if c.client == nil {
+func (s *Services) Run(ctx context.Context) error {
+	if s.client == nil {
 		return nil
 	}
-	reflector := cache.NewReflectorWithOptions(newSource(c.client), &networkingv1.ServiceCIDR{}, &store{cache.NewStore(cache.MetaNamespaceKeyFunc), c},
-		cache.ReflectorOptions{Logger: &c.log})
+	reflector := cache.NewReflectorWithOptions(newSource(s.client), &networkingv1.ServiceCIDR{}, &store{cache.NewStore(cache.MetaNamespaceKeyFunc), s},
+		cache.ReflectorOptions{Logger: &s.log})
 	away := loop.Backoff{First: firstPause, Most: longestPause}
 	refused := loop.Backoff{First: firstPause, Most: refusedPause}
 	for ctx.Err() == nil {
@@ -59,7 +59,7 @@ func (c *Services) Run(ctx context.Context) error {
 		pause := firstPause
 		if apierrors.IsNotFound(err) {
 			pause = refusedPause
-			err = c.ask(ctx)
+			err = s.ask(ctx)
 		}
 		if err == nil {
 			away.Reset()
@@ -68,12 +68,12 @@ func (c *Services) Run(ctx context.Context) error {
 			pace := &away
 			if reason := refusal(err); reason != nil {
 				pace = &refused
-				if _, unknown := c.Prefixes(); unknown != nil {
-					c.set(nil, reason)
+				if _, unknown := s.Prefixes(); unknown != nil {
+					s.set(nil, reason)
 				}
 			}
 			if pace.IsNew(err) {
-				c.log.Error(err, "the ServiceCIDRs cannot be read; the agent tries again")
+				s.log.Error(err, "the ServiceCIDRs cannot be read; the agent tries again")
 			}
 			pause = pace.Next()
 		}
