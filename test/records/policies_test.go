@@ -213,7 +213,7 @@ func (e *env) testAgentServices(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- services.Run(ctx) }()
-	check.Receive(t, effective, "the service CIDRs", services.Answered())
+	services.Await(t.Context())
 	known, err := services.Prefixes()
 	check.That(t, err == nil && fmt.Sprint(known) == "[10.96.0.0/16]", "the agent knows %v, %v", known, err)
 	cancel()
