@@ -12,7 +12,6 @@ COPY bpf bpf
 COPY agent agent
 COPY cni cni
 COPY controller controller
-COPY ui ui
 ARG VERSION=0.1.0
 ARG COMMIT=unknown
 RUN name=github.com/fenceline/fenceline/internal/version; for part in agent cni controller; do \

@@ -64,7 +64,7 @@ type Kernel struct {
 // programs of every attached link by this version's, with no frame unguarded in between. It looks
 // for observers and host links in the calling thread's network namespace.
 //
-// It returns pins.ErrNotBPFFS if the directory is not on a bpffs, pins.ErrLayout if a map was made
+// It returns attach.ErrNotBPFFS if the directory is not on a bpffs, attach.ErrLayout if a map was made
 // by a version with another layout.
 func Open(o Options) (*Kernel, error) {
 	k, err := open(o)

@@ -27,7 +27,7 @@ const (
 	calm = 100 * time.Millisecond
 )
 
-// ExclusiveOptions of a Keeper. All but Names are required.
+// ExclusiveOptions of an Exclusive. All but Names are required.
 type ExclusiveOptions struct {
 	// Names are the interfaces on which only this node and pods of Fenceline send.
 	Names []string
@@ -63,7 +63,7 @@ type setting struct {
 	macs      []net.HardwareAddr
 }
 
-// NewExclusive returns a Keeper.
+// NewExclusive returns an Exclusive.
 func NewExclusive(o ExclusiveOptions) *Exclusive {
 	return &Exclusive{ExclusiveOptions: o, wake: loop.NewWake(), told: map[int]setting{}}
 }

@@ -65,7 +65,7 @@ func KernelOf(k *bpf.Kernel) Kernel {
 	return Kernel{Guards: k.Guards, HostLinks: k.Guards.HostLinks, Slots: k.Slots, Sockets: k.Sockets, Leases: k.Leases}
 }
 
-// Journal is the part of *journal.Journal that guards need.
+// Journal is the part of *attachment.Table that guards need.
 type Journal interface {
 	Get(containerID, ifname string) (attachment.Entry, bool)
 	// All returns every entry. The caller must not change the entries.

@@ -31,7 +31,7 @@ const (
 	reasonMalformed = "malformed"
 )
 
-// KeyWatchOptions are the options of a Watch. All are required.
+// KeyWatchOptions are the options of a KeyWatch. All are required.
 type KeyWatchOptions struct {
 	event.Reporter
 	// Cache holds the Secret.
@@ -50,7 +50,7 @@ type KeyWatch struct {
 	faults loop.Backoff
 }
 
-// NewKeyWatch returns a Watch.
+// NewKeyWatch returns a KeyWatch.
 func NewKeyWatch(o KeyWatchOptions) *KeyWatch { return &KeyWatch{KeyWatchOptions: o} }
 
 // Settled reports whether a key is in force, or the wait for one has ended. Without a key this node

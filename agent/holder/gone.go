@@ -32,7 +32,7 @@ const (
 	mostNamed = 5
 )
 
-// GoneOptions of a Watch. All are required.
+// GoneOptions of a Gone. All are required.
 type GoneOptions struct {
 	event.Reporter
 	// Session is the current life of this node.
@@ -63,7 +63,7 @@ type Gone struct {
 	missed map[agentapi.Attachment]time.Time
 }
 
-// NewGone returns a Watch.
+// NewGone returns a Gone.
 func NewGone(o GoneOptions) *Gone {
 	return &Gone{GoneOptions: o, missed: map[agentapi.Attachment]time.Time{}}
 }

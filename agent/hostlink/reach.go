@@ -33,7 +33,7 @@ const (
 	speakers = 256
 )
 
-// ReachOptions of a Watch. All are required.
+// ReachOptions of a Reach. All are required.
 type ReachOptions struct {
 	// Entries returns the entries of the journal, which are read-only.
 	Entries func() []*attachment.Entry
@@ -76,7 +76,7 @@ type family struct {
 	failures loop.Backoff
 }
 
-// NewReach returns a Watch.
+// NewReach returns a Reach.
 func NewReach(o ReachOptions) *Reach { return &Reach{ReachOptions: o, patience: time.Second} }
 
 // Fault returns an error if no pod of another node has answered this node for minutes.

@@ -22,12 +22,12 @@ const (
 	hazardInterval = 10 * time.Minute
 )
 
-// HazardOptions of a Watch. All are required.
+// HazardOptions of Hazards. All are required.
 type HazardOptions struct {
 	event.Reporter
 	// Parents returns the names of the parents on which this node listens, by ifindex.
 	Parents func() map[int]string
-	// LookForHazards returns the facts about a parent, and why some cannot be read.
+	// Look returns the facts about a parent, and why some cannot be read.
 	Look func(parent int) (HazardFacts, error)
 	// Present sets whether a parent has a hazard. Forget removes all values of a parent.
 	Present func(parent string, kind HazardKind, present bool)
@@ -55,7 +55,7 @@ type report struct {
 	at   time.Time
 }
 
-// NewHazards returns a Watch.
+// NewHazards returns Hazards.
 func NewHazards(o HazardOptions) *Hazards {
 	return &Hazards{HazardOptions: o, found: map[string][]Hazard{}, told: map[subject]report{}, unread: loop.Told[string]{}}
 }

@@ -31,7 +31,7 @@ type muteness struct {
 	lasts bool
 }
 
-// NewMute returns a Report.
+// NewMute returns a Mute.
 func NewMute(r event.Reporter) *Mute { return &Mute{Reporter: r, mutes: map[string]muteness{}} }
 
 // Asked handles the end of a question to canaries on a parent. heard: a canary has answered. A

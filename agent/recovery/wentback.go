@@ -12,7 +12,7 @@ import (
 	"github.com/fenceline/fenceline/internal/event"
 )
 
-// WentBackOptions of a Report. All are required.
+// WentBackOptions of a WentBack. All are required.
 type WentBackOptions struct {
 	event.Reporter
 	// Bound yields the journal entries of the pod interfaces that hold addresses now.

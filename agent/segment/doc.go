@@ -4,7 +4,7 @@
 // 4862), claims them, verifies that a previous holder is fenced or silent, announces new holders,
 // repeats the claims of this node's holders and defends them.
 //
-// It sends through package wire and never reads from a socket. The observer, the kernel program on
+// It sends by packet sockets and never reads from one. The observer, the kernel program on
 // the parent, sees the frames of other hosts and reports them as events and, since events may be
 // lost, as state. So the package hears remote hosts, local siblings and the answers to its own
 // probes. No socket on the parent receives all of these.

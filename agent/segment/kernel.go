@@ -45,7 +45,7 @@ func KernelOf(k *bpf.Kernel) Kernel {
 	return Kernel{Observers: k.Observers, Leases: k.Leases, Slots: k.Slots, Sightings: k.Sightings, Events: k, Now: bpf.Now}
 }
 
-// parentWire sends frames on a parent: *wire.Parent, or one of a test. Safe for concurrent use.
+// parentWire sends frames on a parent: *Parent, or one of a test. Safe for concurrent use.
 type parentWire interface {
 	Link() (PortLink, error)
 	Shared() (bool, error)
@@ -57,7 +57,7 @@ type parentWire interface {
 	Close() error
 }
 
-// podPort sends frames from a pod's interface: *wire.Port, or one of a test. One goroutine uses it.
+// podPort sends frames from a pod's interface: *Port, or one of a test. One goroutine uses it.
 type podPort interface {
 	WaitUp(context.Context) error
 	Send(frame []byte) error

@@ -85,7 +85,7 @@ func (w *LongWatch) End() error {
 }
 
 // Prove probes the address with the times of t and returns the remaining doubt. For DoubtSpoken it
-// also returns the answer. Earlier frames do not count. pace.TimingFor returns the times of RFC
+// also returns the answer. Earlier frames do not count. TimingFor returns the times of RFC
 // 5227 section 2.1.1 and RFC 4862 section 5.4.
 func (w *LongWatch) Prove(ctx context.Context, t Timing) (Doubt, Answer, error) {
 	if w.watch == nil {

@@ -34,7 +34,7 @@ type Stocked struct {
 	Ready bool
 }
 
-// Take implements node.Warm: it takes the oldest of the leases that are ready on the parent. With
+// Take implements acquire.Warm: it takes the oldest of the leases that are ready on the parent. With
 // w.Any it falls back to other leases of the pool.
 func (k *Keeper) Take(w Wish) (Stocked, bool) {
 	got, ok := k.take(w)
@@ -63,7 +63,7 @@ func (k *Keeper) take(w Wish) (Stocked, bool) {
 	return Stocked{IPLease: best.lease, Ready: rank(w, best) == 0}, true
 }
 
-// Doubt implements node.Warm. It reads the kernel's state: the attendance may learn of it late.
+// Doubt implements acquire.Warm. It reads the kernel's state: the attendance may learn of it late.
 func (k *Keeper) Doubt(l Stocked) (segment.Doubt, segment.Answer) {
 	k.mu.Lock()
 	var watch Watch
@@ -94,7 +94,7 @@ func rank(w Wish, i *item) int {
 	return 1
 }
 
-// PutBack implements node.Warm.
+// PutBack implements acquire.Warm.
 func (k *Keeper) PutBack(l Stocked) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,7 +103,7 @@ func (k *Keeper) PutBack(l Stocked) {
 	}
 }
 
-// Ended implements node.Warm.
+// Ended implements acquire.Warm.
 func (k *Keeper) Ended(l Stocked) {
 	k.mu.Lock()
 	if i := k.items[l.Name]; i != nil {

@@ -51,7 +51,7 @@ type Links interface {
 	ID(netns string) (int, error)
 }
 
-// ImpostorOptions of a Watch. All are required.
+// ImpostorOptions of Impostors. All are required.
 type ImpostorOptions struct {
 	event.Reporter
 	// Session is the current life of this node.

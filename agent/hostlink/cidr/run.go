@@ -32,7 +32,7 @@ const remedy = "name all in the chart's value cni.hostLink.podCIDRs"
 // ErrNone: no source names a pod CIDR.
 var ErrNoPods = errors.New("neither the Nodes (spec.podCIDRs) nor Calico nor Cilium name one; " + remedy)
 
-// PodOptions of CIDRs. All are required.
+// PodOptions of Pods. All are required.
 type PodOptions struct {
 	event.Reporter
 	// API reads past any cache: the agent watches no node but its own.
