@@ -211,47 +211,47 @@ func (a *Acquirer) Acquire(ctx context.Context, r Request) (Result, error) {
 	return Result{Full: d.full, Muting: muting}, err
 }
 
-func (d *round) run(ctx context.Context) error {
-	if err := d.mayFind(); err != nil {
+func (r *round) run(ctx context.Context) error {
+	if err := r.mayFind(); err != nil {
 		return err
 	}
-	for _, f := range d.Choice.Families {
-		w, err := d.win(ctx, f)
+	for _, f := range r.Choice.Families {
+		w, err := r.win(ctx, f)
 		if err != nil {
 			return err
 		}
-		d.i.won, d.i.trying = append(d.i.won, w), nil
+		r.i.won, r.i.trying = append(r.i.won, w), nil
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
 	}
-	if d.a.Journal.Calls.IsOvertaken(d.Call.Attachment) {
+	if r.a.Journal.Calls.IsOvertaken(r.Call.Attachment) {
 		return refusal.New(refusal.TryAgain,
 			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
-			d.Holder.Namespace, d.Holder.Pod)
+			r.Holder.Namespace, r.Holder.Pod)
 	}
-	if err := d.stillBound(ctx); err != nil {
+	if err := r.stillBound(ctx); err != nil {
 		return err
 	}
-	return d.record() // an error after it would leave an interface that is bound without an answer
+	return r.record() // an error after it would leave an interface that is bound without an answer
 }
 
 // stillBound reads the leases again that a controller may have taken meanwhile: an ADD may stall for
 // any time, and the address may have another holder. The controller takes no lease within
 // v1alpha1.AnswerTime after its write, so a usual ADD reads nothing. The times of the API server that
 // both compare are rounded to seconds, so this clock must be well below.
-func (d *round) stillBound(ctx context.Context) error {
-	for _, w := range d.i.won {
-		took := d.a.Clock.Since(w.since)
+func (r *round) stillBound(ctx context.Context) error {
+	for _, w := range r.i.won {
+		took := r.a.Clock.Since(w.since)
 		if w.Address.Behind != 0 || took < v1alpha1.AnswerTime/2 {
 			continue
 		}
-		l, err := d.a.Leases.Get(ctx, w.Address.LeaseName)
+		l, err := r.a.Leases.Get(ctx, w.Address.LeaseName)
 		if err != nil && !errors.Is(err, lease.ErrGone) {
 			return fmt.Errorf("read the lease again before the answer: %w", err)
 		}
 		if err != nil || string(l.UID) != w.Address.LeaseUID || l.Spec.State != v1alpha1.StateBound ||
-			l.Spec.Holder == nil || l.Spec.Holder.ContainerID != d.Call.ContainerID {
+			l.Spec.Holder == nil || l.Spec.Holder.ContainerID != r.Call.ContainerID {
 			return refusal.New(refusal.TryAgain, "lease %s was taken while ADD was under way for %s; the next try chooses anew",
 				w.Address.LeaseName, took.Round(time.Millisecond))
 		}
@@ -260,30 +260,30 @@ func (d *round) stillBound(ctx context.Context) error {
 }
 
 // record journals that the interface holds its addresses.
-func (d *round) record() error {
+func (r *round) record() error {
 	// From here on, a DEL keeps the address for the pod's name. Before this point it must not: the
 	// next ADD of a Retained address claims before it probes, so the address must be proven.
-	for n := range d.i.won {
-		d.i.won[n].Address.Static = d.keeps(d.i.won[n].Pool)
+	for n := range r.i.won {
+		r.i.won[n].Address.Static = r.keeps(r.i.won[n].Pool)
 	}
-	e := d.i.entry(attachment.Bound)
-	// The second time for each address: the first one has expected a frame with the MAC of the interface
-	// from other hosts only, and the plugin sets the interface up after the answer.
-	for _, w := range d.i.won {
-		if err := d.a.Guards.Leases.Install(&e, w.Address); err != nil {
+	e := r.i.entry(attachment.Bound)
+	// Install again: until now, a frame with the MAC of the interface could only be another host's. From
+	// the answer on, it may be the pod's.
+	for _, w := range r.i.won {
+		if err := r.a.Guards.Leases.Install(&e, w.Address); err != nil {
 			return err
 		}
 	}
-	// The second time: only now the MAC and the pools of all addresses are final. If they were at the first
-	// time, this changes nothing in the kernel.
-	if err := d.a.GuardSources(&e); err != nil {
+	// Again: only now are the MAC and the pools of all addresses final. If they were before, this changes
+	// nothing in the kernel.
+	if err := r.a.GuardSources(&e); err != nil {
 		return err
 	}
 	accepts := func(w Won) bool { return w.Pool.Spec.RouterAdvertisements == v1alpha1.RoutersAccepted }
-	if !e.Unguarded && !slices.ContainsFunc(d.i.won, accepts) {
-		if err := d.a.Links.IgnoreRouters(e.NetNS, e.Interface); err != nil {
+	if !e.Unguarded && !slices.ContainsFunc(r.i.won, accepts) {
+		if err := r.a.Links.IgnoreRouters(e.NetNS, e.Interface); err != nil {
 			return err
 		}
 	}
-	return d.a.Journal.Put(e)
+	return r.a.Journal.Put(e)
 }

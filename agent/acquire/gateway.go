@@ -15,8 +15,8 @@ import (
 
 // askGateway asks for the gateway of a pool, if the pool checks it and this round has not asked. The
 // address is leased and probed meanwhile: the function that it returns waits for the answer.
-func (d *round) askGateway(ctx context.Context, pool *v1alpha1.IPPool) (answer func() error) {
-	if answer, asked := d.gateways[pool.Name]; asked {
+func (r *round) askGateway(ctx context.Context, pool *v1alpha1.IPPool) (answer func() error) {
+	if answer, asked := r.gateways[pool.Name]; asked {
 		return answer
 	}
 	answer = func() error { return nil }
@@ -24,42 +24,42 @@ func (d *round) askGateway(ctx context.Context, pool *v1alpha1.IPPool) (answer f
 		done, err := make(chan struct{}), error(nil)
 		go func() {
 			defer close(done)
-			err = d.checkGateway(ctx, pool)
+			err = r.checkGateway(ctx, pool)
 		}()
 		answer = func() error {
 			<-done
 			return err
 		}
 	}
-	d.gateways[pool.Name] = answer
+	r.gateways[pool.Name] = answer
 	return answer
 }
 
 // checkGateway returns an error if the gateway of a pool does not answer on the parent.
-func (d *round) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
+func (r *round) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
 	gateway := pool.Gateway()
-	own, err := d.a.OfNode(d.Link.Parent.Index, gateway)
+	own, err := r.a.OfNode(r.Link.Parent.Index, gateway)
 	if err != nil {
 		return fmt.Errorf("look for gateway %s of pool %s on this node: %w", gateway, pool.Name, err)
 	}
 	if own {
-		d.a.Events.Eventf(d.Pod, pool, corev1.EventTypeWarning, "GatewayNotChecked", "Bind",
+		r.a.Events.Eventf(r.Pod, pool, corev1.EventTypeWarning, "GatewayNotChecked", "Bind",
 			"gateway %s of pool %s is an address of node %s, which does not answer its own questions; a pod does not reach an address of its own parent",
-			gateway, pool.Name, d.a.Self.Name)
+			gateway, pool.Name, r.a.Self.Name)
 		return nil
 	}
-	reply, err := d.Segment.Ask(ctx, gateway)
+	reply, err := r.Segment.Ask(ctx, gateway)
 	if err != nil {
 		return refusal.New(refusal.TryAgain, "check gateway %s of pool %s on parent %s of node %s: %w",
-			gateway, pool.Name, d.Link.Parent.Name, d.a.Self.Name, err)
+			gateway, pool.Name, r.Link.Parent.Name, r.a.Self.Name, err)
 	}
 	if reply.Answered {
 		return nil
 	}
-	d.a.Metrics.GatewayUnanswered(pool.Name)
+	r.a.Metrics.GatewayUnanswered(pool.Name)
 	return refusal.New(refusal.TryAgain,
 		"gateway %s of pool %s does not answer on parent %s of node %s: %s; spec.gatewayCheck of the pool switches this check off",
-		gateway, pool.Name, d.Link.Parent.Name, d.a.Self.Name, adviceOn(reply.Hearing, pool))
+		gateway, pool.Name, r.Link.Parent.Name, r.a.Self.Name, adviceOn(reply.Hearing, pool))
 }
 
 // adviceOn names the places to look at if a gateway does not answer.

@@ -75,18 +75,18 @@ func (s *search) leaseRequest(c *candidate) lease.Request {
 }
 
 // keeps reports whether an address of a pool is kept for the name of the pod.
-func (d *round) keeps(pool *v1alpha1.IPPool) bool {
-	mode, _ := d.Asked.Mode(pool, d.a.StatefulSet)
-	return owner.KeepsName(&d.Holder) && mode != v1alpha1.StatefulSetOff
+func (r *round) keeps(pool *v1alpha1.IPPool) bool {
+	mode, _ := r.Asked.Mode(pool, r.a.StatefulSet)
+	return owner.KeepsName(&r.Holder) && mode != v1alpha1.StatefulSetOff
 }
 
 // retention returns the retention that the lease of an address of a pool records. It is used after
 // the end of the pod and its StatefulSet.
-func (d *round) retention(pool *v1alpha1.IPPool) *v1alpha1.LeaseRetention {
-	if owner.KeepsName(&d.Holder) && !d.keeps(pool) {
+func (r *round) retention(pool *v1alpha1.IPPool) *v1alpha1.LeaseRetention {
+	if owner.KeepsName(&r.Holder) && !r.keeps(pool) {
 		return &v1alpha1.LeaseRetention{Policy: v1alpha1.RetainNone}
 	}
-	return d.Asked.Retention
+	return r.Asked.Retention
 }
 
 // isStandby reports whether the pod is the target of a live migration and its source still has the address.

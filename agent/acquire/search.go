@@ -33,22 +33,22 @@ type search struct {
 	why      error
 }
 
-func (d *round) search(f ipam.Family) (s *search, left []Left) {
-	s = &search{a: d.a, d: d, family: f, rejected: map[netip.Addr]bool{}}
-	s.kept, left = d.Kept.Of(f.IPv6)
+func (r *round) search(f ipam.Family) (s *search, left []Left) {
+	s = &search{a: r.a, d: r, family: f, rejected: map[netip.Addr]bool{}}
+	s.kept, left = r.Kept.Of(f.IPv6)
 	return s, left
 }
 
 // mayFind returns an error if the ADD waits for the pools of a family, and none of them has an
 // address for it now. So the ADD does not take an address of another family in vain.
-func (d *round) mayFind() error {
-	for _, f := range d.Choice.Families {
-		s, _ := d.search(f)
+func (r *round) mayFind() error {
+	for _, f := range r.Choice.Families {
+		s, _ := r.search(f)
 		if slices.ContainsFunc(Sources(), func(of Source) bool { return of.obeys < queue && of.concern(s) }) {
 			continue
 		}
-		if _, err := d.outsideQueue(f); err != nil {
-			d.full = f.Pools
+		if _, err := r.outsideQueue(f); err != nil {
+			r.full = f.Pools
 			return err
 		}
 	}
@@ -57,9 +57,9 @@ func (d *round) mayFind() error {
 
 // outsideQueue returns the family without the pools for which this ADD, or an earlier one of this node,
 // waits: of such a pool, an ADD gets only the address that is offered to it.
-func (d *round) outsideQueue(f ipam.Family) (ipam.Family, error) {
+func (r *round) outsideQueue(f ipam.Family) (ipam.Family, error) {
 	return f.Without(func(c ipam.Candidate) (*ipam.Rejection, error) {
-		why, closed := d.Place.Closed(c.Pool.Name)
+		why, closed := r.Place.Closed(c.Pool.Name)
 		if !closed {
 			return nil, nil
 		}
@@ -71,13 +71,13 @@ func (d *round) outsideQueue(f ipam.Family) (ipam.Family, error) {
 var errNoSource = errors.New("no source has an address")
 
 // win wins an address of a family: it asks the sources in their order.
-func (d *round) win(ctx context.Context, f ipam.Family) (Won, error) {
-	s, left := d.search(f)
+func (r *round) win(ctx context.Context, f ipam.Family) (Won, error) {
+	s, left := r.search(f)
 	if s.kept != nil && PoolOf(f, s.kept) == nil { // not reached: decide reuses only leases of pools that serve the pod
 		return Won{}, refusal.New(refusal.NoPool, "%s is kept for pod %s/%s, but its pool %s does not serve the pod",
-			s.kept.Spec.Address, d.Holder.Namespace, d.Holder.Pod, s.kept.Spec.Pool)
+			s.kept.Spec.Address, r.Holder.Namespace, r.Holder.Pod, s.kept.Spec.Pool)
 	}
-	d.full = nil
+	r.full = nil
 	why := errNoSource
 	for _, s.source = range Sources() {
 		if err := s.obey(ctx, s.source.obeys); err != nil {
@@ -87,9 +87,9 @@ func (d *round) win(ctx context.Context, f ipam.Family) (Won, error) {
 		switch after(o.result, s.source) {
 		case answerWith:
 			if s.source.learns && s.kept == nil && !f.Requested.IsValid() {
-				d.a.Warm.Used(w.Pool.Name, d.Link.Parent.Name)
+				r.a.Warm.Used(w.Pool.Name, r.Link.Parent.Name)
 			}
-			d.tellLeft(left, w)
+			r.tellLeft(left, w)
 			return w, nil
 		case giveUp:
 			return Won{}, s.joined(o.why)
@@ -152,7 +152,7 @@ func (s *search) ask(ctx context.Context) (Won, outcome) {
 			s.d.i.trying = nil
 			continue
 		}
-		if err := t.giveUp(ctx, o.why); err != nil {
+		if err := t.passOver(ctx, o.why); err != nil {
 			return Won{}, ends(err)
 		}
 		if err := s.reject(&c, o); err != nil {
@@ -190,9 +190,9 @@ func (s *search) reject(c *candidate, o outcome) (err error) {
 }
 
 // tellLeft reports in events of the pod which addresses it has left, and why.
-func (d *round) tellLeft(left []Left, w Won) {
+func (r *round) tellLeft(left []Left, w Won) {
 	for _, l := range left {
-		d.a.Events.Eventf(d.Pod, nil, corev1.EventTypeNormal, "AddressLeft", "Bind",
+		r.a.Events.Eventf(r.Pod, nil, corev1.EventTypeNormal, "AddressLeft", "Bind",
 			"%s replaces %s: %s", w.Address.Addr, l.Spec.Address, l.Why)
 	}
 }

@@ -253,8 +253,8 @@ func (t *try) confirmed(ctx context.Context) outcome {
 	return outcome{}
 }
 
-// giveUp ends a try that was rejected: the ADD goes on with another address.
-func (t *try) giveUp(ctx context.Context, why error) error {
+// passOver ends a try that was rejected: the ADD goes on with another address.
+func (t *try) passOver(ctx context.Context, why error) error {
 	t.a.Log.Info("an address is passed over", "address", t.address.Addr, "pool", t.pool.Name,
 		"pod", t.i.who.Namespace+"/"+t.i.who.Pod, "why", why.Error())
 	if t.lease != nil {

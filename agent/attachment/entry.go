@@ -103,7 +103,7 @@ type Address struct {
 	DisprovedBefore []uint64 `json:"disprovedBefore,omitempty"`
 	// Static: DEL retains the address instead of freeing it.
 	Static bool `json:"static,omitempty"`
-	// Kept: an ADD under way has taken the address over from an earlier sandbox of its pod. Its undo
+	// Kept: an ADD under way has taken the address over, which is kept for its pod or for the name of it. Its undo
 	// keeps the address for the pod, as a DEL does.
 	Kept bool `json:"kept,omitempty"`
 }

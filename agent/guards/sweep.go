@@ -52,7 +52,7 @@ func (g *Guards) Sweep() error {
 }
 
 // sweepSlot frees a slot unless its device or its host link still exists and may send. A slot keeps
-// its mark, alive or dead, until SweepGuards has seen that both are gone: its guard may be half
+// its mark, alive or dead, until Sweep has seen that both are gone: its guard may be half
 // pinned, or in filters of an earlier process that recovery has not found yet. A slot that is alive
 // also keeps its leases until then. The slot is not given to a new pod meanwhile: the new pod would
 // be mute, or the old one could use the addresses of the new one.

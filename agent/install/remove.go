@@ -24,7 +24,7 @@ type RemoveOptions struct {
 
 // RemoveNode removes the files that agents have left on the node: the network configuration, the pins,
 // the rules of host links and the journal. Running pods keep their interfaces without a guard. The
-// plugin and its spool stay, since the DEL of these pods needs them. Node may be called again, and
+// plugin and its spool stay, since the DEL of these pods needs them. RemoveNode may be called again, and
 // returns attachment.ErrLocked while an agent runs.
 func RemoveNode(o RemoveOptions) error {
 	book, err := attachment.Open(o.StateDir)

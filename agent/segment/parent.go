@@ -71,7 +71,7 @@ func OpenParent(parent int) (_ *Parent, err error) {
 	return p, nil
 }
 
-// PortLink reads the parent's state. Its error wraps bpf.ErrNoDevice if the parent does not exist.
+// Link reads the parent's state. Its error wraps bpf.ErrNoDevice if the parent does not exist.
 func (p *Parent) Link() (PortLink, error) {
 	l, err := p.nl.LinkByIndex(p.index)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {

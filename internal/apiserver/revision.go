@@ -95,13 +95,13 @@ type RevisionWatch struct {
 	// Known handles the newest revision that this process knows, after each answer, also if the store
 	// went back behind it. It may be nil.
 	Known func(uint64)
-	// Revision handles each answer of a store that did not go back. It may be nil.
+	// Live handles each answer of a store that did not go back. It may be nil.
 	Live  func(uint64)
 	Clock clock.Clock
 	Log   logr.Logger
 }
 
-// NeedLeaderElection makes a manager run the Watch also while it does not lead.
+// NeedLeaderElection makes a manager run the RevisionWatch also while it does not lead.
 func (*RevisionWatch) NeedLeaderElection() bool { return false }
 
 // Start asks the store after every outage, and periodically, until ctx ends. It returns a

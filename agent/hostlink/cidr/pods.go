@@ -27,7 +27,7 @@ type Pods struct {
 	unknown error
 }
 
-// NewPods returns CIDRs. They are unknown until Run has read them.
+// NewPods returns the pod CIDRs. They are unknown until Run has read them.
 func NewPods(o PodOptions) *Pods {
 	return &Pods{
 		PodOptions: o, unknown: ErrPodsNotRead, wake: loop.NewWake(), changed: loop.NewWake(),
