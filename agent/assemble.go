@@ -60,14 +60,14 @@ const netnsDir = "/var/run/netns"
 type agent struct {
 	settings
 	lease.Identity
-	log       logr.Logger
-	api       apiServer
-	mgr       manager.Manager
-	watcher   client.WithWatch
-	kernel    *bpf.Kernel
-	journal   *attachment.Table
-	links     *pod.Finder
-	installer *install.Installer
+	log         logr.Logger
+	api         apiServer
+	mgr         manager.Manager
+	watcher     client.WithWatch
+	kernel      *bpf.Kernel
+	attachments *attachment.Table
+	links       *pod.Finder
+	installer   *install.Installer
 
 	// assemble makes all below.
 	*assembly.Ground
@@ -112,7 +112,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.podCIDRs = cidr.GivenPods(a.settings.podCIDRs)
 	}
 	a.sources = sources.New(sources.Options{
-		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Pools: a.mgr.GetClient(), Kernel: sources.Kernel{Sources: a.kernel.Sources, Sockets: a.kernel.Sockets},
+		Reporter: a.reporter, Session: a.Session, Entries: a.attachments.All, Pools: a.mgr.GetClient(), Kernel: sources.Kernel{Sources: a.kernel.Sources, Sockets: a.kernel.Sockets},
 		Interfaces: a.links,
 	})
 	a.segments = segment.New(segment.Config{
@@ -122,7 +122,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		return err
 	}
 	a.defence = defence.New(defence.Options{
-		Reporter: a.reporter, Cluster: a.Cluster, Cache: a.mgr.GetCache(), Journal: a.journal, Leases: a.Leases,
+		Reporter: a.reporter, Cluster: a.Cluster, Cache: a.mgr.GetCache(), Attachments: a.attachments, Leases: a.Leases,
 		OnFence: a.Holders.Fenced, Conflict: a.counters.Conflict,
 	})
 	network, masters, err := a.installer.Masters()
@@ -130,7 +130,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.log.Error(err, "the agent listens on a parent from its first pod on only")
 	}
 	a.parents = &parent.Parents{
-		Node: a.node, Bound: a.journal.Bound, Segments: a.segments, Configured: parent.Network{Name: network, Masters: masters}, Observers: a.kernel.Observers, Sightings: a.kernel.Sightings, Log: a.log,
+		Node: a.node, Bound: a.attachments.Bound, Segments: a.segments, Configured: parent.Network{Name: network, Masters: masters}, Observers: a.kernel.Observers, Sightings: a.kernel.Sightings, Log: a.log,
 		Pools: a.mgr.GetClient(),
 		Tell:  a.misplaced,
 	}
@@ -147,7 +147,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Reporter: a.reporter, Cache: a.mgr.GetClient(), Namespace: a.namespace, HasKey: a.segments.HasKey,
 		SetFault: a.counters.ClaimKeyFault,
 	})
-	a.state = attachment.NewDirectory(attachment.DirectoryOptions{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.journal.Ensure})
+	a.state = attachment.NewDirectory(attachment.DirectoryOptions{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.attachments.Ensure})
 	a.ready = &Ready{
 		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, State: a.state.Check,
 		InstallPlugin: a.installer.EnsurePlugin,
@@ -163,7 +163,7 @@ func (a *agent) assemble(ctx context.Context) error {
 func (a *agent) makeParts(ctx context.Context) (err error) {
 	a.reach = a.makeReach()
 	a.rules = masquerade.NewKeeper(masquerade.Options{
-		Reporter: a.reporter, Entries: a.journal.All,
+		Reporter: a.reporter, Entries: a.attachments.All,
 		Services: func() error {
 			_, unknown := a.services.Prefixes()
 			if errors.Is(unknown, cidr.ErrNotRead) {
@@ -174,9 +174,9 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Reach:    a.reach.Fault,
 		SetFault: a.counters.HostLinkFault,
 	})
-	last, _ := a.journal.Rotations.Get()
+	last, _ := a.attachments.Rotations.Get()
 	a.Ground = assembly.NewGround(assembly.GroundOptions{
-		Self: a.self(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(), Journal: a.journal, Kernel: guards.KernelOf(a.kernel), Revision: a.kernel.Ceiling.Revision,
+		Self: a.self(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(), Attachments: a.attachments, Kernel: guards.KernelOf(a.kernel), Revision: a.kernel.Ceiling.Revision,
 		HasDevice: pod.HasDevice, Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,
 		Events: a.reporter.Events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
@@ -211,7 +211,7 @@ func (a *agent) self() proof.Node {
 // makeReach makes the watch for pods of other nodes that this node does not reach.
 func (a *agent) makeReach() *hostlink.Reach {
 	return hostlink.NewReach(hostlink.ReachOptions{
-		Entries: a.journal.All, NodeAddresses: a.nodeAddresses, Speakers: a.kernel.Sightings.Speakers, Pools: a.mgr.GetClient(),
+		Entries: a.attachments.All, NodeAddresses: a.nodeAddresses, Speakers: a.kernel.Sightings.Speakers, Pools: a.mgr.GetClient(),
 		OnSegment: func(ctx context.Context, parent int, addr netip.Addr) (bool, error) {
 			seg, open := a.segments.Get(parent)
 			if !open {
@@ -227,7 +227,7 @@ func (a *agent) makeReach() *hostlink.Reach {
 // makeVFs makes the keeper of the virtual functions of the node's pods.
 func (a *agent) makeVFs() *vf.Keeper {
 	return vf.NewKeeper(vf.Options{
-		Reporter: a.reporter, Session: a.Session, Disabled: !a.vfWalls, Entries: a.journal.All, Entry: a.journal.Get,
+		Reporter: a.reporter, Session: a.Session, Disabled: !a.vfWalls, Entries: a.attachments.All, Entry: a.attachments.Get,
 		Silenced: a.Guards.Silenced, Alone: a.Guards.Alone, SetHolderSilent: a.Guards.Leases.SetHolderSilent,
 		OneMAC: func(e *attachment.Entry) bool {
 			s := a.kernel.Sources.Of(e.Slot)
@@ -241,10 +241,10 @@ func (a *agent) makeVFs() *vf.Keeper {
 // makeKeeper makes the keeper of the Warm leases that ADDs use.
 func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 	return warm.New(warm.Options{
-		Reporter: a.reporter, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.journal.Pairs,
+		Reporter: a.reporter, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.attachments.Pairs,
 		Named: parent.Named, Carries: parent.Carries, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
-		Watch: a.watchLong, Held: a.journal.MAC,
-		GiveWay: func() { a.journal.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
+		Watch: a.watchLong, Held: a.attachments.MAC,
+		GiveWay: func() { a.attachments.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
 		Metrics: a.counters,
 	})
 }
@@ -252,7 +252,7 @@ func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 // makeHostLinks makes the host links of the node's pods.
 func (a *agent) makeHostLinks() (*hostlink.Links, error) {
 	return hostlink.New(hostlink.Options{
-		Session: a.Session, Guards: a.Guards, Fenced: a.Guards.Leases.Fenced, Entries: a.journal.All, Entry: a.journal.Get, TryLock: a.journal.Calls.TryLock,
+		Session: a.Session, Guards: a.Guards, Fenced: a.Guards.Leases.Fenced, Entries: a.attachments.All, Entry: a.attachments.Get, TryLock: a.attachments.Calls.TryLock,
 		Services: a.services.Prefixes, PodCIDRs: a.podCIDRs.Prefixes, NodeAddresses: a.nodeAddresses, Prepare: a.rules.Prepare,
 		Balancers: a.balancers, Log: a.log, Clock: clock.RealClock{},
 	})
@@ -352,7 +352,7 @@ func (a *agent) start() error {
 			a.hazards.Run, a.vlans.Run, impostors.Run, a.changes(exclusive, impostors).Run, a.hostLinks.Run, a.rules.Run, a.reach.Run, a.vfs.Run,
 			a.key.Run, a.followServices,
 			func(ctx context.Context) error {
-				return a.Allocator.SaveRotations(ctx, a.journal.Rotations, clock.RealClock{}, a.log)
+				return a.Allocator.SaveRotations(ctx, a.attachments.Rotations, clock.RealClock{}, a.log)
 			},
 			a.keeper.Run, a.defence.Run, server.Start, a.keepSmall, a.keepInstalled,
 		),

@@ -93,7 +93,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	a := &agent{
 		settings: s, Identity: identity, log: log, api: api, mgr: mgr, watcher: watcher,
-		kernel: kernel, journal: book, links: links, installer: installer,
+		kernel: kernel, attachments: book, links: links, installer: installer,
 	}
 	if err := hostlink.UnlockSysctls(); err != nil {
 		log.Error(err, "pods with a host link cannot start")

@@ -79,7 +79,7 @@ func (a *agent) makeHazards() *parent.Hazards {
 // gone returns the watch for interfaces that pods have lost.
 func (a *agent) gone() *holder.Gone {
 	return holder.NewGone(holder.GoneOptions{
-		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All,
+		Reporter: a.reporter, Session: a.Session, Entries: a.attachments.All,
 		Has: a.links.Has,
 		Guarded: func(e *attachment.Entry) (bool, error) {
 			if e.Unguarded {
@@ -97,7 +97,7 @@ func (a *agent) gone() *holder.Gone {
 // impostors returns the watch for interfaces by which pods get frames of others.
 func (a *agent) impostors() *sources.Impostors {
 	return sources.NewImpostors(sources.ImpostorOptions{
-		Reporter: a.reporter, Session: a.Session, Entries: a.journal.All, Links: a.links, SourcesOf: a.kernel.Sources.Of,
+		Reporter: a.reporter, Session: a.Session, Entries: a.attachments.All, Links: a.links, SourcesOf: a.kernel.Sources.Of,
 		Gateways: a.parents.Gateways, Ask: a.answerers, Kill: a.Releaser.Silence, Removed: a.counters.ImpostorRemoved,
 	})
 }
@@ -134,7 +134,7 @@ func (a *agent) answerers(ctx context.Context, parent int, addr netip.Addr) ([]n
 // needsPodCIDRs reports whether a pod of this node has its default routes on the underlay, and its first
 // interface from another network.
 func (a *agent) needsPodCIDRs() bool {
-	return slices.ContainsFunc(a.journal.All(), func(e *attachment.Entry) bool { return e.Routing != nil && e.Routing.TakesDefault })
+	return slices.ContainsFunc(a.attachments.All(), func(e *attachment.Entry) bool { return e.Routing != nil && e.Routing.TakesDefault })
 }
 
 // followServices repairs all host links after a change of the service CIDRs or the pod CIDRs.
@@ -180,7 +180,7 @@ func (a *agent) keepSmall(ctx context.Context) error {
 // that the store has lost, and the next agent reads every lease (R7).
 func (a *agent) storeWatch() *apiserver.RevisionWatch {
 	report := recovery.NewWentBack(recovery.WentBackOptions{
-		Reporter: a.reporter, Bound: a.journal.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
+		Reporter: a.reporter, Bound: a.attachments.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
 	})
 	return &apiserver.RevisionWatch{
 		Reader: a.mgr.GetAPIReader(), Outages: a.api.outages,
@@ -202,7 +202,7 @@ func (a *agent) makeSubinterfaces() *subinterface.Keeper {
 	return subinterface.New(subinterface.Options{
 		Reporter: a.reporter, Parents: a.vlanParents, Networks: a.networks, Kernel: subinterface.Kernel{},
 		Used: func(index int) bool {
-			return slices.ContainsFunc(a.journal.All(), func(e *attachment.Entry) bool { return e.ParentIndex == index })
+			return slices.ContainsFunc(a.attachments.All(), func(e *attachment.Entry) bool { return e.ParentIndex == index })
 		},
 		Faults: a.counters.SubinterfaceFaults,
 	})

@@ -86,11 +86,11 @@ type Options struct {
 	StatefulSet v1alpha1.StatefulSetMode
 
 	// Cache reads from the agent's filtered caches.
-	Cache     client.Reader
-	Journal   *attachment.Table
-	Leases    *lease.Store
-	Allocator *allocate.Allocator
-	Warm      Warm
+	Cache       client.Reader
+	Attachments *attachment.Table
+	Leases      *lease.Store
+	Allocator   *allocate.Allocator
+	Warm        Warm
 	// Foreign are the foreign hosts that have answered on this node.
 	Foreign *segment.ForeignHosts
 
@@ -225,7 +225,7 @@ func (r *round) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("the runtime cancelled the call: %w", context.Cause(ctx))
 	}
-	if r.a.Journal.Calls.IsOvertaken(r.Call.Attachment) {
+	if r.a.Attachments.Calls.IsOvertaken(r.Call.Attachment) {
 		return refusal.New(refusal.TryAgain,
 			"the address was taken back while ADD was under way, since pod %s/%s was gone; the next try chooses anew",
 			r.Holder.Namespace, r.Holder.Pod)
@@ -285,5 +285,5 @@ func (r *round) record() error {
 			return err
 		}
 	}
-	return r.a.Journal.Put(e)
+	return r.a.Attachments.Put(e)
 }

@@ -73,7 +73,7 @@ func (s *search) freeOf(ctx context.Context, f ipam.Family, only ...netip.Addr) 
 // avoids a collision with a living pod whose record was lost.
 func (s *search) heldHere() func(*v1alpha1.IPPool, netip.Addr) bool {
 	held := map[netip.Addr]bool{}
-	for e := range s.a.Journal.Bound() {
+	for e := range s.a.Attachments.Bound() {
 		for _, address := range e.Addresses {
 			if e.ParentIndex == s.d.Link.Parent.Index {
 				held[address.Addr] = true

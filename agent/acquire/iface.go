@@ -81,7 +81,7 @@ func (i *iface) journal() error {
 		i.slot = slot
 	}
 	e := i.entry(attachment.Intent)
-	if err := i.a.Journal.Put(e); err != nil {
+	if err := i.a.Attachments.Put(e); err != nil {
 		i.returnSlot()
 		return err
 	}

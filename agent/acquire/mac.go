@@ -98,7 +98,7 @@ func (i *iface) restoreMAC() {
 // interface, and those whose slots are dead. While one is up, the kernel gives no other macvlan of
 // the parent its MAC.
 func (i *iface) lowerTwins(mac net.HardwareAddr) error {
-	for _, e := range i.a.Journal.All() {
+	for _, e := range i.a.Attachments.All() {
 		if e.MAC != mac.String() || e.ParentIndex != i.link.Parent.Index || e.Attachment() == i.call.Attachment {
 			continue
 		}

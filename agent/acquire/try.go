@@ -138,7 +138,7 @@ func (t *try) intended(ctx context.Context) outcome {
 // is locked against a verifier, and the slots that may use the address are killed.
 func (t *try) owned(ctx context.Context) outcome {
 	if t.last != nil {
-		defer t.a.Journal.Calls.LockLease(t.last.Name)()
+		defer t.a.Attachments.Calls.LockLease(t.last.Name)()
 		t.i.sharedMAC = t.i.sharedMAC || bytes.Equal(t.last.LastMAC(), t.i.link.MAC)
 	}
 	if o := t.written(ctx); o.result != won {
@@ -200,7 +200,7 @@ func (t *try) withoutRival(ctx context.Context) outcome {
 	if !t.isProbed() {
 		return outcome{}
 	}
-	if living, _, held := t.a.Journal.Holder(t.i.link.Parent.Index, t.address.Addr); held { // its record was lost
+	if living, _, held := t.a.Attachments.Holder(t.i.link.Parent.Index, t.address.Addr); held { // its record was lost
 		return t.quarantine(ctx, living.MAC, segment.SourceProbe)
 	}
 	return outcome{}

@@ -31,7 +31,6 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
@@ -57,8 +56,8 @@ type GroundOptions struct {
 	// Client reads and writes the API server's objects, Reader reads them past the caches.
 	Client client.Client
 	Reader client.Reader
-	// Journal has begun the session of Self.
-	Journal *attachment.Table
+	// Attachments has begun the session of Self.
+	Attachments *attachment.Table
 	// Kernel has the guards. Revision returns the newest revision of the API server's store that this node
 	// has known since its boot.
 	Kernel   guards.Kernel
@@ -95,9 +94,9 @@ func NewGround(o GroundOptions) *Ground {
 	g.Allocator = allocate.New(allocate.Options{Leases: g.Leases, Clock: o.Clock, Last: o.Rotations})
 	g.Foreign = &segment.ForeignHosts{Recorded: g.Leases.ConflictsWith, Clock: o.Clock}
 	g.Guards = guards.New(guards.Options{
-		Session: o.Self.Session, Cluster: o.Self.Cluster, Kernel: o.Kernel, Journal: o.Journal,
-		TryLock: o.Journal.Calls.TryLock, HasDevice: o.HasDevice, Recheck: func(a agentapi.Attachment) { o.Journal.Pending.Add(a) },
-		Events: o.Events, Metrics: o.Metrics, Log: o.Log, Clock: o.Clock,
+		Session: o.Self.Session, Cluster: o.Self.Cluster, Kernel: o.Kernel, Attachments: o.Attachments,
+		HasDevice: o.HasDevice,
+		Events:    o.Events, Metrics: o.Metrics, Log: o.Log, Clock: o.Clock,
 	})
 	return g
 }
@@ -180,14 +179,14 @@ func New(ctx context.Context, o Options) *Parts {
 		return nil
 	}
 	p.Releaser = release.New(release.Options{
-		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Leases: g.Leases, Journal: b.Journal, Guards: g.Guards,
+		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Leases: g.Leases, Attachments: b.Attachments, Guards: g.Guards,
 		HostLinks: o.HostLinks, VFs: o.VFs, FindLink: o.FindLink, Freed: g.Allocator.Freed, Log: b.Log, Clock: b.Clock,
 	})
 	p.Holders = holder.New(holder.Options{
 		Self: b.Self, DefaultSubnets: o.DefaultSubnets, Patience: o.Patience,
-		Cache: o.Cache, Reader: b.Reader, Journal: b.Journal, Leases: g.Leases, Waiting: p.Waiting, Releaser: p.Releaser,
+		Cache: o.Cache, Reader: b.Reader, Attachments: b.Attachments, Leases: g.Leases, Waiting: p.Waiting, Releaser: p.Releaser,
 		Acquirer: acquire.New(acquire.Options{
-			Self: b.Self, StatefulSet: o.StatefulSet, Cache: o.Cache, Journal: b.Journal, Leases: g.Leases, Allocator: g.Allocator,
+			Self: b.Self, StatefulSet: o.StatefulSet, Cache: o.Cache, Attachments: b.Attachments, Leases: g.Leases, Allocator: g.Allocator,
 			Warm: o.Warm, Foreign: g.Foreign, Guards: g.Guards, GuardSources: guardSources, Releaser: p.Releaser, Links: o.Links,
 			Sighted: o.Sighted, OfNode: o.OfNode, Services: o.Services, NodeSubnets: o.NodeSubnets, Share: o.Share,
 			Events: b.Events, Metrics: b.Metrics, Log: b.Log, Clock: b.Clock, Background: ctx,
@@ -198,7 +197,7 @@ func New(ctx context.Context, o Options) *Parts {
 		Events: b.Events, Step: b.Metrics.Step, Log: b.Log, Clock: b.Clock, Background: ctx,
 	})
 	p.Recovery = recovery.New(recovery.Options{
-		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Client: b.Client, Journal: b.Journal, Leases: g.Leases, Guards: g.Guards,
+		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Client: b.Client, Attachments: b.Attachments, Leases: g.Leases, Guards: g.Guards,
 		Releaser: p.Releaser, WakeHostLink: o.HostLinks.Wake, FollowYoung: p.Holders.After.FollowYoung,
 		OpenSegment: o.OpenSegment, FindLink: o.FindLink, Revision: b.Revision,
 		Places: o.Places, Routing: o.Routing, UserVFs: o.UserVFs,

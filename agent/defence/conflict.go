@@ -24,7 +24,7 @@ type conflict struct {
 
 // Met handles a conflict. The event loop calls it; it does not block.
 func (d *Defence) Met(c segment.Conflict) {
-	e, address, held := d.Journal.Holder(c.Holding.Parent, c.Holding.Addr)
+	e, address, held := d.Attachments.Holder(c.Holding.Parent, c.Holding.Addr)
 	if !held {
 		return
 	}

@@ -32,9 +32,9 @@ type Options struct {
 	// Cluster is the UID of the kube-system namespace.
 	Cluster string
 	// Cache reads from the agent's filtered caches.
-	Cache   client.Reader
-	Journal *attachment.Table
-	Leases  *lease.Store
+	Cache       client.Reader
+	Attachments *attachment.Table
+	Leases      *lease.Store
 	// OnFence handles a newer claim for an address that is held on a parent here.
 	OnFence func(parent int, addr netip.Addr)
 	// Conflict counts conflicts.
@@ -58,7 +58,7 @@ func New(o Options) *Defence {
 func (d *Defence) Holdings() []segment.Holding {
 	var held []segment.Holding
 	pools := map[string]*v1alpha1.IPPool{}
-	for e := range d.Journal.Bound() {
+	for e := range d.Attachments.Bound() {
 		mac, err := net.ParseMAC(e.MAC)
 		if err != nil {
 			continue
@@ -95,7 +95,7 @@ func (d *Defence) pool(seen map[string]*v1alpha1.IPPool, name string) *v1alpha1.
 func (d *Defence) Fenced(f bpf.Event) {
 	d.Log.Info("an address of this node is fenced", "address", f.Key.Addr, "token", f.Token, "mine", f.Mine, "by", f.MAC.String())
 	parent := int(f.Key.Segment)
-	e, address, _ := d.Journal.Holder(parent, f.Key.Addr)
+	e, address, _ := d.Attachments.Holder(parent, f.Key.Addr)
 	address.Addr, address.Token = f.Key.Addr, f.Token
 	audit.Log(d.Log, audit.Fence, e.Audit(address, d.Node, "claimed by "+f.MAC.String()))
 	d.OnFence(parent, f.Key.Addr)

@@ -54,7 +54,7 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	leases := lease.NewStore(lease.Options{Client: c, Reader: c, Node: "n1", Session: "s", Clock: clock.RealClock{}})
 	d := New(Options{
 		Reporter: event.Reporter{Node: "n1", Events: events.NewFakeRecorder(10), Log: log, Clock: clock.RealClock{}},
-		Cluster:  "c", Cache: c, Leases: leases, Journal: book, Conflict: func(string, segment.Source) {},
+		Cluster:  "c", Cache: c, Leases: leases, Attachments: book, Conflict: func(string, segment.Source) {},
 	})
 	d.waiting = make(chan conflict, 1)
 	return d

@@ -65,13 +65,6 @@ func KernelOf(k *bpf.Kernel) Kernel {
 	return Kernel{Guards: k.Guards, HostLinks: k.Guards.HostLinks, Slots: k.Slots, Sockets: k.Sockets, Leases: k.Leases}
 }
 
-// Journal is the part of *attachment.Table that guards need.
-type Journal interface {
-	Get(containerID, ifname string) (attachment.Entry, bool)
-	// All returns every entry. The caller must not change the entries.
-	All() []*attachment.Entry
-}
-
 // Metrics counts guards that could not be pinned, and those that were put back. It may be called concurrently.
 type Metrics interface {
 	PinFailed()
@@ -83,14 +76,10 @@ type Options struct {
 	// Session is the current life of this node, Cluster the UID of the kube-system namespace.
 	Session, Cluster string
 
-	Kernel  Kernel
-	Journal Journal
-	// TryLock locks an attachment; ok is false while a call of the runtime is under way for it.
-	TryLock func(agentapi.Attachment) (unlock func(), ok bool)
+	Kernel      Kernel
+	Attachments *attachment.Table
 	// HasDevice reports whether the network namespace at a path has an interface of a VF.
 	HasDevice func(netns, device string) (bool, error)
-	// Recheck compares the leases of an attachment with it soon.
-	Recheck func(agentapi.Attachment)
 
 	Events  events.EventRecorder
 	Metrics Metrics

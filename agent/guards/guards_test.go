@@ -178,7 +178,7 @@ func TestAVFWithoutItsGuardIsToBeOff(t *testing.T) {
 	judge := func(when string, off bool, acks, acksOff bpf.LeaseFlags) {
 		t.Helper()
 		check.OK(t, r.Guards.Repair())
-		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+		e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 		is := check.Value(r.Guards.Silenced(&e))(t)
 		check.That(t, is == off && r.Guards.Alone(&e) == off, "%s: it is to be off %v, only its PF silences it %v", when, is, r.Guards.Alone(&e))
 		for _, step := range []struct {
@@ -206,7 +206,7 @@ func TestAVFWithoutItsGuardIsToBeOff(t *testing.T) {
 
 func TestAHostLinkIsGuardedByTheSlotOfItsPod(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+	e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 	check.OK(t, r.Guards.GuardLink(&e, "flh0"))
 	guarded, err := r.Guards.LinkGuarded(&e, "flh0")
 	check.That(t, err == nil && guarded, "guarded %v, %v", guarded, err)
@@ -221,7 +221,7 @@ func TestASlotIsNotGivenBackWhileItsHostLinkLives(t *testing.T) {
 	for name, killed := range map[string]bool{"after a DEL": true, "of an entry that is gone": false} {
 		t.Run(name, func(t *testing.T) {
 			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-			e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 			check.OK(t, r.Guards.GuardLink(&e, "flh0"))
 			if killed {
 				r.MustDel(web)

@@ -64,7 +64,7 @@ func (g *Guards) KillUsers(network string, addr netip.Addr, except uint32) error
 			continue
 		}
 		// The program in a pod does not run before the answer of its ADD, and has ended before that of its DEL.
-		isUnanswered := slices.ContainsFunc(g.Journal.All(), func(e *attachment.Entry) bool {
+		isUnanswered := slices.ContainsFunc(g.Attachments.All(), func(e *attachment.Entry) bool {
 			return e.Slot == l.Slot && e.Session == g.Session && e.Phase != attachment.Bound && !e.Unguarded
 		})
 		err := errUnguarded

@@ -51,7 +51,7 @@ func (g *Guards) FinishPin(e *attachment.Entry) error {
 // PinAgain pins the guards that could not be pinned before.
 func (g *Guards) PinAgain() error {
 	var errs []error
-	for _, e := range g.Journal.All() {
+	for _, e := range g.Attachments.All() {
 		if _, missing := g.unpinned.LoadAndDelete(e.Attachment()); missing && e.Session == g.Session {
 			errs = append(errs, g.FinishPin(e))
 		}

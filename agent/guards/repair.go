@@ -22,7 +22,7 @@ import (
 func (g *Guards) Repair() error {
 	var errs []error
 	missing := map[agentapi.Attachment]bool{}
-	for _, e := range g.Journal.All() {
+	for _, e := range g.Attachments.All() {
 		if e.Phase != attachment.Bound || e.Session != g.Session {
 			continue
 		}
@@ -38,10 +38,10 @@ func (g *Guards) Repair() error {
 		}
 	}
 	g.missing.Store(&missing)
-	for _, e := range g.Journal.All() {
+	for _, e := range g.Attachments.All() {
 		isBehind := slices.ContainsFunc(e.Addresses, func(a attachment.Address) bool { return a.Behind != 0 })
 		if e.Phase == attachment.Bound && e.Session == g.Session && !e.Unguarded && !e.Mute && !isBehind && g.Alone(e) != e.Bypasses {
-			g.Recheck(e.Attachment())
+			g.Attachments.Pending.Add(e.Attachment())
 		}
 	}
 	return errors.Join(errs...)
@@ -49,12 +49,12 @@ func (g *Guards) Repair() error {
 
 // repair puts the guard of an attachment back, unless a call of the runtime is under way for it.
 func (g *Guards) repair(a agentapi.Attachment) error {
-	unlock, ok := g.TryLock(a)
+	unlock, ok := g.Attachments.Calls.TryLock(a)
 	if !ok {
 		return nil
 	}
 	defer unlock()
-	e, ok := g.Journal.Get(a.ContainerID, a.Interface)
+	e, ok := g.Attachments.Get(a.ContainerID, a.Interface)
 	if !ok || e.Phase != attachment.Bound {
 		return nil
 	}

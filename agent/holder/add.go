@@ -31,7 +31,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	}
 	// The socket runs one call for an attachment at a time, so that a DEL cancels an ADD. The lock also
 	// keeps recovery and the repairs of guards and host links away.
-	defer h.Journal.Calls.Lock(r.Attachment)()
+	defer h.Attachments.Calls.Lock(r.Attachment)()
 	a := h.enter(r)
 	for {
 		res, err := a.round(ctx)
@@ -81,8 +81,8 @@ func (a *add) round(ctx context.Context) (res acquire.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, agentapi.CallTimeout)
 	defer cancel()
 	h := a.h
-	h.Journal.Calls.BeginADD(a.request.Attachment)
-	defer h.Journal.Calls.EndADD(a.request.Attachment)
+	h.Attachments.Calls.BeginADD(a.request.Attachment)
+	defer h.Attachments.Calls.EndADD(a.request.Attachment)
 
 	lap := h.laps()
 	if err := h.reach(ctx); err != nil {
@@ -93,9 +93,9 @@ func (a *add) round(ctx context.Context) (res acquire.Result, err error) {
 	}
 	lap("pod")
 	h.ignored.tell(h.Events, a.pod, a.request.Network)
-	h.Journal.Calls.BeginADD(a.request.Attachment) // the undo of an earlier ADD does not overtake this one
+	h.Attachments.Calls.BeginADD(a.request.Attachment) // the undo of an earlier ADD does not overtake this one
 	if device := a.request.Network.Device; device != "" {
-		defer h.Journal.Calls.LockLease(device)() // two ADDs must not look for other users of it at the same time
+		defer h.Attachments.Calls.LockLease(device)() // two ADDs must not look for other users of it at the same time
 	}
 	// The steps run one after the other, because waking another thread takes as long as a step.
 	if err := a.locate(); err != nil {
@@ -130,7 +130,7 @@ func (a *add) begin(ctx context.Context) (err error) {
 		return err
 	}
 	a.who = lease.HolderOf(a.pod, r.Attachment, "")
-	old, ok := h.Journal.Get(r.ContainerID, r.Interface)
+	old, ok := h.Attachments.Get(r.ContainerID, r.Interface)
 	if !ok {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (a *add) begin(ctx context.Context) (err error) {
 // name any device, and the fence of that sandbox must not end with a later ADD. A VF that the kernel
 // drives has moved to the namespace of this ADD.
 func (a *add) userOf(link pod.Interface) *attachment.Entry {
-	for _, e := range a.h.Journal.All() {
+	for _, e := range a.h.Attachments.All() {
 		if link.Unguarded && e.Device == link.Device && e.Session == a.h.Self.Session && e.Attachment() != a.request.Attachment && a.h.Releaser.SandboxMayLive(e) {
 			return e
 		}
@@ -218,7 +218,7 @@ func (h *Holders) granted(e *attachment.Entry) {
 	h.WakeVFs()
 	for _, address := range e.Addresses {
 		if address.Behind != 0 {
-			h.Journal.Pending.Add(e.Attachment())
+			h.Attachments.Pending.Add(e.Attachment())
 			continue
 		}
 		audit.Log(h.Log, audit.Grant, e.Audit(address, h.Self.Name, ""))

@@ -113,7 +113,7 @@ func TestEveryAddressInUse(t *testing.T) {
 	r.API.Put(fakenode.Held("10.0.0.3"))
 	check.Says(t, r.Refused(agentapi.CodeExhausted, r.Pod("web", "u1")), "fllease")
 	r.Want("10.0.0.2 Bound", "10.0.0.3 Bound")
-	check.None(t, r.Journal.All(), "journal")
+	check.None(t, r.Attachments.All(), "journal")
 }
 
 func TestASightedAddressLeavesNoIntentOfAnothersLease(t *testing.T) {
@@ -122,7 +122,7 @@ func TestASightedAddressLeavesNoIntentOfAnothersLease(t *testing.T) {
 	r.Acquirer.Sighted = func(_ int, addr netip.Addr) bool { return addr == fakenode.Key("10.0.0.3").Addr }
 	web := r.Pod("web", "u1")
 	r.Gets(web, "10.0.0.3")
-	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+	e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 	check.That(t, len(e.Addresses) == 1, "the journal holds %v", e.Addresses)
 }
 
@@ -138,7 +138,7 @@ func TestBothFamiliesOrNone(t *testing.T) {
 	web = r.Pod("web", "u1")
 	r.Refused(agentapi.CodeExhausted, web)
 	r.Want("fd00-0000-0000-0000-0000-0000-0000-0002 Bound")
-	check.None(t, r.Journal.All(), "journal")
+	check.None(t, r.Attachments.All(), "journal")
 }
 
 func TestAnADDWhosePluginLeavesIsUndone(t *testing.T) {
@@ -147,7 +147,7 @@ func TestAnADDWhosePluginLeavesIsUndone(t *testing.T) {
 	r.Wire.OnClaim = func(segment.Claim) { leave() }
 	check.Is(t, check.Err(r.Add(ctx, r.Pod("web", "u1"))), context.Canceled, "got")
 	r.Want()
-	check.None(t, r.Journal.All(), "journal")
+	check.None(t, r.Attachments.All(), "journal")
 }
 
 func TestR5NoADDAnswersWhileTheAPIServerIsAway(t *testing.T) {

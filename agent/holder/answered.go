@@ -63,7 +63,7 @@ func (a *After) Answered(of agentapi.Attachment) {
 	a.tasks.Go(func() {
 		loop.For(a.o.Background, a.o.Clock, attachment.PinDelay, nil)
 		// Wait before the turn of this pin, so that many pins wait at the same time.
-		a.o.Journal.Calls.GiveWay(a.o.Background, a.o.Clock)
+		a.o.Attachments.Calls.GiveWay(a.o.Background, a.o.Clock)
 		a.o.Guards.Pin(a.o.Background, r.Entry)
 	})
 	a.tasks.Go(func() { a.follow(of) })
@@ -97,7 +97,7 @@ func (a *After) claimLate(r acquire.Result, w acquire.Won) {
 		a.announce(r, w)
 	case errors.Is(err, segment.ErrFenced):
 		// A GET of the lease decides, as for every fence (R7).
-		a.o.Journal.Pending.Add(r.Entry.Attachment())
+		a.o.Attachments.Pending.Add(r.Entry.Attachment())
 	default:
 		// The claim is repeated within a minute (R3), and the pod announces itself.
 		a.o.Log.Info("an address is in use, but not claimed yet", "address", w.Address.Addr, "why", err.Error())

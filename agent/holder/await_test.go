@@ -52,7 +52,7 @@ func TestAReleaseWakesAnADDThatWaitsForAFullPool(t *testing.T) {
 	check.Says(t, <-r.Recorder.Events, "AddressAwaited waits up to 1m30s for an address: no IPv4 address for pod shop/web-0 interface eth0",
 		"pool v4: it is exhausted, 1 of its 1 addresses have a lease")
 	r.Want("10.0.0.2 Bound") // and nothing else exists while it waits
-	check.None(t, r.Journal.All(), "while the ADD waits, the journal has")
+	check.None(t, r.Attachments.All(), "while the ADD waits, the journal has")
 	lists := r.Calls("list")
 	r.API.Drop(l)
 	check.OK(t, <-end)
@@ -145,7 +145,7 @@ func TestAnADDThatWaitsEndsWithoutATrace(t *testing.T) {
 			err := <-end
 			check.That(t, err != nil && refusal.Answer(err).Code == c.code && strings.Contains(err.Error(), c.says), "got %v", err)
 			r.Want("10.0.0.2 Bound")
-			n := len(r.Journal.All())
+			n := len(r.Attachments.All())
 			check.That(t, n == 0 && len(r.FreeSlots()) == free, "%d entries and %d of %d slots are left", n, len(r.FreeSlots()), free)
 			r.Eventually("the watch is closed", func() bool { return r.API.Follows() == 0 && r.Waits.Now() == 0 })
 		})

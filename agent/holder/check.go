@@ -21,7 +21,7 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 	if err := h.checkHeld(r.Attachment, r.Configured); err != nil {
 		return nil, err
 	}
-	if e, _ := h.Journal.Get(r.ContainerID, r.Interface); e.Unguarded {
+	if e, _ := h.Attachments.Get(r.ContainerID, r.Interface); e.Unguarded {
 		return &agentapi.AddResponse{MAC: e.MAC}, nil // the kernel of the pod routes nothing through it
 	}
 	if err := h.After.settle(r.Attachment); err != nil {
@@ -37,7 +37,7 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 		}
 		h.ignored.tell(h.Events, pod, r.Network)
 	}
-	e, _ := h.Journal.Get(r.ContainerID, r.Interface)
+	e, _ := h.Attachments.Get(r.ContainerID, r.Interface)
 	return &agentapi.AddResponse{MAC: e.MAC}, nil
 }
 
@@ -48,7 +48,7 @@ func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
 	if err := h.checkHeld(r.Attachment, r.Configured); err != nil || !r.Chained {
 		return err
 	}
-	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
+	e, ok := h.Attachments.Get(r.ContainerID, r.Interface)
 	if !ok || e.Unguarded {
 		return nil // a DEL has come meanwhile, or it has no routes
 	}
@@ -56,7 +56,7 @@ func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
 }
 
 func (h *Holders) checkHeld(a agentapi.Attachment, configured []agentapi.ConfiguredAddress) error {
-	e, ok := h.Journal.Get(a.ContainerID, a.Interface)
+	e, ok := h.Attachments.Get(a.ContainerID, a.Interface)
 	if !ok || e.Phase != attachment.Bound {
 		return refusal.New(refusal.NotHeld,
 			"interface %s of container %s holds no address of Fenceline; is its ipam type fenceline?", a.Interface, a.ContainerID)
@@ -101,12 +101,12 @@ func (h *Holders) GC(ctx context.Context, r agentapi.GCRequest) error {
 	}
 	var errs []error
 	var living []string
-	for _, e := range h.Journal.All() {
+	for _, e := range h.Attachments.All() {
 		a := e.Attachment()
 		isReplaced := func(o *attachment.Entry) bool { return o.Interface == e.Interface && valid[o.Attachment()] }
 		switch {
 		case e.Network != r.Network || valid[a]:
-		case h.Releaser.MayLive(ctx, e) && !slices.ContainsFunc(h.Journal.OfPod(e.PodUID), isReplaced):
+		case h.Releaser.MayLive(ctx, e) && !slices.ContainsFunc(h.Attachments.OfPod(e.PodUID), isReplaced):
 			living = append(living, e.PodNamespace+"/"+e.PodName)
 		default:
 			errs = append(errs, h.letGo(ctx, a))
@@ -132,7 +132,7 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 
 // letGo releases an attachment, now or later.
 func (h *Holders) letGo(ctx context.Context, a agentapi.Attachment) error {
-	defer h.Journal.Calls.Lock(a)()
+	defer h.Attachments.Calls.Lock(a)()
 	h.After.forget(a)
 	return h.Releaser.LetGo(ctx, a)
 }

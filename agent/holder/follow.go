@@ -60,7 +60,7 @@ func (a *After) followOnce(of agentapi.Attachment) (done bool) {
 	if a.hasStarted(&e) {
 		return true
 	}
-	defer a.o.Journal.Calls.Lock(of)()
+	defer a.o.Attachments.Calls.Lock(of)()
 	e, follows = a.followed(of)
 	if !follows {
 		return true
@@ -74,7 +74,7 @@ func (a *After) followOnce(of agentapi.Attachment) (done bool) {
 
 // followed returns the entry of an attachment, and reports whether its MAC is followed.
 func (a *After) followed(of agentapi.Attachment) (attachment.Entry, bool) {
-	e, ok := a.o.Journal.Get(of.ContainerID, of.Interface)
+	e, ok := a.o.Attachments.Get(of.ContainerID, of.Interface)
 	return e, ok && e.Phase == attachment.Bound && e.Session == a.o.Self.Session && !e.Settled
 }
 
@@ -89,7 +89,7 @@ func (a *After) otherMAC(e *attachment.Entry) (link pod.Interface, changed bool,
 
 // settle takes over the MAC of an interface after its chain of plugins, and no later one.
 func (a *After) settle(of agentapi.Attachment) error {
-	defer a.o.Journal.Calls.Lock(of)()
+	defer a.o.Attachments.Calls.Lock(of)()
 	e, follows := a.followed(of)
 	if !follows {
 		return nil
@@ -99,7 +99,7 @@ func (a *After) settle(of agentapi.Attachment) error {
 		return err
 	}
 	e.Settled = true
-	return a.o.Journal.Put(e)
+	return a.o.Attachments.Put(e)
 }
 
 // takeMAC gives the present MAC of an entry's interface to the journal and the kernel, and
@@ -114,14 +114,14 @@ func (a *After) takeMAC(e *attachment.Entry) (changed bool, err error) {
 		"interface", e.Interface, "was", e.MAC, "is", link.MAC.String())
 	e.MAC = link.MAC.String()
 	// The journal is first: a restart installs its MAC.
-	errs := []error{a.o.Journal.Put(*e)}
+	errs := []error{a.o.Attachments.Put(*e)}
 	for _, address := range e.Addresses {
 		errs = append(errs, a.o.Guards.Leases.Install(e, address))
 	}
 	errs = append(errs, a.o.GuardSources(e))
 	a.o.WakeSources()
 	a.announceAgain(e, link)
-	a.o.Journal.Pending.Add(e.Attachment())
+	a.o.Attachments.Pending.Add(e.Attachment())
 	return true, errors.Join(errs...)
 }
 
@@ -147,7 +147,7 @@ func (a *After) announceAgain(e *attachment.Entry, link pod.Interface) {
 			if err := seg.ClaimAndConfirm(ctx, c); err == nil {
 				seg.Announce(again)
 			} else if errors.Is(err, segment.ErrFenced) {
-				a.o.Journal.Pending.Add(of)
+				a.o.Attachments.Pending.Add(of)
 			}
 		})
 	}

@@ -136,7 +136,7 @@ func TestAnADDFailsWhileTheGatewayIsSilent(t *testing.T) {
 			check.Says(t, r.Refused(agentapi.CodeTryAgainLater, web), gateway, "pool v4", "parent eth1", "VLAN", "cable", "spec.gateway")
 			check.Says(t, eventOf(t, r.Recorder, "AddressRefused"), gateway)
 			check.List(t, counted, []string{"v4"}, "counted")
-			check.None(t, r.Journal.All(), "journal")
+			check.None(t, r.Attachments.All(), "journal")
 			r.Wire.Silent = nil
 			r.MustAdd(web)
 		})
@@ -231,8 +231,8 @@ func TestAPodIsRefusedWhoseRoutesTakePacketsFromTheirProperWay(t *testing.T) {
 						text := r.Refused(agentapi.CodeInvalidNetworkConfig, web)
 						check.Says(t, text, stolen, "the service CIDR 10.96.0.0/12", origin, "spec.routeCheck of pool v4")
 					})
-					check.That(t, creates+updates == 0 && len(r.Journal.All()) == 0,
-						"%d creates, %d updates, journal %v", creates, updates, r.Journal.All())
+					check.That(t, creates+updates == 0 && len(r.Attachments.All()) == 0,
+						"%d creates, %d updates, journal %v", creates, updates, r.Attachments.All())
 					eventOf(t, r.Recorder, "AddressRefused")
 
 					pool.Spec.RouteCheck = new(false)

@@ -45,7 +45,7 @@ type Options struct {
 
 	// Cache reads from the agent's filtered caches, Reader past them.
 	Cache, Reader client.Reader
-	Journal       *attachment.Table
+	Attachments   *attachment.Table
 	Leases        *lease.Store
 	// Waiting has the ADDs that wait for an address of a full pool.
 	Waiting  *waiting.Queue
@@ -104,8 +104,8 @@ func New(o Options) *Holders { return &Holders{Options: o, After: newAfter(o)} }
 
 // Fenced handles a newer claim for an address held on a parent here: recovery reads the lease.
 func (h *Holders) Fenced(parent int, addr netip.Addr) {
-	if e, _, ok := h.Journal.Holder(parent, addr); ok {
-		h.Journal.Pending.Add(e.Attachment())
+	if e, _, ok := h.Attachments.Holder(parent, addr); ok {
+		h.Attachments.Pending.Add(e.Attachment())
 		// The node must reach the new holder by the underlay.
 		h.HostLinks.Wake(e.Attachment())
 		h.WakeVFs()

@@ -331,13 +331,13 @@ func TestANewerSandboxBindsBothItsAddressesAgain(t *testing.T) {
 	newer := next(older, "c-newer")
 	r.Wire.OnClaim = func(c segment.Claim) {
 		if c.Addr == fakenode.Two {
-			r.Journal.Pending.Add(older.Attachment)
+			r.Attachments.Pending.Add(older.Attachment)
 			_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 		}
 	}
 	r.Gets(newer, "10.0.0.2", "fd00::2")
 	r.Settle()
-	_, there := r.Journal.Get(older.ContainerID, older.Interface)
+	_, there := r.Attachments.Get(older.ContainerID, older.Interface)
 	check.That(t, !there, "the older sandbox stays in the journal")
 }
 

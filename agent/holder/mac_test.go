@@ -35,7 +35,7 @@ var (
 
 // hasMAC reports whether kernel and journal have a MAC for the address of a pod.
 func hasMAC(r *fakenode.Node, pod agentapi.AddRequest, mac net.HardwareAddr) bool {
-	e, _ := r.Journal.Get(pod.ContainerID, pod.Interface)
+	e, _ := r.Attachments.Get(pod.ContainerID, pod.Interface)
 	l, installed, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
 	return e.MAC == mac.String() && installed && l.MAC.String() == mac.String()
 }
@@ -183,7 +183,7 @@ func TestAPinWaitsForADDsThatAreUnderWay(t *testing.T) {
 		}()
 		r.Eventually("the second ADD is under way", func() bool { return slices.Contains(r.Names(), "10.0.0.3 Bound") })
 		r.After.Answered(web.Attachment)
-		r.Journal.Calls.GiveWay(r.Background, r.Clock)
+		r.Attachments.Calls.GiveWay(r.Background, r.Clock)
 		check.That(t, !r.Kernel.IsPinned(r.SlotOf(web)), "a guard is pinned while an ADD is under way")
 		close(late.enforce)
 		check.OK(t, <-answered)
@@ -233,7 +233,7 @@ func TestADDsOfALongOutageTakeNothing(t *testing.T) {
 		web.ContainerID = fmt.Sprintf("c%d", n)
 		err := check.Err(r.Add(t.Context(), web))
 		check.Must(t, isCode(err, agentapi.CodeTryAgainLater), "%v", err)
-		left := r.Journal.All()
+		left := r.Attachments.All()
 		check.Must(t, len(left) == 0, "journal %v", left)
 	}
 	if free := len(r.FreeSlots()); free < int(bpf.MaxSlot)-1 || r.Calls("create") > 1 || away.asked != int(bpf.MaxSlot)+9 {
@@ -253,7 +253,7 @@ func TestAnADDThatReachedNobodyIsForgottenAtOnce(t *testing.T) {
 		return unreached
 	}
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("web", "u1"))
-	check.None(t, r.Journal.All(), "journal")
+	check.None(t, r.Attachments.All(), "journal")
 }
 
 func fromIP(pool *v1alpha1.IPPool) *v1alpha1.IPPool {
@@ -265,7 +265,7 @@ func fromIP(pool *v1alpha1.IPPool) *v1alpha1.IPPool {
 func wantMAC(t *testing.T, r *fakenode.Node, web agentapi.AddRequest, addr, mac string) {
 	t.Helper()
 	check.Equal(t, r.Lease(addr, v1alpha1.StateBound).Spec.Holder.MAC, mac, "the lease has MAC")
-	e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+	e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 	check.Equal(t, e.MAC, mac, "the journal has MAC")
 	l, _, err := r.Kernel.Lease(bpf.Key{Segment: fakenode.ParentIndex, Addr: netip.MustParseAddr(addr)})
 	check.That(t, err == nil && l.MAC.String() == mac && l.Flags&bpf.FlagDown == 0, "the kernel has %+v, %v, want MAC %s", l, err, mac)

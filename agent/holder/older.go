@@ -41,7 +41,7 @@ func (a *add) hasOlderSandbox(ctx context.Context) bool {
 	if a.h.Releaser.Expected.Has(a.who.PodUID, a.who.Interface) || len(a.pod.Status.PodIPs) > 0 {
 		return true
 	}
-	for _, e := range a.h.Journal.OfPod(a.who.PodUID) {
+	for _, e := range a.h.Attachments.OfPod(a.who.PodUID) {
 		if e.Interface == a.who.Interface && e.ContainerID != a.who.ContainerID {
 			return true
 		}

@@ -73,7 +73,7 @@ func TestAnAddressThatIsRejectedLeadsToTheNext(t *testing.T) {
 			why.fact(r)
 			web := both(r)
 			r.Gets(web, why.next)
-			e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 			check.That(t, len(e.Addresses) == 1 && e.Phase == attachment.Bound, "journal %+v", e)
 			_, there, _ := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
 			check.That(t, !there && r.Speaks(web, why.next), "10.0.0.2 in the kernel %v, or the pod is mute", there)
@@ -93,7 +93,7 @@ func TestWithoutAnotherAddressARejectionEndsTheADD(t *testing.T) {
 			r := fakenode.New(t, pool)
 			why.fact(r)
 			check.Says(t, r.Refused(why.code, r.Pod("web", "u1")), why.says)
-			check.None(t, r.Journal.All(), "journal")
+			check.None(t, r.Attachments.All(), "journal")
 		})
 	}
 }
@@ -172,7 +172,7 @@ func TestARequestedOrKeptAddressThatIsRejectedEndsTheADD(t *testing.T) {
 			web := both(r)
 			web.IPs = []netip.Addr{fakenode.Two}
 			check.Says(t, r.Refused(why.code, web), why.says)
-			check.None(t, r.Journal.All(), "journal")
+			check.None(t, r.Attachments.All(), "journal")
 		})
 		if why.name == "the race for maxPerNamespace is lost" { // its lease counts already
 			continue

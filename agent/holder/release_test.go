@@ -48,12 +48,12 @@ func TestAnEntryStaysUntilItsHostLinkIsRemoved(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.HostLinks = &stuckLinks{times: 2}
 	r.MustDel(web)
-	e, ok := r.Journal.Get(web.ContainerID, web.Interface)
+	e, ok := r.Attachments.Get(web.ContainerID, web.Interface)
 	check.That(t, ok && e.Phase == attachment.Releasing, "journal %v", e)
 	r.Want() // the address is free: a dead slot speaks for nobody
 	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.That(t, left == 0 && err == nil, "resume: %d left, %v", left, err)
-	_, ok = r.Journal.Get(web.ContainerID, web.Interface)
+	_, ok = r.Attachments.Get(web.ContainerID, web.Interface)
 	check.That(t, !ok, "the entry is still there")
 }
 
@@ -63,7 +63,7 @@ func TestADELIsCarriedOutOnceTheAPIServerIsBack(t *testing.T) {
 	r.API.SetAway(true)
 	r.MustDel(web)
 	check.That(t, r.Kernel.IsDead(slot), "the slot lives")
-	e, ok := r.Journal.Get(web.ContainerID, web.Interface)
+	e, ok := r.Attachments.Get(web.ContainerID, web.Interface)
 	check.That(t, ok && e.Phase == attachment.Releasing, "journal %v", e)
 	r.Restart()
 	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
@@ -87,7 +87,7 @@ func TestADELLeavesALeaseThatIsSomebodyElsesNow(t *testing.T) {
 			want := r.Names()
 			r.MustDel(web)
 			r.Want(want...)
-			check.None(t, r.Journal.All(), "journal")
+			check.None(t, r.Attachments.All(), "journal")
 		})
 	}
 }

@@ -66,7 +66,7 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 			NodeLabels:           self.Labels,
 			Multus:               multus,
 			Interface:            r.Interface,
-			Earlier:              earlier(h.Journal.OfPod(owner.UID(pod)), r.Attachment, pools.Items),
+			Earlier:              earlier(h.Attachments.OfPod(owner.UID(pod)), r.Attachment, pools.Items),
 			ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
 			Subnets:              ipam.Subnets{All: subnets.Items, V4: h.DefaultSubnets.V4, V6: h.DefaultSubnets.V6},
 			IPs:                  r.IPs,

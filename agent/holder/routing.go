@@ -66,8 +66,8 @@ func decideRouting(r routed) *attachment.Routing {
 // route makes the routing of an interface at the end of its chain of plugins. The journal is first: a
 // restart completes or removes what it records. The runtime repeats an ADD that fails.
 func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
-	defer h.Journal.Calls.Lock(r.Attachment)()
-	e, ok := h.Journal.Get(r.ContainerID, r.Interface)
+	defer h.Attachments.Calls.Lock(r.Attachment)()
+	e, ok := h.Attachments.Get(r.ContainerID, r.Interface)
 	if !ok || e.Phase != attachment.Bound || e.Session != h.Self.Session {
 		return nil // a DEL has come meanwhile
 	}
@@ -84,11 +84,11 @@ func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 		asked: asked, ifname: r.Interface, defaultRoute: ipam.DefaultRouteInterface(who),
 		configured: r.Configured, addresses: e.Addresses,
 	}
-	if first, ok := h.Journal.Get(r.ContainerID, ipam.FirstInterface); ok && first.Phase == attachment.Bound {
+	if first, ok := h.Attachments.Get(r.ContainerID, ipam.FirstInterface); ok && first.Phase == attachment.Bound {
 		d.first = first.Routing
 	}
 	e.Routing = decideRouting(d)
-	if err := h.Journal.Put(e); err != nil {
+	if err := h.Attachments.Put(e); err != nil {
 		return err
 	}
 	h.Services(ctx) // a host link needs them

@@ -101,7 +101,7 @@ func TestAPodIsNotDeletedForWhatAnOlderSandboxHasLost(t *testing.T) {
 			check.That(t, r.HasPod("web"), "the pod is deleted")
 			check.That(t, r.Speaks(newer, got[0]), "the newer sandbox is mute")
 			r.HoldsWhatTheJournalSays(newer)
-			_, there := r.Journal.Get(older.ContainerID, older.Interface)
+			_, there := r.Attachments.Get(older.ContainerID, older.Interface)
 			check.That(t, !there, "the older sandbox stays in the journal")
 		})
 	}
@@ -118,15 +118,15 @@ func (fullDisk) Replace(string, *attachment.Entry) error {
 func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	disk := r.Journal.Disk
-	r.Journal.Disk = fullDisk{disk}
+	disk := r.Attachments.Disk
+	r.Attachments.Disk = fullDisk{disk}
 	for range 3 {
 		err := check.Err(r.Add(t.Context(), web))
 		check.Must(t, errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), "API server"), "got %v", err)
 	}
 	check.That(t, !r.TakesAPIServerForAway(), "the API server is taken for away")
 	r.Want()
-	r.Journal.Disk = disk
+	r.Attachments.Disk = disk
 	check.OK(t, r.Guards.Sweep())
 	free := len(r.FreeSlots())
 	check.That(t, free >= int(bpf.MaxSlot)-1, "%d slots are free", free)
@@ -140,11 +140,11 @@ func TestADELOnAFullDiskFreesNowOrFails(t *testing.T) {
 	r.MustAdd(one)
 	r.MustAdd(two)
 	r.After.Wait() // the steps after the answers may write an entry
-	r.Journal.Disk = fullDisk{r.Journal.Disk}
+	r.Attachments.Disk = fullDisk{r.Attachments.Disk}
 	r.MustDel(one)
 	r.API.SetAway(true)
 	check.Is(t, r.Del(t.Context(), fakenode.Del(two)), syscall.ENOSPC, "neither freed nor recorded:")
-	left := r.Journal.All()
+	left := r.Attachments.All()
 	check.That(t, len(left) == 1 && left[0].ContainerID == two.ContainerID, "entries: %v", left)
 	r.API.SetAway(false)
 	r.MustDel(two)
@@ -160,14 +160,14 @@ func (readOnly) Remove(string) error                     { return syscall.EROFS 
 func TestADELOnAReadOnlyDiskFreesNow(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.After.Wait()
-	disk := r.Journal.Disk
-	r.Journal.Disk = readOnly{}
+	disk := r.Attachments.Disk
+	r.Attachments.Disk = readOnly{}
 	r.MustDel(web)
 	r.MustDel(web) // the kubelet may repeat it
 	r.Want()
-	r.Journal.Disk = disk
+	r.Attachments.Disk = disk
 	r.Settle()
-	check.None(t, r.Journal.All(), "entries:")
+	check.None(t, r.Attachments.All(), "entries:")
 }
 
 func ofThisNode(s *v1alpha1.IPLeaseSpec) {
@@ -200,7 +200,7 @@ func TestAVerifierKillsNobodyElse(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			r.API.Put(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			e.ContainerID, e.Interface, e.Phase, e.Slot = "c", "eth0", attachment.Intent, slot
-			check.OK(t, r.Journal.Put(e))
+			check.OK(t, r.Attachments.Put(e))
 			_, dead, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 			check.That(t, err == nil && !dead, "dead %v, %v", dead, err)
 			check.That(t, !r.Kernel.IsDead(slot), "killed")
@@ -216,17 +216,17 @@ func TestAVerifierKillsTheADDOfTheVeryHolder(t *testing.T) {
 		Session: fakenode.ThisSession, ContainerID: "c0", Interface: "eth0", Phase: attachment.Intent, Slot: slot,
 		Addresses: []attachment.Address{{Addr: fakenode.Two, Pool: "v4", LeaseName: "10.0.0.2"}},
 	}
-	check.OK(t, r.Journal.Put(e))
-	r.Journal.Calls.BeginADD(e.Attachment())
+	check.OK(t, r.Attachments.Put(e))
+	r.Attachments.Calls.BeginADD(e.Attachment())
 	_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
 	check.Must(t, err == nil, "%v", err)
-	check.That(t, r.Kernel.IsDead(slot) && r.Journal.Calls.IsOvertaken(e.Attachment()), "the ADD goes on, and is about to speak")
+	check.That(t, r.Kernel.IsDead(slot) && r.Attachments.Calls.IsOvertaken(e.Attachment()), "the ADD goes on, and is about to speak")
 }
 
 func TestAnADDThatAVerifierHasOvertakenIsNotAnswered(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	web := r.Pod("web", "u1")
-	r.Wire.OnClaim = func(segment.Claim) { r.Journal.Calls.Overtake(web.Attachment) }
+	r.Wire.OnClaim = func(segment.Claim) { r.Attachments.Calls.Overtake(web.Attachment) }
 	err := check.Err(r.Add(t.Context(), web))
 	check.That(t, isCode(err, agentapi.CodeTryAgainLater), "got %v", err)
 	r.Want()
@@ -317,7 +317,7 @@ func TestAnInterfaceThatGoesDuringItsADDLeavesNothing(t *testing.T) {
 	r.Kernel.Unplug(web.NetNS, web.Interface)
 	check.Is(t, check.Err(r.Add(t.Context(), web)), bpf.ErrNoDevice, "got")
 	r.Want()
-	check.None(t, r.Journal.All(), "journal")
+	check.None(t, r.Attachments.All(), "journal")
 }
 
 func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) {
@@ -326,7 +326,7 @@ func TestNothingIsWrittenForAnInterfaceWhoseSegmentCannotBeOpened(t *testing.T) 
 	err := check.Err(r.Add(t.Context(), r.Pod("web", "u1")))
 	check.That(t, errors.Is(err, bpf.ErrNoDevice) && strings.Contains(err.Error(), "eth1"), "got %v", err)
 	check.Equal(t, r.API.Calls["create"], 0, "leases created:")
-	check.None(t, r.Journal.All(), "journal")
+	check.None(t, r.Attachments.All(), "journal")
 }
 
 func TestAnADDFailsWhoseObserverCannotBePutBack(t *testing.T) {
@@ -335,7 +335,7 @@ func TestAnADDFailsWhoseObserverCannotBePutBack(t *testing.T) {
 	check.Is(t, check.Err(r.Add(t.Context(), r.Pod("web", "u1"))), bpf.ErrNoDevice, "got")
 	check.None(t, r.Wire.Did(), "unobserved:")
 	r.Want()
-	check.None(t, r.Journal.All(), "journal")
+	check.None(t, r.Attachments.All(), "journal")
 }
 
 // lateGuard keeps a guard from enforcing until it is let go.

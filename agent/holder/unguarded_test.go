@@ -33,7 +33,7 @@ func (s *switched) Release(*attachment.Entry) error { s.off = false; return nil 
 func (s *switched) Wake()                           {}
 
 func (s *switched) SwitchOff(e *attachment.Entry) error {
-	stored, _ := s.Journal.Get(e.ContainerID, e.Interface)
+	stored, _ := s.Attachments.Get(e.ContainerID, e.Interface)
 	check.That(s.T, stored.Mute, "the next look would switch the VF on again")
 	if s.refuses != nil {
 		return s.refuses
@@ -89,7 +89,7 @@ func TestALeaseSaysWhetherItsVFMaySendPastItsGuard(t *testing.T) {
 		check.OK(t, err)
 		l := r.Lease("10.0.0.2", v1alpha1.StateBound)
 		check.Equal(t, l.Spec.Holder.Guarded, !*bypasses, "may send past it %v: guarded", *bypasses)
-		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+		e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 		check.Equal(t, e.Bypasses, *bypasses, "journalled:")
 		check.OK(t, r.Guards.Leases.SetHolderSilent(&e, false))
 		check.Equal(t, r.acked(), !*bypasses, "acked while its VF is on:")
@@ -123,7 +123,7 @@ func TestAnADDOfAVFThatFailsFreesItsLease(t *testing.T) {
 	}
 	check.Is(t, check.Err(r.Add(t.Context(), r.Pod("next", "u2"))), full, "got")
 	r.Want()
-	check.None(t, r.Journal.All(), "journal")
+	check.None(t, r.Attachments.All(), "journal")
 }
 
 func TestAVFThatMaySendPastItsGuardIsDeadOnceItIsOff(t *testing.T) {
@@ -207,7 +207,7 @@ func TestAVerifierOfThisNodeHasTheVFOff(t *testing.T) {
 func TestWithoutItsEntryAHolderWithoutAGuardIsNoProof(t *testing.T) {
 	r, web := withUserVF(t)
 	r.MustAdd(web)
-	check.OK(t, r.Journal.Remove(web.ContainerID, web.Interface))
+	check.OK(t, r.Attachments.Remove(web.ContainerID, web.Interface))
 	r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone), ofThisNode))
 	for range 2 {
 		_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
@@ -221,7 +221,7 @@ func TestAClaimForOneAddressSwitchesAVFOff(t *testing.T) {
 	r, web := withUserVF(t)
 	r.MustAdd(web)
 	off := func() bool {
-		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+		e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 		return check.Value(r.Guards.Silenced(&e))(t)
 	}
 	check.That(t, !off(), "it is to be off, and nobody claims its address")
@@ -247,7 +247,7 @@ func TestADELOfTheInterfaceAloneFreesNoUnguardedAddress(t *testing.T) {
 	r.API.ChangePod(web.Pod.Name, sandboxReady(corev1.ConditionTrue))
 	check.OK(t, r.Del(t.Context(), fakenode.Del(web)))
 	r.Skip(time.Hour)
-	r.Journal.Pending.Add(web.Attachment)
+	r.Attachments.Pending.Add(web.Attachment)
 	_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	r.Lease("10.0.0.2", v1alpha1.StateBound)
 	r.MustDel(web)

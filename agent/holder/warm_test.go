@@ -62,7 +62,7 @@ func TestAFenceHeardByTheLateClaimMutesThePod(t *testing.T) {
 	r.Wire.OnClaim = func(c segment.Claim) { r.Kernel.Claimed(fakenode.Key("10.0.0.7"), c.Token+1) }
 	request := r.Pod("web-0", "u1")
 	r.MustAdd(request)
-	check.Receive(t, time.Minute, "the worker is told", r.Journal.Pending.Wake())
+	check.Receive(t, time.Minute, "the worker is told", r.Attachments.Pending.Wake())
 	check.That(t, !r.Wire.Took("announce 10.0.0.7"), "R10: a fenced address was announced")
 	check.That(t, !r.Speaks(request, "10.0.0.7"), "the slot still speaks")
 	// The lease is the pod's own, so its token is renewed.
@@ -113,7 +113,7 @@ func TestWhatBecomesOfABindingThatFails(t *testing.T) {
 			r.Settle()
 			r.Want(c.left...)
 			check.That(t, r.Warm.InStock(l.Name) == c.inStock, "in stock: %v", !c.inStock)
-			_, ok := r.Journal.Get(request.ContainerID, "eth0")
+			_, ok := r.Attachments.Get(request.ContainerID, "eth0")
 			check.That(t, ok == (c.code == 0), "journalled: %v", ok)
 		})
 	}
@@ -255,8 +255,8 @@ func TestAPodWhoseAddressWasMadeWarmIsLeftAloneForAMoment(t *testing.T) {
 	l := r.WarmLease("10.0.0.2", false)
 	l.Spec.NodeName, l.Spec.Session = "n2", "node-2/boot-1"
 	r.API.Put(l)
-	for _, e := range r.Journal.All() {
-		r.Journal.Pending.Add(e.Attachment())
+	for _, e := range r.Attachments.All() {
+		r.Attachments.Pending.Add(e.Attachment())
 	}
 	if left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout); left != 1 || !r.Speaks(request, "10.0.0.2") {
 		t.Fatalf("%d entries left (%v), the pod speaks: %v", left, err, r.Speaks(request, "10.0.0.2"))
@@ -287,7 +287,7 @@ func TestABindingThatIsCutShortAnywhereLosesNothing(t *testing.T) {
 				check.That(t, left.Name == l.Name && left.Spec.State == v1alpha1.StateWarm, "left %s %+v", left.Name, left.Spec)
 			}
 			check.None(t, r.Kernel.Speakers(fakenode.Key("10.0.0.7")), "slots that speak:")
-			e, ok := r.Journal.Get(request.ContainerID, "eth0")
+			e, ok := r.Attachments.Get(request.ContainerID, "eth0")
 			check.That(t, !ok || e.Phase == attachment.Releasing, "journalled %+v", e)
 		})
 	}

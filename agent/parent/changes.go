@@ -106,7 +106,7 @@ func (c *Changes) report(ctx context.Context, receive func() (message, ancillary
 	return nil
 }
 
-// tell passes on one message. What an interface is now may differ, so only its kind is read.
+// tell passes on one message. The interface may have changed since, so only its kind is read.
 func (c *Changes) tell(message, ancillary []byte) {
 	namespace, ofPod := namespaceOf(ancillary)
 	all, err := syscall.ParseNetlinkMessage(message)

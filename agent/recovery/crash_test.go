@@ -111,19 +111,19 @@ func TestAnAgentThatDiesAtAnyStepFreesNothingUnproven(t *testing.T) {
 				livingHoldersAreTheLeases(r, where)
 				// The runtime ends every sandbox, also those whose ADD failed.
 				r.Terminate(request)
-				for _, e := range r.Journal.All() {
+				for _, e := range r.Attachments.All() {
 					r.MustDel(agentapi.AddRequest{Attachment: e.Attachment()})
 				}
 				r.MustDel(request)
 				r.Settle()
-				check.None(t, r.Journal.All(), "%s: journal", where)
+				check.None(t, r.Attachments.All(), "%s: journal", where)
 				got := r.Names()
 				check.That(t, slices.ContainsFunc(s.ends, func(want []string) bool { return slices.Equal(got, want) }),
 					"%s: leases %v, want one of %v", where, got, s.ends)
 				if t.Failed() {
 					return
 				}
-				r.Journal.Close()
+				r.Attachments.Close()
 				if !died {
 					check.That(t, err == nil, "without a death: %v", err)
 					return
@@ -138,7 +138,7 @@ func TestAnAgentThatDiesAtAnyStepFreesNothingUnproven(t *testing.T) {
 func livingHoldersAreTheLeases(r *fakenode.Node, where string) {
 	r.T.Helper()
 	living := map[string]bool{}
-	for _, e := range r.Journal.All() {
+	for _, e := range r.Attachments.All() {
 		if e.Phase != attachment.Bound {
 			r.T.Errorf("%s: entry %+v", where, e)
 			continue
@@ -169,7 +169,7 @@ func TestAnAgentThatDiesWhileItRecreatesALeaseKeepsThePod(t *testing.T) {
 		r.HoldsWhatTheJournalSays(web)
 		check.That(t, r.HasPod("web") && r.Speaks(web, "10.0.0.2"),
 			"dead at step %d: pod exists %v, speaks %v", step, r.HasPod("web"), r.Speaks(web, "10.0.0.2"))
-		r.Journal.Close()
+		r.Attachments.Close()
 	}
 }
 

@@ -30,7 +30,7 @@ func (w *Worker) setAsideLastBoot(ctx context.Context) error {
 			continue
 		}
 		w.Releaser.Expected.Add(l.Spec.Holder)
-		e, _ := w.Journal.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
+		e, _ := w.Attachments.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
 		if _, named := addressOf(&e, l.Name); named {
 			continue // its entry is released
 		}

@@ -62,9 +62,9 @@ func TestWhateverALossOfPowerLeavesOfTheJournal(t *testing.T) {
 				check.OK(t, r.Recovery.SetAsideLastBoot(t.Context()))
 				s := r.Lease("10.0.0.2", v1alpha1.StateQuarantined).Spec
 				check.That(t, s.Previous != nil && s.Previous.Session == fakenode.ThisSession && s.Reason == v1alpha1.ReasonNodeRestarted, "lease %+v", s)
-				check.None(t, r.Journal.All(), "journal")
+				check.None(t, r.Attachments.All(), "journal")
 				damaged := name == "empty files" || name == "torn files"
-				check.That(t, damaged == (len(r.Journal.Corrupt()) == 1), "set aside %v", r.Journal.Corrupt())
+				check.That(t, damaged == (len(r.Attachments.Corrupt()) == 1), "set aside %v", r.Attachments.Corrupt())
 			})
 		}
 	}

@@ -143,7 +143,7 @@ func (w *Worker) recoverLost(ctx context.Context) error {
 
 // recoverEntry rebuilds one entry. The audits free the leases of an entry whose slot was killed.
 func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachment, cached []*v1alpha1.IPLease) error {
-	unlock, ok := w.Journal.Calls.TryLock(a)
+	unlock, ok := w.Attachments.Calls.TryLock(a)
 	if !ok {
 		return errBusy
 	}
@@ -160,7 +160,7 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 			leases = append(leases, l)
 		}
 	}
-	if _, present := w.Journal.Get(a.ContainerID, a.Interface); present || len(leases) == 0 {
+	if _, present := w.Attachments.Get(a.ContainerID, a.Interface); present || len(leases) == 0 {
 		return nil
 	}
 	e, err := r.entryOf(leases)
@@ -185,12 +185,12 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 			w.Log.Error(err, "the routes of a pod stay as they are")
 		}
 	}
-	if err := w.Journal.Put(e); err != nil {
+	if err := w.Attachments.Put(e); err != nil {
 		return err
 	}
 	w.Log.Info("an entry of the journal was lost, and is made again", "pod", e.PodNamespace+"/"+e.PodName, "interface", a.Interface)
 	w.Guards.Slots.Keep(e.Slot)
-	w.Journal.Pending.Add(a)
+	w.Attachments.Pending.Add(a)
 	if err := w.restore(&e); err != nil {
 		w.Log.Error(err, "a recovered interface could not be restored whole", "pod", e.PodNamespace+"/"+e.PodName)
 	}

@@ -70,7 +70,7 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r, web := fakenode.WithPod(t, fakenode.V4(v4), fakenode.Pool("v6", "fd00::/64", v1alpha1.ModeEnforce, v6))
 			r.After.Wait()
-			want, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			want, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 			held, _, err := r.Kernel.Lease(fakenode.Key(v4))
 			check.OK(t, err)
 			held.Disproved, held.DisprovedBefore[0] = 7, 5
@@ -82,7 +82,7 @@ func TestWhichEntriesThatTheJournalHasLostAreMadeAgain(t *testing.T) {
 			check.OK(t, os.RemoveAll(filepath.Join(r.Dir, "journal")))
 			r.Restart()
 			check.OK(t, r.Recovery.RecoverLost(t.Context()))
-			got, found := r.Journal.Get(web.ContainerID, web.Interface)
+			got, found := r.Attachments.Get(web.ContainerID, web.Interface)
 			check.Must(t, found != row.lost, "found %v: %+v", found, got)
 			if row.lost {
 				return
@@ -133,7 +133,7 @@ func TestTheEntryOfAPodThatDrivesItsVFIsMadeAgain(t *testing.T) {
 			r.Restart()
 			drives()
 			check.OK(t, r.Recovery.RecoverLost(t.Context()))
-			e, found := r.Journal.Get(web.ContainerID, web.Interface)
+			e, found := r.Attachments.Get(web.ContainerID, web.Interface)
 			check.Must(t, found == row.found, "found %v: %+v", found, e)
 			if !row.found {
 				check.Says(t, <-r.Recorder.Events, "RecordLost", "boot the node")
@@ -198,7 +198,7 @@ func TestWhichLeasesWithoutAnEntryAreFreed(t *testing.T) {
 			check.OK(r.T, r.Kernel.Install(fakenode.Key("10.0.0.2"), bpf.Lease{Token: 1, Slot: 9}))
 		}, []string{"10.0.0.2 Bound"}},
 		{"not one for which a call is under way", nil, func(r *fakenode.Node) {
-			unlock, _ := r.Journal.Calls.TryLock(agentapi.Attachment{ContainerID: "c0", Interface: "eth0"})
+			unlock, _ := r.Attachments.Calls.TryLock(agentapi.Attachment{ContainerID: "c0", Interface: "eth0"})
 			r.T.Cleanup(unlock)
 		}, []string{"10.0.0.2 Bound"}},
 	} {

@@ -43,7 +43,7 @@ func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
 	n := fakenode.NewOn(t, m.open, fakenode.V4("10.0.0.2"))
 	check.OK(t, n.Restored)
 	n.API.Freed = func(l *v1alpha1.IPLease) {
-		for _, e := range n.Journal.All() {
+		for _, e := range n.Attachments.All() {
 			dead, err := m.kernel.Slots.Dead(e.Slot)
 			check.That(t, err == nil && (e.Slot == 0 || dead), "%s is free, and slot %d is not dead (%v)", l.Name, e.Slot, err)
 		}
@@ -67,7 +67,7 @@ func TestARealKernelAfterAnAgentDiedAtAnyStepOfADD(t *testing.T) {
 			check.OK(t, g.DeleteLink(g.request.Interface))
 		}
 		check.OK(t, n.Guards.Sweep())
-		left := n.Journal.All()
+		left := n.Attachments.All()
 		check.Must(t, len(left) == 0 && len(n.API.Leases()) == 0, "step %d: journal %v, leases %v", step, left, n.API.Leases())
 		leases, err := m.kernel.Leases.All()
 		check.Must(t, err == nil && len(leases) == 0, "step %d: the kernel holds %v, %v", step, leases, err)
@@ -88,7 +88,7 @@ func TestWithoutTCXAGuardThatAPodRemovesIsPutBack(t *testing.T) {
 	check.OK(t, g.add(n))
 	n.After.Wait()
 	attached := func() bool {
-		e, _ := n.Journal.Get(g.request.ContainerID, g.request.Interface)
+		e, _ := n.Attachments.Get(g.request.ContainerID, g.request.Interface)
 		return check.Value(n.Guards.Attached(&e))(t)
 	}
 	name := g.request.Interface
@@ -205,7 +205,7 @@ func (h nodeHolder) Fenced(f bpf.Event) { h.Node.Fenced(int(f.Key.Segment), f.Ke
 func (nodeHolder) Met(segment.Conflict) {}
 
 func (h nodeHolder) Holdings() (held []segment.Holding) {
-	for e := range h.Journal.Bound() {
+	for e := range h.Attachments.Bound() {
 		mac, _ := net.ParseMAC(e.MAC)
 		for _, a := range e.Addresses {
 			held = append(held, segment.Holding{

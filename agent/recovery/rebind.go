@@ -102,7 +102,7 @@ func (r *resumption) record(uid string, token uint64) error {
 			r.e.Addresses[i].LeaseUID, r.e.Addresses[i].Token = uid, token
 		}
 	}
-	return r.w.Journal.Put(r.e)
+	return r.w.Attachments.Put(r.e)
 }
 
 // deletePod deletes a pod that has lost its address: it would stay Ready and mute. A static pod

@@ -156,7 +156,7 @@ type regain struct {
 // regain begins a try. The caller calls end, also after an error.
 func (r *resumption) regain(ctx context.Context) (g *regain, end func(), err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), regainTimeout)
-	unlock := r.w.Journal.Calls.LockLease(r.address.LeaseName)
+	unlock := r.w.Attachments.Calls.LockLease(r.address.LeaseName)
 	end = func() { unlock(); cancel() }
 	g = &regain{r: r, ctx: ctx, pool: &v1alpha1.IPPool{}}
 	if err := r.w.Cache.Get(ctx, client.ObjectKey{Name: r.address.Pool}, g.pool); err != nil {
@@ -185,7 +185,7 @@ func (r *regain) record() error {
 	e.Addresses = slices.Clone(e.Addresses)
 	i := slices.IndexFunc(e.Addresses, func(a attachment.Address) bool { return a.LeaseName == r.r.address.LeaseName })
 	e.Addresses[i] = r.r.address
-	if err := r.r.w.Journal.Put(*e); err != nil {
+	if err := r.r.w.Attachments.Put(*e); err != nil {
 		return err
 	}
 	return r.r.w.Guards.Leases.Install(e, r.r.address)

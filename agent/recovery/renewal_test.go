@@ -143,7 +143,7 @@ func TestRenewalsAreLimited(t *testing.T) {
 		t.Helper()
 		before := r.Wire.Times("verify 10.0.0.2")
 		for range d / time.Second {
-			r.Journal.Pending.Add(web.Attachment)
+			r.Attachments.Pending.Add(web.Attachment)
 			_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 			r.Skip(time.Second)
 		}

@@ -17,7 +17,7 @@ import (
 func (w *Worker) Restore() error {
 	var errs []error
 	known := map[uint32]bool{}
-	for _, e := range w.Journal.All() {
+	for _, e := range w.Attachments.All() {
 		if e.Slot != 0 {
 			w.Guards.Slots.Keep(e.Slot)
 			known[e.Slot] = true

@@ -32,7 +32,7 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 				ContainerID: "c-u1", Interface: "eth0", NetNS: "/netns/c-u1", Phase: phase, Session: session,
 				Slot: 7, Parent: "eth1", ParentIndex: fakenode.ParentIndex, MAC: "02:00:00:00:00:01",
 			}
-			check.OK(t, r.Journal.Put(e))
+			check.OK(t, r.Attachments.Put(e))
 			check.OK(t, r.Kernel.Stage(guards.Of(&e)))
 			r.Restart()
 			ours := session == fakenode.ThisSession
@@ -46,7 +46,7 @@ func TestANewAgentFinishesTheMoveOfEveryGuardOfItsBoot(t *testing.T) {
 func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
 	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Drop(fakenode.Held("10.0.0.2"))
-	e, address, _ := r.Journal.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
+	e, address, _ := r.Attachments.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
 	r.Pod("web", "u2")
 	check.Is(t, r.Recovery.Rebind(t.Context(), e, address, nil), recovery.ErrOutrun, "got")
 	r.Want()
@@ -59,7 +59,7 @@ func TestALostLeaseIsNotWrittenForAPodThatWasReplaced(t *testing.T) {
 func TestALostLeaseThatWasClaimedMeanwhileIsNotInstalled(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	r.API.Drop(fakenode.Held("10.0.0.2"))
-	e, address, _ := r.Journal.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
+	e, address, _ := r.Attachments.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
 	r.Kernel.Claimed(fakenode.Key("10.0.0.2"), address.Token+1)
 	check.Is(t, r.Recovery.Rebind(t.Context(), e, address, nil), recovery.ErrOutrun, "got")
 	check.That(t, !r.Speaks(web, "10.0.0.2"), "unfenced")
@@ -88,7 +88,7 @@ func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
 	token := func() uint64 {
 		t.Helper()
 		installed, _, err := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
-		e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+		e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 		check.Must(t, err == nil && e.Addresses[0].Token == installed.Token,
 			"the journal says %+v, the kernel %+v, %v", e.Addresses[0], installed, err)
 		return installed.Token
@@ -108,7 +108,7 @@ func TestAHolderKeepsItsTokenUntilTheStoreHasComeAsFarAgain(t *testing.T) {
 
 	r.API.Version = 1_000_000
 	r.Recovery.Suspect(t.Context())
-	check.That(t, len(r.Journal.Pending.Take()) == 1, "the audit does not look at it")
+	check.That(t, len(r.Attachments.Pending.Take()) == 1, "the audit does not look at it")
 	r.Restart()
 	r.Settle()
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
@@ -124,10 +124,10 @@ func TestWhatGivesAddressesBackIsResumedFirst(t *testing.T) {
 	first, second := r.Pod("web-a", "u1"), r.Pod("web-b", "u2")
 	r.MustAdd(first)
 	given := r.MustAdd(second)[0]
-	e, _ := r.Journal.Get(second.ContainerID, second.Interface)
+	e, _ := r.Attachments.Get(second.ContainerID, second.Interface)
 	e.Phase = attachment.Releasing
-	check.OK(t, r.Journal.Put(e))
-	r.Journal.Pending.Add(first.Attachment, second.Attachment)
+	check.OK(t, r.Attachments.Put(e))
+	r.Attachments.Pending.Add(first.Attachment, second.Attachment)
 	var asked []string
 	r.API.Before = func(_, name string) error {
 		asked = append(asked, name)
@@ -167,7 +167,7 @@ func TestAnEntryThatCannotBeResumedKeepsNoOtherFromIt(t *testing.T) {
 		left, err := r.Recovery.Resume(t.Context(), time.Second)
 		check.Must(t, left != 0 && err != nil, "%d left, %v", left, err)
 	}
-	_, entry := r.Journal.Get(lost.ContainerID, lost.Interface)
+	_, entry := r.Attachments.Get(lost.ContainerID, lost.Interface)
 	check.That(t, !entry, "it was never resumed")
 }
 
@@ -194,7 +194,7 @@ func TestAnEntryThatTheDiskKeepsDelaysNoOther(t *testing.T) {
 	r.MustDel(two)
 	r.API.SetAway(false)
 	r.After.Wait() // the steps after the answers may write an entry
-	r.Journal.Disk = brokenFile{r.Journal.Disk, one.ContainerID}
+	r.Attachments.Disk = brokenFile{r.Attachments.Disk, one.ContainerID}
 	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 	check.That(t, left == 1 && errors.Is(err, syscall.EIO), "%d are left, %v", left, err)
 	r.Want()

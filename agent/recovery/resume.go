@@ -40,12 +40,12 @@ var (
 // resumeEntry resumes one attachment: an entry that is not bound is released, and for a
 // bound entry a GET of each lease decides (R7).
 func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patience time.Duration) error {
-	unlock, ok := w.Journal.Calls.TryLock(a)
+	unlock, ok := w.Attachments.Calls.TryLock(a)
 	if !ok {
 		return errBusy
 	}
 	defer unlock()
-	e, ok := w.Journal.Get(a.ContainerID, a.Interface)
+	e, ok := w.Attachments.Get(a.ContainerID, a.Interface)
 	if !ok {
 		maps.DeleteFunc(w.disputed, func(d dispute, _ time.Time) bool { return d.attachment == a })
 		maps.DeleteFunc(w.renewals, func(d dispute, _ renewal) bool { return d.attachment == a })
@@ -80,7 +80,7 @@ type resumption struct {
 
 // resumeAddress decides about one address. gone reports that the entry is gone.
 func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name string) (gone bool, err error) {
-	e, _ := w.Journal.Get(a.ContainerID, a.Interface)
+	e, _ := w.Attachments.Get(a.ContainerID, a.Interface)
 	address, ok := addressOf(&e, name)
 	if !ok {
 		return true, nil
@@ -152,7 +152,7 @@ func (r *resumption) recordGuarded(ctx context.Context) (err error) {
 		return nil
 	}
 	r.e.Bypasses = alone
-	return r.w.Journal.Put(r.e)
+	return r.w.Attachments.Put(r.e)
 }
 
 // releaseAfterNewer fences an entry at once. It frees the entry once no ADD of a newer
@@ -175,7 +175,7 @@ func (w *Worker) releaseAfterNewer(ctx context.Context, e attachment.Entry) erro
 
 // hasNewer reports whether a newer sandbox of an entry's pod is in a phase.
 func (w *Worker) hasNewer(e *attachment.Entry, p attachment.Phase) bool {
-	return slices.ContainsFunc(w.Journal.OfPod(e.PodUID), func(other *attachment.Entry) bool {
+	return slices.ContainsFunc(w.Attachments.OfPod(e.PodUID), func(other *attachment.Entry) bool {
 		return other.Phase == p && other.Interface == e.Interface && other.Created.After(e.Created)
 	})
 }

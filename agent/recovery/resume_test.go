@@ -78,14 +78,14 @@ func TestR7AGETOfTheLeaseDecidesAfterARestart(t *testing.T) {
 			r.Restart()
 			test.happen(r)
 			if test.want.undecided {
-				r.Journal.Pending.Add(web.Attachment)
+				r.Attachments.Pending.Add(web.Attachment)
 				left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 				check.That(t, left == 1 && err != nil, "left %d, %v", left, err)
 			} else {
 				r.Settle()
 			}
 			r.API.SetAway(false)
-			_, journalled := r.Journal.Get(web.ContainerID, web.Interface)
+			_, journalled := r.Attachments.Get(web.ContainerID, web.Interface)
 			speaks := len(r.Kernel.Speakers(fakenode.Key("10.0.0.2"))) == 1 && !r.Kernel.IsDead(slot)
 			check.That(t, speaks == test.want.speaks && journalled == test.want.journalled, "speaks %v, journalled %v", speaks, journalled)
 			check.Equal(t, r.HasPod("web"), test.want.podExists, "pod exists:")
@@ -146,8 +146,8 @@ func TestOneCallFailsForAllWhileTheAPIServerIsAway(t *testing.T) {
 		r.MustAdd(r.Pod(uid, uid))
 	}
 	r.Restart()
-	for _, e := range r.Journal.All() {
-		r.Journal.Pending.Add(e.Attachment())
+	for _, e := range r.Attachments.All() {
+		r.Attachments.Pending.Add(e.Attachment())
 	}
 	r.API.SetAway(true)
 	before := r.API.Calls["get"]
@@ -181,7 +181,7 @@ func TestAnAuditFindsWhatNoEventTold(t *testing.T) {
 	r.MustAdd(b)
 	r.API.Drop(fakenode.Held("10.0.0.3"))
 	r.Recovery.Suspect(t.Context())
-	todo := r.Journal.Pending.Take()
+	todo := r.Attachments.Pending.Take()
 	check.That(t, len(todo) == 1 && todo[b.Attachment], "suspects %v", todo)
 }
 
@@ -215,7 +215,7 @@ func TestAPodThatWasMutedIsNotRecordedAgain(t *testing.T) {
 			r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 			r.Replace(fakenode.Held("10.0.0.2", fakenode.Quarantined(v1alpha1.ReasonPodGone)))
 			fails(r)
-			r.Journal.Pending.Add(web.Attachment)
+			r.Attachments.Pending.Add(web.Attachment)
 			left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
 			check.That(t, left == 1 && err != nil, "left %d, %v", left, err)
 			r.API.Drop(fakenode.Held("10.0.0.2")) // verified, and free
@@ -277,7 +277,7 @@ func TestAStaticPodGoesOnWhenItsMirrorIsMadeAgain(t *testing.T) {
 			r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 			web := static(r, "mirror-1")
 			r.MustAdd(web)
-			e, _ := r.Journal.Get(web.ContainerID, web.Interface)
+			e, _ := r.Attachments.Get(web.ContainerID, web.Interface)
 			check.Equal(t, e.PodUID, configHash, "the journal says pod UID")
 			static(r, "mirror-2")
 			happen(r)
@@ -320,7 +320,7 @@ func TestAPodThatCallsItselfStaticIsDeletedAsAnyOther(t *testing.T) {
 
 func TestThePodThatCameAfterALoserIsNotDeleted(t *testing.T) {
 	r, _ := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
-	e, address, _ := r.Journal.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
+	e, address, _ := r.Attachments.Holder(fakenode.ParentIndex, netip.MustParseAddr("10.0.0.2"))
 	r.Pod("web", "u2")
 	check.Is(t, r.Recovery.DeletePod(t.Context(), &e, address), nil, "got")
 	next := &corev1.Pod{}

@@ -45,7 +45,7 @@ func (w *Worker) isWithoutEntry(l *v1alpha1.IPLease) bool {
 	if s.State != v1alpha1.StateBound || s.NodeName != w.Self.Name || s.Session != w.Self.Session || s.Holder == nil {
 		return false
 	}
-	e, _ := w.Journal.Get(s.Holder.ContainerID, s.Holder.Interface)
+	e, _ := w.Attachments.Get(s.Holder.ContainerID, s.Holder.Interface)
 	_, named := addressOf(&e, l.Name)
 	return !named
 }
@@ -66,7 +66,7 @@ func (w *Worker) endWithoutEntry(ctx context.Context, name, version string) erro
 	if of == nil {
 		return nil
 	}
-	unlock, ok := w.Journal.Calls.TryLock(agentapi.Attachment{ContainerID: of.ContainerID, Interface: of.Interface})
+	unlock, ok := w.Attachments.Calls.TryLock(agentapi.Attachment{ContainerID: of.ContainerID, Interface: of.Interface})
 	if !ok {
 		return nil // a call of the plugin works on it
 	}

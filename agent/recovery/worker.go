@@ -56,7 +56,7 @@ type Options struct {
 	// Cache reads from the agent's filtered caches, Reader past them. Client deletes pods.
 	Cache, Reader client.Reader
 	Client        client.Writer
-	Journal       *attachment.Table
+	Attachments   *attachment.Table
 	Leases        *lease.Store
 	Guards        *guards.Guards
 	Releaser      *release.Releaser
@@ -110,17 +110,17 @@ func New(o Options) *Worker {
 
 // Changed handles a change of the lease of that name. A GET decides, not the watch (R7).
 func (w *Worker) Changed(name string) {
-	for _, e := range w.Journal.All() {
+	for _, e := range w.Attachments.All() {
 		if _, named := addressOf(e, name); named {
-			w.Journal.Pending.Add(e.Attachment())
+			w.Attachments.Pending.Add(e.Attachment())
 		}
 	}
 }
 
 // LookAgain makes every entry pending. Call it if the watches may have missed changes.
 func (w *Worker) LookAgain() {
-	for _, e := range w.Journal.All() {
-		w.Journal.Pending.Add(e.Attachment())
+	for _, e := range w.Attachments.All() {
+		w.Attachments.Pending.Add(e.Attachment())
 	}
 }
 
@@ -129,7 +129,7 @@ func (w *Worker) LookAgain() {
 func (w *Worker) Run(ctx context.Context) error {
 	w.LookAgain()
 	left, patience, audited := 0, firstPatience, w.Clock.Now() // left: the entries that the last pass left
-	l := loop.Loop{Clock: w.Clock, Period: auditPeriod, Wake: w.Journal.Pending.Wake(), First: retryFirst, Most: retryMost}
+	l := loop.Loop{Clock: w.Clock, Period: auditPeriod, Wake: w.Attachments.Pending.Wake(), First: retryFirst, Most: retryMost}
 	l.Failed = func(err error) {
 		if !errors.Is(err, errBusy) {
 			w.Log.Info("entries of the journal wait to be resumed", "entries", left, "why", err.Error())
@@ -170,9 +170,9 @@ func worth(p attachment.Phase) int {
 // It ends after one call that the API server does not answer. The next Resume begins with another
 // entry, since the failure may be about one pod only, as with a webhook.
 func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, first error) {
-	todo := w.Journal.Pending.Take()
+	todo := w.Attachments.Pending.Take()
 	away := false
-	entries := slices.Clone(w.Journal.All())
+	entries := slices.Clone(w.Attachments.All())
 	slices.SortStableFunc(entries, func(a, b *attachment.Entry) int {
 		return cmp.Or(cmp.Compare(w.unresumed[a.Attachment()], w.unresumed[b.Attachment()]), cmp.Compare(worth(a.Phase), worth(b.Phase)))
 	})
@@ -194,7 +194,7 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 				w.unresumed[a]++
 			}
 		}
-		w.Journal.Pending.PutBack(a)
+		w.Attachments.Pending.PutBack(a)
 		left++
 	}
 	if left == 0 {
@@ -205,9 +205,9 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 
 // suspect makes an entry pending if the cache does not show its leases as held here.
 func (w *Worker) suspect(ctx context.Context) {
-	for _, e := range w.Journal.All() {
+	for _, e := range w.Attachments.All() {
 		if e.Phase != attachment.Bound || e.Session != w.Self.Session || !w.looksHeld(ctx, e) {
-			w.Journal.Pending.Add(e.Attachment())
+			w.Attachments.Pending.Add(e.Attachment())
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // predecessor, it kills every slot of this node that may use its address. dead reports
 // that the last holder belonged to this session: that is positive proof (R8).
 func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error) {
-	defer r.Journal.Calls.LockLease(name)()
+	defer r.Attachments.Calls.LockLease(name)()
 	l, err = r.Leases.Get(ctx, name)
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !lease.HasPredecessor(&l.Spec) {
 		return l, false, err
@@ -27,7 +27,7 @@ func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPL
 // IsStandby reports whether a pod of this node stands behind the holder of a lease. Recovery takes
 // such a lease over, and no verifier frees it or kills the slot of the pod.
 func (r *Releaser) IsStandby(lease string) bool {
-	for e := range r.Journal.Bound() {
+	for e := range r.Attachments.Bound() {
 		for _, address := range e.Addresses {
 			if address.LeaseName == lease && address.Behind != 0 {
 				return true
@@ -40,7 +40,7 @@ func (r *Releaser) IsStandby(lease string) bool {
 // KillSpeakers kills every slot of this node that may use a lease's address, by the
 // journal or by the kernel, except the new holder's own slot.
 func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
-	for _, e := range r.Journal.All() {
+	for _, e := range r.Attachments.All() {
 		for _, address := range e.Addresses {
 			if address.LeaseName != l.Name || e.Slot == 0 || e.Slot == own || e.Session != r.Self.Session {
 				continue
@@ -50,7 +50,7 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			if address.Token == 0 && !isHolder(&l.Spec, e) {
 				continue
 			}
-			r.Journal.Calls.Overtake(e.Attachment())
+			r.Attachments.Calls.Overtake(e.Attachment())
 			kill := r.Guards.KillSlot
 			if e.Unguarded || e.Phase == attachment.Bound && r.Guards.Alone(e) {
 				kill = r.muteAlone
@@ -79,7 +79,7 @@ func (r *Releaser) Mute(e *attachment.Entry) error {
 		e.Mute = true
 		// The node reaches the new holder by the underlay.
 		r.HostLinks.Wake(e.Attachment())
-		if err := r.Journal.Put(*e); err != nil {
+		if err := r.Attachments.Put(*e); err != nil {
 			return err
 		}
 	}
@@ -113,12 +113,12 @@ func (r *Releaser) muteAlone(found *attachment.Entry) error {
 	if found.Phase != attachment.Bound {
 		return nil
 	}
-	unlock, ok := r.Journal.Calls.TryLock(found.Attachment())
+	unlock, ok := r.Attachments.Calls.TryLock(found.Attachment())
 	if !ok {
 		return errBusy
 	}
 	defer unlock()
-	e, ok := r.Journal.Get(found.ContainerID, found.Interface)
+	e, ok := r.Attachments.Get(found.ContainerID, found.Interface)
 	if !ok || e.Phase != attachment.Bound {
 		return nil // a DEL has come meanwhile
 	}

@@ -48,7 +48,7 @@ type Options struct {
 	// Cache reads from the agent's filtered caches, Reader past them.
 	Cache, Reader client.Reader
 	Leases        *lease.Store
-	Journal       *attachment.Table
+	Attachments   *attachment.Table
 	Guards        *guards.Guards
 	HostLinks     HostLinks
 	VFs           VFs
@@ -77,7 +77,7 @@ var errEntryStays = errors.New("the entry stays in the journal")
 
 // LetGo releases an attachment, now or later. The caller has locked it.
 func (r *Releaser) LetGo(ctx context.Context, a agentapi.Attachment) error {
-	e, ok := r.Journal.Get(a.ContainerID, a.Interface)
+	e, ok := r.Attachments.Get(a.ContainerID, a.Interface)
 	if !ok {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (r *Releaser) LetGo(ctx context.Context, a agentapi.Attachment) error {
 func (r *Releaser) Later(a agentapi.Attachment, what string, err error) {
 	r.Log.Info(what+" is journalled and carried out later",
 		"container", a.ContainerID, "interface", a.Interface, "why", err.Error())
-	r.Journal.Pending.Add(a)
+	r.Attachments.Pending.Add(a)
 }
 
 // Release fences an entry and frees its leases.
@@ -140,7 +140,7 @@ func (r *Releaser) Fence(e *attachment.Entry) error {
 	}
 	if e.Phase == attachment.Bound {
 		e.Phase, e.Released = attachment.Releasing, r.Clock.Now().Round(0)
-		return r.Journal.Put(*e)
+		return r.Attachments.Put(*e)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 	}
 	if len(left) > 0 {
 		e.Addresses = left
-		return errors.Join(append(errs, r.Journal.Put(e))...)
+		return errors.Join(append(errs, r.Attachments.Put(e))...)
 	}
 	// Without the entry, nothing would remove the link later.
 	if err := r.HostLinks.Remove(&e); err != nil {
@@ -166,7 +166,7 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 	if err := r.VFs.Release(&e); err != nil {
 		return err
 	}
-	if err := r.Journal.Remove(e.ContainerID, e.Interface); err != nil {
+	if err := r.Attachments.Remove(e.ContainerID, e.Interface); err != nil {
 		return fmt.Errorf("%w: %w", errEntryStays, err)
 	}
 	if e.Slot != 0 {
@@ -263,7 +263,7 @@ func Holds(l *v1alpha1.IPLease, node string, e *attachment.Entry) bool {
 // stranger returns another pod or interface of this node that uses the address of an ADD that is
 // being undone. Its record was lost; otherwise the ADD could not have got the lease.
 func (r *Releaser) stranger(e *attachment.Entry, address attachment.Address) (living attachment.Entry, ok bool, err error) {
-	living, _, held := r.Journal.Holder(e.ParentIndex, address.Addr)
+	living, _, held := r.Attachments.Holder(e.ParentIndex, address.Addr)
 	// An older sandbox of the same interface does not count.
 	if !held || living.PodNamespace == e.PodNamespace && living.PodName == e.PodName && living.Interface == e.Interface {
 		return living, false, nil

@@ -39,7 +39,7 @@ func (r *Node) Replace(l *v1alpha1.IPLease) {
 // HoldsWhatTheJournalSays judges that API and kernel hold what the journal says of one attachment.
 func (r *Node) HoldsWhatTheJournalSays(request agentapi.AddRequest) {
 	r.T.Helper()
-	e, ok := r.Journal.Get(request.ContainerID, request.Interface)
+	e, ok := r.Attachments.Get(request.ContainerID, request.Interface)
 	check.Must(r.T, ok && e.Phase == attachment.Bound, "journal %+v", e)
 	for _, address := range e.Addresses {
 		l := r.Lease(address.LeaseName, v1alpha1.StateBound)
@@ -85,7 +85,7 @@ func TryAdd(r *Node, request agentapi.AddRequest) error {
 func (r *Node) WantNothing() {
 	r.T.Helper()
 	r.Want()
-	all := r.Journal.All()
+	all := r.Attachments.All()
 	check.That(r.T, len(all) == 0, "the journal holds %v", all)
 	for slot, device := range r.Kernel.Guards {
 		check.That(r.T, r.Kernel.IsDead(slot) || r.Kernel.gone[device], "slot %d still guards %s", slot, device)

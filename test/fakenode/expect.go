@@ -45,7 +45,7 @@ func (r *Node) Gets(request agentapi.AddRequest, want ...string) {
 
 // SlotOf returns the slot of an attachment in the journal.
 func (r *Node) SlotOf(request agentapi.AddRequest) uint32 {
-	e, _ := r.Journal.Get(request.ContainerID, request.Interface)
+	e, _ := r.Attachments.Get(request.ContainerID, request.Interface)
 	return e.Slot
 }
 

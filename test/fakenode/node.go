@@ -32,7 +32,6 @@ import (
 	"github.com/fenceline/fenceline/agent/proof"
 	"github.com/fenceline/fenceline/agent/recovery"
 	"github.com/fenceline/fenceline/agent/refusal"
-	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -166,7 +165,7 @@ func NewOn(t *testing.T, machine func(*Node) Machine, pools ...*v1alpha1.IPPool)
 	r.start()
 	t.Cleanup(func() {
 		r.end()
-		r.Journal.Close()
+		r.Attachments.Close()
 	})
 	return r
 }
@@ -205,7 +204,7 @@ func (r *Node) start() {
 	kernel.Guards, kernel.Leases = mortalGuards{kernel.Guards, r.Death}, mortalLeases{kernel.Leases, r.Death}
 	ground := assembly.NewGround(assembly.GroundOptions{
 		Self:   proof.Node{Name: ThisNode, Session: r.Life, Cluster: Cluster, OthersShare: func() bool { return true }},
-		Client: api, Reader: truth{api}, Journal: book, Kernel: kernel, Revision: m.Revision,
+		Client: api, Reader: truth{api}, Attachments: book, Kernel: kernel, Revision: m.Revision,
 		HasDevice: func(string, string) (bool, error) { return true, nil }, // Stage reports one that is gone
 		// The rotation begins at .2, so that tests can predict addresses.
 		Rotations:  map[string]netip.Addr{"v4": netip.MustParseAddr("10.0.0.1"), "v6": netip.MustParseAddr("fd00::1")},
@@ -262,45 +261,6 @@ func (r *Node) end() {
 	r.alive.Close()
 }
 
-// NoHostLinks stands in for host links: the pods of this node have no network namespace.
-type NoHostLinks struct{}
-
-func (NoHostLinks) Make(*attachment.Entry) error   { return nil }
-func (NoHostLinks) Check(*attachment.Entry) error  { return nil }
-func (NoHostLinks) Remove(*attachment.Entry) error { return nil }
-func (NoHostLinks) Wake(agentapi.Attachment)       {}
-
-// NoVFs stands in for the virtual functions of a node that has none.
-type NoVFs struct{}
-
-func (NoVFs) SwitchOff(*attachment.Entry) error { return nil }
-func (NoVFs) Release(*attachment.Entry) error   { return nil }
-func (NoVFs) Wake()                             {}
-
-// These types give the agent what the node has at that moment.
-type (
-	hostLinks struct{ r *Node }
-	vfs       struct{ r *Node }
-	sources   struct{ r *Node }
-)
-
-func (h hostLinks) Make(e *attachment.Entry) error   { return h.r.HostLinks.Make(e) }
-func (h hostLinks) Check(e *attachment.Entry) error  { return h.r.HostLinks.Check(e) }
-func (h hostLinks) Remove(e *attachment.Entry) error { return h.r.HostLinks.Remove(e) }
-func (h hostLinks) Wake(a agentapi.Attachment)       { h.r.HostLinks.Wake(a) }
-
-func (v vfs) SwitchOff(e *attachment.Entry) error { return v.r.VFs.SwitchOff(e) }
-func (v vfs) Release(e *attachment.Entry) error   { return v.r.VFs.Release(e) }
-func (v vfs) Wake()                               { v.r.VFs.Wake() }
-
-func (sources) Wake() {}
-func (s sources) Apply(_ context.Context, e *attachment.Entry) error {
-	if s.r.GuardSources == nil {
-		return nil
-	}
-	return s.r.GuardSources(e)
-}
-
 // Add calls ADD. Its answer reaches the plugin.
 func (r *Node) Add(ctx context.Context, request agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	var answer *agentapi.AddResponse
@@ -321,7 +281,7 @@ func (r *Node) Stop() { r.stop() }
 func (r *Node) Restart() {
 	r.T.Helper()
 	r.end()
-	check.OK(r.T, r.Journal.Close())
+	check.OK(r.T, r.Attachments.Close())
 	r.start()
 }
 
@@ -329,8 +289,8 @@ func (r *Node) Restart() {
 func (r *Node) Settle() {
 	r.T.Helper()
 	for range 20 {
-		for _, e := range r.Journal.All() {
-			r.Journal.Pending.Add(e.Attachment())
+		for _, e := range r.Attachments.All() {
+			r.Attachments.Pending.Add(e.Attachment())
 		}
 		if left, _ := r.resume(); left == 0 {
 			return
@@ -377,16 +337,6 @@ func (r *Node) FreeSlots() map[uint32]bool {
 	}
 	return free
 }
-
-// noMetrics counts nothing.
-type noMetrics struct{}
-
-func (noMetrics) Conflict(string, segment.Source) {}
-func (noMetrics) Verification(segment.Verdict)    {}
-func (noMetrics) Renewal(segment.Verdict)         {}
-func (noMetrics) PinFailed()                      {}
-func (noMetrics) GuardRestored()                  {}
-func (noMetrics) Waited(time.Duration, bool)      {}
 
 // Pool returns a default pool with these addresses.
 func Pool(name, subnet string, mode v1alpha1.ConflictMode, ips ...string) *v1alpha1.IPPool {
