@@ -250,15 +250,14 @@ func (r *Node) do(fn func() error) error {
 	return r.alive.Do(fn)
 }
 
-// end ends the agent if its machine has to be closed.
+// end ends the agent, and releases its machine.
 func (r *Node) end() {
-	if r.alive.Close == nil {
-		return
-	}
 	r.stop()
 	r.running.Wait()
 	r.After.Wait()
-	r.alive.Close()
+	if r.alive.Close != nil {
+		r.alive.Close()
+	}
 }
 
 // Add calls ADD. Its answer reaches the plugin.
