@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -19,6 +20,10 @@ import (
 // maxCollisions is the number of creates that may find a lease before the hints of a pool count as
 // stale. The list of leases that follows costs the API server about as much as ten creates.
 const maxCollisions = 8
+
+// maxCollisionTime bounds the time of these creates: with a slow API server, eight of them would use up
+// the time of an ADD.
+const maxCollisionTime = 2 * time.Second
 
 // First creates the lease of the first candidate that has none.
 func (a *Allocator) First(ctx context.Context, w Need) (*v1alpha1.IPLease, error) {
@@ -169,17 +174,20 @@ func (w *walk) byHints(ctx context.Context, c ipam.Candidate, cooling bool) erro
 	view.Taken = func(addr netip.Addr) bool {
 		return w.metOrTried(addr) || w.Taken != nil && w.Taken(c.Pool, addr)
 	}
-	for collisions := 0; collisions < maxCollisions; {
+	collided := time.Duration(0)
+	for collisions := 0; collisions < maxCollisions && collided < maxCollisionTime; {
 		addr, ok := w.in(c.Pool.Name).Pick(view)
 		if !ok {
 			return nil
 		}
+		began := w.clock.Now()
 		o, err := w.offer(ctx, c.Pool, addr, nil)
 		if err != nil {
 			return err
 		}
 		if errors.Is(o.err, lease.ErrTaken) {
 			collisions++
+			collided += w.clock.Since(began)
 		}
 	}
 	return errStaleHints

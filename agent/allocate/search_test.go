@@ -9,6 +9,9 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -105,6 +108,22 @@ func TestStaleHintsEndInAList(t *testing.T) {
 	a := agent(m, map[string]netip.Addr{"a": netip.MustParseAddr("10.0.0.1")})
 	check.Equal(t, get(t, a, w), "10.0.0.250", "got")
 	check.That(t, m.lists == 1 && m.creates <= maxCollisions+1, "%d lists, %d creates", m.lists, m.creates)
+}
+
+// An ADD has time for six creates of 3 s.
+func TestWithASlowAPIServerOneCollisionMakesHintsStale(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	m := newMemory("a")
+	for n := 1; n < 250; n++ {
+		m.lease("a", fmt.Sprintf("10.0.0.%d", n))
+	}
+	m.onCreate = func(netip.Addr) error {
+		now.SetTime(now.Now().Add(3 * time.Second))
+		return nil
+	}
+	a := New(Options{Leases: m, Clock: now})
+	check.Equal(t, get(t, a, wishFor(candidate(t, "a", nil, "10.0.0.1-10.0.0.250"))), "10.0.0.250", "got")
+	check.That(t, m.lists == 1 && m.creates <= 2, "%d lists, %d creates", m.lists, m.creates)
 }
 
 func TestABitmapThatCannotBeReadHintsAtNothing(t *testing.T) {
