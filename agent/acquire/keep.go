@@ -57,13 +57,27 @@ func boundElsewhere(l *v1alpha1.IPLease, node, podUID string) bool {
 func (s *search) takeOver(ctx context.Context, c *candidate) (*v1alpha1.IPLease, doubt, error) {
 	l, err := s.a.Leases.TakeOver(ctx, c.last, s.leaseRequest(c))
 	if errors.Is(err, lease.ErrNotMine) {
-		// The DEL of the older sandbox may have ended meanwhile.
+		// The DEL of the older sandbox may have ended meanwhile, or the write of an ADD that was given up may
+		// have come true.
 		now, getErr := s.a.Leases.Get(ctx, c.last.Name)
-		if getErr == nil && now.Spec.State == v1alpha1.StateRetained {
+		if getErr == nil && s.isGivenUp(now) {
+			c.last = now
+		}
+		if getErr == nil && (now == c.last || now.Spec.State == v1alpha1.StateRetained) {
 			l, err = s.a.Leases.TakeOver(ctx, now, s.leaseRequest(c))
 		}
 	}
 	return l, doubt{}, err
+}
+
+// isGivenUp reports whether a lease is bound here to a sandbox of this pod that the journal does not know.
+func (s *search) isGivenUp(l *v1alpha1.IPLease) bool {
+	h := l.Spec.Holder
+	if l.Spec.State != v1alpha1.StateBound || boundElsewhere(l, s.a.Self.Name, s.d.Holder.PodUID) {
+		return false
+	}
+	_, known := s.a.Attachments.Get(h.ContainerID, h.Interface)
+	return !known
 }
 
 // leaseRequest returns the data of the pod for the lease of a candidate's address.

@@ -189,6 +189,29 @@ func TestADELInTheMiddleOfTheADDOfTheNextSandbox(t *testing.T) {
 	check.List(t, r.MustAdd(next(web, "c2")), before, "has")
 }
 
+// The API server is slow. The take-over of an ADD that was given up comes true after the next ADD has read
+// the lease.
+func TestATakeOverThatComesTrueLateIsTakenOver(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	r.API.Put(fakenode.Held("10.0.0.2", fakenode.Retained))
+	web := r.Pod("web-0", "u1", fakenode.OfStatefulSet)
+	late := fakenode.Held("10.0.0.2", func(s *v1alpha1.IPLeaseSpec) {
+		s.NodeName, s.Session = fakenode.ThisNode, fakenode.ThisSession
+		s.Holder.PodUID, s.Holder.ContainerID = "u1", "c-given-up"
+	})
+	late.UID = r.API.Leases()["10.0.0.2"].UID
+	written := false
+	r.API.Meanwhile = func(verb, _ string) {
+		if verb == "update" && !written {
+			written = true
+			r.API.Put(late)
+		}
+	}
+	r.Gets(web, "10.0.0.2")
+	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	check.That(t, written && l.Spec.Holder.ContainerID == web.ContainerID && r.Speaks(web, "10.0.0.2"), "written %v, lease %+v", written, l.Spec)
+}
+
 // A foreign host takes the address of a pod while its sandbox is dead. Only a name insists on the
 // address; any other pod would wait for that host for good.
 func TestAForeignHostOnAKeptAddressKeepsNoPodFromItsNextSandbox(t *testing.T) {
