@@ -33,6 +33,10 @@ import (
 const (
 	// auditPeriod is how often the journal is compared with the cached leases without an event.
 	auditPeriod = time.Minute
+	// lateWrite is the time in which a write may still come true after its caller has given up: by default,
+	// an API server ends a request after a minute. Until then the audits come every lateAuditPeriod.
+	lateWrite       = 70 * time.Second
+	lateAuditPeriod = 5 * time.Second
 	// retryFirst and retryMost bound the back-off. In an outage, each try is one call.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = time.Second
@@ -97,6 +101,8 @@ type Worker struct {
 	unresumed map[agentapi.Attachment]int
 	// withoutEntry are the leases without an entry at the last audit, by name with their version.
 	withoutEntry map[string]string
+	// lateUntil is the end of the time in which a write that was given up may come true.
+	lateUntil time.Time
 	// lostDone: the entries that the journal had lost are rebuilt.
 	lostDone bool
 	// lastBootDone: all leases from before the last boot are quarantined.
@@ -135,8 +141,8 @@ func (w *Worker) Run(ctx context.Context) error {
 			w.Log.Info("entries of the journal wait to be resumed", "entries", left, "why", err.Error())
 		}
 	}
-	return l.Try(ctx, func(ctx context.Context) error {
-		if w.Clock.Since(audited) >= auditPeriod {
+	return l.Pace(ctx, func(ctx context.Context) (time.Duration, error) {
+		if w.Clock.Since(audited) >= w.auditPause() {
 			audited = w.Clock.Now()
 			w.suspect(ctx)
 			if err := w.freeWithoutEntry(ctx); err != nil {
@@ -150,11 +156,21 @@ func (w *Worker) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			patience = firstPatience
+			return w.auditPause(), nil
 		case errors.Is(err, context.DeadlineExceeded):
 			patience = min(2*patience, attachment.AskTimeout)
 		}
-		return err
+		return 0, err
 	})
+}
+
+// auditPause returns the pause between two audits. The lost entries must have been made again before
+// audits come close together.
+func (w *Worker) auditPause() time.Duration {
+	if w.lostDone && w.Clock.Now().Before(w.lateUntil) {
+		return lateAuditPeriod
+	}
+	return auditPeriod
 }
 
 // worth orders the phases: an entry with a lower worth is resumed first.
@@ -181,6 +197,7 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 		if !todo[a] {
 			continue
 		}
+		delete(todo, a)
 		if !away {
 			err := w.resumeEntry(ctx, a, patience)
 			if err == nil {
@@ -199,6 +216,9 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 	}
 	if left == 0 {
 		clear(w.unresumed)
+	}
+	if len(todo) > 0 { // an ADD that has no entry any more was given up
+		w.lateUntil = w.Clock.Now().Add(lateWrite)
 	}
 	return left, first
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -168,6 +169,9 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 	}
 	if err := r.Attachments.Remove(e.ContainerID, e.Interface); err != nil {
 		return fmt.Errorf("%w: %w", errEntryStays, err)
+	}
+	if slices.ContainsFunc(e.Addresses, func(a attachment.Address) bool { return a.Token == 0 && a.Behind == 0 }) {
+		r.Attachments.Pending.Add(e.Attachment()) // the write may still come true: the worker looks for its lease
 	}
 	if e.Slot != 0 {
 		r.Guards.Slots.Leave(e.Slot)

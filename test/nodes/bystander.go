@@ -207,6 +207,7 @@ type apiDoor struct {
 	url    string
 	shut   atomic.Bool
 	ahead  atomic.Int64 // by which the server's clock seems to be ahead
+	slow   slowWrites
 	see    func(Moment) error
 }
 
@@ -242,6 +243,11 @@ func openAPIDoor(ns *network.Namespace, admin *rest.Config, see func(Moment) err
 		if d.shut.Load() || d.sent(r) != nil {
 			closeConnection()
 		}
+		r, done, err := d.slow.hold(r)
+		if err != nil {
+			closeConnection()
+		}
+		defer done()
 		proxy.ServeHTTP(w, r)
 	})
 	go func() { _ = d.server.Serve(l) }()
