@@ -87,7 +87,9 @@ func (r *resumption) renew(ctx context.Context) (gone bool, err error) {
 	if pod == nil {
 		return true, r.w.releaseAfterNewer(ctx, r.e)
 	}
+	r.w.mu.Lock()
 	pause := r.w.renewals.note(r.dispute(), r.w.Clock.Now())
+	r.w.mu.Unlock()
 	if err := r.renewToken(ctx, claimed, how == lease.Disprove); err != nil {
 		r.w.warn(&r.e, "FenceNotEnded", "%s is this pod's, but a claim has fenced it, and the pod stays mute: %v; next try in %s",
 			r.address.Addr, err, pause)

@@ -47,6 +47,8 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	defer unlock()
 	e, ok := w.Attachments.Get(a.ContainerID, a.Interface)
 	if !ok {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		maps.DeleteFunc(w.disputed, func(d dispute, _ time.Time) bool { return d.attachment == a })
 		maps.DeleteFunc(w.renewals, func(d dispute, _ renewal) bool { return d.attachment == a })
 		return nil
@@ -85,7 +87,10 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 	if !ok {
 		return true, nil
 	}
-	if w.renewals.wait(dispute{a, name}, w.Clock.Now()) {
+	w.mu.Lock()
+	wait := w.renewals.wait(dispute{a, name}, w.Clock.Now())
+	w.mu.Unlock()
+	if wait {
 		return false, errTooSoon
 	}
 	l, err := w.Leases.Get(ctx, name)
@@ -235,6 +240,8 @@ func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
 	if lost && !fenced && r.disputes() {
 		return lease.Wait, errDisputed
 	}
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
 	delete(r.w.disputed, r.dispute())
 	return action, nil
 }
@@ -253,6 +260,8 @@ func (r *resumption) disputes() bool {
 	if r.l == nil || r.l.Spec.State != v1alpha1.StateBound && r.l.Spec.State != v1alpha1.StateWarm {
 		return false
 	}
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
 	since, known := r.w.disputed[r.dispute()]
 	if !known {
 		r.w.disputed[r.dispute()] = r.w.Clock.Now()

@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -43,6 +45,9 @@ const (
 	// firstPatience is the time for which the first try waits for the API server, which may never
 	// answer while it starts. Each try that was too short doubles it, up to attachment.AskTimeout.
 	firstPatience = time.Second
+	// atOnce is the largest number of entries that are resumed at the same time. A slow API server
+	// would take minutes for all of them one by one, and after an outage the agents must not flood it.
+	atOnce = 4
 )
 
 // Metrics counts what recovery does. Its methods may be called concurrently.
@@ -92,8 +97,10 @@ type Options struct {
 type Worker struct {
 	Options
 
+	// mu protects disputed and renewals, which the entries of a pass share. They and all fields below
+	// belong to Run.
+	mu sync.Mutex
 	// disputed has the time since which another holder's lease is seen for an address held here.
-	// This field and all below belong to Run.
 	disputed map[dispute]time.Time
 	// renewals has the addresses that were fenced although their lease was the holder's own.
 	renewals renewals
@@ -183,37 +190,60 @@ func worth(p attachment.Phase) int {
 
 // Resume resumes the pending entries, each for at most patience. Entries that free addresses come
 // first, since other pods wait for them. It returns how many entries are left, and the first error.
-// It ends after one call that the API server does not answer. The next Resume begins with another
-// entry, since the failure may be about one pod only, as with a webhook.
+// The first entry asks alone whether the API server answers. No entry begins after a call that it does not
+// answer. The next Resume begins with another entry, since the failure may be about one pod only, as with
+// a webhook.
 func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, first error) {
 	todo := w.Attachments.Pending.Take()
-	away := false
 	entries := slices.Clone(w.Attachments.All())
 	slices.SortStableFunc(entries, func(a, b *attachment.Entry) int {
 		return cmp.Or(cmp.Compare(w.unresumed[a.Attachment()], w.unresumed[b.Attachment()]), cmp.Compare(worth(a.Phase), worth(b.Phase)))
 	})
+	var mu sync.Mutex // protects the following, and unresumed
+	answers, away := false, false
+	resume := func(a agentapi.Attachment) {
+		err := w.resumeEntry(ctx, a, patience)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			answers = true
+			delete(w.unresumed, a)
+			return
+		}
+		if first == nil || errors.Is(first, errBusy) {
+			first = err
+		}
+		if lease.IsUnavailable(err) {
+			away = true
+			w.unresumed[a]++
+		}
+		w.Attachments.Pending.PutBack(a)
+		left++
+	}
+	var g errgroup.Group
+	g.SetLimit(atOnce)
 	for _, e := range entries {
 		a := e.Attachment()
 		if !todo[a] {
 			continue
 		}
 		delete(todo, a)
-		if !away {
-			err := w.resumeEntry(ctx, a, patience)
-			if err == nil {
-				delete(w.unresumed, a)
-				continue
-			}
-			if first == nil || errors.Is(first, errBusy) {
-				first = err
-			}
-			if away = lease.IsUnavailable(err); away {
-				w.unresumed[a]++
-			}
+		mu.Lock()
+		alone, late := !answers, away
+		if late {
+			left++
 		}
-		w.Attachments.Pending.PutBack(a)
-		left++
+		mu.Unlock()
+		switch {
+		case late:
+			w.Attachments.Pending.PutBack(a)
+		case alone:
+			resume(a)
+		default:
+			g.Go(func() error { resume(a); return nil })
+		}
 	}
+	_ = g.Wait()
 	if left == 0 {
 		clear(w.unresumed)
 	}
