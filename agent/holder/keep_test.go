@@ -3,11 +3,13 @@
 package holder_test
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -323,6 +326,26 @@ func TestAVerifierDoesNotKillTheSlotOfATakeOver(t *testing.T) {
 	close(taken)
 	check.OK(t, <-killed)
 	check.That(t, r.Speaks(web, "10.0.0.2"), "the verifier has killed the new holder")
+}
+
+// silent is an API server that does not answer.
+type silent struct{ client.Reader }
+
+func (silent) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A take-over waits for the lease that the verifier has locked.
+func TestAVerifierThatGetsNoAnswerUnlocksTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+		r.Releaser.Leases = lease.NewStore(lease.Options{Reader: silent{}})
+		began := time.Now()
+		_, _, err := r.Releaser.KillHolder(t.Context(), "10.0.0.2")
+		check.Is(t, err, context.DeadlineExceeded, "the verifier got")
+		check.That(t, time.Since(began) <= attachment.AskTimeout, "after %s", time.Since(began))
+	})
 }
 
 // The worker sees that the first has gone to the newer sandbox while the second is still the older one's.

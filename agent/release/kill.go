@@ -17,6 +17,8 @@ import (
 // that the last holder belonged to this session: that is positive proof (R8).
 func (r *Releaser) KillHolder(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error) {
 	defer r.Attachments.Calls.LockLease(name)()
+	ctx, cancel := context.WithTimeout(ctx, attachment.AskTimeout) // a take-over waits for the lock
+	defer cancel()
 	l, err = r.Leases.Get(ctx, name)
 	if err != nil || l.Spec.State != v1alpha1.StateQuarantined || !lease.HasPredecessor(&l.Spec) {
 		return l, false, err
