@@ -91,6 +91,12 @@ func (p *ControlPlane) RestartEtcd(ctx context.Context) (err error) {
 // CPU returns how much CPU time kube-apiserver has used since it was started.
 func (p *ControlPlane) CPU() (time.Duration, error) { return p.running[apiServer].CPU() }
 
+// Memory returns the resident memory of kube-apiserver in bytes.
+func (p *ControlPlane) Memory() (uint64, error) {
+	now, _, err := p.running[apiServer].Memory()
+	return now, err
+}
+
 // StartControllerManager starts kube-controller-manager, with the controllers of Kubernetes. Start
 // leaves it out if Config.WithoutControllers is set. Stop ends it.
 func (p *ControlPlane) StartControllerManager() (err error) {

@@ -77,6 +77,21 @@ func (p Process) CPU() (time.Duration, error) {
 	return stat.cpu, nil
 }
 
+// Memory returns the resident memory of this process in bytes, and the most that it was so far.
+func (p Process) Memory() (now, peak uint64, err error) {
+	defer must.CatchIn(&err, "memory of %s (%d)", p.Name, p.PID)
+	for line := range strings.Lines(string(must.Value(os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "status"))))) {
+		switch fields := strings.Fields(line); fields[0] {
+		case "VmRSS:":
+			now = must.Value(strconv.ParseUint(fields[1], 10, 64)) << 10
+		case "VmHWM:":
+			peak = must.Value(strconv.ParseUint(fields[1], 10, 64)) << 10
+		}
+	}
+	must.That(now > 0, "the process has ended")
+	return now, peak, nil
+}
+
 // Signal sends the signal to this process. It is no error if the process has ended.
 func (p Process) Signal(sig syscall.Signal) error {
 	if !p.Alive() {
