@@ -64,6 +64,7 @@ type agent struct {
 	api         apiServer
 	mgr         manager.Manager
 	watcher     client.WithWatch
+	cached      *watch.Client
 	kernel      *bpf.Kernel
 	attachments *attachment.Table
 	links       *pod.Finder
@@ -100,8 +101,8 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.reporter = event.Reporter{
 		Node: a.node, Events: event.Recorder{To: a.mgr.GetEventRecorder("fenceline-agent")}, Log: a.log, Clock: clock.RealClock{},
 	}
-	a.peers = &ipam.Peers{Cache: a.mgr.GetClient(), Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
-	a.services = cidr.WatchedServices(a.watcher, a.namespace, a.log)
+	a.peers = &ipam.Peers{Cache: a.cached, Pod: client.ObjectKey{Namespace: a.namespace, Name: a.pod}}
+	a.services = cidr.WatchedServices(a.watcher, a.namespace, a.attachments.Services, a.log)
 	if len(a.serviceCIDRs) > 0 {
 		a.services = cidr.GivenServices(a.serviceCIDRs)
 	}
@@ -112,7 +113,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.podCIDRs = cidr.GivenPods(a.settings.podCIDRs)
 	}
 	a.sources = sources.New(sources.Options{
-		Reporter: a.reporter, Session: a.Session, Entries: a.attachments.All, Pools: a.mgr.GetClient(), Kernel: sources.Kernel{Sources: a.kernel.Sources, Sockets: a.kernel.Sockets},
+		Reporter: a.reporter, Session: a.Session, Entries: a.attachments.All, Pools: a.cached, Kernel: sources.Kernel{Sources: a.kernel.Sources, Sockets: a.kernel.Sockets},
 		Interfaces: a.links,
 	})
 	a.segments = segment.New(segment.Config{
@@ -122,7 +123,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		return err
 	}
 	a.defence = defence.New(defence.Options{
-		Reporter: a.reporter, Cluster: a.Cluster, Cache: a.mgr.GetCache(), Attachments: a.attachments, Leases: a.Leases,
+		Reporter: a.reporter, Cluster: a.Cluster, Cache: a.cached, Attachments: a.attachments, Leases: a.Leases,
 		OnFence: a.Holders.Fenced, Conflict: a.counters.Conflict,
 	})
 	network, masters, err := a.installer.Masters()
@@ -131,12 +132,12 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	a.parents = &parent.Parents{
 		Node: a.node, Bound: a.attachments.Bound, Segments: a.segments, Configured: parent.Network{Name: network, Masters: masters}, Observers: a.kernel.Observers, Sightings: a.kernel.Sightings, Log: a.log,
-		Pools: a.mgr.GetClient(),
+		Pools: a.cached,
 		Tell:  a.misplaced,
 	}
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
 	a.verifier = proof.New(proof.Options{
-		Reporter: a.reporter, Self: a.self(), Cache: a.mgr.GetCache(), Leases: a.Leases,
+		Reporter: a.reporter, Self: a.self(), Cache: a.cached, Leases: a.Leases,
 		KillHolder: a.Releaser.KillHolder, IsStandby: a.Releaser.IsStandby,
 		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (proof.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
@@ -144,13 +145,13 @@ func (a *agent) assemble(ctx context.Context) error {
 		Verified: a.counters.Verification, Conflict: a.counters.Conflict,
 	})
 	a.key = guards.NewKeyWatch(guards.KeyWatchOptions{
-		Reporter: a.reporter, Cache: a.mgr.GetClient(), Namespace: a.namespace, HasKey: a.segments.HasKey,
+		Reporter: a.reporter, Cache: a.cached, Namespace: a.namespace, HasKey: a.segments.HasKey,
 		SetFault: a.counters.ClaimKeyFault,
 	})
 	a.state = attachment.NewDirectory(attachment.DirectoryOptions{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.attachments.Ensure})
 	a.ready = &Ready{
 		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, State: a.state.Check,
-		InstallPlugin: a.installer.EnsurePlugin,
+		InstallPlugin: a.installer.EnsurePlugin, Outage: a.api.outages.Since,
 	}
 	if err := a.Recovery.Restore(); err != nil {
 		// The interface of a pod may have gone while the agent was down. The agent serves the others.
@@ -176,7 +177,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 	})
 	last, _ := a.attachments.Rotations.Get()
 	a.Ground = assembly.NewGround(assembly.GroundOptions{
-		Self: a.self(), Client: a.mgr.GetClient(), Reader: a.mgr.GetAPIReader(), Attachments: a.attachments, Kernel: guards.KernelOf(a.kernel), Revision: a.kernel.Ceiling.Revision,
+		Self: a.self(), Client: a.cached, Reader: a.mgr.GetAPIReader(), Attachments: a.attachments, Kernel: guards.KernelOf(a.kernel), Revision: a.kernel.Ceiling.Revision,
 		HasDevice: pod.HasDevice, Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,
 		Events: a.reporter.Events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
@@ -186,7 +187,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 	}
 	a.Parts = assembly.New(ctx, assembly.Options{
 		Ground: a.Ground, StatefulSet: a.statefulSet, DefaultSubnets: a.defaultSubnets,
-		Patience: min(a.addressWait, agentapi.WaitTimeout), Cache: a.mgr.GetCache(),
+		Patience: min(a.addressWait, agentapi.WaitTimeout), Cache: a.cached,
 		Warm: a.keeper, HostLinks: a.hostLinks, VFs: a.vfs, SourceGuards: a.sources, Links: a.links, Routing: a.hostLinks.Read,
 		OpenSegment: a.openSegment, FindLink: a.links.Find, FindUserVF: findUserVF,
 		Sighted: a.sighted, ParentOf: parent.Describe, OfNode: parent.OfNode,
@@ -195,7 +196,8 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Services:    a.services.Await,
 		NodeSubnets: func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
 		Share:       a.peers.Share,
-		Owners:      owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.mgr.GetClient(), Mapper: a.mgr.GetRESTMapper()},
+		Owners:      owner.Asker{Live: a.mgr.GetAPIReader(), Scales: a.cached, Mapper: a.mgr.GetRESTMapper()},
+		Outage:      a.api.outages.Since,
 		Multus:      func() (ipam.Multus, error) { return ipam.Networks(a.confDir, a.multusNetwork) },
 		PassesPorts: func() (bool, error) { return ipam.PassesPorts(a.confDir) },
 		Follower:    waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
@@ -211,7 +213,7 @@ func (a *agent) self() proof.Node {
 // makeReach makes the watch for pods of other nodes that this node does not reach.
 func (a *agent) makeReach() *hostlink.Reach {
 	return hostlink.NewReach(hostlink.ReachOptions{
-		Entries: a.attachments.All, NodeAddresses: a.nodeAddresses, Speakers: a.kernel.Sightings.Speakers, Pools: a.mgr.GetClient(),
+		Entries: a.attachments.All, NodeAddresses: a.nodeAddresses, Speakers: a.kernel.Sightings.Speakers, Pools: a.cached,
 		OnSegment: func(ctx context.Context, parent int, addr netip.Addr) (bool, error) {
 			seg, open := a.segments.Get(parent)
 			if !open {
@@ -241,7 +243,7 @@ func (a *agent) makeVFs() *vf.Keeper {
 // makeKeeper makes the keeper of the Warm leases that ADDs use.
 func (a *agent) makeKeeper(ctx context.Context) *warm.Keeper {
 	return warm.New(warm.Options{
-		Reporter: a.reporter, Cache: a.mgr.GetCache(), Leases: a.Leases, Allocator: a.Allocator, Journal: a.attachments.Pairs,
+		Reporter: a.reporter, Cache: a.cached, Leases: a.Leases, Allocator: a.Allocator, Journal: a.attachments.Pairs,
 		Named: parent.Named, Carries: parent.Carries, Parent: parent.Index, Sighted: a.sighted, Share: a.peers.Share,
 		Watch: a.watchLong, Held: a.attachments.MAC,
 		GiveWay: func() { a.attachments.Calls.GiveWay(ctx, clock.RealClock{}) }, Foreign: a.Foreign,
@@ -265,14 +267,14 @@ func (a *agent) sighted(parent int, addr netip.Addr) bool {
 		return true
 	}
 	balancers := &corev1.ServiceList{}
-	err := a.mgr.GetClient().List(context.Background(), balancers, client.MatchingFields{watch.BalancerAddress: addr.String()}, client.UnsafeDisableDeepCopy)
+	err := a.cached.List(context.Background(), balancers, client.MatchingFields{watch.BalancerAddress: addr.String()}, client.UnsafeDisableDeepCopy)
 	return err == nil && len(balancers.Items) > 0 // a probe decides, if the cache is not filled
 }
 
 // nodeAddresses returns the internal addresses of the Node object, in its order.
 func (a *agent) nodeAddresses() []netip.Addr {
 	node := &corev1.Node{}
-	if err := a.mgr.GetClient().Get(context.Background(), client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy); err != nil {
+	if err := a.cached.Get(context.Background(), client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the kernel chooses the source
 	}
 	var found []netip.Addr
@@ -324,9 +326,18 @@ func (a *agent) diagnosis() *diagnosisNode {
 	}
 }
 
-// start gives the parts to the manager, which runs them once its caches are synced.
-func (a *agent) start() error {
+// start gives the parts that need the API server to the manager, which runs them once its caches are
+// synced. It returns those that look after the pods of this node in the meantime too.
+func (a *agent) start() (early []manager.RunnableFunc, err error) {
+	moves := metrics.Moves(func() (int, time.Duration) {
+		n, first := attachment.Moved(a.attachments)
+		if n == 0 {
+			return 0, 0
+		}
+		return n, time.Since(first)
+	})
 	segments := a.segments.Collector(func(int) bool { return a.peers.Others() }, a.parents.Expected)
+	ctrlmetrics.Registry.MustRegister(moves...)
 	ctrlmetrics.Registry.MustRegister(segments, a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX),
 		metrics.SocketGuard(func() bool { return a.kernel.Sockets.Unguarded() == nil }))
 	server, err := cniserver.New(cniserver.Options{
@@ -334,27 +345,32 @@ func (a *agent) start() error {
 		Metrics: ctrlmetrics.Registry, Log: a.log,
 	})
 	if err != nil {
-		return err
+		return nil, err
+	}
+	keys := &guards.KeyReconciler{
+		Cache: a.cached, SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys,
+		Used: a.counters.ClaimKeysUsed, Log: a.log,
+	}
+	if err := keys.Inherit(a.kernel.Keys()); err != nil {
+		a.log.Error(err, "this node claims no address until the API server answers")
 	}
 	exclusive, impostors := a.exclusive(), a.impostors()
-	return errors.Join(
+	early = []manager.RunnableFunc{
+		a.state.Run, a.parents.Run, func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) }, a.defence.Run,
+		a.services.Run, a.Recovery.Run, a.Guards.Run, exclusive.Run, a.hazards.Run, impostors.Run, a.changes(exclusive, impostors).Run,
+		a.hostLinks.Run, a.rules.Run, a.vfs.Run, a.followServices, server.Start,
+	}
+	return early, errors.Join(
 		watch.Start(a.mgr, a.Cluster, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
 			SetNetworks: a.setNetworks, PoolChanged: func() { a.sources.Wake(); a.vlans.Wake() }, BalancerChanged: a.hostLinks.WakeAll,
-			ClaimKey: &guards.KeyReconciler{
-				Cache: a.mgr.GetClient(), SetKernelKeys: a.kernel.SetKeys, SetSigningKeys: a.segments.SetKeys,
-				Used: a.counters.ClaimKeysUsed, Log: a.log,
-			},
+			ClaimKey: keys,
 		}),
 		a.addAll(
-			a.state.Run, a.parents.Run, func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) },
-			a.services.Run, a.podCIDRs.Run, a.Recovery.Run, a.Guards.Run, a.sources.Run, exclusive.Run, a.gone().Run,
-			a.hazards.Run, a.vlans.Run, impostors.Run, a.changes(exclusive, impostors).Run, a.hostLinks.Run, a.rules.Run, a.reach.Run, a.vfs.Run,
-			a.key.Run, a.followServices,
+			a.cached.Fill, a.podCIDRs.Run, a.sources.Run, a.gone().Run, a.vlans.Run, a.reach.Run, a.key.Run, a.keeper.Run, a.keepSmall, a.keepInstalled,
 			func(ctx context.Context) error {
 				return a.Allocator.SaveRotations(ctx, a.attachments.Rotations, clock.RealClock{}, a.log)
 			},
-			a.keeper.Run, a.defence.Run, server.Start, a.keepSmall, a.keepInstalled,
 		),
 		a.mgr.Add(a.storeWatch()),
 		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),

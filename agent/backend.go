@@ -29,7 +29,7 @@ func (b *backend) Answered(of agentapi.Attachment) { b.After.Answered(of) }
 
 // Status answers the runtime's question whether ADD can be served (CNI 1.1).
 func (b *backend) Status(ctx context.Context) error {
-	if err := b.ready.Check(ctx); err != nil {
+	if err := b.ready.Serves(ctx); err != nil {
 		return refusal.New(refusal.NotReady, "the agent cannot serve ADD: %w", err)
 	}
 	return nil
@@ -37,7 +37,7 @@ func (b *backend) Status(ctx context.Context) error {
 
 // Add refuses an ADD early if it would fail for every pod.
 func (b *backend) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.AddResponse, error) {
-	if err := b.ready.Check(ctx); err != nil {
+	if err := b.ready.Serves(ctx); err != nil {
 		return nil, refusal.New(refusal.NotReady, "the agent cannot serve ADD yet: %w", err)
 	}
 	if err := b.unfit(r.NetNS, r.Interface); err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/testr"
 
@@ -60,6 +61,30 @@ func TestAnAgentIsReadyOnceADDCanBeServed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node whose agent starts while the API server is away stays Ready, until its caches are synced or its
+// state cannot be written.
+func TestAnAgentServesThePodsThatItKnowsWhileTheAPIServerIsAway(t *testing.T) {
+	full := errors.New("no space left")
+	var state error
+	away, synced := false, false
+	r := Ready{
+		CachesSynced: func(context.Context) bool { return synced },
+		KeySettled:   func() bool { return false },
+		State:        func() error { return state }, InstallPlugin: func() error { return nil },
+		Outage: func() (time.Time, bool) { return time.Time{}, away },
+	}
+	check.That(t, r.Serves(t.Context()) != nil, "it serves, although the API server has only not answered yet")
+	away = true
+	check.OK(t, r.Serves(t.Context()))
+	check.That(t, r.Check(t.Context()) != nil, "an ADD of any pod can be served")
+	away = false // it has just come back
+	check.OK(t, r.Serves(t.Context()))
+	state = full
+	check.Is(t, r.Serves(t.Context()), full, "got")
+	state, synced = nil, true
+	check.That(t, r.Serves(t.Context()) != nil, "it serves without a claim key")
 }
 
 // The first ADD may start another watch.

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +22,7 @@ import (
 	"github.com/fenceline/fenceline/agent/install"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
+	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/bpf"
 )
 
@@ -93,7 +95,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	a := &agent{
 		settings: s, Identity: identity, log: log, api: api, mgr: mgr, watcher: watcher,
-		kernel: kernel, attachments: book, links: links, installer: installer,
+		kernel: kernel, attachments: book, links: links, installer: installer, cached: watch.NewClient(mgr.GetClient()),
 	}
 	if err := hostlink.UnlockSysctls(); err != nil {
 		log.Error(err, "pods with a host link cannot start")
@@ -104,10 +106,15 @@ func run(ctx context.Context, s settings) error {
 	defer a.hostLinks.Close()
 	defer a.segments.Close()
 	defer a.Holders.After.Wait()
-	if err := a.start(); err != nil {
+	early, err := a.start()
+	if err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	all, ctx := errgroup.WithContext(ctx)
+	for _, run := range append(early, mgr.Start) {
+		all.Go(func() error { return run(ctx) })
+	}
+	return all.Wait()
 }
 
 // newLogger returns a logger that writes JSON lines to stderr.

@@ -42,7 +42,7 @@ func (a *agent) keepInstalled(ctx context.Context) error {
 		Ready:    func(ctx context.Context) bool { return a.ready.Check(ctx) == nil },
 		Runtime: func(ctx context.Context) (string, error) {
 			node := &corev1.Node{}
-			if err := a.mgr.GetClient().Get(ctx, client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy); err != nil {
+			if err := a.cached.Get(ctx, client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy); err != nil {
 				return "", fmt.Errorf("read the container runtime of node %s: %w", a.node, err)
 			}
 			return node.Status.NodeInfo.ContainerRuntimeVersion, nil
@@ -90,7 +90,7 @@ func (a *agent) gone() *holder.Gone {
 			}
 			return a.Guards.Attached(e)
 		},
-		ParentExists: parent.Exists, Pods: a.mgr.GetClient(), Lost: a.counters.InterfacesGone,
+		ParentExists: parent.Exists, Pods: a.cached, Lost: a.counters.InterfacesGone,
 	})
 }
 
@@ -155,7 +155,7 @@ func (a *agent) followServices(ctx context.Context) error {
 // announces an address if the last frame about it had the MAC of the parent.
 func (a *agent) balancers(e *attachment.Entry) ([]netip.Addr, error) {
 	services := &corev1.ServiceList{}
-	if err := a.mgr.GetClient().List(context.Background(), services, client.UnsafeDisableDeepCopy); err != nil {
+	if err := a.cached.List(context.Background(), services, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the Services of type LoadBalancer: %w", err)
 	}
 	return hostlink.Balancers(services.Items, func(addr netip.Addr) bool {
@@ -191,7 +191,7 @@ func (a *agent) storeWatch() *apiserver.RevisionWatch {
 		},
 		Live: report.StoreIsAt,
 		Cached: func(ctx context.Context) (uint64, error) {
-			return apiserver.GreatestRevision(ctx, a.mgr.GetClient(), &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
+			return apiserver.GreatestRevision(ctx, a.cached, &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
 		},
 		Clock: clock.RealClock{}, Log: a.log,
 	}
@@ -214,7 +214,7 @@ func (a *agent) networks() (all []subinterface.Network, err error) {
 	_, masters, unknown := a.installer.Masters()
 	all = append(all, subinterface.Network{Of: "the network configuration of the chart", Parents: masters})
 	node, pools := &corev1.Node{}, &v1alpha1.IPPoolList{}
-	reader := a.mgr.GetClient()
+	reader := a.cached
 	if err := errors.Join(
 		reader.Get(context.Background(), client.ObjectKey{Name: a.node}, node, client.UnsafeDisableDeepCopy),
 		reader.List(context.Background(), pools, client.UnsafeDisableDeepCopy),

@@ -27,6 +27,25 @@ func (k *ClaimKey) layout() (l observerClaimKey) {
 	return l
 }
 
+// Keys returns the keys that authenticate claims, also those of an earlier process; nil: there is none.
+func (k *Kernel) Keys() (current, previous *ClaimKey, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for index, key := range map[uint32]**ClaimKey{keyCurrent: &current, keyPrevious: &previous} {
+		var l observerClaimKey
+		if err := k.maps.Keys.Lookup(index, &l); err != nil {
+			return nil, nil, fmt.Errorf("read the claim keys of the kernel: %w", err)
+		}
+		if l.Present == 0 {
+			continue
+		}
+		*key = new(ClaimKey)
+		binary.LittleEndian.PutUint64((*key)[:8], l.Siphash.K0)
+		binary.LittleEndian.PutUint64((*key)[8:], l.Siphash.K1)
+	}
+	return current, previous, nil
+}
+
 // SetKeys sets the keys that authenticate claims; nil means no key. It writes previous first: a
 // rotation makes the current key the previous one, and that key must stay valid throughout.
 func (k *Kernel) SetKeys(current, previous *ClaimKey) error {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,7 +30,6 @@ import (
 	"github.com/fenceline/fenceline/agent/warm"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
-	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Segment is the network segment behind one parent. *segment.Segment implements it.
@@ -170,10 +168,8 @@ type Result struct {
 // Won is an address that was won.
 type Won struct {
 	Address attachment.Address
-	Pool    *v1alpha1.IPPool
-	// Prefix is the address with the length of its subnet. Routes come with the address.
-	Prefix netip.Prefix
-	Routes []poolset.Route
+	// Pool is nil if the address has moved here from an older sandbox.
+	Pool *v1alpha1.IPPool
 	// Unclaimed is the claim to send after the answer, nil if there is none.
 	Unclaimed *segment.Claim
 
@@ -279,11 +275,5 @@ func (r *round) record() error {
 	if err := r.a.GuardSources(&e); err != nil {
 		return err
 	}
-	accepts := func(w Won) bool { return w.Pool.Spec.RouterAdvertisements == v1alpha1.RoutersAccepted }
-	if !e.Unguarded && !slices.ContainsFunc(r.i.won, accepts) {
-		if err := r.a.Links.IgnoreRouters(e.NetNS, e.Interface); err != nil {
-			return err
-		}
-	}
-	return r.a.Attachments.Put(e)
+	return r.i.put(e)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/attachment"
@@ -100,6 +101,19 @@ func (i *iface) journal() error {
 		}()
 	}
 	return nil
+}
+
+// put journals that the interface holds its addresses.
+func (i *iface) put(e attachment.Entry) error {
+	accepts := func(a attachment.Address) bool {
+		return a.PoolThen().Spec.RouterAdvertisements == v1alpha1.RoutersAccepted
+	}
+	if !e.Unguarded && !slices.ContainsFunc(e.Addresses, accepts) {
+		if err := i.a.Links.IgnoreRouters(e.NetNS, e.Interface); err != nil {
+			return err
+		}
+	}
+	return i.a.Attachments.Put(e)
 }
 
 // returnSlot returns a slot whose guard was never attached. If the undo killed the slot, it would

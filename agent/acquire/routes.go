@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -26,17 +27,21 @@ func (t *try) routed(ctx context.Context) outcome {
 	if err != nil {
 		return ends(err)
 	}
-	t.won.Prefix, t.won.Routes = netip.PrefixFrom(t.address.Addr, subnet.Bits()), routes
-	if o := t.diverted(ctx, subnet); o.result != won {
+	if o := t.diverted(ctx, routes, subnet); o.result != won {
 		return o
 	}
+	var given []agentapi.Route
+	for _, r := range routes {
+		given = append(given, agentapi.Route{Dst: r.Dst, GW: r.Gateway})
+	}
+	t.address.Given = attachment.GivenBy(t.pool, netip.PrefixFrom(t.address.Addr, subnet.Bits()), given)
 	t.gateway = t.d.askGateway(ctx, t.pool)
 	return outcome{}
 }
 
 // diverted rejects the pool if a route diverts packets from their proper path.
-func (t *try) diverted(ctx context.Context, subnet netip.Prefix) outcome {
-	routes, network := t.won.Routes, t.d.Call.Network
+func (t *try) diverted(ctx context.Context, routes []poolset.Route, subnet netip.Prefix) outcome {
+	network := t.d.Call.Network
 	if !t.pool.ChecksRoutes() || !slices.ContainsFunc(routes, func(r poolset.Route) bool { return r.Dst.Bits() != 0 }) {
 		return outcome{} // default routes divert nothing
 	}

@@ -152,7 +152,7 @@ func (t *try) owned(ctx context.Context) outcome {
 	if err := t.i.guard(); err != nil {
 		return ends(err)
 	}
-	t.claim = t.a.Self.Claim(t.pool, t.address, t.last)
+	t.claim = t.a.Self.Claim(t.pool.ConflictMode(), t.address, t.last)
 	e := t.i.entry(attachment.Intent)
 	return ends(t.a.Guards.Leases.Install(&e, *t.i.trying))
 }

@@ -151,6 +151,7 @@ type Options struct {
 	Share       func() ipam.Share
 	Owners      owner.Asker
 	Multus      func() (ipam.Multus, error)
+	Outage      func() (since time.Time, away bool)
 	PassesPorts func() (bool, error)
 	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
 	Follower Follower
@@ -193,7 +194,7 @@ func New(ctx context.Context, o Options) *Parts {
 		}),
 		Guards: g.Guards, GuardSources: guardSources, WakeSources: o.SourceGuards.Wake, HostLinks: o.HostLinks, WakeVFs: o.VFs.Wake,
 		OpenSegment: o.OpenSegment, FindLink: o.FindLink, FindUserVF: o.FindUserVF, ParentOf: o.ParentOf,
-		Services: o.Services, Owners: o.Owners, Multus: o.Multus, PassesPorts: o.PassesPorts,
+		Services: o.Services, Owners: o.Owners, Multus: o.Multus, PassesPorts: o.PassesPorts, Outage: o.Outage,
 		Events: b.Events, Step: b.Metrics.Step, Log: b.Log, Clock: b.Clock, Background: ctx,
 	})
 	p.Recovery = recovery.New(recovery.Options{

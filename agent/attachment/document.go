@@ -16,6 +16,7 @@ const (
 	identityFile  = "identity.json"
 	rotationsFile = "rotations.json"
 	pairsFile     = "pairs.json"
+	servicesFile  = "services.json"
 )
 
 // Identity identifies this node and its cluster, as last read from the API server.

@@ -82,6 +82,7 @@ func (t *Table) restore() error {
 	count(t.Identity.restore())
 	count(t.Rotations.restore())
 	count(t.Pairs.restore())
+	count(t.Services.restore())
 	return errors.Join(errs...)
 }
 

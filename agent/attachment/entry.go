@@ -4,8 +4,12 @@ package attachment
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -45,6 +49,9 @@ type Entry struct {
 	// Mute: the slot was killed under a running pod. The pod is to be deleted if Kubernetes still
 	// wants it.
 	Mute bool `json:"mute,omitempty"`
+	// Taken: this node has killed the slot for another holder of an address, or for its verification. The
+	// addresses do not move to a newer sandbox. It stays set.
+	Taken bool `json:"taken,omitempty"`
 	// Parent is the name, and ParentIndex the ifindex, that the parent had at ADD.
 	Parent      string `json:"parent,omitempty"`
 	ParentIndex int    `json:"parentIndex,omitempty"`
@@ -106,6 +113,58 @@ type Address struct {
 	// Kept: an ADD under way has taken the address over, which is kept for its pod or for the name of it. Its undo
 	// keeps the address for the pod, as a DEL does.
 	Kept bool `json:"kept,omitempty"`
+	// Unfreed: since its DEL, no write that frees the lease has begun, so the pod still has the address.
+	Unfreed bool `json:"unfreed,omitempty"`
+	// Moved is the time at which the address moved here from an older sandbox of the pod, while the API
+	// server was away. It is zero once the lease names this sandbox.
+	Moved time.Time `json:"moved,omitzero"`
+	// Given is nil in entries of earlier versions.
+	Given *Given `json:"given,omitempty"`
+}
+
+// Given is what an ADD has answered with an address, and the settings of its pool that a next sandbox of
+// the pod needs while the API server is away.
+type Given struct {
+	IP     agentapi.IP      `json:"ip"`
+	Routes []agentapi.Route `json:"routes,omitempty"`
+	// Pool has the settings of the pool that outlive the ADD.
+	Pool v1alpha1.IPPoolSpec `json:"pool"`
+}
+
+// GivenBy returns the record of an address of a pool.
+func GivenBy(pool *v1alpha1.IPPool, addr netip.Prefix, routes []agentapi.Route) *Given {
+	s := pool.Spec
+	return &Given{
+		IP: agentapi.IP{Address: addr, Gateway: pool.Gateway()}, Routes: routes,
+		Pool: v1alpha1.IPPoolSpec{
+			Subnet: s.Subnet, ConflictDetection: s.ConflictDetection, SourceGuard: s.SourceGuard,
+			SourceGuardAllow: s.SourceGuardAllow, RouterAdvertisements: s.RouterAdvertisements,
+		},
+	}
+}
+
+// PoolThen returns the pool of an address with its settings at the ADD. An entry of an earlier version has
+// the defaults, which are the strictest.
+func (a *Address) PoolThen() *v1alpha1.IPPool {
+	p := &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: a.Pool}}
+	if a.Given != nil {
+		p.Spec = a.Given.Pool
+	}
+	return p
+}
+
+// HasMoved reports whether a lease of an address may still name an older sandbox.
+func (e *Entry) HasMoved() bool {
+	return slices.ContainsFunc(e.Addresses, func(a Address) bool { return !a.Moved.IsZero() })
+}
+
+// Lease returns the address of an entry by the name of its lease.
+func (e *Entry) Lease(name string) (a Address, ok bool) {
+	i := slices.IndexFunc(e.Addresses, func(a Address) bool { return a.LeaseName == name })
+	if i < 0 {
+		return a, false
+	}
+	return e.Addresses[i], true
 }
 
 // Attachment returns the key of an entry in the journal.

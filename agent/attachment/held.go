@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // place is an address on a parent.
@@ -27,6 +28,22 @@ func (t *Table) Bound() iter.Seq[*Entry] {
 }
 
 func (t *Table) isBound(e *Entry) bool { return e.Phase == Bound && e.Session == t.session }
+
+// Moved returns the number of addresses that have moved here from older sandboxes, and whose leases do not
+// record that yet, and the time of the first such move.
+func Moved(t *Table) (n int, first time.Time) {
+	for e := range t.Bound() {
+		for _, a := range e.Addresses {
+			if a.Moved.IsZero() {
+				continue
+			}
+			if n++; n == 1 || a.Moved.Before(first) {
+				first = a.Moved
+			}
+		}
+	}
+	return n, first
+}
 
 // Holder returns the oldest entry that holds an address on the parent with this ifindex, if there is one.
 // The caller must not change its Addresses in place.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,8 @@ type Table struct {
 	Identity  *Document[Identity]
 	Rotations *Document[Rotations]
 	Pairs     *Document[[]Pair]
+	// Services are the service CIDRs of the cluster.
+	Services *Document[[]netip.Prefix]
 
 	Calls Calls
 	// Pending are the attachments that recovery has to resume.
@@ -63,7 +66,8 @@ type Table struct {
 }
 
 // Open locks the agent's directory (agent.lock) and reads the entries (journal/), the rotations
-// (rotations.json), the node's identity (identity.json) and the pairs (pairs.json) below it. It
+// (rotations.json), the node's identity (identity.json), the pairs (pairs.json) and the service CIDRs
+// (services.json) below it. It
 // returns ErrLocked while another process holds the lock. Corrupt files are renamed and do not fail
 // Open; see Corrupt.
 func Open(dir string) (*Table, error) {
@@ -80,11 +84,12 @@ func Open(dir string) (*Table, error) {
 	}
 	// Without their files the documents begin anew: the agent asks the API server for the identity, and
 	// the next ADDs record the pairs again.
-	var errs [3]error
+	var errs [4]error
 	t.Identity, errs[0] = readDocument[Identity](t, identityFile, "the identity of the node")
 	t.Rotations, errs[1] = readDocument[Rotations](t, rotationsFile, "the rotations of the pools")
 	t.Pairs, errs[2] = readDocument[[]Pair](t, pairsFile, "the pairs of pool and parent")
-	if err := errors.Join(t.readEntries(), sweep(dir), errs[0], errs[1], errs[2]); err != nil {
+	t.Services, errs[3] = readDocument[[]netip.Prefix](t, servicesFile, "the service CIDRs")
+	if err := errors.Join(t.readEntries(), sweep(dir), errs[0], errs[1], errs[2], errs[3]); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the journal in %s: %w", dir, err), lock.Close())
 	}
 	return t, nil
@@ -124,8 +129,34 @@ func (t *Table) Put(e Entry) error {
 	return nil
 }
 
+// Take marks an entry as Taken, if it is there. The caller need not have locked the attachment.
+func (t *Table) Take(a agentapi.Attachment) error {
+	path, err := t.path(a)
+	if err != nil {
+		return err
+	}
+	defer t.Calls.wait(file(path))()
+	e, ok := t.Get(a.ContainerID, a.Interface)
+	if !ok || e.Taken {
+		return nil
+	}
+	e.Taken = true
+	if err := keep(t, path, &e); err != nil {
+		return fmt.Errorf("record that the addresses of %s in container %s were taken: %w", e.Interface, e.ContainerID, err)
+	}
+	return nil
+}
+
 func (t *Table) put(path string, e *Entry) error {
 	defer t.Calls.wait(file(path))()
+	if present, ok := t.Get(e.ContainerID, e.Interface); ok && present.Slot == e.Slot {
+		e.Taken = e.Taken || present.Taken // the writer may have read the entry before
+	}
+	return keep(t, path, e)
+}
+
+// keep writes an entry and remembers it. The caller has locked its file.
+func keep(t *Table, path string, e *Entry) error {
 	if err := t.Disk.Replace(path, e); err != nil {
 		return err
 	}
@@ -220,7 +251,7 @@ func byAge(a, b *Entry) int {
 // Erase removes the files of the journal, for uninstalling. The lock file and files of others in
 // the directory stay. Only Close may be called afterwards.
 func (t *Table) Erase() error {
-	for _, name := range []string{entriesDir, rotationsFile, pairsFile, identityFile} {
+	for _, name := range []string{entriesDir, rotationsFile, pairsFile, identityFile, servicesFile} {
 		if err := os.RemoveAll(filepath.Join(t.dir, name)); err != nil {
 			return fmt.Errorf("erase the journal in %s: %w", t.dir, err)
 		}

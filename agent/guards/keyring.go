@@ -58,6 +58,15 @@ func (k *KeyReconciler) Reconcile(ctx context.Context, r reconcile.Request) (rec
 	return reconcile.Result{}, nil
 }
 
+// Inherit signs claims with the keys that the kernel has from the last run of the agent, until their Secret is
+// read. err is the error of reading them.
+func (k *KeyReconciler) Inherit(current, previous *bpf.ClaimKey, err error) error {
+	if err == nil && current != nil {
+		k.SetSigningKeys(ring{current: current, previous: previous}.keys()...)
+	}
+	return err
+}
+
 // ring is the claim keys in force. The zero value has none.
 type ring struct {
 	current, previous *bpf.ClaimKey

@@ -127,6 +127,14 @@ func (ls *Leases) Fenced(e *attachment.Entry, address attachment.Address) (bool,
 	return fenced, nil
 }
 
+// Of returns the lease that the kernel enforces for an address of an entry. ok is false if there is none.
+func (ls *Leases) Of(e *attachment.Entry, address attachment.Address) (l bpf.Lease, ok bool, err error) {
+	if l, ok, err = ls.kernel.Lease(key(e, address)); err != nil {
+		err = fmt.Errorf("read the kernel's lease of %s: %w", address.Addr, err)
+	}
+	return l, ok, err
+}
+
 // Claimed returns the greatest token of a claim that was heard for an address of an entry, or 0.
 func (ls *Leases) Claimed(e *attachment.Entry, address attachment.Address) (uint64, error) {
 	s, _, err := ls.kernel.State(key(e, address))

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/acquire"
 	"github.com/fenceline/fenceline/agent/attachment"
@@ -32,6 +31,9 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 	// The socket runs one call for an attachment at a time, so that a DEL cancels an ADD. The lock also
 	// keeps recovery and the repairs of guards and host links away.
 	defer h.Attachments.Calls.Lock(r.Attachment)()
+	if o := h.reach(ctx, r); o != nil {
+		return h.addWithout(ctx, r, o)
+	}
 	a := h.enter(r)
 	for {
 		res, err := a.round(ctx)
@@ -85,9 +87,6 @@ func (a *add) round(ctx context.Context) (res acquire.Result, err error) {
 	defer h.Attachments.Calls.EndADD(a.request.Attachment)
 
 	lap := h.laps()
-	if err := h.reach(ctx); err != nil {
-		return res, err
-	}
 	if err := a.begin(ctx); err != nil {
 		return res, err
 	}
@@ -108,7 +107,6 @@ func (a *add) round(ctx context.Context) (res acquire.Result, err error) {
 		lap("pools")
 		r.Lap = lap
 		if res, err = h.Acquirer.Acquire(ctx, r); err != nil {
-			h.away.Store(lease.IsUnavailable(err))
 			a.muting = res.Muting
 		}
 	}
@@ -236,28 +234,12 @@ func (h *Holders) laps() func(step string) {
 	}
 }
 
-// reach reads the node if the last ADD could not reach the API server. In an outage, an ADD then
-// takes no slot and writes nothing, however often the runtime tries (R5).
-func (h *Holders) reach(ctx context.Context) error {
-	if !h.away.Load() {
-		return nil
-	}
-	err := h.Reader.Get(ctx, client.ObjectKey{Name: h.Self.Name}, &corev1.Node{})
-	if lease.IsUnavailable(err) {
-		return fmt.Errorf("read node %s: %w", h.Self.Name, err)
-	}
-	h.away.Store(false)
-	return nil
-}
-
 // answer returns the addresses with their gateways, and the routes, for the runtime to configure.
 func answer(all []acquire.Won) *agentapi.AddResponse {
 	var r agentapi.AddResponse
 	for _, w := range all {
-		r.IPs = append(r.IPs, agentapi.IP{Address: w.Prefix, Gateway: w.Pool.Gateway()})
-		for _, route := range w.Routes {
-			r.Routes = append(r.Routes, agentapi.Route{Dst: route.Dst, GW: route.Gateway})
-		}
+		r.IPs = append(r.IPs, w.Address.Given.IP)
+		r.Routes = append(r.Routes, w.Address.Given.Routes...)
 	}
 	return &r
 }

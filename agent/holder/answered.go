@@ -79,7 +79,7 @@ func (a *After) announce(r acquire.Result, w acquire.Won) {
 	default:
 		r.Segment.Announce(segment.Announcement{
 			NetNS: r.Entry.NetNS, Interface: r.Entry.Interface, MAC: r.MAC, Addr: w.Address.Addr,
-			Slot: r.Entry.Slot, Mode: w.Pool.ConflictMode(),
+			Slot: r.Entry.Slot, Mode: w.Address.PoolThen().ConflictMode(),
 		})
 	}
 }

@@ -30,14 +30,14 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 	if err := h.route(ctx, r); err != nil {
 		return nil, err
 	}
-	if len(r.Network.Ignored) > 0 {
+	e, _ := h.Attachments.Get(r.ContainerID, r.Interface)
+	if len(r.Network.Ignored) > 0 && !e.HasMoved() {
 		pod, err := h.pod(ctx, r.Pod)
 		if err != nil {
 			return nil, err
 		}
 		h.ignored.tell(h.Events, pod, r.Network)
 	}
-	e, _ := h.Attachments.Get(r.ContainerID, r.Interface)
 	return &agentapi.AddResponse{MAC: e.MAC}, nil
 }
 

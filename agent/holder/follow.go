@@ -15,7 +15,6 @@ import (
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/loop"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -133,10 +132,7 @@ func (a *After) announceAgain(e *attachment.Entry, link pod.Interface) {
 		return // its claims are repeated within a minute (R3)
 	}
 	for _, address := range e.Addresses {
-		pool := &v1alpha1.IPPool{}
-		// A deleted pool counts as one of the strictest mode.
-		_ = a.o.Cache.Get(a.o.Background, client.ObjectKey{Name: address.Pool}, pool)
-		c := a.o.Self.Claim(pool, address, nil)
+		c := a.o.Self.Claim(address.PoolThen().ConflictMode(), address, nil)
 		again := segment.Announcement{
 			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: c.Mode,
 		}

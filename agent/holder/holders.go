@@ -5,7 +5,6 @@ package holder
 import (
 	"context"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -80,6 +79,8 @@ type Options struct {
 	// interface. If that cannot be known, it is true.
 	PassesPorts func() (bool, error)
 
+	// Outage returns since when the API server has not answered; away is false if it has.
+	Outage func() (since time.Time, away bool)
 	Events events.EventRecorder
 	// Step counts the time of a step of an ADD.
 	Step  func(step string, took time.Duration)
@@ -95,8 +96,6 @@ type Holders struct {
 	After *After
 
 	ignored ignored
-	// away: the last ADD could not reach the API server when it bound its address.
-	away atomic.Bool
 }
 
 // New returns the Holders of the journal. An undo and the steps after an answer end with Background.

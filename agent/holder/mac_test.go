@@ -228,6 +228,7 @@ func TestADDsOfALongOutageTakeNothing(t *testing.T) {
 	web := r.Pod("web", "u1")
 	present, away := r.Reader, &deaf{}
 	r.Reader = away
+	r.Outage = func() (time.Time, bool) { return time.Time{}, away.asked > 0 || r.Calls("create") > 0 } // as the transport reports it
 	r.API.Before = func(string, string) error { return unreached }
 	for n := range bpf.MaxSlot + 10 {
 		web.ContainerID = fmt.Sprintf("c%d", n)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
@@ -72,6 +73,9 @@ func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 		return nil // a DEL has come meanwhile
 	}
 	pod, err := h.pod(ctx, r.Pod)
+	if e.Routing != nil && e.HasMoved() && lease.IsUnavailable(err) {
+		return h.HostLinks.Make(&e) // as for the older sandbox
+	}
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,6 @@ func TestAFullDiskCostsNoSlotsAndIsNotTheAPIServers(t *testing.T) {
 		err := check.Err(r.Add(t.Context(), web))
 		check.Must(t, errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), "API server"), "got %v", err)
 	}
-	check.That(t, !r.TakesAPIServerForAway(), "the API server is taken for away")
 	r.Want()
 	r.Attachments.Disk = disk
 	check.OK(t, r.Guards.Sweep())

@@ -22,7 +22,7 @@ import (
 
 const (
 	// Patience is how long a starting agent that knows its identity waits for the API server.
-	Patience = 2 * time.Second
+	Patience = time.Second
 	// askTimeout bounds one question. Without this bound, a dead connection blocks for much longer.
 	askTimeout = 5 * time.Second
 	// askPeriod is the time between two questions to the API server.

@@ -32,6 +32,8 @@ type Known struct {
 	Pod           PodState
 	// Fenced reports whether a newer claim for the address was ever heard here, or its slot was killed.
 	Fenced bool
+	// Moved: the address moved here from an older sandbox of the pod, and the lease may still name that one.
+	Moved bool
 	// GivesWay: the slot was killed, or the claim is of a pod whose lease the store has lost.
 	GivesWay bool
 }
@@ -56,6 +58,9 @@ const (
 	// another node created one meanwhile and quarantined it because our pod answered its
 	// probe, or the store went back to the Warm lease that the pod had got.
 	Rebind Action = "Rebind"
+	// RecordMove: write the lease for this sandbox. It names an older one of the same pod, from which the
+	// address has moved here while the API server was away.
+	RecordMove Action = "RecordMove"
 	// RenewToken: renew the token of the lease, and end the fence once it is proven that no other
 	// host speaks. The pod was fenced by a claim that no other pod of this cluster can have sent.
 	RenewToken Action = "RenewToken"
@@ -67,6 +72,8 @@ func Resume(k Known, l *v1alpha1.IPLease) Action {
 	switch {
 	case l == nil:
 		return resumeWithout(k)
+	case k.Moved && k.passedOn(l):
+		return RecordMove
 	case !k.holds(l):
 		return resumeLost(k, l)
 	case l.Spec.Session != k.Session:

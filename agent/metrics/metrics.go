@@ -116,6 +116,21 @@ func SocketGuard(runs func() bool) prometheus.Collector {
 	}, func() float64 { return oneIf(runs()) })
 }
 
+// Moves returns the metrics of the addresses that have moved to the next sandbox of their pod, and whose
+// leases do not record that yet. of returns their number, and the age of the oldest.
+func Moves(of func() (n int, oldest time.Duration)) []prometheus.Collector {
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "fenceline", Name: "moves_unrecorded",
+			Help: "Addresses that have moved to the next sandbox of their pod while the API server was away, and whose leases do not record that yet.",
+		}, func() float64 { n, _ := of(); return float64(n) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "fenceline", Name: "moves_unrecorded_age_seconds",
+			Help: "Age of the oldest such move. 0: there is none.",
+		}, func() float64 { _, oldest := of(); return oldest.Seconds() }),
+	}
+}
+
 // Conflict counts a second speaker.
 func (a *Agent) Conflict(pool string, source segment.Source) {
 	a.conflicts.WithLabelValues(pool, string(source)).Inc()

@@ -19,11 +19,11 @@ type Node struct {
 	OthersShare func() bool
 }
 
-// Claim returns the claim for an address with the token of its lease. last is the lease as the last
+// Claim returns the claim for an address with the token of its lease, in the mode of its pool. last is the lease as the last
 // holder left it, nil if no holder is recorded.
-func (n Node) Claim(pool *v1alpha1.IPPool, address attachment.Address, last *v1alpha1.IPLease) segment.Claim {
+func (n Node) Claim(mode v1alpha1.ConflictMode, address attachment.Address, last *v1alpha1.IPLease) segment.Claim {
 	c := segment.Claim{
-		Addr: address.Addr, Network: claim.Network(n.Cluster, address.Network), Token: address.Token, Mode: pool.ConflictMode(),
+		Addr: address.Addr, Network: claim.Network(n.Cluster, address.Network), Token: address.Token, Mode: mode,
 	}
 	if last != nil {
 		c.PreviousMAC, c.PreviousToken = last.LastMAC(), last.LastToken()

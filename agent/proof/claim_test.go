@@ -46,7 +46,7 @@ func TestTheQuestionAboutALastHolder(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			dead := row.last != nil && self.EndedHere(row.last)
 			check.Equal(t, dead, row.endedHere, "it has ended here")
-			c := self.Claim(&v1alpha1.IPPool{}, address, row.last)
+			c := self.Claim(v1alpha1.ModeEnforce, address, row.last)
 			check.Equal(t, c.PreviousToken, row.token, "asked by token")
 			check.Equal(t, c.PreviousMAC.String() == mac, row.last != nil, "asked at %s", c.PreviousMAC)
 			check.That(t, c.Token == 9 && c.Network == claim.Network("cluster", "lan") && c.Mode == v1alpha1.ModeEnforce, "claim %+v", c)

@@ -188,7 +188,7 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	if err != nil {
 		return segment.Unknown, lease.Evidence{}, err
 	}
-	c := v.Self.Claim(pool, attachment.Address{Addr: l.Spec.Addr(), Network: network, Token: token}, l)
+	c := v.Self.Claim(pool.ConflictMode(), attachment.Address{Addr: l.Spec.Addr(), Network: network, Token: token}, l)
 	if way == bySilence {
 		c.Mode = v1alpha1.ModeObserve
 	}

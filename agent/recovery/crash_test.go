@@ -63,6 +63,33 @@ func stories() []story {
 			r.SandboxDies(older)
 			return newer
 		}, fakenode.TryAdd, kept},
+		{"ADD of the next sandbox while the API server is away", func(r *fakenode.Node) agentapi.AddRequest {
+			_, newer := again(r)
+			r.API.SetAway(true)
+			return newer
+		}, fakenode.TryAdd, kept},
+		{"ADD after a DEL while the API server is away", func(r *fakenode.Node) agentapi.AddRequest {
+			older, newer := again(r)
+			r.API.SetAway(true)
+			r.SandboxDies(older)
+			return newer
+		}, fakenode.TryAdd, kept},
+		{"record of a move once the API server is back", func(r *fakenode.Node) agentapi.AddRequest {
+			_, newer := again(r)
+			r.API.SetAway(true)
+			r.MustAdd(newer)
+			r.API.SetAway(false)
+			return newer
+		}, func(r *fakenode.Node, _ agentapi.AddRequest) error {
+			_, err := r.Recovery.Resume(r.T.Context(), attachment.AskTimeout)
+			return err
+		}, kept},
+		{"DEL of a sandbox whose move is not recorded", func(r *fakenode.Node) agentapi.AddRequest {
+			_, newer := again(r)
+			r.API.SetAway(true)
+			r.MustAdd(newer)
+			return newer
+		}, die, kept},
 		{"DEL of a sandbox that has died", func(r *fakenode.Node) agentapi.AddRequest {
 			older, _ := again(r)
 			return older
@@ -107,6 +134,7 @@ func TestAnAgentThatDiesAtAnyStepFreesNothingUnproven(t *testing.T) {
 				died := r.Death.Left == 0
 				where := fmt.Sprintf("after %q, %v", r.Death.Did, err)
 				r.Restart()
+				r.API.SetAway(false)
 				r.Settle()
 				livingHoldersAreTheLeases(r, where)
 				// The runtime ends every sandbox, also those whose ADD failed.

@@ -31,7 +31,7 @@ func (w *Worker) setAsideLastBoot(ctx context.Context) error {
 		}
 		w.Releaser.Expected.Add(l.Spec.Holder)
 		e, _ := w.Attachments.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
-		if _, named := addressOf(&e, l.Name); named {
+		if _, named := e.Lease(l.Name); named {
 			continue // its entry is released
 		}
 		_, err := w.Leases.Update(ctx, l, lease.Quarantine(v1alpha1.ReasonNodeRestarted, "bound before the last boot of the node"))

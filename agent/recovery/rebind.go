@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
@@ -71,35 +73,47 @@ func (r *resumption) adopt(l *v1alpha1.IPLease, why string) error {
 	if err != nil {
 		return err
 	}
-	if held, ok := addressOf(&r.e, r.address.LeaseName); ok {
+	if held, ok := r.e.Lease(r.address.LeaseName); ok {
 		token = max(token, held.Token)
+	}
+	// A claim may have arrived since the decision. The new token must not unfence the address, nor the next
+	// start, which installs what the journal has.
+	if err := r.unfenced(r.address); err != nil {
+		return err
 	}
 	if err := r.record(string(l.UID), token); err != nil {
 		return err
 	}
-	adopted, ok := addressOf(&r.e, r.address.LeaseName)
+	adopted, ok := r.e.Lease(r.address.LeaseName)
 	if !ok {
 		return nil
 	}
-	// A claim may have arrived since the decision. The new token must not unfence the address.
-	fenced, err := r.w.Guards.Leases.Fenced(&r.e, adopted)
-	if err != nil {
+	if err := r.unfenced(adopted); err != nil {
 		return err
-	}
-	if fenced {
-		return fmt.Errorf("%w: a claim for %s was heard", errOutrun, adopted.Addr)
 	}
 	audit.Log(r.w.Log, audit.Grant, r.e.Audit(adopted, r.w.Self.Name, why))
 	return r.w.Guards.Leases.Install(&r.e, adopted)
 }
 
-// record journals another UID and token for the address. It copies the addresses, because others
-// read those of the journal.
+// unfenced returns an error if a newer claim for an address was heard.
+func (r *resumption) unfenced(address attachment.Address) error {
+	fenced, err := r.w.Guards.Leases.Fenced(&r.e, address)
+	if err == nil && fenced {
+		err = fmt.Errorf("%w: a claim for %s was heard", errOutrun, address.Addr)
+	}
+	return err
+}
+
+// record journals another UID and token for the address. With a UID, the lease names this sandbox. It
+// copies the addresses, because others read those of the journal.
 func (r *resumption) record(uid string, token uint64) error {
 	r.e.Addresses = slices.Clone(r.e.Addresses)
 	for i := range r.e.Addresses {
 		if r.e.Addresses[i].LeaseName == r.address.LeaseName {
 			r.e.Addresses[i].LeaseUID, r.e.Addresses[i].Token = uid, token
+			if uid != "" {
+				r.e.Addresses[i].Moved = time.Time{}
+			}
 		}
 	}
 	return r.w.Attachments.Put(r.e)

@@ -54,7 +54,7 @@ func (r *resumption) takeTurn(ctx context.Context, pod *corev1.Pod) error {
 	if err := g.leased(l, err); err != nil {
 		return err
 	}
-	c := r.w.Self.Claim(g.pool, r.address, old)
+	c := r.w.Self.Claim(g.pool.ConflictMode(), r.address, old)
 	verdict := segment.Unverified // no host is asked if the pool does not enforce, or if the lease was proven before
 	if l.Spec.Previous != nil && c.Mode == v1alpha1.ModeEnforce {
 		var evidence segment.Evidence
@@ -96,7 +96,7 @@ func (r *resumption) renewToken(ctx context.Context, claimed uint64, isUngiven b
 	if err := g.leased(l, err); err != nil {
 		return err
 	}
-	c := r.w.Self.Claim(g.pool, r.address, nil)
+	c := r.w.Self.Claim(g.pool.ConflictMode(), r.address, nil)
 	r.address.Unproven = true
 	if isUngiven {
 		// Tell the kernel before the proof: it then stores the next greater claim, a lawful one.

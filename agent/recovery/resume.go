@@ -83,7 +83,7 @@ type resumption struct {
 // resumeAddress decides about one address. gone reports that the entry is gone.
 func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name string) (gone bool, err error) {
 	e, _ := w.Attachments.Get(a.ContainerID, a.Interface)
-	address, ok := addressOf(&e, name)
+	address, ok := e.Lease(name)
 	if !ok {
 		return true, nil
 	}
@@ -117,7 +117,7 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, err error) {
 	switch action {
 	case lease.GoOn:
-		if r.address.LeaseUID == "" {
+		if r.address.LeaseUID == "" || !r.address.Moved.IsZero() { // the agent died after its write
 			return false, r.adopt(r.l, leaseLost)
 		}
 		if r.l.Spec.Holder.MAC != r.e.MAC {
@@ -130,6 +130,8 @@ func (r *resumption) act(ctx context.Context, action lease.Action) (gone bool, e
 			return false, err
 		}
 		return false, r.keepUp(ctx)
+	case lease.RecordMove:
+		return false, r.recordMove(ctx)
 	case lease.Rebind:
 		return false, r.rebind(ctx)
 	case lease.RenewToken:
@@ -185,15 +187,6 @@ func (w *Worker) hasNewer(e *attachment.Entry, p attachment.Phase) bool {
 	})
 }
 
-// addressOf returns the address of an entry by the name of the lease.
-func addressOf(e *attachment.Entry, name string) (attachment.Address, bool) {
-	i := slices.IndexFunc(e.Addresses, func(a attachment.Address) bool { return a.LeaseName == name })
-	if i < 0 {
-		return attachment.Address{}, false
-	}
-	return e.Addresses[i], true
-}
-
 // yield releases the entry of a pod that is still wanted, and deletes the pod. The entry
 // is removed last: it records the pod until the pod is deleted.
 func (r *resumption) yield(ctx context.Context) error {
@@ -220,7 +213,7 @@ func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
 		ContainerID: r.e.ContainerID, Interface: r.e.Interface,
 		PodUID: r.e.PodUID, MAC: r.e.MAC, LeaseUID: r.address.LeaseUID,
 		Machine: r.e.Machine, Namespace: r.e.PodNamespace,
-		Node: r.w.Self.Name, Session: r.w.Self.Session, Fenced: fenced,
+		Node: r.w.Self.Name, Session: r.w.Self.Session, Fenced: fenced, Moved: !r.address.Moved.IsZero() && !r.w.hasNewer(&r.e, attachment.Bound) && !r.w.hasNewer(&r.e, attachment.Intent),
 	}
 	action := lease.Resume(known, r.l)
 	if action == lease.RenewToken {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
@@ -45,9 +46,18 @@ func (w *Worker) isWithoutEntry(l *v1alpha1.IPLease) bool {
 	if s.State != v1alpha1.StateBound || s.NodeName != w.Self.Name || s.Session != w.Self.Session || s.Holder == nil {
 		return false
 	}
-	e, _ := w.Attachments.Get(s.Holder.ContainerID, s.Holder.Interface)
-	_, named := addressOf(&e, l.Name)
-	return !named
+	return !w.isNamed(l)
+}
+
+// isNamed reports whether an entry has the address of a lease, for the sandbox that it names or for another
+// one of its pod, to which the address has moved.
+func (w *Worker) isNamed(l *v1alpha1.IPLease) bool {
+	e, _ := w.Attachments.Get(l.Spec.Holder.ContainerID, l.Spec.Holder.Interface)
+	_, named := e.Lease(l.Name)
+	return named || slices.ContainsFunc(w.Attachments.OfPod(l.Spec.Holder.PodUID), func(e *attachment.Entry) bool {
+		_, named := e.Lease(l.Name)
+		return named && e.HasMoved()
+	})
 }
 
 // endWithoutEntry ends a lease if a GET shows that version, and no slot may use its

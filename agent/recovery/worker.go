@@ -124,7 +124,7 @@ func New(o Options) *Worker {
 // Changed handles a change of the lease of that name. A GET decides, not the watch (R7).
 func (w *Worker) Changed(name string) {
 	for _, e := range w.Attachments.All() {
-		if _, named := addressOf(e, name); named {
+		if _, named := e.Lease(name); named {
 			w.Attachments.Pending.Add(e.Attachment())
 		}
 	}

@@ -57,7 +57,8 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 			if e.Unguarded || e.Phase == attachment.Bound && r.Guards.Alone(e) {
 				kill = r.muteAlone
 			}
-			if err := kill(e); err != nil {
+			// Without the record, the address could move to the next sandbox of the pod later.
+			if err := errors.Join(kill(e), r.Attachments.Take(e.Attachment())); err != nil {
 				return fmt.Errorf("end the holder of %s: %w", address.Addr, err)
 			}
 		}
@@ -125,6 +126,11 @@ func (r *Releaser) muteAlone(found *attachment.Entry) error {
 		return nil // a DEL has come meanwhile
 	}
 	return r.Mute(&e)
+}
+
+// isOfPod reports whether a lease names the interface of an entry's pod, in this or another sandbox.
+func isOfPod(s *v1alpha1.IPLeaseSpec, e *attachment.Entry) bool {
+	return s.Holder != nil && s.Holder.PodUID == e.PodUID && e.PodUID != "" && s.Holder.Interface == e.Interface
 }
 
 // isHolder reports whether an entry belongs to the container that a lease names.

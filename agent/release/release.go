@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -73,6 +74,13 @@ func New(o Options) *Releaser {
 	return &Releaser{Options: o, Expected: Expected{lru.New(mostExpected)}}
 }
 
+// patience bounds how long a DEL waits for the API server. The runtime makes the next sandbox of a pod only
+// after it, and the worker carries out what is left.
+const patience = time.Second
+
+// errUnread: nothing was written, since the lease could not be read.
+var errUnread = errors.New("its lease stays as it is")
+
 // errEntryStays: the leases are freed, but the disk does not record the removal of the entry.
 var errEntryStays = errors.New("the entry stays in the journal")
 
@@ -87,10 +95,10 @@ func (r *Releaser) LetGo(ctx context.Context, a agentapi.Attachment) error {
 	if fenced != nil && e.Phase == phase {
 		return fenced // the slot could not be killed
 	}
-	ctx, cancel := context.WithTimeout(ctx, attachment.AskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if fenced == nil && r.Undecided(ctx, &e) {
-		r.Later(a, "release", errEnding)
+		r.Later(a, "release", errors.Join(errEnding, setUnfreed(r.Attachments, &e, true)))
 		return nil
 	}
 	err := r.Free(ctx, e)
@@ -150,10 +158,12 @@ func (r *Releaser) Fence(e *attachment.Entry) error {
 func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 	var errs []error
 	var left []attachment.Address
-	for _, address := range e.Addresses {
+	for i, address := range e.Addresses {
 		if err := r.freeAddress(ctx, &e, address, 0); err != nil {
 			errs = append(errs, fmt.Errorf("free %s of container %s: %w", address.Addr, e.ContainerID, err))
-			left = append(left, address)
+			at := e.Addresses[i]
+			at.Unfreed = at.Unfreed || errors.Is(err, errUnread)
+			left = append(left, at)
 		}
 	}
 	if len(left) > 0 {
@@ -183,14 +193,25 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 // name, or quarantines it if a take-over was never proven. A lease that has another
 // holder by now is left alone. own is the slot that lives on, 0 if there is none.
 func (r *Releaser) freeAddress(ctx context.Context, e *attachment.Entry, address attachment.Address, own uint32) error {
+	if r.hasMoved(e, address) {
+		return nil // the store may not know that yet
+	}
 	l, err := r.Leases.Get(ctx, address.LeaseName)
 	switch {
 	case errors.Is(err, lease.ErrGone):
 		return nil
+	case err != nil && e.Phase == attachment.Releasing:
+		return fmt.Errorf("%w: %w", errUnread, err)
 	case err != nil:
 		return err
 	case !Holds(l, r.Self.Name, e):
 		return nil
+	}
+	// The lease may end from now on, whether or not the answer of that write arrives.
+	if address.Unfreed {
+		if err := setUnfreed(r.Attachments, e, false, address.LeaseName); err != nil {
+			return err
+		}
 	}
 	if e.Phase == attachment.Intent {
 		living, ok, err := r.stranger(e, address)
@@ -259,9 +280,37 @@ func (r *Releaser) end(ctx context.Context, l *v1alpha1.IPLease, e *attachment.E
 	return audit.Free, "released", r.Leases.Delete(ctx, l)
 }
 
-// Holds reports whether a lease is bound to an entry's container.
+// Holds reports whether a lease is bound to an entry's container, or to an older sandbox from which its
+// address has moved there.
 func Holds(l *v1alpha1.IPLease, node string, e *attachment.Entry) bool {
-	return l.Spec.State == v1alpha1.StateBound && l.Spec.NodeName == node && isHolder(&l.Spec, e)
+	address, _ := e.Lease(l.Name)
+	return IsBoundTo(&l.Spec, node, e) && (isHolder(&l.Spec, e) || !address.Moved.IsZero())
+}
+
+// IsBoundTo reports whether a lease is bound to the interface of an entry's pod, in this or another sandbox.
+func IsBoundTo(s *v1alpha1.IPLeaseSpec, node string, e *attachment.Entry) bool {
+	return s.State == v1alpha1.StateBound && s.NodeName == node && (isHolder(s, e) || isOfPod(s, e))
+}
+
+// hasMoved reports whether a newer sandbox of the pod has an address of an entry. If the lease may still
+// name an older sandbox, an ADD of a newer one that is under way counts too.
+func (r *Releaser) hasMoved(e *attachment.Entry, address attachment.Address) bool {
+	return slices.ContainsFunc(r.Attachments.OfPod(e.PodUID), func(o *attachment.Entry) bool {
+		_, has := o.Lease(address.LeaseName)
+		return has && o.Interface == e.Interface && o.Session == e.Session && o.Created.After(e.Created) &&
+			(o.Phase == attachment.Bound || o.Phase == attachment.Intent && !address.Moved.IsZero())
+	})
+}
+
+// setUnfreed journals whether a write that frees leases of an entry may have begun: the given ones, or all.
+func setUnfreed(t *attachment.Table, e *attachment.Entry, is bool, leases ...string) error {
+	e.Addresses = slices.Clone(e.Addresses)
+	for i := range e.Addresses {
+		if len(leases) == 0 || slices.Contains(leases, e.Addresses[i].LeaseName) {
+			e.Addresses[i].Unfreed = is
+		}
+	}
+	return t.Put(*e)
 }
 
 // stranger returns another pod or interface of this node that uses the address of an ADD that is

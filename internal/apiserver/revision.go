@@ -7,6 +7,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -143,26 +144,36 @@ func (r *RevisionWatch) ask(ctx context.Context) (live, cached uint64, err error
 	return live, cached, err
 }
 
-// Outages reports when an API server answers again after an outage. A store can go back only during
-// an outage, since the server is stopped for a restore.
+// Outages knows whether the API server answers, and reports when it answers again. A store can go back
+// only during an outage, since the server is stopped for a restore.
 type Outages struct {
-	failed atomic.Bool
-	over   loop.Wake
+	// since is the time of the first request that failed since the last answer; nil: none.
+	since atomic.Pointer[time.Time]
+	over  loop.Wake
 }
 
 // NewOutages returns Outages for the requests of one process.
 func NewOutages() *Outages { return &Outages{over: loop.NewWake()} }
+
+// Since returns the beginning of the present outage. away is false if the last request had an answer.
+func (o *Outages) Since() (since time.Time, away bool) {
+	if at := o.since.Load(); at != nil {
+		return *at, true
+	}
+	return time.Time{}, false
+}
 
 // Transport observes requests and answers. Pass it to the Wrap of a rest.Config.
 func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {
 	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(r)
 		switch {
-		case err != nil && r.Context().Err() != nil:
+		case err != nil && errors.Is(r.Context().Err(), context.Canceled):
 			// The caller has cancelled the request.
 		case err != nil || response.StatusCode >= http.StatusInternalServerError:
-			o.failed.Store(true)
-		case o.failed.Swap(false):
+			now := time.Now()
+			o.since.CompareAndSwap(nil, &now)
+		case o.since.Swap(nil) != nil:
 			o.over.Up()
 		}
 		return response, err

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -288,6 +289,13 @@ func (m *API) SetAway(away bool) {
 			close(f.changes)
 		}
 	}
+}
+
+// Outage reports that an API server that is away is known to be away, since when this node does not say.
+func (m *API) Outage() (since time.Time, away bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Time{}, m.Away
 }
 
 // ChangePod changes a pod of the namespace shop, if it exists, as another client of the API does.

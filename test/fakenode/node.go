@@ -219,6 +219,7 @@ func (r *Node) start() {
 		FindLink:    func(netns, ifname string) (pod.Interface, error) { return r.FindLink(netns, ifname) },
 		FindUserVF:  func(device string) (pod.Interface, bool, error) { return r.FindUserVF(device) },
 		UserVFs:     func() ([]vf.Function, error) { return r.UserVFs, nil },
+		Outage:      r.API.Outage,
 		Multus:      func() (ipam.Multus, error) { return r.Multus() },
 		ParentOf:    func(int) (ipam.Parent, error) { return ipam.Parent{Name: "eth1", Names: []string{"eth1"}}, nil },
 		OfNode:      func(_ int, addr netip.Addr) (bool, error) { return addr == r.OwnAddr, nil },

@@ -174,7 +174,8 @@ func (w *name) isFree(s *nodes.Sandbox) error {
 
 // The sandboxes of two pods die while the pods live. One has a MAC from its plugin, the other a MAC
 // from its address. The kubelet sends the DEL of the dead sandbox before or after the ADD of the next
-// one, or the agent is replaced in between. Each pod gets its address back. Its lease ends with it.
+// one, or the agent is replaced in between. In some rows the API server is away meanwhile. Each pod gets its
+// address back. Its lease ends with it.
 func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 1)
 	c.Pool("plugin", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
@@ -192,14 +193,39 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 	if mac := pods["address"].MAC.String(); mac != fromAddress(pods["address"].Addr).String() {
 		t.Errorf("the pod with a MAC of its address %s has %s", pods["address"].Addr, mac)
 	}
+	delThenAdd := func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
+		check.OK(t, was.End(ctx))
+		return n.Begin(ctx, was.Pod)
+	}
+	anotherAgent := func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
+		check.OK(t, errors.Join(was.End(ctx), n.KillAgent(), n.AwaitAgent(ctx)))
+		return n.Begin(ctx, was.Pod)
+	}
+	// without calls next while the API server is away.
+	without := func(cut func(bool), next func(*nodes.Sandbox) (*nodes.Sandbox, error)) func(*nodes.Sandbox) (*nodes.Sandbox, error) {
+		return func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
+			cut(true)
+			defer cut(false)
+			since := time.Now()
+			is, err := next(was)
+			t.Logf("without the API server, pod %s had its address again after %s", was.Pod.Name, time.Since(since).Round(time.Millisecond))
+			return is, err
+		}
+	}
 	for _, order := range []struct {
 		name string
 		next func(was *nodes.Sandbox) (*nodes.Sandbox, error)
 	}{
-		{"DEL, then ADD", func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
-			check.OK(t, was.End(ctx))
-			return n.Begin(ctx, was.Pod)
-		}},
+		{"no API server: DEL, then ADD", without(n.ShutAPI, delThenAdd)},
+		{"no answer of the API server: DEL, then ADD", without(n.SilenceAPI, delThenAdd)},
+		{"no API server: DEL, a killed agent, then ADD", without(n.ShutAPI, anotherAgent)},
+		{"no answer of the API server: DEL, a killed agent, then ADD", without(n.SilenceAPI, anotherAgent)},
+		{"no API server: ADD, then DEL", without(n.ShutAPI, func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
+			was.Abandon()
+			next, err := n.Begin(ctx, was.Pod)
+			return next, errors.Join(err, was.End(ctx))
+		})},
+		{"DEL, then ADD", delThenAdd},
 		{"ADD, then DEL", func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
 			was.Abandon()
 			next, err := n.Begin(ctx, was.Pod)

@@ -182,6 +182,9 @@ func (n *Node) KillPlugins() error { return n.calls.killPlugins() }
 // ShutAPI cuts the agent off from the API server, or undoes that.
 func (n *Node) ShutAPI(shut bool) { n.api.shut.Store(shut) }
 
+// SilenceAPI has the calls of the agent get no answer, as if their packets were dropped, or undoes that.
+func (n *Node) SilenceAPI(silent bool) { n.api.silent.Store(silent) }
+
 // ShiftAPI sets the API server's clock ahead, or behind if ahead is negative, as this node sees it.
 func (n *Node) ShiftAPI(ahead time.Duration) { n.api.ahead.Store(int64(ahead)) }
 

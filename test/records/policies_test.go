@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/hostlink/cidr"
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -209,7 +210,9 @@ func (e *env) testAgentServices(t *testing.T) {
 		}
 		return nil
 	})
-	services := cidr.WatchedServices(agent, namespace, testr.New(t))
+	book := check.Value(attachment.Open(t.TempDir()))(t)
+	defer book.Close()
+	services := cidr.WatchedServices(agent, namespace, book.Services, testr.New(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- services.Run(ctx) }()

@@ -158,8 +158,8 @@ func (k *Keeper) readSoon(e *attachment.Entry) {
 	k.Wake()
 }
 
-// Apply tells the kernel what the interface of an entry may send. It changes nothing if a pool
-// cannot be read, and keeps the last settings if all its pools were deleted. An interface without a
+// Apply tells the kernel what the interface of an entry may send. If a pool cannot be read, its settings at
+// the ADD count, or nothing changes if they are not recorded. Apply keeps the last settings if all its pools were deleted. An interface without a
 // guard is no error: its pod is gone, or recovery will attach the guard.
 func (k *Keeper) Apply(ctx context.Context, e *attachment.Entry) error {
 	return k.apply(ctx, e, map[string]*v1alpha1.IPPool{})
@@ -276,9 +276,12 @@ func (k *Keeper) pools(ctx context.Context, e *attachment.Entry, read map[string
 		if !ok {
 			pool = &v1alpha1.IPPool{}
 			err := k.Pools.Get(ctx, client.ObjectKey{Name: address.Pool}, pool)
-			if apierrors.IsNotFound(err) {
+			switch {
+			case apierrors.IsNotFound(err):
 				pool = nil
-			} else if err != nil {
+			case err != nil && address.Given != nil:
+				pool = address.PoolThen()
+			case err != nil:
 				return nil, fmt.Errorf("read pool %s: %w", address.Pool, err)
 			}
 			read[address.Pool] = pool

@@ -26,6 +26,7 @@ type Services struct {
 	client client.WithWatch
 	// namespace is that of the agent.
 	namespace string
+	memory    Memory
 	log       logr.Logger
 	changed   loop.Wake
 	// answered is closed once the service CIDRs are known, or the API server has said why they are not.
@@ -44,9 +45,23 @@ func GivenServices(prefixes []netip.Prefix) *Services {
 	return c
 }
 
-// WatchedServices returns the service CIDRs of the ServiceCIDR objects, unknown until Run has read them.
-func WatchedServices(c client.WithWatch, namespace string, log logr.Logger) *Services {
-	return &Services{client: c, namespace: namespace, log: log, unknown: ErrNotRead, changed: loop.NewWake(), answered: make(chan struct{})}
+// Memory keeps the service CIDRs over restarts. *attachment.Document implements it.
+type Memory interface {
+	Get() (last []netip.Prefix, known bool)
+	Put([]netip.Prefix) error
+}
+
+// WatchedServices returns the service CIDRs of the ServiceCIDR objects. Until Run has read them, those of the
+// last run count, or they are unknown: an agent may start while the API server is away.
+func WatchedServices(c client.WithWatch, namespace string, memory Memory, log logr.Logger) *Services {
+	s := &Services{client: c, namespace: namespace, memory: memory, log: log, changed: loop.NewWake(), answered: make(chan struct{})}
+	if last, known := memory.Get(); known {
+		s.known = last
+		close(s.answered)
+	} else {
+		s.unknown = ErrNotRead
+	}
+	return s
 }
 
 // Prefixes returns the service CIDRs of both families in order, each once. An error says why they
@@ -84,8 +99,15 @@ func (s *Services) set(prefixes []netip.Prefix, unknown error) {
 	same := slices.Equal(s.known, prefixes) && errors.Is(s.unknown, unknown)
 	s.known, s.unknown = prefixes, unknown
 	s.mu.Unlock()
-	if !same {
-		s.changed.Up()
+	if same {
+		return
+	}
+	s.changed.Up()
+	if unknown != nil {
+		return
+	}
+	if err := s.memory.Put(prefixes); err != nil {
+		s.log.Error(err, "the service CIDRs are not stored: an agent that starts while the API server is away does not know them")
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 // and names its range.
 func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
 	server := controlplane.New(t)
-	c := WatchedServices(connect(t, server.Admin()), "default", testr.New(t))
+	c := WatchedServices(connect(t, server.Admin()), "default", &memory{}, testr.New(t))
 	run(t, c)
 	expect(t, c, "10.96.0.0/16")
 	if os.Getenv(controlplane.VersionVariable) == "oldest" {
@@ -47,7 +47,7 @@ func TestServiceCIDRsOfAnAPIServer(t *testing.T) {
 
 	nobody := server.Admin()
 	nobody.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
-	forbidden := WatchedServices(connect(t, nobody), "default", testr.New(t))
+	forbidden := WatchedServices(connect(t, nobody), "default", &memory{}, testr.New(t))
 	run(t, forbidden)
 	expect(t, forbidden, ErrForbidden.Error())
 }

@@ -79,7 +79,7 @@ func TestServiceCIDRsAreUnknownWithAReasonAndARemedy(t *testing.T) {
 					return c.List(ctx, list, o...)
 				},
 				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return row.named },
-			}), "default", testr.New(t))
+			}), "default", &memory{}, testr.New(t))
 			check.Is(t, check.Err(c.Prefixes()), ErrNotRead, "before an answer:")
 			run(t, c)
 			if errors.Is(row.want, ErrNotRead) {
@@ -110,7 +110,7 @@ func TestAnAPIServerWithoutServiceCIDRsNamesItsRanges(t *testing.T) {
 			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 				return invalid(named + map[string]string{"127.0.0.1": "10.96.0.0/16", "::1": "fd00:10:96::/112"}[o.(*corev1.Service).Spec.ClusterIP])
 			},
-		}), "default", testr.New(t))
+		}), "default", &memory{}, testr.New(t))
 		run(t, c)
 		expect(t, c, "10.96.0.0/16 fd00:10:96::/112")
 	})
@@ -118,6 +118,24 @@ func TestAnAPIServerWithoutServiceCIDRsNamesItsRanges(t *testing.T) {
 
 func invalid(why string) error {
 	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "x", field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), "", why)})
+}
+
+// memory keeps the service CIDRs of the last run.
+type memory struct{ last []netip.Prefix }
+
+func (m *memory) Get() ([]netip.Prefix, bool)   { return m.last, m.last != nil }
+func (m *memory) Put(last []netip.Prefix) error { m.last = last; return nil }
+
+func TestServiceCIDRsOfTheLastRunAreKnownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept := &memory{}
+		first := WatchedServices(clientWith(t, interceptor.Funcs{}, object("kubernetes", "10.96.0.0/16")), "default", kept, testr.New(t))
+		run(t, first)
+		expect(t, first, "10.96.0.0/16")
+		next := WatchedServices(clientWith(t, interceptor.Funcs{}), "default", kept, testr.New(t))
+		check.Equal(t, serviceText(next.Prefixes()), "10.96.0.0/16", "before an answer:")
+		check.List(t, next.Await(t.Context()), kept.last, "those who wait get")
+	})
 }
 
 func TestServiceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
@@ -138,7 +156,7 @@ func TestServiceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 				Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
 					return nil, answer
 				},
-			}, object("kubernetes", "10.96.0.0/16")), "default", testr.New(t))
+			}, object("kubernetes", "10.96.0.0/16")), "default", &memory{}, testr.New(t))
 			run(t, c)
 			check.Becomes(t, 30*time.Second, "an answer is handled", func() bool { return asked.Load() > 2 })
 			check.Equal(t, serviceText(c.Prefixes()), "10.96.0.0/16", "%v:", answer)
@@ -149,7 +167,7 @@ func TestServiceCIDRsStayKnownWhileTheAPIServerIsAway(t *testing.T) {
 func TestChangesOfServiceCIDRs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clientWith(t, interceptor.Funcs{}, object("kubernetes", "10.96.0.0/16", "fd00:10:96::/112"))
-		c := WatchedServices(api, "default", testr.New(t))
+		c := WatchedServices(api, "default", &memory{}, testr.New(t))
 		run(t, c)
 		expect(t, c, "10.96.0.0/16 fd00:10:96::/112")
 		synctest.Wait() // the watch follows the list, and the client of the test keeps no events

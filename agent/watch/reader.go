@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Client reads from the caches of the manager, and writes to the API server. A read fails at once while the
+// caches are not filled, with an error that counts as an API server that is unavailable: the caches
+// themselves would wait for any time. Safe for concurrent use.
+type Client struct {
+	client.Client
+	filled atomic.Bool
+}
+
+// NewClient returns a Client whose caches are not filled yet.
+func NewClient(of client.Client) *Client { return &Client{Client: of} }
+
+// Fill lets reads through from now on. The manager calls it once its caches are filled. It returns when
+// ctx ends.
+func (c *Client) Fill(ctx context.Context) error {
+	c.filled.Store(true)
+	<-ctx.Done()
+	return nil
+}
+
+// Get reads an object.
+func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := c.unfilled(); err != nil {
+		return err
+	}
+	return c.Client.Get(ctx, key, o, opts...)
+}
+
+// List reads objects.
+func (c *Client) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	if err := c.unfilled(); err != nil {
+		return err
+	}
+	return c.Client.List(ctx, l, opts...)
+}
+
+func (c *Client) unfilled() error {
+	if c.filled.Load() {
+		return nil
+	}
+	return apierrors.NewServiceUnavailable("the API server has not filled the caches of the agent since it started")
+}
