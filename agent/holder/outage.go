@@ -60,8 +60,7 @@ func (h *Holders) older(r agentapi.AddRequest) (e attachment.Entry, ok bool) {
 		return e, false
 	}
 	for _, o := range h.Attachments.OfPod(r.Pod.UID) {
-		if o.Interface == r.Interface && o.ContainerID != r.ContainerID && o.Phase != attachment.Intent &&
-			o.PodNamespace == r.Pod.Namespace && o.PodName == r.Pod.Name && len(o.Addresses) > 0 {
+		if o.Interface == r.Interface && o.ContainerID != r.ContainerID && o.Phase != attachment.Intent && len(o.Addresses) > 0 {
 			e, ok = *o, true
 		}
 	}

@@ -118,6 +118,17 @@ func TestWhileTheAPIServerIsAwayNobodyElseGetsAnAddress(t *testing.T) {
 			r.API.Before = nil
 			r.API.SetAway(true)
 		}, "a write that frees it may have begun"},
+		"a release after the DEL whose answer was lost": {func(r *fakenode.Node, young *agentapi.AddRequest) {
+			old := *young
+			old.ContainerID, old.NetNS = "c1", "/netns/c1"
+			r.SandboxDies(old)
+			r.API.SetAway(false)
+			r.API.Breaks("update")
+			left, err := r.Recovery.Resume(r.T.Context(), attachment.AskTimeout)
+			check.That(r.T, left == 1 && err != nil, "left %d, %v", left, err)
+			r.API.Before = nil
+			r.API.SetAway(true)
+		}, "a write that frees it may have begun"},
 		"a verification on this node": {func(r *fakenode.Node, young *agentapi.AddRequest) {
 			r.API.SetAway(false)
 			l := r.API.Leases()["10.0.0.2"]
@@ -224,6 +235,9 @@ func TestASandboxAfterTheOutageKeepsItsAddressWhenTheMovedOneEnds(t *testing.T) 
 	r.API.SetAway(false)
 	young := next(old, "c3")
 	r.Gets(young, "10.0.0.2")
+	r.Recovery.LookAgain()
+	_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout) // the DELs are still to come
+	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.ContainerID, "c3", "the lease names")
 	r.SandboxDies(old)
 	r.SandboxDies(moved)
 	r.Settle()
