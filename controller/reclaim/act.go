@@ -54,7 +54,7 @@ func (r *Reconciler) quarantine(ctx context.Context, f Facts, a Action) error {
 	node := a.Verifier
 	if node == "" {
 		var err error
-		if node, err = r.Reader.bestVerifier(ctx, f.Lease); err != nil {
+		if node, err = r.bestVerifier(ctx, f.Lease); err != nil {
 			return err
 		}
 	}
@@ -93,7 +93,7 @@ func describe(holder *v1alpha1.Holder) string {
 // reassign assigns a lease to the next candidate. If there is no other candidate, the current
 // verifier goes on.
 func (r *Reconciler) reassign(ctx context.Context, f Facts, a Action, n *note) (ctrl.Result, error) {
-	verifiers, err := r.Reader.verifiers(ctx, f.Lease)
+	verifiers, err := r.verifiers(ctx, f.Lease)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

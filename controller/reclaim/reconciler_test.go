@@ -212,13 +212,13 @@ func TestWhoMayVerify(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := agreed(t, poolObject(), leaseObject(), row.world)
-			all := check.Value(b.reconciler.Reader.verifiers(t.Context(), leaseObject()))(t)
+			all := check.Value(b.reconciler.verifiers(t.Context(), leaseObject()))(t)
 			check.List(t, slices.Collect(all), row.want, "verifiers")
 			first := ""
 			if len(row.want) > 0 {
 				first = row.want[0]
 			}
-			got, err := b.reconciler.Reader.bestVerifier(t.Context(), leaseObject())
+			got, err := b.reconciler.bestVerifier(t.Context(), leaseObject())
 			check.That(t, got == first && err == nil, "the first is %q (%v), want %q", got, err, first)
 		})
 	}

@@ -20,9 +20,9 @@ import (
 
 // bestVerifier returns the best node to verify a lease, or "" if there is none. It tries the holder's own node
 // before it lists the other nodes, because many leases may be due at once.
-func (r Reader) bestVerifier(ctx context.Context, lease *v1alpha1.IPLease) (string, error) {
+func (r *Reconciler) bestVerifier(ctx context.Context, lease *v1alpha1.IPLease) (string, error) {
 	own := holderNode(&lease.Spec)
-	if r.isAlive(ctx, own) {
+	if r.Reader.isAlive(ctx, own) {
 		return own, nil
 	}
 	all, err := r.verifiers(ctx, lease)
@@ -33,10 +33,29 @@ func (r Reader) bestVerifier(ctx context.Context, lease *v1alpha1.IPLease) (stri
 }
 
 // verifiers returns the nodes that may verify a lease, best first.
-func (r Reader) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (iter.Seq[string], error) {
-	pods, err := agents.List(ctx, r.Cache, r.Namespace)
+func (r *Reconciler) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (iter.Seq[string], error) {
+	nodes, err := r.withAgents.Get(ctx, "agents")
 	if err != nil {
 		return nil, fmt.Errorf("choose a verifier for lease %s: %w", lease.Name, err)
+	}
+	isAlive := func(node string) bool { return r.Reader.isAlive(ctx, node) }
+	onSegment := func(node string) bool {
+		var found v1alpha1.IPLeaseList
+		err := r.Reader.Cache.List(ctx, &found, client.Limit(1), client.UnsafeDisableDeepCopy,
+			client.MatchingFields{cache.LeasesByPoolNode: cache.PoolNodeKey(lease.Spec.Pool, node)})
+		return err == nil && len(found.Items) > 0
+	}
+	inSubnet := sync.OnceValue(func() map[string]bool { return r.Reader.nodesInSubnet(ctx, lease.Spec.Pool) })
+	return candidates(lease.Name, holderNode(&lease.Spec), nodes, isAlive, onSegment, func(node string) bool {
+		return inSubnet()[node]
+	}), nil
+}
+
+// nodesWithAgents returns the nodes with an agent, each once.
+func (r Reader) nodesWithAgents(ctx context.Context) ([]string, error) {
+	pods, err := agents.List(ctx, r.Cache, r.Namespace)
+	if err != nil {
+		return nil, err
 	}
 	var nodes []string
 	for i := range pods {
@@ -46,18 +65,7 @@ func (r Reader) verifiers(ctx context.Context, lease *v1alpha1.IPLease) (iter.Se
 	}
 	// While an agent is replaced, its node has two agents.
 	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
-	isAlive := func(node string) bool { return r.isAlive(ctx, node) }
-	onSegment := func(node string) bool {
-		var found v1alpha1.IPLeaseList
-		err := r.Cache.List(ctx, &found, client.Limit(1), client.UnsafeDisableDeepCopy,
-			client.MatchingFields{cache.LeasesByPoolNode: cache.PoolNodeKey(lease.Spec.Pool, node)})
-		return err == nil && len(found.Items) > 0
-	}
-	inSubnet := sync.OnceValue(func() map[string]bool { return r.nodesInSubnet(ctx, lease.Spec.Pool) })
-	return candidates(lease.Name, holderNode(&lease.Spec), nodes, isAlive, onSegment, func(node string) bool {
-		return inSubnet()[node]
-	}), nil
+	return slices.Compact(nodes), nil
 }
 
 // nodesInSubnet returns the nodes with leases of the pools that have the same subnet, network and
