@@ -33,7 +33,7 @@
 /* The entry leaves the journal, its device the machine, and the sweep takes the rest. */
 inline give_up(m) {
 	at[m] = DONE; token[m] = 0; wanted[m] = 0; claimed[m] = 0;
-	slot[m] = NONE; installed[m] = 0; greatest[m] = 0; prove(m)
+	slot[m] = NONE; installed[m] = 0; greatest[m] = 0; prove(m); forget_end(m)
 }
 
 /* release.go freeAddress, end */
@@ -41,7 +41,8 @@ inline free_own(m) {
 	if
 	:: HELD_BY(m) && (previous != NOBODY || lease_boot != boot[m]) -> SEEN(SESSION_ENDED); set_aside(m)
 	:: HELD_BY(m) && previous == NOBODY && lease_boot == boot[m] ->
-		assert(P3_proven || !VOICE(m));
+		assert(P3_proven || !VOICE(m) && !spared[m]);
+		note_end(m);
 		set_free()
 	:: else
 	fi
@@ -120,12 +121,24 @@ end:	do
 #else
 	:: d_step { ACTS(m) && at[m] == HOLDS && !wanted[m] -> kill(m); at[m] = RELEASES }
 #endif
-	:: d_step { ACTS(m) && at[m] == RELEASES && MORE_VERSIONS -> free_own(m); give_up(m) }
+	:: d_step { ACTS(m) && at[m] == RELEASES && MORE_VERSIONS ->
+		if
+#ifdef KEEPS_LATE
+		:: late[m]
+#endif
+		:: else -> free_own(m)
+		fi;
+		assert(P11_let_go || !HELD_BY(m));
+		give_up(m) }
 
 	/* A GET by name decides: resume.go resumeAddress, rebind.go (R7). */
 #ifndef WITHOUT_R7_GET
 	:: d_step { ACTS(m) && at[m] == HOLDS && !MAY_GO_ON(m) && !MAY_RECREATE(m) && !MAY_RENEW(m) ->
 		SEEN(YIELDED);
+		if
+		:: late[m] && lease_state == QUARANTINED -> SEEN(MOVED_QUARANTINED)
+		:: else
+		fi;
 		kill(m); at[m] = RELEASES }
 #endif
 	:: d_step { ACTS(m) && at[m] == HOLDS && MAY_RECREATE(m) -> at[m] = RECREATES }

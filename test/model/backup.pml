@@ -10,7 +10,6 @@ bit saved_boot, saved_previous_boot, saved_asserted;
 byte saved_store;            /* the store's version */
 byte saved_wanted[MACHINES];
 bit saved;
-byte restores;               /* that have happened */
 
 #define SAVED_POD(m) (at[m] == IDLE -> NOT_YET : wanted[m])
 

@@ -22,6 +22,9 @@
 #if RENEWALS
 #include "renewal.pml"
 #endif
+#if MOVES
+#include "move.pml"
+#endif
 #include "world.pml"
 #include "backup.pml"
 #include "settle.pml"
@@ -43,6 +46,9 @@ init {
 #endif
 #if RENEWALS
 		run Renewal(0); run Renewal(1); run Renewal(2); run Strangers();
+#endif
+#if MOVES
+		run Move(0); run Move(1); run Move(2);
 #endif
 		run Controller(); run Faults(); run Backup(); run Settle();
 	}

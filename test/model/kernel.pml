@@ -9,7 +9,7 @@
 
 inline kill(m) {
 	if
-	:: slot[m] == ALIVE -> slot[m] = DEAD; greatest[m] = 0; prove(m)
+	:: slot[m] == ALIVE -> slot[m] = DEAD; greatest[m] = (KEEPS_CLAIMS(m) -> greatest[m] : 0); prove(m)
 	:: else
 	fi
 }
@@ -20,7 +20,11 @@ inline kill_speakers(m) {
 #ifdef SPARES_INTENT
 	:: installed[m] == 0 /* has not spoken yet */
 #endif
-	:: else -> kill(m)
+	:: else ->
+		kill(m);
+#ifndef TAKES_UNWRITTEN
+		taken[m] = (MOVES && at[m] != IDLE && at[m] != RELEASES && at[m] != DONE)
+#endif
 	fi
 }
 
@@ -43,9 +47,9 @@ inline raise(m) {
 #ifdef NO_CLAIM_FENCES
 	:: slot[m] == ALIVE
 #endif
-	:: slot[m] == ALIVE && installed[m] && said > installed[m] && said > greatest[m] ->
+	:: (slot[m] == ALIVE || KEEPS_CLAIMS(m)) && installed[m] && said > installed[m] && said > greatest[m] ->
 		SEEN(FENCE_BY_CLAIM);
-		assert(P6_living_pod || m != 0 || !wanted[0] || PAUSED(0) || links || FENCED(m) || BY_VERIFIER);
+		assert(P6_living_pod || m != 0 || !wanted[0] || PAUSED(0) || links || FENCED(m) || UNDEFENDED(m) || BY_VERIFIER);
 		greatest[m] = said
 	:: else
 	fi

@@ -20,7 +20,7 @@ inline all_hear(s) {
 /* One state for all that is over. */
 inline wipe() {
 	set_free(); forget_backup();
-	version = 0; links = 0; crashes = 0; lives = 0; deletions = 0; renamed = 0; restores = 0; asked = 0; asked_by = 0; m = 0;
+	version = 0; links = 0; crashes = 0; lives = 0; deletions = 0; renamed = 0; restores = 0; deaths = 0; asked = 0; asked_by = 0; m = 0;
 #if RENEWALS
 	strays = 0; unproven[0] = 0; unproven[1] = 0; unproven[2] = 0; disproved[0] = 0; disproved[1] = 0; disproved[2] = 0;
 #endif
@@ -31,7 +31,7 @@ inline wipe() {
 	:: m < MACHINES ->
 		slot[m] = NONE; installed[m] = 0; greatest[m] = 0; boot[m] = 0;
 		at[m] = IDLE; token[m] = 0; runs[m] = 0; wanted[m] = 0; asks[m] = 0; judged[m] = 0;
-		claimed[m] = 0; up[m] = 0; deaf[m] = 0;
+		claimed[m] = 0; up[m] = 0; deaf[m] = 0; forget_end(m);
 #if MUTES
 		mute[m] = 0;
 #endif

@@ -17,4 +17,8 @@
 #define STORE_WENT_BACK 16
 #define MIGRATED 17
 #define RENEWED 18
-#define CRASHED 20 /* + where */
+#define MOVED_ON 19
+#define NOT_MOVED 20
+#define WRITTEN_LATE 21
+#define MOVED_QUARANTINED 22
+#define CRASHED 30 /* + where */

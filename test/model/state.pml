@@ -24,6 +24,9 @@
 #ifndef RENEWALS
 #define RENEWALS 0 /* 1: a fenced holder whose record is its own renews its token */
 #endif
+#ifndef MOVES
+#define MOVES 0 /* a sandbox dies, and the next one gets its address from the agent alone */
+#endif
 #ifndef STRAYS
 #define STRAYS 0 /* a claim that nobody of this cluster sent; needs RENEWALS */
 #endif
@@ -80,6 +83,12 @@ bit boot[MACHINES];       /* which life of the machine this is */
 #define RENEWAL_WRITTEN 16 /* fenced without a reason: the token is renewed */
 #define RENEWS 17          /* the kernel has it, and it is verified */
 #define RENEWAL_PROVEN 18  /* safe */
+#define BEREFT 19         /* the sandbox has died */
+#define MOVE_KILLED 20    /* ADD of the next one: the old slot is dead */
+#define MOVE_INSTALLED 21 /* the new slot has the token */
+#define MOVE_CLAIMED 22   /* and has claimed */
+#define MOVED 23          /* in the journal and answered, and the old entry is there too */
+#define LATE_WRITTEN 24   /* the record names the new sandbox, the kernel has the old token */
 byte at[MACHINES];
 byte token[MACHINES];     /* of its lease, as the journal has it */
 bit runs[MACHINES];       /* the agent lives */
@@ -99,7 +108,7 @@ bit mute[MACHINES];       /* it hears, but does not send */
 #define IS_MUTE(m) 0
 #endif
 
-byte links, crashes, lives, deletions; /* that have happened */
+byte links, crashes, lives, deletions, restores, deaths; /* that have happened */
 bit renamed;              /* machine 2 bears machine 0's name, which lives on somewhere */
 bit ended;                /* Settle has judged */
 
@@ -112,8 +121,30 @@ byte strays;
 #define UNPROVEN(m) 0
 #endif
 
+/* Rows with MOVES. */
+bit late[MACHINES];        /* the record names an older sandbox */
+bit proven_dead[MACHINES]; /* the record's last holder here: fenced, or silent after it heard a claim */
+bit taken[MACHINES];       /* a verifier of the machine itself killed the slot */
+bit spared[MACHINES];      /* the old slot lives on */
+
+#define MOVING(m) (at[m] == MOVE_KILLED || at[m] == MOVE_INSTALLED || at[m] == MOVE_CLAIMED)
+#define MUTE_SINCE_DEATH(m) (at[m] == BEREFT || MOVING(m))
+#ifdef ANSWERS_UNWRITTEN
+#define HAS_MOVED(m) (at[m] >= MOVE_CLAIMED)
+#else
+#define HAS_MOVED(m) (at[m] >= MOVED)
+#endif
+/* The kernel keeps the greatest claim also when the slot is dead. Without MOVES no slot follows. */
+#ifdef FORGETS_DEAD
+#define KEEPS_CLAIMS(m) 0
+#else
+#define KEEPS_CLAIMS(m) (MOVES && (HOLDING(m) || MUTE_SINCE_DEATH(m)))
+#endif
+/* Nobody answered for the address when another pod probed, and the store had lost its record. */
+#define UNDEFENDED(m) (MUTE_SINCE_DEATH(m) || deaths && (deletions || restores))
+
 #define RENEWING(m) (at[m] == RENEWAL_WRITTEN || at[m] == RENEWS || at[m] == RENEWAL_PROVEN)
-#define HOLDING(m) (at[m] == HOLDS || at[m] == RECREATES || at[m] == RECREATED || RENEWING(m))
+#define HOLDING(m) (at[m] == HOLDS || at[m] == RECREATES || at[m] == RECREATED || RENEWING(m) || HAS_MOVED(m))
 #define FENCED(m) (greatest[m] > installed[m] || UNPROVEN(m))
 #define VOICE(m) ((HOLDING(m) || at[m] == UNFENCED || SPEAKS_BEHIND(m)) && slot[m] == ALIVE && !FENCED(m) && !PAUSED(m))
 #if MIGRATIONS
@@ -142,7 +173,7 @@ bit paused[MACHINES];     /* the virtual machine does not run here any more */
 hidden byte verdict, luck, said, count, best, before, other;
 
 /* Names of the properties, for assertions: all are 0. */
-hidden byte P1_one_speaker, P2_greater_token_wins, P3_proven, P4_acked_is_fenced, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced, P9_source_is_paused, P10_muted_once;
+hidden byte P1_one_speaker, P2_greater_token_wins, P3_proven, P4_acked_is_fenced, P5_not_stuck, P6_living_pod, P7_record, P8_answered_unfenced, P9_source_is_paused, P10_muted_once, P11_let_go;
 
 /* SEEN(n) marks a situation. With -DSEEK=n the checker has to find it. */
 #ifndef SEEK

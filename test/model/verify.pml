@@ -87,6 +87,12 @@ inline judge(m) {
 			fi
 		fi
 	fi;
+	if
+	:: verdict == IS_FENCED && previous != NOBODY -> note_end(previous)
+	:: MOVES && verdict == IS_SILENT && luck == CLAIMS_ARRIVE && previous != NOBODY && previous != m && HEARS(previous) && SENDS(m) ->
+		note_end(previous); raise(previous)
+	:: else
+	fi;
 	/* What a safe verdict must mean, by the truth that no machine sees. */
 	assert(P3_proven || !SAFE || !(lease_state == CONFLICT && ON_AIR(conflict, m) || lease_state != CONFLICT && ON_AIR(previous, m)));
 	assert(P4_acked_is_fenced || verdict != IS_FENCED || previous == NOBODY || !VOICE(previous));
@@ -99,18 +105,29 @@ inline judge(m) {
 }
 
 /* The claim for version said goes out, and fences a local zombie on its way
- * (bpf/src/observer.c egress_claim). */
+ * (bpf/src/observer.c egress_claim). Without carrier there is no
+ * claim (rows with MOVES). */
 inline ask(m) {
 	if
 	:: SENDS(m) -> asked = said; asked_by = m
 	:: else
 	fi;
-	raise(m)
+	if
+	:: up[m] || !MOVES -> raise(m)
+	:: else
+	fi
 }
 
 /* agent/proof/verifier.go */
 #define VERIFIES(m) (lease_by == m && at[m] != BEHIND && (lease_state == QUARANTINED || lease_state == CONFLICT))
 #define AS_READ(m) (VERIFIES(m) && lease_version == asks[m])
+
+/* agent/attachment/calls.go LockLease */
+#ifdef MOVES_UNLOCKED
+#define LOCKED(m) 0
+#else
+#define LOCKED(m) MOVING(m)
+#endif
 
 #define JUDGES(m, what) \
 	:: d_step { ACTS(m) && AS_READ(m) && !judged[m] -> \
@@ -124,7 +141,7 @@ inline ask(m) {
 
 proctype Verifier(byte m) {
 end:	do
-	:: d_step { ACTS(m) && VERIFIES(m) && asks[m] != lease_version ->
+	:: d_step { ACTS(m) && VERIFIES(m) && asks[m] != lease_version && !LOCKED(m) ->
 		asks[m] = lease_version; judged[m] = 0;
 		if
 		:: lease_state == QUARANTINED -> said = asks[m]; kill_speakers(m); ask(m)

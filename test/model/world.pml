@@ -28,12 +28,18 @@ end:	do
 inline restart(m) {
 	runs[m] = 1;
 	if
-	:: HOLDING(m) -> said = installed[m]; install(m);
+#ifdef OLD_ENTRY_WINS /* and is released, since its interface is gone */
+	:: at[m] == MOVED -> free_own(m)
+#endif
+	:: MOVING(m) -> /* the new sandbox is undone, the old entry stays Bound */
+		assert(P6_living_pod || !VOICE(m));
+		kill(m); at[m] = BEREFT
+	:: HOLDING(m) && !MOVING(m) -> said = installed[m]; install(m);
 		if
 		:: RENEWING(m) -> at[m] = HOLDS
 		:: else
 		fi
-	:: !HOLDING(m) && HAS_POD(m) && !IS_BEHIND(m) -> kill(m); at[m] = RELEASES
+	:: !HOLDING(m) && HAS_POD(m) && !IS_BEHIND(m) && !MUTE_SINCE_DEATH(m) -> kill(m); at[m] = RELEASES
 	:: else
 	fi
 }
@@ -69,7 +75,7 @@ end:	do
 	HAPPENS_TO(1)
 	HAPPENS_TO(2)
 	/* Somebody deletes the lease of a pod that runs. */
-	:: d_step { !ended && deletions < DELETIONS && lease_state == BOUND && at[lease_by] == HOLDS && wanted[lease_by] ->
+	:: d_step { !ended && deletions < DELETIONS && lease_state == BOUND && (at[lease_by] == HOLDS || at[lease_by] == BEREFT) && wanted[lease_by] ->
 		deletions++; set_free() }
 	/* A machine registers under the name of the first, which is cut off and lives. */
 	:: d_step { !ended && lives < LIVES && !renamed && at[2] == IDLE && HAS_POD(0) -> lives++; renamed = 1 }
