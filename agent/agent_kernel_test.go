@@ -32,6 +32,7 @@ import (
 	"github.com/fenceline/fenceline/internal/metricsendpoint"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/hints"
 	"github.com/fenceline/fenceline/test/network"
 )
 
@@ -91,6 +92,7 @@ func startAs(t *testing.T, run func(context.Context, settings) error) *machine {
 	pool.Status.Agents = 1
 	check.OK(t, m.Status().Update(t.Context(), pool))
 
+	hints.Keep(t, m.server.Admin())
 	t.Setenv("KUBECONFIG", m.server.Kubeconfig())
 	ctx, stop := context.WithCancel(context.Background())
 	socket, done := filepath.Join(dir, "agent.sock"), make(chan error, 1)
@@ -220,7 +222,9 @@ func TestTheAgent(t *testing.T) {
 
 	m.part(t, "records a living pod again whose lease was deleted", func(t *testing.T) {
 		l := m.add(m.sandbox())
-		check.OK(t, m.Delete(ctx, l.DeepCopy()))
+		forced := l.DeepCopy()
+		forced.Annotations = map[string]string{v1alpha1.AnnotationForceDelete: ""} // the policy demands it
+		check.OK(t, errors.Join(m.Update(ctx, forced), m.Delete(ctx, forced)))
 		m.eventually("the lease is back", seen, func() bool {
 			again := m.lease(netip.MustParseAddr(l.Name))
 			return again != nil && again.UID != l.UID && again.Spec.Holder.ContainerID == l.Spec.Holder.ContainerID

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fenceline/fenceline/agent/watch"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/apiserver"
 )
 
@@ -70,10 +71,12 @@ func (a apiServer) client() (client.WithWatch, error) {
 // manager returns a manager that watches what this node needs.
 func (a apiServer) manager(s settings, log logr.Logger) (manager.Manager, error) {
 	mgr, err := ctrl.NewManager(a.config, ctrl.Options{
-		Scheme:                 a.scheme,
-		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return watch.Kinds(), nil },
-		Logger:                 log,
-		Cache:                  watch.Cache(s.node, s.namespace),
+		Scheme:         a.scheme,
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return watch.Kinds(), nil },
+		Logger:         log,
+		Cache:          watch.Cache(s.node, s.namespace),
+		// The leases have no cache: watch.Client has those of this node.
+		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&v1alpha1.IPLease{}}}},
 		Controller:             config.Controller{CacheSyncTimeout: syncPatience},
 		Metrics:                s.metrics.Options(),
 		HealthProbeBindAddress: s.healthAddress,

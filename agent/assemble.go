@@ -177,7 +177,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 	})
 	last, _ := a.attachments.Rotations.Get()
 	a.Ground = assembly.NewGround(assembly.GroundOptions{
-		Self: a.self(), Client: a.cached, Reader: a.mgr.GetAPIReader(), Attachments: a.attachments, Kernel: guards.KernelOf(a.kernel), Revision: a.kernel.Ceiling.Revision,
+		Self: a.self(), Client: a.cached, Reader: a.mgr.GetAPIReader(), Known: a.cached.Leases, Attachments: a.attachments, Kernel: guards.KernelOf(a.kernel), Revision: a.kernel.Ceiling.Revision,
 		HasDevice: pod.HasDevice, Rotations: last, LeaseClock: a.api.now, CountError: a.counters.APIError,
 		Events: a.reporter.Events, Metrics: a.counters, Log: a.log, Clock: clock.RealClock{},
 	})
@@ -361,7 +361,7 @@ func (a *agent) start() (early []manager.RunnableFunc, err error) {
 		a.hostLinks.Run, a.rules.Run, a.vfs.Run, a.followServices, server.Start,
 	}
 	return early, errors.Join(
-		watch.Start(a.mgr, a.Cluster, watch.Watchers{
+		watch.Start(a.mgr, a.Cluster, a.cached, a.hints(), watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
 			SetNetworks: a.setNetworks, PoolChanged: func() { a.sources.Wake(); a.vlans.Wake() }, BalancerChanged: a.hostLinks.WakeAll,
 			ClaimKey: keys,

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -29,6 +30,7 @@ import (
 	"github.com/fenceline/fenceline/agent/parent/subinterface"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/recovery"
+	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/internal/apiserver"
@@ -195,6 +197,22 @@ func (a *agent) storeWatch() *apiserver.RevisionWatch {
 		},
 		Clock: clock.RealClock{}, Log: a.log,
 	}
+}
+
+// hints returns the reader of the leases of this node.
+func (a *agent) hints() *watch.Hints {
+	return watch.NewHints(watch.HintOptions{
+		Node: a.node, Client: a.mgr.GetClient(), Live: a.mgr.GetAPIReader(), Leases: a.Leases, View: a.cached.Leases,
+		Journal: func() (names []string) {
+			for _, e := range a.attachments.All() {
+				for _, address := range e.Addresses {
+					names = append(names, address.LeaseName)
+				}
+			}
+			return names
+		},
+		Rand: rand.Float64, Clock: clock.RealClock{}, Log: a.log,
+	})
 }
 
 // makeSubinterfaces returns the keeper of the VLAN subinterfaces that networks name.

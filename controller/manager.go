@@ -21,6 +21,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
 	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/controller/hint"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/controller/page"
 	"github.com/fenceline/fenceline/controller/pool"
@@ -130,12 +131,13 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Clock: clock.RealClock{}, Settle: o.settle,
 		V4: o.defaultSubnets4, V6: o.defaultSubnets6, Owners: owners,
 	}
+	hints := &hint.Reconciler{Client: mgr.GetClient()}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	key := &keyProvider{client: mgr.GetClient(), namespace: o.namespace, clock: clock.RealClock{}}
 	for what, setUp := range map[string]func(ctrl.Manager) error{
 		"reclaim": func(mgr ctrl.Manager) error { return reclaims.SetupWithManager(mgr, o.auditPeriod) },
 		"pools":   pools.SetupWithManager, "reservations": reservations.SetupWithManager, "subnets": subnets.SetupWithManager,
-		"agents": indexes.SetupWithManager, "the claim key": func(mgr ctrl.Manager) error { return mgr.Add(key) },
+		"hints": hints.SetupWithManager, "agents": indexes.SetupWithManager, "the claim key": func(mgr ctrl.Manager) error { return mgr.Add(key) },
 	} {
 		if err := setUp(mgr); err != nil {
 			return fmt.Errorf("set up %s: %w", what, err)

@@ -49,13 +49,15 @@ type Metrics interface {
 	Step(step string, took time.Duration)
 }
 
-// GroundOptions are the options of a Ground. All but CountError are required.
+// GroundOptions are the options of a Ground. All but Known and CountError are required.
 type GroundOptions struct {
 	// Self is this node.
 	Self proof.Node
 	// Client reads and writes the API server's objects, Reader reads them past the caches.
 	Client client.Client
 	Reader client.Reader
+	// Known is told the lease of each answer.
+	Known *lease.View
 	// Attachments has begun the session of Self.
 	Attachments *attachment.Table
 	// Kernel has the guards. Revision returns the newest revision of the API server's store that this node
@@ -89,7 +91,7 @@ type Ground struct {
 // NewGround makes a Ground.
 func NewGround(o GroundOptions) *Ground {
 	g := &Ground{o: o, Leases: lease.NewStore(lease.Options{
-		Client: o.Client, Reader: o.Reader, Node: o.Self.Name, Session: o.Self.Session, Clock: o.LeaseClock, CountError: o.CountError,
+		Client: o.Client, Reader: o.Reader, View: o.Known, Node: o.Self.Name, Session: o.Self.Session, Clock: o.LeaseClock, CountError: o.CountError,
 	})}
 	g.Allocator = allocate.New(allocate.Options{Leases: g.Leases, Clock: o.Clock, Last: o.Rotations})
 	g.Foreign = &segment.ForeignHosts{Recorded: g.Leases.ConflictsWith, Clock: o.Clock}

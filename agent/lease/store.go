@@ -20,14 +20,16 @@ import (
 // attempts bounds the tries of a write. Each further try needs another writer in between.
 const attempts = 5
 
-// Options of a Store. All but CountError are required.
+// Options of a Store. All but View and CountError are required.
 type Options struct {
 	// Client writes. Reader reads past any cache, and so always the present state.
 	Client client.Client
 	Reader client.Reader
 	// Node and Session ("<Node UID>/<boot ID>") are written into leases as their owner.
 	Node, Session string
-	Clock         clock.PassiveClock
+	// View is told the lease of each answer.
+	View  *View
+	Clock clock.PassiveClock
 	// CountError counts each failed call to the API server, by verb: create, update, delete, get or
 	// list. AlreadyExists, NotFound and Conflict are answers, not failures.
 	CountError func(verb string, err error)
@@ -61,6 +63,7 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 	for range attempts {
 		l := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: first(r, s.owner())}
 		if err = s.counted("create", s.o.Client.Create(ctx, l)); err == nil {
+			s.o.View.Saw(l)
 			return l, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
@@ -84,14 +87,16 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 
 // Get reads a lease by name, past any cache. It returns ErrGone if there is none.
 func (s *Store) Get(ctx context.Context, name string) (*v1alpha1.IPLease, error) {
-	l := &v1alpha1.IPLease{}
+	l, before := &v1alpha1.IPLease{}, s.o.View.Revision(name)
 	err := s.counted("get", s.o.Reader.Get(ctx, client.ObjectKey{Name: name}, l))
 	if apierrors.IsNotFound(err) {
+		s.o.View.Gone(name, before)
 		return nil, fmt.Errorf("get lease %s: %w", name, ErrGone)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get lease %s: %w", name, err)
 	}
+	s.o.View.Saw(l)
 	return l, nil
 }
 
@@ -105,6 +110,7 @@ func (s *Store) Delete(ctx context.Context, l *v1alpha1.IPLease) error {
 		asRead := client.Preconditions{UID: &present.UID, ResourceVersion: &present.ResourceVersion}
 		conflict = s.counted("delete", s.o.Client.Delete(ctx, present, asRead))
 		if conflict == nil || apierrors.IsNotFound(conflict) {
+			s.o.View.Gone(l.Name, revisionOf(present))
 			return nil
 		}
 		if !apierrors.IsConflict(conflict) {
@@ -138,8 +144,10 @@ func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (
 		conflict = s.counted("update", s.o.Client.Update(ctx, next))
 		switch {
 		case conflict == nil:
+			s.o.View.Saw(next)
 			return next, nil
 		case apierrors.IsNotFound(conflict):
+			s.o.View.Gone(l.Name, revisionOf(present))
 			return nil, fmt.Errorf("update lease %s: %w", l.Name, ErrGone)
 		case !apierrors.IsConflict(conflict):
 			return nil, fmt.Errorf("update lease %s: %w", l.Name, uncertain(conflict))

@@ -23,14 +23,14 @@ import (
 // Cache restricts the caches to the objects that a node needs, so that an agent
 // does not grow with the cluster. namespace is Fenceline's.
 func Cache(node, namespace string) cache.Options {
-	ofNode := fields.OneTermEqualSelector("spec.nodeName", node)
+	named := fields.OneTermEqualSelector("metadata.name", node)
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:       {Field: ofNode},
-			&v1alpha1.IPLease{}: {Field: ofNode},
-			&corev1.Node{}:      {Field: fields.OneTermEqualSelector("metadata.name", node)},
-			&corev1.Service{}:   {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
+			&corev1.Pod{}:         {Field: fields.OneTermEqualSelector("spec.nodeName", node)},
+			&corev1.Node{}:        {Field: named},
+			&v1alpha1.LeaseHint{}: {Field: named},
+			&corev1.Service{}:     {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {
 				FieldSelector: fields.OneTermEqualSelector("metadata.name", guards.KeySecret),
 			}}},
@@ -52,7 +52,7 @@ func Scheme() (*runtime.Scheme, error) {
 func Kinds() meta.RESTMapper {
 	// The owner of a pod is asked for without a version.
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{appsv1.SchemeGroupVersion, batchv1.SchemeGroupVersion})
-	for _, kind := range []string{"IPPool", "IPLease", "ReservedIP", "IPSubnet"} {
+	for _, kind := range []string{"IPPool", "IPLease", "LeaseHint", "ReservedIP", "IPSubnet"} {
 		m.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
 	}
 	for _, kind := range []string{"Node", "Namespace"} {

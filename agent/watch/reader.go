@@ -8,18 +8,25 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// Client reads from the caches of the manager, and writes to the API server. A read fails at once while the
-// caches are not filled, with an error that counts as an API server that is unavailable: the caches
-// themselves would wait for any time. Safe for concurrent use.
+// Client reads the leases of this node from its View and everything else from the caches of the manager, and
+// writes to the API server. A read fails at once while the View or the caches are not filled, with an error that
+// counts as an API server that is unavailable: the caches themselves would wait for any time. Safe for concurrent
+// use.
 type Client struct {
 	client.Client
+	Leases *lease.View
 	filled atomic.Bool
 }
 
 // NewClient returns a Client whose caches are not filled yet.
-func NewClient(of client.Client) *Client { return &Client{Client: of} }
+func NewClient(of client.Client, leases *lease.View) *Client {
+	return &Client{Client: of, Leases: leases}
+}
 
 // Fill lets reads through from now on. The manager calls it once its caches are filled. It returns when
 // ctx ends.
@@ -31,14 +38,25 @@ func (c *Client) Fill(ctx context.Context) error {
 
 // Get reads an object.
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if l, ok := o.(*v1alpha1.IPLease); ok {
+		found, err := c.Leases.Get(key.Name)
+		if err == nil {
+			*l = *found
+		}
+		return err
+	}
 	if err := c.unfilled(); err != nil {
 		return err
 	}
 	return c.Client.Get(ctx, key, o, opts...)
 }
 
-// List reads objects.
-func (c *Client) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+// List reads objects. Of leases it reads all of this node, whatever the options say.
+func (c *Client) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) (err error) {
+	if leases, ok := l.(*v1alpha1.IPLeaseList); ok {
+		leases.Items, err = c.Leases.All()
+		return err
+	}
 	if err := c.unfilled(); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,9 +23,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // parallelVerifications bounds the leases of a node that are verified at the same
@@ -61,39 +67,58 @@ func addressesOf(o client.Object) (all []string) {
 	return all
 }
 
-// Start has the manager run the watches. cluster is the UID of the kube-system namespace.
-func Start(mgr ctrl.Manager, cluster string, w Watchers) error {
+// Start has the manager run the watches. cluster is the UID of the kube-system namespace. leases are those of
+// this node, and hints fills them.
+func Start(mgr ctrl.Manager, cluster string, leases *Client, hints *Hints, w Watchers) error {
 	return errors.Join(
 		mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Service{}, BalancerAddress, addressesOf),
 		pools(mgr, cluster, w.SetNetworks, w.PoolChanged),
 		builder.ControllerManagedBy(mgr).Named("claim-key").For(&corev1.Secret{}).Complete(w.ClaimKey),
 		builder.ControllerManagedBy(mgr).Named("verify").
-			For(&v1alpha1.IPLease{}, builder.WithPredicates(about(v1alpha1.StateQuarantined))).
-			Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(ignored(mgr.GetClient())),
+			WatchesRawSource(changes(leases.Leases, about(v1alpha1.StateQuarantined))).
+			Watches(&v1alpha1.IPPool{}, handler.EnqueueRequestsFromMapFunc(ignored(leases)),
 				builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 			WithOptions(controller.Options{MaxConcurrentReconciles: parallelVerifications}).
 			Complete(w.Verifier),
-		leases(mgr, w.LeaseChanged),
-		warm(mgr, w.WarmChanged),
+		builder.ControllerManagedBy(mgr).Named("hints").For(&v1alpha1.LeaseHint{}).
+			WithOptions(controller.Options{RateLimiter: loop.Limiter()}).
+			WatchesRawSource(source.Func(func(_ context.Context, q queue) error { q.Add(hints.request()); return nil })).
+			Complete(hints),
+		holders(mgr, leases.Leases, w.LeaseChanged),
+		warm(mgr, leases.Leases, w.WarmChanged),
 		waits(mgr, w.WaitChanged),
 		builder.ControllerManagedBy(mgr).Named("balancers").Watches(&corev1.Service{}, one()).
 			Complete(call(func(string) { w.BalancerChanged() })),
 	)
 }
 
-// leases reports each lease of this node that another process changed, or that left the node. After
-// an outage of the API server the first list reports the changes of that time. It has its own
-// queue, because the work in the verifier's queue takes long.
-func leases(mgr ctrl.Manager, changed func(name string)) error {
+// queue is the queue of a controller.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// changes is a source of the names of leases of this node whose change passes.
+func changes(leases *lease.View, passes func(was, now *v1alpha1.IPLease) bool) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		leases.Tell(func(was, now *v1alpha1.IPLease) {
+			if passes(was, now) {
+				q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: cmp.Or(now, was).Name}})
+			}
+		})
+		return nil
+	})
+}
+
+// holders reports each lease of this node that another process changed, or that left the node. It has its
+// own queue, because the work in the verifier's queue takes long.
+func holders(mgr ctrl.Manager, leases *lease.View, changed func(name string)) error {
 	return builder.ControllerManagedBy(mgr).Named("holders").
-		For(&v1alpha1.IPLease{}, builder.WithPredicates(madeByOthers())).
+		WatchesRawSource(changes(leases, madeByOthers)).
 		Complete(call(changed))
 }
 
 // warm reports changes of the objects that decide which leases are kept Warm.
-func warm(mgr ctrl.Manager, changed func()) error {
+func warm(mgr ctrl.Manager, leases *lease.View, changed func()) error {
 	b := builder.ControllerManagedBy(mgr).Named("warm").
-		Watches(&v1alpha1.IPLease{}, one(), builder.WithPredicates(about(v1alpha1.StateWarm)))
+		WatchesRawSource(changes(leases, about(v1alpha1.StateWarm)))
 	for _, o := range []client.Object{&v1alpha1.IPPool{}, &v1alpha1.ReservedIP{}, &corev1.Node{}} {
 		b = b.Watches(o, one())
 	}
@@ -169,7 +194,7 @@ func ignored(leases client.Reader) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) (all []reconcile.Request) {
 		pool, list := o.(*v1alpha1.IPPool), &v1alpha1.IPLeaseList{}
 		if err := leases.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil // the cache is not synced, so the leases are new to the verifier as well
+			return nil // they are not read yet, so the leases are new to the verifier as well
 		}
 		for i := range list.Items {
 			if l := &list.Items[i]; l.Spec.Pool == pool.Name && pool.IgnoresMAC(l.Spec.ConflictMAC()) {
@@ -189,28 +214,22 @@ func one() handler.EventHandler {
 
 // madeByOthers passes the changes that no ADD of this node wrote. A lease that is
 // new here either was created by an ADD, or is assigned to this node for a verification.
-func madeByOthers() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return isIn(v1alpha1.StateQuarantined, e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return !isIn(v1alpha1.StateWarm, e.ObjectOld) || !isIn(v1alpha1.StateBound, e.ObjectNew) ||
-				e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
-		},
+func madeByOthers(was, now *v1alpha1.IPLease) bool {
+	switch {
+	case was == nil:
+		return now.Spec.State == v1alpha1.StateQuarantined
+	case now == nil:
+		return true
+	default:
+		return was.Spec.State != v1alpha1.StateWarm || now.Spec.State != v1alpha1.StateBound || was.UID != now.UID
 	}
 }
 
 // about passes the changes of leases that are or were in a state.
-func about(state v1alpha1.LeaseState) predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return isIn(state, e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return isIn(state, e.ObjectOld) || isIn(state, e.ObjectNew) },
-		DeleteFunc: func(e event.DeleteEvent) bool { return isIn(state, e.Object) },
+func about(state v1alpha1.LeaseState) func(was, now *v1alpha1.IPLease) bool {
+	return func(was, now *v1alpha1.IPLease) bool {
+		return was != nil && was.Spec.State == state || now != nil && now.Spec.State == state
 	}
-}
-
-func isIn(state v1alpha1.LeaseState, o client.Object) bool {
-	l, ok := o.(*v1alpha1.IPLease)
-	return ok && l.Spec.State == state
 }
 
 // networks returns the numbers that claims of this cluster carry as their network, each once.

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -28,12 +27,12 @@ import (
 )
 
 func TestWhichChangesOfLeasesWakeWhom(t *testing.T) {
-	in := func(state v1alpha1.LeaseState, uid types.UID) client.Object {
+	in := func(state v1alpha1.LeaseState, uid types.UID) *v1alpha1.IPLease {
 		return &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: v1alpha1.IPLeaseSpec{State: state}}
 	}
 	bound, warm, quarantined := in(v1alpha1.StateBound, "1"), in(v1alpha1.StateWarm, "1"), in(v1alpha1.StateQuarantined, "1")
 	for name, c := range map[string]struct {
-		old, new                  client.Object
+		old, new                  *v1alpha1.IPLease
 		holders, verifier, keeper bool
 	}{
 		"created by an ADD":                      {nil, bound, false, false, false},
@@ -50,21 +49,12 @@ func TestWhichChangesOfLeasesWakeWhom(t *testing.T) {
 		"settled, so that it is no longer there": {quarantined, nil, true, true, false},
 	} {
 		for who, w := range map[string]struct {
-			predicate.Predicate
-			want bool
+			passes func(was, now *v1alpha1.IPLease) bool
+			want   bool
 		}{
-			"holders": {madeByOthers(), c.holders}, "verifier": {about(v1alpha1.StateQuarantined), c.verifier}, "keeper": {about(v1alpha1.StateWarm), c.keeper},
+			"holders": {madeByOthers, c.holders}, "verifier": {about(v1alpha1.StateQuarantined), c.verifier}, "keeper": {about(v1alpha1.StateWarm), c.keeper},
 		} {
-			var got bool
-			switch {
-			case c.old == nil:
-				got = w.Create(event.CreateEvent{Object: c.new})
-			case c.new == nil:
-				got = w.Delete(event.DeleteEvent{Object: c.old})
-			default:
-				got = w.Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new})
-			}
-			check.Equal(t, got, w.want, "%s: the %s is told", name, who)
+			check.Equal(t, w.passes(c.old, c.new), w.want, "%s: the %s is told", name, who)
 		}
 	}
 }
@@ -129,7 +119,7 @@ var watches = []struct {
 	{"IPPool", "pools", &v1alpha1.IPPool{}, ""},
 	{"ReservedIP", "reservations", &v1alpha1.ReservedIP{}, ""},
 	{"IPSubnet", "IPSubnets", &v1alpha1.IPSubnet{}, ""},
-	{"IPLease", "leases of its own node (field selector)", &v1alpha1.IPLease{}, "spec.nodeName=n1"},
+	{"LeaseHint", "the hint of its own node", &v1alpha1.LeaseHint{}, "metadata.name=n1"},
 	{"Pod", "pods of its own node (field selector)", &corev1.Pod{}, "spec.nodeName=n1"},
 	{"Namespace", "namespaces' metadata", &corev1.Namespace{}, ""},
 	{"Node", "its own Node", &corev1.Node{}, "metadata.name=n1"},
@@ -196,6 +186,8 @@ func TestAnAgentCanReachNoOtherKind(t *testing.T) {
 		check.Is(t, check.Err(Kinds().RESTMapping(kind)), nil, "%s cannot be read:", kind)
 		delete(reached, kind)
 	}
+	// Leases are read by name.
+	delete(reached, schema.GroupKind{Group: v1alpha1.GroupName, Kind: "IPLease"})
 	delete(reached, schema.GroupKind{Kind: "Service"})   // servicecidr tries to create one
 	delete(reached, schema.GroupKind{Kind: "ConfigMap"}) // podcidr reads that of Cilium
 	check.None(t, reached, "others can:")
@@ -213,10 +205,11 @@ func TestTheDocsSayWhatAnAgentWatches(t *testing.T) {
 
 func TestTheResourcesOfWhatTheAgentWrites(t *testing.T) {
 	for kind, want := range map[schema.GroupVersionKind]string{
-		v1alpha1.GroupVersion().WithKind("IPLease"): "ipleases",
-		v1alpha1.GroupVersion().WithKind("IPPool"):  "ippools",
-		{Version: "v1", Kind: "Pod"}:                "pods",
-		{Version: "v1", Kind: "Namespace"}:          "namespaces",
+		v1alpha1.GroupVersion().WithKind("IPLease"):   "ipleases",
+		v1alpha1.GroupVersion().WithKind("LeaseHint"): "leasehints",
+		v1alpha1.GroupVersion().WithKind("IPPool"):    "ippools",
+		{Version: "v1", Kind: "Pod"}:                  "pods",
+		{Version: "v1", Kind: "Namespace"}:            "namespaces",
 	} {
 		m, err := Kinds().RESTMapping(kind.GroupKind(), kind.Version)
 		check.That(t, err == nil && m.Resource.Resource == want, "%s: %v, %v", kind, m, err)

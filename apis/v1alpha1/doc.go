@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package v1alpha1 has the records of Fenceline: the IPPool, from which addresses are chosen, the
-// IPLease, which records that one address is in use, the ReservedIP, which keeps addresses back, and the
-// IPSubnet, from which the controller makes pools for applications.
+// IPLease, which records that one address is in use, the ReservedIP, which keeps addresses back, the
+// IPSubnet, from which the controller makes pools for applications, and the LeaseHint, which tells an agent
+// of the leases that others have changed.
 //
 // A field with omitempty is optional, and every other one is required. The rules of a field are CEL in
 // the CRD, so the API server refuses bad input with a sentence and needs no webhook. A value that several

@@ -23,6 +23,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&IPLease{}, &IPLeaseList{},
 		&ReservedIP{}, &ReservedIPList{},
 		&IPSubnet{}, &IPSubnetList{},
+		&LeaseHint{}, &LeaseHintList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil

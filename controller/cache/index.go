@@ -147,7 +147,7 @@ func nodeKeys(s *v1alpha1.IPLeaseSpec) []string {
 	if s.NodeName != "" {
 		nodes = append(nodes, s.NodeName)
 	}
-	if p := s.Previous; p != nil && s.State == v1alpha1.StateQuarantined && p.Node != "" && p.Node != s.NodeName {
+	if p := s.Previous; p != nil && p.Node != "" && p.Node != s.NodeName {
 		nodes = append(nodes, p.Node)
 	}
 	return nodes

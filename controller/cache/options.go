@@ -39,6 +39,7 @@ func Options() cache.Options {
 			&batchv1.Job{}:        transform(slimJob),
 			&batchv1.CronJob{}:    transform(slimCronJob),
 			&v1alpha1.IPLease{}:   transform(slimLease),
+			&v1alpha1.LeaseHint{}: transform(slimHint),
 		},
 	}
 }

@@ -48,6 +48,13 @@ func slimLease(lease *v1alpha1.IPLease) *v1alpha1.IPLease {
 	return &slim
 }
 
+// slimHint drops the answer, which is long: only the agent reads it.
+func slimHint(hint *v1alpha1.LeaseHint) *v1alpha1.LeaseHint {
+	slim := *hint
+	slim.ManagedFields, slim.Status.Leases = nil, nil
+	return &slim
+}
+
 // share makes equal strings use the same memory.
 func share[T ~string](of ...*T) {
 	for _, s := range of {

@@ -36,6 +36,7 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/hints"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/process"
 	"github.com/fenceline/fenceline/test/programs"
@@ -91,6 +92,7 @@ func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 	if c.Server.ControlPlane == nil { // it is another's
 		t.Cleanup(func() { c.check(c.removeObjects()) }) // after the agents have ended
 	}
+	hints.Keep(t, c.Server.Admin())
 	c.build()
 	c.rig.UsePlugins(c.bin)
 	for _, o := range []client.Object{

@@ -139,6 +139,41 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 	})
 }
 
+// testAgentHints: an agent asks in the hint of its own node, and only the controller answers.
+func (e *env) testAgentHints(t *testing.T) {
+	hint := func(node string) *v1alpha1.LeaseHint {
+		return &v1alpha1.LeaseHint{
+			ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.LeaseHintSpec{Start: "s"}, Status: v1alpha1.LeaseHintStatus{Start: "s"},
+		}
+	}
+	const want = " may not write the hint of node n2"
+	agent, other := e.agent(t, "n1"), hint("n2")
+	e.refused(t, agent.Create(t.Context(), hint("n2")), "the agent of node n1"+want)
+	e.refused(t, e.unboundAgent(t).Create(t.Context(), hint("n2")), "the agent of node (none)"+want)
+	check.OK(t, e.admin.Create(t.Context(), other))
+	other.Spec.Start = "another"
+	e.refused(t, agent.Update(t.Context(), other), "the agent of node n1"+want)
+
+	own := hint("n1")
+	check.OK(t, agent.Create(t.Context(), own))
+	check.Equal(t, own.Status.Start, "", "the agent has answered its own question:")
+	own.Spec.Start, own.Status.Start = "next", "next"
+	check.OK(t, agent.Update(t.Context(), own))
+	check.Equal(t, own.Status.Start, "", "the agent has answered its own question:")
+	own.Status.Start = "next"
+	e.refused(t, agent.Status().Update(t.Context(), own.DeepCopy()), "leasehints/status")
+	e.refused(t, agent.Delete(t.Context(), own), "cannot delete resource")
+	check.OK(t, e.controller.Status().Patch(t.Context(), own, client.RawPatch(types.MergePatchType, []byte(`{"status":{"start":"next","leases":[{"name":"10.0.0.1","version":"7"}]}}`))))
+	check.That(t, own.Status.Start == "next" && len(own.Status.Leases) == 1, "the answer is %+v", own.Status)
+	for what, patch := range map[string]string{
+		"without a version": `{"status":{"changed":[{"name":"10.0.0.1"}]}}`,
+		"too long a start":  `{"status":{"start":"` + strings.Repeat("a", 65) + `"}}`,
+	} {
+		err := e.controller.Status().Patch(t.Context(), own.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+		check.That(t, apierrors.IsInvalid(err), "%s: %v", what, err)
+	}
+}
+
 // agentEvent is an event as an agent creates it.
 func agentEvent(kind, name string) *eventsv1.Event {
 	return &eventsv1.Event{

@@ -72,6 +72,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("columns", e.testColumns)
 	t.Run("an agent", e.testAgentPolicy)
 	t.Run("an agent deletes a pod", e.testAgentPods)
+	t.Run("an agent writes a hint", e.testAgentHints)
 	t.Run("an agent writes an event", e.testAgentEvents)
 	t.Run("an agent asks for the service CIDRs", e.testAgentServices)
 	t.Run("a stolen agent token", e.testStolenAgentToken)
@@ -117,8 +118,11 @@ func (e *env) waitForPolicies(t *testing.T) {
 	e.create(t, own)
 	event := agentEvent("Node", "n1")
 	for policy, try := range map[string]func(context.Context) error{
-		"fenceline-people":     func(ctx context.Context) error { return e.admin.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
-		"fenceline-agents":     func(ctx context.Context) error { return agent.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
+		"fenceline-people": func(ctx context.Context) error { return e.admin.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
+		"fenceline-agents": func(ctx context.Context) error { return agent.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
+		"fenceline-agent-hints": func(ctx context.Context) error {
+			return agent.Create(ctx, &v1alpha1.LeaseHint{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, client.DryRunAll)
+		},
 		"fenceline-agent-pods": func(ctx context.Context) error { return agent.Delete(ctx, pod, client.DryRunAll) },
 		"fenceline-pools": func(ctx context.Context) error {
 			return e.controller.Create(ctx, record("IPPool", "first", fields{"subnet": "10.1.0.0/24"}), client.DryRunAll)

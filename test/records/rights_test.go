@@ -74,6 +74,16 @@ func (e *env) testRights(t *testing.T) {
 		{keeper, "create delete", ours, "ipsubnets", "", "", true},
 		{keeper, "update", ours, "ipsubnets/status", "", "", false},
 
+		{agentUser, "get list watch create update", ours, "leasehints", "", "", true},
+		{agentUser, "patch delete deletecollection", ours, "leasehints", "", "", false},
+		{agentUser, "update patch", ours, "leasehints/status", "", "", false},
+		{controllerUser, "get list watch", ours, "leasehints", "", "", true},
+		{controllerUser, "patch", ours, "leasehints/status", "", "", true},
+		{controllerUser, "create update delete", ours, "leasehints", "", "", false},
+		{viewer, "watch", ours, "leasehints", "", "", true},
+		{viewer, "create update delete", ours, "leasehints", "", "", false},
+		{keeper, "create update delete", ours, "leasehints", "", "", false},
+
 		{agentUser, "watch", ours, "ippools", "", "", true},
 		{agentUser, "create", ours, "ipleases", "", "", true},
 		{agentUser, "get watch", "", "secrets", namespace, "fenceline-claim-key", true},

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	// askEvery is the mean time between two questions for all leases of the node. It bounds the time for
+	// which a lost hint is missed, and a lease of which neither agent nor journal knows.
+	askEvery = 20 * time.Minute
+	// patience is the time that the controller has to answer. After it, the agent lists the leases itself,
+	// and then, while there is no answer, about every listEvery.
+	patience  = 10 * time.Second
+	listEvery = 10 * time.Minute
+	// retryAfter is the pause while the API server is away.
+	retryAfter = time.Second
+	// atOnce is how many leases are read at the same time, and mostReads how many before the next look at
+	// the hint.
+	atOnce, mostReads = 16, 64
+	// readTimeout bounds one read.
+	readTimeout = 5 * time.Second
+)
+
+// HintOptions are the options of Hints. All are required.
+type HintOptions struct {
+	Node string
+	// Client reads the hint and the Node from the caches, and writes the hint. Live lists past any cache.
+	Client client.Client
+	Live   client.Reader
+	// Leases reads leases past any cache, and tells View of them.
+	Leases *lease.Store
+	View   *lease.View
+	// Journal returns the names of the leases in the journal.
+	Journal func() []string
+	// Rand returns a number from 0 to 1.
+	Rand  func() float64
+	Clock clock.PassiveClock
+	Log   logr.Logger
+}
+
+// Hints fills the View at the start of the agent, and reads each lease again that the hint of the node names: a
+// GET decides, not the hint (R7). Calls of Reconcile must not overlap.
+type Hints struct {
+	HintOptions
+
+	// start is the question of this agent, and due the earliest time of the next one.
+	start    string
+	due      time.Time
+	answered bool
+	// list is the earliest time at which the agent lists the leases itself.
+	list time.Time
+	// filling: the leases of an answer or of a list are being read. Those in todo are left.
+	filling bool
+	todo    []string
+	// last is the status of the hint whose changes are read. It is nil before the first one.
+	last *v1alpha1.LeaseHintStatus
+}
+
+// NewHints returns Hints.
+func NewHints(o HintOptions) *Hints { return &Hints{HintOptions: o} }
+
+// request is the only one that Reconcile gets.
+func (h *Hints) request() ctrl.Request {
+	return ctrl.Request{NamespacedName: client.ObjectKey{Name: h.Node}}
+}
+
+// Reconcile asks, lists and reads what is due.
+func (h *Hints) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+	hint := &v1alpha1.LeaseHint{}
+	err := h.Client.Get(ctx, r.NamespacedName, hint)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("read the hint of node %s: %w", h.Node, err)
+	}
+	if now := h.Clock.Now(); h.start == "" || h.answered && (!now.Before(h.due) || err != nil) {
+		h.begin(now) // also if somebody has deleted the hint
+	}
+	// A question that cannot be written must not keep the agent from reading.
+	err = errors.Join(h.ask(ctx, hint), h.follow(ctx, &hint.Status), h.fill(ctx, &hint.Status))
+	switch {
+	case ctx.Err() != nil:
+		return ctrl.Result{}, nil
+	case lease.IsUnavailable(err):
+		h.Log.V(1).Info("the leases of this node wait for the API server", "why", err.Error())
+		return ctrl.Result{RequeueAfter: retryAfter}, nil
+	case err != nil:
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: h.pause()}, nil
+}
+
+// begin makes a new question.
+func (h *Hints) begin(now time.Time) {
+	h.due, h.list = now.Add(h.jitter(askEvery)), now.Add(patience)
+	if h.start != "" {
+		h.list = now.Add(h.jitter(listEvery)) // the view is filled, and a list costs the API server much
+	}
+	h.start, h.answered = string(uuid.NewUUID()), false
+	h.View.Forget()
+}
+
+// jitter returns a time that is up to a tenth shorter or longer, so that agents that start together do not
+// ask together for ever.
+func (h *Hints) jitter(d time.Duration) time.Duration {
+	return d - d/10 + time.Duration(h.Rand()*float64(d/5))
+}
+
+// pause returns the time until Reconcile has something to do without a change of the hint.
+func (h *Hints) pause() time.Duration {
+	next := h.due
+	switch {
+	case h.filling:
+		return time.Millisecond
+	case !h.answered:
+		next = h.list
+	}
+	return max(time.Millisecond, next.Sub(h.Clock.Now()))
+}
+
+// ask writes the question, until it is answered. The hint goes with its Node.
+func (h *Hints) ask(ctx context.Context, hint *v1alpha1.LeaseHint) error {
+	if h.answered || hint.Spec.Start == h.start {
+		return nil
+	}
+	node := &corev1.Node{}
+	if err := h.Client.Get(ctx, client.ObjectKey{Name: h.Node}, node, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("read node %s: %w", h.Node, err)
+	}
+	asks := hint.DeepCopy()
+	asks.Name, asks.Spec.Start = h.Node, h.start
+	asks.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
+	write := func() error { return h.Client.Update(ctx, asks) }
+	if hint.Name == "" {
+		write = func() error { return h.Client.Create(ctx, asks) }
+	}
+	if err := write(); err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("ask for the leases of node %s: %w", h.Node, err)
+	}
+	return nil // after a conflict, the event of the other write comes
+}
+
+// follow reads the leases that the hint names and the agent does not know in this version, and those that it
+// names no longer.
+func (h *Hints) follow(ctx context.Context, now *v1alpha1.LeaseHintStatus) error {
+	last := h.last
+	if last == nil {
+		last = &v1alpha1.LeaseHintStatus{}
+	}
+	var names []string
+	for _, l := range now.Changed {
+		if h.View.Revision(l.Name) < revision(l) {
+			names = append(names, l.Name)
+		}
+	}
+	for _, l := range now.Left {
+		// The end of a lease may have the version of its last write.
+		if !slices.Contains(last.Left, l) && h.View.Revision(l.Name) <= revision(l) {
+			names = append(names, l.Name)
+		}
+	}
+	own := h.View.Names()
+	for _, l := range last.Changed {
+		if !slices.ContainsFunc(now.Changed, func(n v1alpha1.LeaseVersion) bool { return n.Name == l.Name }) && slices.Contains(own, l.Name) {
+			names = append(names, l.Name)
+		}
+	}
+	if err := h.read(ctx, names); err != nil {
+		return err
+	}
+	if h.last != nil && len(now.Left) == v1alpha1.MaxHintLeft && !slices.Contains(last.Left, now.Left[0]) {
+		h.due = h.Clock.Now() // others may have left before it
+	}
+	h.last = now
+	return nil
+}
+
+// fill reads all leases of the node, after the answer, or after a list of its own.
+func (h *Hints) fill(ctx context.Context, hint *v1alpha1.LeaseHintStatus) error {
+	isAnswer, now := hint.Start == h.start, h.Clock.Now()
+	switch {
+	case h.answered:
+	case isAnswer && !hint.All:
+		h.todo, h.filling, h.answered = h.unread(hint.Leases), true, true
+	case isAnswer, !now.Before(h.list):
+		listed, err := h.listOwn(ctx)
+		if err != nil {
+			return err
+		}
+		if !isAnswer {
+			h.Log.Info("the controller does not say which leases this node has; the agent has listed them itself", "leases", len(listed))
+		}
+		h.todo, h.filling, h.answered, h.list = h.unread(listed), true, isAnswer, now.Add(h.jitter(listEvery))
+	}
+	if !h.filling {
+		return nil
+	}
+	next := h.todo[:min(len(h.todo), mostReads)]
+	if err := h.read(ctx, next); err != nil {
+		return err
+	}
+	if h.todo = h.todo[len(next):]; len(h.todo) == 0 {
+		h.filling = false
+		h.View.Fill()
+	}
+	return nil
+}
+
+// listOwn lists the leases of this node past any cache, and returns their versions.
+func (h *Hints) listOwn(ctx context.Context) ([]v1alpha1.LeaseVersion, error) {
+	list := &v1alpha1.IPLeaseList{}
+	if err := h.Live.List(ctx, list, client.MatchingFields{"spec.nodeName": h.Node}); err != nil {
+		return nil, fmt.Errorf("list the leases of node %s: %w", h.Node, err)
+	}
+	var listed []v1alpha1.LeaseVersion
+	for i := range list.Items {
+		h.View.Saw(&list.Items[i])
+		listed = append(listed, v1alpha1.LeaseVersion{Name: list.Items[i].Name, Version: list.Items[i].ResourceVersion})
+	}
+	return listed, nil
+}
+
+// unread returns the leases that must be read, if some leases are all that the node has: those that are known
+// only in an older version, those that are known and not among them, and those of the journal that were never read.
+func (h *Hints) unread(all []v1alpha1.LeaseVersion) (names []string) {
+	listed := map[string]bool{}
+	for _, l := range all {
+		listed[l.Name] = true
+		if h.View.Revision(l.Name) < revision(l) {
+			names = append(names, l.Name)
+		}
+	}
+	for _, name := range h.View.Names() {
+		if !listed[name] {
+			names = append(names, name)
+		}
+	}
+	for _, name := range h.Journal() {
+		if !listed[name] && h.View.Revision(name) == 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// read reads leases past any cache. The Store tells the View of them.
+func (h *Hints) read(ctx context.Context, names []string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, name := range names {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, readTimeout)
+			defer cancel()
+			_, err := h.Leases.Get(ctx, name)
+			if errors.Is(err, lease.ErrGone) {
+				return nil
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+func revision(l v1alpha1.LeaseVersion) uint64 {
+	n, err := strconv.ParseUint(l.Version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hint keeps the hint of each node, which tells its agent of the leases that others have changed.
+// What an agent does with its own leases changes no hint, except what it does to a Quarantined one.
+package hint
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/internal/loop"
+)
+
+const (
+	// workers is how many hints are written at the same time.
+	workers = 16
+	// gather is the time from the first change to the write, which tells of all changes of this time.
+	gather = 10 * time.Millisecond
+	// gatherEnds is the same for leases that a hint need not name any longer. It is not urgent: mostly the
+	// verification of the node itself has ended them.
+	gatherEnds = time.Second
+)
+
+// Reconciler writes the status of the hints.
+type Reconciler struct {
+	Client client.Client
+
+	mu sync.Mutex
+	// left has the leases that left a node since its hint was written, oldest first.
+	left map[string][]v1alpha1.LeaseVersion
+}
+
+// SetupWithManager registers the reconciler.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.left = map[string][]v1alpha1.LeaseVersion{}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("hints").
+		For(&v1alpha1.LeaseHint{}).
+		Watches(&v1alpha1.IPLease{}, r.ofLease()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: loop.Limiter()}).
+		Complete(r)
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// ofLease finds the hints that a change of a lease concerns.
+func (r *Reconciler) ofLease() handler.Funcs {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { r.changed(nil, e.Object.(*v1alpha1.IPLease), q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			r.changed(e.ObjectOld.(*v1alpha1.IPLease), e.ObjectNew.(*v1alpha1.IPLease), q)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { r.deleted(e.Object.(*v1alpha1.IPLease), q) },
+	}
+}
+
+func (r *Reconciler) changed(was, now *v1alpha1.IPLease, q queue) {
+	if was != nil && isNote(was, now) {
+		return
+	}
+	wake(q, gather, concerned(now)...)
+	if was != nil {
+		r.leave(leaves(was, now), versionOf(now), q)
+		wake(q, gatherEnds, concerned(was)...)
+	}
+}
+
+func (r *Reconciler) deleted(was *v1alpha1.IPLease, q queue) {
+	r.leave(leaves(was, nil), versionOf(was), q)
+	wake(q, gatherEnds, concerned(was)...)
+}
+
+// wake has the hints of nodes looked at after a time, or before it if they are waited for already.
+func wake(q queue, after time.Duration, nodes ...string) {
+	for _, node := range nodes {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}, after)
+	}
+}
+
+// leave records that a lease left a node. An empty node has no hint.
+func (r *Reconciler) leave(node string, l v1alpha1.LeaseVersion, q queue) {
+	if node == "" {
+		return
+	}
+	r.mu.Lock()
+	r.left[node] = append(r.left[node], l)
+	r.mu.Unlock()
+	wake(q, gather, node)
+}
+
+// take returns the leases that left a node, and forgets them.
+func (r *Reconciler) take(node string) []v1alpha1.LeaseVersion {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := r.left[node]
+	delete(r.left, node)
+	return left
+}
+
+// putBack records leases again that were taken.
+func (r *Reconciler) putBack(node string, left []v1alpha1.LeaseVersion) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if all := append(left, r.left[node]...); len(all) > 0 {
+		r.left[node] = all
+	}
+}
+
+// Reconcile writes the hint of a node if it has changed. A node whose agent has no hint yet needs none.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	node := request.Name
+	left := r.take(node)
+	old := &v1alpha1.LeaseHint{}
+	if err := r.Client.Get(ctx, request.NamespacedName, old); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	var leases v1alpha1.IPLeaseList
+	if err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{cache.LeasesByNode: node}); err != nil {
+		r.putBack(node, left)
+		return ctrl.Result{}, fmt.Errorf("list the leases of node %s: %w", node, err)
+	}
+	hint := old.DeepCopy()
+	hint.Status = Next(old, leases.Items, left)
+	if equality.Semantic.DeepEqual(old.Status, hint.Status) {
+		return ctrl.Result{}, nil
+	}
+	if hint.Status.Start != old.Status.Start {
+		old.Status.Leases = []v1alpha1.LeaseVersion{{}} // so that the patch replaces the last answer
+	}
+	// The patch has the fields that differ, since the others of the answer are not in the cache. It is for the
+	// version that was read: a cache that lacks the last patch would undo it.
+	err := r.Client.Status().Patch(ctx, hint, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		r.putBack(node, left)
+		return ctrl.Result{RequeueAfter: gather}, nil
+	}
+	if err != nil {
+		r.putBack(node, left)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	return ctrl.Result{}, nil
+}
