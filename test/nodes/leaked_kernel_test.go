@@ -5,10 +5,13 @@
 package nodes_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -202,6 +205,31 @@ func begin(ctx context.Context, t *testing.T, c *nodes.Cluster, pods []*corev1.P
 	return sandboxes
 }
 
+// pings pings sandboxes every 50 ms. The result stops that, and returns how many pings had no answer.
+func pings(ctx context.Context, t *testing.T, host *namespaces.Host, of []*nodes.Sandbox) (stop func() int) {
+	t.Helper()
+	var all []*exec.Cmd
+	outputs := make([]bytes.Buffer, len(of))
+	for i, s := range of {
+		cmd := host.Command(ctx, "ping", "-q", "-i", "0.05", s.Addr.String())
+		cmd.Stdout = &outputs[i]
+		check.OK(t, cmd.Start())
+		all = append(all, cmd)
+	}
+	return func() (lost int) {
+		for i, cmd := range all {
+			check.OK(t, cmd.Process.Signal(os.Interrupt))
+			_ = cmd.Wait() // 1 if a ping had no answer
+			var sent, received int
+			_, counts, _ := strings.Cut(outputs[i].String(), "statistics ---\n")
+			check.Value(fmt.Sscanf(counts, "%d packets transmitted, %d received", &sent, &received))(t)
+			t.Logf("%d of %d pings of %s were answered", received, sent, of[i].Addr)
+			lost += max(0, sent-received-1) // the last one may be under way
+		}
+		return lost
+	}
+}
+
 // each calls do for all sandboxes, at most atOnce at the same time.
 func each(t *testing.T, sandboxes []*nodes.Sandbox, do func(*nodes.Sandbox) error) {
 	t.Helper()
@@ -213,15 +241,19 @@ func each(t *testing.T, sandboxes []*nodes.Sandbox, do func(*nodes.Sandbox) erro
 	check.OK(t, g.Wait())
 }
 
-// Pods end while the API server is away. The agent is killed after half of them, and starts again after
-// all. No DEL fails. Once the server is back, every lease ends.
+// On a node with 110 pods, 50 of them end while the API server is away. The agent is killed after half of
+// them, and starts again after all. No DEL fails, the node stays Ready for the kubelet, and pods that stay lose
+// no ping. Once the server is back, the leases are those of the pods that stay.
 func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
-	const size = 50
+	const size, stay = 50, 60
 	ctx, c := cluster(t, 4*nodes.Limit, 1)
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.61")
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.121")
 	n := c.Nodes[0]
-	sandboxes := begin(ctx, t, c, crowd(t, c, "pod", size))
+	sandboxes := begin(ctx, t, c, crowd(t, c, "pod", size+stay))
 	check.OK(t, c.LeasesAreLiving(ctx))
+	sandboxes, staying := sandboxes[:size], sandboxes[size:]
+	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	lost := pings(ctx, t, host, staying[:4])
 
 	check.OK(t, c.Server.StopAPIServer(ctx))
 	away := time.Now()
@@ -234,14 +266,15 @@ func TestPodsThatEndWhileTheAPIServerIsAwayLeakNoLease(t *testing.T) {
 	each(t, sandboxes[:size/2], end)
 	check.OK(t, n.KillAgent())
 	each(t, sandboxes[size/2:], end)
-	check.OK(t, n.StartAgent())
+	check.OK(t, n.AwaitAgent(ctx)) // the kubelet asks for STATUS too
 	t.Logf("%d DELs were answered within %s", size, time.Since(away).Round(time.Millisecond))
 	// Each DEL is on disk: in the agent's journal or in the plugin's spool.
 	check.That(t, n.Leftovers(nil) != nil, "nobody remembers the DELs")
 	check.OK(t, c.Server.StartAPIServer(ctx))
 	back := time.Now()
-	c.Eventually(t, "every lease is gone", func() error { return c.LeasesAreLiving(ctx) })
+	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx) })
 	t.Logf("%d leases were gone %s after the API server's return", size, time.Since(back).Round(time.Millisecond))
+	check.Equal(t, lost(), 0, "pings that were lost:")
 	// A server that has lost its data would have no lease either.
 	check.OK(t, c.Get(ctx, client.ObjectKey{Name: nodes.Shop}, &corev1.Namespace{}))
 	check.OK(t, n.AwaitAgent(ctx))
