@@ -78,7 +78,6 @@ func newCluster(t *testing.T, zone int) *cluster {
 	}
 	c.pool("writer", "10.99.0.0/16")
 	c.pool("many", "10.32.0.0/12")
-	c.installHints()
 	return c
 }
 

@@ -155,7 +155,10 @@ type event struct {
 		Spec struct {
 			State, NodeName, Pool, Start string
 		}
-		Status struct{ Start string }
+		Status struct {
+			Start   string
+			Changed []struct{ Name, Version string }
+		}
 	}
 }
 

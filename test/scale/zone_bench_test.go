@@ -76,7 +76,8 @@ func (c *cluster) loseZone() {
 	defer running.Wait()
 	defer cancel()
 	from := url.Values{"resourceVersion": {check.Value(c.players.revision(ctx, leasesPath))(c)}}
-	check.OK(c, c.players.watch(ctx, &running, leasesPath, from, decoded(c.T, func(e event) { l.see(ctx, &running, e) })))
+	check.OK(c, c.players.watch(ctx, &running, leasesPath, from, decoded(c.T, l.see)))
+	l.followHints(ctx, &running)
 
 	before := c.pace(func(since time.Duration) bool { return since < time.Duration(figure.Size(10, 1))*time.Second })
 	check.OK(c, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", c.controller.PID), []byte("5"), 0)) // forgets the peak
@@ -147,12 +148,11 @@ func (l *loss) count() int {
 	return l.freed
 }
 
-// see notes what became of a lease, and has the agent verify it that it is assigned to.
-func (l *loss) see(ctx context.Context, running *sync.WaitGroup, e event) {
+// see notes what became of a lease.
+func (l *loss) see(e event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	name := e.Object.Metadata.Name
-	f := l.fates[name]
+	f := l.fates[e.Object.Metadata.Name]
 	switch {
 	case f == nil:
 	case e.Type == "DELETED":
@@ -165,7 +165,6 @@ func (l *loss) see(ctx context.Context, running *sync.WaitGroup, e event) {
 		if node := e.Object.Spec.NodeName; node != f.verifier {
 			f.verifier = node
 			f.verifiers++
-			running.Go(func() { l.verify(ctx, name, node) })
 		}
 	}
 }
