@@ -43,7 +43,7 @@ func findAPIServer() (apiServer, error) {
 		return apiServer{}, fmt.Errorf("find the API server: %w", err)
 	}
 	server.QPS = -1                  // the server limits requests by priority and fairness, see the FlowSchema
-	server.DisableCompression = true // each of the eight watches would hold 45 kB for it
+	server.DisableCompression = true // each watch would hold 45 kB for it
 	outages := apiserver.NewOutages()
 	server.Wrap(outages.Transport)
 	now := apiserver.NewClock(clock.RealClock{})
