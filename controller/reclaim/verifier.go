@@ -122,18 +122,19 @@ func candidates(lease, own string, nodes []string, isAlive func(node string) boo
 		if slices.Contains(nodes, own) && isAlive(own) && !yield(own) {
 			return
 		}
-		others := slices.DeleteFunc(spread(lease, nodes), func(node string) bool { return node == own })
+		others := byRank(lease, nodes)
 		for _, isNear := range append(near, func(string) bool { return true }) {
 			var rest []string
-			for _, node := range others {
+			for node := range others {
 				switch {
+				case node == own:
 				case !isNear(node):
 					rest = append(rest, node)
 				case isAlive(node) && !yield(node):
 					return
 				}
 			}
-			others = rest
+			others = slices.Values(rest)
 		}
 	}
 }
@@ -163,28 +164,38 @@ func after(nodes iter.Seq[string], current string) string {
 	return first
 }
 
-// spread sorts nodes by rendezvous hashing. If a node leaves, only its own leases move.
-func spread(lease string, nodes []string) []string {
+// byRank yields nodes by rendezvous hashing. If a node leaves, only its own leases move. Ranks are spread evenly, so each
+// of 64 bands has a few nodes. It is sorted when it is reached, because most callers take a few nodes of thousands.
+func byRank(lease string, nodes []string) iter.Seq[string] {
 	type ranked struct {
 		node string
 		rank uint64
 	}
-	order := make([]ranked, 0, len(nodes))
-	for _, node := range nodes {
-		h := fnv.New64a()
-		h.Write([]byte(lease)) // hash.Hash never returns an error
-		h.Write([]byte{0})
-		h.Write([]byte(node))
-		order = append(order, ranked{node, mix(h.Sum64())})
+	return func(yield func(string) bool) {
+		all := make([]ranked, len(nodes))
+		hash, key := fnv.New64a(), append([]byte(lease), 0)
+		for i, node := range nodes {
+			hash.Reset()
+			hash.Write(append(key, node...)) // returns no error
+			all[i] = ranked{node, mix(hash.Sum64())}
+		}
+		for band := range uint64(64) {
+			var order []ranked
+			for _, r := range all {
+				if r.rank>>58 == band {
+					order = append(order, r)
+				}
+			}
+			slices.SortFunc(order, func(a, b ranked) int {
+				return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.node, b.node))
+			})
+			for _, r := range order {
+				if !yield(r.node) {
+					return
+				}
+			}
+		}
 	}
-	slices.SortFunc(order, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.node, b.node))
-	})
-	sorted := make([]string, len(order))
-	for i, r := range order {
-		sorted[i] = r.node
-	}
-	return sorted
 }
 
 // mix is the finalizer of SplitMix64. FNV alone gives similar hashes to names that differ in the
