@@ -328,6 +328,15 @@ func TestSwitchedOffThenAwayThenOn(t *testing.T) {
 	w.waitQuarantined("10.40.0.5", v1alpha1.ReasonNodeGone)
 	w.waitGone("10.40.0.6")
 	w.waitMetric("fenceline_reclaim_enabled", func(v float64) bool { return v == 1 })
+
+	w.setReady("n1", corev1.ConditionUnknown)
+	w.setReady("n2", corev1.ConditionUnknown)
+	w.barrier("off", "10.40.0.20")
+	w.readyNode("appears")
+	w.eventually("a verifier of what no node could verify", func() error {
+		node := w.lease("10.40.0.2").Spec.NodeName
+		return unless(node == "appears", "it is %s", node)
+	})
 }
 
 // skewed is a machine's clock that is off.

@@ -182,7 +182,7 @@ func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 	check.OK(t, check.Err(b.look()))
 	agent := agentPod("n1", func(*podview.Pod) {})
 	check.OK(t, b.cached.Create(t.Context(), agent))
-	requests := woken{b.cached, namespace}.ofPod(t.Context(), agent)
+	requests := woken{Reader: b.reconciler.Reader}.ofPod(t.Context(), agent)
 	check.List(t, requests, []ctrl.Request{{NamespacedName: types.NamespacedName{Name: "10.6.0.10"}}}, "the agent wakes")
 	b.clock.Step(warmGrace)
 	result, err := b.look()
@@ -193,7 +193,7 @@ func TestAnAgentThatComesBackKeepsItsWarmLeases(t *testing.T) {
 }
 
 // TestPatienceIsOfThoseWhoWereAsked: while nobody is there who could verify, each
-// event of a node or an agent has every Quarantined lease looked at.
+// node that appears has the waiting leases looked at.
 func TestPatienceIsOfThoseWhoWereAsked(t *testing.T) {
 	lease := leaseObject(quarantinedFor(v1alpha1.ReasonPodGone, ago(0)))
 	b := between(t, nil, objects(poolObject(), lease))

@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/metrics"
 	"github.com/fenceline/fenceline/internal/apiserver"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // disagreement is the pause for the cache to catch up with a live read that contradicts it.
@@ -193,19 +194,12 @@ func (r *Reconciler) audit(ctx context.Context, period time.Duration, wake func(
 	if !r.Reader.Defaults.Enabled {
 		log.FromContext(ctx).Info("reclaim is switched off: no address is taken and no retention ends; Quarantined leases are still verified")
 	}
-	ticker := r.Reader.Clock.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
+	_ = loop.Loop{Clock: r.Reader.Clock, Period: period, Later: true}.Every(ctx, func(ctx context.Context) {
 		var leases v1alpha1.IPLeaseList
 		err := r.Reader.Cache.List(ctx, &leases, client.UnsafeDisableDeepCopy)
 		log.FromContext(ctx).Info("audit", "leases", len(leases.Items), "reclaim", r.Reader.Defaults.Enabled)
 		for _, request := range requestsFor(ctx, leases.Items, err, nil) {
 			wake(request)
 		}
-	}
+	})
 }

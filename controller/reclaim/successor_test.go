@@ -105,7 +105,7 @@ func TestAWarmLeaseThatIsBoundMaySucceed(t *testing.T) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	b := between(t, objects(kept), nil)
-	handler.EnqueueRequestsFromMapFunc(woken{b.cached, namespace}.ofLease).Update(t.Context(), update, queue)
+	handler.EnqueueRequestsFromMapFunc(woken{Reader: b.reconciler.Reader}.ofLease).Update(t.Context(), update, queue)
 	check.Must(t, queue.Len() == 2, "%d leases are woken", queue.Len())
 	for _, want := range []string{bound.Name, kept.Name} {
 		woken, _ := queue.Get()

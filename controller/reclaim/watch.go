@@ -35,9 +35,15 @@ const workers = 64
 // SetupWithManager registers the reconciler, its watches and its audit.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duration) error {
 	r.begin()
-	woken := woken{cache: r.Reader.Cache, namespace: r.Reader.Namespace}
-	audit := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	woken := woken{Reader: r.Reader, appeared: loop.NewWake()}
+	background := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go r.audit(ctx, auditPeriod, queue.Add)
+		waiting := loop.Loop{Clock: r.Reader.Clock, Period: auditPeriod, Later: true, Wake: woken.appeared, Gather: time.Second}
+		go waiting.Every(ctx, func(ctx context.Context) {
+			for _, request := range woken.ofAppearance(ctx) {
+				queue.Add(request)
+			}
+		})
 		return nil
 	}
 	to := handler.EnqueueRequestsFromMapFunc
@@ -50,7 +56,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 		Watches(&appsv1.StatefulSet{}, to(woken.ofStatefulSet)).
 		Watches(&v1alpha1.IPPool{}, to(woken.ofPool), edited).
 		Watches(&v1alpha1.ReservedIP{}, to(woken.withoutHolder), edited).
-		WatchesRawSource(source.Func(audit)).
+		WatchesRawSource(source.Func(background)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: loop.Limiter()}).
 		Complete(r)
 }
@@ -75,10 +81,9 @@ func nodeChanges() predicate.Predicate {
 
 // woken finds the leases about which an event may change the decision.
 type woken struct {
-	// cache is the cache of the controller, with its indexes.
-	cache client.Reader
-	// namespace is the namespace of the agents.
-	namespace string
+	Reader
+	// appeared is woken when a node and its agent may have begun to work.
+	appeared loop.Wake
 }
 
 // ofLease returns a lease. If it is settled, it may be the successor of each Retained lease of the same
@@ -96,7 +101,7 @@ func isRetained(s *v1alpha1.IPLeaseSpec) bool { return s.State == v1alpha1.State
 
 func (w woken) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	pod := o.(*podview.Pod)
-	if pod.Namespace == w.namespace && agents.IsAgent(pod) {
+	if pod.Namespace == w.Namespace && agents.IsAgent(pod) {
 		// An agent verifies Quarantined leases and keeps the Warm leases of its node.
 		return w.onNode(ctx, pod.Spec.NodeName)
 	}
@@ -111,8 +116,20 @@ func (w woken) ofNode(ctx context.Context, o client.Object) []reconcile.Request 
 	return w.onNode(ctx, o.GetName())
 }
 
+// onNode returns the leases of a node, of a previous holder on it, and those that it verifies. If the node works now,
+// others may have waited for it.
 func (w woken) onNode(ctx context.Context, node string) []reconcile.Request {
-	return append(w.at(ctx, cache.LeasesByNode, node, nil), w.at(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined), nil)...)
+	if w.isAlive(ctx, node) {
+		w.appeared.Up()
+	}
+	return w.at(ctx, cache.LeasesByNode, node, nil)
+}
+
+// ofAppearance returns the leases that wait for any node to verify them: their verifier is not alive.
+func (w woken) ofAppearance(ctx context.Context) []reconcile.Request {
+	return w.at(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined), func(s *v1alpha1.IPLeaseSpec) bool {
+		return !w.isAlive(ctx, s.NodeName)
+	})
 }
 
 func (w woken) ofStatefulSet(ctx context.Context, o client.Object) []reconcile.Request {
@@ -132,13 +149,13 @@ func (w woken) withoutHolder(ctx context.Context, _ client.Object) []reconcile.R
 // at returns the leases under a key of an index. want selects among them; nil selects all.
 func (w woken) at(ctx context.Context, index, key string, want func(*v1alpha1.IPLeaseSpec) bool) []reconcile.Request {
 	var leases v1alpha1.IPLeaseList
-	err := w.cache.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{index: key})
+	err := w.Cache.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{index: key})
 	return requestsFor(ctx, leases.Items, err, want)
 }
 
 // ofHolder is like at, with a key of cache.LeasesOf.
 func (w woken) ofHolder(ctx context.Context, key string, want func(*v1alpha1.IPLeaseSpec) bool) []reconcile.Request {
-	leases, err := cache.LeasesOf(ctx, w.cache, key)
+	leases, err := cache.LeasesOf(ctx, w.Cache, key)
 	return requestsFor(ctx, leases, err, want)
 }
 
