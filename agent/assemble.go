@@ -354,14 +354,14 @@ func (a *agent) start() (early []manager.RunnableFunc, err error) {
 	if err := keys.Inherit(a.kernel.Keys()); err != nil {
 		a.log.Error(err, "this node claims no address until the API server answers")
 	}
-	exclusive, impostors := a.exclusive(), a.impostors()
+	exclusive, impostors, hints := a.exclusive(), a.impostors(), a.hints()
 	early = []manager.RunnableFunc{
 		a.state.Run, a.parents.Run, func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) }, a.defence.Run,
 		a.services.Run, a.Recovery.Run, a.Guards.Run, exclusive.Run, a.hazards.Run, impostors.Run, a.changes(exclusive, impostors).Run,
 		a.hostLinks.Run, a.rules.Run, a.vfs.Run, a.followServices, server.Start,
 	}
 	return early, errors.Join(
-		watch.Start(a.mgr, a.Cluster, a.cached, a.hints(), watch.Watchers{
+		watch.Start(a.mgr, a.Cluster, a.cached, hints, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
 			SetNetworks: a.setNetworks, PoolChanged: func() { a.sources.Wake(); a.vlans.Wake() }, BalancerChanged: a.hostLinks.WakeAll,
 			ClaimKey: keys,
@@ -372,7 +372,7 @@ func (a *agent) start() (early []manager.RunnableFunc, err error) {
 				return a.Allocator.SaveRotations(ctx, a.attachments.Rotations, clock.RealClock{}, a.log)
 			},
 		),
-		a.mgr.Add(a.storeWatch()),
+		a.mgr.Add(a.storeWatch(hints)),
 		a.mgr.AddHealthzCheck("alive", func(*http.Request) error { return nil }),
 		a.mgr.AddReadyzCheck("add", func(r *http.Request) error { return a.ready.Check(r.Context()) }),
 	)

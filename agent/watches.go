@@ -180,7 +180,7 @@ func (a *agent) keepSmall(ctx context.Context) error {
 
 // storeWatch ends the agent when the API server's store went back: its caches then hold objects
 // that the store has lost, and the next agent reads every lease (R7).
-func (a *agent) storeWatch() *apiserver.RevisionWatch {
+func (a *agent) storeWatch(hints *watch.Hints) *apiserver.RevisionWatch {
 	report := recovery.NewWentBack(recovery.WentBackOptions{
 		Reporter: a.reporter, Bound: a.attachments.Bound, CaughtUp: a.Recovery.LookAgain, TokensAhead: a.counters.TokensAhead,
 	})
@@ -192,6 +192,7 @@ func (a *agent) storeWatch() *apiserver.RevisionWatch {
 			}
 		},
 		Live: report.StoreIsAt,
+		Back: func() { hints.Doubt(); a.Recovery.LookAgain() },
 		Cached: func(ctx context.Context) (uint64, error) {
 			return apiserver.GreatestRevision(ctx, a.cached, &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
 		},

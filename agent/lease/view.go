@@ -57,9 +57,9 @@ func (v *View) Saw(l *v1alpha1.IPLease) {
 }
 
 // Gone records that a lease of a revision is gone, or was at the time at which this was the known one. If a
-// newer one is known, it is another lease. Revision 0 is of no lease.
+// newer one is known, it is another lease.
 func (v *View) Gone(name string, revision uint64) {
-	if v == nil || revision == 0 {
+	if v == nil {
 		return
 	}
 	v.set(name, revision, nil, func(known, gone uint64) bool { return known <= gone })
@@ -112,6 +112,14 @@ func (v *View) Forget() {
 		kept[name] = v.version(name)
 	}
 	v.older, v.versions = v.versions, kept
+}
+
+// Doubt forgets all revisions: the next answer about a lease counts, also if it has an older one. Call it if
+// the store may have lost writes.
+func (v *View) Doubt() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.versions, v.older = map[string]uint64{}, nil
 }
 
 // Names returns the names of the leases of the node.

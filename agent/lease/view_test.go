@@ -24,28 +24,31 @@ func at(revision int, node string) *v1alpha1.IPLease {
 func TestAnOvertakenAnswerChangesNothing(t *testing.T) {
 	saw := func(revision int, node string) func(*View) { return func(v *View) { v.Saw(at(revision, node)) } }
 	gone := func(revision uint64) func(*View) { return func(v *View) { v.Gone("a", revision) } }
-	forget := func(v *View) { v.Forget() }
+	forget, doubt := func(v *View) { v.Forget() }, func(v *View) { v.Doubt() }
 	for name, c := range map[string]struct {
 		answers []func(*View)
 		want    int // the revision of the lease, or 0: there is none
 		told    []string
 	}{
-		"a lease":                                 {[]func(*View){saw(5, "n1")}, 5, []string{"0 5"}},
-		"a lease of another node":                 {[]func(*View){saw(5, "n2")}, 0, nil},
-		"a write":                                 {[]func(*View){saw(5, "n1"), saw(6, "n1")}, 6, []string{"0 5", "5 6"}},
-		"a read that a write has overtaken":       {[]func(*View){saw(6, "n1"), saw(5, "n1")}, 6, []string{"0 6"}},
-		"the same again":                          {[]func(*View){saw(6, "n1"), saw(6, "n1")}, 6, []string{"0 6"}},
-		"another node has it":                     {[]func(*View){saw(5, "n1"), saw(6, "n2")}, 0, []string{"0 5", "5 0"}},
-		"a read from before another node had it":  {[]func(*View){saw(6, "n2"), saw(5, "n1")}, 0, nil},
-		"a DEL":                                   {[]func(*View){saw(5, "n1"), gone(5)}, 0, []string{"0 5", "5 0"}},
-		"a DEL of what only a list has shown":     {[]func(*View){saw(5, "n1"), gone(7)}, 0, []string{"0 5", "5 0"}},
-		"a read that a DEL has overtaken":         {[]func(*View){saw(5, "n1"), gone(7), saw(6, "n1")}, 0, []string{"0 5", "5 0"}},
-		"a new lease after a DEL":                 {[]func(*View){saw(5, "n1"), gone(5), saw(8, "n1")}, 8, []string{"0 5", "5 0", "0 8"}},
-		"no lease, read before the ADD":           {[]func(*View){saw(5, "n1"), gone(0)}, 5, []string{"0 5"}},
-		"no lease, read before a write":           {[]func(*View){saw(5, "n1"), saw(6, "n1"), gone(5)}, 6, []string{"0 5", "5 6"}},
-		"a revision is remembered for a question": {[]func(*View){saw(5, "n1"), gone(5), forget, saw(4, "n1")}, 0, []string{"0 5", "5 0"}},
-		"that of a lease for ever":                {[]func(*View){saw(5, "n1"), forget, forget, forget, saw(4, "n1")}, 5, []string{"0 5"}},
-		"but none of one that is gone":            {[]func(*View){saw(5, "n1"), gone(5), forget, forget, saw(4, "n1")}, 4, []string{"0 5", "5 0", "0 4"}},
+		"a lease":                                    {[]func(*View){saw(5, "n1")}, 5, []string{"0 5"}},
+		"a lease of another node":                    {[]func(*View){saw(5, "n2")}, 0, nil},
+		"a write":                                    {[]func(*View){saw(5, "n1"), saw(6, "n1")}, 6, []string{"0 5", "5 6"}},
+		"a read that a write has overtaken":          {[]func(*View){saw(6, "n1"), saw(5, "n1")}, 6, []string{"0 6"}},
+		"the same again":                             {[]func(*View){saw(6, "n1"), saw(6, "n1")}, 6, []string{"0 6"}},
+		"another node has it":                        {[]func(*View){saw(5, "n1"), saw(6, "n2")}, 0, []string{"0 5", "5 0"}},
+		"a read from before another node had it":     {[]func(*View){saw(6, "n2"), saw(5, "n1")}, 0, nil},
+		"a DEL":                                      {[]func(*View){saw(5, "n1"), gone(5)}, 0, []string{"0 5", "5 0"}},
+		"a DEL of what only a list has shown":        {[]func(*View){saw(5, "n1"), gone(7)}, 0, []string{"0 5", "5 0"}},
+		"a read that a DEL has overtaken":            {[]func(*View){saw(5, "n1"), gone(7), saw(6, "n1")}, 0, []string{"0 5", "5 0"}},
+		"a new lease after a DEL":                    {[]func(*View){saw(5, "n1"), gone(5), saw(8, "n1")}, 8, []string{"0 5", "5 0", "0 8"}},
+		"no lease, read before the ADD":              {[]func(*View){saw(5, "n1"), gone(0)}, 5, []string{"0 5"}},
+		"no lease, read before a write":              {[]func(*View){saw(5, "n1"), saw(6, "n1"), gone(5)}, 6, []string{"0 5", "5 6"}},
+		"a revision is remembered for a question":    {[]func(*View){saw(5, "n1"), gone(5), forget, saw(4, "n1")}, 0, []string{"0 5", "5 0"}},
+		"that of a lease for ever":                   {[]func(*View){saw(5, "n1"), forget, forget, forget, saw(4, "n1")}, 5, []string{"0 5"}},
+		"an older write that a restore brought back": {[]func(*View){saw(9, "n1"), doubt, saw(5, "n1")}, 5, []string{"0 9", "9 5"}},
+		"none that a restore brought back":           {[]func(*View){saw(9, "n1"), doubt, gone(0)}, 0, []string{"0 9", "9 0"}},
+		"a read that a write after it has overtaken": {[]func(*View){saw(9, "n1"), doubt, saw(8, "n1"), gone(0)}, 8, []string{"0 9", "9 8"}},
+		"but none of one that is gone":               {[]func(*View){saw(5, "n1"), gone(5), forget, forget, saw(4, "n1")}, 4, []string{"0 5", "5 0", "0 4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := NewView("n1")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 const (
@@ -62,6 +64,8 @@ type HintOptions struct {
 // GET decides, not the hint (R7). Calls of Reconcile must not overlap.
 type Hints struct {
 	HintOptions
+	// again: all leases must be read again.
+	again loop.Wake
 
 	// start is the question of this agent, and due the earliest time of the next one.
 	start    string
@@ -74,10 +78,35 @@ type Hints struct {
 	todo    []string
 	// last is the status of the hint whose changes are read. It is nil before the first one.
 	last *v1alpha1.LeaseHintStatus
+	// doubted: what the View knows may have been lost by the store.
+	doubted atomic.Bool
 }
 
 // NewHints returns Hints.
-func NewHints(o HintOptions) *Hints { return &Hints{HintOptions: o} }
+func NewHints(o HintOptions) *Hints { return &Hints{HintOptions: o, again: loop.NewWake()} }
+
+// Doubt has all leases asked for and read again. Call it if the store may have lost writes, as after a restore
+// from a backup. It may be called concurrently with Reconcile.
+func (h *Hints) Doubt() {
+	h.doubted.Store(true)
+	h.again.Up()
+}
+
+// wake has Reconcile called at the start, and after each Doubt.
+func (h *Hints) wake(ctx context.Context, q queue) error {
+	q.Add(h.request())
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-h.again:
+				q.Add(h.request())
+			}
+		}
+	}()
+	return nil
+}
 
 // request is the only one that Reconcile gets.
 func (h *Hints) request() ctrl.Request {
@@ -91,7 +120,11 @@ func (h *Hints) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, err
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("read the hint of node %s: %w", h.Node, err)
 	}
-	if now := h.Clock.Now(); h.start == "" || h.answered && (!now.Before(h.due) || err != nil) {
+	now := h.Clock.Now()
+	if h.doubted.Swap(false) {
+		h.View.Doubt()
+		h.begin(now)
+	} else if h.start == "" || h.answered && (!now.Before(h.due) || err != nil) {
 		h.begin(now) // also if somebody has deleted the hint
 	}
 	// A question that cannot be written must not keep the agent from reading.
@@ -158,8 +191,8 @@ func (h *Hints) ask(ctx context.Context, hint *v1alpha1.LeaseHint) error {
 	return nil // after a conflict, the event of the other write comes
 }
 
-// follow reads the leases that the hint names and the agent does not know in this version, and those that it
-// names no longer.
+// follow reads the leases that the hint names and the agent does not know in this version, those that have
+// left since the last hint, and those that it names no longer.
 func (h *Hints) follow(ctx context.Context, now *v1alpha1.LeaseHintStatus) error {
 	last := h.last
 	if last == nil {
@@ -172,8 +205,8 @@ func (h *Hints) follow(ctx context.Context, now *v1alpha1.LeaseHintStatus) error
 		}
 	}
 	for _, l := range now.Left {
-		// The end of a lease may have the version of its last write.
-		if !slices.Contains(last.Left, l) && h.View.Revision(l.Name) <= revision(l) {
+		// The version says little: a lease that ended unseen has the last one that the controller saw.
+		if !slices.Contains(last.Left, l) {
 			names = append(names, l.Name)
 		}
 	}

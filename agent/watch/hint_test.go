@@ -287,6 +287,40 @@ func TestALostHintIsFound(t *testing.T) {
 	r.has("the next answer", "b", "c")
 }
 
+// TestAStoreThatWasRestoredIsReadAgain: its leases may have older versions than the known ones, and some are lost.
+func TestAStoreThatWasRestoredIsReadAgain(t *testing.T) {
+	r := started(t, "a", "b", "c")
+	later := check.Value(r.hints.View.Get("a"))(t)
+	later.ResourceVersion, later.Spec.State = "5000", v1alpha1.StateQuarantined
+	r.hints.View.Saw(later)
+	check.OK(t, r.Delete(t.Context(), ofN1("b")))
+	before := r.hint().Spec.Start
+	r.hints.Doubt()
+	r.look()
+	check.That(t, r.hint().Spec.Start != before, "there is no new question")
+	r.answers(v1alpha1.LeaseHintStatus{Leases: r.versions("a", "c")})
+	r.look()
+	r.wants("the next answer", 0, "a", "b", "c")
+	r.has("the next answer", "a", "c")
+	check.Equal(t, check.Value(r.hints.View.Get("a"))(t).Spec.State, v1alpha1.StateBound, "the restored lease is")
+	r.look()
+	r.wants("then", 0)
+}
+
+// TestALeaseThatLeftUnseenIsRead: the controller names it with the version that it saw last.
+func TestALeaseThatLeftUnseenIsRead(t *testing.T) {
+	r := started(t, "a")
+	left := r.versions("a")
+	check.Value(r.hints.Leases.Update(t.Context(), check.Value(r.hints.View.Get("a"))(t), func(s v1alpha1.IPLeaseSpec, _ lease.Owner) (v1alpha1.IPLeaseSpec, error) {
+		return s, nil
+	}))(t)
+	check.OK(t, r.Delete(t.Context(), ofN1("a")))
+	r.answers(v1alpha1.LeaseHintStatus{Left: left})
+	r.look()
+	r.wants("the hint", 0, "a")
+	r.has("the hint")
+}
+
 func TestAHintThatMayHaveForgottenLeasesIsNotTrusted(t *testing.T) {
 	r := started(t, "a")
 	full := func(first int) (list []v1alpha1.LeaseVersion) {

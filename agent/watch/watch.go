@@ -82,7 +82,7 @@ func Start(mgr ctrl.Manager, cluster string, leases *Client, hints *Hints, w Wat
 			Complete(w.Verifier),
 		builder.ControllerManagedBy(mgr).Named("hints").For(&v1alpha1.LeaseHint{}).
 			WithOptions(controller.Options{RateLimiter: loop.Limiter()}).
-			WatchesRawSource(source.Func(func(_ context.Context, q queue) error { q.Add(hints.request()); return nil })).
+			WatchesRawSource(source.Func(hints.wake)).
 			Complete(hints),
 		holders(mgr, leases.Leases, w.LeaseChanged),
 		warm(mgr, leases.Leases, w.WarmChanged),

@@ -43,6 +43,8 @@ type Reconciler struct {
 	mu sync.Mutex
 	// left has the leases that left a node since its hint was written, oldest first.
 	left map[string][]v1alpha1.LeaseVersion
+	// newest is the last write of a lease that was seen.
+	newest v1alpha1.LeaseVersion
 }
 
 // SetupWithManager registers the reconciler.
@@ -61,11 +63,23 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // ofLease finds the hints that a change of a lease concerns.
 func (r *Reconciler) ofLease() handler.Funcs {
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { r.changed(nil, e.Object.(*v1alpha1.IPLease), q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			r.changed(e.ObjectOld.(*v1alpha1.IPLease), e.ObjectNew.(*v1alpha1.IPLease), q)
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			l := e.Object.(*v1alpha1.IPLease)
+			if r.isOld(l) && !e.IsInInitialList {
+				r.leave(l.Spec.NodeName, versionOf(l), q)
+			}
+			r.changed(nil, l, q)
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { r.deleted(e.Object.(*v1alpha1.IPLease), q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			was, l := e.ObjectOld.(*v1alpha1.IPLease), e.ObjectNew.(*v1alpha1.IPLease)
+			if r.isOld(l) && was.ResourceVersion != l.ResourceVersion {
+				r.leave(l.Spec.NodeName, versionOf(l), q)
+			}
+			r.changed(was, l, q)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.deleted(e.Object.(*v1alpha1.IPLease), e.DeleteStateUnknown, q)
+		},
 	}
 }
 
@@ -80,8 +94,25 @@ func (r *Reconciler) changed(was, now *v1alpha1.IPLease, q queue) {
 	}
 }
 
-func (r *Reconciler) deleted(was *v1alpha1.IPLease, q queue) {
-	r.leave(leaves(was, nil), versionOf(was), q)
+// isOld reports whether a lease was written before one that was seen already: it comes from a list after a lost
+// watch, also if a store that was restored from a backup has it as it was before.
+func (r *Reconciler) isOld(l *v1alpha1.IPLease) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if byVersion(versionOf(l), r.newest) < 0 {
+		return true
+	}
+	r.newest = versionOf(l)
+	return false
+}
+
+// deleted handles the end of a lease. unseen: a list after a lost watch lacks it, and anybody may have ended it.
+func (r *Reconciler) deleted(was *v1alpha1.IPLease, unseen bool, q queue) {
+	node := leaves(was, nil)
+	if unseen {
+		node = was.Spec.NodeName
+	}
+	r.leave(node, versionOf(was), q)
 	wake(q, gatherEnds, concerned(was)...)
 }
 

@@ -82,6 +82,9 @@ const (
 	// question without an answer.
 	period = time.Minute
 	retry  = time.Second
+	// quiet is the shortest time between two calls of Back: an API server of which some requests fail is not
+	// asked for all leases after each of them.
+	quiet = 10 * time.Second
 )
 
 // RevisionWatch ends a process whose caches hold writes that the store has lost: their watches may stay
@@ -97,7 +100,10 @@ type RevisionWatch struct {
 	// went back behind it. It may be nil.
 	Known func(uint64)
 	// Live handles each answer of a store that did not go back. It may be nil.
-	Live  func(uint64)
+	Live func(uint64)
+	// Back is called once the store has answered after an outage, and did not go back: watches may have missed
+	// changes, and a store that was restored lacks writes. It is called at most every quiet. It may be nil.
+	Back  func()
 	Clock clock.Clock
 	Log   logr.Logger
 }
@@ -108,12 +114,14 @@ func (*RevisionWatch) NeedLeaderElection() bool { return false }
 // Start asks the store after every outage, and periodically, until ctx ends. It returns a
 // *WentBackError if the store went back.
 func (r *RevisionWatch) Start(ctx context.Context) error {
-	var known uint64
+	var known, seen uint64 // seen: the outages before the last call of Back
+	var told time.Time
 	l := loop.Loop{Clock: r.Clock, Period: period, Wake: r.Outages.over, First: retry, Most: retry}
 	l.Failed = func(err error) {
 		r.Log.V(1).Info("the revision of the store could not be read; trying again", "why", err.Error())
 	}
 	return l.Pace(ctx, func(ctx context.Context) (time.Duration, error) {
+		ended := r.Outages.ended.Load()
 		live, cached, err := r.ask(ctx)
 		if err != nil {
 			return 0, err
@@ -129,6 +137,15 @@ func (r *RevisionWatch) Start(ctx context.Context) error {
 		if r.Live != nil {
 			r.Live(live)
 		}
+		if r.Back == nil || ended == seen {
+			return 0, nil
+		}
+		now := r.Clock.Now()
+		if rest := quiet - now.Sub(told); rest > 0 {
+			return rest, nil
+		}
+		seen, told = ended, now
+		r.Back()
 		return 0, nil
 	})
 }
@@ -149,6 +166,8 @@ func (r *RevisionWatch) ask(ctx context.Context) (live, cached uint64, err error
 type Outages struct {
 	// since is the time of the first request that failed since the last answer; nil: none.
 	since atomic.Pointer[time.Time]
+	// ended counts the outages that are over.
+	ended atomic.Uint64
 	over  loop.Wake
 }
 
@@ -174,6 +193,7 @@ func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {
 			now := time.Now()
 			o.since.CompareAndSwap(nil, &now)
 		case o.since.Swap(nil) != nil:
+			o.ended.Add(1)
 			o.over.Up()
 		}
 		return response, err

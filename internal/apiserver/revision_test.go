@@ -5,6 +5,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -42,6 +43,7 @@ type rig struct {
 	ended   chan error
 	clock   *testclock.FakeClock
 	outages *Outages
+	back    atomic.Int64 // calls of Back
 }
 
 func start(t *testing.T, live uint64) *rig {
@@ -52,6 +54,7 @@ func start(t *testing.T, live uint64) *rig {
 		Cached: func(context.Context) (uint64, error) { return r.cached.Load(), nil },
 		Known:  r.known.Store,
 		Live:   func(live uint64) { r.asked <- live },
+		Back:   func() { r.back.Add(1) },
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
@@ -145,6 +148,32 @@ func TestTheStoreIsAskedFromTimeToTimeAndAgainSoonWhileItIsAway(t *testing.T) {
 	r.store.away.Store(false)
 	step(retry)
 	r.hears(t, 100)
+}
+
+// TestTheEndOfAnOutageIsTold once, and not of each of many outages.
+func TestTheEndOfAnOutageIsTold(t *testing.T) {
+	r := start(t, 100)
+	waits := func() { check.Becomes(t, time.Minute, "the watch waits", r.clock.HasWaiters) }
+	waits()
+	check.Equal(t, r.back.Load(), 0, "without an outage, told")
+	told := func(want int64) {
+		check.Becomes(t, time.Minute, fmt.Sprintf("it is told %d times", want), func() bool { return r.back.Load() == want })
+	}
+	r.outage(t)
+	r.hears(t, 100)
+	told(1)
+	r.outage(t)
+	r.hears(t, 100)
+	waits()
+	check.Equal(t, r.back.Load(), 1, "soon after another outage, told")
+	r.clock.Step(quiet)
+	r.hears(t, 100)
+	told(2)
+	waits()
+	r.clock.Step(period)
+	r.hears(t, 100)
+	waits()
+	check.Equal(t, r.back.Load(), 2, "without another outage, told")
 }
 
 func TestAnOutageIsOverWithTheFirstAnswer(t *testing.T) {
