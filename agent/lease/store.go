@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strconv"
+	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +20,13 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// attempts bounds the tries of a write. Each further try needs another writer in between.
-const attempts = 5
+const (
+	// attempts bounds the tries of a write. Each further try needs another writer in between.
+	attempts = 5
+	// LateWrite is the time in which a write may still come true after its caller has given up: by default,
+	// an API server ends a request after a minute.
+	LateWrite = 70 * time.Second
+)
 
 // Options of a Store. All but View and CountError are required.
 type Options struct {
@@ -37,10 +45,16 @@ type Options struct {
 
 // Store reads and writes leases as one node. Every write is guarded by uid
 // and resourceVersion. Safe for concurrent use.
-type Store struct{ o Options }
+type Store struct {
+	o Options
+
+	mu sync.Mutex
+	// late has the leases whose write may still come true, with the end of LateWrite.
+	late map[string]time.Time
+}
 
 // NewStore returns a Store.
-func NewStore(o Options) *Store { return &Store{o} }
+func NewStore(o Options) *Store { return &Store{o: o, late: map[string]time.Time{}} }
 
 // Request asks for one address.
 type Request struct {
@@ -67,7 +81,7 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 			return l, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("create lease %s: %w", name, uncertain(err))
+			return nil, fmt.Errorf("create lease %s: %w", name, s.uncertain(name, err))
 		}
 		// The name is the lock. The holder of the lease decides.
 		present, getErr := s.Get(ctx, name)
@@ -75,7 +89,7 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 		case errors.Is(getErr, ErrGone):
 			// Freed in between: the next try may create it.
 		case getErr != nil:
-			return nil, fmt.Errorf("create lease %s: %w", name, uncertain(getErr))
+			return nil, fmt.Errorf("create lease %s: %w", name, s.uncertain(name, getErr))
 		case s.heldBy(present, r.Holder.ContainerID, r.Holder.Interface):
 			return present, nil
 		default:
@@ -83,6 +97,38 @@ func (s *Store) Create(ctx context.Context, r Request) (*v1alpha1.IPLease, error
 		}
 	}
 	return nil, fmt.Errorf("create lease %s: %w", name, err)
+}
+
+// uncertain marks an error after which a write may have happened, and remembers the lease for ReadLate.
+func (s *Store) uncertain(name string, err error) error {
+	if err = uncertain(err); errors.Is(err, ErrUncertain) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.late[name] = s.o.Clock.Now().Add(LateWrite)
+	}
+	return err
+}
+
+// ReadLate reads the leases whose creation or update had no answer, so that the View has them if the write came
+// true. Each is read by every call within LateWrite, and once after it.
+func (s *Store) ReadLate(ctx context.Context) error {
+	s.mu.Lock()
+	late := maps.Clone(s.late)
+	s.mu.Unlock()
+	var errs []error
+	for name, end := range late {
+		now := s.o.Clock.Now()
+		if _, err := s.Get(ctx, name); err != nil && !errors.Is(err, ErrGone) {
+			errs = append(errs, err)
+			continue
+		}
+		s.mu.Lock()
+		if !now.Before(end) && s.late[name].Equal(end) {
+			delete(s.late, name)
+		}
+		s.mu.Unlock()
+	}
+	return errors.Join(errs...)
 }
 
 // Get reads a lease by name, past any cache. It returns ErrGone if there is none.
@@ -150,7 +196,7 @@ func (s *Store) Update(ctx context.Context, l *v1alpha1.IPLease, t Transition) (
 			s.o.View.Gone(l.Name, revisionOf(present))
 			return nil, fmt.Errorf("update lease %s: %w", l.Name, ErrGone)
 		case !apierrors.IsConflict(conflict):
-			return nil, fmt.Errorf("update lease %s: %w", l.Name, uncertain(conflict))
+			return nil, fmt.Errorf("update lease %s: %w", l.Name, s.uncertain(l.Name, conflict))
 		}
 		if present, err = s.reread(ctx, l); err != nil {
 			return nil, fmt.Errorf("update lease %s: %w", l.Name, err)

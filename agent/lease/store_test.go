@@ -64,6 +64,42 @@ func TestACreateWithoutAnAnswerIsUncertain(t *testing.T) {
 	}
 }
 
+// TestAWriteThatMayComeTrueLateIsReadForATime, so that the View has its lease.
+func TestAWriteThatMayComeTrueLateIsReadForATime(t *testing.T) {
+	gets := 0
+	s, _ := faulty(t, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return &netOpError{}
+		},
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+			return &netOpError{}
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			gets++
+			return c.Get(ctx, key, o, opts...)
+		},
+	}, &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.6"}, Spec: v1alpha1.IPLeaseSpec{State: v1alpha1.StateWarm, NodeName: me.Node, Session: me.Session}})
+	clock := clocktesting.NewFakePassiveClock(now)
+	s.o.Clock, s.o.View = clock, NewView(me.Node)
+	reads := func(what string, want int) {
+		t.Helper()
+		gets = 0
+		check.OK(t, s.ReadLate(t.Context()))
+		check.Equal(t, gets, want, "%s: reads", what)
+	}
+	reads("at first", 0)
+	_, err := s.Create(t.Context(), request("c1"))
+	check.Is(t, err, ErrUncertain, "create:")
+	_, err = s.BindWarm(t.Context(), check.Value(s.Get(t.Context(), "10.0.0.6"))(t), request("c2"))
+	check.Is(t, err, ErrUncertain, "bind:")
+	reads("soon", 2)
+	clock.SetTime(now.Add(LateWrite - time.Second))
+	reads("within the time", 2)
+	clock.SetTime(now.Add(2 * LateWrite))
+	reads("after it", 2)
+	reads("then", 0)
+}
+
 // netOpError is a connection that broke after the request was sent.
 type netOpError struct{}
 

@@ -14,10 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
+	"k8s.io/utils/clock"
 
 	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/pod/vf"
+	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/bpf"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -239,6 +242,23 @@ func TestALeaseWithAnEntryIsNotFreed(t *testing.T) {
 	check.OK(t, r.Kernel.Remove(fakenode.Key("10.0.0.2")))
 	freeWithoutEntryTwice(r)
 	r.Want("10.0.0.2 Bound")
+}
+
+// No watch shows a lease whose create had no answer: only its name is known.
+func TestALeaseThatNoWatchShowsIsFreed(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	view := lease.NewView(fakenode.ThisNode)
+	view.Fill()
+	store := lease.NewStore(lease.Options{Client: r.API, Reader: r.API, View: view, Node: fakenode.ThisNode, Session: fakenode.ThisSession, Clock: clock.RealClock{}})
+	r.Recovery.Leases, r.Releaser.Leases, r.Recovery.Cache = store, store, watch.NewClient(r.API, view)
+	r.API.Breaks("create")
+	_, err := store.Create(t.Context(), lease.Request{Pool: "p", Addr: netip.MustParseAddr("10.0.0.2"), Holder: v1alpha1.Holder{ContainerID: "c0", Interface: "eth0"}})
+	check.Is(t, err, lease.ErrUncertain, "create:")
+	r.API.Before = nil
+	freeWithoutEntryTwice(r)
+	r.API.Put(fakenode.Held("10.0.0.2", boundHere))
+	freeWithoutEntryTwice(r)
+	r.Want()
 }
 
 // The write comes true after the undo's GET has shown that it has not.

@@ -16,9 +16,12 @@ import (
 
 // freeWithoutEntry ends leases that are bound here and have no entry in the journal. ADD
 // journals an intent before each write. The entry is removed once a GET has shown no
-// lease; a write whose answer was lost may take effect even later. freeWithoutEntry ends
-// the leases that two calls have seen unchanged. It belongs to Run.
+// lease; a write whose answer was lost may take effect even later, so its lease is read again. freeWithoutEntry
+// ends the leases that two calls have seen unchanged. It belongs to Run.
 func (w *Worker) freeWithoutEntry(ctx context.Context) error {
+	if err := w.readLate(ctx); err != nil {
+		return err
+	}
 	leases := &v1alpha1.IPLeaseList{}
 	if err := w.Cache.List(ctx, leases); err != nil {
 		return fmt.Errorf("list the leases of this node: %w", err)
@@ -37,6 +40,12 @@ func (w *Worker) freeWithoutEntry(ctx context.Context) error {
 	}
 	w.withoutEntry = seen
 	return errors.Join(errs...)
+}
+
+func (w *Worker) readLate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attachment.AskTimeout)
+	defer cancel()
+	return w.Leases.ReadLate(ctx)
 }
 
 // isWithoutEntry reports whether a lease was bound in this session and is in no entry of the

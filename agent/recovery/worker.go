@@ -35,9 +35,7 @@ import (
 const (
 	// auditPeriod is how often the journal is compared with the cached leases without an event.
 	auditPeriod = time.Minute
-	// lateWrite is the time in which a write may still come true after its caller has given up: by default,
-	// an API server ends a request after a minute. Until then the audits come every lateAuditPeriod.
-	lateWrite       = 70 * time.Second
+	// lateAuditPeriod is the same while a write may still come true after its caller has given up.
 	lateAuditPeriod = 5 * time.Second
 	// retryFirst and retryMost bound the back-off. In an outage, each try is one call.
 	retryFirst = 100 * time.Millisecond
@@ -248,7 +246,7 @@ func (w *Worker) Resume(ctx context.Context, patience time.Duration) (left int, 
 		clear(w.unresumed)
 	}
 	if len(todo) > 0 { // an ADD that has no entry any more was given up
-		w.lateUntil = w.Clock.Now().Add(lateWrite)
+		w.lateUntil = w.Clock.Now().Add(lease.LateWrite)
 	}
 	return left, first
 }
