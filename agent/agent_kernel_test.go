@@ -271,7 +271,7 @@ func TestTheAgent(t *testing.T) {
 		l := m.add(r)
 		check.OK(t, m.server.StopAPIServer(ctx))
 		other := r
-		other.ContainerID = "another"
+		other.ContainerID, other.Pod.UID = "another", "of another pod"
 		wantCode(t, agentapi.CodeTryAgainLater, m.addError(other))
 		check.OK(t, m.agent.Del(ctx, agentapi.DelRequest{Attachment: r.Attachment}))
 		check.OK(t, m.server.StartAPIServer(ctx))

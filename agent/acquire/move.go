@@ -4,10 +4,12 @@ package acquire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/release"
+	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
@@ -46,6 +49,10 @@ func (a *Acquirer) Move(ctx context.Context, m Move) (Result, error) {
 	r, err := i.move(ctx, m.From)
 	if err != nil {
 		i.undo()
+		for _, address := range m.From.Addresses {
+			// The kernel goes on hearing claims for the older sandbox, so that the next try can begin again.
+			err = errors.Join(err, a.Guards.Leases.Install(&m.From, address))
+		}
 		return Result{}, fmt.Errorf("move %s from container %s of the same pod: %w", addressesOf(&m.From), m.From.ContainerID, err)
 	}
 	return r, nil
@@ -164,7 +171,11 @@ func (i *iface) move(ctx context.Context, from attachment.Entry) (Result, error)
 		if err := i.a.Guards.Leases.Install(&e, address); err != nil {
 			return Result{}, err
 		}
-		if err := i.seg.ClaimAndConfirm(ctx, i.a.Self.Claim(address.PoolThen().ConflictMode(), address, nil)); err != nil {
+		err := i.seg.ClaimAndConfirm(ctx, i.a.Self.Claim(address.PoolThen().ConflictMode(), address, nil))
+		if errors.Is(err, segment.ErrNoKey) {
+			return Result{}, refusal.New(refusal.TryAgain, "this node has no claim key until the API server answers, so no other node could object: %w", err)
+		}
+		if err != nil {
 			return Result{}, err
 		}
 		r.Won = append(r.Won, Won{Address: address})
@@ -181,7 +192,7 @@ func (i *iface) move(ctx context.Context, from attachment.Entry) (Result, error)
 
 // takeMAC gives the interface the MAC of the older sandbox, if the pool made that of the address.
 func (i *iface) takeMAC(from *attachment.Entry) error {
-	if !from.SharedMAC {
+	if !from.SharedMAC || i.link.Device != "" || i.link.Kind == pod.IPVLAN { // these MACs are not the pool's
 		return nil
 	}
 	mac, err := net.ParseMAC(from.MAC)
@@ -192,5 +203,9 @@ func (i *iface) takeMAC(from *attachment.Entry) error {
 	if err := i.lowerTwins(mac); err != nil {
 		return err
 	}
-	return i.setMAC(mac)
+	err = i.setMAC(mac)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return refusal.New(refusal.TryAgain, "the interface of the older sandbox has the MAC %s until its DEL: %w", mac, err)
+	}
+	return err
 }

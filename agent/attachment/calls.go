@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// AskTimeout bounds how long a DEL, or a try of the worker, waits for the API server. A connection
+	// AskTimeout bounds how long a try of the worker waits for the API server. A connection
 	// that died silently would block for much longer.
 	AskTimeout = 5 * time.Second
 	// PinDelay is the time from the answer to the pin of the guard. The plugin sets the interface up

@@ -13,12 +13,13 @@ import (
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 )
 
 const (
 	// askFirst bounds the question of an ADD whether the API server answers, before anything says that it
-	// does not. askAgain bounds this question and a DEL in a known outage: the server may be back.
+	// does not. askAgain bounds it in a known outage: the server may be back.
 	askFirst = time.Second
 	askAgain = 500 * time.Millisecond
 )
@@ -87,7 +88,7 @@ func (h *Holders) addWithout(ctx context.Context, r agentapi.AddRequest, o *outa
 	if _, again := h.Attachments.Get(r.ContainerID, r.Interface); again {
 		return nil, refusal.New(refusal.TryAgain, "an earlier ADD of this sandbox is to be undone, and the API server does not answer: %w", o.err)
 	}
-	a := &add{h: h, request: r}
+	a := &add{h: h, request: r, who: v1alpha1.Holder{Namespace: r.Pod.Namespace, Pod: r.Pod.Name, Interface: r.Interface}}
 	if err := a.locate(); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,10 @@
 package holder_test
 
 import (
+	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/pod"
@@ -243,4 +246,95 @@ func TestASandboxAfterTheOutageKeepsItsAddressWhenTheMovedOneEnds(t *testing.T) 
 	r.Settle()
 	r.HoldsWhatTheJournalSays(young)
 	check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.ContainerID, "c3", "the lease names")
+}
+
+// unwritable is a disk that takes no entry of a phase.
+type unwritable struct {
+	attachment.Disk
+	phase attachment.Phase
+}
+
+func (d unwritable) Replace(path string, e *attachment.Entry) error {
+	if e.Phase == d.phase {
+		return syscall.ENOSPC
+	}
+	return d.Disk.Replace(path, e)
+}
+
+// A move that fails, or whose agent dies, begins again with the next sandbox: the kernel has gone on hearing
+// claims meanwhile, although the interface of the sandbox that failed is gone.
+func TestAMoveThatFailsBeginsAgain(t *testing.T) {
+	for name, fail := range map[string]func(*fakenode.Node, agentapi.AddRequest){
+		"on a full disk": func(r *fakenode.Node, failed agentapi.AddRequest) {
+			disk := r.Attachments.Disk
+			r.Attachments.Disk = unwritable{disk, attachment.Bound}
+			r.Refused(agentapi.CodeIOFailure, failed)
+			r.Attachments.Disk = disk
+		},
+		"by the end of the agent": func(r *fakenode.Node, failed agentapi.AddRequest) {
+			r.Death.Before = "journal Bound"
+			check.That(r.T, fakenode.TryAdd(r, failed) != nil, "it succeeds")
+			r.Restart()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
+			r.API.SetAway(true)
+			failed := next(old, "c2")
+			fail(r, failed)
+			check.OK(t, r.Del(t.Context(), fakenode.Del(failed)))
+			r.End(failed)
+			r.Gets(next(old, "c3"), "10.0.0.2")
+			r.API.SetAway(false)
+			r.Settle()
+			r.HoldsWhatTheJournalSays(next(old, "c3"))
+		})
+	}
+}
+
+// If one of two addresses has been freed, the other does not move alone.
+func TestAnInterfaceMovesWithAllItsAddressesOrNone(t *testing.T) {
+	r := fakenode.New(t, fakenode.Dual()...)
+	old := r.Pod("web", "u1")
+	r.MustAdd(old)
+	r.API.SetAway(true)
+	r.SandboxDies(old)
+	r.API.SetAway(false)
+	r.API.Before = func(verb, name string) error {
+		if verb == "get" && name != "10.0.0.2" {
+			return &fakenode.NetError{}
+		}
+		return nil
+	}
+	_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
+	r.API.Before = nil
+	r.Lease("10.0.0.2", v1alpha1.StateRetained)
+	r.API.SetAway(true)
+	check.Says(t, r.Refused(agentapi.CodeTryAgainLater, next(old, "c2")), "a write that frees it may have begun")
+}
+
+// The clock is set back between two sandboxes: the one that had moved takes and frees nothing of the other.
+func TestAClockThatIsSetBackTakesNoAddressFromTheNextSandbox(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		for _, back := range []bool{false, true} {
+			t.Run(fmt.Sprintf("the moved one dies: %v, the API server is back before the ADD: %v", dies, back), func(t *testing.T) {
+				r, old := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
+				r.API.SetAway(true)
+				moved, young := next(old, "c2"), next(old, "c3")
+				r.MustAdd(moved)
+				r.SandboxDies(old)
+				if dies {
+					r.SandboxDies(moved)
+				}
+				r.Skip(-time.Hour)
+				r.API.SetAway(!back)
+				r.Gets(young, "10.0.0.2")
+				r.Skip(2 * time.Hour)
+				r.API.SetAway(false)
+				r.Settle()
+				r.HoldsWhatTheJournalSays(young)
+				check.Equal(t, r.Lease("10.0.0.2", v1alpha1.StateBound).Spec.Holder.ContainerID, "c3", "the lease names")
+			})
+		}
+	}
 }

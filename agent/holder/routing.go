@@ -73,8 +73,11 @@ func (h *Holders) route(ctx context.Context, r agentapi.AddRequest) error {
 		return nil // a DEL has come meanwhile
 	}
 	pod, err := h.pod(ctx, r.Pod)
-	if e.Routing != nil && e.HasMoved() && lease.IsUnavailable(err) {
-		return h.HostLinks.Make(&e) // as for the older sandbox
+	if e.HasMoved() && lease.IsUnavailable(err) {
+		if e.Routing == nil {
+			return nil // the older sandbox had none: the mode is off
+		}
+		return h.HostLinks.Make(&e)
 	}
 	if err != nil {
 		return err

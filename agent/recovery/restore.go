@@ -66,7 +66,16 @@ func (w *Worker) restore(e *attachment.Entry) error {
 		if e.Slot == 0 || e.Unguarded {
 			return nil
 		}
-		return errors.Join(w.Guards.GuardSockets(e), w.Guards.KillSlot(e), w.Guards.FinishPin(e))
+		errs := []error{w.Guards.GuardSockets(e), w.Guards.KillSlot(e), w.Guards.FinishPin(e)}
+		for _, address := range e.Addresses {
+			// A move from here may have begun. The kernel goes on hearing claims, so that it can begin again.
+			if address.Unfreed && !w.hasNewer(e, attachment.Bound) {
+				if err := w.Guards.Leases.Install(e, address); err != nil && !errors.Is(err, bpf.ErrOlderToken) {
+					errs = append(errs, err)
+				}
+			}
+		}
+		return errors.Join(errs...)
 	}
 	errs := []error{w.Guards.GuardSockets(e)}
 	if _, err := w.OpenSegment(e.ParentIndex); err != nil {

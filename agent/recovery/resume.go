@@ -201,6 +201,15 @@ func (r *resumption) yield(ctx context.Context) error {
 	return r.w.Releaser.Release(ctx, r.e)
 }
 
+// hasMoved reports whether the address has moved here, and no other sandbox of the pod has it by now.
+func (r *resumption) hasMoved() bool {
+	if r.address.Moved.IsZero() || r.l == nil || r.l.Spec.Holder == nil || r.w.hasNewer(&r.e, attachment.Intent) {
+		return false
+	}
+	named, ok := r.w.Attachments.Get(r.l.Spec.Holder.ContainerID, r.e.Interface)
+	return !ok || named.Phase == attachment.Releasing
+}
+
 // decide gathers the facts and decides. It reads the pod only if the decision depends on it.
 func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
 	fenced, err := r.w.Guards.Leases.Fenced(&r.e, r.address)
@@ -213,7 +222,7 @@ func (r *resumption) decide(ctx context.Context) (lease.Action, error) {
 		ContainerID: r.e.ContainerID, Interface: r.e.Interface,
 		PodUID: r.e.PodUID, MAC: r.e.MAC, LeaseUID: r.address.LeaseUID,
 		Machine: r.e.Machine, Namespace: r.e.PodNamespace,
-		Node: r.w.Self.Name, Session: r.w.Self.Session, Fenced: fenced, Moved: !r.address.Moved.IsZero() && !r.w.hasNewer(&r.e, attachment.Bound) && !r.w.hasNewer(&r.e, attachment.Intent),
+		Node: r.w.Self.Name, Session: r.w.Self.Session, Fenced: fenced, Moved: r.hasMoved(),
 	}
 	action := lease.Resume(known, r.l)
 	if action == lease.RenewToken {

@@ -167,6 +167,9 @@ func (r *Releaser) Free(ctx context.Context, e attachment.Entry) error {
 		}
 	}
 	if len(left) > 0 {
+		for i := range left { // a next sandbox gets all its addresses or none
+			left[i].Unfreed = left[i].Unfreed && len(left) == len(e.Addresses)
+		}
 		e.Addresses = left
 		return errors.Join(append(errs, r.Attachments.Put(e))...)
 	}
@@ -292,13 +295,18 @@ func IsBoundTo(s *v1alpha1.IPLeaseSpec, node string, e *attachment.Entry) bool {
 	return s.State == v1alpha1.StateBound && s.NodeName == node && (isHolder(s, e) || isOfPod(s, e))
 }
 
-// hasMoved reports whether a newer sandbox of the pod has an address of an entry. If the lease may still
-// name an older sandbox, an ADD of a newer one that is under way counts too.
+// hasMoved reports whether another sandbox of the pod has an address of an entry by now: a newer one, or any that
+// was not ended for another holder while the entry is released, since the clock may have been set back. If the
+// lease may still name an older sandbox, an ADD that is under way counts too.
 func (r *Releaser) hasMoved(e *attachment.Entry, address attachment.Address) bool {
 	return slices.ContainsFunc(r.Attachments.OfPod(e.PodUID), func(o *attachment.Entry) bool {
 		_, has := o.Lease(address.LeaseName)
-		return has && o.Interface == e.Interface && o.Session == e.Session && o.Created.After(e.Created) &&
-			(o.Phase == attachment.Bound || o.Phase == attachment.Intent && !address.Moved.IsZero())
+		if !has || o.ContainerID == e.ContainerID || o.Interface != e.Interface || o.Session != e.Session {
+			return false
+		}
+		isNewer := o.Created.After(e.Created)
+		return o.Phase == attachment.Bound && (isNewer || e.Phase == attachment.Releasing && !o.Taken) ||
+			o.Phase == attachment.Intent && !address.Moved.IsZero()
 	})
 }
 

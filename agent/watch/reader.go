@@ -4,9 +4,13 @@ package watch
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/lease"
@@ -20,17 +24,29 @@ import (
 type Client struct {
 	client.Client
 	Leases *lease.View
+	caches cache.Informers
 	filled atomic.Bool
 }
 
-// NewClient returns a Client whose caches are not filled yet.
-func NewClient(of client.Client, leases *lease.View) *Client {
-	return &Client{Client: of, Leases: leases}
+// NewClient returns a Client of a manager whose caches are not filled yet.
+func NewClient(of ctrl.Manager, leases *lease.View) *Client {
+	return &Client{Client: of.GetClient(), Leases: leases, caches: of.GetCache()}
 }
 
-// Fill lets reads through from now on. The manager calls it once its caches are filled. It returns when
-// ctx ends.
+// Fill lets reads through once the caches of all kinds that parts of the agent read at any time are filled: a
+// read of one that is not would wait, perhaps for a whole outage. It returns when ctx ends.
 func (c *Client) Fill(ctx context.Context) error {
+	for _, kind := range []client.Object{
+		&corev1.Pod{}, &corev1.Node{}, &corev1.Service{}, &corev1.Secret{},
+		&v1alpha1.IPPool{}, &v1alpha1.ReservedIP{}, &v1alpha1.IPSubnet{}, &v1alpha1.LeaseHint{},
+	} {
+		if _, err := c.caches.GetInformer(ctx, kind); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("fill the cache of %T: %w", kind, err)
+		}
+	}
 	c.filled.Store(true)
 	<-ctx.Done()
 	return nil
