@@ -150,6 +150,13 @@ func (e *env) testAgentHints(t *testing.T) {
 	agent, other := e.agent(t, "n1"), hint("n2")
 	e.refused(t, agent.Create(t.Context(), hint("n2")), "the agent of node n1"+want)
 	e.refused(t, e.unboundAgent(t).Create(t.Context(), hint("n2")), "the agent of node (none)"+want)
+	made := hint("")
+	made.GenerateName = "n2-"
+	e.refused(t, e.unboundAgent(t).Create(t.Context(), made.DeepCopy()), "the agent of node (none) may not write the hint of node ")
+	e.refused(t, agent.Create(t.Context(), made), "the agent of node n1 may not write the hint of node ")
+	kept := hint("n1")
+	kept.Finalizers = []string{"example.com/kept"}
+	e.refused(t, agent.Create(t.Context(), kept), "metadata.finalizers of a hint")
 	check.OK(t, e.admin.Create(t.Context(), other))
 	other.Spec.Start = "another"
 	e.refused(t, agent.Update(t.Context(), other), "the agent of node n1"+want)
@@ -160,6 +167,9 @@ func (e *env) testAgentHints(t *testing.T) {
 	own.Spec.Start, own.Status.Start = "next", "next"
 	check.OK(t, agent.Update(t.Context(), own))
 	check.Equal(t, own.Status.Start, "", "the agent has answered its own question:")
+	kept = own.DeepCopy()
+	kept.Finalizers = []string{"example.com/kept"}
+	e.refused(t, agent.Update(t.Context(), kept), "metadata.finalizers of a hint")
 	own.Status.Start = "next"
 	e.refused(t, agent.Status().Update(t.Context(), own.DeepCopy()), "leasehints/status")
 	e.refused(t, agent.Delete(t.Context(), own), "cannot delete resource")
