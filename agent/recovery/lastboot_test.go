@@ -3,12 +3,15 @@
 package recovery_test
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/segment"
@@ -94,6 +97,22 @@ func TestAMachineThatWasReImagedHasToProveItsOldAddresses(t *testing.T) {
 			r.Want("10.0.0.2 " + state)
 		})
 	}
+}
+
+// A later answer of the controller may name a lease that the agent did not know at its start.
+func TestALeaseOfTheLastBootThatIsKnownLateIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Recovery.Run(ctx) }()
+		time.Sleep(time.Second)
+		r.API.Put(fakenode.Held("10.0.0.2", func(s *v1alpha1.IPLeaseSpec) { s.NodeName, s.Session = fakenode.ThisNode, "node-1/boot-0" }))
+		time.Sleep(2 * time.Minute)
+		r.Want("10.0.0.2 Quarantined")
+		stop()
+		check.Is(t, <-done, nil, "got")
+	})
 }
 
 func TestWhichLeasesWithoutAnEntryAreSetAsideAtTheStart(t *testing.T) {

@@ -110,7 +110,7 @@ type Worker struct {
 	lateUntil time.Time
 	// lostDone: the entries that the journal had lost are rebuilt.
 	lostDone bool
-	// lastBootDone: all leases from before the last boot are quarantined.
+	// lastBootDone: since the last audit, all leases from before the last boot were seen to be quarantined.
 	lastBootDone bool
 }
 
@@ -148,7 +148,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	return l.Pace(ctx, func(ctx context.Context) (time.Duration, error) {
 		if w.Clock.Since(audited) >= w.auditPause() {
-			audited = w.Clock.Now()
+			audited, w.lastBootDone = w.Clock.Now(), false // the leases that are known may have become more
 			w.suspect(ctx)
 			if err := w.freeWithoutEntry(ctx); err != nil {
 				w.Log.Info("leases without an entry in the journal wait for the next audit", "why", err.Error())
