@@ -34,6 +34,8 @@ const (
 	// and then, while there is no answer, about every listEvery.
 	patience  = 10 * time.Second
 	listEvery = 10 * time.Minute
+	// spread is the longest time from a new leading controller to the question, so that agents do not ask together.
+	spread = 30 * time.Second
 	// retryAfter is the pause while the API server is away.
 	retryAfter = time.Second
 	// atOnce is how many leases are read at the same time, and mostReads how many before the next look at
@@ -71,6 +73,8 @@ type Hints struct {
 	start    string
 	due      time.Time
 	answered bool
+	// leader is the ID of the controller that answered, or of one that leads since then.
+	leader string
 	// list is the earliest time at which the agent lists the leases itself.
 	list time.Time
 	// filling: the leases of an answer or of a list are being read. Those in todo are left.
@@ -80,6 +84,8 @@ type Hints struct {
 	last *v1alpha1.LeaseHintStatus
 	// doubted: what the View knows may have been lost by the store.
 	doubted atomic.Bool
+	// asked is the time of the first question since the last answer. It is nil after an answer.
+	asked atomic.Pointer[time.Time]
 }
 
 // NewHints returns Hints.
@@ -90,6 +96,15 @@ func NewHints(o HintOptions) *Hints { return &Hints{HintOptions: o, again: loop.
 func (h *Hints) Doubt() {
 	h.doubted.Store(true)
 	h.again.Up()
+}
+
+// Unanswered returns the time for which the agent has waited for an answer, or 0. It may be called concurrently
+// with Reconcile.
+func (h *Hints) Unanswered() time.Duration {
+	if asked := h.asked.Load(); asked != nil {
+		return h.Clock.Since(*asked)
+	}
+	return 0
 }
 
 // wake has Reconcile called at the start, and after each Doubt.
@@ -148,6 +163,7 @@ func (h *Hints) begin(now time.Time) {
 		h.list = now.Add(h.jitter(listEvery)) // the view is filled, and a list costs the API server much
 	}
 	h.start, h.answered = string(uuid.NewUUID()), false
+	h.asked.CompareAndSwap(nil, &now)
 	h.View.Forget()
 }
 
@@ -222,6 +238,12 @@ func (h *Hints) follow(ctx context.Context, now *v1alpha1.LeaseHintStatus) error
 	if h.last != nil && len(now.Left) == v1alpha1.MaxHintLeft && !slices.Contains(last.Left, now.Left[0]) {
 		h.due = h.Clock.Now() // others may have left before it
 	}
+	if h.answered && now.Leader != h.leader {
+		h.leader = now.Leader // it has not seen the changes before its start
+		if at := h.Clock.Now().Add(time.Duration(h.Rand() * float64(spread))); at.Before(h.due) {
+			h.due = at
+		}
+	}
 	h.last = now
 	return nil
 }
@@ -245,6 +267,9 @@ func (h *Hints) fill(ctx context.Context, hint *v1alpha1.LeaseHintStatus) error 
 	}
 	if !h.filling {
 		return nil
+	}
+	if isAnswer && h.asked.Swap(nil) != nil {
+		h.leader = hint.Leader
 	}
 	next := h.todo[:min(len(h.todo), mostReads)]
 	if err := h.read(ctx, next); err != nil {

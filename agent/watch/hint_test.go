@@ -270,6 +270,28 @@ func TestAnAgentReadsWhatTheHintNames(t *testing.T) {
 	r.wants("it is read once", 0, "b")
 }
 
+// TestANewLeaderIsAsked: nobody has seen the changes before it.
+func TestANewLeaderIsAsked(t *testing.T) {
+	r := newHintRig(t, ofN1("a"), ofN1("b"))
+	r.look()
+	r.clock.SetTime(r.clock.Now().Add(time.Second))
+	check.Equal(t, r.hints.Unanswered(), time.Second, "before the answer")
+	r.answers(v1alpha1.LeaseHintStatus{Leader: "one", Leases: r.versions("a", "b")})
+	check.Equal(t, r.look(), askEvery-time.Second, "the answer of the first one: it waits")
+	check.Equal(t, r.hints.Unanswered(), 0, "after the answer")
+	r.wants("the answer", 0, "a", "b")
+	check.OK(t, r.Delete(t.Context(), ofN1("b")))
+	r.answers(v1alpha1.LeaseHintStatus{Leader: "two"})
+	check.Equal(t, r.look(), spread/2, "a new one: it waits")
+	r.clock.SetTime(r.clock.Now().Add(spread / 2))
+	before := r.hint().Spec.Start
+	r.look()
+	check.That(t, r.hint().Spec.Start != before, "there is no new question")
+	r.answers(v1alpha1.LeaseHintStatus{Leader: "two", Leases: r.versions("a")})
+	check.Equal(t, r.look(), askEvery, "its answer: it waits")
+	r.has("its answer", "a")
+}
+
 // TestALostHintIsFound: the next question shows what no hint told.
 func TestALostHintIsFound(t *testing.T) {
 	r := started(t, "a", "b")

@@ -41,11 +41,17 @@ type LeaseHintStatus struct {
 	// all is true if the node has more leases than leases can name, so the agent lists them itself.
 	All bool `json:"all,omitempty"`
 	// changed are the Quarantined leases of the node, and the leases that were taken from it and whose record
-	// still names it as the previous holder's node: those that were written first, if they are too many.
+	// still names it as the previous holder's node. If they are too many, the Quarantined ones without a previous
+	// holder are left out first, and then those that were written last.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
 	Changed []LeaseVersion `json:"changed,omitempty"`
-	// left are the last leases that left the node, or that another than its agent deleted, oldest first.
+	// leader is a random ID of the controller that leads. A new one did not see the changes before it, so the agent
+	// asks again.
+	// +kubebuilder:validation:MaxLength=64
+	Leader string `json:"leader,omitempty"`
+	// left are the last leases that left the node, or that another than its agent deleted or edited by force, oldest
+	// first.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Left []LeaseVersion `json:"left,omitempty"`

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +41,9 @@ const (
 type Reconciler struct {
 	Client client.Client
 
-	mu sync.Mutex
+	// leader is the ID of this controller.
+	leader string
+	mu     sync.Mutex
 	// left has the leases that left a node since its hint was written, oldest first.
 	left map[string][]v1alpha1.LeaseVersion
 	// newest is the last write of a lease that was seen.
@@ -49,7 +52,7 @@ type Reconciler struct {
 
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.left = map[string][]v1alpha1.LeaseVersion{}
+	r.left, r.leader = map[string][]v1alpha1.LeaseVersion{}, string(uuid.NewUUID())
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("hints").
 		For(&v1alpha1.LeaseHint{}).
@@ -72,7 +75,10 @@ func (r *Reconciler) ofLease() handler.Funcs {
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			was, l := e.ObjectOld.(*v1alpha1.IPLease), e.ObjectNew.(*v1alpha1.IPLease)
-			if r.isOld(l) && was.ResourceVersion != l.ResourceVersion {
+			if was.ResourceVersion == l.ResourceVersion {
+				return
+			}
+			if r.isOld(l) {
 				r.leave(l.Spec.NodeName, versionOf(l), q)
 			}
 			r.changed(was, l, q)
@@ -166,7 +172,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("list the leases of node %s: %w", node, err)
 	}
 	hint := old.DeepCopy()
-	hint.Status = Next(old, leases.Items, left)
+	hint.Status = Next(old, r.leader, leases.Items, left)
 	if equality.Semantic.DeepEqual(old.Status, hint.Status) {
 		return ctrl.Result{}, nil
 	}

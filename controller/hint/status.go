@@ -11,21 +11,27 @@ import (
 
 // Next returns the status of a node's hint. leases have the node as their own or as that of their previous
 // holder. left are the leases that left the node since the hint was written, oldest first. An answered
-// question keeps its answer, which the controller's cache does not have.
-func Next(h *v1alpha1.LeaseHint, leases []v1alpha1.IPLease, left []v1alpha1.LeaseVersion) v1alpha1.LeaseHintStatus {
+// question keeps its answer, which the controller's cache does not have. leader is the ID of this controller.
+func Next(h *v1alpha1.LeaseHint, leader string, leases []v1alpha1.IPLease, left []v1alpha1.LeaseVersion) v1alpha1.LeaseHintStatus {
 	next := h.Status
-	next.Changed = nil
-	var own []v1alpha1.LeaseVersion
+	next.Leader, next.Changed = leader, nil
+	var own, conflicts []v1alpha1.LeaseVersion // conflicts: of no previous holder
 	for i := range leases {
 		l := &leases[i]
 		if l.Spec.NodeName == h.Name {
 			own = append(own, versionOf(l))
 		}
-		if slices.Contains(concerned(l), h.Name) {
+		switch {
+		case !slices.Contains(concerned(l), h.Name):
+		case l.Spec.Previous == nil:
+			conflicts = append(conflicts, versionOf(l))
+		default:
 			next.Changed = append(next.Changed, versionOf(l))
 		}
 	}
 	slices.SortFunc(next.Changed, byVersion)
+	slices.SortFunc(conflicts, byVersion)
+	next.Changed = append(next.Changed, conflicts...)
 	next.Changed = next.Changed[:min(len(next.Changed), v1alpha1.MaxHintLeases)]
 	next.Left = append(slices.DeleteFunc(slices.Clone(h.Status.Left), func(old v1alpha1.LeaseVersion) bool {
 		return slices.ContainsFunc(left, func(l v1alpha1.LeaseVersion) bool { return l.Name == old.Name })
@@ -65,19 +71,25 @@ func concerned(l *v1alpha1.IPLease) (nodes []string) {
 
 // leaves returns the node that a change of a lease took it from, or "" if there is none. now is nil if the
 // lease was deleted. An agent deletes its own Bound, Warm and Quarantined leases, and this tells nothing to it;
-// if another deletes a Quarantined one, its name vanishes from the hint.
+// if another deletes a Quarantined one, its name vanishes from the hint. A person who edits a lease in place annotates
+// it.
 func leaves(was, now *v1alpha1.IPLease) string {
 	if now != nil {
-		if now.UID == was.UID && now.Spec.NodeName == was.Spec.NodeName {
+		if now.UID == was.UID && now.Spec.NodeName == was.Spec.NodeName && !isForced(now) {
 			return ""
 		}
 		return was.Spec.NodeName
 	}
-	_, forced := was.Annotations[v1alpha1.AnnotationForceDelete]
-	if forced || was.Spec.State == v1alpha1.StateRetained {
+	if isForced(was) || was.Spec.State == v1alpha1.StateRetained {
 		return was.Spec.NodeName
 	}
 	return ""
+}
+
+// isForced reports whether a person may change a lease.
+func isForced(l *v1alpha1.IPLease) bool {
+	_, forced := l.Annotations[v1alpha1.AnnotationForceDelete]
+	return forced
 }
 
 // isNote reports whether a change of a lease is at most a note: its message, the last sighting of a conflict,
@@ -86,6 +98,6 @@ func isNote(was, now *v1alpha1.IPLease) bool {
 	a, b := was.Spec, now.Spec
 	samePrevious := a.Previous == b.Previous || a.Previous != nil && b.Previous != nil && *a.Previous == *b.Previous
 	sameHolder := a.Holder == b.Holder || a.Holder != nil && b.Holder != nil && *a.Holder == *b.Holder
-	return was.UID == now.UID && a.State == b.State && a.Reason == b.Reason && a.NodeName == b.NodeName && a.Session == b.Session &&
+	return !isForced(now) && was.UID == now.UID && a.State == b.State && a.Reason == b.Reason && a.NodeName == b.NodeName && a.Session == b.Session &&
 		samePrevious && sameHolder
 }

@@ -68,6 +68,7 @@ func TestWhomAChangeOfALeaseTells(t *testing.T) {
 		"a lease is taken, without a verifier":         {l(bound, "n1"), l(quarantined, "", takenFrom("n1")), false, []string{"n1"}, "n1"},
 		"a lease is taken, for a verifier":             {l(bound, "n1"), l(quarantined, "n2", takenFrom("n1")), false, []string{"n2", "n1"}, "n1"},
 		"a conflict at an ADD":                         {l(bound, "n1"), l(quarantined, "n1", reason), false, []string{"n1"}, ""},
+		"an edit by a person":                          {l(bound, "n1"), l(bound, "n1", forced, message), false, nil, "n1"},
 		"a verifier is replaced":                       {l(quarantined, "n2", takenFrom("n1")), l(quarantined, "n3", takenFrom("n1")), false, []string{"n3", "n1"}, "n2"},
 		"a verification finds nothing":                 {l(quarantined, "n2", takenFrom("n1")), l(quarantined, "n2", takenFrom("n1"), message), true, []string{"n2", "n1"}, ""},
 		"a verification ends it":                       {l(quarantined, "n2", takenFrom("n1")), nil, false, []string{"n2", "n1"}, ""},
@@ -140,6 +141,9 @@ func TestTheNextHint(t *testing.T) {
 		"as many leases as a hint can name":  {"s2", status{}, crowd(max, v1alpha1.StateBound), nil, status{Start: "s2", Leases: many(max, 1)}},
 		"more leases than a hint can name":   {"s2", status{}, crowd(max+1, v1alpha1.StateBound), nil, status{Start: "s2", All: true}},
 		"the oldest of too many quarantined": {"", status{}, crowd(max+1, v1alpha1.StateQuarantined), nil, status{Changed: many(max, 1)}},
+		"conflicts are left out first": {"", status{},
+			append(crowd(max, v1alpha1.StateQuarantined), *leaseOf("taken", max+1, v1alpha1.StateQuarantined, "n1", takenFrom("n2"))), nil,
+			status{Changed: append(versions("taken", strconv.Itoa(max+1)), many(max-1, 1)...)}},
 		"a quarantine that ended is named no longer": {
 			"", status{Changed: versions("a", "1")}, leases(leaseOf("a", 2, v1alpha1.StateBound, "n1")), nil, status{},
 		},
@@ -148,8 +152,9 @@ func TestTheNextHint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &v1alpha1.LeaseHint{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1alpha1.LeaseHintSpec{Start: c.asks}, Status: c.old}
-			got := Next(h, c.leases, c.left)
+			got := Next(h, "leader", c.leases, c.left)
 			check.Equal(t, got.Start, c.want.Start, "start")
+			check.Equal(t, got.Leader, "leader", "leader")
 			check.Equal(t, got.All, c.want.All, "all")
 			check.List(t, got.Leases, c.want.Leases, "leases")
 			check.List(t, got.Changed, c.want.Changed, "changed")
