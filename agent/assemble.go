@@ -355,6 +355,7 @@ func (a *agent) start() (early []manager.RunnableFunc, err error) {
 		a.log.Error(err, "this node claims no address until the API server answers")
 	}
 	exclusive, impostors, hints := a.exclusive(), a.impostors(), a.hints()
+	ctrlmetrics.Registry.MustRegister(metrics.HintUnanswered(hints.Unanswered))
 	early = []manager.RunnableFunc{
 		a.state.Run, a.parents.Run, func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) }, a.defence.Run,
 		a.services.Run, a.Recovery.Run, a.Guards.Run, exclusive.Run, a.hazards.Run, impostors.Run, a.changes(exclusive, impostors).Run,

@@ -131,6 +131,14 @@ func Moves(of func() (n int, oldest time.Duration)) []prometheus.Collector {
 	}
 }
 
+// HintUnanswered returns the metric of the question for the leases of this node.
+func HintUnanswered(since func() time.Duration) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "fenceline", Name: "hint_unanswered_seconds",
+		Help: "Time for which the controller has not answered which leases this node has. 0: it has answered.",
+	}, func() float64 { return since().Seconds() })
+}
+
 // Conflict counts a second speaker.
 func (a *Agent) Conflict(pool string, source segment.Source) {
 	a.conflicts.WithLabelValues(pool, string(source)).Inc()
