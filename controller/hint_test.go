@@ -57,7 +57,7 @@ func (w world) listen(config *rest.Config, node string, journal ...string) liste
 		Journal: func() []string { return journal }, Rand: func() float64 { return 0.5 }, Clock: clock.RealClock{}, Log: logr.Discard(),
 	})
 	idle := func() {}
-	check.OK(w, watch.Start(mgr, "cluster", watch.NewClient(mgr.GetClient(), l.View), hints, watch.Watchers{
+	check.OK(w, watch.Start(mgr, "cluster", watch.NewClient(mgr, l.View), hints, watch.Watchers{
 		Verifier:     reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
 		ClaimKey:     reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
 		LeaseChanged: func(string) {}, WarmChanged: idle, WaitChanged: idle, PoolChanged: idle, BalancerChanged: idle,

@@ -250,7 +250,7 @@ func TestALeaseThatNoWatchShowsIsFreed(t *testing.T) {
 	view := lease.NewView(fakenode.ThisNode)
 	view.Fill()
 	store := lease.NewStore(lease.Options{Client: r.API, Reader: r.API, View: view, Node: fakenode.ThisNode, Session: fakenode.ThisSession, Clock: clock.RealClock{}})
-	r.Recovery.Leases, r.Releaser.Leases, r.Recovery.Cache = store, store, watch.NewClient(r.API, view)
+	r.Recovery.Leases, r.Releaser.Leases, r.Recovery.Cache = store, store, &watch.Client{Leases: view}
 	r.API.Breaks("create")
 	_, err := store.Create(t.Context(), lease.Request{Pool: "p", Addr: netip.MustParseAddr("10.0.0.2"), Holder: v1alpha1.Holder{ContainerID: "c0", Interface: "eth0"}})
 	check.Is(t, err, lease.ErrUncertain, "create:")
