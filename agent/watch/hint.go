@@ -146,7 +146,7 @@ func (h *Hints) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, err
 	err = errors.Join(h.ask(ctx, hint), h.follow(ctx, &hint.Status), h.fill(ctx, &hint.Status))
 	switch {
 	case ctx.Err() != nil:
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, nil //nolint:nilerr // the agent ends
 	case lease.IsUnavailable(err):
 		h.Log.V(1).Info("the leases of this node wait for the API server", "why", err.Error())
 		return ctrl.Result{RequeueAfter: retryAfter}, nil

@@ -42,7 +42,7 @@ func (c *Client) Fill(ctx context.Context) error {
 	} {
 		if _, err := c.caches.GetInformer(ctx, kind); err != nil {
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // the agent ends
 			}
 			return fmt.Errorf("fill the cache of %T: %w", kind, err)
 		}

@@ -7,6 +7,7 @@ package hint
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -153,7 +154,7 @@ func (r *Reconciler) take(node string) []v1alpha1.LeaseVersion {
 func (r *Reconciler) putBack(node string, left []v1alpha1.LeaseVersion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if all := append(left, r.left[node]...); len(all) > 0 {
+	if all := slices.Concat(left, r.left[node]); len(all) > 0 {
 		r.left[node] = all
 	}
 }

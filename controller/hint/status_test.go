@@ -121,7 +121,7 @@ func TestTheNextHint(t *testing.T) {
 		}
 		return list
 	}
-	const max = v1alpha1.MaxHintLeases
+	const most = v1alpha1.MaxHintLeases
 	type status = v1alpha1.LeaseHintStatus
 	for name, c := range map[string]struct {
 		asks   string
@@ -138,12 +138,12 @@ func TestTheNextHint(t *testing.T) {
 		},
 		"a node without leases is answered":  {"s2", status{Start: "s1"}, nil, nil, status{Start: "s2"}},
 		"an answer stays as it is":           {"s1", status{Start: "s1"}, crowd(2, v1alpha1.StateBound), nil, status{Start: "s1"}},
-		"as many leases as a hint can name":  {"s2", status{}, crowd(max, v1alpha1.StateBound), nil, status{Start: "s2", Leases: many(max, 1)}},
-		"more leases than a hint can name":   {"s2", status{}, crowd(max+1, v1alpha1.StateBound), nil, status{Start: "s2", All: true}},
-		"the oldest of too many quarantined": {"", status{}, crowd(max+1, v1alpha1.StateQuarantined), nil, status{Changed: many(max, 1)}},
+		"as many leases as a hint can name":  {"s2", status{}, crowd(most, v1alpha1.StateBound), nil, status{Start: "s2", Leases: many(most, 1)}},
+		"more leases than a hint can name":   {"s2", status{}, crowd(most+1, v1alpha1.StateBound), nil, status{Start: "s2", All: true}},
+		"the oldest of too many quarantined": {"", status{}, crowd(most+1, v1alpha1.StateQuarantined), nil, status{Changed: many(most, 1)}},
 		"conflicts are left out first": {"", status{},
-			append(crowd(max, v1alpha1.StateQuarantined), *leaseOf("taken", max+1, v1alpha1.StateQuarantined, "n1", takenFrom("n2"))), nil,
-			status{Changed: append(versions("taken", strconv.Itoa(max+1)), many(max-1, 1)...)}},
+			append(crowd(most, v1alpha1.StateQuarantined), *leaseOf("taken", most+1, v1alpha1.StateQuarantined, "n1", takenFrom("n2"))), nil,
+			status{Changed: append(versions("taken", strconv.Itoa(most+1)), many(most-1, 1)...)}},
 		"a quarantine that ended is named no longer": {
 			"", status{Changed: versions("a", "1")}, leases(leaseOf("a", 2, v1alpha1.StateBound, "n1")), nil, status{},
 		},

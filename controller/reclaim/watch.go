@@ -39,11 +39,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 	background := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go r.audit(ctx, auditPeriod, queue.Add)
 		waiting := loop.Loop{Clock: r.Reader.Clock, Period: auditPeriod, Later: true, Wake: woken.appeared, Gather: time.Second}
-		go waiting.Every(ctx, func(ctx context.Context) {
-			for _, request := range woken.ofAppearance(ctx) {
-				queue.Add(request)
-			}
-		})
+		go func() {
+			_ = waiting.Every(ctx, func(ctx context.Context) { // it ends with ctx
+				for _, request := range woken.ofAppearance(ctx) {
+					queue.Add(request)
+				}
+			})
+		}()
 		return nil
 	}
 	to := handler.EnqueueRequestsFromMapFunc

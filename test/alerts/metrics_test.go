@@ -59,7 +59,9 @@ func exported(t *testing.T) described {
 	all := described{}
 	agentmetrics.New(all)
 	all.MustRegister(segment.New(segment.Config{}).Collector(nil, nil), sources.New(sources.Options{}), metricsendpoint.BuildInfo(),
-		agentmetrics.TCX(func() bool { return true }), agentmetrics.SocketGuard(func() bool { return true }))
+		agentmetrics.TCX(func() bool { return true }), agentmetrics.SocketGuard(func() bool { return true }),
+		agentmetrics.HintUnanswered(nil))
+	all.MustRegister(agentmetrics.Moves(nil)...)
 	if _, err := cniserver.New(cniserver.Options{Metrics: all}); err != nil {
 		t.Fatal(err)
 	}

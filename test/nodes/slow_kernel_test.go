@@ -138,7 +138,7 @@ func (r *slowRow) giveUp(ctx context.Context, s *nodes.Sandbox) error {
 		return err
 	})
 	stop()
-	<-added // without a delay, it may have succeeded
+	<-added //nolint:errcheck // without a delay, it may have succeeded
 	return errors.Join(err, s.End(ctx))
 }
 

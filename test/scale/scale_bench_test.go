@@ -236,7 +236,8 @@ func (c *cluster) live() (heap, stacks float64) {
 // metrics are those of the API server.
 func (c *cluster) metrics() scrape.Metrics {
 	c.Helper()
-	response := check.Value(c.players.ask(c.Context(), c.players.calls, http.MethodGet, "/metrics", nil, nil))(c)
+	response, err := c.players.ask(c.Context(), c.players.calls, http.MethodGet, "/metrics", nil, nil)
+	check.OK(c, err)
 	defer response.Body.Close()
 	return check.Value(scrape.Parse(response.Body))(c)
 }
