@@ -22,6 +22,8 @@ const (
 	// does not. askAgain bounds it in a known outage: the server may be back.
 	askFirst = time.Second
 	askAgain = 500 * time.Millisecond
+	// askWithout bounds it for a pod that cannot have its addresses without the server.
+	askWithout = 2 * time.Second
 )
 
 // outage is the present outage of the API server, as an ADD meets it.
@@ -35,12 +37,17 @@ type outage struct {
 // and writes nothing, however often the runtime tries (R5).
 func (h *Holders) reach(ctx context.Context, r agentapi.AddRequest) *outage {
 	since, away := h.Outage()
-	if _, older := h.older(r); !away && !older {
-		return nil
-	}
-	patience := askFirst
-	if away {
+	_, older := h.older(r)
+	var patience time.Duration
+	switch {
+	case older && away:
 		patience = askAgain
+	case older:
+		patience = askFirst
+	case away:
+		patience = askWithout
+	default:
+		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -166,9 +166,9 @@ func (r *RevisionWatch) ask(ctx context.Context) (live, cached uint64, err error
 type Outages struct {
 	// since is the time of the first request that failed since the last answer; nil: none.
 	since atomic.Pointer[time.Time]
-	// ended counts the outages that are over.
-	ended atomic.Uint64
-	over  loop.Wake
+	// ended counts the outages that are over, answers the answers.
+	ended, answers atomic.Uint64
+	over           loop.Wake
 }
 
 // NewOutages returns Outages for the requests of one process.
@@ -182,19 +182,26 @@ func (o *Outages) Since() (since time.Time, away bool) {
 	return time.Time{}, false
 }
 
-// Transport observes requests and answers. Pass it to the Wrap of a rest.Config.
+// Transport observes requests and answers. Pass it to the Wrap of a rest.Config. A request that ran out of time
+// counts as failed only if no other one was answered since it was sent: a slow server is not away.
 func (o *Outages) Transport(next http.RoundTripper) http.RoundTripper {
 	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		before := o.answers.Load()
 		response, err := next.RoundTrip(r)
 		switch {
 		case err != nil && errors.Is(r.Context().Err(), context.Canceled):
 			// The caller has cancelled the request.
+		case err != nil && r.Context().Err() != nil && o.answers.Load() != before:
+			// The server is slow.
 		case err != nil || response.StatusCode >= http.StatusInternalServerError:
 			now := time.Now()
 			o.since.CompareAndSwap(nil, &now)
-		case o.since.Swap(nil) != nil:
-			o.ended.Add(1)
-			o.over.Up()
+		default:
+			o.answers.Add(1)
+			if o.since.Swap(nil) != nil {
+				o.ended.Add(1)
+				o.over.Up()
+			}
 		}
 		return response, err
 	})

@@ -176,6 +176,31 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 	check.Equal(t, r.back.Load(), 2, "without another outage, told")
 }
 
+func TestARequestThatRunsOutOfTimeShowsAnOutageOnlyIfNoneWasAnsweredMeanwhile(t *testing.T) {
+	for _, meanwhile := range []bool{false, true} {
+		o, inside := NewOutages(), false
+		var through http.RoundTripper
+		through = o.Transport(promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			if inside {
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+			}
+			if inside = true; meanwhile {
+				other := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/", nil))(t)
+				response, err := through.RoundTrip(other)
+				check.OK(t, err)
+				response.Body.Close()
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, err := through.RoundTrip(check.Value(http.NewRequestWithContext(ctx, http.MethodGet, "http://x/", nil))(t)) //nolint:bodyclose // there is none
+		cancel()
+		_, away := o.Since()
+		check.That(t, err != nil && away == !meanwhile, "another was answered: %v, away: %v, %v", meanwhile, away, err)
+	}
+}
+
 func TestAnOutageIsOverWithTheFirstAnswer(t *testing.T) {
 	for _, row := range []struct {
 		name   string

@@ -19,8 +19,9 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// deaths are the deaths of sandboxes in one run, crowdOfNode the pods of the node on which they die.
-const deaths, crowdOfNode = 200, 12
+// deaths are the deaths of sandboxes in one run, crowdOfNode the pods of the node on which they die. With 200,
+// the run takes two to five minutes.
+const deaths, crowdOfNode = 60, 12
 
 // mortals are pods whose sandboxes die, on a node whose management network comes and goes.
 type mortals struct {
