@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/attachment"
-	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -153,10 +152,10 @@ func TestWhileTheAPIServerIsAwayNobodyElseGetsAnAddress(t *testing.T) {
 			check.OK(r.T, r.Attachments.Put(e))
 		}, "given by an earlier version of the agent"},
 		"an interface on another parent": {func(r *fakenode.Node, _ *agentapi.AddRequest) {
-			r.FindLink = func(netns, _ string) (pod.Interface, error) {
-				return pod.Interface{MAC: fakenode.MacOf(netns), Parent: pod.Parent{Index: fakenode.ParentIndex + 1, Name: "eth2"}}, nil
-			}
-		}, "another parent than eth1"},
+			e := *r.Attachments.All()[0]
+			e.Parent, e.ParentIndex = "eth2", fakenode.ParentIndex+1
+			check.OK(r.T, r.Attachments.Put(e))
+		}, "another parent than eth2"},
 		"an entry that is mute": {func(r *fakenode.Node, _ *agentapi.AddRequest) {
 			e := *r.Attachments.All()[0]
 			e.Mute = true
