@@ -49,7 +49,7 @@ func TestManyNodes(t *testing.T) {
 	c := newCluster(t, number(t, "FENCELINE_SCALE_ZONE", figure.Size(100, 5)))
 	counts := strings.Fields(os.Getenv("FENCELINE_SCALE_AGENTS"))
 	if len(counts) == 0 {
-		counts = []string{"0", "1000"}
+		counts = []string{"0", "1500"}
 	}
 	for _, text := range counts {
 		n := check.Value(strconv.Atoi(text))(t)
