@@ -67,7 +67,7 @@ func addressesOf(e *attachment.Entry) (all []string) {
 
 // mayMove returns the reason against a move, or nil.
 func (a *Acquirer) mayMove(ctx context.Context, m Move) error {
-	f := MoveFacts{From: &m.From, Session: a.Self.Session, Parent: m.Link.Parent.Index, Unguarded: m.Link.Unguarded || a.Guards.Alone(&m.From)}
+	f := moveFacts{From: &m.From, Session: a.Self.Session, Parent: m.Link.Parent.Index, Unguarded: m.Link.Unguarded || a.Guards.Alone(&m.From)}
 	for _, address := range m.From.Addresses {
 		l, installed, err := a.Guards.Leases.Of(&m.From, address)
 		if err != nil {
@@ -91,8 +91,8 @@ func (a *Acquirer) mayMove(ctx context.Context, m Move) error {
 	return nil
 }
 
-// MoveFacts are the facts about a move.
-type MoveFacts struct {
+// moveFacts are the facts about a move.
+type moveFacts struct {
 	// From is the entry of the older sandbox of the same pod and interface.
 	From *attachment.Entry
 	// Session of this agent. Parent is the ifindex below the new interface.
@@ -108,7 +108,7 @@ type MoveFacts struct {
 }
 
 // against returns the reason against a move, "" if there is none.
-func (f MoveFacts) against() string {
+func (f moveFacts) against() string {
 	e := f.From
 	has := func(is func(attachment.Address) bool) bool { return slices.ContainsFunc(e.Addresses, is) }
 	switch {

@@ -67,9 +67,8 @@ type Table struct {
 
 // Open locks the agent's directory (agent.lock) and reads the entries (journal/), the rotations
 // (rotations.json), the node's identity (identity.json), the pairs (pairs.json) and the service CIDRs
-// (services.json) below it. It
-// returns ErrLocked while another process holds the lock. Corrupt files are renamed and do not fail
-// Open; see Corrupt.
+// (services.json) below it. It returns ErrLocked while another process holds the lock. Corrupt files are
+// renamed and do not fail Open; see Corrupt.
 func Open(dir string) (*Table, error) {
 	if err := os.MkdirAll(filepath.Join(dir, entriesDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open the journal in %s: %w", dir, err)

@@ -14,8 +14,8 @@ import (
 const tellAfter = 10 * time.Second
 
 // recordMove writes the lease of an address for this sandbox. The address has moved here from an older
-// sandbox of the pod while the API server was away. What happened to the lease meanwhile counts: it is
-// written only if it still names a sandbox of this pod on this node, in this session.
+// sandbox of the pod while the API server was away. The caller has read the lease, and it still names a sandbox
+// of this pod on this node, in this session.
 func (r *resumption) recordMove(ctx context.Context) error {
 	holder, late := *r.l.Spec.Holder, r.w.Clock.Since(r.address.Moved)
 	holder.ContainerID, holder.MAC, holder.Guarded = r.e.ContainerID, r.e.MAC, !r.w.Guards.Alone(&r.e)
