@@ -68,7 +68,11 @@ func (r *Releaser) Undecided(ctx context.Context, e *attachment.Entry) bool {
 		return e.Phase == attachment.Releasing && r.ending(ctx, e) != endOfSandbox
 	}
 	kept := slices.ContainsFunc(e.Addresses, func(a attachment.Address) bool { return !a.Static })
-	return kept && e.Phase == attachment.Releasing && r.podMay(ctx, e, getsSandboxes) && r.ending(ctx, e) == endUndecided
+	if !kept || e.Phase != attachment.Releasing {
+		return false
+	}
+	living, err := r.livingPod(ctx, e, getsSandboxes)
+	return err != nil || living && r.ending(ctx, e) == endUndecided
 }
 
 // ending finds out what the DEL of an entry has ended. It reads the pod past the cache, if it must.

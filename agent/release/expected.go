@@ -6,7 +6,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,16 +43,23 @@ func (e Expected) Add(holder *v1alpha1.Holder) {
 	e.interfaces.Add(podInterface{holder.PodUID, holder.Interface}, nil)
 }
 
-// podMay reports whether a condition may hold for the pod of an entry. It reads the agent's cache of its
-// own node's pods, so a DEL does not wait for the API server. If the cache fails, it reports true: the
+// podMay reports whether a condition may hold for the pod of an entry. If the cache fails, it reports true: the
 // controller ends a lease that is kept for a pod that does not live.
 func (r *Releaser) podMay(ctx context.Context, e *attachment.Entry, holds func(*corev1.Pod) bool) bool {
+	is, err := r.livingPod(ctx, e, holds)
+	return is || err != nil
+}
+
+// livingPod reports whether the pod of an entry exists and meets a condition. It reads the agent's cache of its
+// own node's pods, so a DEL does not wait for the API server. An agent that started without the API server has no
+// such cache yet, which is an error.
+func (r *Releaser) livingPod(ctx context.Context, e *attachment.Entry, holds func(*corev1.Pod) bool) (bool, error) {
 	pod := &corev1.Pod{}
 	err := r.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return !apierrors.IsNotFound(err)
+		return false, client.IgnoreNotFound(err)
 	}
-	return owner.IsUID(pod, e.PodUID) && holds(pod)
+	return owner.IsUID(pod, e.PodUID) && holds(pod), nil
 }
 
 // getsSandboxes reports whether a kubelet makes another sandbox for a pod whose sandbox has ended. A

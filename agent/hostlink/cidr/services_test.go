@@ -121,10 +121,19 @@ func invalid(why string) error {
 }
 
 // memory keeps the service CIDRs of the last run.
-type memory struct{ last []netip.Prefix }
+type memory struct {
+	last atomic.Pointer[[]netip.Prefix]
+}
 
-func (m *memory) Get() ([]netip.Prefix, bool)   { return m.last, m.last != nil }
-func (m *memory) Put(last []netip.Prefix) error { m.last = last; return nil }
+func (m *memory) Get() ([]netip.Prefix, bool) {
+	last := m.last.Load()
+	if last == nil {
+		return nil, false
+	}
+	return *last, true
+}
+
+func (m *memory) Put(last []netip.Prefix) error { m.last.Store(&last); return nil }
 
 func TestServiceCIDRsOfTheLastRunAreKnownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -132,9 +141,10 @@ func TestServiceCIDRsOfTheLastRunAreKnownAtOnce(t *testing.T) {
 		first := WatchedServices(clientWith(t, interceptor.Funcs{}, object("kubernetes", "10.96.0.0/16")), "default", kept, testr.New(t))
 		run(t, first)
 		expect(t, first, "10.96.0.0/16")
+		synctest.Wait()
 		next := WatchedServices(clientWith(t, interceptor.Funcs{}), "default", kept, testr.New(t))
 		check.Equal(t, serviceText(next.Prefixes()), "10.96.0.0/16", "before an answer:")
-		check.List(t, next.Await(t.Context()), kept.last, "those who wait get")
+		check.List(t, next.Await(t.Context()), *kept.last.Load(), "those who wait get")
 	})
 }
 

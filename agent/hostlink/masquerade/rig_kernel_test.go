@@ -55,7 +55,7 @@ func newRig(t *testing.T) *rig {
 	check.OK(r, r.node.Forward())
 	check.OK(r, r.node.Do(func() (err error) {
 		r.links, err = hostlink.New(hostlink.Options{
-			Session: "s", Guards: noGuards{}, Log: logr.Discard(), Clock: clock.RealClock{},
+			Session: "s", Guards: noGuards{}, Fenced: noGuards{}.Fenced, Log: logr.Discard(), Clock: clock.RealClock{},
 			Entries:       func() []*attachment.Entry { return nil },
 			Entry:         func(string, string) (attachment.Entry, bool) { return attachment.Entry{}, false },
 			TryLock:       func(agentapi.Attachment) (func(), bool) { return func() {}, true },
