@@ -150,7 +150,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	})
 	a.state = attachment.NewDirectory(attachment.DirectoryOptions{Reporter: a.reporter, Dir: a.stateDir, Ensure: a.attachments.Ensure})
 	a.ready = &Ready{
-		CachesSynced: a.mgr.GetCache().WaitForCacheSync, KeySettled: a.key.Settled, State: a.state.Check,
+		CachesSynced: a.cached.Filled, KeySettled: a.key.Settled, State: a.state.Check,
 		InstallPlugin: a.installer.EnsurePlugin, Outage: a.api.outages.Since,
 	}
 	if err := a.Recovery.Restore(); err != nil {

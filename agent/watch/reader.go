@@ -5,7 +5,6 @@ package watch
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,12 +24,13 @@ type Client struct {
 	client.Client
 	Leases *lease.View
 	caches cache.Informers
-	filled atomic.Bool
+	// full is closed once reads are let through.
+	full chan struct{}
 }
 
 // NewClient returns a Client of a manager whose caches are not filled yet.
 func NewClient(of ctrl.Manager, leases *lease.View) *Client {
-	return &Client{Client: of.GetClient(), Leases: leases, caches: of.GetCache()}
+	return &Client{Client: of.GetClient(), Leases: leases, caches: of.GetCache(), full: make(chan struct{})}
 }
 
 // Fill lets reads through once the caches of all kinds that parts of the agent read at any time are filled: a
@@ -47,7 +47,7 @@ func (c *Client) Fill(ctx context.Context) error {
 			return fmt.Errorf("fill the cache of %T: %w", kind, err)
 		}
 	}
-	c.filled.Store(true)
+	close(c.full)
 	<-ctx.Done()
 	return nil
 }
@@ -80,8 +80,20 @@ func (c *Client) List(ctx context.Context, l client.ObjectList, opts ...client.L
 }
 
 func (c *Client) unfilled() error {
-	if c.filled.Load() {
+	select {
+	case <-c.full:
 		return nil
+	default:
+		return apierrors.NewServiceUnavailable("the API server has not filled the caches of the agent since it started")
 	}
-	return apierrors.NewServiceUnavailable("the API server has not filled the caches of the agent since it started")
+}
+
+// Filled waits until Fill lets reads through or ctx ends, and reports whether it does.
+func (c *Client) Filled(ctx context.Context) bool {
+	select {
+	case <-c.full:
+		return true
+	case <-ctx.Done():
+		return c.unfilled() == nil
+	}
 }
