@@ -18,8 +18,8 @@ import (
 
 // Metrics holds the metrics of the controller. Safe for concurrent use.
 type Metrics struct {
-	reclaims, withheld, apiErrors, unknown                                        *prometheus.CounterVec
-	enabled, quarantined, addresses, free, reserved, outside, hostsOfMany, leases *prometheus.GaugeVec
+	reclaims, withheld, apiErrors, unknown                                                 *prometheus.CounterVec
+	enabled, waiting, quarantined, addresses, free, reserved, outside, hostsOfMany, leases *prometheus.GaugeVec
 
 	subnetAddresses, subnetFree, subnetPools, subnetUnserved *prometheus.GaugeVec
 }
@@ -37,6 +37,7 @@ func New(registry prometheus.Registerer) *Metrics {
 		reclaims:    counter("fenceline_reclaims_total", "Addresses that the controller took from their holders, by reason.", "reason"),
 		withheld:    counter("fenceline_reclaims_withheld_total", "Leases that were due and not taken because reclaim is switched off, by reason.", "reason"),
 		enabled:     gauge("fenceline_reclaim_enabled", "1 while reclaim is switched on, 0 while it is switched off. Only the leader reports this."),
+		waiting:     gauge("fenceline_reclaims_waiting", "Addresses that are due, and wait until others were taken from their holders. Only the leader reports this."),
 		quarantined: gauge("fenceline_quarantined_addresses", "Addresses that are Quarantined until their previous holder is fenced, gone or proven silent.", "pool", "reason"),
 		addresses:   gauge("fenceline_pool_addresses", "Addresses that a pool can hand out, and the IPSubnet that it is of.", "pool", "subnet"),
 		free:        gauge("fenceline_pool_free_addresses", "Addresses of a pool without a lease, or with a Warm one.", "pool"),
@@ -99,6 +100,9 @@ func (m *Metrics) SetReclaimEnabled(enabled bool) {
 	}
 	m.enabled.WithLabelValues().Set(value)
 }
+
+// SetReclaimsWaiting sets how many addresses wait to be taken.
+func (m *Metrics) SetReclaimsWaiting(n int) { m.waiting.WithLabelValues().Set(float64(n)) }
 
 // Pool holds the values of a pool's gauges.
 type Pool struct {

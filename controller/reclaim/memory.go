@@ -37,6 +37,8 @@ type rareNote struct {
 	since map[condition]time.Time
 	// withheld is the reason for which the lease was last due while reclaim was switched off.
 	withheld v1alpha1.LeaseReason
+	// turn: the address may be taken now. It ends with the take.
+	turn bool
 }
 
 // condition is a state of the cluster on which a decision waits.
@@ -83,6 +85,9 @@ func (m *memory) about(lease *v1alpha1.IPLease, now time.Time) *note {
 		m.notes[lease.Name] = n
 	}
 	n.assignment = n.assignment.of(lease, now)
+	if n.rare != nil && lease.Spec.State == v1alpha1.StateQuarantined {
+		n.rare.turn = false
+	}
 	return n
 }
 

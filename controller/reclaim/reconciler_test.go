@@ -4,6 +4,7 @@ package reclaim
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -101,6 +102,19 @@ func TestALeaseIsTakenWhenBothViewsAgree(t *testing.T) {
 	previous := b.lease().Spec.Previous
 	check.That(t, previous != nil && previous.PodUID == holderUID, "previous holder %+v", previous)
 	check.That(t, b.clock.Now().Sub(noon()) >= 5*time.Second, "taken at %s, extraGrace is 5 s", b.clock.Now())
+}
+
+func TestALeaseIsTakenInItsTurn(t *testing.T) {
+	b := agreed(t, poolObject(), leaseObject(), agentOn("n1"), agentOn("n2"))
+	for i := range takenAtOnce + 1 {
+		b.reconciler.turns.take("other", fmt.Sprint("lease-", i), b.clock.Now())
+	}
+	b.lookUntilDue()
+	b.wantUntouched()
+	due, _ := b.reconciler.turns.due(b.clock.Now())
+	check.List(t, due, []string{fmt.Sprint("lease-", takenAtOnce), b.lease().Name}, "leases whose turn has come:")
+	check.OK(t, check.Err(b.look()))
+	b.wantTaken(v1alpha1.ReasonPodGone, "n1")
 }
 
 // TestARunningPodIsDeletedFirst is rule R12.

@@ -38,6 +38,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 	woken := woken{Reader: r.Reader, appeared: loop.NewWake()}
 	background := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go r.audit(ctx, auditPeriod, queue.Add)
+		go r.giveTurns(ctx, queue.Add)
 		waiting := loop.Loop{Clock: r.Reader.Clock, Period: auditPeriod, Later: true, Wake: woken.appeared, Gather: time.Second}
 		go func() {
 			_ = waiting.Every(ctx, func(ctx context.Context) { // it ends with ctx
