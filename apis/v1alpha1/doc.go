@@ -2,8 +2,8 @@
 
 // Package v1alpha1 has the records of Fenceline: the IPPool, from which addresses are chosen, the
 // IPLease, which records that one address is in use, the ReservedIP, which keeps addresses back, the
-// IPSubnet, from which the controller makes pools for applications, and the LeaseHint, which tells an agent
-// of the leases that others have changed.
+// IPSubnet, from which the controller makes pools for applications, the LeaseHint, which tells an agent
+// of the leases that others have changed, and the Move, which has the records of another IPAM.
 //
 // A field with omitempty is optional, and every other one is required. The rules of a field are CEL in
 // the CRD, so the API server refuses bad input with a sentence and needs no webhook. A value that several

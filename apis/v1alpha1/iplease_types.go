@@ -58,6 +58,8 @@ const (
 	ReasonMigrated LeaseReason = "Migrated"
 	// ReasonUnverified: a take-over did not prove that the previous holder is fenced or silent.
 	ReasonUnverified LeaseReason = "Unverified"
+	// ReasonMovingIn: the address is that of a record of another IPAM. A Move names it.
+	ReasonMovingIn LeaseReason = "MovingIn"
 )
 
 // ReasonSandboxEnded is the reason of a Retained lease whose pod lives: its sandbox has ended, and its

@@ -24,6 +24,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ReservedIP{}, &ReservedIPList{},
 		&IPSubnet{}, &IPSubnetList{},
 		&LeaseHint{}, &LeaseHintList{},
+		&Move{}, &MoveList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil

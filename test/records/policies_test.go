@@ -91,7 +91,7 @@ func (e *env) testPeoplePolicy(t *testing.T) {
 		"the controller sets a lease aside":                       {e.controller, attempt{update, lease(), quarantined, ""}},
 		"the controller assigns another verifier":                 {e.controller, attempt{update, lease(quarantined), on("n2"), ""}},
 		"the controller ends a retention":                         {e.controller, attempt{remove, lease(retained), nil, ""}},
-		"the controller creates none, by its rights":              {e.controller, attempt{create, lease(), nil, "cannot create resource"}},
+		"the controller creates none but for a move":              {e.controller, attempt{create, lease(), nil, "the controller creates only leases"}},
 		"a ServiceAccount of the same name elsewhere is a person": {e.as(t, "system:serviceaccount:other:fenceline-controller", nil, "system:masters"), attempt{remove, lease(), nil, unasked}},
 	} {
 		t.Run(name, func(t *testing.T) { e.try(t, c.who, c.attempt) })
@@ -113,7 +113,7 @@ func finalized(l *v1alpha1.IPLease) { l.Finalizers = []string{metav1.FinalizerOr
 
 // testRecordsPolicy: deleting a CRD would delete the leases past every other policy.
 func (e *env) testRecordsPolicy(t *testing.T) {
-	for _, name := range []string{"ippools.fenceline.io", "ipleases.fenceline.io", "reservedips.fenceline.io", "ipsubnets.fenceline.io"} {
+	for _, name := range []string{"ippools.fenceline.io", "ipleases.fenceline.io", "reservedips.fenceline.io", "ipsubnets.fenceline.io", "moves.fenceline.io"} {
 		t.Run(name, func(t *testing.T) {
 			crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			err := e.admin.Delete(t.Context(), crd, client.DryRunAll)

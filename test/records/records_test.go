@@ -69,6 +69,9 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("leases that are refused", e.testLeasesRefused)
 	t.Run("changes of leases", e.testLeaseChanges)
 	t.Run("selectors of leases", e.testLeaseSelectors)
+	t.Run("moves", e.testMoves)
+	t.Run("the largest move", e.testLargestMove)
+	t.Run("holds of a move", e.testHolds)
 	t.Run("columns", e.testColumns)
 	t.Run("an agent", e.testAgentPolicy)
 	t.Run("an agent deletes a pod", e.testAgentPods)
@@ -134,6 +137,9 @@ func (e *env) waitForPolicies(t *testing.T) {
 		"fenceline-controller-pods": func(ctx context.Context) error {
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))
 			return e.controller.Patch(ctx, own.DeepCopy(), patch, client.DryRunAll)
+		},
+		"fenceline-controller-leases": func(ctx context.Context) error {
+			return e.controller.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll)
 		},
 		"fenceline-controller-secrets": func(ctx context.Context) error {
 			return e.controller.Create(ctx, secret("first", corev1.SecretTypeOpaque), client.DryRunAll)

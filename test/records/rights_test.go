@@ -84,6 +84,15 @@ func (e *env) testRights(t *testing.T) {
 		{viewer, "create update delete", ours, "leasehints", "", "", false},
 		{keeper, "create update delete", ours, "leasehints", "", "", false},
 
+		{agentUser, "get list watch create", ours, "moves", "", "", false},
+		{controllerUser, "get list watch", ours, "moves", "", "", true},
+		{controllerUser, "update", ours, "moves/status", "", "", true},
+		{controllerUser, "create update delete", ours, "moves", "", "", false},
+		{viewer, "watch", ours, "moves", "", "", true},
+		{viewer, "create update delete", ours, "moves", "", "", false},
+		{keeper, "create update patch delete", ours, "moves", "", "", true},
+		{keeper, "update", ours, "moves/status", "", "", false},
+
 		{agentUser, "watch", ours, "ippools", "", "", true},
 		{agentUser, "create", ours, "ipleases", "", "", true},
 		{agentUser, "get watch", "", "secrets", namespace, "fenceline-claim-key", true},
@@ -122,7 +131,7 @@ func (e *env) testRights(t *testing.T) {
 		{agentUser, "get", "kubevirt.io", "virtualmachines", "default", "db", false},
 
 		{controllerUser, "update", ours, "ippools/status", "", "", true},
-		{controllerUser, "update delete", ours, "ipleases", "", "", true},
+		{controllerUser, "create update delete", ours, "ipleases", "", "", true},
 		{controllerUser, "delete", "", "pods", "default", "p", true},
 		{controllerUser, "watch", "apps", "statefulsets", "", "", true},
 		{controllerUser, "list", "discovery.k8s.io", "endpointslices", "default", "", true},
@@ -132,7 +141,6 @@ func (e *env) testRights(t *testing.T) {
 		{controllerUser, "update", "coordination.k8s.io", "leases", namespace, "fenceline-controller", true},
 		{controllerUser, "create", "events.k8s.io", "events", "default", "", true},
 
-		{controllerUser, "create", ours, "ipleases", "", "", false},
 		{controllerUser, "get update", "", "secrets", namespace, "fenceline-claim-key", false},
 		{controllerUser, "delete", "", "secrets", namespace, "other", false},
 		{controllerUser, "create", "", "secrets", "default", "", false},

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// MaxMoveRecords is the greatest number of records of a Move. With all fields of the greatest length, the
+// object stays below the limit of etcd, 1.5 MiB.
+const MaxMoveRecords = 1024
+
+// LabelMove is the label of a lease that the controller has made for a Move. Its value is the name of the
+// Move.
+const LabelMove = "fenceline.io/move"
+
+// MoveSource is an IPAM whose records a Move has.
+//
+// +kubebuilder:validation:Enum=whereabouts;host-local;spiderpool
+type MoveSource string
+
+// The other IPAMs.
+const (
+	MoveWhereabouts MoveSource = "whereabouts"
+	MoveHostLocal   MoveSource = "host-local"
+	MoveSpiderpool  MoveSource = "spiderpool"
+)
+
+// MoveStep is the progress of a move. Kubectl fenceline move-in writes it.
+//
+// +kubebuilder:validation:Enum=Freeze;Adopt;Open;Back;Finish
+type MoveStep string
+
+const (
+	// MoveFreeze: the old IPAM is being frozen. The controller makes no lease yet.
+	MoveFreeze MoveStep = "Freeze"
+	// MoveAdopt: the old IPAM gives no address of the pools any more. The controller makes a lease for each
+	// record, and the agents adopt the pods.
+	MoveAdopt MoveStep = "Adopt"
+	// MoveOpen: the pools are being opened, and the definition is being switched. Otherwise as MoveAdopt.
+	MoveOpen MoveStep = "Open"
+	// MoveBack: the move is being undone. The controller makes no lease any more.
+	MoveBack MoveStep = "Back"
+	// MoveFinish: the freeze of the old IPAM is being removed. The controller makes no lease any more.
+	MoveFinish MoveStep = "Finish"
+)
+
+// MoveRecord is a record of the old IPAM: one address, and its pod if there is one. Every text of it is only
+// a claim: an agent adopts a pod if the record, the pod and the interface on the node agree.
+type MoveRecord struct {
+	// address is the address in canonical text form (RFC 5952 for IPv6).
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="self + ' is not an IP address in canonical form (RFC 5952)'"
+	Address string `json:"address"`
+	// node is the node of the pod.
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node,omitempty"`
+	// namespace, pod and podUID name the pod. A record without podUID names no pod, and its address is held.
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// +kubebuilder:validation:MaxLength=253
+	Pod string `json:"pod,omitempty"`
+	// +kubebuilder:validation:MaxLength=63
+	PodUID string `json:"podUID,omitempty"`
+	// interface is the interface in the pod. If it is empty, the address decides.
+	// +kubebuilder:validation:MaxLength=15
+	Interface string `json:"interface,omitempty"`
+	// containerID is the ID of the pod's sandbox, as the old IPAM recorded it. If it is empty, the agent makes
+	// an ID of its own.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$`
+	ContainerID string `json:"containerID,omitempty"`
+	// mac is the MAC of the interface, if the old IPAM or the pod's network-status has it.
+	MAC MAC `json:"mac,omitempty"`
+	// record names the record of the old IPAM for people.
+	// +kubebuilder:validation:MaxLength=128
+	Record string `json:"record,omitempty"`
+	// hold is why the pod cannot be adopted. If it is set, the address is only held.
+	// +kubebuilder:validation:MaxLength=160
+	Hold string `json:"hold,omitempty"`
+}
+
+// MoveSpec is one network that moves from another IPAM to Fenceline.
+//
+// +kubebuilder:validation:XValidation:rule="self.from == oldSelf.from",fieldPath=".from",message="from is immutable"
+// +kubebuilder:validation:XValidation:rule="self.network == oldSelf.network",fieldPath=".network",message="network is immutable"
+type MoveSpec struct {
+	// from is the old IPAM. Immutable.
+	From MoveSource `json:"from"`
+	// network is the network that moves: "<namespace>/<name>" of its NetworkAttachmentDefinition. Immutable.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	Network string `json:"network"`
+	// pools are the pools that get the addresses. A record belongs to the first pool with its address.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Pools []string `json:"pools"`
+	// holder names who moves the network: a person, and the machine of the command. The command of another
+	// holder is refused.
+	// +kubebuilder:validation:MaxLength=253
+	Holder string `json:"holder,omitempty"`
+	// step is the progress of the move.
+	Step MoveStep `json:"step"`
+	// records are the addresses that the old IPAM has given.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Records []MoveRecord `json:"records,omitempty"`
+}
+
+// MoveState is what has become of an address of a Move.
+//
+// +kubebuilder:validation:Enum=Held;Adopted;Conflict;Ended
+type MoveState string
+
+const (
+	// MoveHeld: the lease is Quarantined with the reason MovingIn. The reason of the address says why the pod
+	// is not adopted.
+	MoveHeld MoveState = "Held"
+	// MoveAdopted: the lease is Bound to the pod of the record.
+	MoveAdopted MoveState = "Adopted"
+	// MoveConflict: the address has another lease or another speaker, or no pool of the move has it, or two
+	// records name it.
+	MoveConflict MoveState = "Conflict"
+	// MoveEnded: the lease that was made for the record has ended. No other one is made for it.
+	MoveEnded MoveState = "Ended"
+)
+
+// MoveAddress is the state of one address of a Move.
+type MoveAddress struct {
+	// +kubebuilder:validation:MaxLength=39
+	Address string    `json:"address"`
+	State   MoveState `json:"state"`
+	// reason is a text for people, cut to 200 characters.
+	// +kubebuilder:validation:MaxLength=200
+	Reason string `json:"reason,omitempty"`
+}
+
+// MoveStatus is what has become of the records. Only the controller writes it.
+type MoveStatus struct {
+	// observedGeneration of the spec that the status describes.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// adopted, held, conflicts and ended count the addresses in each state.
+	Adopted   int64 `json:"adopted,omitempty"`
+	Held      int64 `json:"held,omitempty"`
+	Conflicts int64 `json:"conflicts,omitempty"`
+	Ended     int64 `json:"ended,omitempty"`
+	// addresses has each address of the records once, in their order.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Addresses []MoveAddress `json:"addresses,omitempty"`
+}
+
+// Move is the stored object of a move of one network from another IPAM to Fenceline.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=flmove
+// +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name is longer than 63 characters, and the leases of the move have it in a label"
+// +kubebuilder:printcolumn:name="From",type=string,JSONPath=`.spec.from`
+// +kubebuilder:printcolumn:name="Network",type=string,JSONPath=`.spec.network`
+// +kubebuilder:printcolumn:name="Step",type=string,JSONPath=`.spec.step`
+// +kubebuilder:printcolumn:name="Adopted",type=integer,JSONPath=`.status.adopted`
+// +kubebuilder:printcolumn:name="Held",type=integer,JSONPath=`.status.held`
+// +kubebuilder:printcolumn:name="Conflicts",type=integer,JSONPath=`.status.conflicts`
+// +kubebuilder:printcolumn:name="Holder",type=string,priority=1,JSONPath=`.spec.holder`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Move struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   MoveSpec   `json:"spec"`
+	Status MoveStatus `json:"status,omitempty"`
+}
+
+// MoveList is a list of moves.
+//
+// +kubebuilder:object:root=true
+type MoveList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Move `json:"items"`
+}
