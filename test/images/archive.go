@@ -7,9 +7,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"io"
 	"io/fs"
 	"maps"
@@ -20,6 +17,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/fenceline/fenceline/test/must"
 )
@@ -41,53 +46,45 @@ type Image struct {
 	Files map[string][]byte
 	// Links maps absolute paths in the image to the targets of symbolic links.
 	Links map[string]string
+	// Labels describe the image to its users.
+	Labels map[string]string
+	// Created is the time in its configuration. Default 1970, so that equal files make equal images.
+	Created time.Time
 }
 
-// config is the part of an OCI image configuration that is used here.
-type config struct {
-	Created      time.Time `json:"created"`
-	Architecture string    `json:"architecture"`
-	OS           string    `json:"os"`
-	Config       struct {
-		Entrypoint []string
-		Cmd        []string `json:",omitempty"`
-		Env        []string
-		WorkingDir string
-	} `json:"config"`
-	RootFS struct {
-		Type    string   `json:"type"`
-		DiffIDs []string `json:"diff_ids"`
-	} `json:"rootfs"`
+// OCI returns the image for a layout or a registry. The same image always gives the same bytes. A compressed
+// layer is for transport: to make it takes longer than to import the other one.
+func (img Image) OCI(compressed bool) (_ v1.Image, err error) {
+	defer must.CatchIn(&err, "make image %s", img.Name)
+	files := img.layer()
+	layer := static.NewLayer(files, types.OCIUncompressedLayer)
+	if compressed {
+		open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil }
+		layer = must.Value(tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching))
+	}
+	created := v1.Time{Time: time.Unix(0, 0).UTC()}
+	if !img.Created.IsZero() {
+		created.Time = img.Created.UTC()
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	base = must.Value(mutate.ConfigFile(base, &v1.ConfigFile{
+		Architecture: cmp.Or(img.Arch, runtime.GOARCH), OS: "linux", Created: created, RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			Entrypoint: img.Entrypoint, Cmd: img.Command, Env: []string{"PATH=" + cmp.Or(img.Path, "/")}, WorkingDir: "/", Labels: img.Labels,
+		},
+	}))
+	return mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: created}})
 }
 
-// manifest is an entry of manifest.json.
-type manifest struct {
-	Config   string
-	RepoTags []string
-	Layers   []string
-}
-
-// Write writes the image in the form of `docker save`, which every container
-// engine imports. The same image always gives the same bytes.
+// Write writes the image in the form of `docker save`, which every container engine imports. The same image
+// always gives the same bytes.
 func Write(w io.Writer, img Image) (err error) {
 	defer must.CatchIn(&err, "write image %s", img.Name)
-	layer := img.layer()
-	layerDigest := digest(layer)
-	var c config
-	c.Created = time.Unix(0, 0).UTC()
-	c.Architecture, c.OS = cmp.Or(img.Arch, runtime.GOARCH), "linux"
-	c.Config.Entrypoint, c.Config.Cmd = img.Entrypoint, img.Command
-	c.Config.Env = []string{"PATH=" + cmp.Or(img.Path, "/")}
-	c.Config.WorkingDir = "/"
-	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{"sha256:" + layerDigest}
-	configJSON := must.Value(json.Marshal(c))
-	m := manifest{Config: digest(configJSON) + ".json", RepoTags: append([]string{img.Name}, img.Aliases...), Layers: []string{layerDigest + ".tar"}}
-	manifestJSON := must.Value(json.Marshal([]manifest{m}))
-	archive := tar.NewWriter(w)
-	add(archive, m.Layers[0], 0o644, layer)
-	add(archive, m.Config, 0o644, configJSON)
-	add(archive, "manifest.json", 0o644, manifestJSON)
-	return archive.Close()
+	image, names := must.Value(img.OCI(false)), map[name.Reference]v1.Image{}
+	for _, tag := range append([]string{img.Name}, img.Aliases...) {
+		names[must.Value(name.NewTag(tag))] = image
+	}
+	return tarball.MultiRefWrite(names, w)
 }
 
 // layer returns the files and links as an uncompressed tar with their directories.
@@ -123,11 +120,6 @@ func add(w *tar.Writer, name string, mode int64, data []byte) {
 	header := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: int64(len(data)), ModTime: time.Unix(0, 0)}
 	must.OK(w.WriteHeader(header))
 	must.Value(w.Write(data))
-}
-
-func digest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
 }
 
 // Tree returns the regular files and the symbolic links below a directory of this machine, by their paths in an

@@ -18,6 +18,9 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/thirdparty"
 )
@@ -51,16 +54,21 @@ func contents(t *testing.T, archive []byte) (map[string][]byte, []string) {
 	}
 }
 
+func digest(data []byte) string {
+	hash, _, _ := v1.SHA256(bytes.NewReader(data))
+	return hash.String()
+}
+
 // opened returns the parts of an image.
-func opened(t *testing.T, img Image) (m manifest, c config, layer []byte) {
+func opened(t *testing.T, img Image) (m tarball.Descriptor, c v1.ConfigFile, layer []byte) {
 	t.Helper()
 	files, _ := contents(t, write(t, img))
-	var manifests []manifest
+	var manifests tarball.Manifest
 	check.OK(t, json.Unmarshal(files["manifest.json"], &manifests))
 	check.Must(t, len(manifests) == 1, "manifest.json has %d entries", len(manifests))
 	m = manifests[0]
 	check.OK(t, json.Unmarshal(files[m.Config], &c))
-	check.Equal(t, m.Config, digest(files[m.Config])+".json", "config")
+	check.Equal(t, m.Config, digest(files[m.Config]), "config")
 	return m, c, files[m.Layers[0]]
 }
 
@@ -86,7 +94,7 @@ func TestAnImageOfATreeHasItsLinksAndAllItsNames(t *testing.T) {
 	check.OK(t, err)
 	m, c, layer := opened(t, img)
 	check.List(t, m.RepoTags, []string{"a:1", "b:2"}, "names")
-	check.Equal(t, c.RootFS.DiffIDs[0], "sha256:"+digest(layer), "diff ID")
+	check.Equal(t, c.RootFS.DiffIDs[0].String(), digest(layer), "diff ID")
 	got := c.Config
 	check.That(t, slices.Equal(got.Cmd, img.Command) && slices.Equal(got.Env, []string{"PATH=/usr/bin:/bin"}), "config %+v", got)
 	_, order := contents(t, layer)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/fenceline/fenceline/test/must"
@@ -35,8 +34,8 @@ type Recipe struct {
 	Tarball    string
 	Name       string
 	Entrypoint string
-	// Arch is the architecture of its machines. Default that of this machine.
-	Arch string
+	// Target is for which machines its programs are.
+	Target programs.Target
 	// Binaries maps paths in the image to main packages of the project, such as "test/cmd/app".
 	Binaries map[string]string
 	// Files maps paths in the image to programs of this machine.
@@ -105,27 +104,26 @@ func Pause(tarball, name string) Recipe {
 // Build builds the recipe's binaries, and writes the tarball to the directory out. It returns the
 // tarball's path. It does not touch a file with the right content.
 func (r Recipe) Build(ctx context.Context, out string) (_ string, err error) {
+	defer must.Catch(&err)
+	path := filepath.Join(out, r.Tarball+".tar")
+	return path, Save(path, must.Value(r.Image(ctx)))
+}
+
+// Image builds the recipe's binaries, and returns the image.
+func (r Recipe) Image(ctx context.Context) (_ Image, err error) {
 	defer must.CatchIn(&err, "build image %s", r.Name)
 	work := must.Value(os.MkdirTemp("", "fenceline-image-"))
 	defer os.RemoveAll(work)
-	img := Image{Name: r.Name, Arch: r.Arch, Entrypoint: []string{r.Entrypoint}, Files: map[string][]byte{}}
+	img := Image{Name: r.Name, Arch: r.Target.Arch, Entrypoint: []string{r.Entrypoint}, Files: map[string][]byte{}}
 	for path, pkg := range r.Binaries {
 		binary := filepath.Join(work, filepath.Base(path))
-		must.OK(r.program(ctx, pkg, binary))
+		must.OK(r.Target.Build(ctx, pkg, binary))
 		img.Files[path] = must.Value(os.ReadFile(binary))
 	}
 	for path, file := range r.Files {
 		img.Files[path] = must.Value(os.ReadFile(file))
 	}
-	path := filepath.Join(out, r.Tarball+".tar")
-	return path, Save(path, img)
-}
-
-func (r Recipe) program(ctx context.Context, pkg, file string) error {
-	if r.Arch == "" || r.Arch == runtime.GOARCH {
-		return programs.Build(ctx, pkg, file)
-	}
-	return programs.BuildFor(ctx, r.Arch, pkg, file)
+	return img, nil
 }
 
 // Save writes the image to a tarball. It does not touch a file with the right content.

@@ -4,6 +4,7 @@
 package programs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -18,24 +19,32 @@ import (
 // variable names a directory of programs that this process, or one above it, has built.
 const variable = "FENCELINE_TEST_PROGRAMS"
 
-// Build builds a main package, named by its directory in the project such as "test/cmd/app", to a file.
-// It takes a program that Share has built, and otherwise one that any process has linked from the same
-// source: go run keeps these, and go build links anew.
-func Build(ctx context.Context, pkg, file string) error {
-	if dir := Dir(); dir != "" && os.Link(filepath.Join(dir, name(pkg)), file) == nil {
+// Target says for which machines programs are, and of which release. The zero value is this machine without a
+// release.
+type Target struct{ OS, Arch, Version, Commit string }
+
+// Build builds a main package for this machine, named by its directory in the project such as "test/cmd/app", to
+// a file.
+func Build(ctx context.Context, pkg, file string) error { return Target{}.Build(ctx, pkg, file) }
+
+// Build builds a main package to a file. The zero target takes a program that Share has built. A program that any
+// process has linked from the same source is there already: go run keeps these, and go build links anew.
+func (t Target) Build(ctx context.Context, pkg, file string) error {
+	if dir := Dir(); t == (Target{}) && dir != "" && os.Link(filepath.Join(dir, name(pkg)), file) == nil {
 		return nil
 	}
-	return BuildFor(ctx, runtime.GOARCH, pkg, file)
-}
-
-// BuildFor is Build for machines of an architecture, such as arm64. It takes no program of Share.
-func BuildFor(ctx context.Context, arch, pkg, file string) error {
 	root, err := thirdparty.Root()
 	if err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", "-trimpath", "-ldflags=-s -w", "-exec=cp", "./"+pkg, file)
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+	flags := "-s -w"
+	if t.Version != "" {
+		const variable = " -X github.com/fenceline/fenceline/internal/version."
+		flags += variable + "release=" + t.Version + variable + "commit=" + t.Commit
+	}
+	cmd := exec.CommandContext(ctx, "go", "run", "-trimpath", "-ldflags="+flags, "-exec=cp", "./"+pkg, file)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+cmp.Or(t.OS, runtime.GOOS), "GOARCH="+cmp.Or(t.Arch, runtime.GOARCH))
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, output)
 	}

@@ -34,7 +34,9 @@ func main() {
 func build(ctx context.Context, recipes []images.Recipe, arch, out string) (err error) {
 	defer must.Catch(&err)
 	for _, r := range recipes {
-		r.Arch = arch
+		if arch != runtime.GOARCH {
+			r.Target.Arch = arch
+		}
 		fmt.Printf("%s\t%s\n", must.Value(r.Build(ctx, out)), r.Name)
 	}
 	return nil
