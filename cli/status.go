@@ -36,6 +36,14 @@ type state struct {
 	// Faults are about nodes, programs and addresses in use. Waits are for an address or a proof.
 	Faults []trouble `json:"faults"`
 	Waits  []trouble `json:"waits"`
+	// Moves are the addresses that moved to the next sandboxes of their pods while the API server was away.
+	Moves moves `json:"moves"`
+}
+
+// moves counts the addresses that moved in the last hour, and names the time of the last record.
+type moves struct {
+	Addresses int       `json:"addresses"`
+	Last      time.Time `json:"last,omitzero"`
 }
 
 type poolLine struct {
@@ -102,6 +110,7 @@ func readState(ctx context.Context, c *cluster.Cluster, _ []string) (state, erro
 	if err := c.MayList(ctx, "pods of all namespaces", &pods, pending); err != nil {
 		return st, err
 	}
+	st.Moves = movesOf(events.Items, time.Now())
 	st.Faults = append(st.Faults, nodeTroubles(events.Items, time.Now())...)
 	st.Waits = append(st.Waits, podTroubles(events.Items, pods.Items)...)
 	return st, nil
@@ -193,6 +202,20 @@ func nodeTroubles(events []eventsv1.Event, now time.Time) []trouble {
 	return all
 }
 
+func movesOf(events []eventsv1.Event, now time.Time) (m moves) {
+	for i := range events {
+		e := &events[i]
+		if e.Reason != "AddressMoved" || !strings.HasPrefix(e.ReportingController, "fenceline-") || now.Sub(lastSeen(e)) >= recent {
+			continue
+		}
+		m.Addresses++
+		if lastSeen(e).After(m.Last) {
+			m.Last = lastSeen(e)
+		}
+	}
+	return m
+}
+
 // podTroubles returns the last reason why each pending pod has no address.
 func podTroubles(events []eventsv1.Event, pending []podview.Pod) []trouble {
 	last := map[string]trouble{}
@@ -266,6 +289,9 @@ func writeState(w paper, st state, now time.Time) {
 		fmt.Fprint(w, " none")
 	}
 	fmt.Fprintln(w)
+	if m := st.Moves; m.Addresses > 0 {
+		fmt.Fprintf(w, "While the API server was away, %d addresses moved to the next sandboxes of their pods. The last record is %s old.\n", m.Addresses, age(now, m.Last))
+	}
 	troubles(w, "Faults", "No fault is known.", st.Faults, now)
 	troubles(w, "Waiting", "Nothing waits.", st.Waits, now)
 }

@@ -186,6 +186,20 @@ func TestOnlyPendingPodsWait(t *testing.T) {
 	check.That(t, len(got) == 1 && got[0].What == "AddressRefused", "got %+v", got)
 }
 
+func TestStatusCountsTheMovesOfTheLastHour(t *testing.T) {
+	now := time.Now()
+	m := movesOf([]eventsv1.Event{
+		eventOn("Pod", "web-0", "AddressMoved", "Warning", now.Add(-2*time.Minute)),
+		eventOn("Pod", "web-1", "AddressMoved", "Warning", now.Add(-time.Minute)),
+		eventOn("Pod", "web-2", "AddressMoved", "Warning", now.Add(-2*time.Hour)),
+		eventOn("Pod", "web-3", "AddressRefused", "Warning", now),
+	}, now)
+	check.That(t, m.Addresses == 2 && m.Last.Equal(now.Add(-time.Minute)), "got %+v", m)
+	var out bytes.Buffer
+	writeState(paper{printable{&out}, 0, func(_, text string) string { return text }}, state{Moves: m}, now)
+	check.Says(t, out.String(), "2 addresses moved to the next sandboxes of their pods")
+}
+
 func TestPoolsOfANetworkConfiguration(t *testing.T) {
 	for _, c := range []struct {
 		config string
