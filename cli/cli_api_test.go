@@ -14,14 +14,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
+	"github.com/fenceline/fenceline/test/owners"
 )
 
 // world is a cluster without programs, as a person sees it.
@@ -223,6 +228,39 @@ func TestCommands(t *testing.T) {
 	w.says("explain --network=lab 10.2.0.8", "Pool bench may hand it out")
 	_, err = w.run("", "probe", "10.2.0.7")
 	check.Says(w, err, `10.2.0.7 is on several networks: choose one of ["" "lab"] with --network`)
+	w.planMove(server.Admin())
+}
+
+// planMove plans the move of a network of whereabouts, and makes the pools of the plan.
+func (w world) planMove(config *rest.Config) {
+	w.Helper()
+	_, err := w.run("", "move-in", "plan", "whereabouts", "default/vlan100")
+	check.Says(w, err, "the API server does not serve NetworkAttachmentDefinition of k8s.cni.cncf.io/v1")
+	check.OK(w, owners.Install(w.Context(), config, owners.Networks()...))
+	of := func(kind schema.GroupVersionKind, name string, spec map[string]any) client.Object {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind, "metadata": map[string]any{"namespace": "default", "name": name}, "spec": spec,
+		}}
+	}
+	records := of(whereaboutsRecords, "10.100.0.0-24", map[string]any{"range": "10.100.0.0/24", "allocations": map[string]any{
+		"7": map[string]any{"id": "c1", "podref": "default/moves-0", "ifname": "net1"}, "9": map[string]any{"id": "c2", "podref": "default/gone"},
+	}})
+	moves := pod("moves-0", "n1")
+	moves.Annotations = map[string]string{annotationNetworkStatus: `[{"name":"default/vlan100","interface":"net1","ips":["10.100.0.7"],"mac":"0a:00:00:00:00:07"}]`}
+	w.make(moves, records, of(definitions, "vlan100", map[string]any{
+		"config": `{"type":"macvlan","master":"eth1","ipam":{"type":"whereabouts","range":"10.100.0.0/24"}}`,
+	}))
+	w.says("move-in plan whereabouts default/vlan100", "Of 2 addresses in use, 1 are adopted and 1 are held", "10.100.0.7", "default/moves-0", "is adopted",
+		"pod default/gone of its record does not exist")
+	text, err := w.run("", "move-in", "plan", "whereabouts", "default/vlan100", "-o", "yaml")
+	check.OK(w, err)
+	var list struct{ Items []unstructured.Unstructured }
+	check.OK(w, yaml.Unmarshal([]byte(text), &list))
+	check.Must(w, len(list.Items) == 2, "%d objects, want a pool and a definition:\n%s", len(list.Items), text)
+	check.OK(w, w.client.Create(w.Context(), &list.Items[0]))
+	text, err = w.run("", "move-in", "plan", "whereabouts", "default/vlan100")
+	check.Is(w, err, errBlocked, "a second pool of the range:")
+	check.Says(w, text, "a pool vlan100 exists")
 }
 
 const deployment = `

@@ -29,7 +29,7 @@ func main() {
 	c.SetArgs(argsOf(os.Args))
 	if err := c.ExecuteContext(ctx); err != nil {
 		stop()
-		if !errors.Is(err, errFaults) { // doctor has printed them
+		if !errors.Is(err, errFaults) && !errors.Is(err, errBlocked) { // they are printed
 			fmt.Fprintln(printable{os.Stderr}, "error:", err)
 		}
 		os.Exit(1)
@@ -68,7 +68,7 @@ func command(streams genericiooptions.IOStreams) *cobra.Command {
 	s.flags.AddFlags(c.PersistentFlags())
 	c.PersistentFlags().StringVar(&s.fenceline, "fenceline-namespace", "fenceline-system", "namespace in which Fenceline is installed")
 	c.PersistentFlags().StringVarP(&s.output, "output", "o", "", "json, yaml or wide")
-	c.AddCommand(s.status(), s.mapOf(), s.explain(), s.why(), s.probe(), s.doctor(), s.free(), s.export(), s.ui(), s.version())
+	c.AddCommand(s.status(), s.mapOf(), s.explain(), s.why(), s.probe(), s.doctor(), s.free(), s.export(), s.moveIn(), s.ui(), s.version())
 	return c
 }
 

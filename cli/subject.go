@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -205,7 +204,7 @@ func (w *whyFor) readInterfaces(ctx context.Context) error {
 func configOf(ctx context.Context, c *cluster.Cluster, definition string) (config string, known bool, err error) {
 	if namespace, name, ok := strings.Cut(definition, "/"); ok {
 		nad := &unstructured.Unstructured{}
-		nad.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
+		nad.SetGroupVersionKind(definitions)
 		err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, nad)
 		if meta.IsNoMatchError(err) {
 			return "", false, nil

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package owners has objects of other projects in shape: the Rollout of Argo, the StatefulSet of
-// OpenKruise, and the virtual machines of KubeVirt. No controller of these projects runs; a test makes the pods in its stead.
+// OpenKruise, the virtual machines of KubeVirt, and networks with another IPAM. No controller of these projects runs;
+// a test makes the pods in its stead.
 package owners
 
 import (
@@ -68,6 +69,14 @@ func Machines() []*apiextensionsv1.CustomResourceDefinition {
 	return []*apiextensionsv1.CustomResourceDefinition{
 		crd("kubevirt.io", "VirtualMachine", "virtualmachines", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1"}),
 		crd("kubevirt.io", "VirtualMachineInstance", "virtualmachineinstances", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1"}),
+	}
+}
+
+// Networks are the NetworkAttachmentDefinition of Multus, and the records of whereabouts.
+func Networks() []*apiextensionsv1.CustomResourceDefinition {
+	return []*apiextensionsv1.CustomResourceDefinition{
+		crd("k8s.cni.cncf.io", "NetworkAttachmentDefinition", "network-attachment-definitions", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1"}),
+		crd("whereabouts.cni.cncf.io", "IPPool", "ippools", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1alpha1"}),
 	}
 }
 

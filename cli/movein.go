@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/movein"
+	"github.com/fenceline/fenceline/controller/podview"
+)
+
+// errBlocked makes the exit code 1 if something blocks a move.
+var errBlocked = errors.New("something blocks the move")
+
+// Kinds of other projects.
+var (
+	definitions        = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+	whereaboutsRecords = schema.GroupVersionKind{Group: "whereabouts.cni.cncf.io", Version: "v1alpha1", Kind: "IPPool"}
+)
+
+// annotationNetworkStatus is what Multus says of the interfaces of a pod.
+const annotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
+
+func (s *session) moveIn() *cobra.Command {
+	c := &cobra.Command{Use: "move-in", Short: "Plan the move of a network from another IPAM"}
+	c.AddCommand(&cobra.Command{
+		Use: "plan whereabouts NAMESPACE/NETWORK", Short: "Show what a move would make and change, and what blocks it", Args: cobra.ExactArgs(2),
+		Long: `Show what the move of a network to Fenceline would make and change, and what blocks it.
+
+NETWORK is a NetworkAttachmentDefinition whose IPAM is whereabouts. The plan only reads: definitions, records of
+whereabouts, pods and pools. With -o yaml it prints the pools and the switched definitions, for Git; with -o json
+also each address in use. The exit code is 1 if something blocks.`,
+		Example: "  kubectl fenceline move-in plan whereabouts shop/vlan100",
+		RunE: func(c *cobra.Command, args []string) error {
+			if args[0] != string(v1alpha1.MoveWhereabouts) {
+				return fmt.Errorf("%q is no IPAM that a move can be planned from: want %s", args[0], v1alpha1.MoveWhereabouts)
+			}
+			cl, err := s.open()
+			if err != nil {
+				return err
+			}
+			f, err := readMove(c.Context(), cl, args[1])
+			if err != nil {
+				return err
+			}
+			plan := movein.PlanOf(f)
+			var answer any = plan
+			if s.output == "yaml" {
+				answer = objectsOf(plan)
+			}
+			err = s.print(answer, func(p paper) { writePlan(p, args[1], plan) })
+			if err == nil && len(plan.Blocks) > 0 {
+				err = errBlocked
+			}
+			return err
+		},
+	})
+	return c
+}
+
+// readMove reads everything that a plan is made of.
+func readMove(ctx context.Context, c *cluster.Cluster, network string) (movein.Facts, error) {
+	f := movein.Facts{Network: network}
+	var pools v1alpha1.IPPoolList
+	var pods podview.PodList
+	if err := errors.Join(c.List(ctx, &pools), c.List(ctx, &pods)); err != nil {
+		return f, fmt.Errorf("list pools and pods: %w", err)
+	}
+	f.Pools = pools.Items
+	for i := range pods.Items {
+		pod, err := podOf(&pods.Items[i])
+		if err != nil {
+			return f, err
+		}
+		f.Pods = append(f.Pods, pod)
+	}
+	all, err := listOf(ctx, c, definitions)
+	if err != nil {
+		return f, err
+	}
+	for i := range all.Items {
+		d := &all.Items[i]
+		config, _, _ := unstructured.NestedString(d.Object, "spec", "config")
+		f.Definitions = append(f.Definitions, movein.Definition{Namespace: d.GetNamespace(), Name: d.GetName(), Config: config, Owner: ownerOf(d)})
+	}
+	if all, err = listOf(ctx, c, whereaboutsRecords); err != nil {
+		return f, err
+	}
+	for i := range all.Items {
+		var said struct {
+			Spec struct {
+				Range       string                       `json:"range"`
+				Allocations map[string]movein.Allocation `json:"allocations"`
+			} `json:"spec"`
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(all.Items[i].Object, &said); err != nil {
+			return f, fmt.Errorf("read the records %s of whereabouts: %w", all.Items[i].GetName(), err)
+		}
+		f.Records = append(f.Records, movein.Records{Name: all.Items[i].GetName(), Range: said.Spec.Range, Allocations: said.Spec.Allocations})
+	}
+	return f, nil
+}
+
+func listOf(ctx context.Context, c *cluster.Cluster, kind schema.GroupVersionKind) (*unstructured.UnstructuredList, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	err := c.List(ctx, list)
+	if meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("the API server does not serve %s of %s: is the other IPAM installed, and is this its version?", kind.Kind, kind.GroupVersion())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s of %s: %w", kind.Kind, kind.Group, err)
+	}
+	return list, nil
+}
+
+// podOf returns a pod with the interfaces that Multus has written into its annotation.
+func podOf(p *podview.Pod) (movein.Pod, error) {
+	pod := movein.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Node: p.Spec.NodeName, Finished: p.IsFinished()}
+	if text := p.Annotations[annotationNetworkStatus]; text != "" {
+		if err := json.Unmarshal([]byte(text), &pod.Interfaces); err != nil {
+			return pod, fmt.Errorf("read annotation %s of pod %s: %w", annotationNetworkStatus, pod, err)
+		}
+	}
+	return pod, nil
+}
+
+// ownerOf returns the program that would undo an edit of an object, or an empty text.
+func ownerOf(o metav1.Object) string {
+	for key, owner := range map[string]string{
+		"argocd.argoproj.io/tracking-id": "Argo CD", "meta.helm.sh/release-name": "a Helm release",
+	} {
+		if o.GetAnnotations()[key] != "" {
+			return owner
+		}
+	}
+	for _, key := range []string{"kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name"} {
+		if o.GetLabels()[key] != "" {
+			return "Flux"
+		}
+	}
+	for _, owner := range o.GetOwnerReferences() {
+		return owner.Kind + " " + owner.Name
+	}
+	return ""
+}
+
+// objectsOf returns the objects that a move makes or changes.
+func objectsOf(plan movein.Plan) any {
+	items := []any{}
+	for _, pool := range plan.Pools {
+		items = append(items, map[string]any{
+			"apiVersion": pool.APIVersion, "kind": pool.Kind, "metadata": map[string]string{"name": pool.Name}, "spec": pool.Spec,
+		})
+	}
+	for _, change := range plan.Changes {
+		items = append(items, map[string]any{
+			"apiVersion": definitions.GroupVersion().String(), "kind": definitions.Kind,
+			"metadata": map[string]string{"namespace": change.Namespace, "name": change.Name}, "spec": map[string]string{"config": change.Switched},
+		})
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+}
+
+func writePlan(w paper, network string, plan movein.Plan) {
+	held := plan.Held()
+	fmt.Fprintf(w, "%d pools are made for %s. Of %d addresses in use, %d are adopted and %d are held.\n",
+		len(plan.Pools), network, len(plan.Records), len(plan.Records)-held, held)
+	for _, pool := range plan.Pools {
+		w.about("32", "pool "+pool.Name, fmt.Sprintf("subnet %s, ips %v, excludeIPs %v, parents %v", pool.Spec.Subnet, pool.Spec.IPs, pool.Spec.ExcludeIPs, pool.Spec.Parents))
+	}
+	for _, change := range plan.Changes {
+		w.about("32", "definition "+change.Namespace+"/"+change.Name, "changes as -o yaml shows")
+	}
+	for _, note := range plan.Notes {
+		w.about("33", "Note", note)
+	}
+	for _, block := range plan.Blocks {
+		w.about("31", "Blocked", block)
+	}
+	if len(plan.Records) == 0 {
+		return
+	}
+	var rows [][]string
+	for _, r := range plan.Records {
+		rows = append(rows, []string{r.Address, r.Namespace + "/" + r.Pod, r.Interface, r.Node, cmp.Or(r.Hold, "is adopted")})
+	}
+	fmt.Fprintln(w)
+	w.table([]string{"ADDRESS", "POD", "INTERFACE", "NODE", "WHAT"}, rows)
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package movein
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
+)
+
+// Pod is a pod with the interfaces that its annotation network-status names.
+type Pod struct {
+	Namespace, Name, UID, Node string
+	Finished                   bool
+	Interfaces                 []Interface
+}
+
+func (p Pod) String() string { return p.Namespace + "/" + p.Name }
+
+// Interface is one entry of network-status.
+type Interface struct {
+	Interface string       `json:"interface"`
+	MAC       string       `json:"mac"`
+	IPs       []netip.Addr `json:"ips"`
+}
+
+// Facts are what a plan is made of.
+type Facts struct {
+	// Network is the definition that moves; Definitions are all of the cluster.
+	Network     string
+	Definitions []Definition
+	// Records are those of whereabouts.
+	Records []Records
+	Pods    []Pod
+	// Pools are those of Fenceline.
+	Pools []v1alpha1.IPPool
+}
+
+// Change is a definition as it will be.
+type Change struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Frozen and Switched are its configurations while whereabouts is frozen, and afterwards.
+	Frozen   string `json:"frozen"`
+	Switched string `json:"switched"`
+}
+
+// Plan is a move that has not begun.
+type Plan struct {
+	// Blocks are the reasons for which the move cannot begin.
+	Blocks []string `json:"blocks,omitempty"`
+	// Notes are differences that a person should know.
+	Notes   []string          `json:"notes,omitempty"`
+	Pools   []v1alpha1.IPPool `json:"pools"`
+	Changes []Change          `json:"changes"`
+	// Records are the addresses in use. A record with hold is held, and the others are adopted.
+	Records []v1alpha1.MoveRecord `json:"records"`
+}
+
+// Held counts the records whose addresses are only held.
+func (p Plan) Held() (n int) {
+	for _, r := range p.Records {
+		if r.Hold != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *Plan) block(format string, args ...any) {
+	p.Blocks = append(p.Blocks, fmt.Sprintf(format, args...))
+}
+func (p *Plan) note(format string, args ...any) {
+	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
+}
+
+// PlanOf plans the move of a network from whereabouts.
+func PlanOf(f Facts) Plan {
+	var p Plan
+	main, others := p.networks(f)
+	if len(p.Blocks) > 0 {
+		return p
+	}
+	p.pools(f, main)
+	for _, n := range append([]network{main}, others...) {
+		p.change(n)
+		if n.Owner != "" {
+			p.note("%s owns definition %s and would undo an edit: make the change there", n.Owner, n)
+		}
+	}
+	p.records(f, append([]network{main}, others...))
+	return p
+}
+
+// networks returns the network that moves, and the others of whereabouts with addresses of its ranges.
+func (p *Plan) networks(f Facts) (main network, others []network) {
+	at := slices.IndexFunc(f.Definitions, func(d Definition) bool { return d.String() == f.Network })
+	if at < 0 {
+		p.block("there is no NetworkAttachmentDefinition %s", f.Network)
+		return main, nil
+	}
+	main, err := read(f.Definitions[at])
+	if err != nil {
+		p.block("definition %s: %v", f.Network, err)
+		return main, nil
+	}
+	for i, d := range f.Definitions {
+		if i == at {
+			continue
+		}
+		n, err := read(d)
+		if errors.Is(err, errOtherIPAM) {
+			continue
+		}
+		if err != nil {
+			p.block("definition %s is of whereabouts too, and may have the same addresses: %v", d, err)
+			continue
+		}
+		switch shared, own := p.shares(main, n); {
+		case shared && own:
+			p.block("definition %s has a range of %s, and others: give it only ranges of that network, or none", n, main)
+		case shared && n.networkName != main.networkName:
+			p.block("definitions %s and %s have the same range and different values of network_name: their records may name one address twice", main, n)
+		case shared:
+			p.note("definition %s has a range of this network, so it moves too", n)
+			others = append(others, n)
+		}
+	}
+	return main, others
+}
+
+// shares reports whether a network has ranges that overlap those of another one, and ranges that do not.
+func (p *Plan) shares(main, n network) (shared, own bool) {
+	for _, r := range n.ranges {
+		if slices.ContainsFunc(main.ranges, func(m served) bool { return m.prefix.Overlaps(r.prefix) }) {
+			shared = true
+		} else {
+			own = true
+		}
+	}
+	return shared, own
+}
+
+// pools plans one pool for each range.
+func (p *Plan) pools(f Facts, n network) {
+	if n.networkName != "" {
+		p.note("network_name %s separates equal ranges for whereabouts; if this segment is connected to no other one with the same addresses, set network in the pools", n.networkName)
+	}
+	for i, r := range n.ranges {
+		pool := v1alpha1.IPPool{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "IPPool"},
+			ObjectMeta: metav1.ObjectMeta{Name: n.Definition.Name},
+			Spec:       v1alpha1.IPPoolSpec{Subnet: r.prefix.String(), IPs: r.ips, ExcludeIPs: r.excluded, MultusName: []string{n.Definition.String()}},
+		}
+		if i > 0 {
+			pool.Name = fmt.Sprintf("%s-%d", n.Definition.Name, i+1)
+		}
+		if n.master != "" {
+			pool.Spec.Parents = []string{n.master}
+		}
+		if n.gateway.IsValid() && r.prefix.Contains(n.gateway) {
+			pool.Spec.Gateway = ptr.To(n.gateway.String())
+		}
+		for _, route := range n.routes {
+			if dst, err := netip.ParsePrefix(route.Dst); err == nil && dst.Addr().Is4() == r.prefix.Addr().Is4() {
+				pool.Spec.Routes = append(pool.Spec.Routes, v1alpha1.Route{Dst: route.Dst, Gw: route.GW})
+			}
+		}
+		if _, err := poolset.Validate(&pool); err != nil {
+			p.block("range %s: %v", r.prefix, err)
+		}
+		for j := range f.Pools {
+			other := &f.Pools[j]
+			subnet, err := poolset.Subnet(other)
+			if other.Name == pool.Name {
+				p.block("a pool %s exists: delete or rename it", other.Name)
+			} else if err == nil && other.Spec.Network == "" && subnet.Overlaps(r.prefix) {
+				p.block("pool %s has addresses of %s already: delete it before the move", other.Name, r.prefix)
+			}
+		}
+		p.Pools = append(p.Pools, pool)
+	}
+}
+
+// change plans the configurations of a definition.
+func (p *Plan) change(n network) {
+	c := Change{Namespace: n.Namespace, Name: n.Definition.Name}
+	var err error
+	if c.Frozen, err = edited(n, p.Pools, true); err == nil {
+		c.Switched, err = edited(n, p.Pools, false)
+	}
+	if err != nil {
+		p.block("definition %s: %v", n, err)
+	}
+	p.Changes = append(p.Changes, c)
+}
+
+// edited returns the configuration of a definition in which whereabouts gives no address of the pools, or
+// Fenceline serves it.
+func edited(n network, pools []v1alpha1.IPPool, frozen bool) (string, error) {
+	var whole map[string]any
+	if err := json.Unmarshal([]byte(n.Config), &whole); err != nil {
+		return "", err
+	}
+	plugins, isList := whole["plugins"].([]any)
+	if !isList {
+		plugins = []any{whole}
+	}
+	for _, each := range plugins {
+		plugin, _ := each.(map[string]any)
+		ipam, _ := plugin["ipam"].(map[string]any)
+		if ipam["type"] != "whereabouts" {
+			continue
+		}
+		if frozen {
+			freeze(ipam)
+		} else {
+			plugin["ipam"] = ipamOf(ipam, pools)
+		}
+	}
+	if !frozen {
+		whole = chained(n, whole, plugins, isList)
+	}
+	out, err := json.MarshalIndent(whole, "", "  ")
+	return string(out), err
+}
+
+// freeze excludes the whole of each range.
+func freeze(ipam map[string]any) {
+	all := []any{ipam}
+	if more, ok := ipam["ipRanges"].([]any); ok {
+		all = append(all, more...)
+	}
+	for _, each := range all {
+		of, _ := each.(map[string]any)
+		text, _ := of["range"].(string)
+		if _, after, ok := strings.Cut(text, "-"); ok {
+			text = after
+		}
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			exclude, _ := of["exclude"].([]any)
+			of["exclude"] = append(exclude, prefix.Masked().String())
+		}
+	}
+}
+
+// ipamOf returns the ipam of Fenceline. Routes keep their effect, as those of the pool.
+func ipamOf(old map[string]any, pools []v1alpha1.IPPool) map[string]any {
+	ipam := map[string]any{"type": "fenceline"}
+	if routes, ok := old["routes"]; ok {
+		ipam["routes"] = routes
+	}
+	for _, pool := range pools {
+		key := "default_ipv4_ippool"
+		if strings.Contains(pool.Spec.Subnet, ":") {
+			key = "default_ipv6_ippool"
+		}
+		names, _ := ipam[key].([]string)
+		ipam[key] = append(names, pool.Name)
+	}
+	return ipam
+}
+
+// chained returns a list of plugins with Fenceline at its end.
+func chained(n network, whole map[string]any, plugins []any, isList bool) map[string]any {
+	last := map[string]any{"type": "fenceline"}
+	if isList {
+		whole["plugins"] = append(plugins, last)
+		return whole
+	}
+	list := map[string]any{"cniVersion": "1.0.0", "name": n.Definition.Name}
+	for _, key := range []string{"cniVersion", "name"} {
+		if value, ok := whole[key]; ok {
+			list[key] = value
+			delete(whole, key)
+		}
+	}
+	list["plugins"] = []any{whole, last}
+	return list
+}
