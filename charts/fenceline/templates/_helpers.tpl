@@ -6,9 +6,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
-{{- /* The name of an image: (dict "root" $ "name" "fenceline/agent") */ -}}
+{{- /* The name of an image: (dict "root" $ "part" "agent"). The chart of a release has the digests in its
+annotations, since an upgrade with --reuse-values keeps all values of the release before. They are not
+for a tag of the user. Values of an older release have no digest. */ -}}
 {{- define "fenceline.image" -}}
-{{ .root.Values.image.registry }}{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- $image := .root.Values.image -}}
+{{- $part := index .root.Values .part -}}
+{{- $released := index (.root.Chart.Annotations | default dict) (printf "fenceline.io/%s-digest" .part) -}}
+{{ $image.registry }}{{ $part.image }}:{{ $image.tag | default .root.Chart.AppVersion }}
+{{- with $part.digest | default (ternary "" $released (ne $image.tag "")) }}@{{ . }}{{ end }}
 {{- end -}}
 
 {{- /* Environment of both binaries: the API server, if the values name it */ -}}
