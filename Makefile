@@ -62,6 +62,11 @@ command: ## Build bin/kubectl-fenceline, for another machine with OS=darwin ARCH
 	GOOS=$(OS) GOARCH=$(ARCH) $(GO) build -o bin/kubectl-fenceline$(if $(filter windows,$(OS)),.exe) \
 	  -ldflags "-s -w -X github.com/fenceline/fenceline/internal/version.release=$(VERSION) -X github.com/fenceline/fenceline/internal/version.commit=$$(git rev-parse HEAD)" ./cli
 
+# Variables: REGISTRY, HOST or HOST/PATH, to push to it; KEY, the file of a private key, to sign.
+.PHONY: release
+release: ## Build dist/, all that version VERSION publishes, and push it to REGISTRY, signed with KEY
+	@$(GO) run ./test/cmd/release -version '$(VERSION)' $(if $(REGISTRY),-registry '$(REGISTRY)') $(if $(KEY),-key '$(KEY)')
+
 .PHONY: generate
 generate: packages ## Write all generated files
 	$(GO) generate ./bpf/...

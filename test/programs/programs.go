@@ -40,7 +40,7 @@ func (t Target) Build(ctx context.Context, pkg, file string) error {
 	flags := "-s -w"
 	if t.Version != "" {
 		const variable = " -X github.com/fenceline/fenceline/internal/version."
-		flags += variable + "release=" + t.Version + variable + "commit=" + t.Commit
+		flags += " -buildid=" + variable + "release=" + t.Version + variable + "commit=" + t.Commit
 	}
 	cmd := exec.CommandContext(ctx, "go", "run", "-trimpath", "-ldflags="+flags, "-exec=cp", "./"+pkg, file)
 	cmd.Dir = root

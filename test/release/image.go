@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/fenceline/fenceline/test/images"
+	"github.com/fenceline/fenceline/test/must"
+	"github.com/fenceline/fenceline/test/programs"
+)
+
+// arches are the architectures of the images and of the command.
+var arches = [...]string{"amd64", "arm64"}
+
+func (r *release) target(os, arch string) programs.Target {
+	return programs.Target{OS: os, Arch: arch, Version: r.Version, Commit: r.commit}
+}
+
+// images builds the images of the chart.
+func (r *release) images(ctx context.Context) (made []artifact) {
+	for _, recipe := range images.Product(r.Version) {
+		var builds []images.Image
+		for _, arch := range arches {
+			recipe.Target = r.target("linux", arch)
+			builds = append(builds, must.Value(recipe.Image(ctx)))
+		}
+		made = append(made, r.image(strings.TrimSuffix(recipe.Name, ":"+r.Version), builds))
+	}
+	return made
+}
+
+// image makes the index of the builds of an image, one for each architecture, and the document about it.
+func (r *release) image(name string, builds []images.Image) artifact {
+	labels := r.labels(name, "Fenceline, addresses of an underlay network for pods: the "+path.Base(name))
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	contents := map[string][]byte{}
+	for _, build := range builds {
+		build.Labels, build.Created = labels, r.time
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: must.Value(build.OCI(true)), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: build.Arch}},
+		})
+		for file, data := range build.Files {
+			contents[path.Base(file)+" linux/"+build.Arch] = data
+		}
+	}
+	made := artifact{name: name, content: mutate.Annotations(index, labels).(v1.ImageIndex)}
+	digest := must.Value(made.content.Digest())
+	made.sbom = r.sbom(name, "pkg:oci/"+path.Base(name)+"@sha256%3A"+digest.Hex+"?tag="+r.Version, contents)
+	r.files[path.Base(name)+"-"+r.Version+".spdx.json"] = made.sbom
+	return made
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package release makes the files of a version, and pushes its images and its chart to a registry. All of them
+// are made of one commit, and with the same version of Go they are the same bytes on each machine.
+package release
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/fenceline/fenceline/test/must"
+	"github.com/fenceline/fenceline/test/thirdparty"
+)
+
+// Options are the arguments of a release.
+type Options struct {
+	Version string
+	// Registry is where the release goes, as HOST or HOST/PATH. Empty: it is only written to Out.
+	Registry string
+	// Key is the file of a signing key. Empty: nothing is signed.
+	Key string
+	// Downloads is the URL of the folder from which users get the files. Empty: that of the project.
+	Downloads string
+	// Out is the directory of the files. What was there before is removed.
+	Out      string
+	Progress io.Writer
+}
+
+// release is a version in the making.
+type release struct {
+	Options
+	root   string
+	commit string
+	time   time.Time
+	notes  string
+	key    *ecdsa.PrivateKey
+	// files are those of Out by their names.
+	files map[string][]byte
+}
+
+// Make writes the files of a release, and pushes it. It refuses before it builds, and looks at all tags before it
+// pushes. After an interruption, the same call goes on: what the registry has is not sent again.
+func Make(ctx context.Context, o Options) (err error) {
+	defer must.CatchIn(&err, "release %s", o.Version)
+	r := &release{Options: o, root: must.Value(thirdparty.Root()), files: map[string][]byte{}}
+	must.OK(r.check(ctx))
+	images := r.images(ctx)
+	chart := r.chart(images, r.tracked(ctx, "charts/fenceline"))
+	r.plain(ctx)
+	r.commands(ctx)
+	r.bundles(images)
+	r.addNotes(append(images, chart))
+	must.That(r.unchanged(ctx) == r.commit, "the commit changed during the build")
+	must.OK(r.write())
+	if r.Registry == "" {
+		return nil
+	}
+	return r.push(ctx, append(images, chart))
+}
+
+// check refuses what must not be released, and reads what the release needs.
+func (r *release) check(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+	if r.Key != "" {
+		r.key = must.Value(readKey(r.Key))
+	}
+	var dated bool
+	r.notes, dated, err = notes(r.Version, r.read("charts/fenceline/Chart.yaml"), r.read("CHANGELOG.md"))
+	must.OK(err)
+	if r.Registry != "" {
+		registry := must.Value(name.NewRepository(r.Registry+"/fenceline", name.StrictValidation))
+		must.That(dated || loopback(registry.RegistryStr()), "CHANGELOG.md has no date for %s, so only a registry of this machine may have it, not %s", r.Version, r.Registry)
+	}
+	r.commit = r.unchanged(ctx)
+	r.time = time.Unix(must.Value(strconv.ParseInt(r.git(ctx, "log", "-1", "--format=%ct"), 10, 64)), 0).UTC()
+	return nil
+}
+
+// unchanged returns the commit of the tree. It refuses a tree with other content.
+func (r *release) unchanged(ctx context.Context) string {
+	dirty := r.git(ctx, "status", "--porcelain")
+	must.That(dirty == "", "the tree has changes that no commit has: commit or remove them\n%s", dirty)
+	return r.git(ctx, "rev-parse", "HEAD")
+}
+
+func (r *release) git(ctx context.Context, args ...string) string {
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir, cmd.Stderr = r.root, &stderr
+	out, err := cmd.Output()
+	must.Done(err, "git %s: %s", strings.Join(args, " "), stderr.String())
+	return strings.TrimSpace(string(out))
+}
+
+// tracked returns the files in git below a folder, by their paths in it.
+func (r *release) tracked(ctx context.Context, folder string) map[string][]byte {
+	files := map[string][]byte{}
+	for path := range strings.Lines(r.git(ctx, "ls-files", folder)) {
+		path = strings.TrimSpace(path)
+		files[must.Value(filepath.Rel(folder, path))] = r.read(path)
+	}
+	return files
+}
+
+func (r *release) read(path string) []byte {
+	return must.Value(os.ReadFile(filepath.Join(r.root, path)))
+}
+
+// write writes all files, their sums, and with a key the signature of the sums.
+func (r *release) write() (err error) {
+	defer must.Catch(&err)
+	var sums strings.Builder
+	for _, file := range slices.Sorted(maps.Keys(r.files)) {
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(r.files[file]), file)
+	}
+	r.files["SHA256SUMS"] = []byte(sums.String())
+	if r.key != nil {
+		r.files["SHA256SUMS.sig"] = []byte(signature(r.key, r.files["SHA256SUMS"]))
+		r.files["fenceline.pub"] = publicKey(r.key)
+	}
+	must.OK(os.RemoveAll(r.Out))
+	must.OK(os.MkdirAll(r.Out, 0o755))
+	for file, data := range r.files {
+		must.OK(os.WriteFile(filepath.Join(r.Out, file), data, 0o644))
+	}
+	fmt.Fprint(r.Progress, sums.String())
+	return nil
+}
