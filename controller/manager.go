@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/hint"
 	"github.com/fenceline/fenceline/controller/metrics"
+	"github.com/fenceline/fenceline/controller/move"
 	"github.com/fenceline/fenceline/controller/page"
 	"github.com/fenceline/fenceline/controller/pool"
 	"github.com/fenceline/fenceline/controller/reclaim"
@@ -132,12 +133,13 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 		V4: o.defaultSubnets4, V6: o.defaultSubnets6, Owners: owners,
 	}
 	hints := &hint.Reconciler{Client: mgr.GetClient()}
+	moves := &move.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Clock: now}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	key := &keyProvider{client: mgr.GetClient(), namespace: o.namespace, clock: clock.RealClock{}}
 	for what, setUp := range map[string]func(ctrl.Manager) error{
 		"reclaim": func(mgr ctrl.Manager) error { return reclaims.SetupWithManager(mgr, o.auditPeriod) },
 		"pools":   pools.SetupWithManager, "reservations": reservations.SetupWithManager, "subnets": subnets.SetupWithManager,
-		"hints": hints.SetupWithManager, "agents": indexes.SetupWithManager, "the claim key": func(mgr ctrl.Manager) error { return mgr.Add(key) },
+		"hints": hints.SetupWithManager, "moves": moves.SetupWithManager, "agents": indexes.SetupWithManager, "the claim key": func(mgr ctrl.Manager) error { return mgr.Add(key) },
 	} {
 		if err := setUp(mgr); err != nil {
 			return fmt.Errorf("set up %s: %w", what, err)

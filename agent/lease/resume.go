@@ -186,9 +186,9 @@ func NeedsVerification(s *v1alpha1.IPLeaseSpec, session string) bool {
 
 // HasPredecessor reports whether a Quarantined lease names a holder that may be
 // claimed against. A lease that was quarantined because of a stranger does not: the
-// stranger may be a pod whose record was lost (R4).
+// stranger may be a pod whose record was lost (R4). Nor does that of another IPAM's record without a pod.
 func HasPredecessor(s *v1alpha1.IPLeaseSpec) bool {
-	return s.Reason != v1alpha1.ReasonConflict || s.Previous != nil
+	return s.Reason != v1alpha1.ReasonConflict && s.Reason != v1alpha1.ReasonMovingIn || s.Previous != nil
 }
 
 // Asserted reports whether Kubernetes or a person asserts the end of the last holder. Only the

@@ -52,7 +52,8 @@ func Settle(s v1alpha1.IPLeaseSpec, f Finding, e Evidence, now time.Time) (Settl
 		next, err := hold(s, Owner{Now: now})
 		return Hold, next, err
 	case FindingAnswered:
-		if s.Reason != v1alpha1.ReasonConflict {
+		// A hold stays one: its pod, which lives, may be the one that answers.
+		if s.Reason != v1alpha1.ReasonConflict && s.Reason != v1alpha1.ReasonMovingIn {
 			enter(&s, v1alpha1.StateQuarantined, v1alpha1.ReasonConflict, "", now)
 		}
 		s.Message = conflictMessage(e)

@@ -27,6 +27,7 @@ func TestTheWayOfAVerification(t *testing.T) {
 		{"a take-over that found no proof", v1alpha1.ReasonUnverified, previous, [3]how{byWire, byTrust, byTrust}},
 		{"a retained address that somebody answered for", v1alpha1.ReasonUnverified, nil, [3]how{byWire, byTrust, byTrust}},
 		{"a stranger at ADD: nobody to claim against (R4)", v1alpha1.ReasonConflict, nil, [3]how{bySilence, bySilence, byTrust}},
+		{"another IPAM's record without a pod", v1alpha1.ReasonMovingIn, nil, [3]how{bySilence, bySilence, byTrust}},
 		{"a stranger after a holder", v1alpha1.ReasonConflict, previous, [3]how{byWire, byTrust, byTrust}},
 	} {
 		for i, mode := range []v1alpha1.ConflictMode{v1alpha1.ModeEnforce, v1alpha1.ModeObserve, v1alpha1.ModeOff} {

@@ -123,7 +123,7 @@ func (v *Verifier) later(name string, err error) (reconcile.Result, error) {
 }
 
 func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
-	return l.Spec.State == v1alpha1.StateQuarantined && l.Spec.NodeName == v.Node
+	return l.Spec.State == v1alpha1.StateQuarantined && l.Spec.NodeName == v.Node && !l.IsHold()
 }
 
 // verify looks for proof and settles the lease by the finding. If the last holder could not be

@@ -53,6 +53,19 @@ func (l *IPLease) LastUnguarded() bool {
 	return l.Spec.State == StateBound && l.Spec.Holder != nil && !l.Spec.Holder.Guarded
 }
 
+// IsHold reports whether a lease holds the address of a record of another IPAM, whose pod is not proven gone.
+func (l *IPLease) IsHold() bool {
+	return l.Spec.State == StateQuarantined && l.Spec.Previous != nil && l.Spec.Previous.Reason == ReasonMovingIn
+}
+
+// WithRecord returns a message about a lease that was made for a Move, with its record.
+func (l *IPLease) WithRecord(why string) string {
+	if record := l.Annotations[AnnotationMoveRecord]; record != "" {
+		return why + " (record " + record + ")"
+	}
+	return why
+}
+
 func (l *IPLease) holderToken() int64 {
 	switch h := l.Spec.Holder; {
 	case h == nil:

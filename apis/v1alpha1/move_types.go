@@ -8,10 +8,6 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // object stays below the limit of etcd, 1.5 MiB.
 const MaxMoveRecords = 1024
 
-// LabelMove is the label of a lease that the controller has made for a Move. Its value is the name of the
-// Move.
-const LabelMove = "fenceline.io/move"
-
 // MoveSource is an IPAM whose records a Move has.
 //
 // +kubebuilder:validation:Enum=whereabouts;host-local;spiderpool

@@ -18,6 +18,12 @@ const (
 	AnnotationForceDelete = "fenceline.io/force-delete"
 	// AnnotationAgentIndex is an annotation of an agent's pod. It is the index of the agent, from 0.
 	AnnotationAgentIndex = "fenceline.io/agent-index"
+	// LabelMove is the label of a lease that the controller has made for a Move. Its value is the Move's name.
+	LabelMove = "fenceline.io/move"
+	// AnnotationMoveRecord of such a lease names the record of the old IPAM.
+	AnnotationMoveRecord = "fenceline.io/move-record"
+	// AnnotationMoveHold of such a lease is the reason for which its pod must not be adopted.
+	AnnotationMoveHold = "fenceline.io/move-hold"
 	// FinalizerPool keeps a pool until its last lease is gone.
 	FinalizerPool = "fenceline.io/leases"
 )

@@ -39,6 +39,11 @@ func decideQuarantined(f Facts) Action {
 	if a, ok := decideNewAssertion(f); ok {
 		return a
 	}
+	if f.Lease.IsHold() {
+		// Only the agent of its node can find out that the pod of another IPAM is gone: it has no guard, so
+		// silence proves nothing (R1).
+		return none("the agent of the pod's node adopts the pod, or proves that it is gone")
+	}
 	if spec.Reason == v1alpha1.ReasonConflict {
 		return decideConflict(f)
 	}
@@ -158,10 +163,12 @@ func decideUnwanted(f Facts) (Action, bool) {
 
 // hadNoHolder reports whether no pod has ever had the address under this Quarantined lease. It is true
 // for a conflict that an ADD has found, and for a lease that was Warm. It is false if spec.previous
-// names a pod or a MAC: this predecessor must be proven safe (R1), also after its pool was made again.
+// names a pod or a MAC: this predecessor must be proven safe (R1), also after its pool was made again. It is
+// false for the address of a record of another IPAM, which may have had one: the pools may be closed meanwhile.
 func hadNoHolder(spec *v1alpha1.IPLeaseSpec) bool {
 	p := spec.Previous
-	return spec.State == v1alpha1.StateQuarantined && spec.Holder == nil && (p == nil || p.PodUID == "" && p.MAC == "")
+	return spec.State == v1alpha1.StateQuarantined && spec.Holder == nil && spec.Reason != v1alpha1.ReasonMovingIn &&
+		(p == nil || p.PodUID == "" && p.MAC == "")
 }
 
 func readSupply(ctx context.Context, reader client.Reader) (supply, error) {

@@ -19,6 +19,8 @@ import (
 
 func TestQuarantinedLease(t *testing.T) {
 	const gone, conflict = v1alpha1.ReasonPodGone, v1alpha1.ReasonConflict
+	const movingIn = v1alpha1.ReasonMovingIn
+	ofAnotherIPAM := func(f *Facts) { f.Lease.Spec.Previous.Reason = movingIn }
 	reassign, end := Action{Kind: Reassign}, Action{Kind: EndQuarantine}
 	for _, row := range []struct {
 		name string
@@ -66,6 +68,11 @@ func TestQuarantinedLease(t *testing.T) {
 		{"an address that was taken from a pod stays until it is proven", facts(quarantinedFor(gone, ago(0)), handedOutBy()), waitUntil(hence(5 * s))},
 		{"an address that was Warm on a node without an agent ends", warmTaken(v1alpha1.ReasonAgentGone, handedOutBy()), end},
 		{"an address that was Warm on a silent node ends", warmTaken(v1alpha1.ReasonNodeUnreachable, handedOutBy()), end},
+		{"the address of another IPAM's pod stays with the agent of its node", facts(quarantinedFor(movingIn, ago(time.Hour)), ofAnotherIPAM), leaveAlone()},
+		{"also while this agent is away", facts(quarantinedFor(movingIn, ago(time.Hour)), ofAnotherIPAM, verifierDead), leaveAlone()},
+		{"also after a take-over that was not confirmed", facts(quarantinedFor(v1alpha1.ReasonUnverified, ago(time.Hour)), ofAnotherIPAM, verifierDead), leaveAlone()},
+		{"until the end of its machine is asserted", facts(quarantinedFor(movingIn, ago(0)), ofAnotherIPAM, nodeGoneSince(ago(0))), take(v1alpha1.ReasonNodeGone)},
+		{"the address of another IPAM's record without a pod is verified by any node", facts(quarantinedFor(movingIn, ago(0)), withoutHolder, handedOutBy(), verifierDead), reassign},
 		{"an address that was Warm is verified while a pool hands it out", warmTaken(v1alpha1.ReasonAgentGone, handedOutBy("blue")), waitUntil(hence(5 * s))},
 	} {
 		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
