@@ -25,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/agent/defence"
 	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/guards/sources"
+	"github.com/fenceline/fenceline/agent/holder"
 	"github.com/fenceline/fenceline/agent/hostlink"
 	"github.com/fenceline/fenceline/agent/hostlink/cidr"
 	"github.com/fenceline/fenceline/agent/hostlink/masquerade"
@@ -87,6 +88,7 @@ type agent struct {
 	vlans     *subinterface.Keeper
 	defence   *defence.Defence
 	parents   *parent.Parents
+	adopter   *holder.Adopter
 	verifier  *proof.Verifier
 	services  *cidr.Services
 	podCIDRs  *cidr.Pods
@@ -136,9 +138,10 @@ func (a *agent) assemble(ctx context.Context) error {
 		Tell:  a.misplaced,
 	}
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
+	a.adopter = holder.NewAdopter(a.Holders, holder.AdoptOptions{Places: a.places, Unfit: a.links.Unfit})
 	a.verifier = proof.New(proof.Options{
 		Reporter: a.reporter, Self: a.self(), Cache: a.cached, Leases: a.Leases,
-		KillHolder: a.Releaser.KillHolder, IsStandby: a.Releaser.IsStandby,
+		KillHolder: a.Releaser.KillHolder, Adopt: a.adopter.Adopt, IsStandby: a.Releaser.IsStandby,
 		OpenSegment: func(pool *v1alpha1.IPPool, last segment.LastHolder) (proof.Segment, bool, error) {
 			return a.parents.Segment(pool, last)
 		},
@@ -191,7 +194,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Warm: a.keeper, HostLinks: a.hostLinks, VFs: a.vfs, SourceGuards: a.sources, Links: a.links, Routing: a.hostLinks.Read,
 		OpenSegment: a.openSegment, FindLink: a.links.Find, FindUserVF: findUserVF,
 		Sighted: a.sighted, ParentOf: parent.Describe, OfNode: parent.OfNode,
-		Places:      func() ([]pod.Place, error) { return a.links.Search(netnsDir) },
+		Places:      a.places,
 		UserVFs:     func() ([]vf.Function, error) { return vf.UserDriven(vf.Sysfs) },
 		Services:    a.services.Await,
 		NodeSubnets: func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },
@@ -204,6 +207,9 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 	})
 	return nil
 }
+
+// places returns the interfaces in the network namespaces of the node.
+func (a *agent) places() ([]pod.Place, error) { return a.links.Search(netnsDir) }
 
 // self is this node.
 func (a *agent) self() proof.Node {
@@ -368,7 +374,7 @@ func (a *agent) start() (early []manager.RunnableFunc, err error) {
 			ClaimKey: keys,
 		}),
 		a.addAll(
-			a.cached.Fill, a.podCIDRs.Run, a.sources.Run, a.gone().Run, a.vlans.Run, a.reach.Run, a.key.Run, a.keeper.Run, a.keepSmall, a.keepInstalled,
+			a.cached.Fill, a.podCIDRs.Run, a.sources.Run, a.gone().Run, a.adopter.Run, a.vlans.Run, a.reach.Run, a.key.Run, a.keeper.Run, a.keepSmall, a.keepInstalled,
 			func(ctx context.Context) error {
 				return a.Allocator.SaveRotations(ctx, a.attachments.Rotations, clock.RealClock{}, a.log)
 			},

@@ -114,7 +114,7 @@ func (f moveFacts) against() string {
 	switch {
 	case e.Session != f.Session:
 		return "the node has started anew since, so nobody here knows what was claimed meanwhile"
-	case e.Phase == attachment.Intent || len(e.Addresses) == 0:
+	case e.Phase == attachment.Intent || e.Phase == attachment.Adopting || len(e.Addresses) == 0:
 		return "the older sandbox never had it"
 	case e.Phase == attachment.Releasing && has(func(a attachment.Address) bool { return !a.Unfreed }):
 		return "a write that frees it may have begun, and its answer was lost"

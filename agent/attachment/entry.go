@@ -3,6 +3,8 @@
 package attachment
 
 import (
+	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,9 +19,11 @@ import (
 type Phase string
 
 // The phases. An ADD writes Intent before it creates the first lease, and Bound before it answers.
-// A DEL writes Releasing before it frees a lease.
+// A DEL writes Releasing before it frees a lease. An adoption writes Adopting before it attaches the guard, and
+// Bound once the leases are written: an undo must not kill the slot of a pod that runs.
 const (
 	Intent    Phase = "Intent"
+	Adopting  Phase = "Adopting"
 	Bound     Phase = "Bound"
 	Releasing Phase = "Releasing"
 )
@@ -64,6 +68,9 @@ type Entry struct {
 	Bypasses bool `json:"bypasses,omitempty"`
 	// SharedMAC: a holder of the address on another node may have the same MAC.
 	SharedMAC bool `json:"sharedMAC,omitempty"`
+	// Adopted: another IPAM gave the addresses, and an adoption has guarded the running pod. The runtime may know
+	// the sandbox by another ID, and may send no DEL.
+	Adopted bool `json:"adopted,omitempty"`
 	// Settled: the plugins are done with the interface. Its MAC is not followed any more.
 	Settled   bool      `json:"settled,omitempty"`
 	Created   time.Time `json:"created"`
@@ -165,6 +172,15 @@ func (e *Entry) Lease(name string) (a Address, ok bool) {
 		return a, false
 	}
 	return e.Addresses[i], true
+}
+
+// HardwareAddr returns the MAC of an entry.
+func (e *Entry) HardwareAddr() (net.HardwareAddr, error) {
+	mac, err := net.ParseMAC(e.MAC)
+	if err != nil {
+		return nil, fmt.Errorf("recorded MAC: %w", err)
+	}
+	return mac, nil
 }
 
 // Attachment returns the key of an entry in the journal.

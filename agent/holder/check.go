@@ -45,12 +45,13 @@ func (h *Holders) addChained(ctx context.Context, r agentapi.AddRequest) (*agent
 // and routing are complete. The plugins set the address after IPAM, so only a chained CHECK looks
 // at the interface and its routing.
 func (h *Holders) Check(_ context.Context, r agentapi.CheckRequest) error {
-	if err := h.checkHeld(r.Attachment, r.Configured); err != nil || !r.Chained {
+	of := h.adopted(r.Attachment, r.NetNS)
+	if err := h.checkHeld(of, r.Configured); err != nil || !r.Chained {
 		return err
 	}
-	e, ok := h.Attachments.Get(r.ContainerID, r.Interface)
-	if !ok || e.Unguarded {
-		return nil // a DEL has come meanwhile, or it has no routes
+	e, ok := h.Attachments.Get(of.ContainerID, of.Interface)
+	if !ok || e.Unguarded || e.Adopted {
+		return nil // a DEL has come meanwhile, or it has no routes of ours
 	}
 	return h.HostLinks.Check(&e)
 }
@@ -105,7 +106,7 @@ func (h *Holders) GC(ctx context.Context, r agentapi.GCRequest) error {
 		a := e.Attachment()
 		isReplaced := func(o *attachment.Entry) bool { return o.Interface == e.Interface && valid[o.Attachment()] }
 		switch {
-		case e.Network != r.Network || valid[a]:
+		case e.Adopted || e.Network != r.Network || valid[a]:
 		case h.Releaser.MayLive(ctx, e) && !slices.ContainsFunc(h.Attachments.OfPod(e.PodUID), isReplaced):
 			living = append(living, e.PodNamespace+"/"+e.PodName)
 		default:
@@ -127,7 +128,7 @@ func (h *Holders) Del(ctx context.Context, r agentapi.DelRequest) error {
 	if r.Chained {
 		return nil // the IPAM DEL of the same interface does the work
 	}
-	return h.letGo(ctx, r.Attachment)
+	return h.letGo(ctx, h.adopted(r.Attachment, r.NetNS))
 }
 
 // letGo releases an attachment, now or later.

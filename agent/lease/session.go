@@ -29,13 +29,13 @@ func ID(nodeUID types.UID, bootID string) string {
 }
 
 // MaySpeakUnfenced reports whether the last holder of a lease may send after a claim: it has no
-// guard, and no boot of this node, whose session is now, has ended it.
+// guard, and no boot of this node, whose session is now, has ended it. The pod of a hold has no session.
 func MaySpeakUnfenced(l *v1alpha1.IPLease, node, now string) bool {
 	of, then := l.Spec.NodeName, l.Spec.Session
 	if p := l.Spec.Previous; p != nil {
 		of, then = p.Node, p.Session
 	}
-	return l.LastUnguarded() && (of != node || SameBoot(then, now))
+	return l.LastUnguarded() && (of != node || then == "" || SameBoot(then, now))
 }
 
 // SameBoot reports whether two sessions of a node are of the same boot, and so of the same pods.

@@ -19,6 +19,8 @@ const (
 	// conflictFirst and conflictMost bound the back-off while another host answers.
 	conflictFirst = 10 * time.Second
 	conflictMost  = 10 * time.Minute
+	// holdMost bounds the back-off while the pod of a hold can neither be adopted nor is gone.
+	holdMost = time.Minute
 	// apiRetry is the pause between two tries while the API server is unavailable.
 	apiRetry = 2 * time.Second
 )

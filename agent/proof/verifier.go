@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/audit"
 	"github.com/fenceline/fenceline/internal/event"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // Segment is the wire behind one parent. *segment.Segment implements it.
@@ -44,6 +46,8 @@ type Options struct {
 	// that has its address. dead reports whether the last holder was a pod of this session, which is
 	// then proven fenced.
 	KillHolder func(ctx context.Context, name string) (l *v1alpha1.IPLease, dead bool, err error)
+	// Adopt tries to adopt the pod of a hold of this node.
+	Adopt func(ctx context.Context, name string) (Adoption, error)
 	// IsStandby reports whether a pod of this node waits for its turn to take the lease over.
 	IsStandby func(lease string) bool
 	// OpenSegment returns the segment on which this node reaches an address of a pool. guessed: it
@@ -53,6 +57,19 @@ type Options struct {
 	// Verified counts verdicts, Conflict counts answers.
 	Verified func(segment.Verdict)
 	Conflict func(pool string, source segment.Source)
+}
+
+// Adoption is what became of a try to adopt the pod of a hold.
+type Adoption struct {
+	// Done: the lease is no hold of this node any more.
+	Done bool
+	// Gone: the pod is gone, so the address is verified like any other.
+	Gone bool
+	// Why the pod is not adopted, as a clause.
+	Why string
+	// Speaker is the MAC of a second speaker for the address of the Lease.
+	Speaker net.HardwareAddr
+	Lease   string
 }
 
 // Verifier reconciles the Quarantined leases of this node.
@@ -99,6 +116,12 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	if wait := v.tooEarly(cached, pool); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
+	if cached.IsHold() && cached.Spec.Holder != nil {
+		adoption, err := v.Adopt(ctx, r.Name)
+		if err != nil || !adoption.Gone {
+			return v.adopted(ctx, cached, pool, adoption, err)
+		}
+	}
 	l, dead, err := v.KillHolder(ctx, r.Name)
 	if errors.Is(err, lease.ErrGone) {
 		v.forget(r.Name)
@@ -113,6 +136,37 @@ func (v *Verifier) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	return v.verify(ctx, l, dead, err)
 }
 
+// adopted records why a pod is not adopted, and tries again at a slow pace.
+func (v *Verifier) adopted(ctx context.Context, l *v1alpha1.IPLease, pool *v1alpha1.IPPool, a Adoption, err error) (reconcile.Result, error) {
+	f, e := lease.FindingUnknown, lease.Evidence{Source: string(segment.SourceProbe), Message: a.Why}
+	switch {
+	case lease.IsUnavailable(err) || ctx.Err() != nil:
+		return v.later(l.Name, err)
+	case err != nil:
+		e.Message = err.Error()
+	case a.Done:
+		v.forget(l.Name)
+		return reconcile.Result{}, nil
+	case a.Speaker != nil:
+		f, e.MAC = lease.FindingAnswered, a.Speaker.String()
+		e.Message = fmt.Sprintf("%s answers for the address of %s too", a.Speaker, a.Lease)
+	}
+	e.Message = l.WithRecord("not adopted: " + e.Message)
+	if f == lease.FindingUnknown && l.Spec.Message == e.Message {
+		return reconcile.Result{RequeueAfter: v.again(l, pool, f)}, nil
+	}
+	v.Events.Eventf(l, pool, corev1.EventTypeWarning, "NotAdopted", "Adopt", "%s: %s", l.Spec.Address, e.Message)
+	settled, err := v.Leases.Settle(ctx, l, f, e)
+	if errors.Is(err, lease.ErrGone) || errors.Is(err, lease.ErrNotMine) {
+		v.forget(l.Name)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return v.later(l.Name, err)
+	}
+	return reconcile.Result{RequeueAfter: v.again(settled, pool, f)}, nil
+}
+
 // later tries again soon in an outage: the back-off of the queue would last much longer.
 func (v *Verifier) later(name string, err error) (reconcile.Result, error) {
 	if !lease.IsUnavailable(err) {
@@ -123,7 +177,7 @@ func (v *Verifier) later(name string, err error) (reconcile.Result, error) {
 }
 
 func (v *Verifier) mine(l *v1alpha1.IPLease) bool {
-	return l.Spec.State == v1alpha1.StateQuarantined && l.Spec.NodeName == v.Node && !l.IsHold()
+	return l.Spec.State == v1alpha1.StateQuarantined && l.Spec.NodeName == v.Node
 }
 
 // verify looks for proof and settles the lease by the finding. If the last holder could not be
@@ -194,6 +248,8 @@ func (v *Verifier) judge(ctx context.Context, l *v1alpha1.IPLease, dead bool, po
 	}
 	question := v.Self.Verification(pool, c, l, dead)
 	// A lease that this node quarantined at an ADD names the parent of that ADD.
+	// The pod of a hold has no guard, but it is gone: Adopt has looked for it on its node. On another node it is not.
+	question.Unguarded = question.Unguarded && !(l.IsHold() && l.Spec.Previous.Node == v.Self.Name)
 	question.Guessed = guessed && l.Spec.Session != v.Self.Session
 	verdict, evidence, err := seg.Verify(ctx, question)
 	found := lease.Evidence{Source: string(segment.SourceProbe), Message: sentence(evidence)}
@@ -264,6 +320,9 @@ func (v *Verifier) again(l *v1alpha1.IPLease, pool *v1alpha1.IPPool, f lease.Fin
 	}
 	t.count++
 	wait := pause(f, t.count)
+	if l.IsHold() {
+		wait = loop.Pause(unknownFirst, holdMost, t.count)
+	}
 	t.due, t.version, t.ignored = v.Clock.Now().Add(wait), l.ResourceVersion, pool.IgnoresMAC(l.Spec.ConflictMAC())
 	v.tries[l.Name] = t
 	return wait

@@ -61,6 +61,9 @@ func (w *Worker) leaveDead(known map[uint32]bool) error {
 
 // restore restores one entry of this session.
 func (w *Worker) restore(e *attachment.Entry) error {
+	if e.Phase == attachment.Adopting {
+		return nil // its pod runs, and the Adopter goes on
+	}
 	if e.Phase != attachment.Bound {
 		// The plugin got no answer with these addresses, or a DEL has released them.
 		if e.Slot == 0 || e.Unguarded {

@@ -55,6 +55,9 @@ func (w *Worker) resumeEntry(ctx context.Context, a agentapi.Attachment, patienc
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if e.Phase == attachment.Adopting && e.Session == w.Self.Session {
+		return nil // the Adopter goes on
+	}
 	if e.Phase != attachment.Bound || e.Session != w.Self.Session {
 		return w.releaseAfterNewer(ctx, e)
 	}

@@ -48,8 +48,9 @@ func (r *Releaser) KillSpeakers(l *v1alpha1.IPLease, own uint32) error {
 				continue
 			}
 			// An address without a token was not used yet, so a take-over under way goes on. But an
-			// ADD of the lease's own holder is killed, because it may use the address soon.
-			if address.Token == 0 && !isHolder(&l.Spec, e) {
+			// ADD of the lease's own holder is killed, because it may use the address soon. The pod of an
+			// adoption under way has used it all along: its hold is verified once it is gone.
+			if address.Token == 0 && (!isHolder(&l.Spec, e) || e.Phase == attachment.Adopting) {
 				continue
 			}
 			r.Attachments.Calls.Overtake(e.Attachment())

@@ -147,7 +147,7 @@ func (r *Releaser) Fence(e *attachment.Entry) error {
 			r.HostLinks.Wake(e.Attachment())
 		}
 	}
-	if e.Phase == attachment.Bound {
+	if e.Phase == attachment.Bound || e.Phase == attachment.Adopting {
 		e.Phase, e.Released = attachment.Releasing, r.Clock.Now().Round(0)
 		return r.Attachments.Put(*e)
 	}
