@@ -38,7 +38,7 @@ func example(t *testing.T, registry, target string) (*release, []artifact) {
 	t.Helper()
 	r := &release{
 		Options: Options{Version: version, Registry: registry, Out: filepath.Join(t.TempDir(), "dist"), Downloads: "https://downloads.example/v1.2.3", Progress: io.Discard},
-		root:    check.Value(thirdparty.Root())(t), commit: strings.Repeat("c", 40), time: time.Unix(1.8e9, 0).UTC(), files: map[string][]byte{},
+		root:    check.Value(thirdparty.Root())(t), commit: strings.Repeat("c", 40), time: time.Unix(1.7e9, 0).UTC(), files: map[string][]byte{},
 		notes: "New: [pools](docs/pools.md#conditions), [a site](https://example.com/a).\n",
 	}
 	var made []artifact

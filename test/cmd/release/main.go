@@ -26,7 +26,7 @@ func main() {
 	flag.StringVar(&o.Out, "out", "dist", "directory for the files, which is emptied")
 	flag.Parse()
 	// The settings of this user change no byte of the programs.
-	for name, value := range map[string]string{"GOFLAGS": "-trimpath", "GOAMD64": "v1", "GOARM64": "v8.0"} {
+	for name, value := range map[string]string{"GOFLAGS": "-trimpath -buildvcs=false", "GOAMD64": "v1", "GOARM64": "v8.0"} {
 		os.Setenv(name, value)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
