@@ -132,7 +132,7 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Clock: clock.RealClock{}, Settle: o.settle,
 		V4: o.defaultSubnets4, V6: o.defaultSubnets6, Owners: owners,
 	}
-	hints := &hint.Reconciler{Client: mgr.GetClient()}
+	hints := &hint.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	moves := &move.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Clock: now}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	key := &keyProvider{client: mgr.GetClient(), namespace: o.namespace, clock: clock.RealClock{}}

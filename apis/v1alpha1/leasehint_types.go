@@ -9,6 +9,10 @@ const (
 	MaxHintLeases = 512
 	// MaxHintLeft is the greatest number of leases that the list left of a hint names.
 	MaxHintLeft = 64
+	// MaxHintWaits is the greatest number of pools that the list waits of a hint names.
+	MaxHintWaits = 64
+	// MaxHintFree is the greatest number of addresses that the list free of a hint names.
+	MaxHintFree = 128
 )
 
 // LeaseVersion is a version of a lease.
@@ -21,11 +25,42 @@ type LeaseVersion struct {
 	Version string `json:"version"`
 }
 
-// LeaseHintSpec is the question of a node's agent. Only the agent writes it.
+// PoolWait is a full pool for an address of which ADDs of a node wait.
+type PoolWait struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Pool string `json:"pool"`
+	// since is when the first of these ADDs arrived.
+	Since metav1.MicroTime `json:"since"`
+}
+
+// FreeAddress is an address of a pool that has no lease.
+type FreeAddress struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Pool string `json:"pool"`
+	// +kubebuilder:validation:MaxLength=45
+	Address string `json:"address"`
+	// version is the resourceVersion of the lease that ended. It is empty if the address was free before nodes
+	// waited for the pool.
+	// +kubebuilder:validation:MaxLength=20
+	Version string `json:"version,omitempty"`
+}
+
+// LeaseHintSpec are the questions of a node's agent. Only the agent writes it.
 type LeaseHintSpec struct {
 	// start is a random ID. A new one asks the controller for all leases of the node.
 	// +kubebuilder:validation:MaxLength=64
 	Start string `json:"start,omitempty"`
+	// waits are the full pools for which ADDs of the node wait. It asks the controller for addresses that come
+	// free. If they are too many, the pools with the longest waits are named.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Waits []PoolWait `json:"waits,omitempty"`
+	// round is a random ID. A new one is written with each change of waits, and about every 40 s while there are
+	// any.
+	// +kubebuilder:validation:MaxLength=64
+	Round string `json:"round,omitempty"`
 }
 
 // LeaseHintStatus names leases that the agent should read. Only the controller writes it. A hint proves
@@ -55,10 +90,19 @@ type LeaseHintStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Left []LeaseVersion `json:"left,omitempty"`
+	// round is the spec.round whose waits the controller knows.
+	// +kubebuilder:validation:MaxLength=64
+	Round string `json:"round,omitempty"`
+	// free are addresses without a lease that an ADD of this node may try. Each address is offered to few of the
+	// nodes that wait for its pool, and to more of them if it stays free.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	Free []FreeAddress `json:"free,omitempty"`
 }
 
-// LeaseHint tells the agent of the node of its name which leases others have changed, so that the agent
-// need not watch the leases. A watch by name costs the API server nothing when a lease is written.
+// LeaseHint tells the agent of the node of its name which leases others have changed, and which addresses came
+// free for its ADDs that wait, so that the agent need not watch the leases. A watch by name costs the API server
+// nothing when a lease is written.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=flhint
@@ -66,6 +110,7 @@ type LeaseHintStatus struct {
 // +kubebuilder:printcolumn:name="Asked",type=string,JSONPath=`.spec.start`
 // +kubebuilder:printcolumn:name="Answered",type=string,JSONPath=`.status.start`
 // +kubebuilder:printcolumn:name="Changed",type=string,JSONPath=`.status.changed[*].name`
+// +kubebuilder:printcolumn:name="Waits",type=string,JSONPath=`.spec.waits[*].pool`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type LeaseHint struct {
 	metav1.TypeMeta   `json:",inline"`

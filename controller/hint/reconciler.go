@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hint keeps the hint of each node, which tells its agent of the leases that others have changed.
-// What an agent does with its own leases changes no hint, except what it does to a Quarantined one.
+// Package hint keeps the hint of each node, which tells its agent of the leases that others have changed, and of
+// addresses that came free while its ADDs wait for a full pool. What an agent does with its own leases changes no
+// hint, except what it does to a Quarantined one, and the end of a lease of a pool for which nodes wait.
 package hint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,12 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
@@ -36,12 +42,19 @@ const (
 	// gatherEnds is the same for leases that a hint need not name any longer. It is not urgent: mostly the
 	// verification of the node itself has ended them.
 	gatherEnds = time.Second
+	// gatherTaken is the time from the lease of an address for which nodes wait to the end of its offers.
+	gatherTaken = 100 * time.Millisecond
+	// pools is the namespace of the requests for a pass over a pool. That of hints is empty.
+	pools = "pools"
 )
 
 // Reconciler writes the status of the hints.
 type Reconciler struct {
 	Client client.Client
+	Clock  clock.PassiveClock
 
+	waits *waits
+	queue queue
 	// leader is the ID of this controller.
 	leader string
 	mu     sync.Mutex
@@ -54,15 +67,29 @@ type Reconciler struct {
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.left, r.leader = map[string][]v1alpha1.LeaseVersion{}, string(uuid.NewUUID())
+	r.waits = newWaits(r.Client, r.Clock)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("hints").
 		For(&v1alpha1.LeaseHint{}).
 		Watches(&v1alpha1.IPLease{}, r.ofLease()).
+		Watches(&v1alpha1.IPPool{}, r.doubt(), builder.WithPredicates(cache.AddressChanges())).
+		Watches(&v1alpha1.ReservedIP{}, r.doubt(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Func(func(_ context.Context, q queue) error { r.queue = q; return nil })).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: loop.Limiter()}).
 		Complete(r)
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// doubt has the free addresses of all pools looked for again for which nodes wait.
+func (r *Reconciler) doubt() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) (all []reconcile.Request) {
+		for _, pool := range r.waits.doubt() {
+			all = append(all, requestOf(pools, pool))
+		}
+		return all
+	})
+}
 
 // ofLease finds the hints that a change of a lease concerns.
 func (r *Reconciler) ofLease() handler.Funcs {
@@ -71,6 +98,9 @@ func (r *Reconciler) ofLease() handler.Funcs {
 			l := e.Object.(*v1alpha1.IPLease)
 			if r.isOld(l) && !e.IsInInitialList {
 				r.leave(l.Spec.NodeName, versionOf(l), q)
+			}
+			if !e.IsInInitialList && r.waits.isAwaited(l.Spec.Pool) {
+				q.AddAfter(requestOf(pools, l.Spec.Pool), gatherTaken)
 			}
 			r.changed(nil, l, q)
 		},
@@ -85,7 +115,11 @@ func (r *Reconciler) ofLease() handler.Funcs {
 			r.changed(was, l, q)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			r.deleted(e.Object.(*v1alpha1.IPLease), e.DeleteStateUnknown, q)
+			l := e.Object.(*v1alpha1.IPLease)
+			if r.waits.freed(l) {
+				q.AddAfter(requestOf(pools, l.Spec.Pool), gather)
+			}
+			r.deleted(l, e.DeleteStateUnknown, q)
 		},
 	}
 }
@@ -126,8 +160,12 @@ func (r *Reconciler) deleted(was *v1alpha1.IPLease, unseen bool, q queue) {
 // wake has the hints of nodes looked at after a time, or before it if they are waited for already.
 func wake(q queue, after time.Duration, nodes ...string) {
 	for _, node := range nodes {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}, after)
+		q.AddAfter(requestOf("", node), after)
 	}
+}
+
+func requestOf(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
 // leave records that a lease left a node. An empty node has no hint.
@@ -159,13 +197,26 @@ func (r *Reconciler) putBack(node string, left []v1alpha1.LeaseVersion) {
 	}
 }
 
-// Reconcile writes the hint of a node if it has changed. A node whose agent has no hint yet needs none.
+// Reconcile writes the hint of a node if it has changed, or makes a pass over a pool. A node whose agent has no hint
+// yet needs none.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	node := request.Name
+	if request.Namespace == pools {
+		changed, next, err := r.waits.pass(ctx, request.Name)
+		wake(r.queue, 0, changed...)
+		return ctrl.Result{RequeueAfter: next}, err
+	}
 	left := r.take(node)
 	old := &v1alpha1.LeaseHint{}
-	if err := r.Client.Get(ctx, request.NamespacedName, old); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	err := r.Client.Get(ctx, request.NamespacedName, old)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	}
+	for _, pool := range r.waits.ask(node, old.Spec) {
+		r.queue.Add(requestOf(pools, pool))
+	}
+	if err != nil {
+		return ctrl.Result{}, nil //nolint:nilerr // there is no hint
 	}
 	var leases v1alpha1.IPLeaseList
 	if err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{cache.LeasesByNode: node}); err != nil {
@@ -174,6 +225,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	hint := old.DeepCopy()
 	hint.Status = Next(old, r.leader, leases.Items, left)
+	if round, free, known := r.waits.answer(node); known {
+		hint.Status.Round, hint.Status.Free = cmp.Or(round, old.Status.Round), free
+	}
 	if equality.Semantic.DeepEqual(old.Status, hint.Status) {
 		return ctrl.Result{}, nil
 	}
@@ -182,7 +236,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	// The patch has the fields that differ, since the others of the answer are not in the cache. It is for the
 	// version that was read: a cache that lacks the last patch would undo it.
-	err := r.Client.Status().Patch(ctx, hint, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+	err = r.Client.Status().Patch(ctx, hint, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
 		r.putBack(node, left)
 		return ctrl.Result{RequeueAfter: gather}, nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -37,7 +38,7 @@ func TestWhatAListShowsAfterALostWatch(t *testing.T) {
 		"a lease that the store has lost, or a late DEL": {deleted(l(5), true), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{left: map[string][]v1alpha1.LeaseVersion{}, newest: versions("b", "10")[0]}
+			r := &Reconciler{left: map[string][]v1alpha1.LeaseVersion{}, newest: versions("b", "10")[0], waits: newWaits(nil, clock.RealClock{})}
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			defer q.ShutDown()
 			h := r.ofLease()

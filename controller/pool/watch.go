@@ -6,7 +6,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/loop"
 )
@@ -44,7 +44,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.IPPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.IPLease{}, r.leaseEvents()).
 		// An overlap with another pool may begin or end.
-		Watches(&v1alpha1.IPPool{}, to(r.neighbours), builder.WithPredicates(overlapChanges())).
+		Watches(&v1alpha1.IPPool{}, to(r.neighbours), builder.WithPredicates(cache.AddressChanges())).
 		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, to(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&podview.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), agentChanges())).
@@ -75,15 +75,6 @@ func agentChanges() predicate.Predicate {
 		was, is := e.ObjectOld.(*podview.Pod), e.ObjectNew.(*podview.Pod)
 		return was.Annotations[v1alpha1.AnnotationAgentIndex] != is.Annotations[v1alpha1.AnnotationAgentIndex] ||
 			was.Spec.NodeName != is.Spec.NodeName
-	}}
-}
-
-// overlapChanges passes changes of the fields that decide which pool hands out a common address.
-func overlapChanges() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		was, is := e.ObjectOld.(*v1alpha1.IPPool), e.ObjectNew.(*v1alpha1.IPPool)
-		return was.Generation != is.Generation || was.Status.ObservedGeneration != is.Status.ObservedGeneration ||
-			!equality.Semantic.DeepEqual(was.Status.Withheld, is.Status.Withheld)
 	}}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -33,7 +34,7 @@ func Keep(t testing.TB, access *rest.Config) {
 	}))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	check.OK(t, cache.AddIndexes(ctx, mgr.GetFieldIndexer()))
-	reconciler := &hint.Reconciler{Client: mgr.GetClient()}
+	reconciler := &hint.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	check.OK(t, reconciler.SetupWithManager(mgr))
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()

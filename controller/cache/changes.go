@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cache
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// AddressChanges passes changes of the fields that decide which pool hands out an address.
+func AddressChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*v1alpha1.IPPool), e.ObjectNew.(*v1alpha1.IPPool)
+		return was.Generation != is.Generation || was.Status.ObservedGeneration != is.Status.ObservedGeneration ||
+			!equality.Semantic.DeepEqual(was.Status.Withheld, is.Status.Withheld)
+	}}
+}

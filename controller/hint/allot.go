@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hint
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+const (
+	// firstTold is how many nodes are told of an address that came free. One would be enough for one address, but
+	// its ADD may have ended or got another address meanwhile; a second one costs at most a create that fails.
+	firstTold = 2
+	// untaken is the time after which twice as many nodes are told of an address that is still free.
+	untaken = time.Second
+	// mostVacant is how many free addresses of a pool are offered at the same time.
+	mostVacant = 2 * v1alpha1.MaxHintFree
+)
+
+// waiter is a node whose ADDs wait for a pool.
+type waiter struct {
+	node string
+	// since is when the first of these ADDs arrived.
+	since time.Time
+	// told is the number of free addresses of the pool of which the node is told.
+	told int
+}
+
+// vacancy is a free address of a pool for which nodes wait.
+type vacancy struct {
+	addr netip.Addr
+	// version is that of the lease that ended, or "".
+	version string
+	since   time.Time
+	// nodes are told of the address.
+	nodes []string
+}
+
+// allot decides which of the nodes that wait are told of each free address, in the order of the addresses: those
+// that are told already, then those that are told of the fewest addresses, and of these the ones that have waited
+// longest. So many ADDs that wait on one node keep no other node from an address when several come free at once, and
+// the nodes that are woken are few however many wait. next is the time until more are told, or 0.
+func allot(now time.Time, waiting []waiter, vacant []vacancy) (next time.Duration) {
+	for i := range vacant {
+		vacant[i].nodes = slices.DeleteFunc(slices.Clone(vacant[i].nodes), func(node string) bool {
+			at := slices.IndexFunc(waiting, func(w waiter) bool { return w.node == node })
+			if at >= 0 {
+				waiting[at].told++
+			}
+			return at < 0
+		})
+	}
+	slices.SortFunc(waiting, byTurn)
+	for i := range vacant {
+		v := &vacant[i]
+		steps := now.Sub(v.since) / untaken
+		want := min(len(waiting), firstTold<<min(steps, 16))
+		for at := 0; len(v.nodes) < want && at < len(waiting) && waiting[at].told < v1alpha1.MaxHintFree; {
+			w := waiting[at]
+			if slices.Contains(v.nodes, w.node) {
+				at++
+				continue
+			}
+			v.nodes = append(v.nodes, w.node)
+			w.told++
+			waiting = slices.Delete(waiting, at, at+1)
+			to, _ := slices.BinarySearchFunc(waiting, w, byTurn)
+			waiting = slices.Insert(waiting, to, w)
+		}
+		if left := v.since.Add((steps + 1) * untaken).Sub(now); want < len(waiting) && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next
+}
+
+// byTurn orders nodes by the number of addresses of which they are told, then by their wait.
+func byTurn(a, b waiter) int {
+	return cmp.Or(cmp.Compare(a.told, b.told), a.since.Compare(b.since), cmp.Compare(a.node, b.node))
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
+	"github.com/fenceline/fenceline/internal/poolset"
+)
+
+const (
+	// forgotten is the time after which a wait counts no longer whose agent does not ask again: it has ended. Agents
+	// ask about every 40 s.
+	forgotten = 2 * time.Minute
+	// share is the part of a processor that the passes over one pool may take: one of so many.
+	share = 10
+)
+
+// waits knows which nodes wait for which pools, and of which free addresses they are told. Its methods may be called
+// concurrently, but passes over the same pool may not.
+//
+// No address that comes free is missed. A pass first reads which nodes wait, and then the leases: it finds an address
+// whose lease ended before it read them, and a later end starts another pass, which knows these nodes too. A question
+// counts as answered after a pass over each of its pools that began after it.
+type waits struct {
+	client client.Reader
+	clock  clock.PassiveClock
+
+	mu    sync.Mutex
+	nodes map[string]*asking
+	// pools has the pools for which nodes wait, and those for which none does any longer until their next pass.
+	pools map[string]*room
+}
+
+// asking are the waits of a node.
+type asking struct {
+	// round is the question, seen the time of it, and answered the last one that was answered, or "".
+	round, answered string
+	seen            time.Time
+	// since has the arrival of the first ADD that waits for each pool.
+	since map[string]time.Time
+	// unseen are the pools without a pass since the question.
+	unseen map[string]bool
+}
+
+// room is a pool for which nodes wait.
+type room struct {
+	vacant []vacancy
+	// all: vacant had all free addresses in the last pass, so that only the ends of leases add others.
+	all bool
+	// freed has the leases that ended since the last pass, by address.
+	freed map[netip.Addr]string
+	// next is the earliest time of the next pass.
+	next time.Time
+}
+
+func newWaits(reader client.Reader, c clock.PassiveClock) *waits {
+	return &waits{client: reader, clock: c, nodes: map[string]*asking{}, pools: map[string]*room{}}
+}
+
+// ask takes the waits of a node. It returns the pools that need a pass.
+func (w *waits) ask(node string, spec v1alpha1.LeaseHintSpec) (pools []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.nodes[node]
+	switch {
+	case was == nil && len(spec.Waits) == 0, was != nil && was.round == spec.Round:
+		return nil
+	case was == nil:
+		was = &asking{}
+	}
+	now := &asking{round: spec.Round, answered: was.answered, seen: w.clock.Now(), since: map[string]time.Time{}, unseen: map[string]bool{}}
+	if w.nodes[node] = now; len(spec.Waits) == 0 {
+		delete(w.nodes, node)
+	}
+	for _, p := range spec.Waits {
+		now.since[p.Pool], now.unseen[p.Pool] = p.Since.Time, true
+		if w.pools[p.Pool] == nil {
+			w.pools[p.Pool] = &room{freed: map[netip.Addr]string{}}
+		}
+		w.pools[p.Pool].all = false // an audit, since each agent asks again and again
+	}
+	both := maps.Clone(now.since) // also those for which it waits no longer
+	maps.Copy(both, was.since)
+	return slices.Sorted(maps.Keys(both))
+}
+
+// answer returns what a node is told: the last question that was answered, and free addresses, of which some are
+// left out if they are too many. It is unknown before the first pass.
+func (w *waits) answer(node string) (round string, free []v1alpha1.FreeAddress, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := w.nodes[node]
+	if a == nil {
+		return "", nil, true
+	}
+	for _, pool := range slices.Sorted(maps.Keys(a.since)) {
+		for _, v := range w.pools[pool].vacant {
+			if slices.Contains(v.nodes, node) {
+				free = append(free, v1alpha1.FreeAddress{Pool: pool, Address: v.addr.String(), Version: v.version})
+			}
+		}
+	}
+	return a.answered, free[:min(len(free), v1alpha1.MaxHintFree)], a.answered != ""
+}
+
+// freed notes that a lease has ended, and reports whether its pool needs a pass.
+func (w *waits) freed(l *v1alpha1.IPLease) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, addr := w.pools[l.Spec.Pool], l.Spec.Addr()
+	if r == nil || !addr.IsValid() {
+		return false // the first pass finds it
+	}
+	r.freed[addr] = l.ResourceVersion
+	return true
+}
+
+// isAwaited reports whether nodes wait for a pool.
+func (w *waits) isAwaited(pool string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pools[pool] != nil
+}
+
+// doubt has the next pass of each pool look for all free addresses. It returns the pools.
+func (w *waits) doubt() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.pools {
+		r.all = false
+	}
+	return slices.Sorted(maps.Keys(w.pools))
+}
+
+// pass decides again which nodes are told of which free addresses of a pool. It returns the nodes whose answer has
+// changed, and the time until the next pass, or 0.
+func (w *waits) pass(ctx context.Context, pool string) (changed []string, next time.Duration, err error) {
+	now := w.clock.Now()
+	r, asked, vacant, all := w.begin(pool, now)
+	if r == nil {
+		return nil, 0, nil
+	}
+	if pause := r.next.Sub(now); pause > 0 {
+		return nil, pause, nil
+	}
+	vacant, all, err = w.vacantOf(ctx, pool, vacant, all, now)
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.next = now.Add(w.clock.Since(now) * share)
+	if err != nil {
+		r.all = false
+		return nil, 0, err
+	}
+	r.all = r.all && all
+	var waiting []waiter
+	for node, a := range asked {
+		waiting = append(waiting, waiter{node: node, since: a.since[pool]})
+	}
+	next = allot(now, waiting, vacant)
+	changed = changes(r.vacant, vacant)
+	r.vacant = vacant
+	for node, a := range asked {
+		delete(a.unseen, pool)
+		if len(a.unseen) == 0 && a.answered != a.round {
+			a.answered = a.round
+			changed = append(changed, node)
+		}
+	}
+	return changed, next, nil
+}
+
+// begin returns what a pass over a pool needs: the nodes that wait for it, and the addresses that may be free, which
+// are all of them or those that were known. It returns no room if no node waits.
+func (w *waits) begin(pool string, now time.Time) (r *room, asked map[string]*asking, vacant []vacancy, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asked = map[string]*asking{}
+	awaited := false
+	for node, a := range w.nodes {
+		if _, ok := a.since[pool]; ok {
+			awaited = true
+			if now.Sub(a.seen) < forgotten {
+				asked[node] = a
+			}
+		}
+	}
+	if r = w.pools[pool]; r == nil || !awaited {
+		delete(w.pools, pool)
+		return nil, nil, nil, false
+	}
+	if r.next.After(now) {
+		return r, nil, nil, false
+	}
+	for _, v := range r.vacant {
+		if _, again := r.freed[v.addr]; !again {
+			vacant = append(vacant, v)
+		}
+	}
+	for addr, version := range r.freed {
+		vacant = append(vacant, vacancy{addr: addr, version: version, since: now})
+	}
+	clear(r.freed)
+	all, r.all = r.all, true // a change of the pool meanwhile makes it false again
+	return r, asked, vacant, all
+}
+
+// vacantOf returns those of the known addresses of a pool that have no lease, and, if they are not all, further ones
+// up to mostVacant. all reports that there are no more.
+func (w *waits) vacantOf(ctx context.Context, name string, known []vacancy, whole bool, now time.Time) (vacant []vacancy, all bool, err error) {
+	pool, set, err := w.addresses(ctx, name)
+	if err != nil || set.Len() == 0 {
+		return nil, false, err
+	}
+	add := func(v vacancy) error {
+		lease := client.ObjectKey{Name: v1alpha1.LeaseName(pool.Spec.Network, v.addr)}
+		err := w.client.Get(ctx, lease, &v1alpha1.IPLease{}, client.UnsafeDisableDeepCopy)
+		if apierrors.IsNotFound(err) && set.Contains(v.addr) {
+			vacant = append(vacant, v)
+		}
+		return client.IgnoreNotFound(err)
+	}
+	seen := map[netip.Addr]bool{}
+	for _, v := range known {
+		seen[v.addr] = true
+		if err := add(v); err != nil {
+			return nil, false, err
+		}
+	}
+	if whole || len(vacant) >= mostVacant {
+		return vacant[:min(len(vacant), mostVacant)], whole && len(vacant) <= mostVacant, nil
+	}
+	var leases v1alpha1.IPLeaseList
+	if err := w.client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{cache.LeasesByPool: name}); err != nil {
+		return nil, false, fmt.Errorf("list the leases of pool %s: %w", name, err)
+	}
+	for i := range leases.Items {
+		seen[leases.Items[i].Spec.Addr()] = true
+	}
+	for i := range set.Len() { // each address that is skipped has a lease, or is known
+		if len(vacant) == mostVacant {
+			return vacant, false, nil
+		}
+		if addr := set.At(i); !seen[addr] {
+			if err := add(vacancy{addr: addr, since: now}); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	return vacant, true, nil
+}
+
+// addresses returns a pool and the addresses that it hands out, which are none if there is no such pool.
+func (w *waits) addresses(ctx context.Context, name string) (*v1alpha1.IPPool, poolset.Set, error) {
+	var pools v1alpha1.IPPoolList
+	var reservations v1alpha1.ReservedIPList
+	if err := errors.Join(
+		w.client.List(ctx, &pools, client.UnsafeDisableDeepCopy), w.client.List(ctx, &reservations, client.UnsafeDisableDeepCopy),
+	); err != nil {
+		return nil, poolset.Set{}, fmt.Errorf("list pools and reservations: %w", err)
+	}
+	at := slices.IndexFunc(pools.Items, func(p v1alpha1.IPPool) bool { return p.Name == name })
+	if at < 0 {
+		return nil, poolset.Set{}, nil
+	}
+	pool := &pools.Items[at]
+	all, _ := poolset.Addresses(pool) // a pool that cannot be read hands out none
+	return pool, poolset.Own(pool, all, pools.Items).Minus(poolset.ReservedSet(reservations.Items)), nil
+}
+
+// changes returns the nodes that are told of an address only before or only after a pass.
+func changes(was, now []vacancy) (nodes []string) {
+	type telling struct {
+		node, version string
+		addr          netip.Addr
+	}
+	told := map[telling]bool{}
+	for _, all := range [][]vacancy{was, now} {
+		for _, v := range all {
+			for _, node := range v.nodes {
+				t := telling{node, v.version, v.addr}
+				told[t] = !told[t]
+			}
+		}
+	}
+	for t, changed := range told {
+		if changed {
+			nodes = append(nodes, t.node)
+		}
+	}
+	return nodes
+}
