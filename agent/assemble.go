@@ -39,7 +39,6 @@ import (
 	"github.com/fenceline/fenceline/agent/pod/vf"
 	"github.com/fenceline/fenceline/agent/proof"
 	"github.com/fenceline/fenceline/agent/segment"
-	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/agent/warm"
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -203,7 +202,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Outage:      a.api.outages.Since,
 		Multus:      func() (ipam.Multus, error) { return ipam.Networks(a.confDir, a.multusNetwork) },
 		PassesPorts: func() (bool, error) { return ipam.PassesPorts(a.confDir) },
-		Follower:    waiting.Leases{Client: a.watcher}, Rand: rand.Float64,
+		Rand:        rand.Float64,
 	})
 	return nil
 }

@@ -212,6 +212,7 @@ func (a *agent) hints() *watch.Hints {
 			}
 			return names
 		},
+		Waits: a.Waiting.Waits, WaitsChanged: a.Waiting.News, Hear: a.Waiting.Hear,
 		Rand: rand.Float64, Clock: clock.RealClock{}, Log: a.log,
 	})
 }

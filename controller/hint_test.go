@@ -26,15 +26,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// listener is the part of an agent that learns of leases: its View, filled by its hint.
+// listener is the part of an agent that learns of leases: its View, filled by its hint, and the ADDs that wait.
 type listener struct {
 	*lease.View
 	leases *lease.Store
+	queue  *waiting.Queue
 }
 
 // listen runs the Hints of an agent until the test ends. journal are the leases of its journal.
@@ -52,9 +54,14 @@ func (w world) listen(config *rest.Config, node string, journal ...string) liste
 	l.leases = lease.NewStore(lease.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), View: l.View, Node: node, Session: "node/boot", Clock: clock.RealClock{},
 	})
+	l.queue = waiting.New(waiting.Options{
+		Leases: l.leases, Server: clock.RealClock{}, Rand: func() float64 { return 0.5 }, Metrics: noWaits{}, Clock: clock.RealClock{},
+		Log: logr.Discard(), Background: w.ctx,
+	})
 	hints := watch.NewHints(watch.HintOptions{
 		Node: node, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Leases: l.leases, View: l.View,
-		Journal: func() []string { return journal }, Rand: func() float64 { return 0.5 }, Clock: clock.RealClock{}, Log: logr.Discard(),
+		Journal: func() []string { return journal },
+		Waits:   l.queue.Waits, WaitsChanged: l.queue.News, Hear: l.queue.Hear, Rand: func() float64 { return 0.5 }, Clock: clock.RealClock{}, Log: logr.Discard(),
 	})
 	idle := func() {}
 	check.OK(w, watch.Start(mgr, "cluster", watch.NewClient(mgr, l.View), hints, watch.Watchers{
@@ -97,12 +104,15 @@ func TestHints(t *testing.T) {
 	stop := w.runController(server.Admin(), policy(), clock.RealClock{})
 	t.Run("what an agent does itself changes no hint", func(t *testing.T) { ownWrites(w.in(t), server.Admin()) })
 	t.Run("a lease that is taken is known at once", func(t *testing.T) { takenLease(w.in(t), server.Admin()) })
+	t.Run("an address that comes free while ADDs wait", func(t *testing.T) { freedAddress(w.in(t), server.Admin()) })
 	t.Run("the start of an agent with many leases", func(t *testing.T) { manyLeases(w.in(t), server.Admin()) })
 	stop()
 	t.Run("without a controller", func(t *testing.T) {
 		w := w.in(t)
 		begun := time.Now()
-		n := w.filled(w.listen(server.Admin(), "n3"))
+		l := w.listen(server.Admin(), "n3")
+		freedUnseen(w, l)
+		n := w.filled(l)
 		took := time.Since(begun)
 		check.That(t, n == v1alpha1.MaxHintLeases+1, "it knows %d leases", n)
 		check.That(t, took >= 10*time.Second && took < 20*time.Second, "the agent listed its leases after %s", took)

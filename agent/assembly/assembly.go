@@ -34,11 +34,6 @@ import (
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// Follower reports the leases of a pool until the watch or ctx ends. waiting.Leases implements it.
-type Follower interface {
-	Follow(ctx context.Context, pool string, n waiting.News) error
-}
-
 // Metrics counts what the parts do. Its methods may be called concurrently.
 type Metrics interface {
 	acquire.Metrics
@@ -155,9 +150,8 @@ type Options struct {
 	Multus      func() (ipam.Multus, error)
 	Outage      func() (since time.Time, away bool)
 	PassesPorts func() (bool, error)
-	// Follower reports released addresses to the ADDs that wait. Rand returns a number from 0 to 1.
-	Follower Follower
-	Rand     func() float64
+	// Rand returns a number from 0 to 1.
+	Rand func() float64
 }
 
 // Parts give addresses to pods, and take them back.
@@ -173,7 +167,7 @@ type Parts struct {
 func New(ctx context.Context, o Options) *Parts {
 	g, b := o.Ground, o.Ground.o
 	p := &Parts{Waiting: waiting.New(waiting.Options{
-		Leases: o.Follower, Rand: o.Rand, Metrics: b.Metrics, Clock: b.Clock, Log: b.Log, Background: ctx,
+		Leases: g.Leases, Server: b.LeaseClock, Rand: o.Rand, Metrics: b.Metrics, Clock: b.Clock, Log: b.Log, Background: ctx,
 	})}
 	guardSources := func(e *attachment.Entry) error {
 		if err := o.SourceGuards.Apply(ctx, e); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/ipam"
+	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/agent/waiting"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -71,8 +72,6 @@ func (a *add) end(ctx context.Context, full []ipam.Candidate, why, ended error) 
 	switch {
 	case errors.Is(ended, waiting.ErrCrowded):
 		return fmt.Errorf("%w; %w", why, ended)
-	case errors.Is(ended, waiting.ErrBlind):
-		return refusal.New(refusal.TryAgain, "%w; %w, since the API server does not answer", why, ended)
 	case errors.Is(ended, waiting.ErrStopping):
 		return refusal.New(refusal.TryAgain, "%w; the wait for an address ends, because %w", why, ended)
 	case !errors.Is(ended, waiting.ErrLate):
@@ -80,6 +79,8 @@ func (a *add) end(ctx context.Context, full []ipam.Candidate, why, ended error) 
 	}
 	coming, err := a.comingFree(ctx, full)
 	switch {
+	case lease.IsUnavailable(err):
+		return refusal.New(refusal.TryAgain, "%w; it is not known whether an address has come free, since the API server does not answer: %w", why, err)
 	case err != nil:
 		return err
 	case coming > 0:

@@ -12,8 +12,8 @@ const (
 	// Longest is the longest wait of an ADD. The delay falls with the age of an ADD up to this age.
 	Longest = 90 * time.Second
 	// spreadEach is the part of the spread for each agent that may compete for an address, and
-	// spreadMost bounds the spread. The news of a lease takes a few milliseconds, so few agents try
-	// to create a lease that another agent has created.
+	// spreadMost bounds the spread. Few nodes are told of an address, so few agents try to create a
+	// lease that another agent has created.
 	spreadEach, spreadMost = 20 * time.Millisecond, 500 * time.Millisecond
 )
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fenceline/fenceline/internal/loop"
 )
 
@@ -16,8 +18,6 @@ import (
 var (
 	// ErrLate: no address has come free in time.
 	ErrLate = errors.New("no address has come free in time")
-	// ErrBlind: no address has come free in time as far as is known, but the leases could not be watched.
-	ErrBlind = errors.New("the leases could not be watched")
 	// ErrCrowded: too many ADDs of this node wait already.
 	ErrCrowded = fmt.Errorf("%d pods of this node wait already", Most)
 	// ErrStopping: the agent ends.
@@ -29,7 +29,9 @@ type Place struct {
 	queue   *Queue
 	key     Key
 	arrived time.Time
-	wake    loop.Wake
+	// since is arrived by the API server's clock, which all nodes have in common.
+	since metav1.MicroTime
+	wake  loop.Wake
 
 	// The lock of the Queue protects the fields below. pools is empty before the first Await.
 	pools   []string
@@ -111,7 +113,7 @@ func (p *Place) Await(ctx context.Context, pools []Pool, until time.Time) (Offer
 	}
 }
 
-// result returns the offer, or the zero Offer after a change, or else ErrLate or ErrBlind.
+// result returns the offer, or the zero Offer after a change, or else ErrLate.
 func (p *Place) result(late bool) (Offer, error) {
 	q := p.queue
 	q.mu.Lock()
@@ -122,8 +124,6 @@ func (p *Place) result(late bool) (Offer, error) {
 	case p.changed && !late:
 		p.changed = false
 		return Offer{}, nil
-	case slices.ContainsFunc(p.pools, func(pool string) bool { return !q.rooms[pool].synced }):
-		return Offer{}, ErrBlind
 	}
 	return Offer{}, ErrLate
 }
@@ -156,13 +156,12 @@ func (p *Place) join(pools []Pool) error {
 		}
 		r.places++
 		r.set, r.agents = pool.Set, pool.Agents
-		if r.synced {
-			r.scan()
-		}
+		r.look()
 		p.pools = append(p.pools, pool.Name)
 		q.count(pool.Name)
 	}
 	q.quit(left)
+	q.News.Up()
 	q.dispatch()
 	return nil
 }
@@ -179,6 +178,7 @@ func (p *Place) Leave(served bool) {
 		p.pools = nil
 		q.remember(p)
 		q.quit(left)
+		q.News.Up()
 		q.Metrics.Waited(q.Clock.Since(p.began), served)
 		q.dispatch()
 	}

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/loop"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
@@ -43,20 +45,14 @@ type Offer struct {
 	Addr netip.Addr
 }
 
-// News gets what is known about the leases of a pool.
-type News interface {
-	// Listed gets all addresses that have a lease. The News owns the map.
-	Listed(taken map[netip.Addr]struct{})
-	// Changed reports that an address has a lease, or has none any more.
-	Changed(addr netip.Addr, leased bool)
-}
-
 // Options of a Queue. All are required.
 type Options struct {
-	// Leases reports the leases of a pool until the watch or ctx ends. *Leases implements it.
+	// Leases lists the addresses of a pool that have a lease. *lease.Store implements it.
 	Leases interface {
-		Follow(ctx context.Context, pool string, n News) error
+		TakenIn(ctx context.Context, pool string) (map[netip.Addr]struct{}, error)
 	}
+	// Server is the API server's clock.
+	Server clock.PassiveClock
 	// Rand returns a number from 0 to 1.
 	Rand    func() float64
 	Metrics Metrics
@@ -77,6 +73,8 @@ type Metrics interface {
 // Queue has the ADDs that wait. Safe for concurrent use.
 type Queue struct {
 	Options
+	// News is up when Waits may have changed.
+	News loop.Wake
 
 	mu     sync.Mutex
 	places []*Place // those that wait or try an address, in the order of their arrival
@@ -93,7 +91,7 @@ type arrival struct{ first, last time.Time }
 
 // New returns a Queue.
 func New(o Options) *Queue {
-	return &Queue{Options: o, rooms: map[string]*room{}, arrivals: map[Key]arrival{}}
+	return &Queue{Options: o, News: loop.NewWake(), rooms: map[string]*room{}, arrivals: map[Key]arrival{}}
 }
 
 // Enter returns the place of an ADD that begins. It does not wait yet. The caller calls Leave once.
@@ -104,7 +102,45 @@ func (q *Queue) Enter(k Key) *Place {
 	if a, ok := q.arrivals[k]; ok && p.arrived.Sub(a.last) < remembered {
 		p.arrived = a.first
 	}
+	since := q.Server.Now().Add(-q.Clock.Since(p.arrived))
+	p.since = metav1.NewMicroTime(since.Truncate(time.Microsecond)) // as it is read again
 	return p
+}
+
+// Waits returns the pools for which ADDs wait, those with the longest waits first.
+func (q *Queue) Waits() (waits []v1alpha1.PoolWait) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	since := map[string]metav1.MicroTime{}
+	for _, p := range slices.Backward(q.places) { // the first ADD of a pool comes last
+		for _, pool := range p.pools {
+			since[pool] = p.since
+		}
+	}
+	for pool, at := range since {
+		waits = append(waits, v1alpha1.PoolWait{Pool: pool, Since: at})
+	}
+	slices.SortFunc(waits, func(a, b v1alpha1.PoolWait) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Pool, b.Pool))
+	})
+	return waits[:min(len(waits), v1alpha1.MaxHintWaits)]
+}
+
+// Hear takes what the controller tells in the hint of this node.
+func (q *Queue) Hear(h *v1alpha1.LeaseHint) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.rooms {
+		free := map[netip.Addr]string{}
+		for _, f := range h.Status.Free {
+			if addr, err := netip.ParseAddr(f.Address); err == nil && f.Pool == r.pool {
+				free[addr] = f.Version
+			}
+		}
+		asked := slices.ContainsFunc(h.Spec.Waits, func(w v1alpha1.PoolWait) bool { return w.Pool == r.pool })
+		r.hear(asked && h.Status.Round == h.Spec.Round, free)
+	}
+	q.dispatch()
 }
 
 // Changed makes each ADD that waits look again: a pool, or a pod of this node, has changed.

@@ -20,58 +20,38 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// follower is one watch.
-type follower struct{ News }
-
-// server is an API server in memory that knows the leases of pools.
+// server is an API server in memory that knows the leases of pools, and a controller.
 type server struct {
-	mu     sync.Mutex
-	taken  map[string]map[netip.Addr]bool
-	open   map[string]*follower
+	mu    sync.Mutex
+	sets  map[string]poolset.Set
+	taken map[string]map[netip.Addr]bool
+	// version is the number of changes, and ended the change with which a lease has ended.
+	version int
+	ended   map[netip.Addr]int
+	// silent: the controller is away. away is the error of lists.
+	silent bool
 	away   error
-	cut    chan struct{}
 	lists  int
-	ending chan string // has the pool of each watch that ended
 }
 
-func newServer() *server {
-	return &server{taken: map[string]map[netip.Addr]bool{}, open: map[string]*follower{}, cut: make(chan struct{}), ending: make(chan string, 100)}
-}
-
-func (s *server) Follow(ctx context.Context, pool string, n News) error {
+// TakenIn lists the leases of a pool.
+func (s *server) TakenIn(_ context.Context, pool string) (map[netip.Addr]struct{}, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.lists++
-	err, cut, taken := s.away, s.cut, map[netip.Addr]struct{}{}
+	taken := map[netip.Addr]struct{}{}
 	for addr := range s.taken[pool] {
 		taken[addr] = struct{}{}
 	}
-	own := &follower{n}
-	if err == nil {
-		s.open[pool] = own
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	n.Listed(taken)
-	select {
-	case <-ctx.Done():
-		s.mu.Lock()
-		if s.open[pool] == own { // a later watch may have taken its place
-			delete(s.open, pool)
-		}
-		s.mu.Unlock()
-		s.ending <- pool
-		return ctx.Err()
-	case <-cut:
-		return errors.New("cut")
-	}
+	return taken, s.away
 }
 
 // set gives an address a lease, or takes it away.
 func (s *server) set(pool, addr string, leased bool) {
 	a := netip.MustParseAddr(addr)
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
 	if s.taken[pool] == nil {
 		s.taken[pool] = map[netip.Addr]bool{}
 	}
@@ -79,21 +59,27 @@ func (s *server) set(pool, addr string, leased bool) {
 		s.taken[pool][a] = true
 	} else {
 		delete(s.taken[pool], a)
-	}
-	n := s.open[pool]
-	s.mu.Unlock()
-	if n != nil {
-		n.Changed(a, leased)
+		s.ended[a] = s.version
 	}
 }
 
-// lose ends all watches. The changes until the next list are not reported.
-func (s *server) lose(away error) {
+// tell has the controller tell a queue of all free addresses of its pools.
+func (s *server) tell(q *Queue) {
+	h := &v1alpha1.LeaseHint{Spec: v1alpha1.LeaseHintSpec{Waits: q.Waits(), Round: "2"}}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.away, s.open = away, map[string]*follower{}
-	close(s.cut)
-	s.cut = make(chan struct{})
+	h.Status.Round = "2"
+	if s.silent {
+		h.Status.Round = "1"
+	}
+	for _, wait := range h.Spec.Waits {
+		for i := uint64(0); i < s.sets[wait.Pool].Len() && !s.silent; i++ {
+			if addr := s.sets[wait.Pool].At(i); !s.taken[wait.Pool][addr] {
+				h.Status.Free = append(h.Status.Free, v1alpha1.FreeAddress{Pool: wait.Pool, Address: addr.String(), Version: fmt.Sprint(s.ended[addr])})
+			}
+		}
+	}
+	s.mu.Unlock()
+	q.Hear(h)
 }
 
 type counted struct {
@@ -118,10 +104,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	s, c := newServer(), &counted{waiting: map[string]int{}}
+	s, c := &server{sets: map[string]poolset.Set{}, taken: map[string]map[netip.Addr]bool{}, ended: map[netip.Addr]int{}}, &counted{waiting: map[string]int{}}
 	ctx, end := context.WithCancel(t.Context())
 	return &world{New(Options{
-		Leases: s, Rand: func() float64 { return 0 }, Metrics: c, Clock: clock.RealClock{}, Log: testr.New(t), Background: ctx,
+		Leases: s, Server: clock.RealClock{}, Rand: func() float64 { return 0 }, Metrics: c, Clock: clock.RealClock{}, Log: testr.New(t), Background: ctx,
 	}), s, c, t, end}
 }
 
@@ -129,10 +115,17 @@ func newWorld(t *testing.T) *world {
 func (w *world) full(name string, n int) Pool {
 	pool := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{Subnet: "10.0.0.0/24", IPs: []string{fmt.Sprintf("10.0.0.2-10.0.0.%d", n+1)}}}
 	set := check.Value(poolset.Addresses(pool))(w.t)
+	w.sets[name] = set
 	for i := range set.Len() {
-		w.set(name, set.At(i).String(), true)
+		w.server.set(name, set.At(i).String(), true)
 	}
 	return Pool{name, set, 1}
+}
+
+// set gives an address a lease, or takes it away, and has the controller tell of it.
+func (w *world) set(pool, addr string, leased bool) {
+	w.server.set(pool, addr, leased)
+	w.tell(w.Queue)
 }
 
 // outcome is the end of a wait.
@@ -142,8 +135,14 @@ type outcome struct {
 	err error
 }
 
-// await has an ADD wait, and returns once it does and its pools are watched.
+// await has an ADD wait, and returns once it does and the controller has answered.
 func (w *world) await(p *Place, who string, patience time.Duration, ends chan<- outcome, pools ...Pool) {
+	w.begin(p, who, patience, ends, pools...)
+	w.tell(w.Queue)
+}
+
+// begin has an ADD wait, and returns once it does.
+func (w *world) begin(p *Place, who string, patience time.Duration, ends chan<- outcome, pools ...Pool) {
 	go func() {
 		o, err := p.Await(w.t.Context(), pools, time.Now().Add(patience))
 		ends <- outcome{who, o, err}
@@ -162,10 +161,15 @@ func inBubble(t *testing.T, addresses int, test func(t *testing.T, w *world, lan
 
 func wantOffer(t *testing.T, ends <-chan outcome, who, addr string) {
 	t.Helper()
+	wantEnd(t, ends, who, addr, 10*time.Second)
+}
+
+func wantEnd(t *testing.T, ends <-chan outcome, who, addr string, limit time.Duration) {
+	t.Helper()
 	select {
 	case e := <-ends:
 		check.Must(t, e.who == who && e.err == nil && e.Addr.String() == addr, "%s gets %v, %v; want %s for %s", e.who, e.Offer, e.err, addr, who)
-	case <-time.After(10 * time.Second):
+	case <-time.After(limit):
 		t.Fatalf("%s is not woken", who)
 	}
 }
@@ -196,13 +200,12 @@ func TestAddressesAreOfferedInTheOrderOfArrival(t *testing.T) {
 		}
 		_, closed = newcomer.Closed("lan")
 		check.That(t, !closed, "nobody waits any more")
-		pool := <-w.ending
-		check.That(t, pool == "lan" && w.waiting["lan"] == 0 && len(w.rooms) == 0, "left: %v, %d ADDs counted", w.rooms, w.waiting["lan"])
-		check.That(t, w.lists == 1, "%d lists for one wait of three ADDs", w.lists)
+		check.That(t, len(w.Waits()) == 0 && w.waiting["lan"] == 0 && len(w.rooms) == 0, "left: %v, %d ADDs counted", w.rooms, w.waiting["lan"])
+		check.Equal(t, w.lists, 0, "lists:")
 	})
 }
 
-func TestAnAddressThatCameFreeBeforeTheWatchIsNotMissed(t *testing.T) {
+func TestAnAddressThatCameFreeBeforeTheAnswerIsNotMissed(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		w.set("lan", "10.0.0.3", false)
 		w.await(w.Enter(Key{"a", "eth0"}), "a", time.Minute, ends, lan)
@@ -257,23 +260,98 @@ func TestTheNextTryOfTheRuntimeKeepsItsPlace(t *testing.T) {
 	})
 }
 
-func TestAWatchThatEndsIsOpenedAgainAndMissesNothing(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
+func TestAnAddressThatComesFreeAgainIsOfferedAtOnce(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		a := w.Enter(Key{"a", "eth0"})
 		w.await(a, "a", time.Minute, ends, lan)
-		w.lose(nil)
-		w.set("lan", "10.0.0.3", false)
-		wantOffer(t, ends, "a", "10.0.0.3")
+		for range 3 {
+			w.set("lan", "10.0.0.2", false)
+			began := time.Now()
+			wantOffer(t, ends, "a", "10.0.0.2")
+			check.Equal(t, time.Since(began), 0, "it is offered after")
+			// Another node was faster, and gives it back before the controller has told that it has it.
+			w.server.set("lan", "10.0.0.2", true)
+			w.begin(a, "a", time.Minute, ends, lan)
+		}
 	})
 }
 
-func TestAWaitWithoutTheAPIServerIsNotCalledExhausted(t *testing.T) {
+func TestWhatTheAgentDoesWhileTheControllerIsAway(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
+		w.silent = true
 		a := w.Enter(Key{"a", "eth0"})
-		w.lose(errors.New("away"))
-		w.await(a, "a", 200*time.Millisecond, ends, lan)
-		check.Is(t, (<-ends).err, ErrBlind, "got")
-		a.Leave(false)
+		began := time.Now()
+		w.set("lan", "10.0.0.3", false)
+		w.away = errors.New("away")
+		w.await(a, "a", time.Minute, ends, lan)
+		time.Sleep(patience + time.Second)
+		w.away = nil
+		wantEnd(t, ends, "a", "10.0.0.3", time.Minute)
+		check.Equal(t, time.Since(began), patience+listEvery, "it is offered after a list, in its second try, after")
+		// Another node was faster.
+		w.set("lan", "10.0.0.3", true)
+		w.await(a, "a", time.Minute, ends, lan)
+		time.Sleep(listEvery + time.Second)
+		check.Equal(t, w.lists, 3, "lists:")
+		// The controller is back.
+		w.silent = false
+		w.set("lan", "10.0.0.2", true)
+		time.Sleep(2 * listEvery)
+		check.Equal(t, w.lists, 3, "after an answer, the lists are")
+		w.set("lan", "10.0.0.2", false)
+		wantOffer(t, ends, "a", "10.0.0.2")
+	})
+}
+
+func TestTheWaitsOfWhichTheAgentTells(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
+		wan := w.full("wan", 1)
+		began := time.Now()
+		first, second := w.Enter(Key{"first", "eth0"}), (*Place)(nil)
+		time.Sleep(time.Second)
+		second = w.Enter(Key{"second", "eth0"})
+		w.await(second, "second", time.Minute, ends, lan, wan)
+		w.await(first, "first", time.Minute, ends, wan)
+		says := func(when string, want ...string) {
+			t.Helper()
+			var got []string
+			for _, wait := range w.Waits() {
+				got = append(got, fmt.Sprint(wait.Pool, " ", wait.Since.Sub(began)))
+			}
+			check.List(t, got, want, "%s: it waits for", when)
+		}
+		says("two ADDs", "wan 0s", "lan 1s")
+		select {
+		case <-w.News:
+		default:
+			t.Error("there is no news")
+		}
+		first.Leave(true)
+		says("the first one is served", "lan 1s", "wan 1s")
+		second.Leave(false)
+		says("the other one ends")
+		var many []Pool
+		for i := range v1alpha1.MaxHintWaits + 1 {
+			many = append(many, w.full(fmt.Sprint("pool-", i), 1))
+		}
+		w.await(w.Enter(Key{"many", "eth0"}), "many", time.Minute, ends, many...)
+		check.Equal(t, len(w.Waits()), v1alpha1.MaxHintWaits, "too many waits:")
+	})
+}
+
+func TestAnAddressThatThePoolGetsLater(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
+		a := w.Enter(Key{"a", "eth0"})
+		w.await(a, "a", time.Minute, ends, lan)
+		// The controller knows of the larger pool first.
+		larger := w.full("lan", 2)
+		w.set("lan", "10.0.0.3", false)
+		synctest.Wait()
+		check.Equal(t, len(ends), 0, "offers of an address that the agent does not know:")
+		w.Changed()
+		check.That(t, !(<-ends).Addr.IsValid(), "the pool has changed")
+		w.await(a, "a", time.Minute, ends, larger)
+		wantOffer(t, ends, "a", "10.0.0.3")
 	})
 }
 

@@ -14,14 +14,27 @@ import (
 )
 
 const (
-	// retryFirst and retryMost bound the pause before a watch is opened again.
-	retryFirst, retryMost = 100 * time.Millisecond, 2 * time.Second
-	// lostRetry is the pause before an address is offered again after its lease could not be
-	// created. A lease that the watch shows by then ends the offer.
+	// patience is the time that the controller has to answer a wait. After it, the agent lists the leases of the
+	// pool itself, and then, while there is no answer, about every listEvery. Each is up to a half longer, so that
+	// agents do not list together.
+	patience  = 5 * time.Second
+	listEvery = 15 * time.Second
+	// listTimeout bounds a list.
+	listTimeout = 10 * time.Second
+	// lostRetry is the pause before an address is offered again after its lease could not be created. By then, the
+	// controller no longer tells of an address that has a lease.
 	lostRetry = time.Second
+	// competitors is how many nodes the controller tells of an address first.
+	competitors = 2
 )
 
 // room is a pool for which ADDs wait. The lock of the Queue protects it.
+//
+// No address that comes free is missed. The controller answers a wait after a look at all leases of the pool, so it
+// tells of an address that came free before; each later end of a lease reaches it while it knows of the wait. What
+// came free between the list by which an ADD found the pool full and the write of the wait is among the former. The
+// agent does not trust the answer for long: it asks again about every 40 s (see watch.Hints), and lists the leases
+// of the pool itself while a question is unanswered.
 type room struct {
 	queue *Queue
 	pool  string
@@ -31,152 +44,161 @@ type room struct {
 	// places is the number of ADDs that wait for the pool, or try an address of it.
 	places int
 	close  context.CancelFunc
-	// synced is true while the watch is open. taken has the addresses that have a lease.
-	synced bool
-	taken  map[netip.Addr]struct{}
-	// vacant has addresses of set without a lease. more is true if there may be others.
+	// asked is the time since which the controller owes an answer. It is zero after the answer.
+	asked time.Time
+	// told has the addresses without a lease of which the controller tells.
+	told map[netip.Addr]news
+	// vacant has addresses of set that may be offered.
 	vacant map[netip.Addr]vacancy
-	more   bool
 	// offered are the addresses that an ADD tries now.
 	offered map[netip.Addr]struct{}
 }
 
-// open begins to watch a pool. The caller holds the lock.
+// news is what the controller tells of an address.
+type news struct {
+	version string
+	// tried: it was offered since.
+	tried bool
+}
+
+// open makes a room. The caller holds the lock.
 func (q *Queue) open(p Pool) *room {
 	ctx, end := context.WithCancel(q.Background)
 	r := &room{
-		queue: q, pool: p.Name, close: end,
-		taken: map[netip.Addr]struct{}{}, vacant: map[netip.Addr]vacancy{}, offered: map[netip.Addr]struct{}{},
+		queue: q, pool: p.Name, close: end, asked: q.Clock.Now(),
+		told: map[netip.Addr]news{}, vacant: map[netip.Addr]vacancy{}, offered: map[netip.Addr]struct{}{},
 	}
 	q.rooms[p.Name] = r
-	go r.follow(ctx)
+	go r.audit(ctx)
 	return r
 }
 
-// follow keeps the watch open until ctx ends. Each new watch begins with a list.
-func (r *room) follow(ctx context.Context) {
-	tries := loop.Backoff{First: retryFirst, Most: retryMost}
-	for ctx.Err() == nil {
-		began := r.queue.Clock.Now()
-		err := r.queue.Leases.Follow(ctx, r.pool, news{room: r, ctx: ctx})
-		if ctx.Err() != nil {
-			return
+// audit lists the leases of the pool while the controller does not answer, until ctx ends.
+func (r *room) audit(ctx context.Context) {
+	q := r.queue
+	longer := func(d time.Duration) time.Duration { return d + time.Duration(q.Rand()*float64(d/2)) }
+	audits := loop.Loop{Clock: q.Clock, Period: longer(patience), Later: true, Failed: func(err error) {
+		q.Log.Info("the leases of a pool for which ADDs wait cannot be listed", "pool", r.pool, "why", err.Error())
+	}}
+	_ = audits.Pace(ctx, func(ctx context.Context) (time.Duration, error) { // it ends with ctx
+		if !r.isUnanswered() {
+			return 0, nil
 		}
-		if r.queue.Clock.Since(began) > retryMost {
-			tries.Reset()
+		ctx, cancel := context.WithTimeout(ctx, listTimeout)
+		defer cancel()
+		taken, err := q.Leases.TakenIn(ctx, r.pool)
+		if err == nil {
+			r.listed(ctx, taken)
 		}
-		r.queue.mu.Lock()
-		r.synced = false
-		r.queue.mu.Unlock()
-		pause := tries.Next()
-		if tries.IsNew(err) {
-			r.queue.Log.Info("the watch for an address that comes free has ended; opening it again", "pool", r.pool, "why", err.Error())
-		}
-		loop.For(ctx, r.queue.Clock, pause, nil)
-	}
+		return longer(listEvery), err
+	})
 }
 
-// news passes the news of one watch to its room.
-type news struct {
-	*room
-	ctx context.Context
+// isUnanswered reports whether the patience has ended.
+func (r *room) isUnanswered() bool {
+	r.queue.mu.Lock()
+	defer r.queue.mu.Unlock()
+	return !r.asked.IsZero() && r.queue.Clock.Since(r.asked) >= patience
 }
 
-// Listed implements News.
-func (n news) Listed(taken map[netip.Addr]struct{}) {
-	q := n.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n.ctx.Err() != nil {
+// listed makes addresses vacant that a list of the leases lacks, up to as many as ADDs may wait. Agents that list
+// at the same time begin at different addresses.
+func (r *room) listed(ctx context.Context, taken map[netip.Addr]struct{}) {
+	r.queue.mu.Lock()
+	defer r.queue.mu.Unlock()
+	if ctx.Err() != nil {
 		return // the room is closed
 	}
-	n.synced, n.taken = true, taken
-	n.scan()
-	q.dispatch()
-}
-
-// Changed implements News.
-func (n news) Changed(addr netip.Addr, leased bool) {
-	q := n.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n.ctx.Err() != nil {
-		return
+	for addr := range taken {
+		delete(r.vacant, addr)
 	}
-	if leased {
-		n.taken[addr] = struct{}{}
-		delete(n.vacant, addr)
-		return
-	}
-	delete(n.taken, addr)
-	delete(n.offered, addr) // the ADD that tried it did not get it, or has given it back
-	if n.set.Contains(addr) {
-		n.vacate(addr, q.Clock.Now())
-		q.dispatch()
-	}
-}
-
-// vacate notes that an address has no lease.
-func (r *room) vacate(addr netip.Addr, since time.Time) {
-	r.vacant[addr] = vacancy{pool: r.pool, addr: addr, since: since, agents: r.agents, luck: r.queue.Rand()}
-}
-
-// scan looks for addresses without a lease, up to as many as ADDs may wait. It is called when the
-// whole state is new, and when the vacancies that are known are used up.
-func (r *room) scan() {
-	now := r.queue.Clock.Now()
-	maps.DeleteFunc(r.vacant, func(addr netip.Addr, _ vacancy) bool {
-		_, leased := r.taken[addr]
-		return leased || !r.set.Contains(addr)
-	})
-	r.more = false
 	// Each address that is skipped is in one of the maps, so the walk is short in a large pool too.
-	for i := range r.set.Len() {
-		if len(r.vacant) >= Most {
-			r.more = true
-			return
-		}
-		addr := r.set.At(i)
-		_, leased := r.taken[addr]
-		_, tried := r.offered[addr]
-		_, known := r.vacant[addr]
-		if !leased && !tried && !known {
-			r.vacate(addr, now)
+	n, now := r.set.Len(), r.queue.Clock.Now()
+	for i, first := uint64(0), uint64(r.queue.Rand()*float64(n)); i < n && len(r.vacant) < Most; i++ {
+		addr := r.set.At((first + i) % n)
+		_, leased := taken[addr]
+		if !leased && r.isNew(addr) {
+			r.vacate(addr, now, r.agents)
 		}
 	}
+	r.queue.dispatch()
+}
+
+// hear takes what the controller tells. free has addresses and versions.
+func (r *room) hear(answered bool, free map[netip.Addr]string) {
+	switch {
+	case answered:
+		r.asked = time.Time{}
+	case r.asked.IsZero():
+		r.asked = r.queue.Clock.Now()
+	}
+	maps.DeleteFunc(r.told, func(addr netip.Addr, _ news) bool {
+		_, still := free[addr]
+		if !still {
+			delete(r.vacant, addr)
+		}
+		return !still
+	})
+	for addr, version := range free {
+		was, known := r.told[addr]
+		if known && was.version == version {
+			continue
+		}
+		r.told[addr] = news{version: version}
+		if known { // the ADD that tried it did not get it, or has given it back
+			delete(r.offered, addr)
+			delete(r.vacant, addr)
+		}
+	}
+	r.look()
+}
+
+// look makes the addresses vacant of which the controller tells and that no ADD has tried. An address may be told
+// before this agent knows that it is in the pool.
+func (r *room) look() {
+	maps.DeleteFunc(r.vacant, func(addr netip.Addr, _ vacancy) bool { return !r.set.Contains(addr) })
+	for addr, n := range r.told {
+		if !n.tried && r.isNew(addr) && r.set.Contains(addr) {
+			r.vacate(addr, r.queue.Clock.Now(), min(r.agents, competitors))
+		}
+	}
+}
+
+// isNew reports whether an address is neither vacant nor tried now.
+func (r *room) isNew(addr netip.Addr) bool {
+	_, tried := r.offered[addr]
+	_, known := r.vacant[addr]
+	return !tried && !known
+}
+
+// vacate notes that an address has no lease. agents may compete for it.
+func (r *room) vacate(addr netip.Addr, since time.Time, agents int) {
+	r.vacant[addr] = vacancy{pool: r.pool, addr: addr, since: since, agents: agents, luck: r.queue.Rand()}
 }
 
 // offer hands an address to an ADD.
 func (r *room) offer(addr netip.Addr) {
 	delete(r.vacant, addr)
 	r.offered[addr] = struct{}{}
-	if len(r.vacant) == 0 && r.more {
-		r.scan()
+	if n, told := r.told[addr]; told {
+		r.told[addr] = news{n.version, true}
 	}
 }
 
-// takeBack ends an offer. If the ADD did not get the address, and the watch does not show why, the
-// address is offered again after a moment.
+// takeBack ends an offer. If the ADD did not get the address, and the controller still tells of it, it is offered
+// again after a moment.
 func (r *room) takeBack(addr netip.Addr, served bool) {
 	if _, tried := r.offered[addr]; !tried {
-		return // the watch has shown its end
+		return // the controller has told its end
 	}
 	delete(r.offered, addr)
-	if _, leased := r.taken[addr]; !served && !leased && r.set.Contains(addr) {
-		r.vacate(addr, r.queue.Clock.Now().Add(lostRetry))
+	if _, told := r.told[addr]; told && !served && r.set.Contains(addr) {
+		r.vacate(addr, r.queue.Clock.Now().Add(lostRetry), min(r.agents, competitors))
 	}
 }
 
 // describe says that the pool is full, for the error of an ADD.
 func (r *room) describe() string {
-	if !r.synced {
-		return "it is exhausted"
-	}
-	leased := 0
-	for addr := range r.taken {
-		if r.set.Contains(addr) {
-			leased++
-		}
-	}
-	return fmt.Sprintf("it is exhausted, %d of its %d addresses have a lease", leased, r.set.Len())
+	n := r.set.Len()
+	return fmt.Sprintf("it is exhausted, %d of its %d addresses have a lease", n-min(n, uint64(len(r.vacant))), n)
 }

@@ -34,6 +34,10 @@ const (
 	// and then, while there is no answer, about every listEvery.
 	patience  = 10 * time.Second
 	listEvery = 10 * time.Minute
+	// renewEvery is the least time between two questions for addresses that come free, and up to a half less than
+	// the greatest one. It bounds the time for which a wait trusts a controller that is away, well below the time
+	// for which an ADD waits.
+	renewEvery = 30 * time.Second
 	// spread is the longest time from a new leading controller to the question, so that agents do not ask together.
 	spread = 30 * time.Second
 	// retryAfter is the pause while the API server is away.
@@ -56,6 +60,11 @@ type HintOptions struct {
 	View   *lease.View
 	// Journal returns the names of the leases in the journal.
 	Journal func() []string
+	// Waits returns the pools for which ADDs of this node wait, and WaitsChanged is up when they have changed. Hear
+	// takes what the hint tells of addresses that came free.
+	Waits        func() []v1alpha1.PoolWait
+	WaitsChanged loop.Wake
+	Hear         func(*v1alpha1.LeaseHint)
 	// Rand returns a number from 0 to 1.
 	Rand  func() float64
 	Clock clock.PassiveClock
@@ -63,7 +72,8 @@ type HintOptions struct {
 }
 
 // Hints fills the View at the start of the agent, and reads each lease again that the hint of the node names: a
-// GET decides, not the hint (R7). Calls of Reconcile must not overlap.
+// GET decides, not the hint (R7). It asks for addresses that come free while ADDs wait. Calls of Reconcile must not
+// overlap.
 type Hints struct {
 	HintOptions
 	// again: all leases must be read again.
@@ -82,6 +92,8 @@ type Hints struct {
 	todo    []string
 	// last is the status of the hint whose changes are read. It is nil before the first one.
 	last *v1alpha1.LeaseHintStatus
+	// renew is the time of the next question for addresses that come free, if ADDs wait.
+	renew time.Time
 	// doubted: what the View knows may have been lost by the store.
 	doubted atomic.Bool
 	// asked is the time of the first question since the last answer. It is nil after an answer.
@@ -116,8 +128,9 @@ func (h *Hints) wake(ctx context.Context, q queue) error {
 			case <-ctx.Done():
 				return
 			case <-h.again:
-				q.Add(h.request())
+			case <-h.WaitsChanged:
 			}
+			q.Add(h.request())
 		}
 	}()
 	return nil
@@ -135,6 +148,7 @@ func (h *Hints) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, err
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("read the hint of node %s: %w", h.Node, err)
 	}
+	h.Hear(hint)
 	now := h.Clock.Now()
 	if h.doubted.Swap(false) {
 		h.View.Doubt()
@@ -182,20 +196,30 @@ func (h *Hints) pause() time.Duration {
 	case !h.answered:
 		next = h.list
 	}
+	if len(h.Waits()) > 0 && h.renew.Before(next) {
+		next = h.renew
+	}
 	return max(time.Millisecond, next.Sub(h.Clock.Now()))
 }
 
-// ask writes the question, until it is answered. The hint goes with its Node.
+// ask writes the questions, until they are answered. The hint goes with its Node.
 func (h *Hints) ask(ctx context.Context, hint *v1alpha1.LeaseHint) error {
-	if h.answered || hint.Spec.Start == h.start {
+	asks := hint.DeepCopy()
+	if !h.answered {
+		asks.Spec.Start = h.start
+	}
+	waits, now := h.Waits(), h.Clock.Now()
+	if !slices.EqualFunc(waits, hint.Spec.Waits, sameWait) || len(waits) > 0 && !now.Before(h.renew) {
+		asks.Spec.Waits, asks.Spec.Round = waits, string(uuid.NewUUID())
+	}
+	if asks.Spec.Start == hint.Spec.Start && asks.Spec.Round == hint.Spec.Round {
 		return nil
 	}
 	node := &corev1.Node{}
 	if err := h.Client.Get(ctx, client.ObjectKey{Name: h.Node}, node, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("read node %s: %w", h.Node, err)
 	}
-	asks := hint.DeepCopy()
-	asks.Name, asks.Spec.Start = h.Node, h.start
+	asks.Name = h.Node
 	asks.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
 	write := func() error { return h.Client.Update(ctx, asks) }
 	if hint.Name == "" {
@@ -204,8 +228,11 @@ func (h *Hints) ask(ctx context.Context, hint *v1alpha1.LeaseHint) error {
 	if err := write(); err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("ask for the leases of node %s: %w", h.Node, err)
 	}
+	h.renew = now.Add(renewEvery + time.Duration(h.Rand()*float64(renewEvery/2)))
 	return nil // after a conflict, the event of the other write comes
 }
+
+func sameWait(a, b v1alpha1.PoolWait) bool { return a.Pool == b.Pool && a.Since.Equal(&b.Since) }
 
 // follow reads the leases that the hint names and the agent does not know in this version, those that have
 // left since the last hint, and those that it names no longer.

@@ -34,6 +34,8 @@ type hintRig struct {
 	hints   *Hints
 	clock   *clocktesting.FakePassiveClock
 	journal []string
+	waits   []v1alpha1.PoolWait
+	heard   *v1alpha1.LeaseHint
 
 	mu    sync.Mutex
 	gets  []string
@@ -68,7 +70,8 @@ func newHintRig(t *testing.T, leases ...client.Object) *hintRig {
 	r.hints = NewHints(HintOptions{
 		Node: "n1", Client: r.WithWatch, Live: counted, View: view,
 		Leases:  lease.NewStore(lease.Options{Client: r.WithWatch, Reader: counted, View: view, Node: "n1", Session: "node-1/boot-1", Clock: clock.RealClock{}}),
-		Journal: func() []string { return r.journal }, Rand: func() float64 { return 0.5 }, Clock: r.clock, Log: logr.Discard(),
+		Journal: func() []string { return r.journal },
+		Waits:   func() []v1alpha1.PoolWait { return r.waits }, Hear: func(h *v1alpha1.LeaseHint) { r.heard = h }, Rand: func() float64 { return 0.5 }, Clock: r.clock, Log: logr.Discard(),
 	})
 	return r
 }
@@ -385,4 +388,54 @@ func TestAReadThatFailsIsRepeated(t *testing.T) {
 	r.fail = nil
 	r.look()
 	r.has("at last", "a")
+}
+
+// TestWhatTheAgentAsksWhileADDsWait: each change of the waits, and again after a time, which bounds the trust in a
+// controller that is away.
+func TestWhatTheAgentAsksWhileADDsWait(t *testing.T) {
+	r := started(t, "a")
+	wait := func(pool string) v1alpha1.PoolWait {
+		return v1alpha1.PoolWait{Pool: pool, Since: metav1.NewMicroTime(r.clock.Now().Truncate(time.Microsecond))}
+	}
+	last := r.hint()
+	asks := func(what string, want bool, pools ...string) {
+		t.Helper()
+		h, got := r.hint(), []string(nil)
+		for _, w := range h.Spec.Waits {
+			got = append(got, w.Pool)
+		}
+		check.List(t, got, pools, "%s: it says that ADDs wait for", what)
+		check.Equal(t, h.Spec.Round != last.Spec.Round, want, "%s: it asks", what)
+		check.Equal(t, h.Spec.Start, last.Spec.Start, "%s: the question for leases", what)
+		last = h
+	}
+	asks("nobody waits", false)
+	r.waits = []v1alpha1.PoolWait{wait("lan")}
+	const renewal = renewEvery * 5 / 4 // by the random number of the rig
+	check.Equal(t, r.look(), renewal, "it asks again after")
+	asks("an ADD waits", true, "lan")
+	r.look()
+	asks("nothing has changed", false, "lan")
+	free := []v1alpha1.FreeAddress{{Pool: "lan", Address: "10.0.0.2", Version: "7"}}
+	r.answers(v1alpha1.LeaseHintStatus{Round: last.Spec.Round, Free: free})
+	r.look()
+	asks("the controller tells", false, "lan")
+	check.That(t, r.heard.Status.Round == last.Spec.Round && slices.Equal(r.heard.Status.Free, free), "heard %+v", r.heard)
+	r.clock.SetTime(r.clock.Now().Add(renewal))
+	check.Equal(t, r.look(), renewal, "then it asks again after")
+	asks("later", true, "lan")
+	r.waits = append(r.waits, wait("wan"))
+	r.look()
+	asks("another pool", true, "lan", "wan")
+	check.OK(t, r.Delete(t.Context(), last))
+	r.look()
+	h := r.hint()
+	check.That(t, len(h.Spec.Waits) == 2 && h.Spec.Start != last.Spec.Start, "after the hint was deleted it asks %+v", h.Spec)
+	last = h
+	r.waits = nil
+	r.look()
+	asks("nobody waits any longer", true)
+	r.clock.SetTime(r.clock.Now().Add(renewal))
+	r.look()
+	asks("then", false)
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/loop"
 )
 
 // API is an API server in memory. It has one count of resourceVersions, UIDs, and the preconditions
@@ -42,12 +43,13 @@ type API struct {
 	// Freed sees each lease that is deleted or retained, as it was before.
 	Freed func(*v1alpha1.IPLease)
 	Calls map[string]int
-	// follows are the watches of the leases of pools.
-	follows map[*follow]bool
+	// changed is up after each change. ended has the version of each lease that was deleted, by name.
+	changed loop.Wake
+	ended   map[string]string
 }
 
 func NewAPI() *API {
-	return &API{Version: 100, Objects: map[string]client.Object{}, Calls: map[string]int{}, follows: map[*follow]bool{}}
+	return &API{Version: 100, Objects: map[string]client.Object{}, Calls: map[string]int{}, changed: loop.NewWake(), ended: map[string]string{}}
 }
 
 // Breaks breaks the connection of each call on a lease with this verb.
@@ -198,7 +200,7 @@ func (m *API) Store(key string, o client.Object) {
 		o.SetUID(types.UID("uid-" + strconv.Itoa(m.Version)))
 	}
 	m.Objects[key] = o.DeepCopyObject().(client.Object)
-	m.tell(o, true)
+	m.changed.Up()
 }
 
 func (m *API) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
@@ -246,8 +248,7 @@ func (m *API) Delete(_ context.Context, o client.Object, opts ...client.DeleteOp
 	if l, ok := present.(*v1alpha1.IPLease); ok && m.Freed != nil {
 		m.Freed(l)
 	}
-	delete(m.Objects, key)
-	m.tell(o, false)
+	m.end(key, o)
 	return nil
 }
 
@@ -262,8 +263,15 @@ func (m *API) Put(o client.Object) {
 func (m *API) Drop(o client.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.Objects, KeyFor(o, client.ObjectKeyFromObject(o)))
-	m.tell(o, false)
+	m.end(KeyFor(o, client.ObjectKeyFromObject(o)), o)
+}
+
+// end deletes an object. It requires mu.
+func (m *API) end(key string, o client.Object) {
+	delete(m.Objects, key)
+	m.Version++
+	m.ended[o.GetName()] = strconv.Itoa(m.Version)
+	m.changed.Up()
 }
 
 // Leases returns all leases by name.
@@ -283,12 +291,7 @@ func (m *API) SetAway(away bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.Away = away
-	for f := range m.follows {
-		if away {
-			delete(m.follows, f)
-			close(f.changes)
-		}
-	}
+	m.changed.Up()
 }
 
 // Outage reports that an API server that is away is known to be away, since when this node does not say.

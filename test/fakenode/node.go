@@ -228,8 +228,9 @@ func (r *Node) start() {
 		Services:    func(ctx context.Context) []netip.Prefix { return r.Services(ctx) },
 		Share:       func() ipam.Share { return ipam.Share{Count: 1} },
 		PassesPorts: func() (bool, error) { return r.PassesPorts, nil },
-		Follower:    r.API, Rand: func() float64 { return 0 },
+		Rand:        func() float64 { return 0 },
 	})
+	r.running.Go(func() { r.API.answer(ctx, parts.Waiting) })
 	r.Holders, r.Guards, r.Recovery = parts.Holders, ground.Guards, parts.Recovery
 	if r.Restored = r.do(r.Recovery.Restore); r.Restored != nil {
 		r.T.Logf("restore: %v", r.Restored)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,7 +144,8 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 func (e *env) testAgentHints(t *testing.T) {
 	hint := func(node string) *v1alpha1.LeaseHint {
 		return &v1alpha1.LeaseHint{
-			ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.LeaseHintSpec{Start: "s"}, Status: v1alpha1.LeaseHintStatus{Start: "s"},
+			ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.LeaseHintSpec{Start: "s"},
+			Status: v1alpha1.LeaseHintStatus{Start: "s", Free: []v1alpha1.FreeAddress{{Pool: "p", Address: "10.0.0.1"}}},
 		}
 	}
 	const want = " may not write the hint of node n2"
@@ -164,9 +166,16 @@ func (e *env) testAgentHints(t *testing.T) {
 	own := hint("n1")
 	check.OK(t, agent.Create(t.Context(), own))
 	check.Equal(t, own.Status.Start, "", "the agent has answered its own question:")
-	own.Spec.Start, own.Status.Start = "next", "next"
+	since := metav1.NewMicroTime(time.Date(2030, 1, 1, 0, 0, 0, 123456789, time.UTC).Truncate(time.Microsecond))
+	own.Spec.Start, own.Status.Start, own.Spec.Round = "next", "next", "r"
+	own.Spec.Waits = []v1alpha1.PoolWait{{Pool: "p", Since: since}}
 	check.OK(t, agent.Update(t.Context(), own))
 	check.Equal(t, own.Status.Start, "", "the agent has answered its own question:")
+	check.None(t, own.Status.Free, "the agent has told itself of")
+	check.That(t, own.Spec.Waits[0].Since.Equal(&since), "the wait began at %v, want %v", own.Spec.Waits[0].Since, since)
+	crowded := own.DeepCopy()
+	crowded.Spec.Waits = slices.Repeat(own.Spec.Waits, v1alpha1.MaxHintWaits+1)
+	check.That(t, apierrors.IsInvalid(agent.Update(t.Context(), crowded)), "too many waits are stored")
 	kept = own.DeepCopy()
 	kept.Finalizers = []string{"example.com/kept"}
 	e.refused(t, agent.Update(t.Context(), kept), "metadata.finalizers of a hint")
@@ -178,6 +187,7 @@ func (e *env) testAgentHints(t *testing.T) {
 	for what, patch := range map[string]string{
 		"without a version": `{"status":{"changed":[{"name":"10.0.0.1"}]}}`,
 		"too long a start":  `{"status":{"start":"` + strings.Repeat("a", 65) + `"}}`,
+		"an unnamed pool":   `{"status":{"free":[{"address":"10.0.0.1"}]}}`,
 	} {
 		err := e.controller.Status().Patch(t.Context(), own.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
 		check.That(t, apierrors.IsInvalid(err), "%s: %v", what, err)

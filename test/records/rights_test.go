@@ -112,7 +112,7 @@ func (e *env) testRights(t *testing.T) {
 		{agentUser, "delete", "", "pods", "default", "p", true},
 
 		{agentUser, "update", ours, "ippools/status", "", "", false},
-		{agentUser, "patch deletecollection", ours, "ipleases", "", "", false},
+		{agentUser, "watch patch deletecollection", ours, "ipleases", "", "", false},
 		{agentUser, "get", "", "secrets", namespace, "other", false},
 		{agentUser, "list", "", "secrets", namespace, "", false},
 		{agentUser, "get", "", "secrets", "kube-system", "fenceline-claim-key", false},
