@@ -78,6 +78,7 @@ func newCluster(t *testing.T, zone int) *cluster {
 	}
 	c.pool("writer", "10.99.0.0/16")
 	c.pool("many", "10.32.0.0/12")
+	c.pool("full", "10.98.0.1/32")
 	return c
 }
 

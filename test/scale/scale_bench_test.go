@@ -106,10 +106,11 @@ func (s costs) low() cost {
 	return cost{figure.Percentile(walls, 25), figure.Percentile(cpus, 25)}
 }
 
-// writesWith measures the writes of one agent while n agents watch: by turns nothing, leases, and hints.
+// writesWith measures the writes of one agent while n agents watch: by turns nothing, leases, hints, and hints while
+// the ADDs of all nodes wait.
 func (c *cluster) writesWith(n int) {
 	c.Helper()
-	var none, before, after costs
+	var none, before, after, waiting costs
 	c.writes() // the first ones are slow
 	for range figure.Size(5, 3) {
 		c.quiet()
@@ -119,6 +120,7 @@ func (c *cluster) writesWith(n int) {
 		}
 		before = append(before, c.writesBeside(n, "leases", leasesPath, leasesOf))
 		after = append(after, c.writesBeside(n, "hints", hintsPath, hintOf))
+		waiting = append(waiting, c.writesWhileAllWait(n))
 	}
 	if n == 0 {
 		low := none.low()
@@ -127,22 +129,26 @@ func (c *cluster) writesWith(n int) {
 		c.memory("0 agents")
 		return
 	}
-	base, with := none.low(), map[string]cost{"leases": before.low(), "hints": after.low()}
+	base, with := none.low(), map[string]cost{"leases": before.low(), "hints": after.low(), "hints while ADDs wait": waiting.low()}
 	times := map[string]float64{}
-	for _, kind := range []string{"leases", "hints"} {
+	for _, kind := range []string{"leases", "hints", "hints while ADDs wait"} {
 		times[kind] = with[kind].cpu.Seconds() / base.cpu.Seconds()
 		figure.Report(c, fmt.Sprintf("write of a lease, %d agents watch %s", n, kind), with[kind].wall.Seconds()/base.wall.Seconds(), "× no agents")
 	}
 	figure.Report(c, fmt.Sprintf("the same, %d agents watch leases, CPU of the API server", n), times["leases"], "× no agents")
 	figure.Report(c, fmt.Sprintf("the same, %d agents watch hints, CPU of the API server", n), times["hints"], "× no agents", figure.AtMost(slope))
-	c.Logf("%d agents: none %v, leases %v, hints %v", n, none, before, after)
+	figure.Report(c, fmt.Sprintf("the same, %d agents watch hints while ADDs wait, CPU of the API server", n), times["hints while ADDs wait"],
+		"× no agents", figure.AtMost(slope))
+	c.Logf("%d agents: none %v, leases %v, hints %v, while ADDs wait %v", n, none, before, after, waiting)
 	limit := (1 + times["leases"]) / 2
 	if !testing.Short() { // in which the suites beside it disturb the measurement
 		limit = min(slope, limit)
 	}
 	check.Must(c, n < 1000 || times["leases"] > slope, "%d watches of leases cost nothing, %.2f ×: the measurement is blind", n, times["leases"])
-	check.Must(c, times["hints"] <= limit, "a write takes %.2f × the CPU while %d agents watch hints, want at most %.2f: with watches of leases it is %.2f ×",
-		times["hints"], n, limit, times["leases"])
+	for _, kind := range []string{"hints", "hints while ADDs wait"} {
+		check.Must(c, times[kind] <= limit, "a write takes %.2f × the CPU while %d agents watch %s, want at most %.2f: with watches of leases it is %.2f ×",
+			times[kind], n, kind, limit, times["leases"])
+	}
 }
 
 // writesBeside measures the writes of one agent while n agents watch objects of a path.
