@@ -46,7 +46,9 @@ const (
 // Agents before the change watch the leases with their nodeName; after it, each watches one object by its name. Other
 // watches of agents are left out, and no agent with a kernel takes part: test/nodes measures that.
 func TestManyNodes(t *testing.T) {
-	c := newCluster(t, number(t, "FENCELINE_SCALE_ZONE", figure.Size(100, 5)))
+	zone := number(t, "FENCELINE_SCALE_ZONE", figure.Size(100, 5))
+	check.Must(t, zone > 0, "FENCELINE_SCALE_ZONE is %d: the leases of the zone are those that agents read when they start", zone)
+	c := newCluster(t, zone)
 	counts := strings.Fields(os.Getenv("FENCELINE_SCALE_AGENTS"))
 	if len(counts) == 0 {
 		counts = []string{"0", "1500"}
