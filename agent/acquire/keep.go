@@ -29,10 +29,17 @@ func keptFor(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return one(c, nil)
 }
 
-// awaitEnd waits while the address is still bound elsewhere. If it stays bound there, the ADD fails.
+// awaitEnd waits while the address is still bound elsewhere, or held for a pod of another IPAM, which the agent of its
+// node proves gone. If it stays so, the ADD fails.
 func (s *search) awaitEnd(ctx context.Context, c *candidate) outcome {
-	for boundElsewhere(c.last, s.a.Self.Name, s.d.Holder.PodUID) {
+	for c.last.IsHold() || boundElsewhere(c.last, s.a.Self.Name, s.d.Holder.PodUID) {
+		if c.last.IsHold() {
+			s.a.Releaser.Expected.Add(c.last.Spec.Holder) // so that its agent knows that the old sandbox has ended
+		}
 		if !attachment.WaitFor(ctx, s.a.Clock, keptRetry) {
+			if c.last.IsHold() {
+				return ends(refusal.New(refusal.TryAgain, "%s is held for pod %s/%s: %s", c.address.Addr, s.d.Holder.Namespace, s.d.Holder.Pod, c.last.Spec.Message))
+			}
 			return ends(refusal.New(refusal.TryAgain, "%s is kept for pod %s/%s and still bound to its predecessor on node %s",
 				c.address.Addr, s.d.Holder.Namespace, s.d.Holder.Pod, c.last.Spec.NodeName))
 		}

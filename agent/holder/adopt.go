@@ -112,6 +112,7 @@ func attachmentOf(h *v1alpha1.Holder) agentapi.Attachment {
 func (a *Adopter) look(ctx context.Context, hold *v1alpha1.IPLease) (*adoptFacts, error) {
 	f, h, addr := &adoptFacts{Node: a.h.Self.Name, Hold: hold}, hold.Spec.Holder, hold.Spec.Addr()
 	var err error
+	f.Asked = a.h.Releaser.Expected.Has(h.PodUID, h.Interface)
 	if f.Pod, err = a.pod(ctx, h.Namespace, h.Pod, h.PodUID); err != nil {
 		return nil, err
 	}

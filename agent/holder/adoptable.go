@@ -25,7 +25,7 @@ const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 type adoptFacts struct {
 	Node string
 	Hold *v1alpha1.IPLease
-	// Pod is the pod of the hold's holder, read past the cache. It is nil if there is none of that name and UID.
+	// Pod is the pod of the hold, read past the cache. It is nil if there is none of that name and UID.
 	Pod *corev1.Pod
 	// Places are all interfaces in the network namespaces of this node.
 	Places []pod.Place
@@ -37,6 +37,8 @@ type adoptFacts struct {
 	Link   pod.Interface
 	Parent ipam.Parent
 	Unfit  error
+	// Asked: an ADD of the pod's next sandbox waits for the address.
+	Asked bool
 	// Taken: a slot of this node may use the address already.
 	Taken bool
 }
@@ -63,10 +65,12 @@ func (f *adoptFacts) own() (own, others []pod.Place) {
 	return own, others
 }
 
-// isGone reports whether the pod of a hold is proven gone: Kubernetes knows none of its UID, or it has
-// finished, and no network namespace of its node has the address.
+// isGone reports whether the predecessor of a hold is proven gone: no network namespace of its node has the address,
+// and Kubernetes knows no such pod, or it has finished, or its next sandbox asks for the address. While the old IPAM
+// may still start the pod, the lack of an interface proves nothing.
 func (f *adoptFacts) isGone() bool {
-	return (f.Pod == nil || !isRunning(f.Pod)) && len(placesOf(f.Places, f.Hold.Spec.Addr())) == 0
+	return (f.Pod == nil || !isRunning(f.Pod) || f.Asked) &&
+		len(placesOf(f.Places, f.Hold.Spec.Addr())) == 0
 }
 
 func isRunning(p *corev1.Pod) bool {

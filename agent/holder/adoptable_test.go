@@ -136,8 +136,10 @@ func TestTheEndOfAHeldPod(t *testing.T) {
 		"it runs":                       {nil, false},
 		"it runs without its interface": {[]func(*adoptFacts){without}, false},
 		"it does not exist, and no namespace is left": {[]func(*adoptFacts){without, func(f *adoptFacts) { f.Pod = nil }}, true},
-		"it has finished":                {[]func(*adoptFacts){without, func(f *adoptFacts) { f.Pod.Status.Phase = corev1.PodFailed }}, true},
-		"it does not exist, and runs on": {[]func(*adoptFacts){func(f *adoptFacts) { f.Pod = nil }}, false},
+		"it has finished":                       {[]func(*adoptFacts){without, func(f *adoptFacts) { f.Pod.Status.Phase = corev1.PodFailed }}, true},
+		"its next sandbox asks for the address": {[]func(*adoptFacts){without, func(f *adoptFacts) { f.Asked = true }}, true},
+		"it asks while the old sandbox has it":  {[]func(*adoptFacts){func(f *adoptFacts) { f.Asked = true }}, false},
+		"it does not exist, and runs on":        {[]func(*adoptFacts){func(f *adoptFacts) { f.Pod = nil }}, false},
 	} {
 		t.Run(name, func(t *testing.T) { check.Equal(t, adoptable(c.changes...).isGone(), c.want, "gone") })
 	}

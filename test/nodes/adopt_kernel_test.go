@@ -224,6 +224,11 @@ func TestWhatCannotBeAdoptedIsHeld(t *testing.T) {
 	check.Equal(t, len(guards), 0, "guards")
 	m.free(ctx, netip.MustParseAddr(gone.Address)) // nobody has it
 
+	// The sandbox of a held pod ends, and its next one asks Fenceline.
+	check.OK(t, mac.Remove())
+	next := check.Value(n.Begin(ctx, mac.Pod))(t)
+	check.Equal(t, next.Addr, mac.Addr, "the next sandbox has")
+
 	// The reason goes, and the next try adopts the pod.
 	check.OK(t, second.Unplug())
 	m.becomes(ctx, twice.Addr, v1alpha1.MoveAdopted, "")
