@@ -88,6 +88,7 @@ func (r *room) audit(ctx context.Context) {
 		defer cancel()
 		taken, err := q.Leases.TakenIn(ctx, r.pool)
 		if err == nil {
+			q.Log.Info("the controller does not say which addresses of a pool come free; the agent has listed its leases itself", "pool", r.pool, "leases", len(taken))
 			r.listed(ctx, taken)
 		}
 		return longer(listEvery), err
