@@ -307,9 +307,9 @@ func TestTheWaitsOfWhichTheAgentTells(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
 		wan := w.full("wan", 1)
 		began := time.Now()
-		first, second := w.Enter(Key{"first", "eth0"}), (*Place)(nil)
+		first := w.Enter(Key{"first", "eth0"})
 		time.Sleep(time.Second)
-		second = w.Enter(Key{"second", "eth0"})
+		second := w.Enter(Key{"second", "eth0"})
 		w.await(second, "second", time.Minute, ends, lan, wan)
 		w.await(first, "first", time.Minute, ends, wan)
 		says := func(when string, want ...string) {
