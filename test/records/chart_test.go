@@ -160,7 +160,8 @@ func (e *env) tryHelm(t *testing.T, args ...string) (string, error) {
 
 // older removes the values that values of an earlier build do not have. helm upgrade
 // --reuse-values keeps them so.
-const older = "cni.mode=null,cni.hostLink=null,cni.conflist.deviceID=null,cni.conflist.vlan=null,cni.conflist.portMap=null,cni.conflist.chained=false,agent.socketGuard=null"
+const older = "cni.mode=null,cni.hostLink=null,cni.conflist.deviceID=null,cni.conflist.vlan=null,cni.conflist.portMap=null,cni.conflist.chained=false,agent.socketGuard=null," +
+	"networks=null,openshift=null,commonLabels=null,agent.priorityClassName=null,controller.priorityClassName=null"
 
 // The plugin's own tests read the same files.
 func TestConflistsOfTheChart(t *testing.T) {
@@ -267,6 +268,57 @@ func TestTheNotesPrintADefinitionForMultus(t *testing.T) {
 			check.That(t, strings.Contains(notes, words), "%s: the notes do not say %q: %s", values, words, notes)
 		}
 		check.That(t, len(want) != 0 || !strings.Contains(notes, definition) && !strings.Contains(notes, without), "%s: %s", values, notes)
+	}
+}
+
+// What a value adds to the chart, and what the values of an earlier build leave out.
+func TestWhatValuesAddToTheChart(t *testing.T) {
+	network := `networks=[{"name":"vlan100","namespace":"shop","master":"uplink.100","pools":{"ipv4":["vlan100"]}},` +
+		`{"name":"storage","type":"sriov","resourceName":"example.com/vf","vlan":7,"pools":{"ipv6":["storage"]}}]`
+	for _, row := range []struct {
+		file, values string
+		has, lacks   []string
+	}{
+		{"controller-deployment.yaml", "", nil, []string{"PodDisruptionBudget", "podAntiAffinity"}},
+		{"controller-deployment.yaml", "controller.replicas=2", []string{"kind: PodDisruptionBudget", "maxUnavailable: 1", "topologyKey: topology.kubernetes.io/zone"}, nil},
+		{"controller-deployment.yaml", `controller.replicas=2,controller.affinity={"nodeAffinity":{}}`, []string{"nodeAffinity"}, []string{"podAntiAffinity"}},
+		{"controller-deployment.yaml", older, []string{"priorityClassName: system-cluster-critical"}, nil},
+		{"controller-deployment.yaml", `controller.priorityClassName="mine",commonLabels={"team":"net"}`, []string{"priorityClassName: mine", "team: net"}, []string{"system-cluster"}},
+		{"agent-daemonset.yaml", older, []string{"priorityClassName: system-node-critical"}, nil},
+		{"agent-daemonset.yaml", `agent.priorityClassName="mine",commonLabels={"team":"net"}`, []string{"priorityClassName: mine", "team: net"}, nil},
+		{"openshift-scc.yaml", "openshift.scc=true", []string{
+			"users: [system:serviceaccount:default:fenceline-agent]", "allowPrivilegedContainer: true", "- SYS_ADMIN",
+			"users: [system:serviceaccount:default:fenceline-controller]", "runAsUser: {type: MustRunAsNonRoot}",
+		}, nil},
+		{"openshift-scc.yaml", "openshift.scc=true,bpffs.mount=false", nil, []string{"allowPrivilegedContainer: true"}},
+		{"networks.yaml", network, []string{
+			"name: vlan100\n  namespace: shop", `"master": "uplink.100"`, `"mode": "bridge"`, `"default_ipv4_ippool": [`, `"type": "fenceline"`,
+			"name: storage\n  namespace: default", `k8s.v1.cni.cncf.io/resourceName: "example.com/vf"`, `"vlan": 7`, `"default_ipv6_ippool": [`,
+		}, nil},
+	} {
+		out, err := template(t, "templates/"+row.file, row.values)
+		check.Must(t, err == nil, "%s with %s: %v: %s", row.file, row.values, err, out)
+		for _, words := range row.has {
+			check.That(t, strings.Contains(out, words), "%s with %s has no %q: %s", row.file, row.values, words, out)
+		}
+		for _, words := range row.lacks {
+			check.That(t, !strings.Contains(out, words), "%s with %s has %q", row.file, row.values, words)
+		}
+	}
+	for file, values := range map[string]string{"openshift-scc.yaml": older, "networks.yaml": older} {
+		out, _ := template(t, "templates/"+file, values)
+		check.That(t, !strings.Contains(out, "kind:"), "%s with the values of an earlier build: %s", file, out)
+	}
+	out, err := template(t, "templates/networks.yaml", `networks=[{"name":"a","pool":"b"}]`)
+	check.That(t, err != nil && strings.Contains(out, "networks"), "a misspelt field of a network is accepted: %s", out)
+}
+
+func TestTheValuesOfDistributionsAreValid(t *testing.T) {
+	files := check.Value(filepath.Glob(chart + "/ci/*-values.yaml"))(t)
+	check.Must(t, len(files) >= 5, "%d files of values", len(files))
+	for _, file := range files {
+		out, err := controlplane.Helm(t.Context(), "", "template", "fenceline", chart, "--values", file)
+		check.That(t, err == nil, "%s: %v: %s", file, err, out)
 	}
 }
 
