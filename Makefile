@@ -73,6 +73,8 @@ generate: packages ## Write all generated files
 	PATH="$$($(thirdparty) dir controller-gen):$$PATH"; \
 	  controller-gen object paths=./apis/... paths=./controller/podview/... && \
 	  controller-gen crd paths=./apis/... output:crd:dir=charts/fenceline/files/crds
+	"$$($(thirdparty) dir crd-ref-docs)/crd-ref-docs" --log-level=ERROR --source-path=apis/v1alpha1 \
+	  --config=apis/reference/config.yaml --templates-dir=apis/reference --renderer=markdown --output-path=docs/api.md
 
 # What the page is built and tested with. npm 10 or newer comes with Node 20.
 page-tools := controller/page/web/node_modules/.package-lock.json
@@ -348,7 +350,7 @@ lint-chart:
 
 .PHONY: verify
 verify: generate ## Check that the generated files are those in git
-	git diff --exit-code -- bpf apis charts/fenceline/files controller/podview
+	git diff --exit-code -- bpf apis charts/fenceline/files controller/podview docs/api.md
 
 .PHONY: packages
 packages: # Debian packages; quick when all are installed

@@ -51,6 +51,7 @@ const (
 	CoreDNS          = "coredns"  // with the plugins of a cluster's usual configuration only
 	Helm             = "helm"
 	ControllerGen    = "controller-gen"
+	CRDRefDocs       = "crd-ref-docs"
 	GolangciLint     = "golangci-lint"
 )
 
@@ -73,6 +74,7 @@ func components() map[string]Component {
 		{Name: CoreDNS, Module: "github.com/coredns/coredns", Package: ".", Binary: "coredns"},
 		{Name: Helm, Module: "helm.sh/helm/v4", linkFlags: variable("helm.sh/helm/v4/internal/version.version")},
 		{Name: ControllerGen, Module: "sigs.k8s.io/controller-tools"},
+		{Name: CRDRefDocs, Module: "github.com/elastic/crd-ref-docs"},
 		{Name: GolangciLint, Module: "github.com/golangci/golangci-lint/v2"},
 	}
 	byName := make(map[string]Component, len(list))
