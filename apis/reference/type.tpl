@@ -20,14 +20,14 @@ Used by:
 | `kind` | string | `{{ .GVK.Kind }}` | | |
 {{- end }}
 {{- range .Members }}
-| `{{ .Name }}` | {{ markdownRenderType .Type }} | {{ template "type_members" . }} | {{ markdownRenderDefault .Default }} | {{ range $i, $v := .Validation }}{{ if $i }}<br />{{ end }}{{ markdownRenderFieldDoc $v }}{{ end }} |
+| `{{ .Name }}` | {{ markdownRenderType .Type }} | {{ template "type_members" . }} | {{ markdownRenderDefault .Default }} | {{ range $i, $v := .Validation }}{{ if not (contains "XValidation" $v) }}{{ if $i }}<br />{{ end }}{{ markdownRenderFieldDoc $v }}{{ end }}{{ end }} |
 {{- end }}
 {{ end }}
 {{- with .EnumValues }}
 | value | meaning |
 |---|---|
 {{- range . }}
-| `{{ .Name }}` | {{ markdownRenderFieldDoc .Doc }} |
+| `{{ .Name }}` | {{ markdownRenderFieldDoc .Doc | trimSuffix "<br />" }} |
 {{- end }}
 {{ end }}
 {{- end }}
