@@ -33,6 +33,10 @@ type Guard struct {
 	Index     int
 	// Verify makes the guard verify claims. On an SR-IOV VF no observer sees them.
 	Verify bool
+	// Living: the device carries traffic already. The guard then goes into pinned links at once, since to add the
+	// qdisc of filters switches a device off for a moment (qdisc_graft in the kernel). Without tcx, frames of that
+	// moment are lost.
+	Living bool
 }
 
 // open opens the pod's device.

@@ -68,6 +68,11 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	if err := gs.change(g.Slot, g.record(dev.NetNS)); err != nil {
 		return err
 	}
+	if g.Living && !gs.noTCX.Load() {
+		if err := gs.linkLiving(g, dev, programs, present); err != nil {
+			return errors.Join(err, gs.change(g.Slot, before))
+		}
+	}
 	if err := gs.putPrograms(g.Slot, dev, programs, present); err != nil {
 		return errors.Join(err, gs.change(g.Slot, before))
 	}
@@ -97,6 +102,32 @@ func (gs *Guards) putPrograms(slot uint32, dev *attach.Device, programs attach.P
 			if err := gs.dir.Guard(slot).Replace(d, programs[d.Name]); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// linkLiving puts the programs of a guard into pinned links at once, and notes them in present. Without tcx it does
+// nothing.
+func (gs *Guards) linkLiving(g Guard, dev *attach.Device, programs attach.Programs, present map[string]bool) error {
+	pins := gs.dir.Guard(g.Slot)
+	err := attach.InNetNS(g.NetNS, func() error { return attachMissing(pins, dev.Index, programs, present) })
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		gs.noTCX.Store(true)
+		clear(present)
+		return pins.Remove()
+	}
+	return err
+}
+
+// attachMissing attaches the programs that are not present. It runs in the pod's network namespace.
+func attachMissing(pins attach.Pins, ifindex int, programs attach.Programs, present map[string]bool) error {
+	for _, d := range attach.Directions {
+		if !present[d.Name] {
+			if err := pins.Attach(d, ifindex, programs[d.Name]); err != nil {
+				return err
+			}
+			present[d.Name] = true
 		}
 	}
 	return nil
@@ -199,14 +230,7 @@ func (gs *Guards) attachLinks(s stagedGuard, verify bool) error {
 		return err
 	}
 	defer programs.Close()
-	for _, d := range attach.Directions {
-		if !present[d.Name] {
-			if err := pins.Attach(d, s.index, programs[d.Name]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return attachMissing(pins, s.index, programs, present)
 }
 
 // guarding returns the directions in which pinned links already guard the device. It unpins the
@@ -216,10 +240,10 @@ func guarding(pins attach.Pins, ifindex int, sameNetNS bool) (map[string]bool, e
 	if err != nil {
 		return nil, err
 	}
-	if gone {
-		return nil, pins.Remove()
-	}
 	present := map[string]bool{}
+	if gone {
+		return present, pins.Remove()
+	}
 	for _, d := range attach.Directions {
 		on, ok, err := pins.On(d)
 		if err != nil {

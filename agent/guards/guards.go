@@ -116,6 +116,7 @@ func New(o Options) *Guards {
 func Of(e *attachment.Entry) bpf.Guard {
 	return bpf.Guard{
 		Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Index: e.Index, Verify: e.Device != "",
+		Living: e.Adopted,
 	}
 }
 

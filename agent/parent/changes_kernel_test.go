@@ -68,15 +68,17 @@ func TestEachChangeIsToldToThoseWhoNeedIt(t *testing.T) {
 	defer at.Close()
 	number := check.Value(node.Links().GetNetNsIdByFd(int(at)))(t)
 	news, _ := follow(t, node)
+	var making sync.WaitGroup // a change is told before the kernel has answered its maker
+	defer making.Wait()
 	reads(t, news, "missed")
-	go func() { check.OK(t, node.SetUp("p0", true)) }()
+	making.Go(func() { check.OK(t, node.SetUp("p0", true)) })
 	reads(t, news, "link, physical false")
-	go func() { check.OK(t, node.AddAddr("p0", netip.MustParsePrefix("10.9.0.7/24"))) }()
+	making.Go(func() { check.OK(t, node.AddAddr("p0", netip.MustParsePrefix("10.9.0.7/24"))) })
 	reads(t, news, "address")
-	go func() { check.OK(t, pod.SetUp("eth0", true)) }()
+	making.Go(func() { check.OK(t, pod.SetUp("eth0", true)) })
 	reads(t, news, fmt.Sprint("pod ", number))
 	lo := check.Value(node.Links().LinkByName("lo"))(t)
-	go func() { check.OK(t, node.Links().LinkSetAlias(lo, "changed")) }()
+	making.Go(func() { check.OK(t, node.Links().LinkSetAlias(lo, "changed")) })
 	reads(t, news, "link, physical true") // lo has no kind, as a device of a driver
 }
 

@@ -106,7 +106,7 @@ func (m *moving) free(ctx context.Context, addr netip.Addr) {
 // pinged pings an address every 10 ms until stop, which returns an error unless each ping was answered.
 func (m *moving) pinged(ctx context.Context, addr netip.Addr) (stop func() error) {
 	m.t.Helper()
-	ping := m.host.Command(ctx, "sh", "-c", "ping -q -i 0.01 "+addr.String()+" & read _; kill -INT $!; wait $!")
+	ping := m.host.Command(ctx, "sh", "-c", "ping -D -i 0.01 "+addr.String()+" & read _; kill -INT $!; wait $!")
 	var out bytes.Buffer
 	ping.Stdout, ping.Stderr = &out, &out
 	in := check.Value(ping.StdinPipe())(m.t)
@@ -118,10 +118,17 @@ func (m *moving) pinged(ctx context.Context, addr netip.Addr) (stop func() error
 		if err != nil && !errors.As(err, &exit) {
 			return err
 		}
-		if !strings.Contains(out.String(), " 0% packet loss") {
-			return fmt.Errorf("pings were lost: %s", out.String())
+		answered, last := 0, 0 // the last ones may be under way
+		for line := range strings.Lines(out.String()) {
+			seq := 0
+			if _, text, ok := strings.Cut(line, "icmp_seq="); ok && !strings.Contains(text, "DUP") && check.Err(fmt.Sscan(text, &seq)) == nil {
+				answered, last = answered+1, max(last, seq)
+			}
 		}
-		m.t.Logf("%s", strings.TrimSpace(out.String()))
+		if answered == 0 || answered < last {
+			return fmt.Errorf("%d of %d pings were answered: %s", answered, last, out.String())
+		}
+		m.t.Logf("%d pings were answered", answered)
 		return nil
 	}
 }
