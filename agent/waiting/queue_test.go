@@ -285,6 +285,7 @@ func TestWhatTheAgentDoesWhileTheControllerIsAway(t *testing.T) {
 		w.away = errors.New("away")
 		w.await(a, "a", time.Minute, ends, lan)
 		time.Sleep(patience + time.Second)
+		synctest.Wait() // the list has ended
 		w.away = nil
 		wantEnd(t, ends, "a", "10.0.0.3", time.Minute)
 		check.Equal(t, time.Since(began), patience+listEvery, "it is offered after a list, in its second try, after")
@@ -292,11 +293,13 @@ func TestWhatTheAgentDoesWhileTheControllerIsAway(t *testing.T) {
 		w.set("lan", "10.0.0.3", true)
 		w.await(a, "a", time.Minute, ends, lan)
 		time.Sleep(listEvery + time.Second)
+		synctest.Wait()
 		check.Equal(t, w.lists, 3, "lists:")
 		// The controller is back.
 		w.silent = false
 		w.set("lan", "10.0.0.2", true)
 		time.Sleep(2 * listEvery)
+		synctest.Wait()
 		check.Equal(t, w.lists, 3, "after an answer, the lists are")
 		w.set("lan", "10.0.0.2", false)
 		wantOffer(t, ends, "a", "10.0.0.2")
