@@ -110,12 +110,15 @@ func (gs *Guards) putPrograms(slot uint32, dev *attach.Device, programs attach.P
 // linkLiving puts the programs of a guard into pinned links at once, and notes them in present. Without tcx it does
 // nothing.
 func (gs *Guards) linkLiving(g Guard, dev *attach.Device, programs attach.Programs, present map[string]bool) error {
-	pins := gs.dir.Guard(g.Slot)
+	pins, isFirst := gs.dir.Guard(g.Slot), len(present) == 0
 	err := attach.InNetNS(g.NetNS, func() error { return attachMissing(pins, dev.Index, programs, present) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		clear(present)
 		return pins.Remove()
+	}
+	if err != nil && isFirst { // no half of a guard stays
+		return errors.Join(err, pins.Remove())
 	}
 	return err
 }

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
@@ -246,11 +247,11 @@ func (w world) planMove(config *rest.Config) {
 		"7": map[string]any{"id": "c1", "podref": "default/moves-0", "ifname": "net1"}, "9": map[string]any{"id": "c2", "podref": "default/gone"},
 	}})
 	moves := pod("moves-0", "n1")
-	moves.Annotations = map[string]string{annotationNetworkStatus: `[{"name":"default/vlan100","interface":"net1","ips":["10.100.0.7"],"mac":"0a:00:00:00:00:07"}]`}
+	moves.Annotations = map[string]string{ipam.AnnotationNetworkStatus: `[{"name":"default/vlan100","interface":"net1","ips":["10.100.0.7"],"mac":"0a:00:00:00:00:07"}]`}
 	w.make(moves, records, of(definitions, "vlan100", map[string]any{
 		"config": `{"type":"macvlan","master":"eth1","ipam":{"type":"whereabouts","range":"10.100.0.0/24"}}`,
 	}))
-	w.says("move-in plan whereabouts default/vlan100", "Of 2 addresses in use, 1 are adopted and 1 are held", "10.100.0.7", "default/moves-0", "is adopted",
+	w.says("move-in plan whereabouts default/vlan100", "Addresses in use: 2, of which to adopt: 1, to hold: 1", "10.100.0.7", "default/moves-0", "is adopted",
 		"pod default/gone of its record does not exist")
 	text, err := w.run("", "move-in", "plan", "whereabouts", "default/vlan100", "-o", "yaml")
 	check.OK(w, err)

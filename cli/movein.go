@@ -5,9 +5,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/movein"
@@ -31,9 +32,6 @@ var (
 	whereaboutsRecords = schema.GroupVersionKind{Group: "whereabouts.cni.cncf.io", Version: "v1alpha1", Kind: "IPPool"}
 )
 
-// annotationNetworkStatus is what Multus says of the interfaces of a pod.
-const annotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
-
 func (s *session) moveIn() *cobra.Command {
 	c := &cobra.Command{Use: "move-in", Short: "Plan the move of a network from another IPAM"}
 	c.AddCommand(&cobra.Command{
@@ -41,8 +39,9 @@ func (s *session) moveIn() *cobra.Command {
 		Long: `Show what the move of a network to Fenceline would make and change, and what blocks it.
 
 NETWORK is a NetworkAttachmentDefinition whose IPAM is whereabouts. The plan only reads: definitions, records of
-whereabouts, pods and pools. With -o yaml it prints the pools and the switched definitions, for Git; with -o json
-also each address in use. The exit code is 1 if something blocks.`,
+whereabouts, pods and pools. With -o yaml it prints the pools and the switched definitions, for Git. The pools are
+disabled: enable them only after whereabouts gives no address of theirs. With -o json it prints also each address in
+use, and the definitions that keep whereabouts from giving addresses. The exit code is 1 if something blocks.`,
 		Example: "  kubectl fenceline move-in plan whereabouts shop/vlan100",
 		RunE: func(c *cobra.Command, args []string) error {
 			if args[0] != string(v1alpha1.MoveWhereabouts) {
@@ -81,11 +80,7 @@ func readMove(ctx context.Context, c *cluster.Cluster, network string) (movein.F
 	}
 	f.Pools = pools.Items
 	for i := range pods.Items {
-		pod, err := podOf(&pods.Items[i])
-		if err != nil {
-			return f, err
-		}
-		f.Pods = append(f.Pods, pod)
+		f.Pods = append(f.Pods, podOf(&pods.Items[i]))
 	}
 	all, err := listOf(ctx, c, definitions)
 	if err != nil {
@@ -127,15 +122,21 @@ func listOf(ctx context.Context, c *cluster.Cluster, kind schema.GroupVersionKin
 	return list, nil
 }
 
-// podOf returns a pod with the interfaces that Multus has written into its annotation.
-func podOf(p *podview.Pod) (movein.Pod, error) {
+// podOf returns a pod with the interfaces that Multus has written into its annotation. Whoever may edit the pod may
+// write nonsense there, which then names no address.
+func podOf(p *podview.Pod) movein.Pod {
 	pod := movein.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Node: p.Spec.NodeName, Finished: p.IsFinished()}
-	if text := p.Annotations[annotationNetworkStatus]; text != "" {
-		if err := json.Unmarshal([]byte(text), &pod.Interfaces); err != nil {
-			return pod, fmt.Errorf("read annotation %s of pod %s: %w", annotationNetworkStatus, pod, err)
+	said, _ := ipam.NetworkStatus(p.Annotations)
+	for _, one := range said {
+		i := movein.Interface{Interface: one.Interface, MAC: one.MAC}
+		for _, text := range one.IPs {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				i.IPs = append(i.IPs, addr)
+			}
 		}
+		pod.Interfaces = append(pod.Interfaces, i)
 	}
-	return pod, nil
+	return pod
 }
 
 // ownerOf returns the program that would undo an edit of an object, or an empty text.
@@ -177,8 +178,8 @@ func objectsOf(plan movein.Plan) any {
 
 func writePlan(w paper, network string, plan movein.Plan) {
 	held := plan.Held()
-	fmt.Fprintf(w, "%d pools are made for %s. Of %d addresses in use, %d are adopted and %d are held.\n",
-		len(plan.Pools), network, len(plan.Records), len(plan.Records)-held, held)
+	fmt.Fprintf(w, "Network %s. Pools: %d. Addresses in use: %d, of which to adopt: %d, to hold: %d.\n",
+		network, len(plan.Pools), len(plan.Records), len(plan.Records)-held, held)
 	for _, pool := range plan.Pools {
 		w.about("32", "pool "+pool.Name, fmt.Sprintf("subnet %s, ips %v, excludeIPs %v, parents %v", pool.Spec.Subnet, pool.Spec.IPs, pool.Spec.ExcludeIPs, pool.Spec.Parents))
 	}

@@ -290,7 +290,7 @@ func writeState(w paper, st state, now time.Time) {
 	}
 	fmt.Fprintln(w)
 	if m := st.Moves; m.Addresses > 0 {
-		fmt.Fprintf(w, "While the API server was away, %d addresses moved to the next sandboxes of their pods. The last record is %s old.\n", m.Addresses, age(now, m.Last))
+		fmt.Fprintf(w, "Addresses that moved to the next sandboxes of their pods while the API server was away: %d. The last record is %s old.\n", m.Addresses, age(now, m.Last))
 	}
 	troubles(w, "Faults", "No fault is known.", st.Faults, now)
 	troubles(w, "Waiting", "Nothing waits.", st.Waits, now)

@@ -197,7 +197,7 @@ func TestStatusCountsTheMovesOfTheLastHour(t *testing.T) {
 	check.That(t, m.Addresses == 2 && m.Last.Equal(now.Add(-time.Minute)), "got %+v", m)
 	var out bytes.Buffer
 	writeState(paper{printable{&out}, 0, func(_, text string) string { return text }}, state{Moves: m}, now)
-	check.Says(t, out.String(), "2 addresses moved to the next sandboxes of their pods")
+	check.Says(t, out.String(), "next sandboxes of their pods while the API server was away: 2")
 }
 
 func TestPoolsOfANetworkConfiguration(t *testing.T) {

@@ -402,14 +402,14 @@ func (a *Adopter) isOver(ctx context.Context, e *attachment.Entry) (bool, *corev
 	}
 	cached := &corev1.Pod{}
 	err := a.h.Cache.Get(ctx, client.ObjectKey{Namespace: e.PodNamespace, Name: e.PodName}, cached, client.UnsafeDisableDeepCopy)
-	if e.Phase == attachment.Bound && err == nil && owner.IsUID(cached, e.PodUID) && isRunning(cached) {
+	if e.Phase == attachment.Bound && err == nil && owner.IsUID(cached, e.PodUID) && !owner.HasFinished(cached) {
 		return false, nil, nil
 	}
 	p, err := a.pod(ctx, e.PodNamespace, e.PodName, e.PodUID)
 	if err != nil {
 		return false, nil, err
 	}
-	return (p == nil || !isRunning(p)) && strings.Contains(e.PodUID, "-"), p, nil
+	return (p == nil || owner.HasFinished(p)) && strings.Contains(e.PodUID, "-"), p, nil
 }
 
 // resume completes an adoption that was interrupted, unless it is under way.

@@ -3,7 +3,6 @@
 package holder
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,10 +15,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/owner"
 )
-
-// networkStatus is the annotation in which Multus tells the addresses of a pod. Whoever may edit the pod may
-// write it.
-const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
 // adoptFacts are the facts about a hold and the interface that has its address.
 type adoptFacts struct {
@@ -69,12 +64,8 @@ func (f *adoptFacts) own() (own, others []pod.Place) {
 // and Kubernetes knows no such pod, or it has finished, or its next sandbox asks for the address. While the old IPAM
 // may still start the pod, the lack of an interface proves nothing.
 func (f *adoptFacts) isGone() bool {
-	return (f.Pod == nil || !isRunning(f.Pod) || f.Asked) &&
+	return (f.Pod == nil || owner.HasFinished(f.Pod) || f.Asked) &&
 		len(placesOf(f.Places, f.Hold.Spec.Addr())) == 0
-}
-
-func isRunning(p *corev1.Pod) bool {
-	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
 // against returns the first reason against the adoption, as a clause; "" if there is none. The record of the old
@@ -95,7 +86,7 @@ func (f *adoptFacts) against() string {
 		return fmt.Sprintf("its pod is on node %s, and the record says %s", f.Pod.Spec.NodeName, f.Node)
 	case f.Pod.Spec.HostNetwork:
 		return "its pod is on the host's network"
-	case owner.Ends(f.Pod) || !isRunning(f.Pod):
+	case owner.Ends(f.Pod) || owner.HasFinished(f.Pod):
 		return "its pod ends"
 	case f.Pool == nil:
 		return "pool " + spec.Pool + " does not exist"
@@ -152,12 +143,8 @@ func (f *adoptFacts) denies(addr netip.Addr) string {
 			return ""
 		}
 	}
-	var all []struct {
-		Interface string   `json:"interface"`
-		IPs       []string `json:"ips"`
-		MAC       string   `json:"mac"`
-	}
-	if err := json.Unmarshal([]byte(f.Pod.Annotations[networkStatus]), &all); err != nil {
+	all, err := ipam.NetworkStatus(f.Pod.Annotations)
+	if err != nil || len(all) == 0 {
 		return "neither podIPs nor a network-status of its pod has it"
 	}
 	for _, n := range all {

@@ -37,7 +37,7 @@ func adoptable(changes ...func(*adoptFacts)) *adoptFacts {
 		}},
 		Pod: &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u", Annotations: map[string]string{
-				networkStatus: `[{"name":"cni0","interface":"eth0","ips":["10.244.0.5"]},{"name":"default/lan","interface":"net1","ips":["10.1.0.5","fd00:1::5"],"mac":"02:00:00:00:00:05"}]`,
+				ipam.AnnotationNetworkStatus: `[{"name":"cni0","interface":"eth0","ips":["10.244.0.5"]},{"name":"default/lan","interface":"net1","ips":["10.1.0.5","fd00:1::5"],"mac":"02:00:00:00:00:05"}]`,
 			}},
 			Spec:   corev1.PodSpec{NodeName: "n1"},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.244.0.5"}}},
@@ -60,7 +60,7 @@ func adoptable(changes ...func(*adoptFacts)) *adoptFacts {
 
 func TestTheReasonsAgainstAnAdoption(t *testing.T) {
 	status := func(text string) func(*adoptFacts) {
-		return func(f *adoptFacts) { f.Pod.Annotations[networkStatus] = text }
+		return func(f *adoptFacts) { f.Pod.Annotations[ipam.AnnotationNetworkStatus] = text }
 	}
 	podIPs := func(all ...string) func(*adoptFacts) {
 		return func(f *adoptFacts) {

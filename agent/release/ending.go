@@ -71,7 +71,7 @@ func (r *Releaser) Undecided(ctx context.Context, e *attachment.Entry) bool {
 	if !kept || e.Phase != attachment.Releasing {
 		return false
 	}
-	living, err := r.livingPod(ctx, e, getsSandboxes)
+	living, err := r.podIs(ctx, e, getsSandboxes)
 	return err != nil || living && r.ending(ctx, e) == endUndecided
 }
 
@@ -100,7 +100,7 @@ func (r *Releaser) SandboxMayLive(e *attachment.Entry) bool {
 // MayLive reports whether the sandbox of an entry may live: its network namespace exists, and its pod
 // exists and has not finished. A pod that cannot be read counts as existing.
 func (r *Releaser) MayLive(ctx context.Context, e *attachment.Entry) bool {
-	return e.Phase == attachment.Bound && r.SandboxMayLive(e) && r.podMay(ctx, e, isUnfinished)
+	return e.Phase == attachment.Bound && r.SandboxMayLive(e) && r.podMay(ctx, e, func(p *corev1.Pod) bool { return !owner.HasFinished(p) })
 }
 
 // wasOpened reports whether the search for an interface failed in a network namespace that exists.

@@ -46,14 +46,14 @@ func (e Expected) Add(holder *v1alpha1.Holder) {
 // podMay reports whether a condition may hold for the pod of an entry. If the cache fails, it reports true: the
 // controller ends a lease that is kept for a pod that does not live.
 func (r *Releaser) podMay(ctx context.Context, e *attachment.Entry, holds func(*corev1.Pod) bool) bool {
-	is, err := r.livingPod(ctx, e, holds)
+	is, err := r.podIs(ctx, e, holds)
 	return is || err != nil
 }
 
-// livingPod reports whether the pod of an entry exists and meets a condition. It reads the agent's cache of its
+// podIs reports whether the pod of an entry exists and meets a condition. It reads the agent's cache of its
 // own node's pods, so a DEL does not wait for the API server. An agent that started without the API server has no
 // such cache yet, which is an error.
-func (r *Releaser) livingPod(ctx context.Context, e *attachment.Entry, holds func(*corev1.Pod) bool) (bool, error) {
+func (r *Releaser) podIs(ctx context.Context, e *attachment.Entry, holds func(*corev1.Pod) bool) (bool, error) {
 	pod := &corev1.Pod{}
 	err := r.Cache.Get(ctx, types.NamespacedName{Namespace: e.PodNamespace, Name: e.PodName}, pod, client.UnsafeDisableDeepCopy)
 	if err != nil {
@@ -65,11 +65,7 @@ func (r *Releaser) livingPod(ctx context.Context, e *attachment.Entry, holds fun
 // getsSandboxes reports whether a kubelet makes another sandbox for a pod whose sandbox has ended. A
 // pod with the restart policy Never fails instead.
 func getsSandboxes(pod *corev1.Pod) bool {
-	return !owner.Ends(pod) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && isUnfinished(pod)
-}
-
-func isUnfinished(pod *corev1.Pod) bool {
-	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	return !owner.Ends(pod) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && !owner.HasFinished(pod)
 }
 
 // isProven reports whether an address that an entry gives up is proven (R1). The address of an

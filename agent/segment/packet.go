@@ -64,7 +64,7 @@ var errStuck = errors.New("the link takes no frames")
 // *net.OpError, because callers treat a *net.OpError as an unavailable API server.
 func transmit(c *packet.Conn, frame []byte) error {
 	err := os.ErrDeadlineExceeded
-	// On an overloaded machine, the deadline may pass before the kernel has seen the frame. Not so twice.
+	// On an overloaded machine, the deadline may pass before the kernel has seen the frame.
 	for tries := 0; tries < 2 && errors.Is(err, os.ErrDeadlineExceeded); tries++ {
 		if err = c.SetWriteDeadline(time.Now().Add(sendPatience)); err == nil {
 			_, err = c.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr(frame[:6])})

@@ -28,9 +28,8 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // Interface is one entry of network-status.
 type Interface struct {
-	Interface string       `json:"interface"`
-	MAC       string       `json:"mac"`
-	IPs       []netip.Addr `json:"ips"`
+	Interface, MAC string
+	IPs            []netip.Addr
 }
 
 // Facts are what a plan is made of.
@@ -91,13 +90,14 @@ func PlanOf(f Facts) Plan {
 		return p
 	}
 	p.pools(f, main)
-	for _, n := range append([]network{main}, others...) {
+	all := append([]network{main}, others...)
+	for _, n := range all {
 		p.change(n)
 		if n.Owner != "" {
 			p.note("%s owns definition %s and would undo an edit: make the change there", n.Owner, n)
 		}
 	}
-	p.records(f, append([]network{main}, others...))
+	p.records(f, all)
 	return p
 }
 
@@ -125,7 +125,7 @@ func (p *Plan) networks(f Facts) (main network, others []network) {
 			p.block("definition %s is of whereabouts too, and may have the same addresses: %v", d, err)
 			continue
 		}
-		switch shared, own := p.shares(main, n); {
+		switch shared, own := shares(main, n); {
 		case shared && own:
 			p.block("definition %s has a range of %s, and others: give it only ranges of that network, or none", n, main)
 		case shared && n.networkName != main.networkName:
@@ -139,7 +139,7 @@ func (p *Plan) networks(f Facts) (main network, others []network) {
 }
 
 // shares reports whether a network has ranges that overlap those of another one, and ranges that do not.
-func (p *Plan) shares(main, n network) (shared, own bool) {
+func shares(main, n network) (shared, own bool) {
 	for _, r := range n.ranges {
 		if slices.ContainsFunc(main.ranges, func(m served) bool { return m.prefix.Overlaps(r.prefix) }) {
 			shared = true
@@ -155,11 +155,17 @@ func (p *Plan) pools(f Facts, n network) {
 	if n.networkName != "" {
 		p.note("network_name %s separates equal ranges for whereabouts; if this segment is connected to no other one with the same addresses, set network in the pools", n.networkName)
 	}
+	if n.gateway.IsValid() && !slices.ContainsFunc(n.ranges, func(r served) bool { return r.prefix.Contains(n.gateway) }) {
+		p.note("gateway %s lies in no range, so no pool has it", n.gateway)
+	}
 	for i, r := range n.ranges {
 		pool := v1alpha1.IPPool{
 			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "IPPool"},
 			ObjectMeta: metav1.ObjectMeta{Name: n.Definition.Name},
-			Spec:       v1alpha1.IPPoolSpec{Subnet: r.prefix.String(), IPs: r.ips, ExcludeIPs: r.excluded, MultusName: []string{n.Definition.String()}},
+			Spec: v1alpha1.IPPoolSpec{
+				Subnet: r.prefix.String(), IPs: r.ips, ExcludeIPs: r.excluded, MultusName: []string{n.Definition.String()},
+				Disable: ptr.To(true), // until whereabouts gives no address of it
+			},
 		}
 		if i > 0 {
 			pool.Name = fmt.Sprintf("%s-%d", n.Definition.Name, i+1)
@@ -169,11 +175,6 @@ func (p *Plan) pools(f Facts, n network) {
 		}
 		if n.gateway.IsValid() && r.prefix.Contains(n.gateway) {
 			pool.Spec.Gateway = ptr.To(n.gateway.String())
-		}
-		for _, route := range n.routes {
-			if dst, err := netip.ParsePrefix(route.Dst); err == nil && dst.Addr().Is4() == r.prefix.Addr().Is4() {
-				pool.Spec.Routes = append(pool.Spec.Routes, v1alpha1.Route{Dst: route.Dst, Gw: route.GW})
-			}
 		}
 		if _, err := poolset.Validate(&pool); err != nil {
 			p.block("range %s: %v", r.prefix, err)
@@ -253,7 +254,7 @@ func freeze(ipam map[string]any) {
 	}
 }
 
-// ipamOf returns the ipam of Fenceline. Routes keep their effect, as those of the pool.
+// ipamOf returns the ipam of Fenceline, in which routes keep their effect.
 func ipamOf(old map[string]any, pools []v1alpha1.IPPool) map[string]any {
 	ipam := map[string]any{"type": "fenceline"}
 	if routes, ok := old["routes"]; ok {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
@@ -50,7 +51,7 @@ func TestAPlanMakesPoolsAdoptsPodsAndSwitchesTheDefinition(t *testing.T) {
 	gateway := "10.100.0.1"
 	want := v1alpha1.IPPoolSpec{
 		Subnet: "10.100.0.0/24", IPs: []string{"10.100.0.10-10.100.0.19"}, ExcludeIPs: []string{"10.100.0.12/31"}, Gateway: &gateway,
-		Parents: []string{"eth1.100"}, Routes: []v1alpha1.Route{{Dst: "172.16.0.0/12", Gw: "10.100.0.2"}}, MultusName: []string{"shop/vlan100"},
+		Parents: []string{"eth1.100"}, MultusName: []string{"shop/vlan100"}, Disable: ptr.To(true),
 	}
 	if diff := cmp.Diff(want, p.Pools[0].Spec); diff != "" {
 		t.Errorf("pool (-want +got):\n%s", diff)

@@ -38,7 +38,7 @@ type Allocation struct {
 	IfName string `json:"ifname"`
 }
 
-// Errors of definitions.
+// errOtherIPAM: whereabouts does not serve a definition.
 var errOtherIPAM = errors.New("its IPAM is not whereabouts")
 
 // served is a range that whereabouts serves.
@@ -55,16 +55,10 @@ type network struct {
 	Definition
 	ranges  []served
 	gateway netip.Addr
-	routes  []route
 	// master is the parent of macvlan or ipvlan, or empty.
 	master string
 	// networkName is network_name, or empty.
 	networkName string
-}
-
-type route struct {
-	Dst string `json:"dst"`
-	GW  string `json:"gw"`
 }
 
 // written is a network configuration, or a list of them, as people write it.
@@ -80,7 +74,6 @@ type ipamConfig struct {
 	rangeConfig
 	IPRanges      []rangeConfig `json:"ipRanges"`
 	Gateway       string        `json:"gateway"`
-	Routes        []route       `json:"routes"`
 	Addresses     []any         `json:"addresses"`
 	NetworkName   string        `json:"network_name"`
 	NodeSliceSize string        `json:"node_slice_size"`
@@ -112,7 +105,7 @@ func read(d Definition) (network, error) {
 		return n, errors.New("whereabouts serves several of its plugins; split it into one definition for each")
 	}
 	p := plugins[0]
-	n.networkName, n.routes = p.IPAM.NetworkName, p.IPAM.Routes
+	n.networkName = p.IPAM.NetworkName
 	if p.Type == "macvlan" || p.Type == "ipvlan" {
 		n.master = p.Master
 	}

@@ -45,12 +45,12 @@ func newTurns() *turns {
 func (t *turns) take(pool, lease string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	has, waits := t.asked[lease]
+	hasCome, isKnown := t.asked[lease]
 	switch {
-	case has:
+	case hasCome:
 		delete(t.asked, lease)
 		return true
-	case waits:
+	case isKnown:
 		return false
 	case len(t.order) == 0 && t.limiter.AllowN(now, 1):
 		return true

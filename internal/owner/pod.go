@@ -19,6 +19,11 @@ func UID(pod *corev1.Pod) string {
 	return cmp.Or(StaticUID(pod.Annotations), string(pod.UID))
 }
 
+// HasFinished reports whether a pod has Succeeded or Failed: no container of it will run again.
+func HasFinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
 // Ends reports whether the deletion of a pod ends its containers. That of a mirror pod ends none.
 func Ends(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && StaticUID(pod.Annotations) == ""
