@@ -76,7 +76,8 @@ func IsStatic(s *v1alpha1.IPLeaseSpec) bool {
 }
 
 // mayReturn reports whether the pod of a Quarantined lease may get a next sandbox: its node has
-// booted, its take-over was not confirmed, or another IPAM gave the address. The controller ends the lease of a pod that is gone.
+// booted, its take-over was not confirmed, or another IPAM gave the address. The controller ends the lease of a pod
+// that is gone.
 func mayReturn(s *v1alpha1.IPLeaseSpec) bool {
 	return s.Holder != nil && s.Holder.PodUID != "" &&
 		(s.Reason == v1alpha1.ReasonNodeRestarted || s.Reason == v1alpha1.ReasonUnverified || s.Reason == v1alpha1.ReasonMovingIn)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hint keeps the hint of each node, which tells its agent of the leases that others have changed, and of
-// addresses that came free while its ADDs wait for a full pool. What an agent does with its own leases changes no
-// hint, except what it does to a Quarantined one, and the end of a lease of a pool for which nodes wait.
+// addresses that came free while its ADDs wait for a full pool. An agent changes no hint by
+// its own leases, with two exceptions: a Quarantined one, and the end of a lease of a pool for which nodes wait.
 package hint
 
 import (

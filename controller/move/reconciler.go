@@ -88,8 +88,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.publish(ctx, m, status)
 }
 
-// hold creates a lease, with the node of its pod if the record lacks it, and with the owner of its pod: a StatefulSet's next pod finds its address by it. A lease
-// that exists meanwhile stays: the next look reports it.
+// hold creates a lease, with the node of its pod if the record lacks it. The lease has the owner of its pod too, by
+// which the next pod of a StatefulSet finds its address. A lease that exists meanwhile stays: the next look reports it.
 func (r *Reconciler) hold(ctx context.Context, l *v1alpha1.IPLease) error {
 	if h := l.Spec.Holder; h != nil {
 		pod := &podview.Pod{}

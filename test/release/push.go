@@ -30,7 +30,7 @@ func (r *release) reference(artifact string) string {
 	return artifact + ":" + r.Version
 }
 
-// push pushes the artifacts, unless a tag is there with another digest. A tag comes last: whoever pulls it finds
+// push pushes the artifacts, unless the registry has a tag with another digest. A tag comes last: a user who pulls it finds
 // the signature and the document too.
 func (r *release) push(ctx context.Context, artifacts []artifact) (err error) {
 	defer must.CatchIn(&err, "push to %s", r.Registry)

@@ -35,7 +35,7 @@ type Options struct {
 	Key string
 	// Downloads is the URL of the folder from which users get the files. Empty: that of the project.
 	Downloads string
-	// Out is the directory of the files. What was there before is removed.
+	// Out is the directory of the files. Earlier files in it are removed.
 	Out      string
 	Progress io.Writer
 }
