@@ -265,6 +265,30 @@ func TestTwoSlotsStagedOnOneDeviceAreApart(t *testing.T) {
 	check.List(t, r.filters(2), both, "the second has filters")
 }
 
+// The qdisc of filters would switch a device off for a moment.
+func TestTheGuardOfALivingDeviceIsPinnedAtOnce(t *testing.T) {
+	r := stagedRig(t, Options{})
+	check.OK(t, r.Guards.Detach(1))
+	living := r.guard()
+	living.Living = true
+	check.OK(t, r.Guards.Stage(living))
+	r.sits("living", nil, both)
+	equal(t, "attached", r.attached(), true)
+	check.OK(t, r.Guards.Pin(living))
+	r.sits("pinned", nil, both)
+	check.OK(t, r.Guards.Detach(1))
+	r.sits("detached", nil, nil)
+}
+
+func TestWithoutTCXTheGuardOfALivingDeviceIsStaged(t *testing.T) {
+	r := stagedRig(t, Options{NoTCX: true})
+	living := r.guard()
+	living.Living = true
+	check.OK(t, r.Guards.Stage(living))
+	r.sits("living", both, nil)
+	equal(t, "attached", r.attached(), true)
+}
+
 func TestWithoutTCXAGuardStaysStaged(t *testing.T) {
 	r := stagedRig(t, Options{NoTCX: true})
 	check.OK(t, r.Guards.Pin(r.guard()))
