@@ -7,6 +7,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -210,6 +212,7 @@ func TestCommands(t *testing.T) {
 	check.That(t, strings.Contains(out, "You have no right to read pods of namespace") && !strings.Contains(out, "no pod of it is Ready"), "a false alarm:\n%s", out)
 
 	w.kubeconfig = admin
+	w.packs()
 	w.says("free --force --yes 10.0.0.2", "The lease of 10.0.0.2 is deleted. If its pod runs, the agent records it again.")
 	w.says("explain 10.0.0.2", "10.0.0.2 has no lease")
 
@@ -230,6 +233,25 @@ func TestCommands(t *testing.T) {
 	_, err = w.run("", "probe", "10.2.0.7")
 	check.Says(w, err, `10.2.0.7 is on several networks: choose one of ["" "lab"] with --network`)
 	w.planMove(server.Admin())
+}
+
+// packs writes bundles for a support case.
+func (w world) packs() {
+	w.Helper()
+	for flag, names := range map[string][]string{"": {"n2", "floor", "web-0"}, "--anonymous": {"node-2", "pool-1", "pod-1"}} {
+		file := filepath.Join(w.TempDir(), "case.tar.gz")
+		args := append([]string{"doctor", "--bundle", file}, strings.Fields(flag)...)
+		out, err := w.run("", args...)
+		check.Is(w, err, errFaults, "doctor:")
+		check.That(w, strings.Contains(out, "case.tar.gz has 18 files"), "it says:\n%s", out)
+		packed, err := exec.CommandContext(w.Context(), "tar", "-xzOf", file).CombinedOutput()
+		check.Must(w, err == nil, "tar: %v: %s", err, packed)
+		check.Says(w, string(packed), append(names, "address: 10.0.0.9", "kind: IPPool", "state: Bound", "kind: ReservedIP", "no pod of it is Ready")...)
+		_, err = w.run("", args...)
+		check.Says(w, err, "file exists")
+	}
+	_, err := w.run("", "doctor", "--anonymous")
+	check.Says(w, err, "give --bundle FILE")
 }
 
 // planMove plans the move of a network of whereabouts, and makes the pools of the plan.

@@ -40,19 +40,31 @@ type diagnosed struct {
 }
 
 func (s *session) doctor() *cobra.Command {
-	return &cobra.Command{
+	var file string
+	var isAnonymous bool
+	c := &cobra.Command{
 		Use: "doctor", Short: "Look for faults of nodes, networks, pools and programs", Args: cobra.NoArgs,
 		Long: `Look for faults of nodes, networks, pools and programs.
 
 Each agent is asked about its node, and asks the wire for the gateways of its pools and for a pod of
 another node. This needs the right to create pods/exec in the namespace of Fenceline. Without it, the rest is
-still examined. The exit code is 1 if there are faults.`,
+still examined. The exit code is 1 if there are faults.
+
+--bundle writes an archive for a support case: the answers of doctor, status and version, records, nodes, events, and
+the objects and logs of Fenceline. It has no Secret, no value of an environment, and nothing that looks like a token
+or a password. Addresses and MACs stay.`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if isAnonymous && file == "" {
+				return errors.New("--anonymous replaces the names in a bundle: give --bundle FILE too")
+			}
 			var d diagnosed
 			err := answers(s, func(ctx context.Context, cl *cluster.Cluster, _ []string) (diagnosed, error) {
 				e, err := examine(ctx, cl, time.Now())
 				if err == nil {
 					d = diagnosed{Nodes: len(e.Nodes), Asked: len(e.Reports), Faults: e.Faults()}
+				}
+				if err == nil && file != "" {
+					err = s.pack(ctx, cl, e, file, isAnonymous)
 				}
 				return d, err
 			}, writeDiagnosed)(c, args)
@@ -62,6 +74,25 @@ still examined. The exit code is 1 if there are faults.`,
 			return err
 		},
 	}
+	c.Flags().StringVar(&file, "bundle", "", "file for an archive for a support case, .tar.gz, which must not exist")
+	c.Flags().BoolVar(&isAnonymous, "anonymous", false, "replace names of nodes, namespaces, pods, pools and labels in the archive")
+	return c
+}
+
+// pack writes the bundle of an examination.
+func (s *session) pack(ctx context.Context, c *cluster.Cluster, e *fault.Cluster, file string, isAnonymous bool) error {
+	b, err := readBundle(ctx, c, e)
+	if err != nil {
+		return fmt.Errorf("read what the bundle needs: %w", err)
+	}
+	if isAnonymous {
+		b.replaceNames()
+	}
+	count, err := b.write(file, e.Now)
+	if err == nil {
+		fmt.Fprintf(s.ErrOut, "%s has %d files. Look at them before you pass it on.\n", file, count)
+	}
+	return err
 }
 
 func writeDiagnosed(w paper, d diagnosed) {

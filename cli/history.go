@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -209,15 +210,22 @@ func auditOf(ctx context.Context, c *cluster.Cluster, pods []podview.Pod, about 
 func auditOfPod(ctx context.Context, c *cluster.Cluster, pod podview.Pod, about line) ([]moment, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.AnswerLimit)
 	defer cancel()
-	log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).Stream(ctx)
-	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
-		return nil, nil // a pod that has not started, or is gone, has no log
-	}
+	log, err := openLog(ctx, c, pod.Name, false)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
 	return auditLines(log, sourceOf(pod), about)
+}
+
+// openLog opens the last tailLines of a log, or of that of the process before it.
+func openLog(ctx context.Context, c *cluster.Cluster, pod string, previous bool) (io.ReadCloser, error) {
+	o := &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines), Previous: previous}
+	log, err := c.Kube.CoreV1().Pods(c.Namespace).GetLogs(pod, o).Stream(ctx)
+	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
+		return http.NoBody, nil // a pod that has not started, or is gone, has no log
+	}
+	return log, err
 }
 
 // sourceOf names a pod of Fenceline.

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const leftOut = "(left out)"
+
+// secrets match what looks like a secret.
+var secrets = regexp.MustCompile(strings.Join([]string{
+	`-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*-----END [A-Z ]*PRIVATE KEY-----`,
+	`eyJ[\w-]{8,}\.[\w-]+\.[\w-]*`, // a token of a service account
+	`(?i:bearer) [\w.~+/=-]+`,
+	`(?i:password|passwd|secret|api_?key|access_?token)"?[=:] ?"?[^\s",}]+`,
+	`//[^/\s:@]+:[^/\s@]+@`, // a URL with a password
+}, "|"))
+
+// leaveOutSecrets removes the values of environments, what managers have written about objects, and what looks like
+// a secret.
+func (b *bundle) leaveOutSecrets() {
+	for name, document := range b.documents {
+		b.documents[name] = rewritten(document, func(key string, value any) any {
+			switch fields, isMap := value.(map[string]any); {
+			case key == "env" || key == "imagePullSecrets" || key == "managedFields" || key == corev1.LastAppliedConfigAnnotation:
+				return leftOut
+			case key == "status" && isMap:
+				delete(fields, "images") // of a node
+			}
+			if text, ok := value.(string); ok {
+				if secrets.MatchString(key + "=x") {
+					return leftOut
+				}
+				return secrets.ReplaceAllString(text, leftOut)
+			}
+			return value
+		})
+	}
+	for name, log := range b.logs {
+		b.logs[name] = secrets.ReplaceAllString(log, leftOut)
+	}
+}
+
+// rewritten returns a tree with each value replaced, the outer ones first. Those of a list have the key of the list.
+func rewritten(value any, replace func(key string, value any) any) any {
+	var inside func(string, any) any
+	inside = func(key string, value any) any {
+		switch value := replace(key, value).(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(value)) {
+				value[key] = inside(key, value[key])
+			}
+			return value
+		case []any:
+			for i := range value {
+				value[i] = inside(key, value[i])
+			}
+			return value
+		default:
+			return value
+		}
+	}
+	return inside("", value)
+}
+
+// pseudonyms has other names for names, such as node-3, the same everywhere.
+type pseudonyms struct {
+	of    map[string]string
+	count map[string]int
+}
+
+// nameKeys are the keys whose values are names, with the kind of thing that has them.
+var nameKeys = map[string]string{
+	"namespace": "namespace", "pod": "pod", "node": "node", "nodeName": "node", "pool": "pool", "ownerName": "owner", "network": "network",
+}
+
+// plainNames are names that each cluster has.
+var plainNames = []string{corev1.NamespaceDefault, "kube-system", "kube-public", corev1.NamespaceNodeLease, "kubernetes"}
+
+// ours matches labels of Kubernetes and Fenceline.
+var ours = regexp.MustCompile(`(kubernetes|k8s|fenceline)\.io/`)
+
+// words are texts that may be names of objects, or several with slashes or dots between them.
+var words = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9./-]*`)
+
+// replaceNames replaces the names of nodes, namespaces, pods, owners, pools, networks, labels and other objects in all files.
+// Names of Fenceline's own objects, of interfaces, and addresses stay.
+func (b *bundle) replaceNames() {
+	p := pseudonyms{map[string]string{}, map[string]int{}}
+	for _, file := range slices.Sorted(maps.Keys(b.documents)) {
+		b.documents[file] = rewritten(b.documents[file], p.learn)
+	}
+	for _, file := range slices.Sorted(maps.Keys(b.logs)) {
+		for line := range strings.Lines(b.logs[file]) {
+			var fields map[string]any
+			if json.Unmarshal([]byte(line), &fields) == nil {
+				rewritten(fields, p.learn)
+			}
+		}
+	}
+	for file, document := range b.documents {
+		b.documents[file] = rewritten(document, func(_ string, value any) any {
+			if text, ok := value.(string); ok {
+				return p.text(text)
+			}
+			return value
+		})
+	}
+	for file, log := range b.logs {
+		b.logs[file] = p.text(log)
+	}
+}
+
+// learn takes the names in a value. It removes registries, and labels that are not of Kubernetes or Fenceline.
+func (p *pseudonyms) learn(key string, value any) any {
+	switch value := value.(type) {
+	case string:
+		if nameKeys[key] != "" {
+			p.add(nameKeys[key], value)
+		}
+		if key == "image" || key == "imageID" {
+			return value[strings.LastIndex(value, "/")+1:]
+		}
+	case map[string]any:
+		p.learnLabels(key, value)
+		kind, _ := value["kind"].(string)
+		about, _ := value["metadata"].(map[string]any)
+		// The names of these are an address and a node.
+		if kind != "" && kind != "IPLease" && kind != "LeaseHint" {
+			p.add(strings.ToLower(kind), value["name"])
+			p.add(strings.ToLower(kind), about["name"])
+		}
+		if key == "addresses" && value["type"] != string(corev1.NodeInternalIP) && value["type"] != string(corev1.NodeExternalIP) {
+			p.add("host", value["address"])
+		}
+	}
+	return value
+}
+
+// learnLabels takes the labels of a selector, and removes those of an object.
+func (p *pseudonyms) learnLabels(key string, fields map[string]any) {
+	switch key {
+	case "labels", "annotations":
+		maps.DeleteFunc(fields, func(label string, _ any) bool { return !ours.MatchString(label) })
+	case "matchLabels", "nodeSelector":
+		for _, label := range slices.Sorted(maps.Keys(fields)) {
+			value := fields[label]
+			p.add("label", label)
+			p.add("label", value)
+			delete(fields, label)
+			fields[p.text(label)] = value
+		}
+	case "matchExpressions":
+		p.add("label", fields["key"])
+		values, _ := fields["values"].([]any)
+		for _, value := range values {
+			p.add("label", value)
+		}
+	}
+}
+
+// add gives a name another one, unless it is empty or known to each cluster.
+func (p *pseudonyms) add(kind string, value any) {
+	name, _ := value.(string)
+	if name == "" || p.of[name] != "" || slices.Contains(plainNames, name) || strings.HasPrefix(name, "fenceline") || ours.MatchString(name) {
+		return
+	}
+	p.count[kind]++
+	p.of[name] = fmt.Sprintf("%s-%d", kind, p.count[kind])
+}
+
+// text replaces the names in a text. A name may also be a part of a path or a domain.
+func (p *pseudonyms) text(text string) string {
+	return words.ReplaceAllStringFunc(text, func(word string) string { return p.word(word, "/.") })
+}
+
+// word replaces a word, or the names between its separators.
+func (p *pseudonyms) word(word, separators string) string {
+	core := strings.TrimRight(word, "./-")
+	if other := p.of[core]; other != "" {
+		return other + word[len(core):]
+	}
+	if separators == "" {
+		return word
+	}
+	parts := strings.Split(word, separators[:1])
+	for i := range parts {
+		parts[i] = p.word(parts[i], separators[1:])
+	}
+	return strings.Join(parts, separators[:1])
+}

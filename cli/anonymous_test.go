@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/fenceline/fenceline/test/check"
+)
+
+// support returns a bundle with secrets and names in all places.
+func support(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{documents: map[string]any{}, logs: map[string]string{
+		"logs/fenceline-agent-x.log": `{"msg":"grant","namespace":"shop","pod":"gone-7","node":"db1","pool":"floor","address":"10.0.0.7"}` + "\n" +
+			"dial https://me:hunter2@proxy: Bearer abc.def, pod shop/web-0.\n",
+	}}
+	for file, text := range map[string]string{
+		"doctor": `{faults: [{object: node db1, what: "shop/web-0 is silent"}]}`,
+		"nodes": `[{kind: Node, metadata: {name: db1, managedFields: [{manager: m}], labels: {zone: attic, kubernetes.io/hostname: db1.example.com}},
+		  status: {images: [{names: [secret-product]}], addresses: [{type: Hostname, address: db1.example.com}, {type: InternalIP, address: 10.0.0.1}]}}]`,
+		"pools": `[{kind: IPPool, metadata: {name: floor}, spec: {subnet: 10.0.0.0/24, default: true, nodeAffinity: {matchLabels: {example.com/zone: attic}}}}]`,
+		"leases": `[{kind: IPLease, metadata: {name: 10.0.0.7}, spec: {state: Bound, nodeName: db1, pool: floor,
+		  holder: {namespace: shop, pod: web-0, ownerName: web, interface: eth0, mac: "02:00:00:00:00:07"}}}]`,
+		"programs/pods": `[{kind: Pod, metadata: {namespace: fenceline-system, name: fenceline-agent-x},
+		  spec: {imagePullSecrets: [{name: robot}], containers: [{image: registry.example.com/fenceline/agent:1, env: [{name: X, value: hunter2}]}]}}]`,
+		"programs/configmaps": `[{kind: ConfigMap, metadata: {namespace: default, name: fenceline-conflist}, data: {password: hunter2, a: '{"pools": ["floor"], "secret": "hunter2"}'}}]`,
+	} {
+		var document any
+		check.OK(t, yaml.Unmarshal([]byte(text), &document))
+		b.documents[file] = document
+	}
+	b.leaveOutSecrets()
+	return b
+}
+
+// text returns all that a bundle says.
+func (b *bundle) text(t *testing.T) string {
+	t.Helper()
+	return string(check.Value(yaml.Marshal(b.documents))(t)) + fmt.Sprint(b.logs)
+}
+
+func TestABundleLeavesSecretsOut(t *testing.T) {
+	text := support(t).text(t)
+	for _, secret := range []string{"hunter2", "abc.def", "secret-product", "robot", "manager"} {
+		check.That(t, !strings.Contains(text, secret), "%s is in the bundle:\n%s", secret, text)
+	}
+	check.Says(t, text, "node db1", "shop/web-0", "pool: floor", "registry.example.com/fenceline/agent:1", "address: db1.example.com", leftOut+"proxy")
+}
+
+func TestAnAnonymousBundleHasTheSameOtherNamesEverywhere(t *testing.T) {
+	b := support(t)
+	b.replaceNames()
+	text := b.text(t)
+	for _, name := range []string{"db1", "shop", "web", "gone-7", "floor", "attic", "example.com"} {
+		check.That(t, !strings.Contains(text, name), "%s is in the bundle:\n%s", name, text)
+	}
+	check.Says(t, text, "object: node node-1", "what: namespace-1/pod-1 is silent", "nodeName: node-1", "kubernetes.io/hostname: host-1", "label-1: label-2",
+		`"node":"node-1","pool":"pool-1","address":"10.0.0.7"`, `pools": ["pool-1"]`, "pod namespace-1/pod-1.", "namespace: fenceline-system", "default: true",
+		"image: agent:1", "address: 10.0.0.1", "interface: eth0", "02:00:00:00:00:07", "state: Bound")
+}
