@@ -5,6 +5,7 @@ package hints
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -21,9 +22,10 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// Keep keeps the hints as a controller does, until the test ends. It does not wait, and an API server that is
-// away ends nothing.
-func Keep(t testing.TB, access *rest.Config) {
+// Keep keeps the hints as a controller does, until stop is called or the test ends. It does not wait, and an API
+// server that is away ends nothing. A test that starts a controller stops it first: of two leaders, each would write
+// its own ID again and again.
+func Keep(t testing.TB, access *rest.Config) (stop func()) {
 	t.Helper()
 	access = rest.CopyConfig(access)
 	access.QPS, access.ContentType = -1, runtime.ContentTypeJSON // as the controller's
@@ -32,14 +34,16 @@ func Keep(t testing.TB, access *rest.Config) {
 		Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	}))(t)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	check.OK(t, cache.AddIndexes(ctx, mgr.GetFieldIndexer()))
 	reconciler := &hint.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	check.OK(t, reconciler.SetupWithManager(mgr))
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		stop()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		check.Is(t, <-ended, nil, "the hints ended:")
 	})
+	t.Cleanup(stop)
+	return stop
 }

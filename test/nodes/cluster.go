@@ -65,6 +65,7 @@ type Cluster struct {
 	rig *namespaces.Rig
 	bin string // the programs under test
 
+	endHints         func() // nil: nobody but a controller keeps hints
 	controller       process.Process
 	controllerRights *rest.Config // nil: those of an administrator
 
@@ -92,7 +93,7 @@ func On(t testing.TB, rig *namespaces.Rig) *Cluster {
 	if c.Server.ControlPlane == nil { // it is another's
 		t.Cleanup(func() { c.check(c.removeObjects()) }) // after the agents have ended
 	}
-	hints.Keep(t, c.Server.Admin())
+	c.endHints = hints.Keep(t, c.Server.Admin())
 	c.build()
 	c.rig.UsePlugins(c.bin)
 	for _, o := range []client.Object{

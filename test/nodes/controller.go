@@ -34,6 +34,9 @@ func (c *Cluster) StartChartsController() {
 }
 
 func (c *Cluster) startController() error {
+	if c.endHints != nil {
+		c.endHints()
+	}
 	access := filepath.Join(c.bin, "controller.kubeconfig")
 	if err := controlplane.WriteKubeconfig(cmp.Or(c.controllerRights, c.Server.Admin()), access); err != nil {
 		return err
