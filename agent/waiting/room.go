@@ -24,8 +24,6 @@ const (
 	// lostRetry is the pause before an address is offered again after its lease could not be created. By then, the
 	// controller no longer tells of an address that has a lease.
 	lostRetry = time.Second
-	// competitors is how many nodes the controller tells of an address first.
-	competitors = 2
 )
 
 // room is a pool for which ADDs wait. The lock of the Queue protects it.
@@ -39,7 +37,7 @@ type room struct {
 	queue *Queue
 	pool  string
 	set   poolset.Set
-	// agents is the number of agents that may compete for an address.
+	// agents is the number of agents that may compete for an address that this one has found by itself.
 	agents int
 	// places is the number of ADDs that wait for the pool, or try an address of it.
 	places int
@@ -160,7 +158,7 @@ func (r *room) look() {
 	maps.DeleteFunc(r.vacant, func(addr netip.Addr, _ vacancy) bool { return !r.set.Contains(addr) })
 	for addr, n := range r.told {
 		if !n.tried && r.isNew(addr) && r.set.Contains(addr) {
-			r.vacate(addr, r.queue.Clock.Now(), min(r.agents, competitors))
+			r.vacate(addr, r.queue.Clock.Now(), 1) // the controller tells one node at a time
 		}
 	}
 }
@@ -194,7 +192,7 @@ func (r *room) takeBack(addr netip.Addr, served bool) {
 	}
 	delete(r.offered, addr)
 	if _, told := r.told[addr]; told && !served && r.set.Contains(addr) {
-		r.vacate(addr, r.queue.Clock.Now().Add(lostRetry), min(r.agents, competitors))
+		r.vacate(addr, r.queue.Clock.Now().Add(lostRetry), 1)
 	}
 }
 

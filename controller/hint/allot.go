@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// firstTold is how many nodes are told of an address that came free. One would be enough for one address, but
-	// its ADD may have ended or got another address meanwhile; a second one costs at most a create that fails.
-	firstTold = 2
-	// untaken is the time after which twice as many nodes are told of an address that is still free.
+	// second is the time after which a second node is told of an address that is still free: the ADD of the first may
+	// have ended or got another address meanwhile. It is longer than a create usually takes to reach the controller,
+	// since a node that is told too early has a create that fails.
+	second = 250 * time.Millisecond
+	// untaken is the time after which twice as many nodes are told, and again.
 	untaken = time.Second
 	// mostVacant is how many free addresses of a pool are offered at the same time.
 	mostVacant = 2 * v1alpha1.MaxHintFree
@@ -57,8 +58,8 @@ func allot(now time.Time, waiting []waiter, vacant []vacancy) (next time.Duratio
 	slices.SortFunc(waiting, byTurn)
 	for i := range vacant {
 		v := &vacant[i]
-		steps := now.Sub(v.since) / untaken
-		want := min(len(waiting), firstTold<<min(steps, 16))
+		want, until := wanted(now.Sub(v.since))
+		want = min(want, len(waiting))
 		for at := 0; len(v.nodes) < want && at < len(waiting) && waiting[at].told < v1alpha1.MaxHintFree; {
 			w := waiting[at]
 			if slices.Contains(v.nodes, w.node) {
@@ -71,11 +72,20 @@ func allot(now time.Time, waiting []waiter, vacant []vacancy) (next time.Duratio
 			to, _ := slices.BinarySearchFunc(waiting, w, byTurn)
 			waiting = slices.Insert(waiting, to, w)
 		}
-		if left := v.since.Add((steps + 1) * untaken).Sub(now); want < len(waiting) && (next == 0 || left < next) {
+		if left := v.since.Add(until).Sub(now); want < len(waiting) && (next == 0 || left < next) {
 			next = left
 		}
 	}
 	return next
+}
+
+// wanted returns how many nodes are told of an address that has been free for a time, and the age at which more are.
+func wanted(free time.Duration) (nodes int, until time.Duration) {
+	if free < second {
+		return 1, second
+	}
+	steps := free / untaken
+	return 2 << min(steps, 16), (steps + 1) * untaken
 }
 
 // byTurn orders nodes by the number of addresses of which they are told, then by their wait.

@@ -39,14 +39,17 @@ func TestWhichNodesAreToldOfAFreeAddress(t *testing.T) {
 		"nobody waits":                                {nil, free(0, ""), []string{""}, 0},
 		"nothing is free":                             {crowd(9), nil, nil, 0},
 		"a single node":                               {crowd(1), free(0, ""), []string{"n1"}, 0},
-		"one address: the two longest waits":          {crowd(9), free(0, ""), []string{"n1 n2"}, untaken},
-		"three addresses: six nodes":                  {crowd(9), free(0, "", "", ""), []string{"n1 n2", "n3 n4", "n5 n6"}, untaken},
-		"more addresses than nodes":                   {crowd(3), free(0, "", "", ""), []string{"n1 n2", "n3 n1", "n2 n3"}, untaken},
-		"those that are told stay so":                 {crowd(9), free(0, "n5 n6"), []string{"n5 n6"}, untaken},
-		"another address: those without one first":    {crowd(4), free(0, "n1 n2", ""), []string{"n1 n2", "n3 n4"}, untaken},
-		"a node that waits no longer":                 {crowd(4), free(0, "n9 n2"), []string{"n2 n1"}, untaken},
+		"one address: the longest wait":               {crowd(9), free(0, ""), []string{"n1"}, second},
+		"three addresses: three nodes":                {crowd(9), free(0, "", "", ""), []string{"n1", "n2", "n3"}, second},
+		"more addresses than nodes":                   {crowd(2), free(0, "", "", ""), []string{"n1", "n2", "n1"}, second},
+		"the one that is told stays so":               {crowd(9), free(0, "n5"), []string{"n5"}, second},
+		"another address: those without one first":    {crowd(4), free(0, "n1", ""), []string{"n1", "n2"}, second},
+		"a node that waits no longer":                 {crowd(4), free(0, "n9"), []string{"n1"}, second},
+		"a tenth of a second later":                   {crowd(9), free(second-150*time.Millisecond, "n1"), []string{"n1"}, 150 * time.Millisecond},
+		"an address that nobody takes: a second node": {crowd(9), free(second, "n1"), []string{"n1 n2"}, untaken - second},
+		"two addresses that nobody takes: two others": {crowd(9), free(second, "n1", "n2"), []string{"n1 n3", "n2 n4"}, untaken - second},
 		"half a second later":                         {crowd(9), free(untaken/2, "n1 n2"), []string{"n1 n2"}, untaken / 2},
-		"an address that nobody takes: twice so many": {crowd(9), free(untaken, "n1 n2"), []string{"n1 n2 n3 n4"}, untaken},
+		"a second later: twice so many":               {crowd(9), free(untaken, "n1 n2"), []string{"n1 n2 n3 n4"}, untaken},
 		"then four times":                             {crowd(8), free(2*untaken, "n1 n2 n3 n4"), []string{"n1 n2 n3 n4 n5 n6 n7 n8"}, 0},
 		"after a day, all":                            {crowd(3), free(24*time.Hour, ""), []string{"n1 n2 n3"}, 0},
 	} {
@@ -75,13 +78,13 @@ func TestFewNodesAreWokenHoweverManyWait(t *testing.T) {
 	allot(now, waiting, vacant)
 	told := map[string]int{}
 	for i, v := range vacant {
-		check.Equal(t, len(v.nodes), firstTold, "of address %d, so many nodes are told:", i)
+		check.Equal(t, len(v.nodes), 1, "of address %d, so many nodes are told:", i)
 		for _, node := range v.nodes {
 			told[node]++
 		}
 	}
-	check.Equal(t, len(told), firstTold*mostVacant, "told nodes")
-	for i := range firstTold * mostVacant {
+	check.Equal(t, len(told), mostVacant, "told nodes")
+	for i := range mostVacant {
 		check.Equal(t, told[fmt.Sprint("n", 4999-i)], 1, "addresses of which number %d by its wait is told:", i+1)
 	}
 
