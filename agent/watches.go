@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,10 @@ import (
 	"github.com/fenceline/fenceline/internal/apiserver"
 	"github.com/fenceline/fenceline/internal/diagnosis"
 )
+
+// rereadSpread is the longest time from the return of the API server to the reads of all leases, so that the agents
+// of a large cluster do not read together. What the outage has left to do on this node does not wait for it.
+const rereadSpread = 5 * time.Second
 
 // keepInstalled keeps the plugin and the network configuration on the node.
 func (a *agent) keepInstalled(ctx context.Context) error {
@@ -192,7 +197,8 @@ func (a *agent) storeWatch(hints *watch.Hints) *apiserver.RevisionWatch {
 			}
 		},
 		Live: report.StoreIsAt,
-		Back: func() { hints.Doubt(); a.Recovery.LookAgain() },
+		Back:   func() { hints.Doubt(); a.Recovery.LookAgain() },
+		Spread: func() time.Duration { return rand.N(rereadSpread) },
 		Cached: func(ctx context.Context) (uint64, error) {
 			return apiserver.GreatestRevision(ctx, a.cached, &v1alpha1.IPLeaseList{}, &v1alpha1.IPPoolList{}, &corev1.PodList{})
 		},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -82,7 +83,7 @@ func (v *View) set(name string, revision uint64, now *v1alpha1.IPLease, isNewer 
 	}
 	told := v.told
 	v.mu.Unlock()
-	if was == nil && now == nil {
+	if equality.Semantic.DeepEqual(was, now) { // nothing has changed, as after most doubts
 		return
 	}
 	for _, f := range told {

@@ -46,6 +46,7 @@ func TestAnOvertakenAnswerChangesNothing(t *testing.T) {
 		"a revision is remembered for a question":    {[]func(*View){saw(5, "n1"), gone(5), forget, saw(4, "n1")}, 0, []string{"0 5", "5 0"}},
 		"that of a lease for ever":                   {[]func(*View){saw(5, "n1"), forget, forget, forget, saw(4, "n1")}, 5, []string{"0 5"}},
 		"an older write that a restore brought back": {[]func(*View){saw(9, "n1"), doubt, saw(5, "n1")}, 5, []string{"0 9", "9 5"}},
+		"the same as before a doubt":                 {[]func(*View){saw(9, "n1"), doubt, saw(9, "n1")}, 9, []string{"0 9"}},
 		"none that a restore brought back":           {[]func(*View){saw(9, "n1"), doubt, gone(0)}, 0, []string{"0 9", "9 0"}},
 		"a read that a write after it has overtaken": {[]func(*View){saw(9, "n1"), doubt, saw(8, "n1"), gone(0)}, 8, []string{"0 9", "9 8"}},
 		"but none of one that is gone":               {[]func(*View){saw(5, "n1"), gone(5), forget, forget, saw(4, "n1")}, 4, []string{"0 5", "5 0", "0 4"}},

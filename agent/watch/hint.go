@@ -38,6 +38,9 @@ const (
 	// the greatest one. It bounds the time for which a wait trusts a controller that is away, well below the time
 	// for which an ADD waits.
 	renewEvery = 30 * time.Second
+	// journalFirst is the time from a doubt to the question: recovery reads the leases of the journal meanwhile, and
+	// each is read once.
+	journalFirst = 5 * time.Second
 	// spread is the longest time from a new leading controller to the question, so that agents do not ask together.
 	spread = 30 * time.Second
 	// retryAfter is the pause while the API server is away.
@@ -79,10 +82,11 @@ type Hints struct {
 	// again: all leases must be read again.
 	again loop.Wake
 
-	// start is the question of this agent, and due the earliest time of the next one.
-	start    string
-	due      time.Time
-	answered bool
+	// start is the question of this agent, and due the earliest time of the next one. anew: that comes also without an
+	// answer to this one.
+	start          string
+	due            time.Time
+	answered, anew bool
 	// leader is the ID of the controller that answered, or of one that leads since then.
 	leader string
 	// list is the earliest time at which the agent lists the leases itself.
@@ -103,8 +107,8 @@ type Hints struct {
 // NewHints returns Hints.
 func NewHints(o HintOptions) *Hints { return &Hints{HintOptions: o, again: loop.NewWake()} }
 
-// Doubt has all leases asked for and read again. Call it if the store may have lost writes, as after a restore
-// from a backup. It may be called concurrently with Reconcile.
+// Doubt has all leases asked for, and those read again that nobody reads in the next seconds. Call it if the store
+// may have lost writes, as after a restore from a backup. It may be called concurrently with Reconcile.
 func (h *Hints) Doubt() {
 	h.doubted.Store(true)
 	h.again.Up()
@@ -152,8 +156,9 @@ func (h *Hints) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, err
 	now := h.Clock.Now()
 	if h.doubted.Swap(false) {
 		h.View.Doubt()
-		h.begin(now)
-	} else if h.start == "" || h.answered && (!now.Before(h.due) || err != nil) {
+		h.due, h.anew = now.Add(journalFirst), true
+	}
+	if h.start == "" || (h.answered || h.anew) && !now.Before(h.due) || h.answered && err != nil {
 		h.begin(now) // also if somebody has deleted the hint
 	}
 	// A question that cannot be written must not keep the agent from reading.
@@ -176,7 +181,7 @@ func (h *Hints) begin(now time.Time) {
 	if h.start != "" {
 		h.list = now.Add(h.jitter(listEvery)) // the view is filled, and a list costs the API server much
 	}
-	h.start, h.answered = string(uuid.NewUUID()), false
+	h.start, h.answered, h.anew = string(uuid.NewUUID()), false, false
 	h.asked.CompareAndSwap(nil, &now)
 	h.View.Forget()
 }
@@ -193,7 +198,7 @@ func (h *Hints) pause() time.Duration {
 	switch {
 	case h.filling:
 		return time.Millisecond
-	case !h.answered:
+	case !h.answered && (!h.anew || h.list.Before(h.due)):
 		next = h.list
 	}
 	if len(h.Waits()) > 0 && h.renew.Before(next) {

@@ -103,8 +103,11 @@ type RevisionWatch struct {
 	Live func(uint64)
 	// Back is called once the store has answered after an outage, and did not go back: watches may have missed
 	// changes, and a store that was restored lacks writes. It is called at most every quiet. It may be nil.
-	Back  func()
-	Clock clock.Clock
+	Back func()
+	// Spread returns the time from the first answer to Back, anew for each outage: many processes must not read
+	// together what they know. It is required with Back.
+	Spread func() time.Duration
+	Clock  clock.Clock
 	Log   logr.Logger
 }
 
@@ -114,8 +117,8 @@ func (*RevisionWatch) NeedLeaderElection() bool { return false }
 // Start asks the store after every outage, and periodically, until ctx ends. It returns a
 // *WentBackError if the store went back.
 func (r *RevisionWatch) Start(ctx context.Context) error {
-	var known, seen uint64 // seen: the outages before the last call of Back
-	var told time.Time
+	var known, seen uint64  // seen: the outages before the last call of Back
+	var told, due time.Time // the last call of Back, and the next one
 	l := loop.Loop{Clock: r.Clock, Period: period, Wake: r.Outages.over, First: retry, Most: retry}
 	l.Failed = func(err error) {
 		r.Log.V(1).Info("the revision of the store could not be read; trying again", "why", err.Error())
@@ -124,6 +127,7 @@ func (r *RevisionWatch) Start(ctx context.Context) error {
 		ended := r.Outages.ended.Load()
 		live, cached, err := r.ask(ctx)
 		if err != nil {
+			due = time.Time{} // the next answer has a spread of its own
 			return 0, err
 		}
 		newest := max(known, cached, live)
@@ -141,10 +145,13 @@ func (r *RevisionWatch) Start(ctx context.Context) error {
 			return 0, nil
 		}
 		now := r.Clock.Now()
-		if rest := quiet - now.Sub(told); rest > 0 {
+		if due.IsZero() {
+			due = now.Add(r.Spread())
+		}
+		if rest := max(due.Sub(now), quiet-now.Sub(told)); rest > 0 {
 			return rest, nil
 		}
-		seen, told = ended, now
+		seen, told, due = ended, now, time.Time{}
 		r.Back()
 		return 0, nil
 	})

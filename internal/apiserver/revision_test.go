@@ -22,12 +22,14 @@ import (
 // store is a store of which only the revision matters.
 type store struct {
 	client.Reader
-	live atomic.Uint64
-	away atomic.Bool
+	live    atomic.Uint64
+	away    atomic.Bool
+	refused atomic.Int64 // questions while it is away
 }
 
 func (s *store) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	if s.away.Load() {
+		s.refused.Add(1)
 		return errors.New("away")
 	}
 	list.SetResourceVersion(strconv.FormatUint(s.live.Load(), 10))
@@ -44,6 +46,7 @@ type rig struct {
 	clock   *testclock.FakeClock
 	outages *Outages
 	back    atomic.Int64 // calls of Back
+	spread  atomic.Int64
 }
 
 func start(t *testing.T, live uint64) *rig {
@@ -55,6 +58,7 @@ func start(t *testing.T, live uint64) *rig {
 		Known:  r.known.Store,
 		Live:   func(live uint64) { r.asked <- live },
 		Back:   func() { r.back.Add(1) },
+		Spread: func() time.Duration { return time.Duration(r.spread.Load()) },
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
@@ -174,6 +178,34 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 	r.hears(t, 100)
 	waits()
 	check.Equal(t, r.back.Load(), 2, "without another outage, told")
+}
+
+// TestManyProcessesDoNotReadTogetherAfterAnOutage: each waits a time of its own, anew if the server was away again.
+func TestManyProcessesDoNotReadTogetherAfterAnOutage(t *testing.T) {
+	const spread, part = 3 * time.Second, time.Second
+	r := start(t, 100)
+	step := func(what string, d time.Duration, want int64) {
+		t.Helper()
+		check.Becomes(t, time.Minute, "the watch waits", r.clock.HasWaiters)
+		check.Equal(t, r.back.Load(), want, "%s: told", what)
+		r.clock.Step(d)
+	}
+	r.spread.Store(int64(spread))
+	r.outage(t)
+	r.hears(t, 100)
+	step("at its end", spread-part, 0)
+	r.outage(t) // in which the store was not asked
+	r.hears(t, 100)
+	r.store.away.Store(true)
+	r.outage(t)
+	check.Becomes(t, time.Minute, "the store is asked", func() bool { return r.store.refused.Load() == 1 })
+	r.store.away.Store(false)
+	step("away again", retry, 0)
+	r.hears(t, 100)
+	step("at the next end", spread-part, 0)
+	step("before that time", part, 0)
+	r.hears(t, 100)
+	check.Becomes(t, time.Minute, "it is told", func() bool { return r.back.Load() == 1 })
 }
 
 func TestARequestThatRunsOutOfTimeShowsAnOutageOnlyIfNoneWasAnsweredMeanwhile(t *testing.T) {
