@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -107,16 +108,33 @@ func TestHints(t *testing.T) {
 	t.Run("an address that comes free while ADDs wait", func(t *testing.T) { freedAddress(w.in(t), server.Admin()) })
 	t.Run("the start of an agent with many leases", func(t *testing.T) { manyLeases(w.in(t), server.Admin()) })
 	stop()
-	t.Run("without a controller", func(t *testing.T) {
+	t.Run("without a controller, and beside one that knows no waits", func(t *testing.T) {
 		w := w.in(t)
 		begun := time.Now()
-		l := w.listen(server.Admin(), "n3")
-		freedUnseen(w, l)
-		n := w.filled(l)
+		l, beside := w.listen(server.Admin(), "n3"), w.listen(server.Admin(), "n1")
+		w.answersStarts("n1")
+		w.filled(beside)
 		took := time.Since(begun)
+		check.That(t, took < 10*time.Second, "an agent that has its answer knows its leases after %s", took)
+		freedUnseen(w, l, beside)
+		n := w.filled(l)
+		took = time.Since(begun)
 		check.That(t, n == v1alpha1.MaxHintLeases+1, "it knows %d leases", n)
 		check.That(t, took >= 10*time.Second && took < 20*time.Second, "the agent listed its leases after %s", took)
 	})
+}
+
+// answersStarts does what a controller of the release before waits does once the agent of a node has started: it answers
+// the question for leases, and leaves all other fields as they are.
+func (w world) answersStarts(node string) {
+	w.Helper()
+	w.eventually("the agent has asked", func() error {
+		h := w.hint(node)
+		return unless(h.Spec.Start != h.Status.Start, "the last question is answered")
+	})
+	patch := fmt.Appendf(nil, `{"status":{"start":%q,"leases":[],"changed":[],"left":[],"all":false}}`, w.hint(node).Spec.Start)
+	h := &v1alpha1.LeaseHint{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	check.OK(w, w.client.Status().Patch(w.ctx, h, client.RawPatch(types.MergePatchType, patch)))
 }
 
 func ownWrites(w world, config *rest.Config) {

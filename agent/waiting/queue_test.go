@@ -28,8 +28,9 @@ type server struct {
 	// version is the number of changes, and ended the change with which a lease has ended.
 	version int
 	ended   map[netip.Addr]int
-	// silent: the controller is away. away is the error of lists.
+	// silent: the controller is away, or does not know waits. Then the hint tells stale. away is the error of lists.
 	silent bool
+	stale  []v1alpha1.FreeAddress
 	away   error
 	lists  int
 }
@@ -76,7 +77,7 @@ func (s *server) tell(q *Queue) {
 	s.mu.Lock()
 	h.Status.Round = "2"
 	if s.silent {
-		h.Status.Round = "1"
+		h.Status.Round, h.Status.Free = "1", s.stale
 	}
 	for _, wait := range h.Spec.Waits {
 		for i := uint64(0); i < s.sets[wait.Pool].Len() && !s.silent; i++ {
@@ -309,6 +310,19 @@ func TestWhatTheAgentDoesWhileTheControllerIsAway(t *testing.T) {
 		check.Equal(t, w.lists, 3, "after an answer, the lists are")
 		w.set("lan", "10.0.0.2", false)
 		wantOffer(t, ends, "a", "10.0.0.2")
+	})
+}
+
+// TestAControllerThatKnowsNoWaits is one of a release before them, to which an upgrade went back: it never takes back what a
+// later one has told. The ADD does not try that, and gets what the lists show.
+func TestAControllerThatKnowsNoWaits(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
+		w.silent, w.stale = true, []v1alpha1.FreeAddress{{Pool: "lan", Address: "10.0.0.2", Version: "7"}} // it has a lease
+		began := time.Now()
+		time.AfterFunc(patience+time.Second, func() { w.server.set("lan", "10.0.0.3", false) })
+		w.await(w.Enter(Key{"a", "eth0"}), "a", time.Minute, ends, lan)
+		wantEnd(t, ends, "a", "10.0.0.3", time.Minute)
+		check.Equal(t, time.Since(began), patience+listEvery, "it is offered after the second list, after")
 	})
 }
 

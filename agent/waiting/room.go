@@ -44,6 +44,9 @@ type room struct {
 	close  context.CancelFunc
 	// asked is the time since which the controller owes an answer. It is zero after the answer.
 	asked time.Time
+	// heard: the controller has answered since the room was made. Before, it tells what it told an earlier wait, and
+	// the lease of that may be too young for it.
+	heard bool
 	// told has the addresses without a lease of which the controller tells.
 	told map[netip.Addr]news
 	// vacant has addresses of set that may be offered.
@@ -127,9 +130,12 @@ func (r *room) listed(ctx context.Context, taken map[netip.Addr]struct{}) {
 func (r *room) hear(answered bool, free map[netip.Addr]string) {
 	switch {
 	case answered:
-		r.asked = time.Time{}
+		r.asked, r.heard = time.Time{}, true
 	case r.asked.IsZero():
 		r.asked = r.queue.Clock.Now()
+	}
+	if !r.heard {
+		return
 	}
 	maps.DeleteFunc(r.told, func(addr netip.Addr, _ news) bool {
 		_, still := free[addr]
