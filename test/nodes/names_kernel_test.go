@@ -235,6 +235,11 @@ func TestAPodKeepsItsAddressWhenItsSandboxDies(t *testing.T) {
 			check.OK(t, errors.Join(was.End(ctx), n.StopAgent(), n.AwaitAgent(ctx)))
 			return n.Begin(ctx, was.Pod)
 		}},
+		// The last one: no controller answers the agent from now on.
+		{"no API server for the node, and no controller: DEL, a killed agent, then ADD", without(n.ShutAPI, func(was *nodes.Sandbox) (*nodes.Sandbox, error) {
+			check.OK(t, c.KillController())
+			return anotherAgent(was)
+		})},
 	} {
 		for pool, was := range pods {
 			is := check.Value(order.next(was))(t)
