@@ -39,6 +39,13 @@ func (e *env) testChart(t *testing.T) {
 			}
 		}
 	})
+	t.Run("renders without a cluster what it installs, each time", func(t *testing.T) {
+		want := strings.TrimSpace(e.helm(t, "get", "manifest", "fenceline", "--namespace", namespace))
+		for range 2 {
+			got := strings.TrimSpace(e.helm(t, "template", "fenceline", chart, "--namespace", namespace, "--no-hooks"))
+			check.Same(t, strings.Split(got, "\n---\n"), strings.Split(want, "\n---\n"), "objects")
+		}
+	})
 	t.Run("refuses a network configuration that is no JSON", func(t *testing.T) {
 		out, err := e.tryHelm(t, "template", "fenceline", chart, "--set", "cni.conflist.content=macvlan on eth1")
 		check.That(t, err != nil && strings.Contains(out, "fenceline.conflist"), "%v, helm said: %s", err, out)

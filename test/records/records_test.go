@@ -87,6 +87,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("rights", e.testRights)
 	t.Run("metrics", e.testMetrics)
 	t.Run("the page", e.testPage)
+	t.Run("stored objects", e.testStoredObjects)
 	t.Run("the chart", e.testChart)
 }
 
