@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/programs"
 )
 
 func TestAConfigurationIsDelegatedChainedOrRefused(t *testing.T) {
@@ -178,13 +180,32 @@ func wantCode(t *testing.T, err error, code uint, says ...string) {
 	check.Says(t, e, says...)
 }
 
-// TestMain lets the tests of this package put socket and spool anywhere.
+// TestMain lets the tests of this package put socket and spool anywhere. They share the plugin that the first
+// one builds.
 func TestMain(m *testing.M) {
-	if err := os.Setenv(dirsVariable, "/"); err != nil {
+	code, err := shareAll(m)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		code = 1
 	}
-	os.Exit(m.Run())
+	os.Exit(code)
+}
+
+func shareAll(m *testing.M) (int, error) {
+	if err := os.Setenv(dirsVariable, "/"); err != nil {
+		return 0, err
+	}
+	if programs.Dir() == "" { // a guest has those of its host
+		dir, err := os.MkdirTemp("", "fenceline-programs-")
+		if err != nil {
+			return 0, err
+		}
+		defer os.RemoveAll(dir)
+		if err := programs.Share(context.Background(), dir); err != nil {
+			return 0, err
+		}
+	}
+	return m.Run(), nil
 }
 
 // A network configuration may be a tenant's, and the plugin writes as root.

@@ -54,7 +54,7 @@ func addressFiles(t *testing.T, dir string) map[string]string {
 }
 
 func TestParallelADDsShareARange(t *testing.T) {
-	const calls, addrs, atOnce = 1000, 200, 64
+	const calls, addrs, atOnce = 300, 60, 64
 	bin, dir := binaries(t), t.TempDir()
 	conf := loneConf(dir, fmt.Sprintf(`"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.2.1","rangeEnd":"10.1.2.%d","gateway":"10.1.2.254"}]]`, addrs))
 	var mu sync.Mutex
@@ -69,7 +69,7 @@ func TestParallelADDsShareARange(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				wantPrinted(t, out, err, agentapi.CodeExhausted, "no IP addresses available in range set: 10.1.2.1-10.1.2.200")
+				wantPrinted(t, out, err, agentapi.CodeExhausted, fmt.Sprintf("no IP addresses available in range set: 10.1.2.1-10.1.2.%d", addrs))
 				refused++
 				return
 			}
@@ -220,6 +220,7 @@ func serveDHCP(t *testing.T, host *network.Namespace, first, last string) {
 // DHCP client has the first one, and the container the second one. A second client is offered that
 // of the container and declines.
 func TestDHCPClientsAndContainersShareARange(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	serveDHCP(t, l.plug(t, "server", "192.0.2.1/24"), "192.0.2.10", "192.0.2.11")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -240,6 +241,7 @@ func TestDHCPClientsAndContainersShareARange(t *testing.T) {
 
 // dhcpcd with a static address refuses that of a container.
 func TestDhcpcdRefusesTheAddressOfAContainer(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	h := l.host(t, "host")
 	h.mustAdd(t, h.macvlanConf(t, small), container("one", network.New(t, "one"))) // 192.0.2.10

@@ -125,6 +125,7 @@ const (
 )
 
 func TestAForeignHostIsPassedOver(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	foreign := l.plug(t, "foreign", "192.0.2.10/24", "192.0.2.12/24", "2001:db8::10/64")
 	mac := check.Value(foreign.MAC("p0"))(t)
@@ -201,6 +202,7 @@ func siblingIsMet(t *testing.T, plugin string) {
 
 // Two machines share a range and know nothing of each other.
 func TestTwoMachinesWithTheSameRangeHaveNoDuplicate(t *testing.T) {
+	t.Parallel()
 	addManyToTwoHosts(t, newLAN(t), onMACVLAN)
 }
 
@@ -294,6 +296,7 @@ func answeredBeforeConfigured(t *testing.T, plugin string, child netlink.Link) {
 func TestNeighboursLearnTheMACOfTheNextContainer(t *testing.T) {
 	for _, plugin := range []string{onMACVLAN, onBridge, onHostDevice} {
 		t.Run(plugin, func(t *testing.T) {
+			t.Parallel()
 			l := newLAN(t)
 			neighbour := l.plug(t, "neighbour")
 			index := check.Value(neighbour.Index("p0"))(t)
@@ -322,6 +325,7 @@ func TestNeighboursLearnTheMACOfTheNextContainer(t *testing.T) {
 }
 
 func TestAFailedADDLeavesTheInterfaceAsItWas(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	l.plug(t, "foreign", "192.0.2.40/24")
 	h, one := l.host(t, "host"), network.New(t, "one")

@@ -39,6 +39,7 @@ func TestNoContainerGetsAnAddressThatItsParentHas(t *testing.T) {
 		{"an interface of another segment", onMACVLAN, "other", "192.0.2.10/24", "2001:db8::10/64"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			l := newLAN(t)
 			h := l.host(t, "host")
 			if row.has == "br0" {
@@ -113,6 +114,7 @@ func TestAPortOfABridgeThatDoesNotForwardYetIsWaitedFor(t *testing.T) {
 		{"the only one of a parent, for longer than a carrier may take", onMACVLANOfBridge, false, 300},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			l := newLAN(t)
 			l.plug(t, "foreign", "192.0.2.10/24", "2001:db8::10/64")
 			h := l.hostOnBridge(t, "host")

@@ -69,6 +69,7 @@ func (r *probeRig) wantAddr(t *testing.T, container, ipam, want string) {
 func detecting(block string) string { return small + `,"conflictDetection":{` + block + `}` }
 
 func TestTheModesOfConflictDetection(t *testing.T) {
+	t.Parallel()
 	r := newProbeRig(t, 10, 10)
 	r.wantAddr(t, "observed", detecting(`"mode":"Observe"`), "192.0.2.10")
 	r.dir = t.TempDir()
@@ -80,6 +81,7 @@ func TestTheModesOfConflictDetection(t *testing.T) {
 }
 
 func TestAHostOfManyAddressesStopsTheSearch(t *testing.T) {
+	t.Parallel()
 	r := newProbeRig(t, 10, 40)
 	_, out, err := r.add(t, "a", small)
 	wantPrinted(t, out, err, agentapi.CodeTryAgainLater, "host "+r.foreign+" has answered for 10 addresses")
@@ -91,6 +93,7 @@ func TestAHostOfManyAddressesStopsTheSearch(t *testing.T) {
 }
 
 func TestARequestedAddressThatAHostUsesIsRefused(t *testing.T) {
+	t.Parallel()
 	r := newProbeRig(t, 20, 20)
 	out, err := callPlugin(t, r.l.bin, pluginType, referenceCall{verb: "ADD", args: "IP=192.0.2.20", netns: r.pod.Path()}, loneConf(r.dir, small))
 	wantPrinted(t, out, err, agentapi.CodeAddressRefused, "host "+r.foreign+" uses it")
@@ -104,6 +107,7 @@ func TestAnAddressWithoutReplacementWaitsForTheEndOfItsLastInterface(t *testing.
 		{"the only one of its range", "", `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.20","rangeEnd":"192.0.2.20"}]]`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			r := newProbeRig(t, 20, 20)
 			running := check.Value(capture.Start(r.l.Switch, network.Bridge))(t)
 			ended := make(chan error, 1)
@@ -122,6 +126,7 @@ func TestAnAddressWithoutReplacementWaitsForTheEndOfItsLastInterface(t *testing.
 
 // A runtime that crashed starts its containers again without DEL. The last container may live on.
 func TestAContainerThatStartsAgainWithoutDELKeepsItsAddresses(t *testing.T) {
+	t.Parallel()
 	h := newLAN(t).host(t, "host")
 	list, addrs := h.macvlanConf(t, dual), []string{"192.0.2.10/24", "2001:db8::10/64"}
 	last, one := network.New(t, "last"), container("one", network.New(t, "one"))
@@ -138,6 +143,7 @@ func TestAContainerThatStartsAgainWithoutDELKeepsItsAddresses(t *testing.T) {
 
 // An address that came free is given although it is remembered, when no other one is free.
 func TestARememberedAddressIsTheLastResort(t *testing.T) {
+	t.Parallel()
 	r := newProbeRig(t, 10, 10)
 	const two = `"ranges":[[{"subnet":"192.0.2.0/24","rangeStart":"192.0.2.10","rangeEnd":"192.0.2.11"}]]`
 	r.wantAddr(t, "a", two, "192.0.2.11")
@@ -184,6 +190,7 @@ func TestALinkThatHasJustComeUpAndHearsNobodyIsSaid(t *testing.T) {
 		want      bool
 	}{{"it came up for the probe", false, false, true}, {"and another host is heard", false, true, false}, {"it was up", true, false, false}} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			r := newProbeRig(t, 10, 10)
 			check.OK(t, r.pod.SetUp("eth0", row.up))
 			check.OK(t, r.l.Switch.SetUp(network.Port("foreign"), row.heard))
@@ -199,6 +206,7 @@ func TestALinkThatHasJustComeUpAndHearsNobodyIsSaid(t *testing.T) {
 }
 
 func TestWithoutCarrierNothingIsProven(t *testing.T) {
+	t.Parallel()
 	r := newProbeRig(t, 50, 50)
 	check.OK(t, r.l.Switch.SetUp(network.Port("pod"), false))
 	_, out, err := r.add(t, "a", small)

@@ -27,10 +27,13 @@ type Target struct{ OS, Arch, Version, Commit string }
 // a file.
 func Build(ctx context.Context, pkg, file string) error { return Target{}.Build(ctx, pkg, file) }
 
-// Build builds a main package to a file. The zero target takes a program that Share has built. A program that any
-// process has linked from the same source is there already: go run keeps these, and go build links anew.
+// Build builds a main package to a file. The zero target takes a program from Dir, and leaves it there for the
+// next one. A program that any process has linked from the same source is there already: go run keeps these, and
+// go build links anew.
 func (t Target) Build(ctx context.Context, pkg, file string) error {
-	if dir := Dir(); t == (Target{}) && dir != "" && os.Link(filepath.Join(dir, name(pkg)), file) == nil {
+	shared := filepath.Join(Dir(), name(pkg))
+	isShared := t == (Target{}) && Dir() != ""
+	if isShared && os.Link(shared, file) == nil {
 		return nil
 	}
 	root, err := thirdparty.Root()
@@ -48,10 +51,14 @@ func (t Target) Build(ctx context.Context, pkg, file string) error {
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, output)
 	}
+	if isShared {
+		_ = os.Link(file, shared) // on another file system, each caller builds it
+	}
 	return nil
 }
 
-// Share builds programs to a directory, from which Build takes them in this process and those that it starts.
+// Share builds programs to a directory, from which Build takes them in this process and those that it starts. It
+// becomes Dir.
 func Share(ctx context.Context, dir string, pkgs ...string) error {
 	for _, pkg := range pkgs {
 		if err := Build(ctx, pkg, filepath.Join(dir, name(pkg))); err != nil {
