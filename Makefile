@@ -26,9 +26,11 @@ cluster := $(GO) run ./test/cmd/cluster
 # The build tags of all suites, for tools that read the whole code.
 tags := model,kernel,api,cluster,bench,guest,frames,browser
 suites := unit race browser kernel api cluster fuzz bench model frames
-# Make test runs the first ones alone, and then the others beside the timed ones, with less priority.
+# Make test runs the first ones alone, and then the others beside the timed ones, with less priority. The steady
+# ones take the place of the timed ones: their clocks stand still while the machine does something else.
 first := unit browser
-timed := kernel cluster guest-pods
+timed := kernel cluster
+steady := guest-pods
 others := race api fuzz model bench guest-oldest
 
 ##@ See it
@@ -96,21 +98,25 @@ check: lint-format lint-licence ## Check format and licences, vet, and run all t
 	@$(GO) build -o .cache/vet ./test/cmd/vet && $(GO) vet -vettool=.cache/vet ./...
 	@$(count) run check ./...
 
-# A file in queue names a suite that nobody has begun. After the timed suites, their lane takes from the end.
+# A file in queue names a suite that nobody has begun. After the timed suites, which the file timed stands for,
+# their lane takes from the end.
 queue := $(COUNT_DIR)/queue
+take = if rm "$(queue)/$$suite" 2>/dev/null; then $(1) $(MAKE) --no-print-directory test-$$suite || true; fi
 # On a slow machine, the kernel suite leaves less than a seventh of the processors idle in its first 90 s.
 # Suites with deadlines would starve beside it, so they come after the timed ones.
 slow := [ "$$(vmstat 90 2 | awk 'END { print $$15 }')" -lt 15 ]
 timeless := fuzz model
 .PHONY: test
 test: packages ## Run all suites, and add up their counts
-	@$(count) reset && rm -rf "$(queue)" && mkdir "$(queue)" && touch $(others:%="$(queue)"/%)
+	@$(count) reset && rm -rf "$(queue)" && mkdir "$(queue)" && touch $(patsubst %,"$(queue)"/%,timed $(steady) $(others))
 	@for suite in $(first); do $(MAKE) --no-print-directory test-$$suite || true; done
 	@{ set -- $(others); ! $(slow) || set -- $(timeless); \
-	    for suite; do rm "$(queue)/$$suite" 2>/dev/null && nice -n 10 $(MAKE) --no-print-directory test-$$suite; done; \
+	    for suite; do $(call take,nice -n 10); done; \
+	    while [ -e "$(queue)/timed" ] && kill -0 $$$$; do sleep 1; done; \
+	    for suite in $(steady) $(others); do $(call take,nice -n 10); done; \
 	  } >"$(COUNT_DIR)/others.log" 2>&1 & \
-	  for suite in $(timed); do $(MAKE) --no-print-directory test-$$suite || true; done; \
-	  for suite in $$(printf '%s\n' $(others) | tac); do if rm "$(queue)/$$suite" 2>/dev/null; then $(MAKE) --no-print-directory test-$$suite || true; fi; done; \
+	  for suite in $(timed); do $(MAKE) --no-print-directory test-$$suite || true; done; rm "$(queue)/timed"; \
+	  for suite in $$(printf '%s\n' $(steady) $(others) | tac); do $(call take); done; \
 	  wait; cat "$(COUNT_DIR)/others.log"
 	@$(MAKE) --no-print-directory test-frames || true; $(count) total $(suites) api-oldest $(guest-oldest) $(guest-pods)
 
@@ -271,7 +277,7 @@ test-guest-pods: RUN := ^TestGuest(PodsOnVFs|AZombieOnAVFIsFenced|AVFWithoutAnIn
 test-guest-pods: guest-sriov-packages := ./test/vf
 test-guest-pods: guest-sriov-programs
 	@mkdir -p "$(COUNT_DIR)"; \
-	  for kernel in $(KERNELS); do { $(call guest-sriov-run,-steady); } >"$(COUNT_DIR)/guest-sriov-$$kernel.log" 2>&1 & done; \
+	  for kernel in $(KERNELS); do { $(call guest-sriov-run,-steady -timeout 60m); } >"$(COUNT_DIR)/guest-sriov-$$kernel.log" 2>&1 & done; \
 	  wait; cat $(guest-pods:%="$(COUNT_DIR)"/%.log)
 
 .PHONY: guest
