@@ -165,6 +165,28 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+// A translation has the headings of its original, level by level, and its blocks of code.
+func TestTranslationsFollowTheirOriginals(t *testing.T) {
+	_, all := documents(t)
+	byPath, count := map[string]document{}, 0
+	for _, d := range all {
+		byPath[d.path] = d
+	}
+	for _, d := range all {
+		name, ok := strings.CutPrefix(d.path, "docs/zh/")
+		if !ok {
+			continue
+		}
+		of := filepath.Join("docs", name)
+		if name == "README.md" {
+			of = name
+		}
+		check.Same(t, d.skeleton(), byPath[of].skeleton(), "headings and code of %s, beside %s", d.path, of)
+		count++
+	}
+	check.Must(t, count == 3, "there are %d translations, want 3", count)
+}
+
 // document is one Markdown file.
 type document struct {
 	// path is relative to the root of the repository.
@@ -178,7 +200,7 @@ type document struct {
 func documents(t *testing.T) (root string, all []document) {
 	t.Helper()
 	root = check.Value(thirdparty.Root())(t)
-	for _, pattern := range []string{"*.md", "docs/*.md", "charts/*/*.md", "examples/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/zh/*.md", "charts/*/*.md", "examples/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		check.Must(t, err == nil && len(paths) != 0, "no file matches %s: %v", pattern, err)
 		for _, path := range paths {
@@ -237,6 +259,19 @@ func (d document) hasAnchor(anchor string) bool {
 		}
 	}
 	return false
+}
+
+// skeleton returns the marks of the headings of a document, and the lines of its blocks of code.
+func (d document) skeleton() (all []string) {
+	for i, line := range strings.Split(d.text, "\n") {
+		switch level := len(line) - len(strings.TrimLeft(line, "#")); {
+		case line != d.lines[i]:
+			all = append(all, line)
+		case level > 0:
+			all = append(all, line[:level])
+		}
+	}
+	return all
 }
 
 // isTable reports whether a line belongs to a table.
