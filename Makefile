@@ -78,10 +78,11 @@ generate: packages ## Write all generated files
 	"$$($(thirdparty) dir crd-ref-docs)/crd-ref-docs" --log-level=ERROR --source-path=apis/v1alpha1 \
 	  --config=apis/reference/config.yaml --templates-dir=apis/reference --renderer=markdown --output-path=docs/api.md
 
-# What the page is built and tested with. npm 10 or newer comes with Node 20.
+# What the page and the site are built and tested with. npm 10 or newer comes with Node 20.
 page-tools := controller/page/web/node_modules/.package-lock.json
-$(page-tools): controller/page/web/package.json controller/page/web/package-lock.json
-	cd controller/page/web && npm ci --ignore-scripts --prefer-offline && touch node_modules/.package-lock.json
+site-tools := docs/site/node_modules/.package-lock.json
+$(page-tools) $(site-tools): %/node_modules/.package-lock.json: %/package.json %/package-lock.json
+	cd $* && npm ci --ignore-scripts --prefer-offline && touch node_modules/.package-lock.json
 
 .PHONY: ui
 ui: $(page-tools) ## Test the code of the page, and build it into controller/page/dist (Node 20)
@@ -90,6 +91,16 @@ ui: $(page-tools) ## Test the code of the page, and build it into controller/pag
 .PHONY: verify-ui
 verify-ui: ui ## Check that controller/page/dist is made of the code in git (Node 20)
 	git diff --exit-code -- controller/page/dist
+
+# Variables: BASE, the path before the version where the site will stand, such as /fenceline.
+site-make = cd docs/site && VERSION='$(VERSION)' BASE='$(BASE)' npm run
+.PHONY: site
+site: $(site-tools) ## Build site/VERSION, the documents as a site with links and headings checked (Node 20)
+	$(site-make) build
+
+.PHONY: site-serve
+site-serve: site ## Build it, and show it on this machine
+	$(site-make) serve
 
 ##@ Test
 
@@ -132,7 +143,7 @@ test-race: packages ## Run these tests of the packages with goroutines or locks,
 	@CGO_ENABLED=1 .cache/count run race -race $$(git grep -lE '^[^/]*\bgo [a-zA-Z_.]+\(|"sync"|"sync/atomic"|x/sync|"testing/synctest"' -- '*.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 .PHONY: test-browser
-test-browser: $(page-tools) ## Have headless Chromium judge the page (Node 20; root the first time)
+test-browser: $(page-tools) $(site-tools) ## Have headless Chromium judge the page and the site (Node 20; root the first time)
 	@$(thirdparty) packages chromium
 	@$(count) run -tag browser -show browser -count=1 -timeout=10m
 
