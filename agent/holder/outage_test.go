@@ -4,6 +4,7 @@ package holder_test
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -176,6 +177,32 @@ func TestWhileTheAPIServerIsAwayNobodyElseGetsAnAddress(t *testing.T) {
 			check.That(t, !ok, "journal %+v", e)
 		})
 	}
+}
+
+// An entry of an earlier build lacks what an outage needs. The next ADD with the API server completes it.
+func TestAnEntryOfAnEarlierBuildIsCompleteAfterTheNextADD(t *testing.T) {
+	r := fakenode.New(t, fakenode.Dual()...)
+	old := r.Pod("web", "u1")
+	before := r.MustAdd(old)
+	e := *r.Attachments.All()[0]
+	e.Index, e.Addresses = 0, slices.Clone(e.Addresses)
+	for i := range e.Addresses {
+		e.Addresses[i].Given = nil
+	}
+	check.OK(t, r.Attachments.Put(e))
+	r.Restart()
+	r.Settle()
+	r.HoldsWhatTheJournalSays(old)
+	r.API.SetAway(true)
+	young := next(old, "c2")
+	check.Says(t, r.Refused(agentapi.CodeTryAgainLater, young), "given by an earlier version of the agent")
+	check.That(t, r.Speaks(old, before[0]), "the older sandbox is mute, and nobody has its address")
+	r.API.SetAway(false)
+	check.List(t, r.MustAdd(young), before, "with the API server it has")
+	r.SandboxDies(old)
+	r.Settle()
+	r.API.SetAway(true)
+	check.List(t, r.MustAdd(next(old, "c3")), before, "without it, the next one has")
 }
 
 // What others did to the lease in the outage counts: the pod that has moved never writes over it.
