@@ -5,7 +5,8 @@
 //
 // Its rights at the Kubernetes API are in controller-rbac.yaml of the chart, each with its reason.
 //
-// "uninstall begin" and "uninstall finish" remove Fenceline, with the rights in uninstall.yaml.
+// "uninstall begin" and "uninstall finish" remove Fenceline, with the rights in uninstall.yaml. "test" is helm test, with
+// the rights in test.yaml.
 package main
 
 import (
@@ -77,6 +78,14 @@ func command(args []string) (program, error) {
 				return runUninstall(ctx, o, config, logger)
 			},
 			// Helm shows this text to the operator.
+			fail: func(_ logr.Logger, err error) { fmt.Fprintln(os.Stderr, err) },
+		}, err
+	}
+	if len(args) > 0 && args[0] == testCommand {
+		o, err := parseTest(args[1:])
+		return program{
+			run: func(ctx context.Context, config *rest.Config, _ logr.Logger) error { return runTest(ctx, o, config) },
+			// Helm, or an event of the pod, shows this text.
 			fail: func(_ logr.Logger, err error) { fmt.Fprintln(os.Stderr, err) },
 		}, err
 	}

@@ -55,3 +55,12 @@ func TestCommandLineOfTheUninstallation(t *testing.T) {
 		check.That(t, check.Err(command(append([]string{uninstallCommand}, args...))) != nil, "%v was accepted", args)
 	}
 }
+
+func TestCommandLineOfHelmTest(t *testing.T) {
+	o, err := parseTest([]string{"--namespace=net", "--timeout=8s", "check"})
+	want := testOptions{namespace: "net", part: "check", timeout: 8 * time.Second}
+	check.That(t, err == nil && o == want, "%+v (%v), want %+v", o, err, want)
+	for _, args := range [][]string{nil, {"start"}, {"judge", "serve"}, {"--force", "judge"}} {
+		check.That(t, check.Err(command(append([]string{testCommand}, args...))) != nil, "%v was accepted", args)
+	}
+}

@@ -137,7 +137,7 @@ func shows(output, want string) error {
 func general(line string) string {
 	for _, r := range []struct{ pattern, with string }{
 		{`\b10\.20\.0\.[1-9]\d*\b`, "ADDRESS"},
-		{`\b(web|coredns)-[0-9a-z]+-[0-9a-z]{5}\b`, "$1-ID"},
+		{`\b(web|coredns|fenceline-test)-[0-9a-z]+-[0-9a-z]{5}\b`, "$1-ID"},
 		{`\bn\d\b`, "NODE"},
 		{`\b(\d+m)?\d+[sm]\b`, "AGE"},
 		{`(\d+) +\d+ +True\b`, "$1 USED True"},

@@ -61,7 +61,7 @@ func (k *kubelet) sync(ctx context.Context, pod *corev1.Pod) error {
 		return k.api.Delete(ctx, pod, client.GracePeriodSeconds(0))
 	case pod.Status.Phase != corev1.PodPending:
 		return nil
-	case pod.Labels["app.kubernetes.io/component"] == "uninstall":
+	case pod.Spec.RestartPolicy == corev1.RestartPolicyNever: // of a Job
 		return k.runProgram(ctx, pod)
 	default:
 		pod.Status.Phase = corev1.PodRunning
@@ -112,7 +112,7 @@ func (k *kubelet) runProgram(ctx context.Context, pod *corev1.Pod) error {
 		cmd := exec.CommandContext(ctx, k.program, args...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 		log := &bytes.Buffer{}
-		cmd.Stderr = log
+		cmd.Stdout, cmd.Stderr = log, log
 		phase := corev1.PodSucceeded
 		if err := cmd.Run(); err != nil {
 			phase = corev1.PodFailed

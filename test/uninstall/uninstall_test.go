@@ -5,6 +5,8 @@
 package uninstall
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -38,7 +40,21 @@ func newLease(address string, state v1alpha1.LeaseState, node string) *v1alpha1.
 func TestUninstall(t *testing.T) {
 	c := newCluster(t)
 	c.install()
-	c.pool()
+	t.Run("helm test asks for a pool, and leaves nothing behind", func(t *testing.T) {
+		before := c.installed()
+		out, err := c.helm("test", "fenceline")
+		check.Must(t, err != nil && strings.Contains(out, "fenceline-test-judge"), "helm said %v:\n%s", err, out)
+		check.Says(t, c.log("judge"), "there is no pool, so no pod gets an address", "docs/pools.md")
+		c.pool()
+		c.mustHelm("test", "fenceline")
+		check.Says(t, c.log("judge"), "both pods run on one node")
+		c.eventually("the end of what helm test has made", func() error {
+			if now := c.installed(); !maps.Equal(now, before) {
+				return fmt.Errorf("there is %v", now)
+			}
+			return nil
+		})
+	})
 	bound := newLease("10.6.0.2", v1alpha1.StateBound, "n1")
 	c.create(bound)
 	c.create(newLease("10.6.0.3", v1alpha1.StateRetained, ""))
