@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,42 +34,91 @@ var (
 )
 
 func (s *session) moveIn() *cobra.Command {
-	c := &cobra.Command{Use: "move-in", Short: "Plan the move of a network from another IPAM"}
-	c.AddCommand(&cobra.Command{
-		Use: "plan whereabouts NAMESPACE/NETWORK", Short: "Show what a move would make and change, and what blocks it", Args: cobra.ExactArgs(2),
-		Long: `Show what the move of a network to Fenceline would make and change, and what blocks it.
-
-NETWORK is a NetworkAttachmentDefinition whose IPAM is whereabouts. The plan only reads: definitions, records of
-whereabouts, pods and pools. With -o yaml it prints the pools and the switched definitions, for Git. The pools are
-disabled: enable them only after whereabouts gives no address of theirs. With -o json it prints also each address in
-use, and the definitions that keep whereabouts from giving addresses. The exit code is 1 if something blocks.`,
-		Example: "  kubectl fenceline move-in plan whereabouts shop/vlan100",
-		RunE: func(c *cobra.Command, args []string) error {
-			if args[0] != string(v1alpha1.MoveWhereabouts) {
-				return fmt.Errorf("%q is no IPAM that a move can be planned from: want %s", args[0], v1alpha1.MoveWhereabouts)
-			}
-			cl, err := s.open()
-			if err != nil {
+	c := &cobra.Command{Use: "move-in", Short: "Move a network from another IPAM to Fenceline, while its pods run"}
+	takeOver, settle := false, 3*time.Second
+	// step makes the command of one step. do gets a mover that has read the cluster.
+	step := func(use, short, long string, do func(context.Context, *mover) error) {
+		one := &cobra.Command{
+			Use: use + " whereabouts NAMESPACE/NETWORK", Short: short, Long: short + ".\n\n" + long, Args: cobra.ExactArgs(2),
+			Example: "  kubectl fenceline move-in " + use + " whereabouts shop/vlan100",
+			RunE: func(c *cobra.Command, args []string) error {
+				if args[0] != string(v1alpha1.MoveWhereabouts) {
+					return fmt.Errorf("%q is no IPAM from which a network can move: want %s", args[0], v1alpha1.MoveWhereabouts)
+				}
+				cl, err := s.open()
+				if err != nil {
+					return err
+				}
+				m := &mover{s: s, c: cl, network: args[1], who: whoami(), settle: settle}
+				if err := m.read(c.Context()); err != nil {
+					return err
+				}
+				return do(c.Context(), m)
+			},
+		}
+		if use != "plan" && use != "status" {
+			one.Flags().BoolVar(&takeOver, "take-over", false, "go on with the move of another person")
+			one.Flags().DurationVar(&settle, "settle", settle, "how long an ADD may take that has begun; pods that start on the network wait meanwhile")
+		}
+		c.AddCommand(one)
+	}
+	writes := func(do func(context.Context, *mover) error) func(context.Context, *mover) error {
+		return func(ctx context.Context, m *mover) error {
+			if err := errors.Join(m.mine(takeOver), m.may(ctx)); err != nil {
 				return err
 			}
-			f, err := readMove(c.Context(), cl, args[1])
-			if err != nil {
-				return err
-			}
-			plan := movein.PlanOf(f)
-			var answer any = plan
-			if s.output == "yaml" {
-				answer = objectsOf(plan)
-			}
-			err = s.print(answer, func(p paper) { writePlan(p, args[1], plan) })
-			if err == nil && len(plan.Blocks) > 0 {
-				err = errBlocked
-			}
+			return do(ctx, m)
+		}
+	}
+	report := func(ctx context.Context, m *mover) error {
+		if err := m.read(ctx); err != nil {
 			return err
-		},
+		}
+		if m.move == nil {
+			return fmt.Errorf("there is no move of %s", m.network)
+		}
+		state := m.state()
+		return s.print(state, state.write)
+	}
+	step("plan", "Show what a move would make and change, and what blocks it", planned, func(_ context.Context, m *mover) error {
+		var answer any = m.plan
+		if s.output == "yaml" {
+			answer = objectsOf(m.plan)
+		}
+		err := s.print(answer, func(p paper) { writePlan(p, m.network, m.plan) })
+		if err == nil && len(m.plan.Blocks) > 0 {
+			err = errBlocked
+		}
+		return err
 	})
+	step("start", "Freeze whereabouts, adopt the running pods, and switch the network to Fenceline", started, writes(func(ctx context.Context, m *mover) error {
+		if err := m.start(ctx); err != nil {
+			return err
+		}
+		return report(ctx, m)
+	}))
+	step("status", "Show what is adopted, what is held and why, and what to do", "Only reads. With -o json, it prints the texts of each definition too.", report)
+	step("back", "Undo the move: the pods run on under whereabouts", wentBack, writes(func(ctx context.Context, m *mover) error {
+		_, err := m.back(ctx)
+		return err
+	}))
+	step("finish", "End a move that is done", "Refuses while an address is held, a definition is not switched, or whereabouts gives addresses of the network.",
+		writes(func(ctx context.Context, m *mover) error { return m.finish(ctx) }))
 	return c
 }
+
+const (
+	planned = `NETWORK is a NetworkAttachmentDefinition whose IPAM is whereabouts. The plan only reads: definitions, records of
+whereabouts, pods and pools. With -o yaml it prints the pools and the switched definitions, for Git. The pools are
+disabled: enable them only after whereabouts gives no address of theirs. With -o json it prints also each address in
+use, and the definitions that keep whereabouts from giving addresses. The exit code is 1 if something blocks.`
+	started = `No running pod is touched, and no address is free in both IPAMs: whereabouts excludes the whole range first, then
+the addresses in use are held and their pods adopted, then the pools open, and the definitions change. Pods that start
+meanwhile wait some seconds. Progress is stored in a Move: a command that was killed is repeated. Whereabouts keeps
+the records of the adopted pods.`
+	wentBack = `Guards and leases of the adopted pods go, and the definitions are as before. Addresses that Fenceline has given
+meanwhile stay excluded in whereabouts until their leases end: then repeat the command.`
+)
 
 // readMove reads everything that a plan is made of.
 func readMove(ctx context.Context, c *cluster.Cluster, network string) (movein.Facts, error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/proof"
+	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -245,7 +246,7 @@ func (a *Adopter) adopt(ctx context.Context, of agentapi.Attachment, f *adoptFac
 		return proof.Adoption{}, err
 	}
 	if err := errors.Join(h.Guards.Stage(&e), h.Guards.GuardSockets(&e)); err != nil {
-		return proof.Adoption{}, errors.Join(fmt.Errorf("guard %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err), a.drop(e))
+		return proof.Adoption{}, errors.Join(fmt.Errorf("guard %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err), release.Unguard(h.Releaser, e))
 	}
 	return proof.Adoption{Done: true}, a.complete(ctx, e, f.Pod)
 }
@@ -274,6 +275,9 @@ func (a *Adopter) addressOf(ctx context.Context, p *corev1.Pod, hold *v1alpha1.I
 // whose hold was taken meanwhile is left out. The caller has locked the attachment.
 func (a *Adopter) complete(ctx context.Context, e attachment.Entry, p *corev1.Pod) error {
 	h := a.h
+	if left, err := a.leave(ctx, e); left || err != nil {
+		return err
+	}
 	var bound []attachment.Address
 	for _, address := range e.Addresses {
 		l, err := a.bind(ctx, &e, address, p)
@@ -288,7 +292,7 @@ func (a *Adopter) complete(ctx context.Context, e attachment.Entry, p *corev1.Po
 		bound = append(bound, address)
 	}
 	if len(bound) == 0 {
-		return a.drop(e)
+		return release.Unguard(h.Releaser, e)
 	}
 	e.Addresses, e.Phase = bound, attachment.Bound
 	for _, address := range e.Addresses {
@@ -345,16 +349,21 @@ func (a *Adopter) bind(ctx context.Context, e *attachment.Entry, address attachm
 	return a.h.Leases.Update(ctx, l, lease.Confirm)
 }
 
-// drop takes the guard of an entry off that is not Bound, and removes the entry: the pod runs on as before.
-func (a *Adopter) drop(e attachment.Entry) error {
-	if err := a.h.Guards.Kernel.Guards.Detach(e.Slot); err != nil {
-		return fmt.Errorf("take the guard off %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+// leave goes on to give an interface back to the other IPAM, if its Move goes back by now.
+func (a *Adopter) leave(ctx context.Context, e attachment.Entry) (left bool, err error) {
+	for _, address := range e.Addresses {
+		l, err := a.h.Leases.Get(ctx, address.LeaseName)
+		if errors.Is(err, lease.ErrGone) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if left, err := release.Leave(ctx, a.h.Releaser, e, l); left || err != nil {
+			return left, err
+		}
 	}
-	if err := a.h.Attachments.Remove(e.ContainerID, e.Interface); err != nil {
-		return err
-	}
-	a.h.Guards.Slots.Leave(e.Slot)
-	return nil
+	return false, nil
 }
 
 func addressesOf(e *attachment.Entry) string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/agent/release"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
 	"github.com/fenceline/fenceline/internal/owner"
@@ -101,6 +102,11 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 		l = nil
 	} else if err != nil {
 		return false, err
+	}
+	if l != nil {
+		if left, err := release.Leave(ctx, w.Releaser, e, l); left || err != nil {
+			return left, err
+		}
 	}
 	r := &resumption{w, e, address, l}
 	if address.Behind != 0 {

@@ -52,7 +52,7 @@ func Scheme() (*runtime.Scheme, error) {
 func Kinds() meta.RESTMapper {
 	// The owner of a pod is asked for without a version.
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{appsv1.SchemeGroupVersion, batchv1.SchemeGroupVersion})
-	for _, kind := range []string{"IPPool", "IPLease", "LeaseHint", "ReservedIP", "IPSubnet"} {
+	for _, kind := range []string{"IPPool", "IPLease", "LeaseHint", "ReservedIP", "IPSubnet", "Move"} {
 		m.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
 	}
 	for _, kind := range []string{"Node", "Namespace"} {

@@ -186,7 +186,8 @@ func TestAnAgentCanReachNoOtherKind(t *testing.T) {
 		check.Is(t, check.Err(Kinds().RESTMapping(kind)), nil, "%s cannot be read:", kind)
 		delete(reached, kind)
 	}
-	// Leases are read by name.
+	// Leases are read by name, and the move that gives a pod back.
+	delete(reached, schema.GroupKind{Group: v1alpha1.GroupName, Kind: "Move"})
 	delete(reached, schema.GroupKind{Group: v1alpha1.GroupName, Kind: "IPLease"})
 	delete(reached, schema.GroupKind{Kind: "Service"})   // servicecidr tries to create one
 	delete(reached, schema.GroupKind{Kind: "ConfigMap"}) // podcidr reads that of Cilium

@@ -33,7 +33,9 @@ const (
 	MoveAdopt MoveStep = "Adopt"
 	// MoveOpen: the pools are being opened, and the definition is being switched. Otherwise as MoveAdopt.
 	MoveOpen MoveStep = "Open"
-	// MoveBack: the move is being undone. The controller makes no lease any more.
+	// MoveBack: the move is being undone, or the network moves out. The controller makes no lease any more. It
+	// deletes the holds, and has the agents give the pods of the records back to the other IPAM. Both
+	// need disabled pools, so that no address is free in both.
 	MoveBack MoveStep = "Back"
 	// MoveFinish: the freeze of the old IPAM is being removed. The controller makes no lease any more.
 	MoveFinish MoveStep = "Finish"
@@ -75,6 +77,19 @@ type MoveRecord struct {
 	Hold string `json:"hold,omitempty"`
 }
 
+// MoveDefinition is a NetworkAttachmentDefinition of a move, as it was before.
+type MoveDefinition struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// config is spec.config of the definition for the old IPAM, byte by byte.
+	// +kubebuilder:validation:MaxLength=16384
+	Config string `json:"config"`
+}
+
 // MoveSpec is one network that moves from another IPAM to Fenceline.
 //
 // +kubebuilder:validation:XValidation:rule="self.from == oldSelf.from",fieldPath=".from",message="from is immutable"
@@ -97,6 +112,10 @@ type MoveSpec struct {
 	// holder is refused.
 	// +kubebuilder:validation:MaxLength=253
 	Holder string `json:"holder,omitempty"`
+	// definitions are those of the network, and of other networks with its addresses.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Definitions []MoveDefinition `json:"definitions,omitempty"`
 	// step is the progress of the move.
 	Step MoveStep `json:"step"`
 	// records are the addresses that the old IPAM has given.

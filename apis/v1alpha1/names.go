@@ -18,12 +18,15 @@ const (
 	AnnotationForceDelete = "fenceline.io/force-delete"
 	// AnnotationAgentIndex is an annotation of an agent's pod. It is the index of the agent, from 0.
 	AnnotationAgentIndex = "fenceline.io/agent-index"
-	// LabelMove is the label of a lease that the controller has made for a Move. Its value is the Move's name.
+	// LabelMove is the label of a lease that belongs to a Move. Its value is the Move's name.
 	LabelMove = "fenceline.io/move"
 	// AnnotationMoveRecord of such a lease names the record of the old IPAM.
 	AnnotationMoveRecord = "fenceline.io/move-record"
 	// AnnotationMoveHold of such a lease is the reason for which its pod must not be adopted.
 	AnnotationMoveHold = "fenceline.io/move-hold"
+	// AnnotationMoveBack of a lease tells the agent that its pod may go back to the other IPAM. Its value is the
+	// generation of the Move in LabelMove. The agent asks the Move itself, since people may write the annotation.
+	AnnotationMoveBack = "fenceline.io/move-back"
 	// FinalizerPool keeps a pool until its last lease is gone.
 	FinalizerPool = "fenceline.io/leases"
 )

@@ -48,7 +48,8 @@ type Facts struct {
 type Change struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Frozen and Switched are its configurations while whereabouts is frozen, and afterwards.
+	// Before, Frozen and Switched are its configurations before the move, while whereabouts is frozen, and afterwards.
+	Before   string `json:"before"`
 	Frozen   string `json:"frozen"`
 	Switched string `json:"switched"`
 }
@@ -194,7 +195,7 @@ func (p *Plan) pools(f Facts, n network) {
 
 // change plans the configurations of a definition.
 func (p *Plan) change(n network) {
-	c := Change{Namespace: n.Namespace, Name: n.Definition.Name}
+	c := Change{Namespace: n.Namespace, Name: n.Definition.Name, Before: n.Config}
 	var err error
 	if c.Frozen, err = edited(n, p.Pools, true); err == nil {
 		c.Switched, err = edited(n, p.Pools, false)
@@ -208,50 +209,64 @@ func (p *Plan) change(n network) {
 // edited returns the configuration of a definition in which whereabouts gives no address of the pools, or
 // Fenceline serves it.
 func edited(n network, pools []v1alpha1.IPPool, frozen bool) (string, error) {
+	if frozen {
+		return rewritten(n.Config, func(r map[string]any) error {
+			prefix, err := rangeOf(r)
+			if err == nil {
+				exclude, _ := r["exclude"].([]any)
+				r["exclude"] = append(exclude, prefix.String())
+			}
+			return err
+		})
+	}
 	var whole map[string]any
 	if err := json.Unmarshal([]byte(n.Config), &whole); err != nil {
 		return "", err
 	}
+	for _, plugin := range whereaboutsIn(whole) {
+		plugin["ipam"] = ipamOf(plugin["ipam"].(map[string]any), pools)
+	}
+	out, err := json.MarshalIndent(chained(n, whole), "", "  ")
+	return string(out), err
+}
+
+// whereaboutsIn returns the plugins of a configuration whose IPAM is whereabouts.
+func whereaboutsIn(whole map[string]any) (found []map[string]any) {
 	plugins, isList := whole["plugins"].([]any)
 	if !isList {
 		plugins = []any{whole}
 	}
 	for _, each := range plugins {
 		plugin, _ := each.(map[string]any)
-		ipam, _ := plugin["ipam"].(map[string]any)
-		if ipam["type"] != "whereabouts" {
-			continue
-		}
-		if frozen {
-			freeze(ipam)
-		} else {
-			plugin["ipam"] = ipamOf(ipam, pools)
+		if ipam, _ := plugin["ipam"].(map[string]any); ipam["type"] == "whereabouts" {
+			found = append(found, plugin)
 		}
 	}
-	if !frozen {
-		whole = chained(n, whole, plugins, isList)
-	}
-	out, err := json.MarshalIndent(whole, "", "  ")
-	return string(out), err
+	return found
 }
 
-// freeze excludes the whole of each range.
-func freeze(ipam map[string]any) {
-	all := []any{ipam}
-	if more, ok := ipam["ipRanges"].([]any); ok {
-		all = append(all, more...)
-	}
-	for _, each := range all {
-		of, _ := each.(map[string]any)
-		text, _ := of["range"].(string)
-		if _, after, ok := strings.Cut(text, "-"); ok {
-			text = after
-		}
-		if prefix, err := netip.ParsePrefix(text); err == nil {
-			exclude, _ := of["exclude"].([]any)
-			of["exclude"] = append(exclude, prefix.Masked().String())
+// rangesIn returns the objects of an ipam of whereabouts that have a range.
+func rangesIn(ipam map[string]any) (ranges []map[string]any) {
+	more, _ := ipam["ipRanges"].([]any)
+	for _, each := range append([]any{ipam}, more...) {
+		if of, _ := each.(map[string]any); of["range"] != nil && of["range"] != "" {
+			ranges = append(ranges, of)
 		}
 	}
+	return ranges
+}
+
+// rangeOf returns the whole range of such an object, whatever part of it whereabouts gives.
+func rangeOf(of map[string]any) (netip.Prefix, error) {
+	text, _ := of["range"].(string)
+	if _, after, ok := strings.Cut(text, "-"); ok {
+		text = after
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return prefix, fmt.Errorf("range %q: %w", text, err)
+	}
+	return prefix.Masked(), nil
 }
 
 // ipamOf returns the ipam of Fenceline, in which routes keep their effect.
@@ -272,9 +287,9 @@ func ipamOf(old map[string]any, pools []v1alpha1.IPPool) map[string]any {
 }
 
 // chained returns a list of plugins with Fenceline at its end.
-func chained(n network, whole map[string]any, plugins []any, isList bool) map[string]any {
+func chained(n network, whole map[string]any) map[string]any {
 	last := map[string]any{"type": "fenceline"}
-	if isList {
+	if plugins, isList := whole["plugins"].([]any); isList {
 		whole["plugins"] = append(plugins, last)
 		return whole
 	}

@@ -75,7 +75,7 @@ func concerned(l *v1alpha1.IPLease) (nodes []string) {
 // it.
 func leaves(was, now *v1alpha1.IPLease) string {
 	if now != nil {
-		if now.UID == was.UID && now.Spec.NodeName == was.Spec.NodeName && !isForced(now) {
+		if now.UID == was.UID && now.Spec.NodeName == was.Spec.NodeName && !isForced(now) && !goesBack(was, now) {
 			return ""
 		}
 		return was.Spec.NodeName
@@ -92,12 +92,18 @@ func isForced(l *v1alpha1.IPLease) bool {
 	return forced
 }
 
+// goesBack reports whether a change of a lease asks its agent to give the pod back to another IPAM.
+func goesBack(was, now *v1alpha1.IPLease) bool {
+	asked := now.Annotations[v1alpha1.AnnotationMoveBack]
+	return asked != "" && asked != was.Annotations[v1alpha1.AnnotationMoveBack]
+}
+
 // isNote reports whether a change of a lease is at most a note: its message, the last sighting of a conflict,
 // labels. The verifier itself makes them.
 func isNote(was, now *v1alpha1.IPLease) bool {
 	a, b := was.Spec, now.Spec
 	samePrevious := a.Previous == b.Previous || a.Previous != nil && b.Previous != nil && *a.Previous == *b.Previous
 	sameHolder := a.Holder == b.Holder || a.Holder != nil && b.Holder != nil && *a.Holder == *b.Holder
-	return !isForced(now) && was.UID == now.UID && a.State == b.State && a.Reason == b.Reason && a.NodeName == b.NodeName && a.Session == b.Session &&
+	return !isForced(now) && !goesBack(was, now) && was.UID == now.UID && a.State == b.State && a.Reason == b.Reason && a.NodeName == b.NodeName && a.Session == b.Session &&
 		samePrevious && sameHolder
 }

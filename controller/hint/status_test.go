@@ -35,6 +35,10 @@ func forced(l *v1alpha1.IPLease) {
 	l.Annotations = map[string]string{v1alpha1.AnnotationForceDelete: ""}
 }
 
+func goingBack(l *v1alpha1.IPLease) {
+	l.Annotations = map[string]string{v1alpha1.AnnotationMoveBack: "7"}
+}
+
 func recreated(l *v1alpha1.IPLease) { l.UID = "2" }
 
 // TestWhomAChangeOfALeaseTells: what an agent does with its own leases tells nobody.
@@ -69,6 +73,8 @@ func TestWhomAChangeOfALeaseTells(t *testing.T) {
 		"a lease is taken, for a verifier":             {l(bound, "n1"), l(quarantined, "n2", takenFrom("n1")), false, []string{"n2", "n1"}, "n1"},
 		"a conflict at an ADD":                         {l(bound, "n1"), l(quarantined, "n1", reason), false, []string{"n1"}, ""},
 		"an edit by a person":                          {l(bound, "n1"), l(bound, "n1", forced, message), false, nil, "n1"},
+		"a move asks for its pod":                      {l(bound, "n1"), l(bound, "n1", goingBack), false, nil, "n1"},
+		"a note about a pod that was asked for":        {l(bound, "n1", goingBack), l(bound, "n1", goingBack, message), true, nil, ""},
 		"a verifier is replaced":                       {l(quarantined, "n2", takenFrom("n1")), l(quarantined, "n3", takenFrom("n1")), false, []string{"n3", "n1"}, "n2"},
 		"a verification finds nothing":                 {l(quarantined, "n2", takenFrom("n1")), l(quarantined, "n2", takenFrom("n1"), message), true, []string{"n2", "n1"}, ""},
 		"a verification ends it":                       {l(quarantined, "n2", takenFrom("n1")), nil, false, []string{"n2", "n1"}, ""},

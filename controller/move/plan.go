@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -25,9 +27,19 @@ type Facts struct {
 	Now   time.Time
 }
 
-// Next returns the next status of a move, and the holds to create. A record whose address the status names
+// Writes are what a look at a move writes beside the status.
+type Writes struct {
+	// Holds are the leases to create.
+	Holds []*v1alpha1.IPLease
+	// Back are the leases whose agents are to give the pods back, as they are to be written.
+	Back []*v1alpha1.IPLease
+	// Ended are the holds to delete.
+	Ended []*v1alpha1.IPLease
+}
+
+// Next returns the next status of a move, and the writes that lead there. A record whose address the status names
 // already gets no second hold: the first one has ended, and the address was proven free or has been given anew.
-func Next(f Facts) (v1alpha1.MoveStatus, []*v1alpha1.IPLease) {
+func Next(f Facts) (v1alpha1.MoveStatus, Writes) {
 	spec := &f.Move.Spec
 	status := v1alpha1.MoveStatus{ObservedGeneration: f.Move.Generation}
 	named, earlier := map[string]int{}, map[string]bool{}
@@ -37,7 +49,7 @@ func Next(f Facts) (v1alpha1.MoveStatus, []*v1alpha1.IPLease) {
 	for _, a := range f.Move.Status.Addresses {
 		earlier[a.Address] = a.State != v1alpha1.MoveConflict
 	}
-	var holds []*v1alpha1.IPLease
+	var w Writes
 	for i := range spec.Records {
 		r := &spec.Records[i]
 		if named[r.Address] == 0 {
@@ -55,13 +67,16 @@ func Next(f Facts) (v1alpha1.MoveStatus, []*v1alpha1.IPLease) {
 			switch l := f.Lease(name); {
 			case l != nil:
 				a.State, a.Reason = stateOf(f.Move, r, l)
+				if spec.Step == v1alpha1.MoveBack {
+					w.giveBack(f.Move, l, pool, a.State)
+				}
 			case earlier[r.Address]:
 				a.State = v1alpha1.MoveEnded
 			case spec.Step != v1alpha1.MoveAdopt && spec.Step != v1alpha1.MoveOpen:
 				continue
 			default:
 				l := hold(f.Move, r, pool, name, f.Now)
-				holds = append(holds, l)
+				w.Holds = append(w.Holds, l)
 				a.State, a.Reason = v1alpha1.MoveHeld, l.Spec.Message
 			}
 		}
@@ -69,7 +84,22 @@ func Next(f Facts) (v1alpha1.MoveStatus, []*v1alpha1.IPLease) {
 		status.Addresses = append(status.Addresses, cut(a))
 		count(&status, a.State)
 	}
-	return status, holds
+	return status, w
+}
+
+// giveBack ends the hold of an address, or has the agent give its pod back, if the pool gives the address to nobody.
+func (w *Writes) giveBack(m *v1alpha1.Move, l *v1alpha1.IPLease, pool *v1alpha1.IPPool, state v1alpha1.MoveState) {
+	asked := strconv.FormatInt(m.Generation, 10)
+	switch {
+	case !ptr.Deref(pool.Spec.Disable, false):
+	case l.Spec.State == v1alpha1.StateQuarantined && l.Labels[v1alpha1.LabelMove] == m.Name:
+		w.Ended = append(w.Ended, l)
+	case state == v1alpha1.MoveAdopted && l.Annotations[v1alpha1.AnnotationMoveBack] != asked:
+		l = l.DeepCopy()
+		metav1.SetMetaDataLabel(&l.ObjectMeta, v1alpha1.LabelMove, m.Name)
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.AnnotationMoveBack, asked)
+		w.Back = append(w.Back, l)
+	}
 }
 
 // poolOf returns the first pool that hands out an address, or else the first one with it in its subnet: the

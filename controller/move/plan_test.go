@@ -3,11 +3,13 @@
 package move
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/check"
@@ -80,11 +82,11 @@ func TestTheStateOfAnAddress(t *testing.T) {
 			if c.step != "" {
 				m.Spec.Step = c.step
 			}
-			status, holds := Next(Facts{
+			status, writes := Next(Facts{
 				Move: m, Pools: []v1alpha1.IPPool{poolWith("lan", "10.1.0.0/24")},
 				Lease: func(name string) *v1alpha1.IPLease { check.Equal(t, name, address, "looks for"); return c.lease },
 			})
-			check.Equal(t, len(holds), c.holds, "holds")
+			check.Equal(t, len(writes.Holds), c.holds, "holds")
 			if c.want == "" {
 				check.Equal(t, len(status.Addresses), 0, "addresses")
 				return
@@ -103,7 +105,7 @@ func TestAddressesWithoutAPlaceOrWithTwo(t *testing.T) {
 		{Address: address, Pod: "a", Namespace: "default", PodUID: "u"}, {Address: address, Pod: "b", Namespace: "default", PodUID: "v"},
 		{Address: "10.9.0.1"}, {Address: "10.1.0.6"}, {Address: "10.1.0.7"},
 	}}}
-	status, holds := Next(Facts{
+	status, writes := Next(Facts{
 		Move: m, Pools: []v1alpha1.IPPool{poolWith("low", "10.1.0.0/24", "10.1.0.6"), poolWith("high", "10.1.0.0/24", "10.1.0.7")},
 		Lease: func(string) *v1alpha1.IPLease { return nil },
 	})
@@ -115,7 +117,52 @@ func TestAddressesWithoutAPlaceOrWithTwo(t *testing.T) {
 		"10.1.0.5 Conflict 2 records name it, one of them of pod default/a", "10.9.0.1 Conflict no pool of the move has it",
 		"10.1.0.6 Held no pod is known (record of no pod)", "10.1.0.7 Held no pod is known (record of no pod)",
 	}, "addresses")
+	holds := writes.Holds
 	check.That(t, len(holds) == 2 && holds[0].Spec.Pool == "low" && holds[1].Spec.Pool == "high", "holds %v", holds)
+}
+
+// A move that goes back ends its holds and gives its pods back, but not while a pool could give the addresses away.
+func TestAMoveGoesBack(t *testing.T) {
+	is := func(s v1alpha1.LeaseState) func(*v1alpha1.IPLease) {
+		return func(l *v1alpha1.IPLease) { l.Spec.State, l.Spec.Reason = s, "" }
+	}
+	asked := func(generation string) func(*v1alpha1.IPLease) {
+		return func(l *v1alpha1.IPLease) { l.Annotations = map[string]string{v1alpha1.AnnotationMoveBack: generation} }
+	}
+	bound, ours := is(v1alpha1.StateBound), func(l *v1alpha1.IPLease) { l.Labels = nil }
+	for name, c := range map[string]struct {
+		lease       *v1alpha1.IPLease
+		isOpen      bool
+		step        v1alpha1.MoveStep
+		back, ended int
+	}{
+		"a hold":                          {lease: held(), ended: 1},
+		"a hold, and the pool is open":    {lease: held(), isOpen: true},
+		"a hold that is kept":             {lease: held(), step: v1alpha1.MoveOpen},
+		"a hold of another move":          {lease: held(func(l *v1alpha1.IPLease) { l.Labels[v1alpha1.LabelMove] = "n" })},
+		"an adopted pod":                  {lease: held(bound), back: 1},
+		"a pod that was never adopted":    {lease: held(bound, ours), back: 1},
+		"a pod, and the pool is open":     {lease: held(bound), isOpen: true},
+		"a pod of a move that goes on":    {lease: held(bound), step: v1alpha1.MoveAdopt},
+		"a pod that was asked for":        {lease: held(bound, asked("7"))},
+		"a pod that was asked for before": {lease: held(bound, asked("6")), back: 1},
+		"another pod":                     {lease: held(bound, func(l *v1alpha1.IPLease) { l.Spec.Holder.PodUID = "v" })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := poolWith("lan", "10.1.0.0/24")
+			pool.Spec.Disable = ptr.To(!c.isOpen)
+			m := &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: "m", Generation: 7}, Spec: v1alpha1.MoveSpec{
+				Step: cmp.Or(c.step, v1alpha1.MoveBack), Records: []v1alpha1.MoveRecord{{Address: address, Namespace: "default", Pod: "web", PodUID: "u"}},
+			}}
+			_, w := Next(Facts{Move: m, Pools: []v1alpha1.IPPool{pool}, Lease: func(string) *v1alpha1.IPLease { return c.lease }})
+			check.Equal(t, len(w.Back), c.back, "given back")
+			check.Equal(t, len(w.Ended), c.ended, "ended")
+			for _, l := range w.Back {
+				check.That(t, l.Labels[v1alpha1.LabelMove] == "m" && l.Annotations[v1alpha1.AnnotationMoveBack] == "7", "%+v", l.ObjectMeta)
+				check.That(t, c.lease.Annotations[v1alpha1.AnnotationMoveBack] != "7", "the cached lease has changed")
+			}
+		})
+	}
 }
 
 func TestAHold(t *testing.T) {

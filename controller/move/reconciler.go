@@ -76,14 +76,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		return nil
 	}
-	status, holds := Next(f)
+	status, writes := Next(f)
 	if unread != nil {
 		return ctrl.Result{}, unread
 	}
-	for _, l := range holds {
+	for _, l := range writes.Holds {
 		if err := r.hold(ctx, l); err != nil {
 			return ctrl.Result{}, err
 		}
+	}
+	if err := r.giveBack(ctx, writes); err != nil {
+		return ctrl.Result{}, err
 	}
 	return r.publish(ctx, m, status)
 }
@@ -107,6 +110,22 @@ func (r *Reconciler) hold(ctx context.Context, l *v1alpha1.IPLease) error {
 	}
 	if err := r.Client.Create(ctx, l); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("hold %s for move %s: %w", l.Spec.Address, l.Labels[v1alpha1.LabelMove], err)
+	}
+	return nil
+}
+
+// giveBack writes what ends the part of a move that goes back. A lease that has changed meanwhile wakes the move again.
+func (r *Reconciler) giveBack(ctx context.Context, w Writes) error {
+	for _, l := range w.Back {
+		if err := r.Client.Update(ctx, l); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("have the pod of %s given back: %w", l.Spec.Address, err)
+		}
+	}
+	for _, l := range w.Ended {
+		asRead := client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}
+		if err := r.Client.Delete(ctx, l, asRead); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("end the hold of %s: %w", l.Spec.Address, err)
+		}
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
@@ -271,4 +272,96 @@ func TestAnAdoptionThatBreaksOff(t *testing.T) {
 			m.free(ctx, s.Addr)
 		})
 	}
+}
+
+// goesBack has the move go back, with pools that give nothing.
+func (m *moving) goesBack(ctx context.Context) {
+	m.t.Helper()
+	pool, move := &v1alpha1.IPPool{}, &v1alpha1.Move{}
+	check.OK(m.t, m.Get(ctx, client.ObjectKey{Name: "v4"}, pool))
+	pool.Spec.Disable = ptr.To(true)
+	check.OK(m.t, m.Update(ctx, pool))
+	check.OK(m.t, m.Get(ctx, client.ObjectKey{Name: "old"}, move))
+	move.Spec.Step = v1alpha1.MoveBack
+	check.OK(m.t, m.Update(ctx, move))
+}
+
+// unguarded waits until no pod has a guard or an entry.
+func (m *moving) unguarded(n *nodes.Node) {
+	m.t.Helper()
+	m.Eventually(m.t, "no pod is guarded", func() error {
+		guards, err := n.Guards()
+		entries, unread := n.Entries()
+		if len(guards)+len(entries) > 0 {
+			return fmt.Errorf("pinned guards %v, entries %v", guards, entries)
+		}
+		return errors.Join(err, unread)
+	})
+}
+
+// A move goes back: the pods run on without a lost frame, whether Fenceline adopted them or started them, and so
+// it goes wherever the agent is killed. Afterwards the move begins anew.
+func TestAMoveGoesBackUnderRunningPods(t *testing.T) {
+	ctx, m := newMoving(t, 1)
+	n := m.Nodes[0]
+	for i, at := range []struct {
+		name string
+		kill bool
+		nth  int
+		when nodes.Moment
+	}{{name: "no crash"}, {"before the end of the lease", true, 1, nodes.DeleteSent}, {"after it", true, 1, nodes.DeleteDone}} {
+		t.Run(at.name, func(t *testing.T) {
+			m := &moving{Cluster: m.Cluster, t: t, data: m.data, host: m.host}
+			s := m.runs(ctx, n, fmt.Sprintf("web-%d", i), fmt.Sprintf("10.66.0.%d", 20+i))
+			stop := m.pinged(ctx, s.Addr)
+			m.move(ctx, record(s))
+			m.becomes(ctx, s.Addr, v1alpha1.MoveAdopted, "")
+			met := make(<-chan struct{})
+			if at.kill {
+				met = n.At(at.when, at.nth, func() error { return errors.Join(n.KillAgent(), errors.New("the agent is gone")) })
+			}
+			m.goesBack(ctx)
+			if at.kill {
+				<-met
+				check.OK(t, n.AwaitAgent(ctx))
+			}
+			m.free(ctx, s.Addr)
+			m.unguarded(n)
+			check.OK(t, stop())
+
+			// In again, with the same records.
+			stop = m.pinged(ctx, s.Addr)
+			check.OK(t, m.Delete(ctx, &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: "old"}}))
+			pool := &v1alpha1.IPPool{}
+			check.OK(t, m.Get(ctx, client.ObjectKey{Name: "v4"}, pool))
+			pool.Spec.Disable = nil
+			check.OK(t, m.Update(ctx, pool))
+			m.move(ctx, record(s))
+			m.becomes(ctx, s.Addr, v1alpha1.MoveAdopted, "")
+			m.Eventually(t, "the leases are those of the living", func() error { return m.LeasesAreLiving(ctx) })
+			check.OK(t, stop())
+			check.OK(t, m.Delete(ctx, &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: "old"}}))
+			check.OK(t, s.Finish(ctx))
+			m.free(ctx, s.Addr)
+		})
+	}
+	t.Run("a pod of Fenceline", func(t *testing.T) {
+		m := &moving{Cluster: m.Cluster, t: t, data: m.data, host: m.host}
+		s := check.Value(n.Begin(ctx, check.Value(n.NewPod(ctx, "ours", nil))(t)))(t)
+		stop := m.pinged(ctx, s.Addr)
+		m.move(ctx, record(s))
+		m.becomes(ctx, s.Addr, v1alpha1.MoveAdopted, "")
+		// Without the Move's word, an annotation gives no pod back.
+		l := check.Value(m.Lease(ctx, s.Addr))(t)
+		metav1.SetMetaDataLabel(&l.ObjectMeta, v1alpha1.LabelMove, "old")
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.AnnotationMoveBack, "1")
+		looked := n.At(nodes.GetSent, 1, func() error { return nil })
+		check.OK(t, m.Update(ctx, l))
+		<-looked
+		check.OK(t, m.LeasesAreLiving(ctx))
+		m.goesBack(ctx)
+		m.free(ctx, s.Addr)
+		m.unguarded(n)
+		check.OK(t, errors.Join(stop(), m.answers(ctx, s.Addr), s.Finish(ctx)))
+	})
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/agent/attachment"
+	"github.com/fenceline/fenceline/agent/lease"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/audit"
+)
+
+// Leave gives the interface of an entry back to another IPAM, if the Move of its lease l goes back: the leases end,
+// then the guard goes, and the pod runs on. It reports whether the entry is gone. The other IPAM has the
+// addresses, and Fenceline gives them to nobody, since the controller asks only while their pools are disabled.
+//
+// The entry is Adopting meanwhile, so that a crash leads here again. A guard without leases would drop the
+// pod's frames, so the kernel forgets the addresses last. The caller has locked the attachment.
+func Leave(ctx context.Context, r *Releaser, e attachment.Entry, l *v1alpha1.IPLease) (left bool, err error) {
+	if l.Annotations[v1alpha1.AnnotationMoveBack] == "" || e.Unguarded || !Holds(l, r.Self.Name, &e) {
+		return false, nil
+	}
+	move := &v1alpha1.Move{}
+	err = r.Reader.Get(ctx, client.ObjectKey{Name: l.Labels[v1alpha1.LabelMove]}, move)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read move %s: %w", l.Labels[v1alpha1.LabelMove], err)
+	}
+	if !givesBack(move, &e) {
+		return false, nil
+	}
+	if e.Phase != attachment.Adopting {
+		e.Phase, e.Adopted = attachment.Adopting, true
+		if err := r.Attachments.Put(e); err != nil {
+			return false, err
+		}
+	}
+	for _, address := range e.Addresses {
+		l, err := r.Leases.Get(ctx, address.LeaseName)
+		if errors.Is(err, lease.ErrGone) || err == nil && !Holds(l, r.Self.Name, &e) {
+			continue
+		}
+		if err == nil {
+			err = r.Leases.Delete(ctx, l)
+		}
+		if err != nil {
+			return false, fmt.Errorf("give %s of pod %s/%s back to %s: %w", address.Addr, e.PodNamespace, e.PodName, move.Spec.From, err)
+		}
+		audit.Log(r.Log, audit.Free, e.Audit(address, r.Self.Name, "given back to "+string(move.Spec.From)))
+	}
+	return true, Unguard(r, e)
+}
+
+// givesBack reports whether a move gives the pod of an entry back, with all addresses of the interface.
+func givesBack(m *v1alpha1.Move, e *attachment.Entry) bool {
+	if m.Spec.Step != v1alpha1.MoveBack {
+		return false
+	}
+	of := map[string]string{}
+	for i := range m.Spec.Records {
+		of[m.Spec.Records[i].Address] = m.Spec.Records[i].PodUID
+	}
+	for _, address := range e.Addresses {
+		if uid := of[address.Addr.String()]; uid == "" || uid != e.PodUID {
+			return false
+		}
+	}
+	return true
+}
+
+// Unguard takes the guard of an entry off and removes the entry. The pod runs on without Fenceline.
+func Unguard(r *Releaser, e attachment.Entry) error {
+	if err := errors.Join(r.HostLinks.Remove(&e), r.Guards.Kernel.Guards.Detach(e.Slot)); err != nil {
+		return fmt.Errorf("take the guard off %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+	}
+	for _, address := range e.Addresses {
+		if err := r.Guards.Leases.Uninstall(e.ParentIndex, address.Addr, e.Slot); err != nil {
+			return err
+		}
+	}
+	if err := r.VFs.Release(&e); err != nil {
+		return err
+	}
+	if err := r.Attachments.Remove(e.ContainerID, e.Interface); err != nil {
+		return err
+	}
+	r.Guards.Slots.Leave(e.Slot)
+	return nil
+}

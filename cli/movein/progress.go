@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package movein
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+)
+
+// State is what a definition is in a move.
+type State string
+
+const (
+	// Before: the definition is as before the move.
+	Before State = "as before the move"
+	// Frozen: whereabouts gives no address of its ranges.
+	Frozen State = "frozen"
+	// Switched: Fenceline serves it.
+	Switched State = "switched to Fenceline"
+	// Returning: as before the move, with other exclusions.
+	Returning State = "as before the move, with other exclusions"
+	// Edited: none of these. The move does not overwrite it.
+	Edited State = "edited by others"
+)
+
+// StateOf returns the state of a definition. It compares the values, since programs write the text of JSON anew.
+func (c Change) StateOf(config string) State {
+	switch {
+	case config == c.Before || same(config, c.Before):
+		return Before
+	case same(config, c.Frozen):
+		return Frozen
+	case same(config, c.Switched):
+		return Switched
+	case same(withoutExclusions(config), withoutExclusions(c.Before)):
+		return Returning
+	}
+	return Edited
+}
+
+func same(a, b string) bool {
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// withoutExclusions returns a configuration in which whereabouts excludes nothing, or "" if it cannot be read.
+func withoutExclusions(config string) string {
+	out, err := rewritten(config, func(r map[string]any) error { delete(r, "exclude"); return nil })
+	if err != nil {
+		return ""
+	}
+	return out
+}
+
+// Returned returns the configuration with which a definition goes back to whereabouts: as before the move, without
+// the addresses that Fenceline has given. Without such an address it is the same text.
+func (c Change) Returned(given []netip.Addr) (string, error) {
+	if len(given) == 0 {
+		return c.Before, nil
+	}
+	return rewritten(c.Before, func(r map[string]any) error {
+		prefix, err := rangeOf(r)
+		if err != nil {
+			return err
+		}
+		exclude, _ := r["exclude"].([]any)
+		for _, a := range given {
+			if prefix.Contains(a) {
+				exclude = append(exclude, netip.PrefixFrom(a, a.BitLen()).String())
+			}
+		}
+		if len(exclude) > 0 {
+			r["exclude"] = exclude
+		}
+		return nil
+	})
+}
+
+// rewritten returns a configuration in which each range of whereabouts was edited.
+func rewritten(config string, edit func(map[string]any) error) (string, error) {
+	var whole map[string]any
+	if err := json.Unmarshal([]byte(config), &whole); err != nil {
+		return "", fmt.Errorf("read the configuration: %w", err)
+	}
+	for _, ipam := range whereaboutsIn(whole) {
+		for _, r := range rangesIn(ipam["ipam"].(map[string]any)) {
+			if err := edit(r); err != nil {
+				return "", err
+			}
+		}
+	}
+	out, err := json.MarshalIndent(whole, "", "  ")
+	return string(out), err
+}
+
+// Before returns the facts as they were before a move: with its definitions as they were, and without its pools.
+func (f Facts) Before(m *v1alpha1.Move) Facts {
+	f.Definitions = slices.Clone(f.Definitions)
+	for _, d := range m.Spec.Definitions {
+		if i := slices.IndexFunc(f.Definitions, func(o Definition) bool { return o.Namespace == d.Namespace && o.Name == d.Name }); i >= 0 {
+			f.Definitions[i].Config = d.Config
+		}
+	}
+	f.Pools = slices.DeleteFunc(slices.Clone(f.Pools), func(p v1alpha1.IPPool) bool { return slices.Contains(m.Spec.Pools, p.Name) })
+	return f
+}
+
+// Definitions are those of a plan, as they were before the move.
+func (p Plan) Definitions() (all []v1alpha1.MoveDefinition) {
+	for _, c := range p.Changes {
+		all = append(all, v1alpha1.MoveDefinition{Namespace: c.Namespace, Name: c.Name, Config: c.Before})
+	}
+	return all
+}
+
+// MoveName returns the name of the Move of a network: "shop/vlan100" is "shop.vlan100".
+func MoveName(network string) string { return strings.Replace(network, "/", ".", 1) }
+
+// Added returns the records of a later reading whose addresses a move does not have yet. An address with a lease of
+// Fenceline is no record of the other IPAM.
+func Added(m *v1alpha1.Move, now []v1alpha1.MoveRecord, leases []v1alpha1.IPLease) (added []v1alpha1.MoveRecord) {
+	known := map[string]bool{}
+	for _, r := range m.Spec.Records {
+		known[r.Address] = true
+	}
+	for i := range leases {
+		known[leases[i].Spec.Address] = true
+	}
+	for _, r := range now {
+		if !known[r.Address] {
+			added = append(added, r)
+		}
+	}
+	return added
+}
+
+// Given returns the addresses that Fenceline has given to others than the pods of a move.
+func Given(m *v1alpha1.Move, leases []v1alpha1.IPLease) (given []netip.Addr) {
+	of := map[string]string{}
+	for _, r := range m.Spec.Records {
+		of[r.Address] = r.PodUID
+	}
+	for i := range leases {
+		l := &leases[i]
+		isHold := l.Labels[v1alpha1.LabelMove] == m.Name && l.Spec.State == v1alpha1.StateQuarantined
+		isOfPod := l.Spec.State == v1alpha1.StateBound && l.Spec.Holder != nil && l.Spec.Holder.PodUID == of[l.Spec.Address] && l.Spec.Holder.PodUID != ""
+		if slices.Contains(m.Spec.Pools, l.Spec.Pool) && !isHold && !isOfPod {
+			given = append(given, l.Spec.Addr())
+		}
+	}
+	slices.SortFunc(given, netip.Addr.Compare)
+	return given
+}

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/movein"
+)
+
+// heldIn bounds the wait for the controller, adoptedIn the wait for the agents.
+const heldIn, adoptedIn = 30 * time.Second, 30 * time.Second
+
+// mover carries a move out, step by step. Each step can be repeated: the stored Move says how far it is.
+type mover struct {
+	s       *session
+	c       *cluster.Cluster
+	network string
+	// who is the holder of the move.
+	who string
+	// settle is how long an ADD may take that began before a change of a definition or of a pool. An address that comes
+	// later is found by the next reading of the records, and by the probe of an ADD.
+	settle time.Duration
+	move   *v1alpha1.Move
+	// facts and plan are of the last reading, as if the move had not begun.
+	facts movein.Facts
+	plan  movein.Plan
+	// configs are the definitions of the plan as they are.
+	configs map[string]string
+	leases  []v1alpha1.IPLease
+}
+
+// whoami names the person and the machine.
+func whoami() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, _ := os.Hostname()
+	return name + "@" + cmp.Or(host, "unknown")
+}
+
+// read reads the cluster and the stored Move, and plans.
+func (m *mover) read(ctx context.Context) error {
+	m.move = &v1alpha1.Move{}
+	err := m.c.Get(ctx, client.ObjectKey{Name: movein.MoveName(m.network)}, m.move)
+	if apierrors.IsNotFound(err) {
+		m.move, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if m.facts, err = readMove(ctx, m.c, m.network); err != nil {
+		return err
+	}
+	m.configs = map[string]string{}
+	for _, d := range m.facts.Definitions {
+		m.configs[d.String()] = d.Config
+	}
+	if m.move != nil {
+		m.facts = m.facts.Before(m.move)
+	}
+	m.plan = movein.PlanOf(m.facts)
+	var all v1alpha1.IPLeaseList
+	if err := m.c.List(ctx, &all); err != nil {
+		return err
+	}
+	m.leases = all.Items
+	return nil
+}
+
+func (m *mover) say(format string, args ...any) {
+	fmt.Fprintf(printable{m.s.ErrOut}, format+"\n", args...)
+}
+
+// mine returns an error if another person moves the network.
+func (m *mover) mine(takeOver bool) error {
+	if m.move == nil || m.move.Spec.Holder == m.who || takeOver {
+		return nil
+	}
+	return fmt.Errorf("%s moves the network since %s (move %s): ask there, or take the move over with --take-over",
+		m.move.Spec.Holder, m.move.CreationTimestamp.UTC().Format(time.RFC3339), m.move.Name)
+}
+
+// may returns an error that names the rights which the person lacks, before anything is written.
+func (m *mover) may(ctx context.Context) error {
+	fenceline := v1alpha1.GroupVersion().Group
+	asks := []authorizationv1.ResourceAttributes{
+		{Group: fenceline, Resource: "moves", Verb: "create"}, {Group: fenceline, Resource: "moves", Verb: "update"}, {Group: fenceline, Resource: "moves", Verb: "delete"},
+		{Group: fenceline, Resource: "ippools", Verb: "create"}, {Group: fenceline, Resource: "ippools", Verb: "update"}, {Group: fenceline, Resource: "ippools", Verb: "delete"},
+	}
+	for _, c := range m.plan.Changes {
+		asks = append(asks, authorizationv1.ResourceAttributes{Group: definitions.Group, Resource: "network-attachment-definitions", Verb: "update", Namespace: c.Namespace})
+	}
+	var lacks []error
+	for _, a := range asks {
+		review, err := m.c.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("ask for the right to %s %s: %w", a.Verb, a.Resource, err)
+		}
+		if !review.Status.Allowed {
+			lacks = append(lacks, fmt.Errorf("you have no right to %s %s.%s%s", a.Verb, a.Resource, a.Group, strings.TrimSuffix(" in namespace "+a.Namespace, " in namespace ")))
+		}
+	}
+	return errors.Join(lacks...)
+}
+
+// advance writes the stored Move, which must be in one of the steps.
+func (m *mover) advance(ctx context.Context, to v1alpha1.MoveStep, edit func(*v1alpha1.MoveSpec), from ...v1alpha1.MoveStep) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		now := &v1alpha1.Move{}
+		if err := m.c.Get(ctx, client.ObjectKeyFromObject(m.move), now); err != nil {
+			return err
+		}
+		if !slices.Contains(from, now.Spec.Step) {
+			return fmt.Errorf("move %s is at step %s meanwhile, by another command: nothing more was done", now.Name, now.Spec.Step)
+		}
+		now.Spec.Step, now.Spec.Holder = to, m.who
+		edit(&now.Spec)
+		if err := m.c.Update(ctx, now); err != nil {
+			return err
+		}
+		m.move = now
+		return nil
+	})
+}
+
+func asItIs(*v1alpha1.MoveSpec) {}
+
+// define writes a definition. If another program owns it, the person has to make the change there, and define waits.
+// A definition in none of the states of a move is not overwritten.
+func (m *mover) define(ctx context.Context, c movein.Change, config string) error {
+	name := c.Namespace + "/" + c.Name
+	owner, said := "", false
+	for _, d := range m.facts.Definitions {
+		if d.String() == name {
+			owner = d.Owner
+		}
+	}
+	poll := func(ctx context.Context) (done bool, err error) {
+		d := &unstructured.Unstructured{}
+		d.SetGroupVersionKind(definitions)
+		if err := m.c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Name}, d); err != nil {
+			return false, fmt.Errorf("read definition %s: %w", name, err)
+		}
+		now, _, _ := unstructured.NestedString(d.Object, "spec", "config")
+		if now == config || owner != "" && c.StateOf(now) == c.StateOf(config) && c.StateOf(now) != movein.Returning {
+			return true, nil
+		}
+		if c.StateOf(now) == movein.Edited {
+			return false, fmt.Errorf("definition %s was edited by others, so it is left as it is: write one of its texts of `kubectl fenceline move-in status -o json` into it, and repeat the command", name)
+		}
+		if owner != "" {
+			if !said {
+				m.say("%s owns definition %s and would undo an edit. Make this its spec.config there; the command waits:\n%s", owner, name, config)
+			}
+			said = true
+			return false, nil
+		}
+		if err := unstructured.SetNestedField(d.Object, config, "spec", "config"); err != nil {
+			return false, fmt.Errorf("edit definition %s: %w", name, err)
+		}
+		err = m.c.Update(ctx, d)
+		if apierrors.IsConflict(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("edit definition %s: %w", name, err)
+		}
+		m.say("definition %s: %s", name, c.StateOf(config))
+		return true, nil
+	}
+	return wait.PollUntilContextCancel(ctx, time.Second, true, poll)
+}
+
+// disable switches the pools of the move on or off.
+func (m *mover) disable(ctx context.Context, disabled bool) error {
+	for _, name := range m.move.Spec.Pools {
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			pool := &v1alpha1.IPPool{}
+			err := m.c.Get(ctx, client.ObjectKey{Name: name}, pool)
+			if apierrors.IsNotFound(err) && disabled || err == nil && ptr.Deref(pool.Spec.Disable, false) == disabled {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if pool.Spec.Disable = nil; disabled {
+				pool.Spec.Disable = ptr.To(true)
+			}
+			return m.c.Update(ctx, pool)
+		})
+		if err != nil {
+			return fmt.Errorf("pool %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// start carries the move out up to the step Open, from wherever it is.
+func (m *mover) start(ctx context.Context) error {
+	if len(m.plan.Blocks) > 0 && (m.move == nil || m.move.Spec.Step == v1alpha1.MoveFreeze) {
+		writePlan(paper{printable: printable{m.s.Out}, colour: m.s.colour}, m.network, m.plan)
+		return errBlocked
+	}
+	if m.move == nil {
+		if err := m.begin(ctx); err != nil {
+			return err
+		}
+	}
+	switch m.move.Spec.Step {
+	case v1alpha1.MoveBack:
+		return fmt.Errorf("move %s goes back: finish that first with `kubectl fenceline move-in back`", m.move.Name)
+	case v1alpha1.MoveFinish:
+		return fmt.Errorf("move %s is finished: repeat `kubectl fenceline move-in finish`", m.move.Name)
+	case v1alpha1.MoveFreeze:
+		if err := m.freeze(ctx); err != nil {
+			return err
+		}
+	}
+	if m.move.Spec.Step == v1alpha1.MoveAdopt {
+		if err := m.hold(ctx); err != nil {
+			return err
+		}
+		if err := m.advance(ctx, v1alpha1.MoveOpen, asItIs, v1alpha1.MoveAdopt); err != nil {
+			return err
+		}
+	}
+	if err := m.disable(ctx, false); err != nil {
+		return err
+	}
+	for _, c := range m.plan.Changes {
+		if err := m.define(ctx, c, c.Switched); err != nil {
+			return err
+		}
+	}
+	return m.adopt(ctx)
+}
+
+// begin stores the Move, and makes the pools, which give nothing yet.
+func (m *mover) begin(ctx context.Context) error {
+	m.move = &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: movein.MoveName(m.network)}, Spec: v1alpha1.MoveSpec{
+		From: v1alpha1.MoveWhereabouts, Network: m.network, Holder: m.who, Step: v1alpha1.MoveFreeze, Definitions: m.plan.Definitions(),
+	}}
+	for _, pool := range m.plan.Pools {
+		m.move.Spec.Pools = append(m.move.Spec.Pools, pool.Name)
+	}
+	if err := m.c.Create(ctx, m.move); err != nil {
+		return fmt.Errorf("store the move: %w", err)
+	}
+	m.say("move %s is stored", m.move.Name)
+	return nil
+}
+
+// freeze makes the pools, has whereabouts give no address of theirs, and reads its records again.
+func (m *mover) freeze(ctx context.Context) error {
+	for _, pool := range m.plan.Pools {
+		err := m.c.Create(ctx, pool.DeepCopy())
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("make pool %s: %w", pool.Name, err)
+		}
+	}
+	for _, c := range m.plan.Changes {
+		if err := m.define(ctx, c, c.Frozen); err != nil {
+			return err
+		}
+	}
+	if err := pause(ctx, m.settle); err != nil {
+		return err
+	}
+	if err := m.read(ctx); err != nil {
+		return err
+	}
+	if len(m.plan.Blocks) > 0 {
+		return fmt.Errorf("something blocks the move meanwhile: %s. Mend it and repeat the command, or go back", strings.Join(m.plan.Blocks, "; "))
+	}
+	return m.advance(ctx, v1alpha1.MoveAdopt, func(s *v1alpha1.MoveSpec) { s.Records = m.plan.Records }, v1alpha1.MoveFreeze)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// hold waits until each address of the records has a lease.
+func (m *mover) hold(ctx context.Context) error {
+	err := m.await(ctx, heldIn, func(s *v1alpha1.MoveStatus) bool {
+		named := map[string]bool{}
+		for _, r := range m.move.Spec.Records {
+			named[r.Address] = true
+		}
+		return len(s.Addresses) == len(named)
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("the controller has not held the addresses of move %s within %s: see that it runs, and repeat the command; pods that start on the network wait meanwhile, so go back if that takes long", m.move.Name, heldIn)
+	}
+	return err
+}
+
+// await waits until the status of the stored Move, which describes its spec, fulfils a condition.
+func (m *mover) await(ctx context.Context, within time.Duration, is func(*v1alpha1.MoveStatus) bool) error {
+	return wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+		now := &v1alpha1.Move{}
+		if err := m.c.Get(ctx, client.ObjectKeyFromObject(m.move), now); err != nil {
+			return false, err
+		}
+		m.move = now
+		return now.Status.ObservedGeneration == now.Generation && is(&now.Status), nil
+	})
+}
+
+// adopt reads the records once more, for addresses that whereabouts gave late, and waits for the agents.
+func (m *mover) adopt(ctx context.Context) error {
+	if err := m.read(ctx); err != nil {
+		return err
+	}
+	if added := movein.Added(m.move, m.plan.Records, m.leases); len(added) > 0 {
+		m.say("whereabouts has given %d addresses meanwhile", len(added))
+		err := m.advance(ctx, v1alpha1.MoveOpen, func(s *v1alpha1.MoveSpec) {
+			s.Records = append(s.Records, movein.Added(m.move, m.plan.Records, m.leases)...)
+		}, v1alpha1.MoveOpen)
+		if err != nil {
+			return err
+		}
+	}
+	wanted := 0
+	for _, r := range m.move.Spec.Records {
+		if r.Hold == "" {
+			wanted++
+		}
+	}
+	err := m.await(ctx, adoptedIn, func(s *v1alpha1.MoveStatus) bool { return int(s.Adopted+s.Conflicts+s.Ended) >= wanted })
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return nil // the status says what is left
+	}
+	return err
+}
+
+// back undoes a move, from wherever it is. It reports whether nothing of it is left.
+func (m *mover) back(ctx context.Context) (whole bool, err error) {
+	if m.move == nil {
+		return false, fmt.Errorf("there is no move of %s", m.network)
+	}
+	if m.move.Spec.Step == v1alpha1.MoveFinish {
+		return false, fmt.Errorf("move %s is finished, and whereabouts gives addresses as it likes: use move-out", m.move.Name)
+	}
+	if err := m.disable(ctx, true); err != nil {
+		return false, err
+	}
+	all := []v1alpha1.MoveStep{v1alpha1.MoveFreeze, v1alpha1.MoveAdopt, v1alpha1.MoveOpen, v1alpha1.MoveBack}
+	if m.move.Spec.Step != v1alpha1.MoveBack {
+		if err := m.advance(ctx, v1alpha1.MoveBack, asItIs, all...); err != nil {
+			return false, err
+		}
+		if err := pause(ctx, m.settle); err != nil {
+			return false, err
+		}
+	}
+	if err := m.read(ctx); err != nil {
+		return false, err
+	}
+	given := movein.Given(m.move, m.leases)
+	for _, c := range m.plan.Changes {
+		config, err := c.Returned(given)
+		if err != nil {
+			return false, fmt.Errorf("definition %s/%s: %w", c.Namespace, c.Name, err)
+		}
+		if err := m.define(ctx, c, config); err != nil {
+			return false, err
+		}
+	}
+	err = m.await(ctx, adoptedIn, func(s *v1alpha1.MoveStatus) bool { return s.Adopted+s.Held == 0 })
+	if err != nil && (!wait.Interrupted(err) || ctx.Err() != nil) {
+		return false, err
+	}
+	if err := m.read(ctx); err != nil {
+		return false, err
+	}
+	if left := m.ofPools(); len(left) > 0 {
+		m.reportLeft(left)
+		return false, nil
+	}
+	for _, c := range m.plan.Changes {
+		if err := m.define(ctx, c, c.Before); err != nil {
+			return false, err
+		}
+	}
+	for _, name := range m.move.Spec.Pools {
+		if err := m.c.Delete(ctx, &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("delete pool %s: %w", name, err)
+		}
+	}
+	if err := m.c.Delete(ctx, m.move); err != nil {
+		return false, fmt.Errorf("delete move %s: %w", m.move.Name, err)
+	}
+	m.say("Network %s is as before the move.", m.network)
+	return true, nil
+}
+
+// ofPools returns the leases in the pools of the move.
+func (m *mover) ofPools() (left []v1alpha1.IPLease) {
+	for i := range m.leases {
+		if slices.Contains(m.move.Spec.Pools, m.leases[i].Spec.Pool) {
+			left = append(left, m.leases[i])
+		}
+	}
+	return left
+}
+
+func (m *mover) reportLeft(left []v1alpha1.IPLease) {
+	m.say("These addresses stay with Fenceline, and whereabouts excludes them, until their leases end. Restart their pods, and repeat the command:")
+	for i := range left {
+		l := &left[i]
+		m.say("  %s: %s%s %s", l.Spec.Address, l.Spec.State, ofHolder(l), l.Spec.Message)
+	}
+}
+
+// finish ends a move that is done: what remains is an ordinary installation.
+func (m *mover) finish(ctx context.Context) error {
+	if m.move == nil {
+		return fmt.Errorf("there is no move of %s", m.network)
+	}
+	step, status := m.move.Spec.Step, &m.move.Status
+	if step != v1alpha1.MoveOpen && step != v1alpha1.MoveFinish {
+		return fmt.Errorf("move %s is at step %s: only a move that was started whole can finish", m.move.Name, step)
+	}
+	if step == v1alpha1.MoveOpen {
+		if status.ObservedGeneration != m.move.Generation {
+			return fmt.Errorf("the controller has not looked at move %s yet: see that it runs, and repeat the command", m.move.Name)
+		}
+		if open := m.open(); len(open) > 0 {
+			return fmt.Errorf("move %s is not done: %s", m.move.Name, strings.Join(open, "; "))
+		}
+		if err := m.advance(ctx, v1alpha1.MoveFinish, asItIs, v1alpha1.MoveOpen); err != nil {
+			return err
+		}
+	}
+	if err := m.c.Delete(ctx, m.move); err != nil {
+		return fmt.Errorf("delete move %s: %w", m.move.Name, err)
+	}
+	m.say("The move of %s is finished. Keep whereabouts on the nodes until the adopted pods have ended: it gets their DELs.", m.network)
+	return nil
+}
+
+// open returns what keeps a move from its end.
+func (m *mover) open() (open []string) {
+	if held := m.move.Status.Held; held > 0 {
+		open = append(open, fmt.Sprintf("%d addresses are held", held))
+	}
+	for _, c := range m.plan.Changes {
+		if state := c.StateOf(m.configs[c.Namespace+"/"+c.Name]); state != movein.Switched {
+			open = append(open, fmt.Sprintf("definition %s/%s is %s", c.Namespace, c.Name, state))
+		}
+	}
+	for _, r := range movein.Added(m.move, m.plan.Records, m.leases) {
+		open = append(open, fmt.Sprintf("%s is in use outside Fenceline since the start: repeat `kubectl fenceline move-in start`", r.Address))
+	}
+	return open
+}
+
+// moveState is the answer of status.
+type moveState struct {
+	Network string                  `json:"network"`
+	Step    v1alpha1.MoveStep       `json:"step"`
+	Holder  string                  `json:"holder"`
+	Status  v1alpha1.MoveStatus     `json:"status"`
+	States  map[string]movein.State `json:"definitions"`
+	Changes []movein.Change         `json:"changes"`
+	Late    []v1alpha1.MoveRecord   `json:"late,omitempty"`
+	Given   []netip.Addr            `json:"given,omitempty"`
+	Open    []string                `json:"open,omitempty"`
+	records map[string]v1alpha1.MoveRecord
+}
+
+func (m *mover) state() moveState {
+	spec := &m.move.Spec
+	s := moveState{
+		Network: m.network, Step: spec.Step, Holder: spec.Holder, Status: m.move.Status, States: map[string]movein.State{}, Changes: m.plan.Changes,
+		Late: movein.Added(m.move, m.plan.Records, m.leases), Given: movein.Given(m.move, m.leases), records: map[string]v1alpha1.MoveRecord{},
+	}
+	for _, c := range m.plan.Changes {
+		s.States[c.Namespace+"/"+c.Name] = c.StateOf(m.configs[c.Namespace+"/"+c.Name])
+	}
+	if spec.Step == v1alpha1.MoveOpen {
+		s.Open = m.open()
+	}
+	for _, r := range spec.Records {
+		s.records[r.Address] = r
+	}
+	return s
+}
+
+// next is what the person has to do.
+func (s moveState) next() string {
+	command := "kubectl fenceline move-in %s whereabouts " + s.Network
+	switch {
+	case s.Step == v1alpha1.MoveBack:
+		return "It goes back. Repeat until nothing is left: " + fmt.Sprintf(command, "back")
+	case s.Step == v1alpha1.MoveFinish:
+		return "Repeat: " + fmt.Sprintf(command, "finish")
+	case s.Step != v1alpha1.MoveOpen:
+		return "The start has not ended, and pods that start on the network wait. Repeat: " + fmt.Sprintf(command, "start")
+	case len(s.Open) > 0:
+		return "Not done: " + strings.Join(s.Open, "; ") + "."
+	}
+	return "All pods are adopted. End the move: " + fmt.Sprintf(command, "finish")
+}
+
+func (s moveState) write(w paper) {
+	fmt.Fprintf(w, "Network %s, step %s, moved by %s. Adopted: %d, held: %d, in conflict: %d, ended: %d.\n",
+		s.Network, s.Step, s.Holder, s.Status.Adopted, s.Status.Held, s.Status.Conflicts, s.Status.Ended)
+	for _, c := range s.Changes {
+		name := c.Namespace + "/" + c.Name
+		w.about("32", "definition "+name, string(s.States[name]))
+	}
+	if n := len(s.Given); n > 0 {
+		w.about("32", "Fenceline", fmt.Sprintf("has given %d addresses of the pools to others than the pods of the move", n))
+	}
+	fmt.Fprintln(w, s.next())
+	var rows [][]string
+	for _, a := range s.Status.Addresses {
+		if a.State != v1alpha1.MoveAdopted {
+			r := s.records[a.Address]
+			rows = append(rows, []string{a.Address, string(a.State), r.Namespace + "/" + r.Pod, r.Node, a.Reason})
+		}
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(w)
+		w.table([]string{"ADDRESS", "STATE", "POD", "NODE", "WHY"}, rows)
+	}
+}
