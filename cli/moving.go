@@ -148,6 +148,17 @@ func (m *mover) advance(ctx context.Context, to v1alpha1.MoveStep, edit func(*v1
 
 func asItIs(*v1alpha1.MoveSpec) {}
 
+// allPlanned returns an error unless the plan has each definition of the stored Move: what cannot be read cannot be
+// changed back.
+func (m *mover) allPlanned() error {
+	lacks, _ := m.plan.Missed(m.move)
+	if len(lacks) == 0 {
+		return nil
+	}
+	return fmt.Errorf("definition %s/%s of move %s cannot be planned, so nothing was changed: %s",
+		lacks[0].Namespace, lacks[0].Name, m.move.Name, cmp.Or(strings.Join(m.plan.Blocks, "; "), "it does not exist"))
+}
+
 // define writes a definition. If another program owns it, the person has to make the change there, and define waits.
 // A definition in none of the states of a move is not overwritten.
 func (m *mover) define(ctx context.Context, c movein.Change, config string) error {
@@ -229,12 +240,22 @@ func (m *mover) start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := m.allPlanned(); err != nil {
+		return err
+	}
 	switch m.move.Spec.Step {
 	case v1alpha1.MoveBack:
 		return fmt.Errorf("move %s goes back: finish that first with `kubectl fenceline move-in back`", m.move.Name)
 	case v1alpha1.MoveFinish:
 		return fmt.Errorf("move %s is finished: repeat `kubectl fenceline move-in finish`", m.move.Name)
-	case v1alpha1.MoveFreeze:
+	}
+	if _, more := m.plan.Missed(m.move); len(more) > 0 { // made since the begin
+		step := m.move.Spec.Step
+		if err := m.advance(ctx, step, func(s *v1alpha1.MoveSpec) { s.Definitions = append(s.Definitions, more...) }, step); err != nil {
+			return err
+		}
+	}
+	if m.move.Spec.Step == v1alpha1.MoveFreeze {
 		if err := m.freeze(ctx); err != nil {
 			return err
 		}
@@ -369,6 +390,9 @@ func (m *mover) back(ctx context.Context) (whole bool, err error) {
 	if m.move.Spec.Step == v1alpha1.MoveFinish {
 		return false, fmt.Errorf("move %s is finished, and whereabouts gives addresses as it likes: use move-out", m.move.Name)
 	}
+	if err := m.allPlanned(); err != nil {
+		return false, err
+	}
 	if err := m.disable(ctx, true); err != nil {
 		return false, err
 	}
@@ -382,6 +406,9 @@ func (m *mover) back(ctx context.Context) (whole bool, err error) {
 		}
 	}
 	if err := m.read(ctx); err != nil {
+		return false, err
+	}
+	if err := m.allPlanned(); err != nil {
 		return false, err
 	}
 	given := movein.Given(m.move, m.leases)
@@ -469,7 +496,10 @@ func (m *mover) finish(ctx context.Context) error {
 
 // open returns what keeps a move from its end.
 func (m *mover) open() (open []string) {
-	if held := m.move.Status.Held; held > 0 {
+	if err := m.allPlanned(); err != nil {
+		return []string{err.Error()}
+	}
+	if held := movein.Held(m.move, m.leases); held > 0 {
 		open = append(open, fmt.Sprintf("%d addresses are held", held))
 	}
 	for _, c := range m.plan.Changes {

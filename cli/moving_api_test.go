@@ -248,6 +248,14 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 	_, err = n.run("", "move-in", "back", "whereabouts", "default/vlan100")
 	check.Says(t, err, "definition default/vlan100 was edited by others")
 	n.define(d, switched)
+
+	// A definition that nobody can read may have the same addresses. The move stays as it is until that is known.
+	unreadable := other(definitions, "unreadable", map[string]any{"config": `{"type":"macvlan","ipam":{"type":"whereabouts"}}`})
+	n.make(unreadable)
+	_, err = n.run("", "move-in", "back", "whereabouts", "default/vlan100")
+	check.Says(t, err, "definition default/vlan100 of move default.vlan100 cannot be planned", "definition default/unreadable is of whereabouts too")
+	check.Equal(t, n.config(), switched, "the definition")
+	check.OK(t, n.client.Delete(t.Context(), unreadable))
 	n.says("move-in back --settle=50ms whereabouts default/vlan100", "is as before the move")
 
 	// In for good: the hold is proven free.

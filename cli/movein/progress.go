@@ -119,6 +119,18 @@ func (p Plan) Definitions() (all []v1alpha1.MoveDefinition) {
 	return all
 }
 
+// Missed returns the definitions of a move that a later plan lacks, and those of the plan that the move does not
+// have yet.
+func (p Plan) Missed(m *v1alpha1.Move) (lacks, more []v1alpha1.MoveDefinition) {
+	in := func(all []v1alpha1.MoveDefinition) func(v1alpha1.MoveDefinition) bool {
+		return func(d v1alpha1.MoveDefinition) bool {
+			return slices.ContainsFunc(all, func(o v1alpha1.MoveDefinition) bool { return o.Namespace == d.Namespace && o.Name == d.Name })
+		}
+	}
+	planned := p.Definitions()
+	return slices.DeleteFunc(slices.Clone(m.Spec.Definitions), in(planned)), slices.DeleteFunc(planned, in(m.Spec.Definitions))
+}
+
 // MoveName returns the name of the Move of a network: "shop/vlan100" is "shop.vlan100".
 func MoveName(network string) string { return strings.Replace(network, "/", ".", 1) }
 
@@ -130,7 +142,9 @@ func Added(m *v1alpha1.Move, now []v1alpha1.MoveRecord, leases []v1alpha1.IPLeas
 		known[r.Address] = true
 	}
 	for i := range leases {
-		known[leases[i].Spec.Address] = true
+		if slices.Contains(m.Spec.Pools, leases[i].Spec.Pool) {
+			known[leases[i].Spec.Address] = true
+		}
 	}
 	for _, r := range now {
 		if !known[r.Address] {
@@ -138,6 +152,16 @@ func Added(m *v1alpha1.Move, now []v1alpha1.MoveRecord, leases []v1alpha1.IPLeas
 		}
 	}
 	return added
+}
+
+// Held counts the leases with which a move holds addresses.
+func Held(m *v1alpha1.Move, leases []v1alpha1.IPLease) (held int) {
+	for i := range leases {
+		if leases[i].Labels[v1alpha1.LabelMove] == m.Name && leases[i].Spec.State == v1alpha1.StateQuarantined {
+			held++
+		}
+	}
+	return held
 }
 
 // Given returns the addresses that Fenceline has given to others than the pods of a move.

@@ -73,7 +73,7 @@ func (c *Cluster) InstallMultus(ctx context.Context, m Multus) (err error) {
 
 // installThin returns when the runtime of each node uses the plugin.
 func (c *Cluster) installThin(ctx context.Context, m Multus) error {
-	binaries, access := c.thirdParty(ctx, thirdparty.Multus), c.multusKubeconfig(ctx)
+	binaries, access := c.thirdParty(ctx, thirdparty.Multus), c.kubeconfigOf(ctx, multusAccount)
 	network := fencelineFile
 	if m.Routed {
 		network = routedFile
@@ -115,9 +115,10 @@ func (c *Cluster) RemoveMultus(ctx context.Context) (err error) {
 	)
 }
 
-// multusKubeconfig returns the access of the plugin, a program of the host, to the API server.
-func (c *Cluster) multusKubeconfig(ctx context.Context) []byte {
-	token := must.Value(c.Kubectl(ctx, "create", "token", multusAccount, "--namespace=kube-system", "--duration=24h"))
+// kubeconfigOf returns the access of a plugin, a program of the host, to the API server, with the rights of a
+// ServiceAccount of kube-system.
+func (c *Cluster) kubeconfigOf(ctx context.Context, account string) []byte {
+	token := must.Value(c.Kubectl(ctx, "create", "token", account, "--namespace=kube-system", "--duration=24h"))
 	access := rest.AnonymousClientConfig(must.Value(c.RESTConfig()))
 	access.Host, access.BearerToken = "https://"+c.APIServer().String(), strings.TrimSpace(token)
 	return must.Value(controlplane.Kubeconfig(access))

@@ -48,7 +48,8 @@ const (
 	CNITuning        = "tuning"   // the reference plugin that changes the MAC of an interface
 	SRIOVCNI         = "sriovcni" // the plugin that moves virtual functions
 	Multus           = "multus"   // the thin plugin, and daemon and shim of the thick one
-	CoreDNS          = "coredns"  // with the plugins of a cluster's usual configuration only
+	Whereabouts      = "whereabouts"
+	CoreDNS          = "coredns" // with the plugins of a cluster's usual configuration only
 	Helm             = "helm"
 	ControllerGen    = "controller-gen"
 	CRDRefDocs       = "crd-ref-docs"
@@ -71,6 +72,7 @@ func components() map[string]Component {
 		{Name: SRIOVCNI, Module: "github.com/intel/sriov-cni"},
 		{Name: Multus, Module: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
 			linkFlags: variable("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version")},
+		{Name: Whereabouts, Module: "github.com/k8snetworkplumbingwg/whereabouts", Package: "github.com/k8snetworkplumbingwg/whereabouts/cmd", Binary: "whereabouts"},
 		{Name: CoreDNS, Module: "github.com/coredns/coredns", Package: ".", Binary: "coredns"},
 		{Name: Helm, Module: "helm.sh/helm/v4", linkFlags: variable("helm.sh/helm/v4/internal/version.version")},
 		{Name: ControllerGen, Module: "sigs.k8s.io/controller-tools"},
