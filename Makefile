@@ -190,7 +190,7 @@ test-api: packages ## Run the tests that need a real API server, at the newest a
 
 .PHONY: test-cluster
 test-cluster: packages ## Run the tests that need real kubelets and an underlay (root)
-	@$(thirdparty) build etcd kubernetes containerd cniplugins multus coredns helm
+	@$(thirdparty) build etcd kubernetes containerd cniplugins multus whereabouts coredns helm
 	@rm -rf $(frames)/cluster && mkdir -p $(frames)/cluster
 	@FENCELINE_TEST_FRAMES=$(frames)/cluster $(count) run -tag cluster cluster -timeout=40m
 

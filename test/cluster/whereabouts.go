@@ -16,8 +16,11 @@ import (
 //go:embed whereabouts.yaml
 var whereaboutsManifest string
 
-// WhereaboutsAccess is the kubeconfig of the plugin whereabouts on each node.
-const WhereaboutsAccess = "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"
+// Files of the plugin whereabouts on each node. It takes nothing without its own configuration.
+const (
+	whereaboutsAccess = "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"
+	whereaboutsConfig = "/etc/cni/net.d/whereabouts.d/whereabouts.conf"
+)
 
 // InstallWhereabouts puts the IPAM plugin whereabouts on each node.
 func (c *Cluster) InstallWhereabouts(ctx context.Context) (err error) {
@@ -35,7 +38,8 @@ func (c *Cluster) InstallWhereabouts(ctx context.Context) (err error) {
 	return c.onEachNode(func(n *Node) (err error) {
 		defer must.Catch(&err)
 		must.Value(n.Exec(ctx, "install", plugin, "--target-directory="+pluginDir))
-		return n.write(ctx, WhereaboutsAccess, content)
+		must.OK(n.write(ctx, whereaboutsConfig, []byte(`{"datastore":"kubernetes","kubernetes":{"kubeconfig":"`+whereaboutsAccess+`"}}`)))
+		return n.write(ctx, whereaboutsAccess, content)
 	})
 }
 
@@ -43,7 +47,7 @@ func (c *Cluster) InstallWhereabouts(ctx context.Context) (err error) {
 func (c *Cluster) RemoveWhereabouts(ctx context.Context) (err error) {
 	defer must.CatchIn(&err, "remove whereabouts")
 	must.OK(c.onEachNode(func(n *Node) error {
-		_, err := n.Exec(ctx, "rm", "--force", WhereaboutsAccess, filepath.Join(pluginDir, "whereabouts"))
+		_, err := n.Exec(ctx, "rm", "--force", whereaboutsAccess, whereaboutsConfig, filepath.Join(pluginDir, "whereabouts"))
 		return err
 	}))
 	return c.kubectlWith(ctx, whereaboutsManifest, "delete", "--filename=-", "--ignore-not-found")

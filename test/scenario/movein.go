@@ -42,7 +42,6 @@ func playMoveIn(ctx context.Context, a *act) {
 	a.makePool(ctx, 2*movedPods+4, nil)
 	a.definePlugins(ctx, a.namespace, "old", macvlan(map[string]any{
 		"type": "whereabouts", "range": moved.String(), "range_start": "10.79.0.10", "range_end": "10.79.0.99",
-		"kubernetes": map[string]any{"kubeconfig": cluster.WhereaboutsAccess},
 	}, nil))
 	before := a.definition(ctx, "old")
 	for i := range movedPods {

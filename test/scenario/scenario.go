@@ -193,7 +193,7 @@ func All() []Scenario {
 		{Name: "absent", Promise: "A node without its agent stays Ready at first, and reports later what is missing. Its pods are not disturbed", play: badDay(playAbsent)},
 		{Name: "lossy", Promise: "On cables that lose frames, an address still has one speaker at a time", play: badDay(playLossy)},
 		{Name: "stuck", Promise: "The address of a pod that outlives its deletion serves a new pod: it is frozen, its containerd-shim hangs, or it was deleted by force. After an ordinary deletion, a pod sends no frame once its lease is gone", play: badDay(playStuck)},
-		{Name: "movein", Promise: "A network of whereabouts moves in and back and in under its running pods, which lose no frame, and no address has two speakers", ByHand: true, play: playMoveIn},
+		{Name: "movein", Promise: "A network of whereabouts moves in and back and in under its running pods, which lose no frame, and no address has two speakers", play: playMoveIn},
 		{Name: "uninstall", Promise: "helm refuses to uninstall Fenceline while leases exist. By force, it leaves no lease and nothing on the nodes", play: playUninstall},
 	}
 	for i := range all {
