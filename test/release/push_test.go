@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log"
@@ -26,6 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -102,6 +104,10 @@ func TestAReleaseIsPushedOnceAndGoesOnWhereItBrokeOff(t *testing.T) {
 			continue
 		}
 		check.OK(t, validate.Index(check.Value(found.ImageIndex())(t)))
+		// Skopeo writes an index so. Otherwise it refuses to keep the digest.
+		var index imagespec.Index
+		check.OK(t, json.Unmarshal(found.Manifest, &index))
+		check.Equal(t, string(check.Value(json.Marshal(index))(t)), string(found.Manifest), "index of %s", a.name)
 		referrers := check.Value(check.Value(remote.Referrers(repository.Digest(found.Digest.String())))(t).IndexManifest())(t)
 		check.Must(t, len(referrers.Manifests) == 1 && referrers.Manifests[0].ArtifactType == "application/spdx+json", "referrers: %+v", referrers.Manifests)
 		document := check.Value(remote.Image(repository.Digest(referrers.Manifests[0].Digest.String())))(t)
