@@ -111,6 +111,7 @@ func (m *moving) pinged(ctx context.Context, addr netip.Addr) (stop func() error
 	var out bytes.Buffer
 	ping.Stdout, ping.Stderr = &out, &out
 	in := check.Value(ping.StdinPipe())(m.t)
+	ping.Cancel = in.Close // the shell ends its child
 	check.OK(m.t, ping.Start())
 	return func() error {
 		_ = in.Close()
