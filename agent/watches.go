@@ -196,7 +196,7 @@ func (a *agent) storeWatch(hints *watch.Hints) *apiserver.RevisionWatch {
 				a.log.Error(err, "the kernel may ignore the newest claims of other nodes")
 			}
 		},
-		Live: report.StoreIsAt,
+		Live:   report.StoreIsAt,
 		Back:   func() { hints.Doubt(); a.Recovery.LookAgain() },
 		Spread: func() time.Duration { return rand.N(rereadSpread) },
 		Cached: func(ctx context.Context) (uint64, error) {

@@ -108,7 +108,7 @@ type RevisionWatch struct {
 	// together what they know. It is required with Back.
 	Spread func() time.Duration
 	Clock  clock.Clock
-	Log   logr.Logger
+	Log    logr.Logger
 }
 
 // NeedLeaderElection makes a manager run the RevisionWatch also while it does not lead.
