@@ -117,7 +117,7 @@ func (b *bundle) readLogs(ctx context.Context, c *cluster.Cluster, e *fault.Clus
 			others = append(others, pod)
 		}
 	}
-	agents := append(faulty, others...)
+	agents := slices.Concat(faulty, others)
 	if n := len(agents) - mostLogs; n > 0 {
 		c.Miss(fmt.Sprintf("the logs of %d agents", n), fmt.Errorf("a bundle has at most %d", mostLogs))
 		agents = agents[:mostLogs]

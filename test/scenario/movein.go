@@ -32,10 +32,7 @@ const movedPods = 6
 // pod all the time.
 func playMoveIn(ctx context.Context, a *act) {
 	network := a.namespace + "/old"
-	move := func(step string, more ...string) string {
-		args := append([]string{"fenceline", "move-in", step, "whereabouts", network}, more...)
-		return value(a.Kubectl(ctx, args...))
-	}
+	move := func(step string) string { return value(a.Kubectl(ctx, "fenceline", "move-in", step, "whereabouts", network)) }
 	a.installMultus(ctx, cluster.Multus{})
 	a.after("remove whereabouts", func(ctx context.Context) { check(a.RemoveWhereabouts(ctx)) })
 	check(a.InstallWhereabouts(ctx))
@@ -43,7 +40,7 @@ func playMoveIn(ctx context.Context, a *act) {
 	a.definePlugins(ctx, a.namespace, "old", macvlan(map[string]any{
 		"type": "whereabouts", "range": moved.String(), "range_start": "10.79.0.10", "range_end": "10.79.0.99",
 	}, nil))
-	before := a.definition(ctx, "old")
+	before := a.oldDefinition(ctx)
 	for i := range movedPods {
 		a.startPod(ctx, fmt.Sprintf("old-%d", i), a.Nodes()[i%len(a.Nodes())], attach("old"))
 	}
@@ -72,14 +69,14 @@ func playMoveIn(ctx context.Context, a *act) {
 	a.boundTo(ctx, given, ours.UID)
 
 	said := move("back")
-	must(strings.Contains(said+a.definition(ctx, "old"), given.String()), "whereabouts may give %s, which a pod of Fenceline has: %s", given, said)
+	must(strings.Contains(said+a.oldDefinition(ctx), given.String()), "whereabouts may give %s, which a pod of Fenceline has: %s", given, said)
 	old := a.runPod(ctx, "again", a.Node(2), attach("old"))
 	again := a.movedAddress(ctx, old)
 	must(again != given && !slices.Contains(all, again), "whereabouts gave %s a second time", again)
 	a.deletePod(ctx, ours, false)
 	a.comesFree(ctx, given)
 	move("back")
-	must(a.definition(ctx, "old") == before, "the definition is not as before the move: %s", a.definition(ctx, "old"))
+	must(a.oldDefinition(ctx) == before, "the definition is not as before the move: %s", a.oldDefinition(ctx))
 	a.story.Say("The move went back: the pods run on, and the definition is as before, byte by byte.")
 
 	move("start")
@@ -103,11 +100,11 @@ func (a *act) movedAddress(ctx context.Context, pod *cluster.Pod) netip.Addr {
 	return interfaces[1].addr
 }
 
-// definition returns the configuration of a NetworkAttachmentDefinition.
-func (a *act) definition(ctx context.Context, name string) string {
+// oldDefinition returns the configuration of the NetworkAttachmentDefinition that moves.
+func (a *act) oldDefinition(ctx context.Context) string {
 	d := &unstructured.Unstructured{}
 	d.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
-	check(a.api.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: name}, d))
+	check(a.api.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: "old"}, d))
 	config, _, _ := unstructured.NestedString(d.Object, "spec", "config")
 	return config
 }
