@@ -32,7 +32,9 @@ const movedPods = 6
 // pod all the time.
 func playMoveIn(ctx context.Context, a *act) {
 	network := a.namespace + "/old"
-	move := func(step string) string { return value(a.Kubectl(ctx, "fenceline", "move-in", step, "whereabouts", network)) }
+	move := func(step string) string {
+		return value(a.Kubectl(ctx, "fenceline", "move-in", step, "whereabouts", network))
+	}
 	a.installMultus(ctx, cluster.Multus{})
 	a.after("remove whereabouts", func(ctx context.Context) { check(a.RemoveWhereabouts(ctx)) })
 	check(a.InstallWhereabouts(ctx))
