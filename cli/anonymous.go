@@ -15,14 +15,35 @@ import (
 
 const leftOut = "(left out)"
 
-// secrets match what looks like a secret.
-var secrets = regexp.MustCompile(strings.Join([]string{
-	`-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*-----END [A-Z ]*PRIVATE KEY-----`,
+// secretNames match names of secrets, and separator what is between one and its value.
+const (
+	secretNames = `(?:password|passwd|passphrase|pwd|psk|secret|credential|authorization|api[-_]?key|(?:private|client|access|secret)[-_]?key)s?`
+	separator   = `\\*["']?\s*[=:]\s*\[?`
+)
+
+// secrets match what looks like a secret. A group is what stays before it.
+var secrets = regexp.MustCompile(`(?i)(?:` + strings.Join([]string{
+	`-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?`,
+	`LS0tLS1CRUdJTi[\w+/=]*`,       // PEM in base64
 	`eyJ[\w-]{8,}\.[\w-]+\.[\w-]*`, // a token of a service account
-	`(?i:bearer) [\w.~+/=-]+`,
-	`(?i:password|passwd|secret|api_?key|access_?token)"?[=:] ?"?[^\s",}]+`,
+	valueAfter(secretNames+separator, `(?:(?:basic|bearer|digest|negotiate|token)\s+)?[^\s"\\]+`),
+	valueAfter(`token`+separator, `[\d.,;:)}\]]*[a-z_+/=~-][^\s"\\]*`), // a fencing token is a number, and stays
+	valueAfter(`--[\w-]*(?:token|`+secretNames+`)(?:\s+|\\*["'],\s*)`, `[^\s"\\]+`),
+	`(?:bearer|basic)\s+[\w.~+/=-]+`,
 	`//[^/\s:@]+:[^/\s@]+@`, // a URL with a password
-}, "|"))
+}, "|") + `)`)
+
+// valueAfter matches a value after what stays: in quotation marks, also in a text that is itself in quotation marks, or plain.
+func valueAfter(stays, plain string) string {
+	return `(` + stays + `")(?:[^"\\]|\\.)*|(` + stays + `\\")(?:[^"\\]|\\\\(?:\\.|[^"\\]))*|(` + stays + `')[^']*|(` + stays + `)` + plain
+}
+
+// withoutSecrets returns a text without what looks like a secret.
+func withoutSecrets(text string) string {
+	return secrets.ReplaceAllStringFunc(text, func(secret string) string {
+		return strings.Join(secrets.FindStringSubmatch(secret)[1:], "") + leftOut
+	})
+}
 
 // leaveOutSecrets removes the values of environments, what managers have written about objects, and what looks like
 // a secret.
@@ -39,13 +60,13 @@ func (b *bundle) leaveOutSecrets() {
 				if secrets.MatchString(key + "=x") {
 					return leftOut
 				}
-				return secrets.ReplaceAllString(text, leftOut)
+				return withoutSecrets(text)
 			}
 			return value
 		})
 	}
 	for name, log := range b.logs {
-		b.logs[name] = secrets.ReplaceAllString(log, leftOut)
+		b.logs[name] = withoutSecrets(log)
 	}
 }
 

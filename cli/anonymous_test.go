@@ -52,6 +52,53 @@ func TestABundleLeavesSecretsOut(t *testing.T) {
 	check.Says(t, text, "node db1", "shop/web-0", "pool: floor", "registry.example.com/fenceline/agent:1", "address: db1.example.com", leftOut+"proxy")
 }
 
+func TestWhatLooksLikeASecretIsLeftOut(t *testing.T) {
+	for text, want := range map[string]string{
+		`"token":"hunter2","node":"db1"`:                        `"token":"(left out)","node":"db1"`,
+		`login with token=hvs.hunter2 failed`:                   `login with token=(left out) failed`,
+		`"token":268,"node":"db1"`:                              `"token":268,"node":"db1"`,
+		`{token:268} token=269, token: 270`:                     `{token:268} token=269, token: 270`,
+		`Authorization: Basic aHVudGVyMg==`:                     `Authorization: (left out)`,
+		`map[Authorization:[Basic aHVudGVyMg==]]`:               `map[Authorization:[(left out)`,
+		`sent basic aHVudGVyMg== twice`:                         `sent (left out) twice`,
+		`api-key: hunter2 passphrase: hunter2`:                  `api-key: (left out) passphrase: (left out)`,
+		`psk=hunter2 PWD=hunter2`:                               `psk=(left out) PWD=(left out)`,
+		`"clientKey":"hunter2"`:                                 `"clientKey":"(left out)"`,
+		`aws_secret_access_key = hunter2`:                       `aws_secret_access_key = (left out)`,
+		`app --password hunter2 --db-token 'a hunter2' -v`:      `app --password (left out) --db-token '(left out)' -v`,
+		`["--password", "a, hunter2", "-v"]`:                    `["--password", "(left out)", "-v"]`,
+		`"password" : "x"`:                                      `"password" : "(left out)"`,
+		`"password":"a \" hunter2, too","node":"db1"`:           `"password":"(left out)","node":"db1"`,
+		`{"msg":"got {\"password\":\"a \\\" hunter2\"}","n":1}`: `{"msg":"got {\"password\":\"(left out)\"}","n":1}`,
+		`credentials='a hunter2'.`:                              `credentials='(left out)'.`,
+		`ca LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t.`:              `ca (left out).`,
+		`-----BEGIN PRIVATE KEY-----\nMII`:                      `(left out)`,
+	} {
+		check.Equal(t, withoutSecrets(text), want, "%s", text)
+	}
+}
+
+func TestABundleHasOnlyEventsThatConcernFenceline(t *testing.T) {
+	var document []any
+	check.OK(t, yaml.Unmarshal([]byte(`
+- {note: kept-a, reportingController: fenceline-agent, regarding: {kind: Pod, namespace: shop, name: web-9}}
+- {note: kept-b, reportingController: kubelet, regarding: {kind: Pod, namespace: shop, name: web-0}}
+- {note: kept-c, reportingController: kubelet, regarding: {kind: Node, name: db1}}
+- {note: kept-d, regarding: {apiVersion: fenceline.io/v1alpha1, kind: IPPool, name: floor}}
+- {note: kept-e, regarding: {kind: DaemonSet, namespace: fenceline-system, name: fenceline-agent}}
+- {note: "kept-f: plugin type=fenceline failed", reportingController: kubelet, regarding: {kind: Pod, namespace: shop, name: web-9}}
+- {note: foreign-a, reportingController: kubelet, regarding: {kind: Pod, namespace: shop, name: web-9}}
+- {note: foreign-b, regarding: {kind: Service, namespace: shop, name: web-0}}
+- {note: foreign-c, regarding: {kind: Deployment, namespace: shop, name: fenceline-of-another}}
+`), &document))
+	b := support(t)
+	b.documents["events"] = document
+	b.leaveOutForeignEvents("fenceline-system")
+	text := b.text(t)
+	check.Says(t, text, "kept-a", "kept-b", "kept-c", "kept-d", "kept-e", "kept-f")
+	check.That(t, !strings.Contains(text, "foreign-"), "foreign events are in the bundle:\n%s", text)
+}
+
 func TestAnAnonymousBundleHasTheSameOtherNamesEverywhere(t *testing.T) {
 	b := support(t)
 	b.replaceNames()

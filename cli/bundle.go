@@ -40,7 +40,7 @@ type bundle struct {
 }
 
 // readBundle reads what a support case needs, as far as the reader may: the answers of doctor, status and
-// version, the reports of agents, records, nodes, events, and the objects of Fenceline with their logs. It reads
+// version, the reports of agents, records, nodes, events about them, and the objects of Fenceline with their logs. It reads
 // no Secret.
 func readBundle(ctx context.Context, c *cluster.Cluster, e *fault.Cluster) (*bundle, error) {
 	b := &bundle{documents: map[string]any{}, logs: map[string]string{}}
@@ -87,6 +87,7 @@ func readBundle(ctx context.Context, c *cluster.Cluster, e *fault.Cluster) (*bun
 		}
 		b.documents[kind.file] = items
 	}
+	b.leaveOutForeignEvents(c.Namespace)
 	if err := b.readLogs(ctx, c, e, faults); err != nil {
 		return nil, err
 	}
@@ -95,6 +96,33 @@ func readBundle(ctx context.Context, c *cluster.Cluster, e *fault.Cluster) (*bun
 	}
 	b.leaveOutSecrets()
 	return b, nil
+}
+
+// leaveOutForeignEvents keeps the events that come from Fenceline, name it, or concern its objects, nodes and pods with leases.
+func (b *bundle) leaveOutForeignEvents(namespace string) {
+	events, _ := b.documents["events"].([]any)
+	leases, _ := b.documents["leases"].([]any)
+	holders := map[string]bool{}
+	for _, lease := range leases {
+		holders[textAt(lease, "spec", "holder", "namespace")+"/"+textAt(lease, "spec", "holder", "pod")] = true
+	}
+	b.documents["events"] = slices.DeleteFunc(events, func(e any) bool {
+		kind, in, name := textAt(e, "regarding", "kind"), textAt(e, "regarding", "namespace"), textAt(e, "regarding", "name")
+		return !isOfFenceline(e) && kind != "Node" && (kind != "Pod" || !holders[in+"/"+name]) && (in != namespace || !strings.HasPrefix(name, "fenceline-")) &&
+			!strings.HasPrefix(textAt(e, "regarding", "apiVersion"), "fenceline.io/") && !strings.Contains(textAt(e, "note"), "fenceline")
+	})
+}
+
+// isOfFenceline reports whether an event comes from Fenceline.
+func isOfFenceline(event any) bool {
+	return strings.HasPrefix(textAt(event, "reportingController"), "fenceline-")
+}
+
+// textAt returns a text in an object, or "".
+func textAt(object any, path ...string) string {
+	fields, _ := object.(map[string]any)
+	found, _, _ := unstructured.NestedString(fields, path...)
+	return found
 }
 
 // tree returns an answer as maps, lists and values.

@@ -50,9 +50,9 @@ Each agent is asked about its node, and asks the wire for the gateways of its po
 another node. This needs the right to create pods/exec in the namespace of Fenceline. Without it, the rest is
 still examined. The exit code is 1 if there are faults.
 
---bundle writes an archive for a support case: the answers of doctor, status and version, records, nodes, events, and
-the objects and logs of Fenceline. It has no Secret, no value of an environment, and nothing that looks like a token
-or a password. Addresses and MACs stay.`,
+--bundle writes an archive for a support case: the answers of doctor, status and version, records, nodes, events about
+them, and the objects and logs of Fenceline. It has no Secret and no value of an environment. Tokens, passwords and
+keys are left out as far as their form shows them: look at the files before you pass them on. Addresses and MACs stay.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if isAnonymous && file == "" {
 				return errors.New("--anonymous replaces the names in a bundle: give --bundle FILE too")
