@@ -120,7 +120,7 @@ func latest(e *corev1.Event) time.Time {
 	return e.EventTime.Time
 }
 
-// tell tells the addresses of the pods.
+// tell tells the addresses of the pods, and which guards were not tested.
 func (j Judge) tell(ctx context.Context, pods []corev1.Pod) error {
 	leases, err := leasesOf(ctx, j.Client, j.Namespace)
 	if err != nil {
@@ -130,7 +130,15 @@ func (j Judge) tell(ctx context.Context, pods []corev1.Pod) error {
 	for _, pod := range pods {
 		nodes[pod.Spec.NodeName] = true
 		for _, l := range leases[pod.Name] {
-			fmt.Fprintf(j.Out, "pod %s on node %s has %s of pool %s; guard, other pod and DNS are as they should be\n", pod.Name, pod.Spec.NodeName, l.Spec.Address, l.Spec.Pool)
+			untested, err := whyUntested(ctx, j.Client, &l)
+			if err != nil {
+				return err
+			}
+			guard := "guard drops foreign frames"
+			if untested != "" {
+				guard = "guard not tested: " + untested
+			}
+			fmt.Fprintf(j.Out, "pod %s on node %s has %s of pool %s; %s; other pod and DNS answer\n", pod.Name, pod.Spec.NodeName, l.Spec.Address, l.Spec.Pool, guard)
 		}
 	}
 	if len(nodes) < podCount {

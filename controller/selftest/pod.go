@@ -50,8 +50,8 @@ func (p Pod) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Check checks, from inside the pod, that its addresses are leased and on its interfaces, that the guard drops a frame
-// with a foreign source, that the other pod answers at its addresses, and that DNS answers.
+// Check checks, from inside the pod, that its addresses are leased and on its interfaces, that their guards drop a frame
+// with a foreign source, if they are there and enforced, that the other pod answers at its addresses, and that DNS answers.
 func (p Pod) Check(ctx context.Context) error {
 	leases, err := leasesOf(ctx, p.Client, p.Namespace)
 	if err != nil {
@@ -83,14 +83,26 @@ func (p Pod) checkLease(ctx context.Context, l *v1alpha1.IPLease) error {
 	if !slices.ContainsFunc(addrs, func(a net.Addr) bool { return strings.HasPrefix(a.String(), l.Spec.Address+"/") }) {
 		return fmt.Errorf("interface %s has %v, and the lease of this pod is for %s", i.Name, addrs, l.Spec.Address)
 	}
-	pool := &v1alpha1.IPPool{}
-	if err := p.Client.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool); err != nil {
-		return fmt.Errorf("read pool %s: %w", l.Spec.Pool, err)
-	}
-	if !l.Spec.Holder.Guarded || pool.Spec.SourceGuard != v1alpha1.SourceGuardEnforce {
-		return nil
+	untested, err := whyUntested(ctx, p.Client, l)
+	if err != nil || untested != "" {
+		return err
 	}
 	return isGuarded(i, l.Spec.Addr())
+}
+
+// whyUntested returns the reason for which a pod does not test the guard of a lease, or "".
+func whyUntested(ctx context.Context, c client.Client, l *v1alpha1.IPLease) (string, error) {
+	pool := &v1alpha1.IPPool{}
+	if err := c.Get(ctx, client.ObjectKey{Name: l.Spec.Pool}, pool); err != nil {
+		return "", fmt.Errorf("read pool %s: %w", l.Spec.Pool, err)
+	}
+	switch {
+	case !l.Spec.Holder.Guarded:
+		return "interface " + l.Spec.Holder.Interface + " has none", nil
+	case pool.Spec.SourceGuard != v1alpha1.SourceGuardEnforce:
+		return "sourceGuard of the pool is " + string(pool.Spec.SourceGuard), nil
+	}
+	return "", nil
 }
 
 // reach asks the other pods for their names, on the interfaces that have addresses of both.
