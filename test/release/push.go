@@ -30,7 +30,7 @@ func (r *release) reference(artifact string) string {
 	return artifact + ":" + r.Version
 }
 
-// push pushes the artifacts, unless the registry has a tag with another digest. A tag comes last: a user who pulls it finds
+// push pushes the artifacts, unless the registry has a tag with another digest, or without a key lacks one. A tag comes last: a user who pulls it finds
 // the signature and the document too.
 func (r *release) push(ctx context.Context, artifacts []artifact) (err error) {
 	defer must.CatchIn(&err, "push to %s", r.Registry)
@@ -38,6 +38,7 @@ func (r *release) push(ctx context.Context, artifacts []artifact) (err error) {
 	for _, a := range artifacts {
 		found, err := remote.Head(must.Value(name.NewTag(r.reference(a.name))), options...)
 		if absent(err) {
+			must.That(r.key != nil || !r.public, "%s is not there, and only a registry of this machine may have it unsigned: give KEY", r.reference(a.name))
 			continue
 		}
 		must.Done(err, "look for %s", r.reference(a.name))

@@ -115,6 +115,21 @@ func TestAReleaseIsPushedOnceAndGoesOnWhereItBrokeOff(t *testing.T) {
 	}
 }
 
+func TestOnlyARegistryOfThisMachineGetsAnUnsignedRelease(t *testing.T) {
+	s := newServer(t)
+	r, made := example(t, s.host, "x")
+	r.public = true
+	check.Says(t, r.push(t.Context(), made), "fenceline/agent:1.2.3 is not there", "give KEY")
+	check.Equal(t, s.writes.Load(), int32(0), "writes of a push that was refused")
+
+	r.key = newKey(t)
+	check.OK(t, r.push(t.Context(), made))
+	before := s.writes.Load()
+	r.key = nil
+	check.OK(t, r.push(t.Context(), made))
+	check.Equal(t, s.writes.Load(), before, "writes of a user who builds a version again")
+}
+
 func read(t *testing.T, layer v1.Layer) string {
 	t.Helper()
 	return string(check.Value(io.ReadAll(check.Value(layer.Compressed())(t)))(t))

@@ -48,6 +48,8 @@ type release struct {
 	time   time.Time
 	notes  string
 	key    *ecdsa.PrivateKey
+	// public is set unless the registry is of this machine.
+	public bool
 	// files are those of Out by their names.
 	files map[string][]byte
 }
@@ -76,6 +78,8 @@ func Make(ctx context.Context, o Options) (err error) {
 func (r *release) check(ctx context.Context) (err error) {
 	defer must.Catch(&err)
 	if r.Key != "" {
+		place, err := filepath.Rel(r.root, must.Value(filepath.Abs(r.Key)))
+		must.That(err != nil || !filepath.IsLocal(place), "the key %s is inside the tree, where it can get into a commit: keep it outside", r.Key)
 		r.key = must.Value(readKey(r.Key))
 	}
 	var dated bool
@@ -83,9 +87,12 @@ func (r *release) check(ctx context.Context) (err error) {
 	must.OK(err)
 	if r.Registry != "" {
 		registry := must.Value(name.NewRepository(r.Registry+"/fenceline", name.StrictValidation))
-		must.That(dated || loopback(registry.RegistryStr()), "CHANGELOG.md has no date for %s, so only a registry of this machine may have it, not %s", r.Version, r.Registry)
+		r.public = !loopback(registry.RegistryStr())
+		must.That(dated || !r.public, "CHANGELOG.md has no date for %s, so only a registry of this machine may have it, not %s", r.Version, r.Registry)
 	}
 	r.commit = r.unchanged(ctx)
+	tagged := slices.Contains(strings.Fields(r.git(ctx, "tag", "--points-at", r.commit)), "v"+r.Version)
+	must.That(tagged || !r.public, "the commit has no tag v%s, so only a registry of this machine may have it, not %s: check out the tag, or make it", r.Version, r.Registry)
 	r.time = time.Unix(must.Value(strconv.ParseInt(r.git(ctx, "log", "-1", "--format=%ct"), 10, 64)), 0).UTC()
 	return nil
 }

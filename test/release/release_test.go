@@ -123,10 +123,14 @@ func TestAReleaseIsRefusedBeforeItIsBuilt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		changelog string
 		options   Options
+		tag       string
 		dirty     bool
 		want      string
 	}{
-		"nothing is wrong":                       {changelog: dated, options: Options{Registry: "registry.example.com/a"}},
+		"nothing is wrong":                       {changelog: dated, tag: "v1.2.3", options: Options{Registry: "registry.example.com/a"}},
+		"no tag, and a registry of all":          {changelog: dated, options: Options{Registry: "registry.example.com"}, want: "no tag v1.2.3"},
+		"another tag, and a registry of all":     {changelog: dated, tag: "v1.2.30", options: Options{Registry: "registry.example.com"}, want: "no tag v1.2.3"},
+		"a key inside the tree":                  {changelog: dated, options: Options{Key: "TREE/keys/key.pem"}, want: "keys/key.pem is inside the tree"},
 		"a rehearsal with a registry here":       {changelog: undated, options: Options{Registry: "127.0.0.1:5000"}},
 		"a rehearsal without a registry":         {changelog: undated},
 		"no date, and a registry of all":         {changelog: undated, options: Options{Registry: "registry.example.com"}, want: "no date for 1.2.3"},
@@ -145,6 +149,10 @@ func TestAReleaseIsRefusedBeforeItIsBuilt(t *testing.T) {
 			if tc.dirty {
 				check.OK(t, os.WriteFile(filepath.Join(r.root, "left.go"), nil, 0o644))
 			}
+			if tc.tag != "" {
+				r.git(t.Context(), "tag", tc.tag)
+			}
+			r.Key = strings.Replace(r.Key, "TREE", r.root, 1)
 			err := r.check(t.Context())
 			if tc.want == "" {
 				check.OK(t, err)
