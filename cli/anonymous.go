@@ -101,20 +101,33 @@ type pseudonyms struct {
 // nameKeys are the keys whose values are names, with the kind of thing that has them.
 var nameKeys = map[string]string{
 	"namespace": "namespace", "pod": "pod", "node": "node", "nodeName": "node", "pool": "pool", "ownerName": "owner", "network": "network",
+	"namespaceName": "namespace",
 }
 
-// plainNames are names that each cluster has.
-var plainNames = []string{corev1.NamespaceDefault, "kube-system", "kube-public", corev1.NamespaceNodeLease, "kubernetes"}
+// knownLabels are labels of Kubernetes whose keys stay, with the kind of thing that their values name, or "" for values
+// that stay too.
+var knownLabels = map[string]string{
+	corev1.LabelOSStable: "", corev1.LabelArchStable: "", "node-role.kubernetes.io/control-plane": "",
+	corev1.LabelHostname: "host", corev1.LabelMetadataName: "namespace",
+	corev1.LabelTopologyZone: "label", corev1.LabelTopologyRegion: "label", corev1.LabelInstanceTypeStable: "label",
+}
 
-// ours matches labels of Kubernetes and Fenceline.
-var ours = regexp.MustCompile(`(kubernetes|k8s|fenceline)\.io/`)
+// plainNames are names and values of labels that each cluster has.
+var plainNames = []string{"true", "false", corev1.NamespaceDefault, "kube-system", "kube-public", corev1.NamespaceNodeLease, "kubernetes"}
 
 // words are texts that may be names of objects, or several with slashes or dots between them.
 var words = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9./-]*`)
 
 // replaceNames replaces the names of nodes, namespaces, pods, owners, pools, networks, labels and other objects in all files.
-// Names of Fenceline's own objects, of interfaces, and addresses stay.
+// Names of Fenceline's own objects, of interfaces, and addresses stay. The notes of events of others may name anything, and
+// are removed.
 func (b *bundle) replaceNames() {
+	events, _ := b.documents["events"].([]any)
+	for _, event := range events {
+		if fields, isMap := event.(map[string]any); isMap && !isOfFenceline(event) {
+			delete(fields, "note")
+		}
+	}
 	p := pseudonyms{map[string]string{}, map[string]int{}}
 	for _, file := range slices.Sorted(maps.Keys(b.documents)) {
 		b.documents[file] = rewritten(b.documents[file], p.learn)
@@ -140,12 +153,17 @@ func (b *bundle) replaceNames() {
 	}
 }
 
-// learn takes the names in a value. It removes registries, and labels that are not of Kubernetes or Fenceline.
+// learn takes the names in a value. It removes registries, and labels that are neither known nor of Fenceline.
 func (p *pseudonyms) learn(key string, value any) any {
 	switch value := value.(type) {
 	case string:
 		if nameKeys[key] != "" {
 			p.add(nameKeys[key], value)
+		}
+		if key == "multusName" {
+			namespace, name, _ := strings.Cut(value, "/")
+			p.add("namespace", namespace)
+			p.add("networkattachmentdefinition", name)
 		}
 		if key == "image" || key == "imageID" {
 			return value[strings.LastIndex(value, "/")+1:]
@@ -166,32 +184,51 @@ func (p *pseudonyms) learn(key string, value any) any {
 	return value
 }
 
-// learnLabels takes the labels of a selector, and removes those of an object.
+// learnLabels takes the labels of a selector, and those of an object that stay.
 func (p *pseudonyms) learnLabels(key string, fields map[string]any) {
 	switch key {
-	case "labels", "annotations":
-		maps.DeleteFunc(fields, func(label string, _ any) bool { return !ours.MatchString(label) })
-	case "matchLabels", "nodeSelector":
+	case "labels", "annotations", "matchLabels", "nodeSelector":
+		isOurs := fields["app.kubernetes.io/name"] == "fenceline"
 		for _, label := range slices.Sorted(maps.Keys(fields)) {
 			value := fields[label]
-			p.add("label", label)
-			p.add("label", value)
-			delete(fields, label)
-			fields[p.text(label)] = value
+			switch _, isKnown := knownLabels[label]; {
+			case isOurs && strings.HasPrefix(label, "app.kubernetes.io/"):
+			case isKnown || strings.Contains(label, "fenceline.io/"):
+				p.addLabel(label, value)
+			case key == "labels" || key == "annotations":
+				delete(fields, label)
+			default:
+				p.addLabel(label, value)
+				delete(fields, label)
+				fields[p.text(label)] = value
+			}
 		}
 	case "matchExpressions":
-		p.add("label", fields["key"])
+		label, _ := fields["key"].(string)
 		values, _ := fields["values"].([]any)
-		for _, value := range values {
-			p.add("label", value)
-		}
+		p.addLabel(label, values...)
 	}
 }
 
-// add gives a name another one, unless it is empty or known to each cluster.
+// addLabel takes the key of a label and its values, unless they stay.
+func (p *pseudonyms) addLabel(label string, values ...any) {
+	kind, isKnown := knownLabels[label]
+	if isKnown && kind == "" || strings.Contains(label, "fenceline.io/") {
+		return
+	}
+	if !isKnown {
+		kind = "label"
+		p.add(kind, label)
+	}
+	for _, value := range values {
+		p.add(kind, value)
+	}
+}
+
+// add gives a name another one, unless it is a number, empty or known to each cluster.
 func (p *pseudonyms) add(kind string, value any) {
 	name, _ := value.(string)
-	if name == "" || p.of[name] != "" || slices.Contains(plainNames, name) || strings.HasPrefix(name, "fenceline") || ours.MatchString(name) {
+	if strings.Trim(name, "0123456789") == "" || p.of[name] != "" || slices.Contains(plainNames, name) || strings.HasPrefix(name, "fenceline") {
 		return
 	}
 	p.count[kind]++

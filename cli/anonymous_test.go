@@ -21,9 +21,17 @@ func support(t *testing.T) *bundle {
 	}}
 	for file, text := range map[string]string{
 		"doctor": `{faults: [{object: node db1, what: "shop/web-0 is silent"}]}`,
-		"nodes": `[{kind: Node, metadata: {name: db1, managedFields: [{manager: m}], labels: {zone: attic, kubernetes.io/hostname: db1.example.com}},
+		"nodes": `[{kind: Node, metadata: {name: db1, managedFields: [{manager: m}], labels: {
+		  zone: attic, kubernetes.io/hostname: db1.example.com, kubernetes.io/os: linux, topology.kubernetes.io/zone: frankfurt-2,
+		  topology.kubernetes.io/region: "2", node-role.kubernetes.io/payments: "true"}},
 		  status: {images: [{names: [secret-product]}], addresses: [{type: Hostname, address: db1.example.com}, {type: InternalIP, address: 10.0.0.1}]}}]`,
-		"pools": `[{kind: IPPool, metadata: {name: floor}, spec: {subnet: 10.0.0.0/24, default: true, nodeAffinity: {matchLabels: {example.com/zone: attic}}}}]`,
+		"pools": `[{kind: IPPool, metadata: {name: floor}, spec: {subnet: 10.0.0.0/24, default: true, namespaceName: [vault], multusName: [vault/ledger],
+		  nodeAffinity: {matchLabels: {example.com/zone: attic}, matchExpressions: [
+		  {key: topology.kubernetes.io/zone, operator: In, values: [frankfurt-2]}, {key: node-role.kubernetes.io/payments, operator: Exists}]}}}]`,
+		"programs/daemonsets": `[{kind: DaemonSet, metadata: {name: fenceline-agent}, spec: {selector: {matchLabels: {
+		  app.kubernetes.io/name: fenceline, app.kubernetes.io/component: agent}}}}]`,
+		"events": `[{reportingController: kubelet, reason: Failed, note: "pull harbor.corp/cart, volume ledger-db", regarding: {kind: Pod, namespace: shop, name: web-0}},
+		  {reportingController: fenceline-agent, note: "shop/web-0 is silent"}]`,
 		"leases": `[{kind: IPLease, metadata: {name: 10.0.0.7}, spec: {state: Bound, nodeName: db1, pool: floor,
 		  holder: {namespace: shop, pod: web-0, ownerName: web, interface: eth0, mac: "02:00:00:00:00:07"}}}]`,
 		"programs/pods": `[{kind: Pod, metadata: {namespace: fenceline-system, name: fenceline-agent-x},
@@ -103,10 +111,11 @@ func TestAnAnonymousBundleHasTheSameOtherNamesEverywhere(t *testing.T) {
 	b := support(t)
 	b.replaceNames()
 	text := b.text(t)
-	for _, name := range []string{"db1", "shop", "web", "gone-7", "floor", "attic", "example.com"} {
+	for _, name := range []string{"db1", "shop", "web", "gone-7", "floor", "attic", "example.com", "vault", "ledger", "frankfurt", "payments", "harbor", "cart"} {
 		check.That(t, !strings.Contains(text, name), "%s is in the bundle:\n%s", name, text)
 	}
-	check.Says(t, text, "object: node node-1", "what: namespace-1/pod-1 is silent", "nodeName: node-1", "kubernetes.io/hostname: host-1", "label-1: label-2",
+	check.Says(t, text, "object: node node-1", "what: namespace-1/pod-1 is silent", "nodeName: node-1", "kubernetes.io/hostname: host-1", "label-3: label-4",
 		`"node":"node-1","pool":"pool-1","address":"10.0.0.7"`, `pools": ["pool-1"]`, "pod namespace-1/pod-1.", "namespace: fenceline-system", "default: true",
-		"image: agent:1", "address: 10.0.0.1", "interface: eth0", "02:00:00:00:00:07", "state: Bound")
+		"image: agent:1", "topology.kubernetes.io/zone: label-1", "- label-1\n", "kubernetes.io/os: linux", `topology.kubernetes.io/region: "2"`,
+		"namespaceName:\n    - namespace-2", "multusName:\n    - namespace-2/networkattachmentdefinition-1", "app.kubernetes.io/component: agent", "reason: Failed", "address: 10.0.0.1", "interface: eth0", "02:00:00:00:00:07", "state: Bound")
 }
