@@ -283,7 +283,7 @@ func (w world) planMove(config *rest.Config) {
 	check.OK(w, w.client.Create(w.Context(), &list.Items[0]))
 	text, err = w.run("", "move-in", "plan", "whereabouts", "default/vlan100")
 	check.Is(w, err, errBlocked, "a second pool of the range:")
-	check.Says(w, text, "a pool vlan100 exists")
+	check.Says(w, text, "pool vlan100 has addresses of 10.100.0.0/24 already")
 }
 
 const deployment = `

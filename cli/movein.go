@@ -98,10 +98,7 @@ func (s *session) moveIn() *cobra.Command {
 		return report(ctx, m)
 	}))
 	step("status", "Show what is adopted, what is held and why, and what to do", "Only reads. With -o json, it prints the texts of each definition too.", report)
-	step("back", "Undo the move: the pods run on under whereabouts", wentBack, writes(func(ctx context.Context, m *mover) error {
-		_, err := m.back(ctx)
-		return err
-	}))
+	step("back", "Undo the move: the pods run on under whereabouts", wentBack, writes(func(ctx context.Context, m *mover) error { return m.back(ctx) }))
 	step("finish", "End a move that is done", "Refuses while an address is held, a definition is not switched, or whereabouts gives addresses of the network.",
 		writes(func(ctx context.Context, m *mover) error { return m.finish(ctx) }))
 	return c

@@ -62,13 +62,16 @@ func whoami() string {
 
 // read reads the cluster and the stored Move, and plans.
 func (m *mover) read(ctx context.Context) error {
-	m.move = &v1alpha1.Move{}
-	err := m.c.Get(ctx, client.ObjectKey{Name: movein.MoveName(m.network)}, m.move)
-	if apierrors.IsNotFound(err) {
-		m.move, err = nil, nil
-	}
-	if err != nil {
+	now := &v1alpha1.Move{}
+	err := m.c.Get(ctx, client.ObjectKey{Name: movein.MoveName(m.network)}, now)
+	if client.IgnoreNotFound(err) != nil {
 		return err
+	}
+	if m.move != nil && (err != nil || now.UID != m.move.UID) {
+		return fmt.Errorf("move %s has been ended meanwhile, by another command: nothing more was done", m.move.Name)
+	}
+	if err == nil {
+		m.move = now
 	}
 	if m.facts, err = readMove(ctx, m.c, m.network); err != nil {
 		return err
@@ -107,7 +110,7 @@ func (m *mover) may(ctx context.Context) error {
 	fenceline := v1alpha1.GroupVersion().Group
 	asks := []authorizationv1.ResourceAttributes{
 		{Group: fenceline, Resource: "moves", Verb: "create"}, {Group: fenceline, Resource: "moves", Verb: "update"}, {Group: fenceline, Resource: "moves", Verb: "delete"},
-		{Group: fenceline, Resource: "ippools", Verb: "create"}, {Group: fenceline, Resource: "ippools", Verb: "update"}, {Group: fenceline, Resource: "ippools", Verb: "delete"},
+		{Group: fenceline, Resource: "ipleases", Verb: "delete"}, {Group: fenceline, Resource: "ippools", Verb: "create"}, {Group: fenceline, Resource: "ippools", Verb: "update"}, {Group: fenceline, Resource: "ippools", Verb: "delete"},
 	}
 	for _, c := range m.plan.Changes {
 		asks = append(asks, authorizationv1.ResourceAttributes{Group: definitions.Group, Resource: "network-attachment-definitions", Verb: "update", Namespace: c.Namespace})
@@ -133,7 +136,7 @@ func (m *mover) advance(ctx context.Context, to v1alpha1.MoveStep, edit func(*v1
 		if err := m.c.Get(ctx, client.ObjectKeyFromObject(m.move), now); err != nil {
 			return err
 		}
-		if !slices.Contains(from, now.Spec.Step) {
+		if now.UID != m.move.UID || !slices.Contains(from, now.Spec.Step) {
 			return fmt.Errorf("move %s is at step %s meanwhile, by another command: nothing more was done", now.Name, now.Spec.Step)
 		}
 		now.Spec.Step, now.Spec.Holder = to, m.who
@@ -147,6 +150,19 @@ func (m *mover) advance(ctx context.Context, to v1alpha1.MoveStep, edit func(*v1
 }
 
 func asItIs(*v1alpha1.MoveSpec) {}
+
+// still returns an error if another command has taken the move over or on: a definition or a pool that is written
+// afterwards could free an address in both IPAMs.
+func (m *mover) still(ctx context.Context) error {
+	now := &v1alpha1.Move{}
+	if err := m.c.Get(ctx, client.ObjectKeyFromObject(m.move), now); err != nil {
+		return fmt.Errorf("read move %s: %w", m.move.Name, err)
+	}
+	if now.UID != m.move.UID || now.Spec.Step != m.move.Spec.Step || now.Spec.Holder != m.move.Spec.Holder {
+		return fmt.Errorf("move %s is at step %s by %s meanwhile: nothing more was done", now.Name, now.Spec.Step, now.Spec.Holder)
+	}
+	return nil
+}
 
 // allPlanned returns an error unless the plan has each definition of the stored Move: what cannot be read cannot be
 // changed back.
@@ -170,6 +186,9 @@ func (m *mover) define(ctx context.Context, c movein.Change, config string) erro
 		}
 	}
 	poll := func(ctx context.Context) (done bool, err error) {
+		if err := m.still(ctx); err != nil {
+			return false, err
+		}
 		d := &unstructured.Unstructured{}
 		d.SetGroupVersionKind(definitions)
 		if err := m.c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Name}, d); err != nil {
@@ -180,7 +199,7 @@ func (m *mover) define(ctx context.Context, c movein.Change, config string) erro
 			return true, nil
 		}
 		if c.StateOf(now) == movein.Edited {
-			return false, fmt.Errorf("definition %s was edited by others, so it is left as it is: write one of its texts of `kubectl fenceline move-in status -o json` into it, and repeat the command", name)
+			return false, fmt.Errorf("definition %s was edited by others, so it is left as it is: write one of its texts of `kubectl fenceline move-in status -o json` into it (before: whereabouts as it was; switched: Fenceline), and repeat the command", name)
 		}
 		if owner != "" {
 			if !said {
@@ -209,6 +228,9 @@ func (m *mover) define(ctx context.Context, c movein.Change, config string) erro
 func (m *mover) disable(ctx context.Context, disabled bool) error {
 	for _, name := range m.move.Spec.Pools {
 		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			if err := m.still(ctx); err != nil {
+				return err
+			}
 			pool := &v1alpha1.IPPool{}
 			err := m.c.Get(ctx, client.ObjectKey{Name: name}, pool)
 			if apierrors.IsNotFound(err) && disabled || err == nil && ptr.Deref(pool.Spec.Disable, false) == disabled {
@@ -243,11 +265,8 @@ func (m *mover) start(ctx context.Context) error {
 	if err := m.allPlanned(); err != nil {
 		return err
 	}
-	switch m.move.Spec.Step {
-	case v1alpha1.MoveBack:
+	if m.move.Spec.Step == v1alpha1.MoveBack {
 		return fmt.Errorf("move %s goes back: finish that first with `kubectl fenceline move-in back`", m.move.Name)
-	case v1alpha1.MoveFinish:
-		return fmt.Errorf("move %s is finished: repeat `kubectl fenceline move-in finish`", m.move.Name)
 	}
 	if _, more := m.plan.Missed(m.move); len(more) > 0 { // made since the begin
 		step := m.move.Spec.Step
@@ -279,7 +298,7 @@ func (m *mover) start(ctx context.Context) error {
 	return m.adopt(ctx)
 }
 
-// begin stores the Move, and makes the pools, which give nothing yet.
+// begin stores the Move.
 func (m *mover) begin(ctx context.Context) error {
 	m.move = &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: movein.MoveName(m.network)}, Spec: v1alpha1.MoveSpec{
 		From: v1alpha1.MoveWhereabouts, Network: m.network, Holder: m.who, Step: v1alpha1.MoveFreeze, Definitions: m.plan.Definitions(),
@@ -382,89 +401,130 @@ func (m *mover) adopt(ctx context.Context) error {
 	return err
 }
 
-// back undoes a move, from wherever it is. It reports whether nothing of it is left.
-func (m *mover) back(ctx context.Context) (whole bool, err error) {
+// back undoes a move, from wherever it is.
+//
+// It goes back by the frozen definitions: after the pause no ADD of either IPAM is under way, so what is read then is
+// what whereabouts has to exclude. A disabled pool alone would not do, since it still serves kept addresses.
+func (m *mover) back(ctx context.Context) error {
 	if m.move == nil {
-		return false, fmt.Errorf("there is no move of %s", m.network)
-	}
-	if m.move.Spec.Step == v1alpha1.MoveFinish {
-		return false, fmt.Errorf("move %s is finished, and whereabouts gives addresses as it likes: use move-out", m.move.Name)
+		return fmt.Errorf("there is no move of %s", m.network)
 	}
 	if err := m.allPlanned(); err != nil {
-		return false, err
+		return err
+	}
+	if m.move.Spec.Step != v1alpha1.MoveBack { // a start that still runs ends here
+		if err := m.advance(ctx, v1alpha1.MoveFreeze, asItIs, v1alpha1.MoveFreeze, v1alpha1.MoveAdopt, v1alpha1.MoveOpen); err != nil {
+			return err
+		}
 	}
 	if err := m.disable(ctx, true); err != nil {
-		return false, err
+		return err
 	}
-	all := []v1alpha1.MoveStep{v1alpha1.MoveFreeze, v1alpha1.MoveAdopt, v1alpha1.MoveOpen, v1alpha1.MoveBack}
-	if m.move.Spec.Step != v1alpha1.MoveBack {
-		if err := m.advance(ctx, v1alpha1.MoveBack, asItIs, all...); err != nil {
-			return false, err
-		}
-		if err := pause(ctx, m.settle); err != nil {
-			return false, err
-		}
-	}
-	if err := m.read(ctx); err != nil {
-		return false, err
-	}
-	if err := m.allPlanned(); err != nil {
-		return false, err
-	}
-	given := movein.Given(m.move, m.leases)
 	for _, c := range m.plan.Changes {
-		config, err := c.Returned(given)
-		if err != nil {
-			return false, fmt.Errorf("definition %s/%s: %w", c.Namespace, c.Name, err)
-		}
-		if err := m.define(ctx, c, config); err != nil {
-			return false, err
+		if err := m.define(ctx, c, c.Frozen); err != nil {
+			return err
 		}
 	}
-	err = m.await(ctx, adoptedIn, func(s *v1alpha1.MoveStatus) bool { return s.Adopted+s.Held == 0 })
-	if err != nil && (!wait.Interrupted(err) || ctx.Err() != nil) {
-		return false, err
+	if err := pause(ctx, m.settle); err != nil {
+		return err
 	}
 	if err := m.read(ctx); err != nil {
-		return false, err
+		return err
 	}
-	if left := m.ofPools(); len(left) > 0 {
-		m.reportLeft(left)
-		return false, nil
+	err := m.advance(ctx, v1alpha1.MoveBack, func(s *v1alpha1.MoveSpec) { s.Records = movein.Unrecorded(s.Records, m.plan.Records) },
+		v1alpha1.MoveFreeze, v1alpha1.MoveBack)
+	if err != nil {
+		return err
+	}
+	if err := m.giveRest(ctx); err != nil {
+		return err
+	}
+	err = wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, adoptedIn, true, func(ctx context.Context) (bool, error) {
+		err := m.read(ctx)
+		goBack, _ := movein.Split(m.move, m.leases)
+		return len(goBack) == 0, err
+	})
+	if err != nil && (!wait.Interrupted(err) || ctx.Err() != nil) {
+		return err
+	}
+	if err := m.endRetained(ctx); err != nil {
+		return err
+	}
+	if left := m.reportLeft(); left > 0 {
+		return m.giveRest(ctx)
 	}
 	for _, c := range m.plan.Changes {
 		if err := m.define(ctx, c, c.Before); err != nil {
-			return false, err
+			return err
 		}
 	}
 	for _, name := range m.move.Spec.Pools {
 		if err := m.c.Delete(ctx, &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("delete pool %s: %w", name, err)
+			return fmt.Errorf("delete pool %s: %w", name, err)
 		}
 	}
-	if err := m.c.Delete(ctx, m.move); err != nil {
-		return false, fmt.Errorf("delete move %s: %w", m.move.Name, err)
+	if err := m.c.Delete(ctx, m.move, client.Preconditions{UID: &m.move.UID}); err != nil {
+		return fmt.Errorf("delete move %s: %w", m.move.Name, err)
 	}
 	m.say("Network %s is as before the move.", m.network)
-	return true, nil
+	return nil
 }
 
-// ofPools returns the leases in the pools of the move.
-func (m *mover) ofPools() (left []v1alpha1.IPLease) {
-	for i := range m.leases {
-		if slices.Contains(m.move.Spec.Pools, m.leases[i].Spec.Pool) {
-			left = append(left, m.leases[i])
+// giveRest has whereabouts give all addresses but those that Fenceline has given.
+func (m *mover) giveRest(ctx context.Context) error {
+	if err := m.read(ctx); err != nil {
+		return err
+	}
+	if err := m.allPlanned(); err != nil {
+		return err
+	}
+	_, given := movein.Split(m.move, m.leases)
+	for _, c := range m.plan.Changes {
+		config, err := c.Returned(movein.AddressesOf(given))
+		if err != nil {
+			return fmt.Errorf("definition %s/%s: %w", c.Namespace, c.Name, err)
+		}
+		if err := m.define(ctx, c, config); err != nil {
+			return err
 		}
 	}
-	return left
+	return nil
 }
 
-func (m *mover) reportLeft(left []v1alpha1.IPLease) {
-	m.say("These addresses stay with Fenceline, and whereabouts excludes them, until their leases end. Restart their pods, and repeat the command:")
-	for i := range left {
-		l := &left[i]
-		m.say("  %s: %s%s %s", l.Spec.Address, l.Spec.State, ofHolder(l), l.Spec.Message)
+// endRetained deletes the leases that are kept for a name or for the next sandbox of a pod: they have no speaker, and
+// that next sandbox asks whereabouts.
+func (m *mover) endRetained(ctx context.Context) error {
+	for i := range m.leases {
+		l := &m.leases[i]
+		if !slices.Contains(m.move.Spec.Pools, l.Spec.Pool) || l.Spec.State != v1alpha1.StateRetained {
+			continue
+		}
+		err := m.c.Delete(ctx, l, client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("end the kept lease of %s: %w", l.Spec.Address, err)
+		}
 	}
+	return m.read(ctx)
+}
+
+// reportLeft tells which leases are left, and what ends them. It returns their number.
+func (m *mover) reportLeft() int {
+	goBack, given := movein.Split(m.move, m.leases)
+	list := func(leases []v1alpha1.IPLease) {
+		for i := range leases {
+			l := &leases[i]
+			m.say("  %s on node %s: %s%s %s", l.Spec.Address, cmp.Or(l.Spec.NodeName, "(none)"), l.Spec.State, ofHolder(l), l.Spec.Message)
+		}
+	}
+	if len(goBack) > 0 {
+		m.say("Not given back yet, since the agent of the node or the controller is away. Their pods run on; repeat the command:")
+		list(goBack)
+	}
+	if len(given) > 0 {
+		m.say("These addresses stay with Fenceline, and whereabouts excludes them, until their leases end. Restart their pods, and repeat the command:")
+		list(given)
+	}
+	return len(goBack) + len(given)
 }
 
 // finish ends a move that is done: what remains is an ordinary installation.
@@ -472,22 +532,16 @@ func (m *mover) finish(ctx context.Context) error {
 	if m.move == nil {
 		return fmt.Errorf("there is no move of %s", m.network)
 	}
-	step, status := m.move.Spec.Step, &m.move.Status
-	if step != v1alpha1.MoveOpen && step != v1alpha1.MoveFinish {
+	if step := m.move.Spec.Step; step != v1alpha1.MoveOpen {
 		return fmt.Errorf("move %s is at step %s: only a move that was started whole can finish", m.move.Name, step)
 	}
-	if step == v1alpha1.MoveOpen {
-		if status.ObservedGeneration != m.move.Generation {
-			return fmt.Errorf("the controller has not looked at move %s yet: see that it runs, and repeat the command", m.move.Name)
-		}
-		if open := m.open(); len(open) > 0 {
-			return fmt.Errorf("move %s is not done: %s", m.move.Name, strings.Join(open, "; "))
-		}
-		if err := m.advance(ctx, v1alpha1.MoveFinish, asItIs, v1alpha1.MoveOpen); err != nil {
-			return err
-		}
+	if m.move.Status.ObservedGeneration != m.move.Generation {
+		return fmt.Errorf("the controller has not looked at move %s yet: see that it runs, and repeat the command", m.move.Name)
 	}
-	if err := m.c.Delete(ctx, m.move); err != nil {
+	if open := m.open(); len(open) > 0 {
+		return fmt.Errorf("move %s is not done: %s", m.move.Name, strings.Join(open, "; "))
+	}
+	if err := m.c.Delete(ctx, m.move, client.Preconditions{UID: &m.move.UID, ResourceVersion: &m.move.ResourceVersion}); err != nil {
 		return fmt.Errorf("delete move %s: %w", m.move.Name, err)
 	}
 	m.say("The move of %s is finished. Keep whereabouts on the nodes until the adopted pods have ended: it gets their DELs.", m.network)
@@ -501,6 +555,11 @@ func (m *mover) open() (open []string) {
 	}
 	if held := movein.Held(m.move, m.leases); held > 0 {
 		open = append(open, fmt.Sprintf("%d addresses are held", held))
+	}
+	for _, a := range m.move.Status.Addresses {
+		if a.State == v1alpha1.MoveConflict {
+			open = append(open, fmt.Sprintf("%s is in conflict: %s; restart its pod", a.Address, a.Reason))
+		}
 	}
 	for _, c := range m.plan.Changes {
 		if state := c.StateOf(m.configs[c.Namespace+"/"+c.Name]); state != movein.Switched {
@@ -531,8 +590,10 @@ func (m *mover) state() moveState {
 	spec := &m.move.Spec
 	s := moveState{
 		Network: m.network, Step: spec.Step, Holder: spec.Holder, Status: m.move.Status, States: map[string]movein.State{}, Changes: m.plan.Changes,
-		Late: movein.Added(m.move, m.plan.Records, m.leases), Given: movein.Given(m.move, m.leases), records: map[string]v1alpha1.MoveRecord{},
+		Late: movein.Added(m.move, m.plan.Records, m.leases), records: map[string]v1alpha1.MoveRecord{},
 	}
+	_, given := movein.Split(m.move, m.leases)
+	s.Given = movein.AddressesOf(given)
 	for _, c := range m.plan.Changes {
 		s.States[c.Namespace+"/"+c.Name] = c.StateOf(m.configs[c.Namespace+"/"+c.Name])
 	}
@@ -551,10 +612,9 @@ func (s moveState) next() string {
 	switch {
 	case s.Step == v1alpha1.MoveBack:
 		return "It goes back. Repeat until nothing is left: " + fmt.Sprintf(command, "back")
-	case s.Step == v1alpha1.MoveFinish:
-		return "Repeat: " + fmt.Sprintf(command, "finish")
 	case s.Step != v1alpha1.MoveOpen:
-		return "The start has not ended, and pods that start on the network wait. Repeat: " + fmt.Sprintf(command, "start")
+		return "The start or the way back has not ended, and pods that start on the network wait. Repeat: " +
+			fmt.Sprintf(command, "start") + ", or go back: " + fmt.Sprintf(command, "back")
 	case len(s.Open) > 0:
 		return "Not done: " + strings.Join(s.Open, "; ") + "."
 	}

@@ -231,7 +231,7 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 	n.make(p)
 	ours := lease("10.100.0.8", p, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "vlan100" })
 	n.make(ours)
-	n.says("move-in back --settle=50ms --take-over whereabouts default/vlan100", "10.100.0.8: Bound", "default/ours-0", "whereabouts excludes them")
+	n.says("move-in back --settle=50ms --take-over whereabouts default/vlan100", "10.100.0.8 on node n1: Bound", "default/ours-0", "whereabouts excludes them")
 	check.That(t, !n.gives("10.100.0.8") && n.gives("10.100.0.6"), "the definition is %s", n.config())
 	n.ruleHolds("half-way back")
 	n.says("move-in status whereabouts default/vlan100", "step Back", "as before the move, with other exclusions", "Repeat until nothing is left")

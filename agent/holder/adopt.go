@@ -3,7 +3,6 @@
 package holder
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,10 +102,9 @@ func (a *Adopter) isHold(l *v1alpha1.IPLease) bool {
 	return l.IsHold() && l.Spec.NodeName == a.h.Self.Name && l.Spec.Holder != nil
 }
 
-// attachmentOf returns the attachment of a hold's pod. Without the ID of its sandbox, which only the old IPAM can
-// know, the ID is made of the pod's UID, so that each try has the same.
+// attachmentOf returns the attachment of a hold's pod.
 func attachmentOf(h *v1alpha1.Holder) agentapi.Attachment {
-	return agentapi.Attachment{ContainerID: cmp.Or(h.ContainerID, "adopted-"+h.PodUID), Interface: h.Interface}
+	return agentapi.Attachment{ContainerID: v1alpha1.AdoptedSandbox(h.ContainerID, h.PodUID), Interface: h.Interface}
 }
 
 // look gathers the facts about a hold.
@@ -284,6 +282,9 @@ func (a *Adopter) complete(ctx context.Context, e attachment.Entry, p *corev1.Po
 		switch {
 		case errors.Is(err, lease.ErrGone), errors.Is(err, lease.ErrNotMine), errors.Is(err, lease.ErrState), errors.Is(err, lease.ErrIdentity):
 			h.Log.Info("a hold was taken before its pod was adopted", "lease", address.LeaseName, "why", err.Error())
+			if err := h.Guards.Leases.Uninstall(e.ParentIndex, address.Addr, e.Slot); err != nil {
+				return err
+			}
 			continue
 		case err != nil:
 			return fmt.Errorf("adopt %s of pod %s/%s: %w", address.Addr, e.PodNamespace, e.PodName, err)

@@ -23,7 +23,8 @@ import (
 // The entry is Adopting meanwhile, so that a crash leads here again. A guard without leases would drop the
 // pod's frames, so the kernel forgets the addresses last. The caller has locked the attachment.
 func Leave(ctx context.Context, r *Releaser, e attachment.Entry, l *v1alpha1.IPLease) (left bool, err error) {
-	if l.Annotations[v1alpha1.AnnotationMoveBack] == "" || e.Unguarded || !Holds(l, r.Self.Name, &e) {
+	isAsked := l.Annotations[v1alpha1.AnnotationMoveBack] != "" || e.Phase == attachment.Adopting && l.Labels[v1alpha1.LabelMove] != ""
+	if !isAsked || e.Unguarded || !Holds(l, r.Self.Name, &e) {
 		return false, nil
 	}
 	move := &v1alpha1.Move{}
@@ -37,39 +38,58 @@ func Leave(ctx context.Context, r *Releaser, e attachment.Entry, l *v1alpha1.IPL
 	if !givesBack(move, &e) {
 		return false, nil
 	}
+	var leases []*v1alpha1.IPLease
+	for _, address := range e.Addresses {
+		l, err := r.Leases.Get(ctx, address.LeaseName)
+		switch {
+		case errors.Is(err, lease.ErrGone):
+		case err != nil:
+			return false, err
+		case !Holds(l, r.Self.Name, &e):
+			return false, nil // a newer sandbox has it
+		default:
+			leases = append(leases, l)
+		}
+	}
 	if e.Phase != attachment.Adopting {
 		e.Phase, e.Adopted = attachment.Adopting, true
 		if err := r.Attachments.Put(e); err != nil {
 			return false, err
 		}
 	}
-	for _, address := range e.Addresses {
-		l, err := r.Leases.Get(ctx, address.LeaseName)
-		if errors.Is(err, lease.ErrGone) || err == nil && !Holds(l, r.Self.Name, &e) {
-			continue
-		}
-		if err == nil {
-			err = r.Leases.Delete(ctx, l)
-		}
+	for _, l := range leases {
+		err := endLease(ctx, r, l)
 		if err != nil {
-			return false, fmt.Errorf("give %s of pod %s/%s back to %s: %w", address.Addr, e.PodNamespace, e.PodName, move.Spec.From, err)
+			return false, fmt.Errorf("give %s of pod %s/%s back to %s: %w", l.Spec.Address, e.PodNamespace, e.PodName, move.Spec.From, err)
 		}
+		address, _ := e.Lease(l.Name)
 		audit.Log(r.Log, audit.Free, e.Audit(address, r.Self.Name, "given back to "+string(move.Spec.From)))
 	}
 	return true, Unguard(r, e)
 }
 
-// givesBack reports whether a move gives the pod of an entry back, with all addresses of the interface.
+// endLease deletes the lease of a pod that goes back. If its adoption was cut off, it is confirmed before: the pod itself is
+// the predecessor.
+func endLease(ctx context.Context, r *Releaser, l *v1alpha1.IPLease) (err error) {
+	if l.Spec.Previous != nil {
+		if l, err = r.Leases.Update(ctx, l, lease.Confirm); err != nil {
+			return err
+		}
+	}
+	return r.Leases.Delete(ctx, l)
+}
+
+// givesBack reports whether a move gives the sandbox of an entry back, with all addresses of the interface.
 func givesBack(m *v1alpha1.Move, e *attachment.Entry) bool {
 	if m.Spec.Step != v1alpha1.MoveBack {
 		return false
 	}
-	of := map[string]string{}
+	of, sandbox := map[string]*v1alpha1.MoveRecord{}, v1alpha1.Holder{PodUID: e.PodUID, ContainerID: e.ContainerID}
 	for i := range m.Spec.Records {
-		of[m.Spec.Records[i].Address] = m.Spec.Records[i].PodUID
+		of[m.Spec.Records[i].Address] = &m.Spec.Records[i]
 	}
 	for _, address := range e.Addresses {
-		if uid := of[address.Addr.String()]; uid == "" || uid != e.PodUID {
+		if r := of[address.Addr.String()]; r == nil || r.Hold != "" || !r.Names(&sandbox) {
 			return false
 		}
 	}

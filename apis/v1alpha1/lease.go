@@ -58,6 +58,12 @@ func (l *IPLease) IsHold() bool {
 	return l.Spec.State == StateQuarantined && l.Spec.Previous != nil && l.Spec.Previous.Reason == ReasonMovingIn
 }
 
+// IsHoldOf reports whether a lease only holds an address for a move: nothing but the record of the other IPAM speaks
+// against its end. A lease that was quarantined for another reason needs its evidence (R1).
+func (l *IPLease) IsHoldOf(move string) bool {
+	return l.Labels[LabelMove] == move && l.Spec.State == StateQuarantined && (l.IsHold() || l.Spec.Reason == ReasonMovingIn)
+}
+
 // WithRecord returns a message about a lease that was made for a Move, with its record.
 func (l *IPLease) WithRecord(why string) string {
 	if record := l.Annotations[AnnotationMoveRecord]; record != "" {

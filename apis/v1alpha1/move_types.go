@@ -2,7 +2,11 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // MaxMoveRecords is the greatest number of records of a Move. With all fields of the greatest length, the
 // object stays below the limit of etcd, 1.5 MiB.
@@ -22,11 +26,11 @@ const (
 
 // MoveStep is the progress of a move. Kubectl fenceline move-in writes it.
 //
-// +kubebuilder:validation:Enum=Freeze;Adopt;Open;Back;Finish
+// +kubebuilder:validation:Enum=Freeze;Adopt;Open;Back
 type MoveStep string
 
 const (
-	// MoveFreeze: the old IPAM is being frozen. The controller makes no lease yet.
+	// MoveFreeze: the old IPAM is being frozen, at the start or on the way back. The controller makes no lease.
 	MoveFreeze MoveStep = "Freeze"
 	// MoveAdopt: the old IPAM gives no address of the pools any more. The controller makes a lease for each
 	// record, and the agents adopt the pods.
@@ -37,8 +41,6 @@ const (
 	// deletes the holds, and has the agents give the pods of the records back to the other IPAM. Both
 	// need disabled pools, so that no address is free in both.
 	MoveBack MoveStep = "Back"
-	// MoveFinish: the freeze of the old IPAM is being removed. The controller makes no lease any more.
-	MoveFinish MoveStep = "Finish"
 )
 
 // MoveRecord is a record of the old IPAM: one address, and its pod if there is one. Every text of it is only
@@ -72,9 +74,19 @@ type MoveRecord struct {
 	// record names the record of the old IPAM for people.
 	// +kubebuilder:validation:MaxLength=128
 	Record string `json:"record,omitempty"`
-	// hold is why the pod cannot be adopted. If it is set, the address is only held.
+	// hold is why the pod cannot be adopted or given back. If it is set, the address is only held.
 	// +kubebuilder:validation:MaxLength=160
 	Hold string `json:"hold,omitempty"`
+}
+
+// AdoptedSandbox returns the container ID of an adopted pod's sandbox: that of the record, or one that is made of the
+// pod's UID, so that each try has the same.
+func AdoptedSandbox(containerID, podUID string) string { return cmp.Or(containerID, "adopted-"+podUID) }
+
+// Names reports whether a record is about the sandbox of a holder. A later sandbox of the pod asked Fenceline for its
+// address, so the old IPAM may have none for it.
+func (r *MoveRecord) Names(h *Holder) bool {
+	return h != nil && r.PodUID != "" && r.PodUID == h.PodUID && h.ContainerID == AdoptedSandbox(r.ContainerID, r.PodUID)
 }
 
 // MoveDefinition is a NetworkAttachmentDefinition of a move, as it was before.

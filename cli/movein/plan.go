@@ -90,8 +90,8 @@ func PlanOf(f Facts) Plan {
 	if len(p.Blocks) > 0 {
 		return p
 	}
-	p.pools(f, main)
 	all := append([]network{main}, others...)
+	p.pools(f, all)
 	for _, n := range all {
 		p.change(n)
 		if n.Owner != "" {
@@ -151,28 +151,43 @@ func shares(main, n network) (shared, own bool) {
 	return shared, own
 }
 
-// pools plans one pool for each range.
-func (p *Plan) pools(f Facts, n network) {
+// pools plans one pool for each range of the first network, for the definitions and parents of all.
+func (p *Plan) pools(f Facts, all []network) {
+	n := all[0]
 	if n.networkName != "" {
 		p.note("network_name %s separates equal ranges for whereabouts; if this segment is connected to no other one with the same addresses, set network in the pools", n.networkName)
 	}
 	if n.gateway.IsValid() && !slices.ContainsFunc(n.ranges, func(r served) bool { return r.prefix.Contains(n.gateway) }) {
 		p.note("gateway %s lies in no range, so no pool has it", n.gateway)
 	}
+	var definitions, parents []string
+	for _, one := range all {
+		definitions = append(definitions, one.Definition.String())
+		if one.master != "" && !slices.Contains(parents, one.master) {
+			parents = append(parents, one.master)
+		}
+		for i, r := range one.ranges {
+			if slices.ContainsFunc(one.ranges[:i], func(o served) bool { return o.prefix.Addr().Is4() == r.prefix.Addr().Is4() }) {
+				p.block("definition %s has two ranges of one family, and Fenceline gives an interface one address of each: make two definitions", one)
+				break
+			}
+		}
+	}
+	name := n.Definition.Name
+	if hasPool(f, name) { // another namespace may have a network of this name
+		name = MoveName(n.Definition.String())
+	}
 	for i, r := range n.ranges {
 		pool := v1alpha1.IPPool{
 			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "IPPool"},
-			ObjectMeta: metav1.ObjectMeta{Name: n.Definition.Name},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1alpha1.IPPoolSpec{
-				Subnet: r.prefix.String(), IPs: r.ips, ExcludeIPs: r.excluded, MultusName: []string{n.Definition.String()},
+				Subnet: r.prefix.String(), IPs: r.ips, ExcludeIPs: r.excluded, MultusName: definitions, Parents: parents,
 				Disable: ptr.To(true), // until whereabouts gives no address of it
 			},
 		}
 		if i > 0 {
-			pool.Name = fmt.Sprintf("%s-%d", n.Definition.Name, i+1)
-		}
-		if n.master != "" {
-			pool.Spec.Parents = []string{n.master}
+			pool.Name = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		if n.gateway.IsValid() && r.prefix.Contains(n.gateway) {
 			pool.Spec.Gateway = ptr.To(n.gateway.String())
@@ -180,17 +195,21 @@ func (p *Plan) pools(f Facts, n network) {
 		if _, err := poolset.Validate(&pool); err != nil {
 			p.block("range %s: %v", r.prefix, err)
 		}
+		if hasPool(f, pool.Name) {
+			p.block("a pool %s exists: delete it, or give the definition another name", pool.Name)
+		}
 		for j := range f.Pools {
 			other := &f.Pools[j]
-			subnet, err := poolset.Subnet(other)
-			if other.Name == pool.Name {
-				p.block("a pool %s exists: delete or rename it", other.Name)
-			} else if err == nil && other.Spec.Network == "" && subnet.Overlaps(r.prefix) {
+			if subnet, err := poolset.Subnet(other); err == nil && other.Spec.Network == "" && subnet.Overlaps(r.prefix) {
 				p.block("pool %s has addresses of %s already: delete it before the move", other.Name, r.prefix)
 			}
 		}
 		p.Pools = append(p.Pools, pool)
 	}
+}
+
+func hasPool(f Facts, name string) bool {
+	return slices.ContainsFunc(f.Pools, func(p v1alpha1.IPPool) bool { return p.Name == name })
 }
 
 // change plans the configurations of a definition.

@@ -89,7 +89,6 @@ func TestWhatCannotBeAdoptedIsHeldWithAReason(t *testing.T) {
 		"pod shop/gone of its record does not exist":      record(Allocation{"c1", "shop/gone", "net1"}),
 		"names interface net7, and network-status":        record(Allocation{"c1", "shop/web-1", "net7"}),
 		"pod shop/web-1 of its record has finished":       func(f *Facts) { f.Pods[0].Finished = true },
-		"network-status of pod shop/web-1 does not name":  func(f *Facts) { f.Pods[0].Interfaces = nil },
 		"names pod shop/web-2, and network-status names":  record(Allocation{"c1", "shop/web-2", "net1"}),
 		"whereabouts has no record of it":                 func(f *Facts) { delete(f.Records[0].Allocations, "10") },
 		"pod " + strings.Repeat("long", 60)[:150] + "...": record(Allocation{"c1", strings.Repeat("long", 60), "net1"}),
@@ -136,10 +135,12 @@ func TestWhatBlocksAMoveIsNamed(t *testing.T) {
 			f.Definitions = append(f.Definitions, Definition{Namespace: "shop", Name: "half", Config: `{"ipam":{"type":"whereabouts","range":"10.100.0.0/25"}}`})
 			f.Records = append(f.Records, Records{"10.100.0.0-25", "10.100.0.0/25", map[string]Allocation{"10": {PodRef: "shop/web-1"}}})
 		},
-		"a pool vlan100 exists": func(f *Facts) {
-			f.Pools = []v1alpha1.IPPool{{}}
+		"a pool shop.vlan100 exists": func(f *Facts) {
+			f.Pools = make([]v1alpha1.IPPool, 2)
 			f.Pools[0].Name, f.Pools[0].Spec.Subnet = "vlan100", "10.5.0.0/24"
+			f.Pools[1].Name, f.Pools[1].Spec.Subnet = "shop.vlan100", "10.6.0.0/24"
 		},
+		"two ranges of one family": definition(`"range":`, `"ipRanges":[{"range":"10.7.0.0/24"}],"range":`),
 		"pool p has addresses of 10.100.0.0/24": func(f *Facts) {
 			f.Pools = []v1alpha1.IPPool{{}}
 			f.Pools[0].Name, f.Pools[0].Spec.Subnet = "p", "10.100.0.0/28"
@@ -172,6 +173,22 @@ func TestDefinitionsOfARangeMoveTogether(t *testing.T) {
 	check.Says(t, strings.Join(p.Notes, "\n"), "Argo CD owns definition shop/half", "definition shop/half has a range of this network")
 	check.Says(t, p.Changes[1].Frozen, `"10.100.0.0/28"`)
 	check.Says(t, p.Changes[1].Switched, `"tuning"`, `"vlan100"`)
+	check.List(t, p.Pools[0].Spec.MultusName, []string{"shop/vlan100", "shop/half"}, "the pool serves")
+	check.List(t, p.Pools[0].Spec.Parents, []string{"eth1.100"}, "parents")
+}
+
+// A pod that is being created has its record before its network-status.
+func TestAPodThatStartsIsLeftToItsAgent(t *testing.T) {
+	f := facts()
+	f.Pods[0].Interfaces = nil
+	f.Pools = []v1alpha1.IPPool{{}} // of a network of another namespace
+	f.Pools[0].Name, f.Pools[0].Spec.Subnet = "vlan100", "10.5.0.0/24"
+	f.Definitions = append(f.Definitions, Definition{Namespace: "pay", Name: "of-a-file"}, Definition{Namespace: "pay", Name: "broken", Config: "{"})
+	p := PlanOf(f)
+	check.None(t, p.Blocks, "blocks:")
+	want := v1alpha1.MoveRecord{Address: "10.100.0.10", Node: "n1", Namespace: "shop", Pod: "web-1", PodUID: "u1", Interface: "net1", ContainerID: "c1", Record: "10.100.0.0-24 offset 10 of shop/web-1"}
+	check.Equal(t, p.Records[0], want, "the record")
+	check.Equal(t, p.Pools[0].Name, "shop.vlan100", "the pool")
 }
 
 func TestRecordsOfEachFormOfARangeAreFound(t *testing.T) {

@@ -134,15 +134,15 @@ func (p Plan) Missed(m *v1alpha1.Move) (lacks, more []v1alpha1.MoveDefinition) {
 // MoveName returns the name of the Move of a network: "shop/vlan100" is "shop.vlan100".
 func MoveName(network string) string { return strings.Replace(network, "/", ".", 1) }
 
-// Added returns the records of a later reading whose addresses a move does not have yet. An address with a lease of
-// Fenceline is no record of the other IPAM.
+// Added returns the records of a later reading whose addresses a move does not have yet. An address that Fenceline has
+// given to a pod is no record of the other IPAM.
 func Added(m *v1alpha1.Move, now []v1alpha1.MoveRecord, leases []v1alpha1.IPLease) (added []v1alpha1.MoveRecord) {
 	known := map[string]bool{}
 	for _, r := range m.Spec.Records {
 		known[r.Address] = true
 	}
 	for i := range leases {
-		if slices.Contains(m.Spec.Pools, leases[i].Spec.Pool) {
+		if slices.Contains(m.Spec.Pools, leases[i].Spec.Pool) && leases[i].Spec.Holder != nil {
 			known[leases[i].Spec.Address] = true
 		}
 	}
@@ -164,20 +164,47 @@ func Held(m *v1alpha1.Move, leases []v1alpha1.IPLease) (held int) {
 	return held
 }
 
-// Given returns the addresses that Fenceline has given to others than the pods of a move.
-func Given(m *v1alpha1.Move, leases []v1alpha1.IPLease) (given []netip.Addr) {
-	of := map[string]string{}
-	for _, r := range m.Spec.Records {
-		of[r.Address] = r.PodUID
+// Unrecorded returns the records of a move, of which those that the other IPAM does not have any more are not given
+// back: it might give their addresses to others.
+func Unrecorded(records, now []v1alpha1.MoveRecord) []v1alpha1.MoveRecord {
+	has := map[string]bool{}
+	for _, r := range now {
+		has[r.Address] = r.Hold != noRecord
 	}
-	for i := range leases {
-		l := &leases[i]
-		isHold := l.Labels[v1alpha1.LabelMove] == m.Name && l.Spec.State == v1alpha1.StateQuarantined
-		isOfPod := l.Spec.State == v1alpha1.StateBound && l.Spec.Holder != nil && l.Spec.Holder.PodUID == of[l.Spec.Address] && l.Spec.Holder.PodUID != ""
-		if slices.Contains(m.Spec.Pools, l.Spec.Pool) && !isHold && !isOfPod {
-			given = append(given, l.Spec.Addr())
+	records = slices.Clone(records)
+	for i := range records {
+		if !has[records[i].Address] && records[i].Hold == "" {
+			records[i].Hold = noRecord
 		}
 	}
-	slices.SortFunc(given, netip.Addr.Compare)
-	return given
+	return records
+}
+
+// Split divides the leases in the pools of a move: those that go back, and those that are given to others than the
+// sandboxes of its records.
+func Split(m *v1alpha1.Move, leases []v1alpha1.IPLease) (goBack, given []v1alpha1.IPLease) {
+	of := map[string]*v1alpha1.MoveRecord{}
+	for i := range m.Spec.Records {
+		of[m.Spec.Records[i].Address] = &m.Spec.Records[i]
+	}
+	for _, l := range leases {
+		r := of[l.Spec.Address]
+		switch {
+		case !slices.Contains(m.Spec.Pools, l.Spec.Pool):
+		case l.IsHoldOf(m.Name), l.Spec.State == v1alpha1.StateBound && r != nil && r.Hold == "" && r.Names(l.Spec.Holder):
+			goBack = append(goBack, l)
+		default:
+			given = append(given, l)
+		}
+	}
+	return goBack, given
+}
+
+// AddressesOf returns the addresses of leases, in order.
+func AddressesOf(leases []v1alpha1.IPLease) (all []netip.Addr) {
+	for i := range leases {
+		all = append(all, leases[i].Spec.Addr())
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
 }

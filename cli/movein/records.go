@@ -16,6 +16,9 @@ import (
 // The greatest lengths of texts in a MoveRecord.
 const maxRecord, maxHold = 128, 160
 
+// noRecord is why an address in use is not adopted or given back.
+const noRecord = "whereabouts has no record of it"
+
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -86,7 +89,7 @@ func (p *Plan) records(f Facts, networks []network) {
 			p.block("%s has two pods: %s and %s", a, all[0].pod, all[1].pod)
 		} else if seen[a] == "" {
 			r := all[0].record(a)
-			r.Hold = "whereabouts has no record of it"
+			r.Hold = noRecord
 			p.Records = append(p.Records, r)
 		}
 	}
@@ -119,8 +122,8 @@ func recordOf(a netip.Addr, record Allocation, said string, pods map[string]Pod,
 		held.Hold = fmt.Sprintf("pod %s of its record does not exist", record.PodRef)
 	case pod.Finished:
 		held.Hold = fmt.Sprintf("pod %s of its record has finished", pod)
-	case len(users) == 0:
-		held.Hold = fmt.Sprintf("network-status of pod %s does not name it", pod)
+	case len(users) == 0: // Multus has not written network-status yet, so the agent decides
+		held.PodUID, held.ContainerID = pod.UID, record.ID
 	case users[0].pod.UID != pod.UID:
 		held.Hold = fmt.Sprintf("its record names pod %s, and network-status names it for pod %s", pod, users[0].pod)
 	case record.IfName != "" && record.IfName != users[0].link.Interface:

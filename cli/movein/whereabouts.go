@@ -90,6 +90,9 @@ type rangeConfig struct {
 func read(d Definition) (network, error) {
 	n := network{Definition: d}
 	var w written
+	if !strings.Contains(d.Config, "whereabouts") { // also one without a text: Multus reads a file of that name then
+		return n, errOtherIPAM
+	}
 	if err := json.Unmarshal([]byte(d.Config), &w); err != nil {
 		return n, fmt.Errorf("read spec.config: %w", err)
 	}
@@ -192,13 +195,13 @@ func (r Records) addressOf(offset string) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("spec.range of the records %s: %w", r.Name, err)
 	}
-	n, err := strconv.ParseUint(offset, 10, 32)
+	n, err := strconv.ParseUint(offset, 10, 63)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("spec.allocations of the records %s: offset %q: %w", r.Name, offset, err)
 	}
 	bytes := prefix.Addr().AsSlice()
 	for i := len(bytes) - 1; i >= 0 && n > 0; i-- {
-		n += uint64(bytes[i])
+		n += uint64(bytes[i]) // at most 2^63 + 255
 		bytes[i] = byte(n)
 		n >>= 8
 	}

@@ -68,7 +68,7 @@ func Next(f Facts) (v1alpha1.MoveStatus, Writes) {
 			case l != nil:
 				a.State, a.Reason = stateOf(f.Move, r, l)
 				if spec.Step == v1alpha1.MoveBack {
-					w.giveBack(f.Move, l, pool, a.State)
+					w.giveBack(f.Move, r, l, pool)
 				}
 			case earlier[r.Address]:
 				a.State = v1alpha1.MoveEnded
@@ -88,13 +88,13 @@ func Next(f Facts) (v1alpha1.MoveStatus, Writes) {
 }
 
 // giveBack ends the hold of an address, or has the agent give its pod back, if the pool gives the address to nobody.
-func (w *Writes) giveBack(m *v1alpha1.Move, l *v1alpha1.IPLease, pool *v1alpha1.IPPool, state v1alpha1.MoveState) {
+func (w *Writes) giveBack(m *v1alpha1.Move, r *v1alpha1.MoveRecord, l *v1alpha1.IPLease, pool *v1alpha1.IPPool) {
 	asked := strconv.FormatInt(m.Generation, 10)
 	switch {
 	case !ptr.Deref(pool.Spec.Disable, false):
-	case l.Spec.State == v1alpha1.StateQuarantined && l.Labels[v1alpha1.LabelMove] == m.Name:
+	case l.IsHoldOf(m.Name):
 		w.Ended = append(w.Ended, l)
-	case state == v1alpha1.MoveAdopted && l.Annotations[v1alpha1.AnnotationMoveBack] != asked:
+	case l.Spec.State == v1alpha1.StateBound && r.Names(l.Spec.Holder) && r.Hold == "" && l.Annotations[v1alpha1.AnnotationMoveBack] != asked:
 		l = l.DeepCopy()
 		metav1.SetMetaDataLabel(&l.ObjectMeta, v1alpha1.LabelMove, m.Name)
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.AnnotationMoveBack, asked)
@@ -126,8 +126,10 @@ func stateOf(m *v1alpha1.Move, r *v1alpha1.MoveRecord, l *v1alpha1.IPLease) (v1a
 	s := &l.Spec
 	isOfPod := s.Holder != nil && s.Holder.PodUID != "" && s.Holder.PodUID == r.PodUID
 	switch {
-	case s.State == v1alpha1.StateBound && isOfPod:
+	case s.State == v1alpha1.StateBound && r.Names(s.Holder):
 		return v1alpha1.MoveAdopted, ""
+	case s.State == v1alpha1.StateBound && isOfPod:
+		return v1alpha1.MoveEnded, "a later sandbox of the pod has it from Fenceline"
 	case l.Labels[v1alpha1.LabelMove] != m.Name:
 		return v1alpha1.MoveConflict, fmt.Sprintf("it has a lease already: %s %s, pod %s", s.State, s.Reason, podOf(s.Holder))
 	case s.State != v1alpha1.StateQuarantined:

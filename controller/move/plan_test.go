@@ -27,7 +27,7 @@ func held(changes ...func(*v1alpha1.IPLease)) *v1alpha1.IPLease {
 		ObjectMeta: metav1.ObjectMeta{Name: address, Labels: map[string]string{v1alpha1.LabelMove: "m"}},
 		Spec: v1alpha1.IPLeaseSpec{
 			Address: address, State: v1alpha1.StateQuarantined, Reason: v1alpha1.ReasonMovingIn, Message: "why",
-			Holder: &v1alpha1.Holder{Namespace: "default", Pod: "web", PodUID: "u"},
+			Holder: &v1alpha1.Holder{Namespace: "default", Pod: "web", PodUID: "u", ContainerID: "adopted-u"},
 		},
 	}
 	for _, change := range changes {
@@ -43,6 +43,7 @@ func TestTheStateOfAnAddress(t *testing.T) {
 	of := func(uid string) func(*v1alpha1.IPLease) {
 		return func(l *v1alpha1.IPLease) { l.Spec.Holder.PodUID = uid }
 	}
+	later := func(l *v1alpha1.IPLease) { l.Spec.Holder.ContainerID = "c2" }
 	unlabelled := func(l *v1alpha1.IPLease) { l.Labels = nil }
 	was := func(s v1alpha1.MoveState) []v1alpha1.MoveAddress {
 		return []v1alpha1.MoveAddress{{Address: address, State: s}}
@@ -64,6 +65,7 @@ func TestTheStateOfAnAddress(t *testing.T) {
 		"another host answers":                     {lease: held(func(l *v1alpha1.IPLease) { l.Spec.Conflict = &v1alpha1.Conflict{MAC: "02:00:00:00:00:09"} }), want: v1alpha1.MoveConflict, says: "02:00:00:00:00:09"},
 		"its pod is adopted":                       {lease: held(state(v1alpha1.StateBound)), want: v1alpha1.MoveAdopted},
 		"its pod has had it before the move":       {lease: held(state(v1alpha1.StateBound), unlabelled), want: v1alpha1.MoveAdopted},
+		"its pod has another sandbox":              {lease: held(state(v1alpha1.StateBound), later), want: v1alpha1.MoveEnded, says: "a later sandbox"},
 		"another pod has it":                       {lease: held(state(v1alpha1.StateBound), unlabelled, of("v")), want: v1alpha1.MoveConflict, says: "pod default/web"},
 		"a hold of another move":                   {lease: held(func(l *v1alpha1.IPLease) { l.Labels[v1alpha1.LabelMove] = "n" }), want: v1alpha1.MoveConflict, says: "MovingIn"},
 		"a node keeps it ready":                    {lease: held(state(v1alpha1.StateWarm), unlabelled, func(l *v1alpha1.IPLease) { l.Spec.Holder = nil }), want: v1alpha1.MoveConflict, says: "Warm"},
@@ -134,6 +136,7 @@ func TestAMoveGoesBack(t *testing.T) {
 		lease       *v1alpha1.IPLease
 		isOpen      bool
 		step        v1alpha1.MoveStep
+		hold        string
 		back, ended int
 	}{
 		"a hold":                          {lease: held(), ended: 1},
@@ -152,7 +155,7 @@ func TestAMoveGoesBack(t *testing.T) {
 			pool := poolWith("lan", "10.1.0.0/24")
 			pool.Spec.Disable = ptr.To(!c.isOpen)
 			m := &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: "m", Generation: 7}, Spec: v1alpha1.MoveSpec{
-				Step: cmp.Or(c.step, v1alpha1.MoveBack), Records: []v1alpha1.MoveRecord{{Address: address, Namespace: "default", Pod: "web", PodUID: "u"}},
+				Step: cmp.Or(c.step, v1alpha1.MoveBack), Records: []v1alpha1.MoveRecord{{Address: address, Namespace: "default", Pod: "web", PodUID: "u", Hold: c.hold}},
 			}}
 			_, w := Next(Facts{Move: m, Pools: []v1alpha1.IPPool{pool}, Lease: func(string) *v1alpha1.IPLease { return c.lease }})
 			check.Equal(t, len(w.Back), c.back, "given back")

@@ -88,7 +88,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.giveBack(ctx, writes); err != nil {
 		return ctrl.Result{}, err
 	}
-	return r.publish(ctx, m, status)
+	result, err := r.publish(ctx, m, status)
+	if err == nil && len(writes.Back)+len(writes.Ended) > 0 {
+		result.RequeueAfter = interval // a lease without the label wakes nobody, if its write met another
+	}
+	return result, err
 }
 
 // hold creates a lease, with the node of its pod if the record lacks it. The lease has the owner of its pod too, by
@@ -159,7 +163,11 @@ func (r *Reconciler) publish(ctx context.Context, m *v1alpha1.Move, status v1alp
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.next = map[string]time.Time{}
 	ofLease := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetLabels()[v1alpha1.LabelMove]}}}
+		name := o.GetLabels()[v1alpha1.LabelMove]
+		if name == "" { // an update asks about the lease before it too
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 	})
 	ofPool := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) (requests []reconcile.Request) {
 		var moves v1alpha1.MoveList

@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/agent/attachment"
@@ -278,13 +278,15 @@ func TestAnAdoptionThatBreaksOff(t *testing.T) {
 // goesBack has the move go back, with pools that give nothing.
 func (m *moving) goesBack(ctx context.Context) {
 	m.t.Helper()
-	pool, move := &v1alpha1.IPPool{}, &v1alpha1.Move{}
-	check.OK(m.t, m.Get(ctx, client.ObjectKey{Name: "v4"}, pool))
-	pool.Spec.Disable = ptr.To(true)
-	check.OK(m.t, m.Update(ctx, pool))
-	check.OK(m.t, m.Get(ctx, client.ObjectKey{Name: "old"}, move))
-	move.Spec.Step = v1alpha1.MoveBack
-	check.OK(m.t, m.Update(ctx, move))
+	m.patch(ctx, &v1alpha1.IPPool{}, "v4", `{"spec":{"disable":true}}`)
+	m.patch(ctx, &v1alpha1.Move{}, "old", `{"spec":{"step":"Back"}}`)
+}
+
+// patch edits an object that the controller may write too.
+func (m *moving) patch(ctx context.Context, o client.Object, name, text string) {
+	m.t.Helper()
+	o.SetName(name)
+	check.OK(m.t, m.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(text))))
 }
 
 // unguarded waits until no pod has a guard or an entry.
@@ -333,10 +335,7 @@ func TestAMoveGoesBackUnderRunningPods(t *testing.T) {
 			// In again, with the same records.
 			stop = m.pinged(ctx, s.Addr)
 			check.OK(t, m.Delete(ctx, &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: "old"}}))
-			pool := &v1alpha1.IPPool{}
-			check.OK(t, m.Get(ctx, client.ObjectKey{Name: "v4"}, pool))
-			pool.Spec.Disable = nil
-			check.OK(t, m.Update(ctx, pool))
+			m.patch(ctx, &v1alpha1.IPPool{}, "v4", `{"spec":{"disable":null}}`)
 			m.move(ctx, record(s))
 			m.becomes(ctx, s.Addr, v1alpha1.MoveAdopted, "")
 			m.Eventually(t, "the leases are those of the living", func() error { return m.LeasesAreLiving(ctx) })
@@ -346,6 +345,20 @@ func TestAMoveGoesBackUnderRunningPods(t *testing.T) {
 			m.free(ctx, s.Addr)
 		})
 	}
+	t.Run("an adoption that was cut off", func(t *testing.T) {
+		m := &moving{Cluster: m.Cluster, t: t, data: m.data, host: m.host}
+		s := m.runs(ctx, n, "cut", "10.66.0.30")
+		stop := m.pinged(ctx, s.Addr)
+		met := n.At(nodes.UpdateDone, 1, func() error { return errors.Join(n.KillAgent(), errors.New("the agent is gone")) })
+		m.move(ctx, record(s))
+		<-met
+		m.goesBack(ctx)
+		check.OK(t, n.AwaitAgent(ctx))
+		m.free(ctx, s.Addr)
+		m.unguarded(n)
+		check.OK(t, errors.Join(stop(), s.Finish(ctx), m.Delete(ctx, &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: "old"}})))
+		m.patch(ctx, &v1alpha1.IPPool{}, "v4", `{"spec":{"disable":null}}`)
+	})
 	t.Run("a pod of Fenceline", func(t *testing.T) {
 		m := &moving{Cluster: m.Cluster, t: t, data: m.data, host: m.host}
 		s := check.Value(n.Begin(ctx, check.Value(n.NewPod(ctx, "ours", nil))(t)))(t)
@@ -353,13 +366,10 @@ func TestAMoveGoesBackUnderRunningPods(t *testing.T) {
 		m.move(ctx, record(s))
 		m.becomes(ctx, s.Addr, v1alpha1.MoveAdopted, "")
 		// Without the Move's word, an annotation gives no pod back.
-		l := check.Value(m.Lease(ctx, s.Addr))(t)
-		metav1.SetMetaDataLabel(&l.ObjectMeta, v1alpha1.LabelMove, "old")
-		metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.AnnotationMoveBack, "1")
 		looked := n.At(nodes.GetSent, 1, func() error { return nil })
-		check.OK(t, m.Update(ctx, l))
+		m.patch(ctx, &v1alpha1.IPLease{}, s.Addr.String(), `{"metadata":{"labels":{"fenceline.io/move":"old"},"annotations":{"fenceline.io/move-back":"1"}}}`)
 		<-looked
-		check.OK(t, m.LeasesAreLiving(ctx))
+		check.OK(t, m.LeasesAreLiving(ctx, v1alpha1.StateWarm))
 		m.goesBack(ctx)
 		m.free(ctx, s.Addr)
 		m.unguarded(n)
