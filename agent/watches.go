@@ -39,7 +39,7 @@ import (
 )
 
 // rereadSpread is the longest time from the return of the API server to the reads of all leases, so that the agents
-// of a large cluster do not read together. What the outage has left to do on this node does not wait for it.
+// of a large cluster do not read together. The DELs and moves of the outage do not wait for it.
 const rereadSpread = 5 * time.Second
 
 // keepInstalled keeps the plugin and the network configuration on the node.

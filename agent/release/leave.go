@@ -58,8 +58,7 @@ func Leave(ctx context.Context, r *Releaser, e attachment.Entry, l *v1alpha1.IPL
 		}
 	}
 	for _, l := range leases {
-		err := endLease(ctx, r, l)
-		if err != nil {
+		if err := endLease(ctx, r, l); err != nil {
 			return false, fmt.Errorf("give %s of pod %s/%s back to %s: %w", l.Spec.Address, e.PodNamespace, e.PodName, move.Spec.From, err)
 		}
 		address, _ := e.Lease(l.Name)
@@ -89,7 +88,7 @@ func givesBack(m *v1alpha1.Move, e *attachment.Entry) bool {
 		of[m.Spec.Records[i].Address] = &m.Spec.Records[i]
 	}
 	for _, address := range e.Addresses {
-		if r := of[address.Addr.String()]; r == nil || r.Hold != "" || !r.Names(&sandbox) {
+		if r := of[address.Addr.String()]; r == nil || !r.GoesBack(&sandbox) {
 			return false
 		}
 	}

@@ -89,6 +89,9 @@ func (r *MoveRecord) Names(h *Holder) bool {
 	return h != nil && r.PodUID != "" && r.PodUID == h.PodUID && h.ContainerID == AdoptedSandbox(r.ContainerID, r.PodUID)
 }
 
+// GoesBack reports whether the sandbox of a holder is given back to the old IPAM when the move goes back.
+func (r *MoveRecord) GoesBack(h *Holder) bool { return r.Hold == "" && r.Names(h) }
+
 // MoveDefinition is a NetworkAttachmentDefinition of a move, as it was before.
 type MoveDefinition struct {
 	// +kubebuilder:validation:MinLength=1

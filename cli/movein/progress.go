@@ -32,19 +32,20 @@ const (
 // StateOf returns the state of a definition. It compares the values, since programs write the text of JSON anew.
 func (c Change) StateOf(config string) State {
 	switch {
-	case config == c.Before || same(config, c.Before):
+	case Same(config, c.Before):
 		return Before
-	case same(config, c.Frozen):
+	case Same(config, c.Frozen):
 		return Frozen
-	case same(config, c.Switched):
+	case Same(config, c.Switched):
 		return Switched
-	case same(withoutExclusions(config), withoutExclusions(c.Before)):
+	case Same(withoutExclusions(config), withoutExclusions(c.Before)):
 		return Returning
 	}
 	return Edited
 }
 
-func same(a, b string) bool {
+// Same reports whether two configurations are equal as values.
+func Same(a, b string) bool {
 	var x, y any
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
@@ -142,7 +143,7 @@ func Added(m *v1alpha1.Move, now []v1alpha1.MoveRecord, leases []v1alpha1.IPLeas
 		known[r.Address] = true
 	}
 	for i := range leases {
-		if slices.Contains(m.Spec.Pools, leases[i].Spec.Pool) && leases[i].Spec.Holder != nil {
+		if leases[i].Spec.Holder != nil {
 			known[leases[i].Spec.Address] = true
 		}
 	}
@@ -164,8 +165,8 @@ func Held(m *v1alpha1.Move, leases []v1alpha1.IPLease) (held int) {
 	return held
 }
 
-// Unrecorded returns the records of a move, of which those that the other IPAM does not have any more are not given
-// back: it might give their addresses to others.
+// Unrecorded returns the records of a move. Those that the other IPAM has lost are marked, so that their pods are not
+// given back: it might give their addresses to others.
 func Unrecorded(records, now []v1alpha1.MoveRecord) []v1alpha1.MoveRecord {
 	has := map[string]bool{}
 	for _, r := range now {
@@ -189,11 +190,9 @@ func Split(m *v1alpha1.Move, leases []v1alpha1.IPLease) (goBack, given []v1alpha
 	}
 	for _, l := range leases {
 		r := of[l.Spec.Address]
-		switch {
-		case !slices.Contains(m.Spec.Pools, l.Spec.Pool):
-		case l.IsHoldOf(m.Name), l.Spec.State == v1alpha1.StateBound && r != nil && r.Hold == "" && r.Names(l.Spec.Holder):
+		if l.IsHoldOf(m.Name) || l.Spec.State == v1alpha1.StateBound && r != nil && r.GoesBack(l.Spec.Holder) {
 			goBack = append(goBack, l)
-		default:
+		} else {
 			given = append(given, l)
 		}
 	}

@@ -94,7 +94,7 @@ func (w *Writes) giveBack(m *v1alpha1.Move, r *v1alpha1.MoveRecord, l *v1alpha1.
 	case !ptr.Deref(pool.Spec.Disable, false):
 	case l.IsHoldOf(m.Name):
 		w.Ended = append(w.Ended, l)
-	case l.Spec.State == v1alpha1.StateBound && r.Names(l.Spec.Holder) && r.Hold == "" && l.Annotations[v1alpha1.AnnotationMoveBack] != asked:
+	case l.Spec.State == v1alpha1.StateBound && r.GoesBack(l.Spec.Holder) && l.Annotations[v1alpha1.AnnotationMoveBack] != asked:
 		l = l.DeepCopy()
 		metav1.SetMetaDataLabel(&l.ObjectMeta, v1alpha1.LabelMove, m.Name)
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, v1alpha1.AnnotationMoveBack, asked)

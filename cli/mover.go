@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/cli/movein"
+)
+
+// mover carries a move out, step by step. Each step can be repeated: the stored Move says how far it is.
+type mover struct {
+	s       *session
+	c       *cluster.Cluster
+	network string
+	// who is the holder of the move.
+	who string
+	// settle is how long an ADD may take that began before a change of a definition or of a pool. An address that comes
+	// later is found by the next reading of the records, and by the probe of an ADD.
+	settle time.Duration
+	move   *v1alpha1.Move
+	// facts and plan are of the last reading, as if the move had not begun.
+	facts movein.Facts
+	plan  movein.Plan
+	// configs are the definitions of the plan as they are.
+	configs map[string]string
+	// leases are those in the pools of the move.
+	leases []v1alpha1.IPLease
+}
+
+// whoami names the person and the machine.
+func whoami() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, _ := os.Hostname()
+	return name + "@" + cmp.Or(host, "unknown")
+}
+
+// read reads the cluster and the stored Move, and plans.
+func (m *mover) read(ctx context.Context) error {
+	now := &v1alpha1.Move{}
+	err := m.c.Get(ctx, client.ObjectKey{Name: movein.MoveName(m.network)}, now)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if m.move != nil && (err != nil || now.UID != m.move.UID) {
+		return fmt.Errorf("move %s has been ended meanwhile, by another command: nothing more was done", m.move.Name)
+	}
+	if err == nil {
+		m.move = now
+	}
+	if m.facts, err = readMove(ctx, m.c, m.network); err != nil {
+		return err
+	}
+	m.configs = map[string]string{}
+	for _, d := range m.facts.Definitions {
+		m.configs[d.String()] = d.Config
+	}
+	if m.move != nil {
+		m.facts = m.facts.Before(m.move)
+	}
+	m.plan = movein.PlanOf(m.facts)
+	return m.readLeases(ctx)
+}
+
+// readLeases reads the leases in the pools of the stored Move.
+func (m *mover) readLeases(ctx context.Context) error {
+	m.leases = nil
+	if m.move == nil {
+		return nil
+	}
+	for _, pool := range m.move.Spec.Pools {
+		var all v1alpha1.IPLeaseList
+		if err := m.c.List(ctx, &all, client.MatchingFields{"spec.pool": pool}); err != nil {
+			return fmt.Errorf("list the leases of pool %s: %w", pool, err)
+		}
+		m.leases = append(m.leases, all.Items...)
+	}
+	return nil
+}
+
+func (m *mover) say(format string, args ...any) {
+	fmt.Fprintf(printable{m.s.ErrOut}, format+"\n", args...)
+}
+
+// mine returns an error if another person moves the network.
+func (m *mover) mine(takeOver bool) error {
+	if m.move == nil || m.move.Spec.Holder == m.who || takeOver {
+		return nil
+	}
+	return fmt.Errorf("%s moves the network since %s (move %s): ask there, or take the move over with --take-over",
+		m.move.Spec.Holder, m.move.CreationTimestamp.UTC().Format(time.RFC3339), m.move.Name)
+}
+
+// may returns an error that names the rights which the person lacks, before anything is written.
+func (m *mover) may(ctx context.Context) error {
+	var asks []authorizationv1.ResourceAttributes
+	for _, of := range []struct{ resource, verbs string }{{"moves", "create update delete"}, {"ippools", "create update delete"}, {"ipleases", "delete"}} {
+		for verb := range strings.FieldsSeq(of.verbs) {
+			asks = append(asks, authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Resource: of.resource, Verb: verb})
+		}
+	}
+	for _, c := range m.plan.Changes {
+		asks = append(asks, authorizationv1.ResourceAttributes{Group: definitions.Group, Resource: "network-attachment-definitions", Verb: "update", Namespace: c.Namespace})
+	}
+	var lacks []error
+	for _, a := range asks {
+		review, err := m.c.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("ask for the right to %s %s: %w", a.Verb, a.Resource, err)
+		}
+		if !review.Status.Allowed {
+			lacks = append(lacks, fmt.Errorf("you have no right to %s %s.%s in %s", a.Verb, a.Resource, a.Group, cmp.Or(a.Namespace, "all namespaces")))
+		}
+	}
+	return errors.Join(lacks...)
+}
+
+// advance writes the stored Move, which must be in one of the steps.
+func (m *mover) advance(ctx context.Context, to v1alpha1.MoveStep, edit func(*v1alpha1.MoveSpec), from ...v1alpha1.MoveStep) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		now := &v1alpha1.Move{}
+		if err := m.c.Get(ctx, client.ObjectKeyFromObject(m.move), now); err != nil {
+			return fmt.Errorf("read move %s: %w", m.move.Name, err)
+		}
+		if now.UID != m.move.UID || !slices.Contains(from, now.Spec.Step) {
+			return fmt.Errorf("move %s is at step %s meanwhile, by another command: nothing more was done", now.Name, now.Spec.Step)
+		}
+		now.Spec.Step, now.Spec.Holder = to, m.who
+		edit(&now.Spec)
+		if err := m.c.Update(ctx, now); err != nil {
+			return err
+		}
+		m.move = now
+		return nil
+	})
+}
+
+func asItIs(*v1alpha1.MoveSpec) {}
+
+// still returns an error if another command has taken the move over or on: a definition or a pool that is written
+// afterwards could free an address in both IPAMs.
+func (m *mover) still(ctx context.Context) error {
+	now := &v1alpha1.Move{}
+	if err := m.c.Get(ctx, client.ObjectKeyFromObject(m.move), now); err != nil {
+		return fmt.Errorf("read move %s: %w", m.move.Name, err)
+	}
+	if now.UID != m.move.UID || now.Spec.Step != m.move.Spec.Step || now.Spec.Holder != m.move.Spec.Holder {
+		return fmt.Errorf("move %s is at step %s by %s meanwhile: nothing more was done", now.Name, now.Spec.Step, now.Spec.Holder)
+	}
+	return nil
+}
+
+// allPlanned returns an error unless the plan has each definition of the stored Move: what cannot be read cannot be
+// changed back.
+func (m *mover) allPlanned() error {
+	lacks, _ := m.plan.Missed(m.move)
+	if len(lacks) == 0 {
+		return nil
+	}
+	return fmt.Errorf("definition %s/%s of move %s cannot be planned, so nothing was changed: %s",
+		lacks[0].Namespace, lacks[0].Name, m.move.Name, cmp.Or(strings.Join(m.plan.Blocks, "; "), "it does not exist"))
+}
+
+// define writes a definition. If another program owns it, the person has to make the change there, and define waits.
+// A definition in none of the states of a move is not overwritten.
+func (m *mover) define(ctx context.Context, c movein.Change, config string) error {
+	name := c.Namespace + "/" + c.Name
+	owner, said := "", false
+	for _, d := range m.facts.Definitions {
+		if d.String() == name {
+			owner = d.Owner
+		}
+	}
+	poll := func(ctx context.Context) (done bool, err error) {
+		if err := m.still(ctx); err != nil {
+			return false, err
+		}
+		d := &unstructured.Unstructured{}
+		d.SetGroupVersionKind(definitions)
+		if err := m.c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Name}, d); err != nil {
+			return false, fmt.Errorf("read definition %s: %w", name, err)
+		}
+		now, _, _ := unstructured.NestedString(d.Object, "spec", "config")
+		if now == config || owner != "" && movein.Same(now, config) { // the owner may write the text anew
+			return true, nil
+		}
+		if c.StateOf(now) == movein.Edited {
+			return false, fmt.Errorf("definition %s was edited by others, so it is left as it is: write one of its texts of `kubectl fenceline move-in status -o json` into it (before: whereabouts as it was; switched: Fenceline), and repeat the command", name)
+		}
+		if owner != "" {
+			if !said {
+				m.say("%s owns definition %s and would undo an edit. Make this its spec.config there; the command waits:\n%s", owner, name, config)
+			}
+			said = true
+			return false, nil
+		}
+		if err := unstructured.SetNestedField(d.Object, config, "spec", "config"); err != nil {
+			return false, fmt.Errorf("edit definition %s: %w", name, err)
+		}
+		err = m.c.Update(ctx, d)
+		if apierrors.IsConflict(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("edit definition %s: %w", name, err)
+		}
+		m.say("definition %s: %s", name, c.StateOf(config))
+		return true, nil
+	}
+	return wait.PollUntilContextCancel(ctx, time.Second, true, poll)
+}
+
+// disable switches the pools of the move on or off.
+func (m *mover) disable(ctx context.Context, disabled bool) error {
+	for _, name := range m.move.Spec.Pools {
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			if err := m.still(ctx); err != nil {
+				return err
+			}
+			pool := &v1alpha1.IPPool{}
+			err := m.c.Get(ctx, client.ObjectKey{Name: name}, pool)
+			if apierrors.IsNotFound(err) && disabled || err == nil && ptr.Deref(pool.Spec.Disable, false) == disabled {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if pool.Spec.Disable = nil; disabled {
+				pool.Spec.Disable = ptr.To(true)
+			}
+			return m.c.Update(ctx, pool)
+		})
+		if err != nil {
+			return fmt.Errorf("pool %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// await waits until the status of the stored Move, which describes its spec, fulfils a condition.
+func (m *mover) await(ctx context.Context, within time.Duration, is func(*v1alpha1.MoveStatus) bool) error {
+	return wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+		now := &v1alpha1.Move{}
+		if err := m.c.Get(ctx, client.ObjectKeyFromObject(m.move), now); err != nil {
+			return false, err
+		}
+		m.move = now
+		return now.Status.ObservedGeneration == now.Generation && is(&now.Status), nil
+	})
+}
