@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
@@ -47,9 +48,10 @@ func TestWithASlowAPIServerEachCallTakesAsLongAsItsOwnWrites(t *testing.T) {
 		r := &slowRow{Cluster: c, n: c.Nodes[i], by: by}
 		r.pool = c.Pool("slow-"+r.n.Name, "10.66.0.0/24", fmt.Sprintf("10.66.0.%d-10.66.0.%d", 50*i+2, 50*i+41)).DeepCopy()
 		r.pool.Spec.Warm, r.pool.Spec.Parents, r.pool.Spec.NodeName = ptr.To[int64](0), []string{namespaces.Parent}, []string{r.n.Name}
-		check.OK(t, c.Update(ctx, r.pool))
+		change(ctx, t, c, r.pool)
+		before := r.pool.DeepCopy()
 		r.pool.Status.Agents, r.pool.Status.Served = 1, 1
-		check.OK(t, c.Status().Update(ctx, r.pool))
+		check.OK(t, c.Status().Patch(ctx, r.pool, client.MergeFrom(before)))
 		t.Run(by.String(), func(t *testing.T) {
 			r.play(ctx, t)
 			r.agrees(ctx, t)

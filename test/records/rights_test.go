@@ -84,7 +84,8 @@ func (e *env) testRights(t *testing.T) {
 		{viewer, "create update delete", ours, "leasehints", "", "", false},
 		{keeper, "create update delete", ours, "leasehints", "", "", false},
 
-		{agentUser, "get list watch create", ours, "moves", "", "", false},
+		{agentUser, "get", ours, "moves", "", "", true},
+		{agentUser, "list watch create update", ours, "moves", "", "", false},
 		{controllerUser, "get list watch", ours, "moves", "", "", true},
 		{controllerUser, "update", ours, "moves/status", "", "", true},
 		{controllerUser, "create update delete", ours, "moves", "", "", false},
