@@ -27,7 +27,7 @@ var load []byte
 // bundles makes a file for each architecture, and one for registries, with all that an installation without any
 // other network needs.
 func (r *release) bundles(images []artifact) {
-	for _, only := range append(slices.Clone(arches[:]), "all") {
+	for _, only := range append(slices.Clone(r.arches), "all") {
 		files := map[string][]byte{"load.sh": load}
 		for _, file := range []string{"fenceline-" + r.Version + ".tgz", "fenceline.yaml", "fenceline-crds.yaml"} {
 			files[file] = r.files[file]

@@ -28,6 +28,7 @@ import (
 func (r *release) chart(images []artifact, files map[string][]byte) artifact {
 	var chart map[string]any
 	must.Done(yaml.Unmarshal(files["Chart.yaml"], &chart), "read Chart.yaml")
+	chart["version"], chart["appVersion"] = r.Version, r.Version
 	annotations := chart["annotations"].(map[string]any)
 	var list []map[string]string
 	for _, image := range images {

@@ -35,17 +35,17 @@ func TestHelmInstallsTheImagesOfTheRelease(t *testing.T) {
 	digest := check.Value(made[0].content.Digest())(t).String()
 	other := "sha256:" + strings.Repeat("a", 64)
 	for values, want := range map[string]string{
-		"":                                     s.host + "/team/fenceline/agent:0.1.0@" + digest,
-		"image.registry=mirror/":               "mirror/fenceline/agent:0.1.0@" + digest,
+		"":                                     s.host + "/team/fenceline/agent:1.2.3@" + digest,
+		"image.registry=mirror/":               "mirror/fenceline/agent:1.2.3@" + digest,
 		"image.tag=mine":                       s.host + "/team/fenceline/agent:mine",
 		"image.tag=mine,agent.digest=" + other: s.host + "/team/fenceline/agent:mine@" + other,
-		"agent.digest=null":                    s.host + "/team/fenceline/agent:0.1.0@" + digest,
+		"agent.digest=null":                    s.host + "/team/fenceline/agent:1.2.3@" + digest,
 	} {
 		out := helm("template", "fenceline", chart, "--set", values, "--show-only", "templates/agent-daemonset.yaml")
 		check.Equal(t, strings.Count(out, "image: "+want+"\n"), 2, "%s: images %s of %s", values, want, out)
 	}
 	check.OK(t, must.Try(func() { r.plain(t.Context()) }))
 	plain := string(r.files["fenceline.yaml"])
-	check.Says(t, plain, "image: "+s.host+"/team/fenceline/controller:0.1.0@sha256:", "kind: Namespace", "kind: CustomResourceDefinition")
+	check.Says(t, plain, "image: "+s.host+"/team/fenceline/controller:1.2.3@sha256:", "kind: Namespace", "kind: CustomResourceDefinition")
 	check.That(t, !strings.Contains(plain, "helm.sh/hook"), "hooks of helm")
 }

@@ -21,7 +21,7 @@ func (r *release) commands(ctx context.Context) {
 	defer os.RemoveAll(dir)
 	built := map[string][]byte{}
 	for _, system := range []string{"linux", "darwin", "windows"} {
-		for _, arch := range arches {
+		for _, arch := range r.arches {
 			file := filepath.Join(dir, system+"-"+arch)
 			must.OK(r.target(system, arch).Build(ctx, "cli", file))
 			built[system+" "+arch] = must.Value(os.ReadFile(file))
@@ -35,7 +35,7 @@ func (r *release) command(built map[string][]byte) {
 	var platforms []any
 	programs := map[string][]byte{}
 	for _, system := range []string{"linux", "darwin", "windows"} {
-		for _, arch := range arches {
+		for _, arch := range r.arches {
 			name, data := "kubectl-fenceline", built[system+" "+arch]
 			programs[name+" "+system+"/"+arch] = data
 			file := fmt.Sprintf("%s-%s-%s-%s.tar.gz", name, r.Version, system, arch)

@@ -21,10 +21,10 @@ import (
 	"github.com/fenceline/fenceline/test/programs"
 )
 
-// arches are the architectures of the images and of the command.
-var arches = [...]string{"amd64", "arm64"}
-
 func (r *release) target(os, arch string) programs.Target {
+	if r.commit == "" {
+		return programs.Target{}
+	}
 	return programs.Target{OS: os, Arch: arch, Version: r.Version, Commit: r.commit}
 }
 
@@ -32,9 +32,11 @@ func (r *release) target(os, arch string) programs.Target {
 func (r *release) images(ctx context.Context) (made []artifact) {
 	for _, recipe := range images.Product(r.Version) {
 		var builds []images.Image
-		for _, arch := range arches {
+		for _, arch := range r.arches {
 			recipe.Target = r.target("linux", arch)
-			builds = append(builds, must.Value(recipe.Image(ctx)))
+			build := must.Value(recipe.Image(ctx))
+			build.Arch = arch
+			builds = append(builds, build)
 		}
 		made = append(made, r.image(strings.TrimSuffix(recipe.Name, ":"+r.Version), builds))
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -41,6 +42,7 @@ func (r *release) push(ctx context.Context, artifacts []artifact) (err error) {
 			must.That(r.key != nil || !r.public, "%s is not there, and only a registry of this machine may have it unsigned: give KEY", r.reference(a.name))
 			continue
 		}
+		must.That(!refused(err), "look for %s: %w: log in by docker login %s, or set DOCKER_CONFIG", r.reference(a.name), err, strings.Split(r.Registry, "/")[0])
 		must.Done(err, "look for %s", r.reference(a.name))
 		digest := must.Value(a.content.Digest())
 		must.That(found.Digest == digest, "%s is there with the digest %s, and this build has %s: a version is published once", r.reference(a.name), found.Digest, digest)
@@ -65,9 +67,16 @@ func (r *release) push(ctx context.Context, artifacts []artifact) (err error) {
 }
 
 // absent reports whether a registry has answered that it has no such thing.
-func absent(err error) bool {
+func absent(err error) bool { return answered(err, http.StatusNotFound) }
+
+// refused reports whether a registry asks for a name and a password, or for others.
+func refused(err error) bool {
+	return answered(err, http.StatusUnauthorized) || answered(err, http.StatusForbidden)
+}
+
+func answered(err error, status int) bool {
 	var answer *transport.Error
-	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound
+	return errors.As(err, &answer) && answer.StatusCode == status
 }
 
 // signatureTag returns the tag at which cosign looks for the signatures of a digest.

@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,7 +21,6 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -34,8 +32,8 @@ import (
 
 // server is a registry on this machine.
 type server struct {
-	handler http.Handler
-	host    string
+	*Registry
+	host string
 	// writes counts what changes the registry. Manifests are refused while closed is set.
 	writes atomic.Int32
 	closed atomic.Bool
@@ -45,7 +43,7 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	s := &server{handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true))}
+	s := &server{Registry: NewRegistry()}
 	listener := httptest.NewServer(s)
 	t.Cleanup(listener.Close)
 	s.host = strings.TrimPrefix(listener.URL, "http://")
@@ -62,13 +60,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if digest, _ := s.flipped.Load().(string); digest != "" && strings.HasSuffix(r.URL.Path, digest) && r.Method == http.MethodGet {
 		answer := httptest.NewRecorder()
-		s.handler.ServeHTTP(answer, r)
+		s.Registry.ServeHTTP(answer, r)
 		data := answer.Body.Bytes()
 		data[0] ^= 1
 		_, _ = w.Write(data) // The client may have gone.
 		return
 	}
-	s.handler.ServeHTTP(w, r)
+	s.Registry.ServeHTTP(w, r)
 }
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
@@ -128,6 +126,17 @@ func TestOnlyARegistryOfThisMachineGetsAnUnsignedRelease(t *testing.T) {
 	r.key = nil
 	check.OK(t, r.push(t.Context(), made))
 	check.Equal(t, s.writes.Load(), before, "writes of a user who builds a version again")
+}
+
+func TestARegistryThatNeedsALogin(t *testing.T) {
+	s := newServer(t)
+	s.Lock("secret")
+	r, made := example(t, s.host+"/team", "x")
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	check.Says(t, r.push(t.Context(), made), "look for "+s.host+"/team/fenceline/agent:1.2.3", "docker login "+s.host)
+	config := `{"auths": {"` + s.host + `": {"auth": "` + base64.StdEncoding.EncodeToString([]byte(RegistryUser+":secret")) + `"}}}`
+	check.OK(t, os.WriteFile(filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), []byte(config), 0o600))
+	check.OK(t, r.push(t.Context(), made))
 }
 
 func read(t *testing.T, layer v1.Layer) string {

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +44,10 @@ type Options struct {
 // release is a version in the making.
 type release struct {
 	Options
-	root   string
+	root string
+	// arches are the architectures of the images and of the command.
+	arches []string
+	// commit is empty in a release of this machine.
 	commit string
 	time   time.Time
 	notes  string
@@ -58,7 +62,7 @@ type release struct {
 // pushes. After an interruption, the same call goes on: what the registry has is not sent again.
 func Make(ctx context.Context, o Options) (err error) {
 	defer must.CatchIn(&err, "release %s", o.Version)
-	r := &release{Options: o, root: must.Value(thirdparty.Root()), files: map[string][]byte{}}
+	r := newRelease(o, "amd64", "arm64")
 	must.OK(r.check(ctx))
 	images := r.images(ctx)
 	chart := r.chart(images, r.tracked(ctx, "charts/fenceline"))
@@ -72,6 +76,24 @@ func Make(ctx context.Context, o Options) (err error) {
 		return nil
 	}
 	return r.push(ctx, append(images, chart))
+}
+
+// Local makes a release of the checkout as it is, for machines like this one, without the command, and pushes it
+// to a registry of this machine. Tests install it, also as a version that the chart does not have.
+func Local(ctx context.Context, o Options) (err error) {
+	defer must.CatchIn(&err, "release %s of this machine", o.Version)
+	r := newRelease(o, runtime.GOARCH)
+	r.time = time.Unix(0, 0).UTC()
+	images := r.images(ctx)
+	chart := r.chart(images, r.tracked(ctx, "charts/fenceline"))
+	r.plain(ctx)
+	r.bundles(images)
+	must.OK(r.write())
+	return r.push(ctx, append(images, chart))
+}
+
+func newRelease(o Options, arches ...string) *release {
+	return &release{Options: o, root: must.Value(thirdparty.Root()), arches: arches, files: map[string][]byte{}}
 }
 
 // check refuses what must not be released, and reads what the release needs.

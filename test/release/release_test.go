@@ -38,14 +38,14 @@ func example(t *testing.T, registry, target string) (*release, []artifact) {
 	t.Helper()
 	r := &release{
 		Options: Options{Version: version, Registry: registry, Out: filepath.Join(t.TempDir(), "dist"), Downloads: "https://downloads.example/v1.2.3", Progress: io.Discard},
-		root:    check.Value(thirdparty.Root())(t), commit: strings.Repeat("c", 40), time: time.Unix(1.7e9, 0).UTC(), files: map[string][]byte{},
+		root:    check.Value(thirdparty.Root())(t), arches: []string{"amd64", "arm64"}, commit: strings.Repeat("c", 40), time: time.Unix(1.7e9, 0).UTC(), files: map[string][]byte{},
 		notes: "New: [pools](docs/pools.md#conditions), [a site](https://example.com/a).\n",
 	}
 	var made []artifact
 	check.OK(t, must.Try(func() {
 		for _, recipe := range images.Product(version) {
 			var builds []images.Image
-			for _, arch := range arches {
+			for _, arch := range r.arches {
 				builds = append(builds, images.Image{Arch: arch, Links: map[string]string{recipe.Entrypoint: target + arch}})
 			}
 			made = append(made, r.image(strings.TrimSuffix(recipe.Name, ":"+version), builds))

@@ -26,7 +26,10 @@ func main() {
 	flag.StringVar(&o.Out, "out", "dist", "directory for the files, which is emptied")
 	flag.Parse()
 	// The settings of this user change no byte of the programs.
-	for name, value := range map[string]string{"GOFLAGS": "-trimpath -buildvcs=false", "GOAMD64": "v1", "GOARM64": "v8.0"} {
+	for name, value := range map[string]string{
+		"GOFLAGS": "-trimpath -buildvcs=false", "GOAMD64": "v1", "GOARM64": "v8.0", "GOEXPERIMENT": "", "GOFIPS140": "off",
+		"GOGC": "400", // compilers take a sixth less CPU
+	} {
 		os.Setenv(name, value)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
