@@ -131,6 +131,10 @@ disabled_plugins = [
   sandbox_image = "{{.PauseImage}}"
   restrict_oom_score_adj = true
 
+# By default containerd 2.4 looks in the two directories of a list as if they were one.
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = "/etc/containerd/certs.d"
+
 [plugins."io.containerd.cri.v1.runtime"]
   stats_collect_period = "1m"
 

@@ -20,7 +20,7 @@ import (
 
 const (
 	// The chart of this checkout stands in for a later version too. Their images differ in their labels.
-	firstVersion, nextVersion = images.DefaultVersion, "0.1.1"
+	shipped, shippedNext = images.DefaultVersion, "0.1.1"
 	registryPassword          = "secret"
 	pullSecret                = "regcred"
 )
@@ -74,7 +74,7 @@ func (a *act) publish(ctx context.Context) *published {
 	check(err)
 	a.after("end the registry", func(ctx context.Context) { check(errors.Join(stop(), a.DistrustRegistries(ctx))) })
 	p.host = host
-	for _, version := range []string{firstVersion, nextVersion} {
+	for _, version := range []string{shipped, shippedNext} {
 		took := a.clock()
 		o := release.Options{Version: version, Registry: host + "/team", Out: p.file(version), Progress: io.Discard}
 		check(release.Local(ctx, o))
@@ -105,7 +105,7 @@ func (a *act) leave(ctx context.Context) {
 
 // helm runs a verb on the release in its namespace, waits, and shows the command.
 func (a *act) helm(ctx context.Context, args ...string) {
-	args = append(args, "--namespace", cluster.FencelineNamespace)
+	args = append(args, "--namespace", cluster.FencelineNamespace, "--timeout", "2m")
 	took := a.clock()
 	value(a.Helm(ctx, args...))
 	a.story.Say("helm %s (%s)", strings.Join(args, " "), took())
@@ -113,13 +113,13 @@ func (a *act) helm(ctx context.Context, args ...string) {
 
 // installWithoutRegistry loads the bundle on each node, and installs its chart. The nodes cannot read the registry.
 func (p *published) installWithoutRegistry(ctx context.Context) {
-	bundle := fmt.Sprintf("fenceline-%s-airgap-%s", firstVersion, "amd64")
-	value(p.Shell(ctx, fmt.Sprintf("tar -xf %s -C %s", p.file(firstVersion, bundle+".tar"), p.dir)))
+	bundle := fmt.Sprintf("fenceline-%s-airgap-%s", shipped, "amd64")
+	value(p.Shell(ctx, fmt.Sprintf("tar -xf %s -C %s", p.file(shipped, bundle+".tar"), p.dir)))
 	for _, n := range p.Nodes() {
 		value(n.Exec(ctx, p.file(bundle, "load.sh")))
 	}
-	p.helm(ctx, "install", "fenceline", p.file(bundle, "fenceline-"+firstVersion+".tgz"), "--create-namespace", "--wait")
-	p.runs(ctx, firstVersion)
+	p.helm(ctx, "install", "fenceline", p.file(bundle, "fenceline-"+shipped+".tgz"), "--create-namespace", "--wait")
+	p.runs(ctx, shipped)
 	p.makePool(ctx, len(p.Nodes())+4, func(s *v1alpha1.IPPoolSpec) {
 		p.behindRouter(s)
 		s.NamespaceName = []string{p.namespace, cluster.FencelineNamespace, "kube-system"}
@@ -137,10 +137,10 @@ func (p *published) upgrade(ctx context.Context, used *use) {
 	p.after("remove the password", func(ctx context.Context) {
 		value(p.Kubectl(ctx, "delete", "secret", pullSecret, "--namespace="+cluster.FencelineNamespace, "--ignore-not-found"))
 	})
-	p.helm(ctx, "upgrade", "fenceline", "oci://"+p.host+"/team/charts/fenceline", "--version", nextVersion,
+	p.helm(ctx, "upgrade", "fenceline", "oci://"+p.host+"/team/charts/fenceline", "--version", shippedNext,
 		"--plain-http", "--username", release.RegistryUser, "--password", registryPassword,
 		"--reset-then-reuse-values", "--set", "image.pullSecrets[0].name="+pullSecret, "--set", "controller.replicas=2", "--wait")
-	p.runs(ctx, nextVersion)
+	p.runs(ctx, shippedNext)
 	must(len(p.ours(ctx, "controller")) == 2, "the value controller.replicas has not changed")
 	must(p.registry.Blobs() > 0, "no node has pulled an image")
 	used.noticesNothing(ctx)
@@ -150,7 +150,7 @@ func (p *published) upgrade(ctx context.Context, used *use) {
 // takeBack returns to the first version and its values.
 func (p *published) takeBack(ctx context.Context, used *use) {
 	p.helm(ctx, "rollback", "fenceline", "--wait")
-	p.runs(ctx, firstVersion)
+	p.runs(ctx, shipped)
 	used.noticesNothing(ctx)
 }
 
@@ -179,13 +179,13 @@ func (a *act) clear(ctx context.Context) {
 // useManifest does the same with kubectl alone, and then hands over to helm, which can uninstall.
 func (p *published) useManifest(ctx context.Context) {
 	took := p.clock()
-	value(p.Kubectl(ctx, "apply", "--server-side", "--filename", p.file(firstVersion, "fenceline.yaml")))
-	p.runs(ctx, firstVersion)
+	value(p.Kubectl(ctx, "apply", "--server-side", "--filename", p.file(shipped, "fenceline.yaml")))
+	p.runs(ctx, shipped)
 	p.makePool(ctx, len(p.Nodes()), p.behindRouter)
 	p.restoreLater()
 	pod := p.runPod(ctx, "plain", nil, nil)
 	p.story.Say("%s after kubectl apply --server-side -f fenceline.yaml, pod %s runs on %s.", took(), pod.Name, pod.Node.Name())
 	p.clear(ctx)
-	p.helm(ctx, "install", "fenceline", p.file(firstVersion, "fenceline-"+firstVersion+".tgz"), "--take-ownership", "--wait")
+	p.helm(ctx, "install", "fenceline", p.file(shipped, "fenceline-"+shipped+".tgz"), "--take-ownership", "--force-conflicts", "--wait")
 	p.leave(ctx)
 }
