@@ -21,8 +21,8 @@ import (
 const (
 	// The chart of this checkout stands in for a later version too. Their images differ in their labels.
 	shipped, shippedNext = images.DefaultVersion, "0.1.1"
-	registryPassword          = "secret"
-	pullSecret                = "regcred"
+	registryPassword     = "secret"
+	pullSecret           = "regcred"
 )
 
 // published is a registry with two versions, and the files of both.
