@@ -218,7 +218,7 @@ func (a *agent) hints() *watch.Hints {
 			}
 			return names
 		},
-		Waits: a.Waiting.Waits, WaitsChanged: a.Waiting.News, Hear: a.Waiting.Hear,
+		Waits: a.Waiting.Waits, WaitsChanged: a.Waiting.News, Hear: a.Waiting.Hear, Release: a.keeper.Release,
 		Rand: rand.Float64, Clock: clock.RealClock{}, Log: a.log,
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,8 @@ type whyFor struct {
 type attached struct {
 	name  string
 	pools ipam.ConfigPools
+	// earlier are the interfaces before it that Fenceline serves.
+	earlier []ipam.Interface
 }
 
 // errNoInterface tells that Fenceline serves no interface of a pod.
@@ -102,10 +105,24 @@ func subjectOf(o *unstructured.Unstructured, namespace string) (subject, bool) {
 			continue
 		}
 		t := unstructured.Unstructured{Object: template}
-		return subject{
+		s := subject{
 			pod:         ipam.Pod{Namespace: namespace, Name: o.GetName() + "-0", Labels: t.GetLabels(), Annotations: t.GetAnnotations()},
 			application: &v1alpha1.Application{APIGroup: o.GroupVersionKind().Group, Kind: o.GetKind(), Namespace: namespace, Name: o.GetName()},
-		}, true
+		}
+		switch o.GetKind() {
+		case "StatefulSet":
+			s.replicas, s.pod.Ordinal = 1, new(int64)
+			switch n, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "replicas"); n := n.(type) {
+			case int64:
+				s.replicas = n
+			case float64: // of YAML
+				s.replicas = int64(n)
+			}
+		case "VirtualMachine", "VirtualMachineInstance":
+		default:
+			s.pod.Shares = true
+		}
+		return s, true
 	}
 	return subject{}, false
 }
@@ -179,10 +196,8 @@ func (w *whyFor) readInterfaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var earlier []ipam.Interface
 	for _, at := range all {
-		if w.iface != "" && at.Interface != w.iface {
-			continue
-		}
 		config, known, err := configOf(ctx, w.c, at.Definition)
 		if err != nil {
 			return err
@@ -191,7 +206,10 @@ func (w *whyFor) readInterfaces(ctx context.Context) error {
 		if known && !serves {
 			continue // another IPAM serves it
 		}
-		w.interfaces = append(w.interfaces, attached{at.Interface, pools})
+		if w.iface == "" || at.Interface == w.iface {
+			w.interfaces = append(w.interfaces, attached{at.Interface, pools, slices.Clone(earlier)})
+		}
+		earlier = append(earlier, ipam.Interface{Name: at.Interface})
 	}
 	if len(w.interfaces) == 0 {
 		return errNoInterface

@@ -20,6 +20,7 @@ import (
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/fault"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/owner"
 )
 
 // whyAnswer is the answer of why for one pod.
@@ -102,6 +103,8 @@ type subject struct {
 	// application is the application of the pod. It is nil if it is to be found by the pod's owner.
 	application *v1alpha1.Application
 	object      *podview.Pod
+	// replicas is the number of pods that a StatefulSet of a file would make, otherwise 0.
+	replicas int64
 }
 
 func live(ctx context.Context, c *cluster.Cluster, namespace, name string) ([]subject, error) {
@@ -109,10 +112,12 @@ func live(ctx context.Context, c *cluster.Cluster, namespace, name string) ([]su
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
 		return nil, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
 	}
-	return []subject{{
+	s := subject{
 		pod:  ipam.Pod{Namespace: namespace, Name: name, Labels: pod.Labels, Annotations: pod.Annotations},
 		node: pod.Spec.NodeName, object: pod,
-	}}, nil
+	}
+	s.pod.Ordinal, s.pod.Shares = owner.PlaceOf(pod)
+	return []subject{s}, nil
 }
 
 func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
@@ -155,9 +160,13 @@ func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
 func (w *whyFor) choose(at attached, node corev1.Node) whyChoice {
 	req := w.request
 	req.NodeName, req.NodeLabels = node.Name, node.Labels
-	req.Interface, req.ConfigPools = at.name, at.pools
+	req.Interface, req.ConfigPools, req.Earlier = at.name, at.pools, at.earlier
 	c := whyChoice{Interface: at.name, Nodes: []string{node.Name}, Pools: []whyPool{}}
 	choice, err := ipam.ChoosePools(req, w.pools, w.reserved)
+	for ordinal := int64(1); err == nil && ordinal < w.subject.replicas; ordinal++ { // each may choose an address
+		req.Pod.Name, req.Pod.Ordinal = fmt.Sprintf("%s-%d", w.request.Application.Name, ordinal), &ordinal
+		_, err = ipam.ChoosePools(req, w.pools, w.reserved)
+	}
 	reject := func(rejected []ipam.Rejection) {
 		for _, r := range rejected {
 			c.Pools = append(c.Pools, whyPool{Pool: r.Pool, Why: r.Detail})
@@ -190,6 +199,9 @@ func serving(c ipam.Candidate, source string) whyPool {
 	if p.Full {
 		p.Why = fmt.Sprintf("%s, named by %s; it is full: %d Bound, %d Warm, %d Retained, %d Quarantined",
 			c.Subnet, source, st.Bound, st.Warm, st.Retained, st.Quarantined)
+	}
+	if len(c.Only) > 0 {
+		p.Why += fmt.Sprintf("; the interface wants %s", strings.Trim(fmt.Sprint(c.Only), "[]"))
 	}
 	return p
 }

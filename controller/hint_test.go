@@ -62,7 +62,7 @@ func (w world) listen(config *rest.Config, node string, journal ...string) liste
 	hints := watch.NewHints(watch.HintOptions{
 		Node: node, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Leases: l.leases, View: l.View,
 		Journal: func() []string { return journal },
-		Waits:   l.queue.Waits, WaitsChanged: l.queue.News, Hear: l.queue.Hear, Rand: func() float64 { return 0.5 }, Clock: clock.RealClock{}, Log: logr.Discard(),
+		Waits:   l.queue.Waits, WaitsChanged: l.queue.News, Hear: l.queue.Hear, Release: func(context.Context, []v1alpha1.LeaseVersion) error { return nil }, Rand: func() float64 { return 0.5 }, Clock: clock.RealClock{}, Log: logr.Discard(),
 	})
 	idle := func() {}
 	check.OK(w, watch.Start(mgr, "cluster", watch.NewClient(mgr, l.View), hints, watch.Watchers{

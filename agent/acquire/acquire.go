@@ -197,7 +197,7 @@ func (a *Acquirer) Acquire(ctx context.Context, r Request) (Result, error) {
 		return Result{Entry: d.i.entry(attachment.Bound), Segment: r.Segment, MAC: d.i.link.MAC, Won: d.i.won}, nil
 	}
 	d.i.undo()
-	if !refusal.IsExhausted(err) {
+	if !refusal.Waits(err) {
 		return Result{}, err
 	}
 	muting, unknown := d.i.mutes()

@@ -187,6 +187,8 @@ func (k keeping) fateOf(l *keptCandidate) (what fate, why string) {
 	rejected := l.standing.Rejected
 	isReusable := l.Spec.State == v1alpha1.StateRetained && l.Spec.Reason != v1alpha1.ReasonSandboxEnded
 	switch {
+	case l.standing.Unwished != "":
+		return leave, l.standing.Unwished + " names another address"
 	case l.standing.Left != "":
 		return leave, fmt.Sprintf("pool %s is no longer one of the pools of %s", l.Spec.Pool, l.standing.Left)
 	case !isKept && isReusable && rejected == nil && !k.requestsAnother(l):

@@ -68,6 +68,10 @@ func leftByPod(l *keptCandidate) {
 	l.standing.Named, l.standing.Left = false, "annotation ipam.fenceline.io/ippool of pod shop/web-0"
 }
 
+func unwished(l *keptCandidate) {
+	l.standing.Unwished = "annotation ipam.fenceline.io/ips of pod shop/web-0"
+}
+
 // sandboxEnded is kept for the next sandbox of the pod that it names.
 func sandboxEnded(l *keptCandidate) { l.Spec.Reason = v1alpha1.ReasonSandboxEnded }
 
@@ -108,6 +112,8 @@ func TestDecideKept(t *testing.T) {
 		{"the same with Require", nil, require, false, "", list{kept(two, unnamed)}, "take 10.0.0.2", ""},
 		{"the pod itself names other pools: it is left", nil, prefer, false, "", list{kept(two, leftByPod)}, "leave 10.0.0.2", "pool a is no longer one of the pools of annotation ipam.fenceline.io/ippool of pod shop/web-0"},
 		{"the same with static-ip true: the pod's author has chosen both", on{static: "true"}, prefer, false, "", list{kept(two, leftByPod)}, "leave 10.0.0.2", "no longer one of the pools"},
+		{"the pod names other addresses: it is left", on{static: "true"}, require, false, "", list{kept(two, unwished)}, "leave 10.0.0.2", "annotation ipam.fenceline.io/ips of pod shop/web-0 names another address"},
+		{"an older sandbox's address, and the pod names others since", nil, prefer, true, "", list{kept(two, own, unwished)}, "leave 10.0.0.2", ""},
 		{"the pod itself names other pools, and the address is Quarantined: it is left to its verifier", nil, prefer, false, "", list{kept(two, leftByPod, quarantined)}, "leave 10.0.0.2", ""},
 	}, {
 		// The address cannot live on the node.

@@ -59,7 +59,7 @@ func (r *round) mayFind() error {
 // waits: of such a pool, an ADD gets only the address that is offered to it.
 func (r *round) outsideQueue(f ipam.Family) (ipam.Family, error) {
 	return f.Without(func(c ipam.Candidate) (*ipam.Rejection, error) {
-		why, closed := r.Place.Closed(c.Pool.Name)
+		why, closed := r.Place.Closed(c.Pool.Name, c.Only...)
 		if !closed {
 			return nil, nil
 		}
@@ -86,7 +86,7 @@ func (r *round) win(ctx context.Context, f ipam.Family) (Won, error) {
 		w, o := s.ask(ctx)
 		switch after(o.result, s.source) {
 		case answerWith:
-			if s.source.learns && s.kept == nil && !f.Requested.IsValid() {
+			if s.source.learns && s.kept == nil && f.Wish == nil {
 				r.a.Warm.Used(w.Pool.Name, r.Link.Parent.Name)
 			}
 			r.tellLeft(left, w)
@@ -137,7 +137,7 @@ func (s *search) ask(ctx context.Context) (Won, outcome) {
 		return Won{}, outcome{result: lost}
 	}
 	for c, err := range s.source.find(ctx, s) {
-		if refusal.IsExhausted(err) {
+		if refusal.Waits(err) {
 			return Won{}, outcome{usedUp, err}
 		}
 		if err != nil {

@@ -33,14 +33,15 @@ type Source struct {
 }
 
 // Sources returns all sources in the order in which an ADD asks them. The rules only grow along the
-// list. With a requested address, each source yields only that one.
+// list. A wish has reduced the pools to
+// its addresses (ipam.Wish). An address that the interface insists on is a requested one.
 func Sources() []Source {
 	return []Source{
 		{Name: "behind", concerns: isStandby, find: behind, proof: byHandOver, insists: true},
 		{Name: "kept", concerns: hasKept, find: keptFor, proof: byLastHolder, insists: true},
 		{Name: "offered", concerns: hasOffer, find: offered, obeys: limits, proof: byProbe, waits: true, learns: true},
 		{Name: "requested Warm", concerns: isRequested, find: requestedWarm, obeys: limits, proof: byWatch, insists: true},
-		{Name: "requested", concerns: isRequested, find: free, obeys: limits, proof: byProbe, insists: true},
+		{Name: "requested", concerns: isRequested, find: free, obeys: limits, proof: byProbe, insists: true, waits: true},
 		{Name: "Warm", find: ready, obeys: queue, proof: byWatch, learns: true},
 		{Name: "free", find: free, obeys: queue, proof: byProbe, skipsSighted: true, learns: true},
 		// The speakers of sighted addresses may be gone by now: the probe decides.

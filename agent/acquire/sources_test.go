@@ -22,7 +22,7 @@ func TestTheSourcesOfAddressesInTheirOrder(t *testing.T) {
 		"kept: by last holder, any pool, insists",
 		"offered: by probe, limits, waits, learns",
 		"requested Warm: by watch, limits, insists",
-		"requested: by probe, limits, insists",
+		"requested: by probe, limits, insists, waits",
 		"Warm: by watch, limits and queue, learns",
 		"free: by probe, limits and queue, skips sighted, learns",
 		"sighted: by probe, limits and queue, learns",

@@ -18,7 +18,7 @@ import (
 // bound. A write takes milliseconds, and longer if the API server is slow.
 const freshDoubt = 50 * time.Millisecond
 
-// isRequested reports whether CNI or Multus requests an address.
+// isRequested reports whether the interface insists on an address, by CNI, Multus or an annotation.
 func isRequested(s *search) bool { return s.family.Requested.IsValid() }
 
 // requestedWarm yields the requested address if it is one of this node's Warm leases, ready or not.

@@ -128,15 +128,15 @@ func (j judgement) refused(err error) error {
 	switch {
 	case errors.As(err, &none):
 		return j.noPool(none)
-	case errors.As(err, &requested):
-		return j.notAsRequested(requested)
-	case errors.Is(err, errElsewhere):
-		return j.keptElsewhere()
 	case errors.As(err, &taken):
 		if !j.history.everAllTaken([]string{taken.Lease.Name}, j.from, j.to) {
 			return fmt.Errorf("%s was free all the time", taken.Lease.Name)
 		}
 		return nil
+	case errors.As(err, &requested):
+		return j.notAsRequested(requested)
+	case errors.Is(err, errElsewhere):
+		return j.keptElsewhere()
 	case errors.As(err, &said):
 		if !slices.ContainsFunc(j.mistakes, func(m string) bool { return strings.Contains(said.Err.Error(), m) }) {
 			return fmt.Errorf("the mistakes in the annotations are %q", j.mistakes)

@@ -228,10 +228,19 @@ func (w *walk) requested(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case c.err != nil:
+	case c.err == nil:
+		return w.Family.Refuse("another host, or this node itself, answers for it")
+	}
+	taken, ok := errors.AsType[*lease.TakenError](c.err)
+	if !ok {
 		return c.err
 	}
-	return &ipam.RequestedError{Addr: addr, Interface: w.Family.Interface, Problem: "another host, or this node itself, answers for it"}
+	refused := w.Family.Refuse("it is taken: " + taken.Holder())
+	if refused.Err = c.err; taken.Lease.Spec.State == v1alpha1.StateWarm {
+		refused.KeptReady = taken.Lease.Spec.NodeName
+		refused.Problem = fmt.Sprintf("node %s keeps it ready (Warm), and is asked to release it", refused.KeptReady)
+	}
+	return refused
 }
 
 // only offers the addresses that alone are candidates.
@@ -300,6 +309,9 @@ func (w *walk) exhaust(c ipam.Candidate, seen *listing) {
 		}
 	}
 	detail := fmt.Sprintf("it is exhausted, %d of its %d addresses have a lease", leased, c.Set.Len())
+	if w.Family.Wish != nil {
+		detail = fmt.Sprintf("it is exhausted for this pod, %d of the %d addresses that %s names have a lease", leased, c.Set.Len(), w.Family.Wish.By)
+	}
 	if conflicts > 0 {
 		detail += fmt.Sprintf(", %d are used by other hosts", conflicts)
 	}

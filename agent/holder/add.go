@@ -41,7 +41,7 @@ func (h *Holders) Add(ctx context.Context, r agentapi.AddRequest) (*agentapi.Add
 			a.place.Leave(true)
 			return answer(res.Won), nil
 		}
-		if refusal.IsExhausted(err) || isUnmade(err) {
+		if refusal.Waits(err) || isUnmade(err) {
 			if err = a.await(ctx, res.Full, err); err == nil {
 				continue
 			}
@@ -115,7 +115,7 @@ func (a *add) round(ctx context.Context) (res acquire.Result, err error) {
 		h.granted(&res.Entry)
 		lap("record")
 		h.After.put(res)
-	case !refusal.IsExhausted(err) && !isUnmade(err):
+	case !refusal.Waits(err) && !isUnmade(err):
 		a.refused(err)
 	}
 	return res, err

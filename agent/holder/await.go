@@ -36,8 +36,12 @@ func (h *Holders) enter(r agentapi.AddRequest) *add {
 // returns an error when the ADD is to end.
 func (a *add) await(ctx context.Context, full []ipam.Candidate, why error) (err error) {
 	now := a.h.Clock.Now()
+	_, isKeptReady := ipam.KeptReady(why)
 	if a.until.IsZero() {
 		a.until = now.Add(a.h.Patience)
+		if isKeptReady {
+			a.until = now.Add(releaseTime)
+		}
 		if deadline, ok := ctx.Deadline(); ok && a.until.After(deadline.Add(-attachment.AnswerMargin)) {
 			a.until = deadline.Add(-attachment.AnswerMargin)
 		}
@@ -77,6 +81,9 @@ func (a *add) end(ctx context.Context, full []ipam.Candidate, why, ended error) 
 	case !errors.Is(ended, waiting.ErrLate):
 		return ended // the call was cancelled
 	}
+	if node, ok := ipam.KeptReady(why); ok {
+		return fmt.Errorf("%w, but has not done so within %s: start the agent of node %s, or name another address", why, releaseTime, node)
+	}
 	coming, err := a.comingFree(ctx, full)
 	switch {
 	case lease.IsUnavailable(err):
@@ -93,6 +100,9 @@ func (a *add) end(ctx context.Context, full []ipam.Candidate, why, ended error) 
 // comingFree counts the leases of the full pools that will end within seconds.
 func (a *add) comingFree(ctx context.Context, full []ipam.Candidate) (coming int, err error) {
 	for _, c := range full {
+		if len(c.Only) > 0 {
+			continue // other addresses of the pool do not help
+		}
 		n, err := a.h.Leases.ComingFree(ctx, c.Pool.Name)
 		if err != nil {
 			return 0, err
@@ -101,6 +111,10 @@ func (a *add) comingFree(ctx context.Context, full []ipam.Candidate) (coming int
 	}
 	return coming, nil
 }
+
+// releaseTime is the longest wait for an address that another node keeps Warm. Its agent releases it within
+// a second, or is away.
+const releaseTime = 5 * time.Second
 
 // mostTold bounds the events of one wait.
 const mostTold = 4
@@ -130,6 +144,9 @@ func (a *add) awaits(full []ipam.Candidate, why error, by runtime.Object, patien
 	text := fmt.Sprintf("waits up to %s for an address: %s", patience.Round(time.Second), why)
 	ready, proving := int64(0), int64(0)
 	for _, c := range full {
+		if len(c.Only) > 0 {
+			continue
+		}
 		ready, proving = ready+c.Pool.Status.Warm, proving+c.Pool.Status.Quarantined
 	}
 	if ready+proving > 0 {
@@ -143,7 +160,7 @@ func poolsOf(full []ipam.Candidate) []waiting.Pool {
 	var pools []waiting.Pool
 	for _, c := range full {
 		agents := cmp.Or(c.Pool.Status.Served, c.Pool.Status.Agents)
-		pools = append(pools, waiting.Pool{Name: c.Pool.Name, Set: c.Set, Agents: int(agents)})
+		pools = append(pools, waiting.Pool{Name: c.Pool.Name, Only: c.Only, Set: c.Set, Agents: int(agents)})
 	}
 	return pools
 }

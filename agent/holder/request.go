@@ -138,7 +138,9 @@ func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) 
 
 // podOf returns the part of a pod that the choice of pools needs.
 func podOf(pod *corev1.Pod) ipam.Pod {
-	return ipam.Pod{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels, Annotations: pod.Annotations}
+	p := ipam.Pod{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels, Annotations: pod.Annotations}
+	p.Ordinal, p.Shares = owner.PlaceOf(pod)
+	return p
 }
 
 // isUnmade reports whether an error means that the controller has not made a pool yet.

@@ -115,7 +115,7 @@ func TestARequestedAddressIsGivenOnce(t *testing.T) {
 	got := answer.IPs[0]
 	check.That(t, got.Address.Addr().String() == "10.0.0.5" && got.Gateway.String() == "10.0.0.1", "got %+v", got)
 	check.That(t, len(answer.Routes) == 1 && answer.Routes[0].Dst.String() == "0.0.0.0/0", "routes %+v", answer.Routes)
-	const says = "10.0.0.5 is taken: Bound for pod shop/first on node n1"
+	const says = "it is taken: Bound for pod shop/first on node n1"
 	check.Says(t, r.Refused(agentapi.CodeAddressRefused, asking("second", "u2")), says)
 	events := r.Told()
 	check.That(t, len(events) == 1 && strings.Contains(events[0], says), "events %q", events)

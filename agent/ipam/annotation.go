@@ -15,6 +15,7 @@ const (
 	annotationDefaultRoute = "default-route-nic"
 	annotationMode         = "mode"
 	annotationHostLink     = "host-link"
+	annotationIPs          = "ips"
 )
 
 // AnnotationError names an annotation whose value cannot be used.

@@ -25,8 +25,11 @@ type Family struct {
 	Pools []Candidate
 	// Rejected are the candidates that were ruled out.
 	Rejected []Rejection
-	// Requested is the address that CNI or Multus requests, or the zero value. If it is set,
-	// Pools has exactly one element, the pool of the address.
+	// Wish is the wish for addresses of this family, or nil. With it, the sets of Pools have only
+	// addresses of the wish.
+	Wish *Wish
+	// Requested is the address of a wish that is not shared, or the zero value. If it is set, Pools has
+	// exactly one element, the pool of the address.
 	Requested netip.Addr
 	// Interface names the interface for people: "pod ns/name interface eth0".
 	Interface string
@@ -42,9 +45,20 @@ type Candidate struct {
 	Subnet netip.Prefix
 	// Set is poolset.Own without the reserved addresses.
 	Set poolset.Set
+	// Only are the addresses of Set if a wish has reduced it to them.
+	Only []netip.Addr
 	// Closed is the reason why the pool hands out no new address, or nil. A closed pool is a
 	// candidate only if an address of it is kept for the interface.
 	Closed *Rejection
+}
+
+// Refuse returns the error of the requested address.
+func (f Family) Refuse(problem string) *RequestedError {
+	e := &RequestedError{Addr: f.Requested, Interface: f.Interface, Problem: problem}
+	if f.Wish != nil {
+		e.By = f.Wish.describe(0)
+	}
+	return e
 }
 
 // Open returns the family with only those pools that hand out new addresses.

@@ -82,6 +82,7 @@ func TestStandingOfTheKeptAddresssPool(t *testing.T) {
 		{"the pod names another", change{onPod(ippool, `{"ipv4":["b"]}`)}, v4("a"), false, "annotation ipam.fenceline.io/ippool of pod shop/web-0", ""},
 		{"the pod names another for the interface", change{onPod(ippools, `[{"interface":"eth0","ipv4":["b"]}]`)}, v4("a"), false, "annotation ipam.spidernet.io/ippools of pod shop/web-0", ""},
 		{"the pod names another, and an address of it", change{onPod(ippool, `{"ipv4":["b"]}`), asking("10.0.0.7")}, v4("a"), false, "annotation ipam.fenceline.io/ippool of pod shop/web-0", ""},
+		{"the pod wishes for it", change{onPod("ipam.fenceline.io/ips", "10.0.0.9, 10.0.0.2")}, v4("a"), false, "", ""},
 		{"the namespace names another", change{onNamespace("ipam.fenceline.io/default-ipv4-ippool", `["b"]`)}, v4("a"), false, "", ""},
 		{"the configuration names another", change{inConfig([]string{"b"}, nil)}, v4("a"), false, "", ""},
 		{"the same, and the interface is on another parent", change{inConfig([]string{"b"}, nil), onParent("eth2")}, v4("a"), false, "the CNI configuration, and the parent is eth2, no longer eth1", ""},
@@ -111,6 +112,19 @@ func TestStandingOfTheKeptAddresssPool(t *testing.T) {
 			check.That(t, got.Named == c.named && got.Left == c.left && reason == c.rejected,
 				"got %+v (%s), want named %t, left %q, rejected %q", got, reason, c.named, c.left, c.rejected)
 		})
+	}
+}
+
+func TestAKeptAddressIsLeftForAnotherOneOfTheAnnotation(t *testing.T) {
+	const by = "annotation ipam.fenceline.io/ips of pod shop/web-0"
+	for value, want := range map[string]string{
+		"10.0.0.2": "", "10.0.0.2, 10.0.0.3": "", "10.0.0.3": by, "fd00::2": "", "10.0.0.3, fd00::2": by,
+		`[{"interface": "net1", "ips": ["10.0.0.3"]}]`: "",
+	} {
+		r := requestOf(onPod("ipam.fenceline.io/ips", value), keeping("10.0.0.2", "a"))
+		delete(r.Pod.Annotations, "v1.multus-cni.io/default-network")
+		all := check.Value(Standings(r, objects(v4("a"))))(t)
+		check.Equal(t, all[0].Unwished, want, "with %s, it is left for", value)
 	}
 }
 

@@ -19,6 +19,9 @@ type Standing struct {
 	// is an annotation of the pod itself, whose author wants an address of another pool, or the interface
 	// is on another parent now, as in another network. It is empty otherwise.
 	Left string
+	// Unwished names what wishes other addresses for the interface, so that this one is to be left. It is
+	// empty otherwise.
+	Unwished string
 	// Rejected is the reason for which the pool does not serve the interface, or nil. A pool that
 	// hands out no new address still serves the addresses that are kept.
 	Rejected *Rejection
@@ -57,6 +60,9 @@ func (c chooser) standing(k Kept) Standing {
 		st.Left = c.names.source
 	case k.Parent != "" && is.Name != "" && !slices.Contains(is.Names, k.Parent):
 		st.Left = fmt.Sprintf("%s, and the parent is %s, no longer %s", c.names.source, is.Name, k.Parent)
+	}
+	if w := c.said.wishOf(ipv6); w != nil && !slices.Contains(w.Addrs, k.Addr) {
+		st.Unwished = w.By
 	}
 	found := c.lookUp(k.Pool, ipv6)
 	if len(found) == 0 {

@@ -2,7 +2,11 @@
 
 package ipam
 
-import "github.com/fenceline/fenceline/internal/demand"
+import (
+	"slices"
+
+	"github.com/fenceline/fenceline/internal/demand"
+)
 
 // perInterface is one entry of the annotation ippools, which names pools for each interface.
 type perInterface struct {
@@ -38,16 +42,23 @@ func readInterfaces(req Request) ([]perInterface, annotation, error) {
 	return entries, a, nil
 }
 
-// entryOf returns the index of the entry for an interface, or -1. An entry with the interface's
-// name takes precedence over an entry without a name at the given index.
-func entryOf(entries []perInterface, iface string, index int) int {
-	for i, e := range entries {
-		if e.Interface == iface {
-			return i
-		}
+// entryOf returns the index of the entry for an interface among the names of entries, or -1. An entry
+// with the interface's name takes precedence over an entry without a name at the given index.
+func entryOf(names []string, iface string, index int) int {
+	if i := slices.Index(names, iface); i >= 0 {
+		return i
 	}
-	if index >= 0 && index < len(entries) && entries[index].Interface == "" {
+	if index >= 0 && index < len(names) && names[index] == "" {
 		return index
 	}
 	return -1
+}
+
+// entryOf returns the index of the entry of ippools for an interface, or -1.
+func (s said) entryOf(iface string, index int) int {
+	names := make([]string, len(s.interfaces))
+	for i, e := range s.interfaces {
+		names[i] = e.Interface
+	}
+	return entryOf(names, iface, index)
 }

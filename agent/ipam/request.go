@@ -13,6 +13,10 @@ import (
 type Pod struct {
 	Namespace, Name     string
 	Labels, Annotations map[string]string
+	// Ordinal is that of a StatefulSet's pod. It is nil for other pods. Shares: the owner of the pod makes
+	// others like it, none of which has a place of its own, as a Deployment does.
+	Ordinal *int64
+	Shares  bool
 }
 
 // ConfigPools are the pools that the CNI configuration names, per family.

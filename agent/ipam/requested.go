@@ -3,10 +3,12 @@
 package ipam
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
@@ -14,39 +16,142 @@ import (
 type RequestedError struct {
 	Addr      netip.Addr
 	Interface string // "pod ns/name interface eth0"
-	Problem   string // a clause for people: "it is the gateway of pool a"
+	// By names the entry of the annotation that requests it. It is empty for CNI and Multus.
+	By      string
+	Problem string // a clause for people: "it is the gateway of pool a"
+	// KeptReady names the node that keeps the address Warm, and is asked to release it.
+	KeptReady string
+	Err       error // may be nil
 }
 
 func (e *RequestedError) Error() string {
-	return fmt.Sprintf("requested address %s for %s: %s", e.Addr, e.Interface, e.Problem)
+	if e.By == "" {
+		return fmt.Sprintf("requested address %s for %s: %s", e.Addr, e.Interface, e.Problem)
+	}
+	text := fmt.Sprintf("requested address %s for %s, %s: %s", e.Addr, e.Interface, e.By, e.Problem)
+	if e.KeptReady == "" {
+		text += "; free this address, or name another one there"
+	}
+	return text
 }
 
-// honour restricts the families to the requested addresses. An address of no pool is an error.
+// Unwrap returns the reason, if it has a type of its own.
+func (e *RequestedError) Unwrap() error { return e.Err }
+
+// KeptReady returns the node that keeps a requested address Warm, if this is the reason of an error.
+func KeptReady(err error) (node string, ok bool) {
+	e, ok := errors.AsType[*RequestedError](err)
+	if !ok || e.KeptReady == "" {
+		return "", false
+	}
+	return e.KeptReady, true
+}
+
+// honour restricts the families to the wished addresses. An address of no pool is an error.
 func (c chooser) honour(choice *Choice) error {
 	for _, addr := range c.req.IPs {
 		addr = addr.Unmap()
-		wrong := func(format string, args ...any) error {
-			return &RequestedError{addr, c.req.Describe(), fmt.Sprintf(format, args...)}
+		wish := Wish{Addrs: []netip.Addr{addr}}
+		if other := c.said.wishOf(addr.Is6()); other != nil && !slices.Contains(other.Addrs, addr) {
+			return c.wrong(wish, 0, "%s names other addresses", other.By)
 		}
-		f := choice.family(addr.Is6())
-		if f == nil {
-			return wrong("no pool of its family is chosen")
+		if err := c.grant(choice, wish); err != nil {
+			return err
 		}
-		if f.Requested.IsValid() {
-			return wrong("%s is requested as well, an interface gets one address of a family", f.Requested)
+	}
+	for _, w := range c.said.wishes {
+		if f := choice.family(w.Addrs[0].Is6()); f != nil && f.Wish != nil {
+			continue // CNI requests one of these addresses
 		}
-		for i, candidate := range f.Pools {
-			isKept := slices.Contains(c.req.Kept, Kept{Addr: addr, Pool: candidate.Pool.Name})
-			if isKept || candidate.Set.Contains(addr) && candidate.Pool.TakesIPRequests() {
-				f.Requested, f.Pools = addr, f.Pools[i:i+1:i+1]
-				break
-			}
-		}
-		if !f.Requested.IsValid() {
-			return wrong("%s", c.refused(f.Pools, addr))
+		if err := c.grant(choice, w); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// wrong returns the error of an address of a wish.
+func (c chooser) wrong(w Wish, i int, format string, args ...any) error {
+	return &RequestedError{Addr: w.Addrs[i], Interface: c.req.Describe(), By: w.describe(i), Problem: fmt.Sprintf(format, args...)}
+}
+
+// grant restricts a family to the addresses of a wish.
+func (c chooser) grant(choice *Choice, w Wish) error {
+	f := choice.family(w.Addrs[0].Is6())
+	if f == nil {
+		return c.wrong(w, 0, "no pool of its family is chosen")
+	}
+	if f.Wish != nil {
+		return c.wrong(w, 0, "%s is requested as well, an interface gets one address of a family", f.Wish.Addrs[0])
+	}
+	only := make([][]netip.Addr, len(f.Pools))
+	var elsewhere error
+	for i, addr := range w.Addrs {
+		at := slices.IndexFunc(f.Pools, func(candidate Candidate) bool {
+			return slices.Contains(c.req.Kept, Kept{Addr: addr, Pool: candidate.Pool.Name}) ||
+				candidate.Set.Contains(addr) && candidate.Pool.TakesIPRequests()
+		})
+		if at >= 0 {
+			only[at] = append(only[at], addr)
+			continue
+		}
+		other, isHere := c.otherPool(f, addr)
+		switch err := c.wrong(w, i, "%s", c.refused(f.Pools, addr)+other); {
+		case !isHere || !w.Shared:
+			return err
+		case elsewhere == nil:
+			elsewhere = err // pods on other nodes may have it
+		}
+	}
+	var pools []Candidate
+	for i, candidate := range f.Pools {
+		if len(only[i]) > 0 {
+			pools = append(pools, candidate.reducedTo(only[i]))
+		}
+	}
+	if len(pools) == 0 {
+		return elsewhere
+	}
+	f.Pools, f.Wish = pools, &w
+	if !w.Shared {
+		f.Requested = w.Addrs[0]
+	}
+	return nil
+}
+
+// reducedTo returns the candidate with some of its addresses. A pool that is closed has none in its set.
+func (c Candidate) reducedTo(addrs []netip.Addr) Candidate {
+	c.Only = addrs
+	if c.Closed == nil {
+		c.Set = poolset.Of(addrs...).Minus(poolset.Of(addrs...).Minus(c.Set))
+	}
+	return c
+}
+
+// otherPool is a clause about a pool that has an address if none of the family's pools has it. rejected: it is one of
+// those that do not serve the interface here.
+func (c chooser) otherPool(f *Family, addr netip.Addr) (text string, rejected bool) {
+	has := func(pool *v1alpha1.IPPool) bool {
+		all, err := poolset.Addresses(pool)
+		return err == nil && all.Contains(addr)
+	}
+	if slices.ContainsFunc(f.Pools, func(p Candidate) bool { return has(p.Pool) }) {
+		return "", false
+	}
+	for _, r := range f.Rejected {
+		for _, pool := range c.lookUp(r.Pool, f.IPv6) {
+			if has(pool) {
+				return fmt.Sprintf("; pool %s has it, but does not serve the interface: %s", pool.Name, r.Detail), true
+			}
+		}
+	}
+	inSubnet := func(p Candidate) bool { return p.Subnet.Contains(addr) }
+	for _, pool := range c.pools {
+		if has(pool) && !slices.ContainsFunc(f.Pools, inSubnet) {
+			return fmt.Sprintf("; pool %s has it, but is not one of the pools of %s", pool.Name, f.Source), false
+		}
+	}
+	return "", false
 }
 
 // refused returns the reason why none of the pools hands out an address. A pool that has the address

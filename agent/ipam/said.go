@@ -8,7 +8,7 @@ import (
 	"github.com/fenceline/fenceline/internal/demand"
 )
 
-// said is the content of the pod's annotations for an interface: names, ippools and routes.
+// said is the content of the pod's annotations for an interface: names, ippools, ips and routes.
 type said struct {
 	// attachments are the pod's interfaces in their order, and at is the index of the request's
 	// interface. named reports whether the pod's annotations name the interfaces.
@@ -19,6 +19,8 @@ type said struct {
 	interfaces   []perInterface
 	interfacesAt annotation
 	routes       podRoutes
+	// wishes are the wishes of the annotation ips, at most one of each family.
+	wishes []Wish
 }
 
 // readPod reads the annotations that matter for every source of pools. It returns the error of a bad
@@ -45,12 +47,25 @@ func readPod(req Request) (said, error) {
 	if err := s.checkRouting(req); err != nil {
 		return said{}, err
 	}
+	if s.wishes, err = s.readWishes(req); err != nil {
+		return said{}, err
+	}
 	s.routes, err = s.readRoutes(req)
 	return s, err
 }
 
 // definition is the NetworkAttachmentDefinition of the request's interface.
 func (s said) definition() string { return s.attachments[s.at].Definition }
+
+// wishOf returns the wish of the annotation ips for a family, or nil.
+func (s said) wishOf(ipv6 bool) *Wish {
+	for i := range s.wishes {
+		if s.wishes[i].Addrs[0].Is6() == ipv6 {
+			return &s.wishes[i]
+		}
+	}
+	return nil
+}
 
 // last reports whether this is the last interface that the annotations name.
 func (s said) last() bool { return s.at == len(s.attachments)-1 }
@@ -88,6 +103,6 @@ func (s said) clean(i int, req Request) bool {
 	case len(req.Earlier) == s.at:
 		index = i
 	}
-	n := entryOf(s.interfaces, s.attachments[i].Interface, index)
+	n := s.entryOf(s.attachments[i].Interface, index)
 	return n >= 0 && s.interfaces[n].CleanGateway
 }

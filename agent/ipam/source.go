@@ -59,7 +59,7 @@ const (
 
 // podPools reads the interface's entry of the annotation ippools, if it has one.
 func podPools(req Request, s said) (named, error) {
-	i := entryOf(s.interfaces, req.Interface, len(req.Earlier))
+	i := s.entryOf(req.Interface, len(req.Earlier))
 	if i < 0 {
 		return named{}, nil
 	}

@@ -16,7 +16,7 @@ import (
 // Annotations of one kind decide about the same thing.
 func podKinds() [][]string {
 	return [][]string{
-		demand.Kind(), {annotationRoutes}, {annotationDefaultRoute}, {annotationMode}, {annotationHostLink},
+		demand.Kind(), {annotationRoutes}, {annotationDefaultRoute}, {annotationMode}, {annotationHostLink}, {annotationIPs},
 		{v1alpha1.AnnotationStaticIP}, {v1alpha1.AnnotationIPRetention}, {demand.Number}, {demand.Reclaim},
 	}
 }

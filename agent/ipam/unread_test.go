@@ -33,7 +33,7 @@ func TestAnnotationsThatNobodyReads(t *testing.T) {
 		{"one of a namespace on a pod", ours + "default-ipv4-ippool", "pod", "has no effect, it is for namespaces"},
 		{"nearly one of a namespace on a pod", ours + "default-ipv6-pool", "pod", "does not exist, the nearest one is " + ours + "default-ipv6-ippool and is for namespaces"},
 		{"one of a pod on a namespace", ours + "ippool", "namespace", "has no effect, it is for pods"},
-		{"no name", ours, "pod", "does not exist, the nearest one is " + ours + "mode"},
+		{"no name", ours, "pod", "does not exist, the nearest one is " + ours + "ips"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			change, on := onPod(c.key, "x"), "pod shop/web-0"

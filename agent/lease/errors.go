@@ -35,8 +35,11 @@ var (
 type TakenError struct{ Lease *v1alpha1.IPLease }
 
 func (e *TakenError) Error() string {
-	return "address " + e.Lease.Spec.Address + " is taken: " + describe(&e.Lease.Spec)
+	return "address " + e.Lease.Spec.Address + " is taken: " + e.Holder()
 }
+
+// Holder says who has the address.
+func (e *TakenError) Holder() string { return describe(&e.Lease.Spec) }
 
 // Is makes errors.Is(err, ErrTaken) true.
 func (e *TakenError) Is(target error) bool { return target == ErrTaken }

@@ -164,6 +164,13 @@ func isOfWebhook(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 
+// Waits reports whether an ADD with this error may get its address soon: its pools are full, or another
+// node is asked to release the address.
+func Waits(err error) bool {
+	_, keptReady := ipam.KeptReady(err)
+	return keptReady || IsExhausted(err)
+}
+
 // IsExhausted reports whether an error means that a pool was excluded only because it is full.
 func IsExhausted(err error) bool {
 	none, ok := errors.AsType[*ipam.NoPoolError](err)

@@ -20,12 +20,12 @@ const (
 // waiter is an ADD that waits, as far as the order depends on it.
 type waiter struct {
 	arrived time.Time
-	pools   []string
+	rooms   []string
 }
 
 // vacancy is an address without a lease.
 type vacancy struct {
-	pool string
+	room string
 	addr netip.Addr
 	// since is the time from which the address may be offered.
 	since time.Time
@@ -46,7 +46,7 @@ func assign(now time.Time, waiters []waiter, vacancies []vacancy) (gets []int, n
 		gets[i] = -1
 		best, ready := -1, time.Time{}
 		for j, v := range vacancies {
-			if kept[j] || !slices.Contains(w.pools, v.pool) {
+			if kept[j] || !slices.Contains(w.rooms, v.room) {
 				continue
 			}
 			if at := v.since.Add(delay(v.since.Sub(w.arrived), v)); best < 0 || at.Before(ready) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -33,11 +34,13 @@ type Place struct {
 	since metav1.MicroTime
 	wake  loop.Wake
 
-	// The lock of the Queue protects the fields below. pools is empty before the first Await.
-	pools   []string
-	began   time.Time
-	offer   Offer
-	changed bool
+	// The lock of the Queue protects the fields below. rooms has the keys of the rooms, and is empty before
+	// the first Await. offeredIn is that of the offer.
+	rooms     []string
+	began     time.Time
+	offer     Offer
+	offeredIn string
+	changed   bool
 	// looked is true after Look, and seen is the number of changes by then.
 	looked bool
 	seen   uint64
@@ -51,15 +54,15 @@ func (p *Place) Look() {
 	p.looked, p.seen = true, p.queue.changes
 }
 
-// ahead returns the number of ADDs of this node that wait for a pool and arrived earlier. The caller
+// ahead returns the number of ADDs of this node that wait in a room and arrived earlier. The caller
 // holds the lock.
-func (q *Queue) ahead(p *Place, pool string) int {
+func (q *Queue) ahead(p *Place, key string) int {
 	n := 0
 	for _, other := range q.places {
 		if other == p || other.arrived.After(p.arrived) {
 			break
 		}
-		if !other.offer.Addr.IsValid() && slices.Contains(other.pools, pool) {
+		if !other.offer.Addr.IsValid() && slices.Contains(other.rooms, key) {
 			n++
 		}
 	}
@@ -67,17 +70,18 @@ func (q *Queue) ahead(p *Place, pool string) int {
 }
 
 // Closed returns the reason why this ADD gets only offered addresses of a pool: it waits for the
-// pool already, or ADDs that arrived earlier do.
-func (p *Place) Closed(pool string) (why string, closed bool) {
+// pool already, or ADDs that arrived earlier do. With a wish, only the ADDs with the same wish count.
+func (p *Place) Closed(pool string, only ...netip.Addr) (why string, closed bool) {
 	q := p.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	r := q.rooms[pool]
+	key := roomKey(pool, only)
+	r := q.rooms[key]
 	if r == nil {
 		return "", false
 	}
-	ahead := q.ahead(p, pool)
-	if ahead == 0 && !slices.Contains(p.pools, pool) {
+	ahead := q.ahead(p, key)
+	if ahead == 0 && !slices.Contains(p.rooms, key) {
 		return "", false
 	}
 	why = r.describe()
@@ -147,17 +151,18 @@ func (p *Place) join(pools []Pool) error {
 		p.wake.Up()
 	}
 	p.takeBack(false)
-	left := p.pools
-	p.pools = nil
+	left := p.rooms
+	p.rooms = nil
 	for _, pool := range pools {
-		r := q.rooms[pool.Name]
+		key := roomKey(pool.Name, pool.Only)
+		r := q.rooms[key]
 		if r == nil {
-			r = q.open(pool)
+			r = q.open(key, pool)
 		}
 		r.places++
 		r.set, r.agents = pool.Set, pool.Agents
 		r.look()
-		p.pools = append(p.pools, pool.Name)
+		p.rooms = append(p.rooms, key)
 		q.count(pool.Name)
 	}
 	q.quit(left)
@@ -174,8 +179,8 @@ func (p *Place) Leave(served bool) {
 	if !p.began.IsZero() {
 		p.takeBack(served)
 		q.places = slices.DeleteFunc(q.places, func(other *Place) bool { return other == p })
-		left := p.pools
-		p.pools = nil
+		left := p.rooms
+		p.rooms = nil
 		q.remember(p)
 		q.quit(left)
 		q.News.Up()
@@ -192,8 +197,8 @@ func (p *Place) takeBack(served bool) {
 	if !p.offer.Addr.IsValid() {
 		return
 	}
-	p.queue.rooms[p.offer.Pool].takeBack(p.offer.Addr, served)
-	p.offer = Offer{}
+	p.queue.rooms[p.offeredIn].takeBack(p.offer.Addr, served)
+	p.offer, p.offeredIn = Offer{}, ""
 	select {
 	case <-p.wake: // for that offer
 	default:
@@ -204,13 +209,13 @@ func (p *Place) takeBack(served bool) {
 }
 
 // quit gives up a place's part in rooms, and closes empty ones. The caller holds the lock.
-func (q *Queue) quit(pools []string) {
-	for _, pool := range pools {
-		q.count(pool)
-		r := q.rooms[pool]
+func (q *Queue) quit(rooms []string) {
+	for _, key := range rooms {
+		r := q.rooms[key]
+		q.count(r.pool)
 		if r.places--; r.places == 0 {
 			r.close()
-			delete(q.rooms, pool)
+			delete(q.rooms, key)
 		}
 	}
 }

@@ -33,10 +33,22 @@ type Key struct{ PodUID, Interface string }
 // Pool is a full pool.
 type Pool struct {
 	Name string
-	// Set has the addresses that the pool may hand out.
+	// Only are the addresses of the pool that the ADD wants; nil means any.
+	Only []netip.Addr
+	// Set has the addresses that the pool may hand out to the ADD.
 	Set poolset.Set
 	// Agents is the number of agents that may compete for an address of the pool.
 	Agents int
+}
+
+// roomKey identifies a room: ADDs that want any address of a pool share one, and so do ADDs with the same
+// wish.
+func roomKey(pool string, only []netip.Addr) string {
+	key := pool
+	for _, addr := range slices.SortedFunc(slices.Values(only), netip.Addr.Compare) {
+		key += " " + addr.String()
+	}
+	return key
 }
 
 // Offer is an address that has come free.
@@ -77,8 +89,8 @@ type Queue struct {
 	News loop.Wake
 
 	mu     sync.Mutex
-	places []*Place // those that wait or try an address, in the order of their arrival
-	rooms  map[string]*room
+	places []*Place         // those that wait or try an address, in the order of their arrival
+	rooms  map[string]*room // by roomKey
 	// arrivals has the time of the first try of each pod interface.
 	arrivals map[Key]arrival
 	// changes is the number of calls of Changed.
@@ -107,21 +119,21 @@ func (q *Queue) Enter(k Key) *Place {
 	return p
 }
 
-// Waits returns the pools for which ADDs wait, those with the longest waits first.
+// Waits returns the pools and wishes for which ADDs wait, those with the longest waits first.
 func (q *Queue) Waits() (waits []v1alpha1.PoolWait) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	since := map[string]metav1.MicroTime{}
-	for _, p := range slices.Backward(q.places) { // the first ADD of a pool comes last
-		for _, pool := range p.pools {
-			since[pool] = p.since
+	for _, p := range slices.Backward(q.places) { // the first ADD of a room comes last
+		for _, key := range p.rooms {
+			since[key] = p.since
 		}
 	}
-	for pool, at := range since {
-		waits = append(waits, v1alpha1.PoolWait{Pool: pool, Since: at})
+	for key, at := range since {
+		waits = append(waits, v1alpha1.PoolWait{Pool: q.rooms[key].pool, Addresses: q.rooms[key].only, Since: at})
 	}
 	slices.SortFunc(waits, func(a, b v1alpha1.PoolWait) int {
-		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Pool, b.Pool))
+		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Pool, b.Pool), slices.Compare(a.Addresses, b.Addresses))
 	})
 	return waits[:min(len(waits), v1alpha1.MaxHintWaits)]
 }
@@ -137,7 +149,9 @@ func (q *Queue) Hear(h *v1alpha1.LeaseHint) {
 				free[addr] = f.Version
 			}
 		}
-		asked := slices.ContainsFunc(h.Spec.Waits, func(w v1alpha1.PoolWait) bool { return w.Pool == r.pool })
+		asked := slices.ContainsFunc(h.Spec.Waits, func(w v1alpha1.PoolWait) bool {
+			return w.Pool == r.pool && slices.Equal(w.Addresses, r.only)
+		})
 		r.hear(asked && h.Status.Round == h.Spec.Round, free)
 	}
 	q.dispatch()
@@ -162,7 +176,7 @@ func (q *Queue) dispatch() {
 	for _, p := range q.places {
 		if !p.offer.Addr.IsValid() {
 			idle = append(idle, p)
-			waiters = append(waiters, waiter{p.arrived, p.pools})
+			waiters = append(waiters, waiter{p.arrived, p.rooms})
 		}
 	}
 	if len(idle) == 0 {
@@ -175,8 +189,9 @@ func (q *Queue) dispatch() {
 	gets, next := assign(now, waiters, vacancies)
 	for i, j := range gets {
 		if j >= 0 {
-			idle[i].offer = Offer{vacancies[j].pool, vacancies[j].addr}
-			q.rooms[vacancies[j].pool].offer(vacancies[j].addr)
+			v := vacancies[j]
+			idle[i].offer, idle[i].offeredIn = Offer{q.rooms[v.room].pool, v.addr}, v.room
+			q.rooms[v.room].offer(v.addr)
 			idle[i].wake.Up()
 		}
 	}
@@ -197,7 +212,7 @@ func (q *Queue) dispatch() {
 func (q *Queue) count(pool string) {
 	n := 0
 	for _, p := range q.places {
-		if slices.Contains(p.pools, pool) {
+		if slices.ContainsFunc(p.rooms, func(key string) bool { return q.rooms[key].pool == pool }) {
 			n++
 		}
 	}

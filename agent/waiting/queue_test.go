@@ -127,7 +127,7 @@ func (w *world) full(name string, n int) Pool {
 	for i := range set.Len() {
 		w.server.set(name, set.At(i).String(), true)
 	}
-	return Pool{name, set, 1}
+	return Pool{Name: name, Set: set, Agents: 1}
 }
 
 // set gives an address a lease, or takes it away, and has the controller tell of it.
@@ -402,5 +402,38 @@ func TestOtherEndsOfAWait(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("a DEL came"))
 		check.That(t, check.Err(a.Await(ctx, []Pool{lan}, time.Now().Add(time.Minute))) != nil, "a cancelled call waits")
+	})
+}
+
+// An ADD that wishes for an address neither holds back others of the pool, nor is held back by them.
+func TestAWishHasAQueueOfItsOwn(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world, lan Pool, ends chan outcome) {
+		three := netip.MustParseAddr("10.0.0.3")
+		wish := Pool{Name: "lan", Only: []netip.Addr{three}, Set: poolset.Of(three), Agents: 1}
+		a, b := w.Enter(Key{"a", "eth0"}), w.Enter(Key{"b", "eth0"})
+		w.await(a, "a", time.Minute, ends, wish)
+		_, closed := w.Enter(Key{"c", "eth0"}).Closed("lan")
+		check.That(t, !closed, "a wish closes the pool")
+		w.await(b, "b", time.Minute, ends, lan)
+		why, closed := w.Enter(Key{"c", "eth0"}).Closed("lan", three)
+		check.That(t, closed, "a later pod with the same wish is not held back")
+		check.Equal(t, why, "it is exhausted for this pod, 1 of the 1 addresses that it may have have a lease, and 1 pods of this node came earlier and wait for it", "the reason is")
+		_, closed = w.Enter(Key{"c", "eth0"}).Closed("lan", three, three.Next())
+		check.That(t, !closed, "another wish closes")
+		var waits []string
+		for _, wait := range w.Waits() {
+			waits = append(waits, fmt.Sprint(wait.Pool, wait.Addresses))
+		}
+		check.Same(t, waits, []string{"lan[]", "lan[10.0.0.3]"}, "the questions are")
+		check.Equal(t, w.waiting["lan"], 2, "counted ADDs:")
+
+		w.set("lan", "10.0.0.2", false)
+		wantOffer(t, ends, "b", "10.0.0.2")
+		w.set("lan", "10.0.0.2", true)
+		b.Leave(true)
+		w.set("lan", "10.0.0.3", false)
+		wantOffer(t, ends, "a", "10.0.0.3")
+		a.Leave(true)
+		check.That(t, len(w.Waits()) == 0 && w.waiting["lan"] == 0 && len(w.rooms) == 0, "left: %v, %d ADDs counted", w.rooms, w.waiting["lan"])
 	})
 }

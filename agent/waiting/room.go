@@ -26,7 +26,7 @@ const (
 	lostRetry = time.Second
 )
 
-// room is a pool for which ADDs wait. The lock of the Queue protects it.
+// room is a pool, or some addresses of one, for which ADDs wait. The lock of the Queue protects it.
 //
 // No address that comes free is missed. The controller answers a wait after a look at all leases of the pool, so it
 // tells of an address that came free before; each later end of a lease reaches it while it knows of the wait. What
@@ -35,8 +35,10 @@ const (
 // of the pool itself while a question is unanswered.
 type room struct {
 	queue *Queue
-	pool  string
-	set   poolset.Set
+	// key is that of the room; pool and only are what the ADDs want.
+	key, pool string
+	only      []string
+	set       poolset.Set
 	// agents is the number of agents that may compete for an address that this one has found by itself.
 	agents int
 	// places is the number of ADDs that wait for the pool, or try an address of it.
@@ -63,13 +65,16 @@ type news struct {
 }
 
 // open makes a room. The caller holds the lock.
-func (q *Queue) open(p Pool) *room {
+func (q *Queue) open(key string, p Pool) *room {
 	ctx, end := context.WithCancel(q.Background)
 	r := &room{
-		queue: q, pool: p.Name, close: end, asked: q.Clock.Now(),
+		queue: q, key: key, pool: p.Name, close: end, asked: q.Clock.Now(),
 		told: map[netip.Addr]news{}, vacant: map[netip.Addr]vacancy{}, offered: map[netip.Addr]struct{}{},
 	}
-	q.rooms[p.Name] = r
+	for _, addr := range p.Only {
+		r.only = append(r.only, addr.String())
+	}
+	q.rooms[key] = r
 	go r.audit(ctx)
 	return r
 }
@@ -178,7 +183,7 @@ func (r *room) isNew(addr netip.Addr) bool {
 
 // vacate notes that an address has no lease. agents may compete for it.
 func (r *room) vacate(addr netip.Addr, since time.Time, agents int) {
-	r.vacant[addr] = vacancy{pool: r.pool, addr: addr, since: since, agents: agents, luck: r.queue.Rand()}
+	r.vacant[addr] = vacancy{room: r.key, addr: addr, since: since, agents: agents, luck: r.queue.Rand()}
 }
 
 // offer hands an address to an ADD.
@@ -205,5 +210,8 @@ func (r *room) takeBack(addr netip.Addr, served bool) {
 // describe says that the pool is full, for the error of an ADD.
 func (r *room) describe() string {
 	n := r.set.Len()
+	if len(r.only) > 0 {
+		return fmt.Sprintf("it is exhausted for this pod, %d of the %d addresses that it may have have a lease", n-min(n, uint64(len(r.vacant))), n)
+	}
 	return fmt.Sprintf("it is exhausted, %d of its %d addresses have a lease", n-min(n, uint64(len(r.vacant))), n)
 }

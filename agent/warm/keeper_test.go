@@ -433,3 +433,23 @@ func TestAProxyMakesNoEndlessWarmLeases(t *testing.T) {
 		}, v4(func(p *v1alpha1.IPPool) { p.Spec.ConflictDetection = &v1alpha1.ConflictDetection{Mode: mode} }))
 	}
 }
+
+// Another node wants the very address of a Warm lease.
+func TestAWantedLeaseIsReleasedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.warmed()
+		l := r.lease("10.0.0.2")
+		meant := v1alpha1.LeaseVersion{Name: l.Name, Version: l.ResourceVersion}
+		older := v1alpha1.LeaseVersion{Name: l.Name, Version: "0"}
+		check.OK(t, r.keeper.Release(t.Context(), []v1alpha1.LeaseVersion{older, {Name: "10.0.0.9", Version: "1"}}))
+		r.want(warm2, warm3)
+		taken, ok := r.keeper.Take(Wish{Pool: "v4", Addr: l.Spec.Addr(), Any: true, Has: func(netip.Addr) bool { return true }})
+		check.Must(t, ok, "it cannot be taken")
+		check.OK(t, r.keeper.Release(t.Context(), []v1alpha1.LeaseVersion{meant}))
+		r.want(warm2, warm3)
+		r.keeper.PutBack(taken)
+		check.OK(t, r.keeper.Release(t.Context(), []v1alpha1.LeaseVersion{meant}))
+		r.want(warm3)
+		check.List(t, r.told().lost, []string{string(Wanted)}, "lost")
+	})
+}

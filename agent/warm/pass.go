@@ -125,6 +125,22 @@ func (k *Keeper) shed(ctx context.Context, shown *v1alpha1.IPLease, s Step) erro
 	return nil
 }
 
+// Release releases the Warm leases that other nodes want, unless an ADD of this node has taken them. A lease
+// that was written since is not meant.
+func (k *Keeper) Release(ctx context.Context, wanted []v1alpha1.LeaseVersion) error {
+	var errs []error
+	for _, w := range wanted {
+		k.mu.Lock()
+		i := k.items[w.Name]
+		isMeant := i != nil && i.lease.ResourceVersion == w.Version
+		k.mu.Unlock()
+		if isMeant {
+			errs = append(errs, k.shed(ctx, nil, Step{Shed, w.Name, i.pair, Wanted}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // freed records that a lease was deleted.
 func (k *Keeper) freed(l *v1alpha1.IPLease, why string) {
 	k.Metrics.WarmLost(l.Spec.Pool, why)

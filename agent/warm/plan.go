@@ -109,6 +109,7 @@ const (
 	NotInPool    Reason = "NotInPool"
 	Unused       Reason = "Unused"
 	Surplus      Reason = "Surplus"
+	Wanted       Reason = "Wanted" // by an ADD of another node, for this very address
 )
 
 // Step is one action on a lease; a Create acts on a pair.

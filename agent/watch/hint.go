@@ -68,6 +68,8 @@ type HintOptions struct {
 	Waits        func() []v1alpha1.PoolWait
 	WaitsChanged loop.Wake
 	Hear         func(*v1alpha1.LeaseHint)
+	// Release releases Warm leases whose addresses other nodes want.
+	Release func(context.Context, []v1alpha1.LeaseVersion) error
 	// Rand returns a number from 0 to 1.
 	Rand  func() float64
 	Clock clock.PassiveClock
@@ -162,7 +164,7 @@ func (h *Hints) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, err
 		h.begin(now) // also if somebody has deleted the hint
 	}
 	// A question that cannot be written must not keep the agent from reading.
-	err = errors.Join(h.ask(ctx, hint), h.follow(ctx, &hint.Status), h.fill(ctx, &hint.Status))
+	err = errors.Join(h.ask(ctx, hint), h.follow(ctx, &hint.Status), h.fill(ctx, &hint.Status), h.Release(ctx, hint.Status.Wanted))
 	switch {
 	case ctx.Err() != nil:
 		return ctrl.Result{}, nil //nolint:nilerr // the agent ends
@@ -237,7 +239,9 @@ func (h *Hints) ask(ctx context.Context, hint *v1alpha1.LeaseHint) error {
 	return nil // after a conflict, the event of the other write comes
 }
 
-func sameWait(a, b v1alpha1.PoolWait) bool { return a.Pool == b.Pool && a.Since.Equal(&b.Since) }
+func sameWait(a, b v1alpha1.PoolWait) bool {
+	return a.Pool == b.Pool && a.Since.Equal(&b.Since) && slices.Equal(a.Addresses, b.Addresses)
+}
 
 // follow reads the leases that the hint names and the agent does not know in this version, those that have
 // left since the last hint, and those that it names no longer.

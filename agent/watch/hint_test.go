@@ -31,11 +31,12 @@ import (
 type hintRig struct {
 	*testing.T
 	client.WithWatch
-	hints   *Hints
-	clock   *clocktesting.FakePassiveClock
-	journal []string
-	waits   []v1alpha1.PoolWait
-	heard   *v1alpha1.LeaseHint
+	hints    *Hints
+	clock    *clocktesting.FakePassiveClock
+	journal  []string
+	waits    []v1alpha1.PoolWait
+	released []v1alpha1.LeaseVersion
+	heard    *v1alpha1.LeaseHint
 
 	mu    sync.Mutex
 	gets  []string
@@ -71,7 +72,8 @@ func newHintRig(t *testing.T, leases ...client.Object) *hintRig {
 		Node: "n1", Client: r.WithWatch, Live: counted, View: view,
 		Leases:  lease.NewStore(lease.Options{Client: r.WithWatch, Reader: counted, View: view, Node: "n1", Session: "node-1/boot-1", Clock: clock.RealClock{}}),
 		Journal: func() []string { return r.journal },
-		Waits:   func() []v1alpha1.PoolWait { return r.waits }, Hear: func(h *v1alpha1.LeaseHint) { r.heard = h }, Rand: func() float64 { return 0.5 }, Clock: r.clock, Log: logr.Discard(),
+		Waits:   func() []v1alpha1.PoolWait { return r.waits }, Hear: func(h *v1alpha1.LeaseHint) { r.heard = h },
+		Release: func(_ context.Context, wanted []v1alpha1.LeaseVersion) error { r.released = wanted; return nil }, Rand: func() float64 { return 0.5 }, Clock: r.clock, Log: logr.Discard(),
 	})
 	return r
 }

@@ -165,8 +165,8 @@ type IPPoolSpec struct {
 	//
 	// +kubebuilder:validation:Minimum=1
 	MaxPerNamespace *int64 `json:"maxPerNamespace,omitempty"`
-	// ipRequests lets pods request addresses of the pool (ips of CNI or Multus). Unset means true. An
-	// address that is kept for the pod stays with it.
+	// ipRequests lets pods request addresses of the pool (ips of CNI, Multus or an annotation). Unset
+	// means true. An address that is kept for the pod stays with it.
 	IPRequests *bool `json:"ipRequests,omitempty"`
 	// conflictDetection configures the probes and the reaction to a conflict.
 	//

@@ -11,6 +11,8 @@ const (
 	MaxHintLeft = 64
 	// MaxHintWaits is the greatest number of pools that the list waits of a hint names.
 	MaxHintWaits = 64
+	// MaxHintWanted is the greatest number of leases that the list wanted of a hint names.
+	MaxHintWanted = 64
 	// MaxHintFree is the greatest number of addresses that the list free of a hint names.
 	MaxHintFree = 128
 )
@@ -30,6 +32,11 @@ type PoolWait struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Pool string `json:"pool"`
+	// addresses are those of the pool of which the ADDs want one. Empty means any address.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=45
+	Addresses []string `json:"addresses,omitempty"`
 	// since is when the first of these ADDs arrived.
 	Since metav1.MicroTime `json:"since"`
 }
@@ -98,6 +105,10 @@ type LeaseHintStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	Free []FreeAddress `json:"free,omitempty"`
+	// wanted are Warm leases of the node for whose very addresses ADDs of other nodes wait. The agent releases them.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Wanted []LeaseVersion `json:"wanted,omitempty"`
 }
 
 // LeaseHint tells the agent of the node of its name which leases others have changed, and which addresses came

@@ -27,9 +27,15 @@ type waiter struct {
 	node string
 	// since is when the first of these ADDs arrived.
 	since time.Time
+	// picky: none of these ADDs takes any address of the pool. only are the addresses of their wishes.
+	picky bool
+	only  map[netip.Addr]bool
 	// told is the number of free addresses of the pool of which the node is told.
 	told int
 }
+
+// takes reports whether an ADD of the node takes an address.
+func (w waiter) takes(addr netip.Addr) bool { return !w.picky || w.only[addr] }
 
 // vacancy is a free address of a pool for which nodes wait.
 type vacancy struct {
@@ -42,13 +48,13 @@ type vacancy struct {
 }
 
 // allot decides which of the nodes that wait are told of each free address, in the order of the addresses: those
-// that are told already, then those that are told of the fewest addresses, and of these the ones that have waited
-// longest. So many ADDs that wait on one node keep no other node from an address when several come free at once, and
+// that are told already, then those that wish for this address, then those that are told of the fewest addresses, and
+// of these the ones that have waited longest. So many ADDs that wait on one node keep no other node from an address when several come free at once, and
 // the nodes that are woken are few however many wait. next is the time until more are told, or 0.
 func allot(now time.Time, waiting []waiter, vacant []vacancy) (next time.Duration) {
 	for i := range vacant {
 		vacant[i].nodes = slices.DeleteFunc(slices.Clone(vacant[i].nodes), func(node string) bool {
-			at := slices.IndexFunc(waiting, func(w waiter) bool { return w.node == node })
+			at := slices.IndexFunc(waiting, func(w waiter) bool { return w.node == node && w.takes(vacant[i].addr) })
 			if at >= 0 {
 				waiting[at].told++
 			}
@@ -56,27 +62,43 @@ func allot(now time.Time, waiting []waiter, vacant []vacancy) (next time.Duratio
 		})
 	}
 	slices.SortFunc(waiting, byTurn)
+	wishes := slices.ContainsFunc(waiting, func(w waiter) bool { return len(w.only) > 0 })
 	for i := range vacant {
 		v := &vacant[i]
 		want, until := wanted(now.Sub(v.since))
-		want = min(want, len(waiting))
-		for at := 0; len(v.nodes) < want && at < len(waiting) && waiting[at].told < v1alpha1.MaxHintFree; {
-			w := waiting[at]
-			if slices.Contains(v.nodes, w.node) {
-				at++
-				continue
+		takers := len(waiting)
+		if wishes {
+			takers = 0
+			for _, w := range waiting {
+				if w.takes(v.addr) {
+					takers++
+				}
 			}
-			v.nodes = append(v.nodes, w.node)
-			w.told++
-			waiting = slices.Delete(waiting, at, at+1)
-			to, _ := slices.BinarySearchFunc(waiting, w, byTurn)
-			waiting = slices.Insert(waiting, to, w)
+			tell(waiting, v, min(want, takers), func(w waiter) bool { return w.only[v.addr] })
 		}
-		if left := v.since.Add(until).Sub(now); want < len(waiting) && (next == 0 || left < next) {
+		want = min(want, takers)
+		tell(waiting, v, want, func(w waiter) bool { return w.takes(v.addr) })
+		if left := v.since.Add(until).Sub(now); want < takers && (next == 0 || left < next) {
 			next = left
 		}
 	}
 	return next
+}
+
+// tell has further nodes told of an address, of those that are meant, up to a number of them. waiting stays sorted.
+func tell(waiting []waiter, v *vacancy, want int, isMeant func(waiter) bool) {
+	for at := 0; len(v.nodes) < want && at < len(waiting) && waiting[at].told < v1alpha1.MaxHintFree; {
+		w := waiting[at]
+		if slices.Contains(v.nodes, w.node) || !isMeant(w) {
+			at++
+			continue
+		}
+		v.nodes = append(v.nodes, w.node)
+		w.told++
+		waiting = slices.Delete(waiting, at, at+1)
+		to, _ := slices.BinarySearchFunc(waiting, w, byTurn)
+		waiting = slices.Insert(waiting, to, w)
+	}
 }
 
 // wanted returns how many nodes are told of an address that has been free for a time, and the age at which more are.

@@ -225,6 +225,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	hint := old.DeepCopy()
 	hint.Status = Next(old, r.leader, leases.Items, left)
+	hint.Status.Wanted = r.waits.wantedOf(node)
 	if round, free, known := r.waits.answer(node); known {
 		hint.Status.Round, hint.Status.Free = cmp.Or(round, old.Status.Round), free
 	}

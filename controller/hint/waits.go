@@ -50,8 +50,8 @@ type asking struct {
 	// round is the question, seen the time of it, and answered the last one that was answered, or "".
 	round, answered string
 	seen            time.Time
-	// since has the arrival of the first ADD that waits for each pool.
-	since map[string]time.Time
+	// pools has the waits for each pool.
+	pools map[string]waiter
 	// unseen are the pools without a pass since the question.
 	unseen map[string]bool
 }
@@ -65,6 +65,8 @@ type room struct {
 	freed map[netip.Addr]string
 	// next is the earliest time of the next pass.
 	next time.Time
+	// wanted has, for each node, its Warm leases for whose very addresses nodes wait.
+	wanted map[string][]v1alpha1.LeaseVersion
 }
 
 func newWaits(reader client.Reader, c clock.PassiveClock) *waits {
@@ -82,20 +84,38 @@ func (w *waits) ask(node string, spec v1alpha1.LeaseHintSpec) (pools []string) {
 	case was == nil:
 		was = &asking{}
 	}
-	now := &asking{round: spec.Round, answered: was.answered, seen: w.clock.Now(), since: map[string]time.Time{}, unseen: map[string]bool{}}
+	now := &asking{round: spec.Round, answered: was.answered, seen: w.clock.Now(), pools: map[string]waiter{}, unseen: map[string]bool{}}
 	if w.nodes[node] = now; len(spec.Waits) == 0 {
 		delete(w.nodes, node)
 	}
 	for _, p := range spec.Waits {
-		now.since[p.Pool], now.unseen[p.Pool] = p.Since.Time, true
+		now.pools[p.Pool], now.unseen[p.Pool] = joined(node, now.pools[p.Pool], p), true
 		if w.pools[p.Pool] == nil {
 			w.pools[p.Pool] = &room{freed: map[netip.Addr]string{}}
 		}
 		w.pools[p.Pool].all = false // an audit, since each agent asks again and again
 	}
-	both := maps.Clone(now.since) // also those for which it waits no longer
-	maps.Copy(both, was.since)
+	both := maps.Clone(now.pools) // also those for which it waits no longer
+	maps.Copy(both, was.pools)
 	return slices.Sorted(maps.Keys(both))
+}
+
+// joined adds a wait of a node to its others for the same pool. The zero waiter has none.
+func joined(node string, others waiter, p v1alpha1.PoolWait) waiter {
+	w := others
+	if w.node == "" {
+		w = waiter{node: node, since: p.Since.Time, picky: true, only: map[netip.Addr]bool{}}
+	}
+	if p.Since.Time.Before(w.since) {
+		w.since = p.Since.Time
+	}
+	w.picky = w.picky && len(p.Addresses) > 0
+	for _, text := range p.Addresses {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			w.only[addr] = true
+		}
+	}
+	return w
 }
 
 // answer returns what a node is told: the last question that was answered, and free addresses, of which some are
@@ -107,7 +127,7 @@ func (w *waits) answer(node string) (round string, free []v1alpha1.FreeAddress, 
 	if a == nil {
 		return "", nil, true
 	}
-	for _, pool := range slices.Sorted(maps.Keys(a.since)) {
+	for _, pool := range slices.Sorted(maps.Keys(a.pools)) {
 		for _, v := range w.pools[pool].vacant {
 			if slices.Contains(v.nodes, node) {
 				free = append(free, v1alpha1.FreeAddress{Pool: pool, Address: v.addr.String(), Version: v.version})
@@ -115,6 +135,16 @@ func (w *waits) answer(node string) (round string, free []v1alpha1.FreeAddress, 
 		}
 	}
 	return a.answered, free[:min(len(free), v1alpha1.MaxHintFree)], a.answered != ""
+}
+
+// wantedOf returns the Warm leases of a node that it is to release.
+func (w *waits) wantedOf(node string) (wanted []v1alpha1.LeaseVersion) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, pool := range slices.Sorted(maps.Keys(w.pools)) {
+		wanted = append(wanted, w.pools[pool].wanted[node]...)
+	}
+	return wanted[:min(len(wanted), v1alpha1.MaxHintWanted)]
 }
 
 // freed notes that a lease has ended, and reports whether its pool needs a pass.
@@ -150,14 +180,23 @@ func (w *waits) doubt() []string {
 // changed, and the time until the next pass, or 0.
 func (w *waits) pass(ctx context.Context, pool string) (changed []string, next time.Duration, err error) {
 	now := w.clock.Now()
-	r, asked, vacant, all := w.begin(pool, now)
+	r, asked, vacant, all, left := w.begin(pool, now)
 	if r == nil {
-		return nil, 0, nil
+		return left, 0, nil
 	}
 	if pause := r.next.Sub(now); pause > 0 {
 		return nil, pause, nil
 	}
-	vacant, all, err = w.vacantOf(ctx, pool, vacant, all, now)
+	var waiting []waiter
+	for _, a := range asked {
+		waiting = append(waiting, a.pools[pool])
+	}
+	look := look{now: now, whole: all, picky: true, wishes: map[netip.Addr]bool{}, wanted: map[string][]v1alpha1.LeaseVersion{}}
+	for _, one := range waiting {
+		look.picky = look.picky && one.picky
+		maps.Copy(look.wishes, one.only)
+	}
+	vacant, all, err = w.vacantOf(ctx, pool, vacant, look)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,13 +206,14 @@ func (w *waits) pass(ctx context.Context, pool string) (changed []string, next t
 		return nil, 0, err
 	}
 	r.all = r.all && all
-	var waiting []waiter
-	for node, a := range asked {
-		waiting = append(waiting, waiter{node: node, since: a.since[pool]})
-	}
 	next = allot(now, waiting, vacant)
 	changed = changes(r.vacant, vacant)
-	r.vacant = vacant
+	for _, node := range slices.Concat(slices.Collect(maps.Keys(r.wanted)), slices.Collect(maps.Keys(look.wanted))) {
+		if !slices.Equal(r.wanted[node], look.wanted[node]) {
+			changed = append(changed, node)
+		}
+	}
+	r.vacant, r.wanted = vacant, look.wanted
 	for node, a := range asked {
 		delete(a.unseen, pool)
 		if len(a.unseen) == 0 && a.answered != a.round {
@@ -185,14 +225,15 @@ func (w *waits) pass(ctx context.Context, pool string) (changed []string, next t
 }
 
 // begin returns what a pass over a pool needs: the nodes that wait for it, and the addresses that may be free, which
-// are all of them or those that were known. It returns no room if no node waits.
-func (w *waits) begin(pool string, now time.Time) (r *room, asked map[string]*asking, vacant []vacancy, all bool) {
+// are all of them or those that were known. If no node waits, it returns no room, and the nodes of which nothing is
+// wanted any longer.
+func (w *waits) begin(pool string, now time.Time) (r *room, asked map[string]*asking, vacant []vacancy, all bool, left []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	asked = map[string]*asking{}
 	awaited := false
 	for node, a := range w.nodes {
-		if _, ok := a.since[pool]; ok {
+		if _, ok := a.pools[pool]; ok {
 			awaited = true
 			if now.Sub(a.seen) < forgotten {
 				asked[node] = a
@@ -201,10 +242,13 @@ func (w *waits) begin(pool string, now time.Time) (r *room, asked map[string]*as
 	}
 	if r = w.pools[pool]; r == nil || !awaited {
 		delete(w.pools, pool)
-		return nil, nil, nil, false
+		if r != nil {
+			left = slices.Collect(maps.Keys(r.wanted))
+		}
+		return nil, nil, nil, false, left
 	}
 	if r.next.After(now) {
-		return r, nil, nil, false
+		return r, nil, nil, false, nil
 	}
 	for _, v := range r.vacant {
 		if _, again := r.freed[v.addr]; !again {
@@ -216,33 +260,46 @@ func (w *waits) begin(pool string, now time.Time) (r *room, asked map[string]*as
 	}
 	clear(r.freed)
 	all, r.all = r.all, true // a change of the pool meanwhile makes it false again
-	return r, asked, vacant, all
+	return r, asked, vacant, all, nil
 }
 
-// vacantOf returns those of the known addresses of a pool that have no lease, and, if they are not all, further ones
-// up to mostVacant. all reports that there are no more.
-func (w *waits) vacantOf(ctx context.Context, name string, known []vacancy, whole bool, now time.Time) (vacant []vacancy, all bool, err error) {
+// look is what a pass looks for.
+type look struct {
+	now time.Time
+	// whole: the known addresses are all. picky: no node takes an address that is not in wishes.
+	whole, picky bool
+	wishes       map[netip.Addr]bool
+	// wanted collects the Warm leases of wishes, by node.
+	wanted map[string][]v1alpha1.LeaseVersion
+}
+
+// vacantOf returns those of the known addresses of a pool that have no lease, those of the wishes, and, if they are
+// not all, further ones up to mostVacant. all reports that there are no more. Those of the wishes come first.
+func (w *waits) vacantOf(ctx context.Context, name string, known []vacancy, l look) (vacant []vacancy, all bool, err error) {
 	pool, set, err := w.addresses(ctx, name)
 	if err != nil || set.Len() == 0 {
 		return nil, false, err
 	}
 	add := func(v vacancy) error {
-		lease := client.ObjectKey{Name: v1alpha1.LeaseName(pool.Spec.Network, v.addr)}
-		err := w.client.Get(ctx, lease, &v1alpha1.IPLease{}, client.UnsafeDisableDeepCopy)
-		if apierrors.IsNotFound(err) && set.Contains(v.addr) {
+		lease := &v1alpha1.IPLease{}
+		err := w.client.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName(pool.Spec.Network, v.addr)}, lease, client.UnsafeDisableDeepCopy)
+		switch node := lease.Spec.NodeName; {
+		case apierrors.IsNotFound(err) && set.Contains(v.addr):
 			vacant = append(vacant, v)
+		case err == nil && lease.Spec.State == v1alpha1.StateWarm && l.wishes[v.addr]:
+			l.wanted[node] = append(l.wanted[node], versionOf(lease))
 		}
 		return client.IgnoreNotFound(err)
 	}
 	seen := map[netip.Addr]bool{}
-	for _, v := range known {
+	for _, v := range l.wishesFirst(known) {
 		seen[v.addr] = true
 		if err := add(v); err != nil {
 			return nil, false, err
 		}
 	}
-	if whole || len(vacant) >= mostVacant {
-		return vacant[:min(len(vacant), mostVacant)], whole && len(vacant) <= mostVacant, nil
+	if l.whole || l.picky || len(vacant) >= mostVacant {
+		return vacant[:min(len(vacant), mostVacant)], (l.whole || l.picky) && len(vacant) <= mostVacant, nil
 	}
 	var leases v1alpha1.IPLeaseList
 	if err := w.client.List(ctx, &leases, client.UnsafeDisableDeepCopy, client.MatchingFields{cache.LeasesByPool: name}); err != nil {
@@ -256,12 +313,30 @@ func (w *waits) vacantOf(ctx context.Context, name string, known []vacancy, whol
 			return vacant, false, nil
 		}
 		if addr := set.At(i); !seen[addr] {
-			if err := add(vacancy{addr: addr, since: now}); err != nil {
+			if err := add(vacancy{addr: addr, since: l.now}); err != nil {
 				return nil, false, err
 			}
 		}
 	}
 	return vacant, true, nil
+}
+
+// wishesFirst returns the known addresses and those of the wishes, these in their order.
+func (l look) wishesFirst(known []vacancy) (all []vacancy) {
+	var others []vacancy
+	for _, v := range known {
+		if l.wishes[v.addr] {
+			all = append(all, v)
+		} else {
+			others = append(others, v)
+		}
+	}
+	for _, addr := range slices.SortedFunc(maps.Keys(l.wishes), netip.Addr.Compare) {
+		if !slices.ContainsFunc(all, func(v vacancy) bool { return v.addr == addr }) {
+			all = append(all, vacancy{addr: addr, since: l.now})
+		}
+	}
+	return append(all, others...)
 }
 
 // addresses returns a pool and the addresses that it hands out, which are none if there is no such pool.

@@ -280,3 +280,85 @@ func TestPassesOverALargePoolArePaced(t *testing.T) {
 	r.passes("in time", "n1")
 	r.tells("in time", "n1", "round 1", "10.0.0.2 100", "10.0.0.3 101")
 }
+
+// wishes has a node ask for one of some addresses of the pool lan.
+func (r *waitRig) wishes(node string, addresses ...string) {
+	r.rounds++
+	r.ask(node, v1alpha1.LeaseHintSpec{Round: fmt.Sprint("round ", r.rounds), Waits: []v1alpha1.PoolWait{
+		{Pool: "lan", Addresses: addresses, Since: metav1.NewMicroTime(r.clock.Now())},
+	}})
+}
+
+// TestANodeIsToldOnlyOfTheAddressesOfItsWish, and before the nodes that take any.
+func TestANodeIsToldOnlyOfTheAddressesOfItsWish(t *testing.T) {
+	r := newWaitRig(t)
+	r.asks("n1", time.Hour, "lan")
+	r.wishes("n2", "10.0.0.3", "10.0.0.4")
+	r.passes("nothing is free", "n1", "n2")
+	r.ends("10.0.0.2", "100")
+	r.passes("another one", "n1")
+	r.tells("another one", "n2", "round 2")
+	r.ends("10.0.0.3", "101")
+	r.passes("one of the wish", "n2")
+	r.tells("one of the wish", "n2", "round 2", "10.0.0.3 101")
+	r.clock.SetTime(r.clock.Now().Add(second))
+	r.passes("n2 does not take it", "n1")
+	r.wishes("n3", "10.0.0.2")
+	r.passes("a later wish for what is free", "n3")
+	r.tells("a later wish for what is free", "n3", "round 3", "10.0.0.2 100")
+}
+
+// TestAWishIsFoundInAPoolWithManyFreeAddresses: more than are offered at once.
+func TestAWishIsFoundInAPoolWithManyFreeAddresses(t *testing.T) {
+	r := newWaitRig(t)
+	pool := &v1alpha1.IPPool{}
+	check.OK(t, r.Get(t.Context(), client.ObjectKey{Name: "lan"}, pool))
+	pool.Spec.Subnet, pool.Spec.IPs = "10.0.0.0/16", nil
+	check.OK(t, r.Update(t.Context(), pool))
+	r.lease("10.0.77.7")
+	r.asks("n1", 0, "lan")
+	r.passes("many", "n1")
+	r.wishes("n2", "10.0.77.7")
+	r.passes("it is taken", "n2")
+	r.ends("10.0.77.7", "100")
+	r.passes("it comes free", "n2")
+	r.tells("it comes free", "n2", "round 2", "10.0.77.7 100")
+	check.List(t, r.changesOfWait(func() { r.asks("n2", 0) }), []string{"n2"}, "n2 waits no longer: the answers change of")
+}
+
+func (r *waitRig) changesOfWait(change func()) []string {
+	r.Helper()
+	change()
+	nodes, _, err := r.pass(r.Context(), "lan")
+	check.OK(r, err)
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// TestAWarmLeaseOfAWishIsAskedFor at the node that keeps it, until the wait ends.
+func TestAWarmLeaseOfAWishIsAskedFor(t *testing.T) {
+	r := newWaitRig(t)
+	check.OK(t, r.Delete(t.Context(), leaseIn("10.0.0.3")))
+	warm := leaseIn("10.0.0.3")
+	warm.Spec.State, warm.Spec.NodeName = v1alpha1.StateWarm, "n9"
+	check.OK(t, r.Create(t.Context(), warm))
+	r.asks("n1", 0, "lan")
+	r.passes("a wait for any address", "n1")
+	check.None(t, r.wantedOf("n9"), "a wait for any address: wanted of n9")
+	r.wishes("n2", "10.0.0.2", "10.0.0.3")
+	r.passes("a wish", "n2", "n9")
+	check.List(t, r.wantedOf("n9"), []v1alpha1.LeaseVersion{versionOf(warm)}, "wanted of n9")
+	r.ends("10.0.0.3", "100")
+	r.passes("it is released", "n2", "n9")
+	r.tells("it is released", "n2", "round 2", "10.0.0.3 100")
+	check.None(t, r.wantedOf("n9"), "it is released: wanted of n9")
+
+	warm.ResourceVersion = ""
+	check.OK(t, r.Create(t.Context(), warm))
+	r.asks("n1", 0)
+	r.wishes("n2", "10.0.0.3")
+	r.passes("it is Warm again", "n2", "n9")
+	r.asks("n2", 0)
+	r.passes("nobody waits any longer", "n9")
+	check.None(t, r.wantedOf("n9"), "nobody waits any longer: wanted of n9")
+}

@@ -4,6 +4,7 @@ package owner
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -25,6 +26,19 @@ func KeepsName(h *v1alpha1.Holder) bool {
 	}
 	_, ok := Ordinal(h.Pod, h.OwnerName)
 	return ok
+}
+
+// PlaceOf returns the ordinal of a StatefulSet's pod, or nil. shares reports that the owner of the pod makes
+// others like it, none of which has a place of its own. A number at the end of another pod's name says
+// nothing.
+func PlaceOf(pod metav1.Object) (ordinal *int64, shares bool) {
+	ref, ok := Of(pod)
+	if n, numbered := Ordinal(pod.GetName(), ref.Name); numbered && ref.Kind == kindStatefulSet {
+		return &n, false
+	}
+	h := v1alpha1.Holder{OwnerGroup: ref.Group, OwnerKind: ref.Kind, OwnerName: ref.Name}
+	isStatic := ref.Group == "" && ref.Kind == "Node"
+	return nil, ok && !isStatic && !IsMachine(&h)
 }
 
 // IsMachine reports whether the holder is the pod of a KubeVirt virtual machine. Such a pod belongs to

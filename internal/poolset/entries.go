@@ -22,6 +22,15 @@ func Parse(entries []string) (Set, error) {
 	return newSet(spans), nil
 }
 
+// Of returns the set of some addresses.
+func Of(addrs ...netip.Addr) Set {
+	spans := make([]span, len(addrs))
+	for i, addr := range addrs {
+		spans[i] = span{addr, addr}
+	}
+	return newSet(spans)
+}
+
 // parseEntry reads one range, address or CIDR.
 func parseEntry(entry string) (span, error) {
 	if first, last, isRange := strings.Cut(entry, "-"); isRange {

@@ -59,7 +59,7 @@ var interfaces = map[string]map[string]string{
 	"virtual-machine.yaml": {"eth0": "machines"},
 	"openkruise.yaml":      {"eth0": "ledger-0-v4-1b0978f5ae24"},
 	"statefulset.yaml":     {"eth0": "databases"},
-	"fixed-address.yaml":   {"eth0": "broker-0"},
+	"fixed-address.yaml":   {"eth0": "brokers"},
 	"multus.yaml":          {"net1": "storage"},
 	"vlans.yaml":           {"net1": "vlan100", "net2": "vlan200"},
 	"sriov.yaml":           {"net1": "trading"},

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holder_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/agent/refusal"
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/fakenode"
+)
+
+// choosing has a pod choose addresses.
+func choosing(value string) func(*corev1.Pod) {
+	return fakenode.Annotated(v1alpha1.AnnotationPrefix+"ips", value)
+}
+
+// ofReplicaSet makes a ReplicaSet own the pod.
+func ofReplicaSet(p *corev1.Pod) {
+	yes := true
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-5d9c", UID: "r", Controller: &yes}}
+}
+
+func TestEachPodOfAStatefulSetHasItsPlaceInTheList(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	chosen := choosing("10.0.0.6, 10.0.0.5, 10.0.0.4")
+	had := []string{"10.0.0.6", "10.0.0.5", "10.0.0.4"}
+	begin := func(round, ordinal int, change func(*corev1.Pod)) agentapi.AddRequest {
+		return r.Pod(fmt.Sprint("web-", ordinal), fmt.Sprint("u", round, ordinal), fakenode.OfStatefulSet, change)
+	}
+	for _, ordinal := range []int{2, 0, 1} {
+		r.Gets(begin(0, ordinal, chosen), had[ordinal])
+	}
+	for ordinal, addr := range had { // it is rolled
+		r.MustDel(begin(0, ordinal, chosen))
+		r.Lease(addr, v1alpha1.StateRetained)
+		r.Gets(begin(1, ordinal, chosen), addr)
+	}
+	check.None(t, slices.DeleteFunc(r.Told(), func(e string) bool { return !strings.Contains(e, "AddressLeft") }), "left addresses")
+
+	// The list is edited: the living pod keeps its address, and the next one of its name has the new one.
+	edited := choosing("10.0.0.6, 10.0.0.5, 10.0.0.8")
+	last := begin(1, 2, edited)
+	r.Lease("10.0.0.4", v1alpha1.StateBound)
+	r.MustDel(last)
+	r.Gets(begin(2, 2, edited), "10.0.0.8")
+	check.That(t, slices.ContainsFunc(r.Told(), func(e string) bool {
+		return strings.Contains(e, "AddressLeft 10.0.0.8 replaces 10.0.0.4: annotation ipam.fenceline.io/ips of pod shop/web-2 names another address")
+	}), "no event tells of the address that was left")
+
+	err := fakenode.TryAdd(r, begin(0, 3, edited))
+	check.Says(t, err, "annotation ipam.fenceline.io/ips of pod shop/web-3", "none for ordinal 3: add addresses, or scale to 3 replicas")
+	check.Equal(t, refusal.Answer(err).Code, agentapi.CodeInvalidNetworkConfig, "its code is")
+}
+
+func TestADeploymentsPodsWaitForTheAddressesOfTheirList(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	chosen := choosing("10.0.0.6, 10.0.0.7")
+	var old []agentapi.AddRequest
+	var had []string
+	for _, uid := range []string{"u1", "u2"} {
+		web := r.Pod("web-5d9c-"+uid, uid, ofReplicaSet, chosen)
+		old, had = append(old, web), append(had, r.MustAdd(web)...)
+	}
+	slices.Sort(had)
+	check.List(t, had, []string{"10.0.0.6", "10.0.0.7"}, "the pods have")
+	r.Told()
+	third := r.Pod("web-5d9c-u3", "u3", ofReplicaSet, chosen)
+	end := waits(t.Context(), r, third)
+	check.Says(t, <-r.Recorder.Events, "AddressAwaited waits up to 1m30s for an address",
+		"pool v4: it is exhausted for this pod, 2 of the 2 addresses that annotation ipam.fenceline.io/ips of pod shop/web-5d9c-u3 names have a lease")
+	r.MustAdd(r.Pod("other", "u9")) // nothing holds others back
+	r.MustDel(old[0])
+	r.End(old[0])
+	check.OK(t, <-end)
+	var free []string
+	for name, l := range r.API.Leases() {
+		if l.Spec.Holder.PodUID == "u3" {
+			free = append(free, name)
+		}
+	}
+	check.That(t, len(free) == 1 && slices.Contains(had, free[0]), "the third pod has %v, want one of %v", free, had)
+}
+
+func TestAChosenAddressThatAnotherPodHas(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	r.API.Put(fakenode.Held("10.0.0.5", func(s *v1alpha1.IPLeaseSpec) { s.Holder.Pod = "db-0" }))
+	err := fakenode.TryAdd(r, r.Pod("web", "u1", choosing("10.0.0.5")))
+	check.Says(t, err, "requested address 10.0.0.5 for pod shop/web interface eth0, entry 0 of annotation ipam.fenceline.io/ips of pod shop/web: "+
+		"it is taken: Bound for pod shop/db-0 on node n2; free this address, or name another one there")
+	check.Equal(t, refusal.Answer(err).Code, agentapi.CodeAddressRefused, "its code is")
+	r.Want("10.0.0.5 Bound")
+}
+
+// keptReady is a Warm lease of another node.
+func keptReady(addr string) *v1alpha1.IPLease {
+	return fakenode.Held(addr, func(s *v1alpha1.IPLeaseSpec) { s.State, s.Holder = v1alpha1.StateWarm, nil })
+}
+
+func TestAChosenAddressThatAnotherNodeKeepsReady(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){
+		"of a single pod": choosing("10.0.0.5"),
+		"of a Deployment": func(p *corev1.Pod) { ofReplicaSet(p); choosing("10.0.0.5")(p) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+			r.API.Put(keptReady("10.0.0.5"))
+			end := waits(t.Context(), r, r.Pod("web", "u1", change))
+			check.Same(t, r.Waiting.Waits()[0].Addresses, []string{"10.0.0.5"}, "it asks for")
+			r.API.Drop(keptReady("10.0.0.5"))
+			check.OK(t, <-end)
+			r.Want("10.0.0.5 Bound")
+		})
+	}
+}
+
+func TestAChosenAddressWhoseNodeDoesNotReleaseIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+		r.API.Put(keptReady("10.0.0.5"))
+		began := time.Now()
+		err := fakenode.TryAdd(r, r.Pod("web", "u1", choosing("10.0.0.5")))
+		check.Says(t, err, "node n2 keeps it ready (Warm), and is asked to release it, but has not done so within 5s: start the agent of node n2, or name another address")
+		check.Equal(t, refusal.Answer(err).Code, agentapi.CodeAddressRefused, "its code is")
+		check.Equal(t, time.Since(began).Round(time.Second), 5*time.Second, "it waits for")
+		r.Want("10.0.0.5 Warm")
+		r.Stop()
+	})
+}
