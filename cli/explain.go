@@ -142,7 +142,10 @@ func (st *explained) unleased(ctx context.Context, c *cluster.Cluster, pools []v
 func reservedBy(reservations []v1alpha1.ReservedIP, addr netip.Addr) string {
 	for i := range reservations {
 		if set, _ := poolset.ReservedBy(&reservations[i]); set.Contains(addr) {
-			return reservations[i].Name
+			if whom := reservations[i].Spec.For; whom != nil {
+				return reservations[i].Name + " keeps it for " + whom.String()
+			}
+			return reservations[i].Name + " keeps it back from every pool"
 		}
 	}
 	return ""
@@ -154,7 +157,7 @@ func sentence(s inventory.State, pool, reservation string) string {
 	case inventory.Gateway:
 		return "It is the gateway of pool " + pool + "."
 	case inventory.Reserved:
-		return "ReservedIP " + reservation + " keeps it back from every pool."
+		return "ReservedIP " + reservation + "."
 	case inventory.Withheld:
 		return "Another pool of the subnet hands it out (status.withheld of pool " + pool + ")."
 	case inventory.CoolingDown:

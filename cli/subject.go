@@ -106,7 +106,10 @@ func subjectOf(o *unstructured.Unstructured, namespace string) (subject, bool) {
 		}
 		t := unstructured.Unstructured{Object: template}
 		s := subject{
-			pod:         ipam.Pod{Namespace: namespace, Name: o.GetName() + "-0", Labels: t.GetLabels(), Annotations: t.GetAnnotations()},
+			pod: ipam.Pod{
+				Namespace: namespace, Name: o.GetName() + "-0", Labels: t.GetLabels(), Annotations: t.GetAnnotations(),
+				OwnerKind: o.GetKind(), OwnerName: o.GetName(),
+			},
 			application: &v1alpha1.Application{APIGroup: o.GroupVersionKind().Group, Kind: o.GetKind(), Namespace: namespace, Name: o.GetName()},
 		}
 		switch o.GetKind() {
@@ -119,6 +122,7 @@ func subjectOf(o *unstructured.Unstructured, namespace string) (subject, bool) {
 				s.replicas = int64(n)
 			}
 		case "VirtualMachine", "VirtualMachineInstance":
+			s.pod.OwnerKind = "VirtualMachineInstance" // which owns the pod
 		default:
 			s.pod.Shares = true
 		}
@@ -137,7 +141,7 @@ func (w *whyFor) read(ctx context.Context) error {
 		}
 	}
 	w.pools, w.reserved = pools.Items, poolset.ReservedSet(reservations.Items)
-	w.request = ipam.Request{Pod: w.subject.pod, Subnets: ipam.Subnets{All: subnets.Items}}
+	w.request = ipam.Request{Pod: w.subject.pod, Reservations: reservations.Items, Subnets: ipam.Subnets{All: subnets.Items}}
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err := w.c.Get(ctx, client.ObjectKey{Name: w.subject.pod.Namespace}, ns)

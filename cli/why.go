@@ -117,6 +117,8 @@ func live(ctx context.Context, c *cluster.Cluster, namespace, name string) ([]su
 		node: pod.Spec.NodeName, object: pod,
 	}
 	s.pod.Ordinal, s.pod.Shares = owner.PlaceOf(pod)
+	ref, _ := owner.Of(pod)
+	s.pod.OwnerKind, s.pod.OwnerName = ref.Kind, ref.Name
 	return []subject{s}, nil
 }
 

@@ -127,7 +127,7 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m,
 		Clock: clock.RealClock{}, Namespace: o.namespace,
 	}
-	reservations := &reserved.Reconciler{Client: mgr.GetClient(), Events: recorder, Clock: clock.RealClock{}}
+	reservations := &reserved.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Clock: clock.RealClock{}}
 	subnets := &subnet.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: m, Clock: clock.RealClock{}, Settle: o.settle,
 		V4: o.defaultSubnets4, V6: o.defaultSubnets6, Owners: owners,

@@ -36,6 +36,7 @@ func TestPoolsAndReservations(t *testing.T) {
 		for name, test := range map[string]func(world){
 			"an address in use is reserved once it is free":               reservedInUse,
 			"an entry that cannot be read is reported, the others hold":   reservedInvalid,
+			"an address that is kept for somebody":                        reservedForSomebody,
 			"a pool that is deleted says what it waits for":               deletion,
 			"a conflict ends when no pool hands the address out":          unwantedConflicts,
 			"overlapping pools say so in both, and give no address twice": sharedByPools,
@@ -115,6 +116,47 @@ func reservedInUse(w world) {
 		return s.Total == 14 && s.Reserved == 0 && is("Exhausted", "False/AddressLeft")(s)
 	})
 	check.Equal(w, len(w.drain("n2", "routed")), 4, "an agent was given the addresses that were reserved:")
+}
+
+// A pool has no addresses but those of a pod: it is Ready, and the pod's lease is no fault.
+func reservedForSomebody(w world) {
+	w.pool("own", "10.42.0.0/30")
+	pod := w.runningPod("owns-0", "n1")
+	keep := func(name string, whom v1alpha1.ReservedFor, ips ...string) *v1alpha1.ReservedIP {
+		whom.Namespace = pod.Namespace
+		r := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ReservedIPSpec{IPs: ips, For: &whom}}
+		w.create(r)
+		return r
+	}
+	keep("own", v1alpha1.ReservedFor{Pod: pod.Name}, "10.42.0.1-10.42.0.2")
+	w.waitReservation("own", v1alpha1.ConditionSubjectMissing, "False/None", 0)
+	w.waitStatus("own", "it is Ready for its pod", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 0 && s.Reserved == 2 && is("Ready", "True/Ready")(s)
+	})
+	w.bound("own", "10.42.0.1", pod)
+	w.waitStatus("own", "the pod's lease is inside", func(s v1alpha1.IPPoolStatus) bool { return s.Used == 1 && is("Outside", "False/None")(s) })
+	w.waitReservation("own", "InUse", "False/None", 0)
+	w.bound("own", "10.42.0.2", w.runningPod("other-0", "n1"))
+	w.waitStatus("own", "another's is outside", says("Outside", "True/AddressInUse", "10.42.0.2 (pod default/other-0)"))
+	w.waitReservation("own", "InUse", "True/AddressInUse", 1, "10.42.0.2 (pod default/other-0)")
+
+	second := keep("second", v1alpha1.ReservedFor{StatefulSet: "nobody"}, "10.42.0.2", "10.42.1.0/24")
+	w.waitReservation("second", v1alpha1.ConditionSubjectMissing, "True/NotFound", 1, "there is no StatefulSet default/nobody")
+	w.waitReservation("second", v1alpha1.ConditionContested, "True/ReservedTwice", 1, "ReservedIP own")
+	w.waitReservation("own", v1alpha1.ConditionContested, "True/ReservedTwice", 1, "ReservedIP second")
+	w.remove(second)
+	w.waitReservation("own", v1alpha1.ConditionContested, "False/None", 1)
+
+	keep("machine", v1alpha1.ReservedFor{VirtualMachine: "vm"}, "10.42.2.1")
+	w.waitReservation("machine", v1alpha1.ConditionSubjectMissing, "True/NotFound", 0, "there is no virtual machine default/vm")
+	for _, bad := range []v1alpha1.ReservedIPSpec{
+		{IPs: []string{"10.42.3.1"}, Network: "lab"},
+		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{Namespace: "default", Pod: "a", StatefulSet: "b"}},
+		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{Pod: "a"}},
+	} {
+		err := w.client.Create(w.ctx, &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: bad})
+		check.That(w, err != nil, "the API server takes %+v", bad)
+	}
 }
 
 func reservedInvalid(w world) {

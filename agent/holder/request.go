@@ -69,6 +69,7 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 			Earlier:              earlier(h.Attachments.OfPod(owner.UID(pod)), r.Attachment, pools.Items),
 			ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
 			Subnets:              ipam.Subnets{All: subnets.Items, V4: h.DefaultSubnets.V4, V6: h.DefaultSubnets.V6},
+			Reservations:         reservations.Items,
 			IPs:                  r.IPs,
 		},
 		pools: pools.Items, reserved: poolset.ReservedSet(reservations.Items),
@@ -140,6 +141,8 @@ func (h *Holders) pod(ctx context.Context, p agentapi.Pod) (*corev1.Pod, error) 
 func podOf(pod *corev1.Pod) ipam.Pod {
 	p := ipam.Pod{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels, Annotations: pod.Annotations}
 	p.Ordinal, p.Shares = owner.PlaceOf(pod)
+	ref, _ := owner.Of(pod)
+	p.OwnerKind, p.OwnerName = ref.Kind, ref.Name
 	return p
 }
 

@@ -137,3 +137,41 @@ func TestAChosenAddressWhoseNodeDoesNotReleaseIt(t *testing.T) {
 		r.Stop()
 	})
 }
+
+// kept keeps addresses for somebody of namespace shop.
+func kept(r *fakenode.Node, whom v1alpha1.ReservedFor, ips ...string) {
+	whom.Namespace = "shop"
+	r.API.Put(&v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: v1alpha1.ReservedIPSpec{IPs: ips, For: &whom}})
+}
+
+func TestAReservedAddressIsForTheOneForWhomItIsKept(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.5"))
+	kept(r, v1alpha1.ReservedFor{StatefulSet: "web"}, "10.0.0.5", "10.0.0.3")
+	for _, uid := range []string{"u1", "u2"} {
+		got := r.MustAdd(r.Pod("other-"+uid, uid))
+		check.That(t, got[0] == "10.0.0.2" || got[0] == "10.0.0.4", "another pod has %v", got)
+	}
+	r.Gets(r.Pod("web-1", "u4", fakenode.OfStatefulSet), "10.0.0.3")
+	web := r.Pod("web-0", "u3", fakenode.OfStatefulSet)
+	r.Gets(web, "10.0.0.5")
+	r.MustDel(web)
+	r.Lease("10.0.0.5", v1alpha1.StateRetained)
+	r.Gets(r.Pod("web-0", "u5", fakenode.OfStatefulSet), "10.0.0.5")
+}
+
+func TestANamespaceGetsItsReservedAddressesFirst(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	kept(r, v1alpha1.ReservedFor{}, "10.0.0.7")
+	web := r.Pod("web", "u1")
+	r.Gets(web, "10.0.0.7")
+	got := r.MustAdd(r.Pod("more", "u2"))
+	check.That(t, got[0] != "10.0.0.7", "the second pod has %v", got)
+	// All others are taken, and the reserved one comes free: it is given to a pod that waits.
+	for i := range 6 {
+		r.MustAdd(r.Pod(fmt.Sprint("full-", i), fmt.Sprint("f", i)))
+	}
+	end := waits(t.Context(), r, r.Pod("late", "u3"))
+	r.MustDel(web)
+	r.End(web)
+	check.OK(t, <-end)
+}

@@ -28,7 +28,7 @@ func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved poolset.Set) (Ch
 	if err != nil {
 		return Choice{}, err
 	}
-	c := chooser{req, s, sortedByName(pools), pools, reserved, names}
+	c := chooser{req, s, sortedByName(pools), pools, reserved, names, req.grants()}
 	if names.empty() && len(req.Kept) == 0 {
 		return Choice{}, c.none(false, nil)
 	}
@@ -70,6 +70,8 @@ type chooser struct {
 	all      []v1alpha1.IPPool
 	reserved poolset.Set
 	names    named
+	// grants are the addresses that reservations keep for the pod.
+	grants []poolset.Grant
 }
 
 // family filters and sorts the candidates of one family. Without candidates it returns an empty
@@ -97,7 +99,7 @@ func (c chooser) family(ipv6 bool) (Family, error) {
 			candidate, rejection := c.filter(pool, ipv6)
 			switch {
 			case rejection == nil:
-				f.Pools = append(f.Pools, candidate)
+				f.Pools = append(f.Pools, c.byPreference(candidate)...)
 			case at != nil && rejection.Reason == WrongFamily:
 				return Family{}, at.wrong("pool %s: %s", pool.Name, rejection.Detail)
 			default:

@@ -33,7 +33,7 @@ func (c chooser) filter(pool *v1alpha1.IPPool, ipv6 bool) (Candidate, *Rejection
 	}
 	subnet, _ := poolset.Subnet(pool) // Validate has checked it
 	own := poolset.Own(pool, all, c.all)
-	set := own.Minus(c.reserved)
+	set := own.Minus(c.reserved.Minus(c.granted(pool, func(poolset.Grant) bool { return true })))
 	closed := closedFor(pool, all, own, set)
 	switch {
 	case closed == nil:

@@ -40,7 +40,7 @@ func Standings(req Request, pools []v1alpha1.IPPool) ([]Standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := chooser{req, s, sortedByName(pools), pools, poolset.Set{}, names}
+	c := chooser{req, s, sortedByName(pools), pools, poolset.Set{}, names, req.grants()}
 	all := make([]Standing, len(req.Kept))
 	for i, k := range req.Kept {
 		all[i] = c.standing(k)
@@ -68,6 +68,9 @@ func (c chooser) standing(k Kept) Standing {
 	if len(found) == 0 {
 		st.Rejected = &Rejection{k.Pool, NotFound, "it does not exist"}
 		return st
+	}
+	if g, ok := c.grantIn(found[0], ipv6); ok && st.Unwished == "" && c.said.wishOf(ipv6) == nil && !slices.Contains(g.Addrs, k.Addr) {
+		st.Unwished = g.By
 	}
 	_, st.Rejected = c.filter(found[0], ipv6)
 	return st

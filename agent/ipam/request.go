@@ -17,6 +17,8 @@ type Pod struct {
 	// others like it, none of which has a place of its own, as a Deployment does.
 	Ordinal *int64
 	Shares  bool
+	// OwnerKind and OwnerName are those of its owner, or empty.
+	OwnerKind, OwnerName string
 }
 
 // ConfigPools are the pools that the CNI configuration names, per family.
@@ -64,6 +66,8 @@ type Request struct {
 	// Kept are the addresses retained for the name of the pod, and those of its older sandboxes.
 	// ChoosePools gets only those that the interface is to have again.
 	Kept []Kept
+	// Reservations are those of the cluster. Some may keep addresses for the pod.
+	Reservations []v1alpha1.ReservedIP
 	// IPs are the addresses that CNI or Multus requests, at most one per family.
 	IPs []netip.Addr
 }

@@ -67,7 +67,7 @@ func (c chooser) honour(choice *Choice) error {
 			return err
 		}
 	}
-	return nil
+	return c.honourReservations(choice)
 }
 
 // wrong returns the error of an address of a wish.
@@ -89,7 +89,7 @@ func (c chooser) grant(choice *Choice, w Wish) error {
 	for i, addr := range w.Addrs {
 		at := slices.IndexFunc(f.Pools, func(candidate Candidate) bool {
 			return slices.Contains(c.req.Kept, Kept{Addr: addr, Pool: candidate.Pool.Name}) ||
-				candidate.Set.Contains(addr) && candidate.Pool.TakesIPRequests()
+				candidate.Set.Contains(addr) && (candidate.Pool.TakesIPRequests() || c.isGranted(candidate.Pool, addr))
 		})
 		if at >= 0 {
 			only[at] = append(only[at], addr)

@@ -276,15 +276,15 @@ type look struct {
 // vacantOf returns those of the known addresses of a pool that have no lease, those of the wishes, and, if they are
 // not all, further ones up to mostVacant. all reports that there are no more. Those of the wishes come first.
 func (w *waits) vacantOf(ctx context.Context, name string, known []vacancy, l look) (vacant []vacancy, all bool, err error) {
-	pool, set, err := w.addresses(ctx, name)
-	if err != nil || set.Len() == 0 {
+	pool, set, kept, err := w.addresses(ctx, name)
+	if err != nil || set.Len()+kept.Len() == 0 {
 		return nil, false, err
 	}
 	add := func(v vacancy) error {
 		lease := &v1alpha1.IPLease{}
 		err := w.client.Get(ctx, client.ObjectKey{Name: v1alpha1.LeaseName(pool.Spec.Network, v.addr)}, lease, client.UnsafeDisableDeepCopy)
 		switch node := lease.Spec.NodeName; {
-		case apierrors.IsNotFound(err) && set.Contains(v.addr):
+		case apierrors.IsNotFound(err) && (set.Contains(v.addr) || l.wishes[v.addr] && kept.Contains(v.addr)):
 			vacant = append(vacant, v)
 		case err == nil && lease.Spec.State == v1alpha1.StateWarm && l.wishes[v.addr]:
 			l.wanted[node] = append(l.wanted[node], versionOf(lease))
@@ -339,22 +339,24 @@ func (l look) wishesFirst(known []vacancy) (all []vacancy) {
 	return append(all, others...)
 }
 
-// addresses returns a pool and the addresses that it hands out, which are none if there is no such pool.
-func (w *waits) addresses(ctx context.Context, name string) (*v1alpha1.IPPool, poolset.Set, error) {
+// addresses returns a pool and the addresses that it hands out to everybody, and those that are kept for somebody.
+// Both are empty if there is no such pool.
+func (w *waits) addresses(ctx context.Context, name string) (pool *v1alpha1.IPPool, all, kept poolset.Set, err error) {
 	var pools v1alpha1.IPPoolList
 	var reservations v1alpha1.ReservedIPList
 	if err := errors.Join(
 		w.client.List(ctx, &pools, client.UnsafeDisableDeepCopy), w.client.List(ctx, &reservations, client.UnsafeDisableDeepCopy),
 	); err != nil {
-		return nil, poolset.Set{}, fmt.Errorf("list pools and reservations: %w", err)
+		return nil, all, kept, fmt.Errorf("list pools and reservations: %w", err)
 	}
 	at := slices.IndexFunc(pools.Items, func(p v1alpha1.IPPool) bool { return p.Name == name })
 	if at < 0 {
-		return nil, poolset.Set{}, nil
+		return nil, all, kept, nil
 	}
-	pool := &pools.Items[at]
-	all, _ := poolset.Addresses(pool) // a pool that cannot be read hands out none
-	return pool, poolset.Own(pool, all, pools.Items).Minus(poolset.ReservedSet(reservations.Items)), nil
+	pool = &pools.Items[at]
+	all, _ = poolset.Addresses(pool) // a pool that cannot be read hands out none
+	own := poolset.Own(pool, all, pools.Items)
+	return pool, own.Minus(poolset.ReservedSet(reservations.Items)), own.And(poolset.KeptSet(reservations.Items)), nil
 }
 
 // changes returns the nodes that are told of an address only before or only after a pass.

@@ -173,7 +173,15 @@ func (r *Reconciler) facts(ctx context.Context, pool *v1alpha1.IPPool) (Facts, e
 		return Facts{}, err
 	}
 	return Facts{
-		Pool: pool, Leases: leases.Items, Others: pools.Items, Reserved: poolset.ReservedSet(reservations.Items),
+		Pool: pool, Leases: leases.Items, Others: pools.Items, Reserved: poolset.ReservedSet(reservations.Items), Kept: poolset.KeptSet(reservations.Items),
+		IsKept: func(l *v1alpha1.IPLease) bool {
+			for i := range reservations.Items {
+				if poolset.IsKept(&reservations.Items[i], l) {
+					return true
+				}
+			}
+			return false
+		},
 		Agents: len(pods), Shares: agents.Shares(pods), Served: served(pool, pods, labelsOf),
 	}, nil
 }

@@ -25,6 +25,9 @@ type Facts struct {
 	Others []v1alpha1.IPPool
 	// Reserved are the addresses that no pool hands out.
 	Reserved poolset.Set
+	// Kept are those of them that are kept for somebody, and IsKept reports whether a lease is the one's.
+	Kept   poolset.Set
+	IsKept func(*v1alpha1.IPLease) bool
 	// Agents is the number of agents. Shares is the number of parts into which they divide a pool.
 	Agents, Shares int
 	// Served is the number of nodes on which an agent may keep Warm leases of the pool.
@@ -40,7 +43,7 @@ func NewReport(f Facts) metrics.Pool {
 	withheld := poolset.Record(f.Pool, shares)
 	own := offered.Minus(poolset.Withheld(withheld))
 	set := own.Minus(f.Reserved)
-	t := tally(f.Leases, set, problem == nil)
+	t := tally(f, set, problem == nil)
 	t.hostsOfMany = hostsOfMany(f.Pool, f.Leases)
 
 	r := metrics.Pool{Subnet: f.Pool.Spec.IPSubnet, Quarantined: t.quarantined, Outside: int64(len(t.outside)), HostsOfMany: len(t.hostsOfMany)}
@@ -65,7 +68,7 @@ func NewReport(f Facts) metrics.Pool {
 	r.Status.Free = max(0, r.Free-t.warm)
 	r.Status.Scarce = isScarce(f, r.Free, r.Status.Total)
 	r.Status.Stock = stock(f, r.Free, r.Status.Total)
-	r.Status.Conditions = conditions(f, t, r, poolset.Closed(f.Pool, problem, offered, own, set), problem, overlapOf(f.Pool, set, shares, f))
+	r.Status.Conditions = conditions(f, t, r, poolset.Closed(f.Pool, problem, offered, own, set.Plus(own.And(f.Kept))), problem, overlapOf(f.Pool, set, shares, f))
 	return r
 }
 
@@ -90,7 +93,8 @@ type counts struct {
 
 // tally counts the leases. The set of an invalid pool is empty, so tally then does not compare it with
 // the leases.
-func tally(leases []v1alpha1.IPLease, set poolset.Set, valid bool) counts {
+func tally(f Facts, set poolset.Set, valid bool) counts {
+	leases := f.Leases
 	t := counts{states: map[v1alpha1.LeaseState]int64{}, quarantined: map[v1alpha1.LeaseReason]int64{}}
 	for i := range leases {
 		spec := &leases[i].Spec
@@ -108,6 +112,7 @@ func tally(leases []v1alpha1.IPLease, set poolset.Set, valid bool) counts {
 			t.unguarded++
 		}
 		switch inside := set.Contains(spec.Addr()); {
+		case !inside && f.Kept.Contains(spec.Addr()) && f.IsKept(&leases[i]):
 		case !inside && valid:
 			t.outside = append(t.outside, &leases[i])
 		case inside && spec.State == v1alpha1.StateWarm:

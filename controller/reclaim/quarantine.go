@@ -180,7 +180,7 @@ func readSupply(ctx context.Context, reader client.Reader) (supply, error) {
 	if err := reader.List(ctx, &reservations, client.UnsafeDisableDeepCopy); err != nil {
 		return supply{}, fmt.Errorf("list reservations: %w", err)
 	}
-	return supply{pools.Items, poolset.ReservedSet(reservations.Items)}, nil
+	return supply{pools.Items, poolset.ReservedSet(reservations.Items).Minus(poolset.KeptSet(reservations.Items))}, nil
 }
 
 // givers returns the pools that may hand out the address of a lease.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,10 +34,15 @@ import (
 // interval is the shortest time between two passes over all leases.
 const interval = time.Second
 
+// lookEvery is the time between two looks for those for whom addresses are kept.
+const lookEvery = 30 * time.Second
+
 // Reconciler publishes the status of all reservations together, because one pass over the leases serves
 // all of them. A lease may have an address of several reservations.
 type Reconciler struct {
 	Client client.Client
+	// Live reads past the cache, which has no virtual machines.
+	Live   client.Reader
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 
@@ -45,6 +51,8 @@ type Reconciler struct {
 	watched atomic.Pointer[poolset.Set]
 	// next is the earliest time of the next pass. Passes do not run at the same time.
 	next time.Time
+	// machines remembers which virtual machines exist.
+	machines map[client.ObjectKey]machine
 }
 
 // Reconcile publishes the statuses that have changed.
@@ -77,6 +85,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
+	if result.RequeueAfter == 0 && slices.ContainsFunc(facts, func(f Facts) bool { return f.Reservation.Spec.For != nil }) {
+		result.RequeueAfter = lookEvery // somebody may come or go
+	}
 	return result, nil
 }
 
@@ -98,8 +109,13 @@ func (r *Reconciler) facts(ctx context.Context, reservations []v1alpha1.Reserved
 		facts[i] = Facts{Reservation: &reservations[i], Now: now}
 		sets[i], facts[i].Invalid = poolset.ReservedBy(&reservations[i])
 	}
+	contested := poolset.Contested(reservations)
 	for i, found := range match(sets, all, leases.Items) {
-		facts[i].Leases = found
+		facts[i].Leases = slices.DeleteFunc(found, func(l *v1alpha1.IPLease) bool { return poolset.IsKept(&reservations[i], l) })
+		facts[i].Other = contested[i]
+		if facts[i].Missing, facts[i].Unknown = r.missing(ctx, reservations[i].Spec.For); facts[i].Unknown != nil && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 	}
 	return facts, nil
 }
@@ -166,44 +182,4 @@ func (r *Reconciler) leaseOfReserved() predicate.Predicate {
 // wording is the part of a lease that appears in a message.
 func wording(o client.Object) string {
 	return condition.Leases([]*v1alpha1.IPLease{o.(*v1alpha1.IPLease)})
-}
-
-// Reasons of conditions.
-const (
-	reasonReady        = "Ready"
-	reasonInvalid      = "Invalid"
-	reasonAddressInUse = "AddressInUse"
-)
-
-// Facts is the input from which the status of a reservation is computed.
-type Facts struct {
-	Reservation *v1alpha1.ReservedIP
-	// Invalid joins a problem for every entry that cannot be read.
-	Invalid error
-	// Leases are the leases of its addresses, in any pool and network.
-	Leases []*v1alpha1.IPLease
-	Now    metav1.Time
-}
-
-// Status computes the status of a reservation. A condition whose status stays keeps its time of
-// transition.
-func Status(f Facts) v1alpha1.ReservedIPStatus {
-	r := f.Reservation
-	return v1alpha1.ReservedIPStatus{
-		ObservedGeneration: r.Generation,
-		InUse:              int64(len(f.Leases)),
-		Conditions:         condition.Set(r.Status.Conditions, r.Generation, f.Now, ready(f.Invalid), inUse(f.Leases)),
-	}
-}
-
-func ready(invalid error) metav1.Condition {
-	if invalid == nil {
-		return condition.True(v1alpha1.ConditionReady, reasonReady, "")
-	}
-	return condition.False(v1alpha1.ConditionReady, reasonInvalid, "the other entries are reserved: "+condition.Problems(invalid))
-}
-
-func inUse(leases []*v1alpha1.IPLease) metav1.Condition {
-	return condition.If(len(leases) > 0, v1alpha1.ConditionInUse, reasonAddressInUse,
-		"reserved once they are free: "+condition.Leases(leases))
 }

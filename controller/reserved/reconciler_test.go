@@ -3,6 +3,7 @@
 package reserved
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -164,4 +165,30 @@ func TestAnUnchangedWorldHasAnUnchangedStatus(t *testing.T) {
 	r.Status = Status(Facts{Reservation: r, Leases: pointers(leases), Now: noon()})
 	again := Status(Facts{Reservation: r, Leases: pointers(leases), Now: metav1.NewTime(noon().Add(time.Hour))})
 	check.That(t, fmt.Sprint(r.Status) == fmt.Sprint(again), "an hour later\n%+v, was\n%+v", again, r.Status)
+}
+
+func TestConditionsOfAReservationForSomebody(t *testing.T) {
+	r := reservation("10.1.0.1")
+	r.Spec.For = &v1alpha1.ReservedFor{Namespace: "shop", Pod: "web-0"}
+	for _, row := range []struct {
+		name  string
+		facts Facts
+		want  string
+	}{
+		{"all is well", Facts{}, "Contested False None; SubjectMissing False None"},
+		{"another reservation has the address", Facts{Other: "routers"}, "Contested True ReservedTwice nobody gets an address that ReservedIP routers has too: remove it from one of both; SubjectMissing False None"},
+		{"the pod does not exist", Facts{Missing: "pod shop/web-0"}, "Contested False None; SubjectMissing True NotFound there is no pod shop/web-0; the addresses stay reserved for it"},
+		{"it cannot be read", Facts{Unknown: errors.New("forbidden")}, "Contested False None; SubjectMissing Unknown Unreadable forbidden"},
+	} {
+		row.facts.Reservation = r
+		status := Status(row.facts)
+		var got []string
+		for _, c := range status.Conditions[2:] {
+			got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", c.Type, c.Status, c.Reason, c.Message)))
+		}
+		check.Equal(t, strings.Join(got, "; "), row.want, "%s:", row.name)
+	}
+	r.Status = Status(Facts{Reservation: r})
+	r.Spec.For = nil
+	check.Equal(t, len(Status(Facts{Reservation: r}).Conditions), 2, "conditions of a reservation that is for nobody again:")
 }

@@ -4,6 +4,9 @@ package poolset
 
 import (
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -13,8 +16,8 @@ import (
 func ReservedSet(reservations []v1alpha1.ReservedIP) Set {
 	var spans []span
 	for i := range reservations {
-		s, _ := ReservedBy(&reservations[i])
-		spans = append(spans, s.spans...)
+		s, _ := parseField("spec.ips", reservations[i].Spec.IPs, netip.Prefix{})
+		spans = append(spans, s...)
 	}
 	return newSet(spans)
 }
@@ -24,4 +27,141 @@ func ReservedSet(reservations []v1alpha1.ReservedIP) Set {
 func ReservedBy(r *v1alpha1.ReservedIP) (Set, error) {
 	spans, err := parseField("spec.ips", r.Spec.IPs, netip.Prefix{})
 	return newSet(spans), err
+}
+
+// KeptSet returns the addresses that reservations keep for somebody. The rest of ReservedSet is for nobody.
+func KeptSet(reservations []v1alpha1.ReservedIP) Set {
+	return ReservedSet(slices.DeleteFunc(slices.Clone(reservations), func(r v1alpha1.ReservedIP) bool { return r.Spec.For == nil }))
+}
+
+// Grant is what a ReservedIP keeps for a pod.
+type Grant struct {
+	// By is the name of the ReservedIP, and Network that of the pools.
+	By, Network string
+	Set         Set
+	// Namespace: all pods of the namespace have the addresses in common. Otherwise they are the pod's own.
+	Namespace bool
+}
+
+// Grants returns what reservations keep for a pod, which is described as a holder. An address that a second
+// reservation has is nobody's.
+func Grants(reservations []v1alpha1.ReservedIP, pod *v1alpha1.Holder) (all []Grant) {
+	for i := range reservations {
+		r := &reservations[i]
+		if r.Spec.For == nil || r.Spec.For.Namespace != pod.Namespace {
+			continue
+		}
+		set := keptFor(r, pod)
+		if set.Len() == 0 {
+			continue
+		}
+		for j := range reservations {
+			if j != i {
+				set = set.without(reservations[j].Spec.IPs)
+			}
+		}
+		if set.Len() > 0 {
+			all = append(all, Grant{By: r.Name, Network: r.Spec.Network, Set: set, Namespace: r.Spec.For.IsNamespace()})
+		}
+	}
+	return all
+}
+
+// without returns the set without the entries of a list. It makes no set of the list, since
+// an ADD looks at thousands of them.
+func (s Set) without(entries []string) Set {
+	for _, entry := range entries {
+		sp, err := parseEntry(entry)
+		if other := (Set{spans: []span{sp}}); err == nil && s.Overlaps(other) {
+			s = s.Minus(newSet([]span{sp}))
+		}
+	}
+	return s
+}
+
+// keptFor returns the addresses that a reservation keeps for a pod of its namespace.
+func keptFor(r *v1alpha1.ReservedIP, pod *v1alpha1.Holder) Set {
+	switch f := r.Spec.For; {
+	case f.StatefulSet != "":
+		if ordinal, ok := ordinalOf(pod, f.StatefulSet); ok {
+			return Union(nth(r, ordinal, false), nth(r, ordinal, true))
+		}
+		return Set{}
+	case f.Pod != "" && f.Pod != pod.Pod,
+		f.VirtualMachine != "" && (pod.OwnerKind != "VirtualMachineInstance" || f.VirtualMachine != pod.OwnerName):
+		return Set{}
+	}
+	all, _ := ReservedBy(r)
+	return all
+}
+
+// ordinalOf returns the ordinal of a pod of a StatefulSet.
+func ordinalOf(pod *v1alpha1.Holder, statefulSet string) (uint64, bool) {
+	digits, ok := strings.CutPrefix(pod.Pod, statefulSet+"-")
+	if !ok || pod.OwnerKind != "StatefulSet" || pod.OwnerName != statefulSet {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 31)
+	return n, err == nil && strconv.FormatUint(n, 10) == digits
+}
+
+// nth returns the nth address of a family, in the order in which the reservation lists them, or nothing.
+func nth(r *v1alpha1.ReservedIP, n uint64, ipv6 bool) Set {
+	for _, entry := range r.Spec.IPs {
+		set, err := Parse([]string{entry})
+		if err != nil || set.Len() == 0 || set.At(0).Is6() != ipv6 {
+			continue
+		}
+		if n < set.Len() {
+			return Of(set.At(n))
+		}
+		n -= set.Len()
+	}
+	return Set{}
+}
+
+// IsKept reports whether a lease has an address that a reservation keeps for its holder.
+func IsKept(r *v1alpha1.ReservedIP, l *v1alpha1.IPLease) bool {
+	h := l.Spec.Holder
+	if h == nil || r.Spec.For == nil || r.Spec.For.Namespace != h.Namespace {
+		return false
+	}
+	network, addr, err := v1alpha1.ParseLeaseName(l.Name)
+	return err == nil && r.Spec.Network == network && keptFor(r, h).Contains(addr)
+}
+
+// Contested returns, for each reservation by its index, the name of another one that has one of its addresses, if one of
+// both keeps it for somebody.
+func Contested(reservations []v1alpha1.ReservedIP) map[int]string {
+	type of struct {
+		span
+		reservation int
+	}
+	var all []of
+	for i := range reservations {
+		set, _ := ReservedBy(&reservations[i])
+		for _, s := range set.spans {
+			all = append(all, of{s, i})
+		}
+	}
+	slices.SortFunc(all, func(a, b of) int { return a.from.Compare(b.from) })
+	found := map[int]string{}
+	// far are the spans so far that reach furthest, of the reservations for nobody and of those for somebody. The
+	// spans of one reservation never meet.
+	var far [2]*of
+	for i := range all {
+		s, isFor := &all[i], 0
+		if reservations[all[i].reservation].Spec.For != nil {
+			isFor = 1
+		}
+		for kind, f := range far {
+			if f != nil && kind+isFor > 0 && f.to.Compare(s.from) >= 0 {
+				found[f.reservation], found[s.reservation] = reservations[s.reservation].Name, reservations[f.reservation].Name
+			}
+		}
+		if f := far[isFor]; f == nil || f.to.Compare(s.to) < 0 {
+			far[isFor] = s
+		}
+	}
+	return found
 }
