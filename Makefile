@@ -326,14 +326,15 @@ test-bench: packages ## Run every benchmark once in a small form, which shows th
 	@$(benchmarks) bench -short -p=2 -timeout=10m
 
 # Variables: AGENTS, how many play; ZONE, the nodes that are lost at the end, with 20 leases each; LEASES, further
-# leases for the last figure of memory.
+# leases for the last figure of memory; ROUNDS, how often each kind of write is measured.
 AGENTS ?= 0 500 1000 2000 5000
 ZONE ?= 1000
 LEASES ?= 50000
+ROUNDS ?= 5
 .PHONY: scale
 scale: packages ## Play the agents of a large cluster against a real API server (root)
 	@$(thirdparty) build etcd kubernetes
-	FENCELINE_SCALE_AGENTS='$(AGENTS)' FENCELINE_SCALE_ZONE=$(ZONE) FENCELINE_SCALE_LEASES=$(LEASES) \
+	FENCELINE_SCALE_AGENTS='$(AGENTS)' FENCELINE_SCALE_ZONE=$(ZONE) FENCELINE_SCALE_LEASES=$(LEASES) FENCELINE_SCALE_ROUNDS=$(ROUNDS) \
 	  $(GO) test -tags bench -count=1 -timeout=3h -v -run '^TestManyNodes$$' ./test/scale
 
 ##@ Check

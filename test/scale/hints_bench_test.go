@@ -53,7 +53,7 @@ func (c *cluster) wait(round, waits string) {
 		return c.players.call(c.Context(), http.MethodPatch, hintsPath+"/"+nodeOf(i), nil, body, nil)
 	})
 	for i := 0; i < c.nodes && waits != "[]"; i++ {
-		check.Eventually(c, time.Minute, "the answer to "+nodeOf(i), func() error {
+		check.Eventually(c, patience, "the answer to "+nodeOf(i), func() error {
 			h := &v1alpha1.LeaseHint{}
 			if err := c.client.Get(c.Context(), client.ObjectKey{Name: nodeOf(i)}, h); err != nil || h.Status.Round == round {
 				return err
