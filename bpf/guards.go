@@ -31,6 +31,10 @@ type Guard struct {
 	// Interface is the pod's device, by name. Index is its ifindex, which a pod cannot change; 0: unknown.
 	Interface string
 	Index     int
+	// NodeEnd is the ifindex of the other end of a pod's veth, in the calling thread's network namespace. The guard
+	// is there, before the bridge, where no process in the pod can remove it and no socket skips it. 0: the guard is
+	// on Interface.
+	NodeEnd int
 	// Verify makes the guard verify claims. On an SR-IOV VF no observer sees them.
 	Verify bool
 	// Living: the device carries traffic already. The guard then goes into pinned links at once, since to add the
@@ -39,8 +43,19 @@ type Guard struct {
 	Living bool
 }
 
-// open opens the pod's device.
+// path is the path of the network namespace of the guarded device.
+func (g Guard) path() string {
+	if g.NodeEnd != 0 {
+		return ""
+	}
+	return g.NetNS
+}
+
+// open opens the guarded device.
 func (g Guard) open() (*attach.Device, error) {
+	if g.NodeEnd != 0 {
+		return attach.OpenIndex("", g.NodeEnd)
+	}
 	if g.Index != 0 {
 		if dev, err := attach.OpenIndex(g.NetNS, g.Index); !attach.IsGone(err) {
 			return dev, err
@@ -49,13 +64,34 @@ func (g Guard) open() (*attach.Device, error) {
 	return attach.OpenDevice(g.NetNS, g.Interface)
 }
 
-// record is what the programs know of the guard. netns is the inode of its namespace.
+// record is what the programs know of the guard. netns is the inode of the pod's namespace.
 func (g Guard) record(netns uint32) observerSlot {
 	r := observerSlot{Status: slotAlive, Segment: uint32(g.Segment), Netns: netns}
 	if g.Verify {
-		r.Flags = slotVerify
+		r.Flags |= slotVerify
+	}
+	if g.NodeEnd != 0 {
+		r.Flags |= slotNodeEnd
 	}
 	return r
+}
+
+// podNetNS returns the inode of the pod's namespace. dev is the guarded device.
+func (g Guard) podNetNS(dev *attach.Device) (uint32, error) {
+	if g.NodeEnd == 0 {
+		return dev.NetNS, nil
+	}
+	return attach.NetNS(g.NetNS)
+}
+
+// load loads the programs of a slot. On the node's end of a veth, the frames that leave the pod come in, so each
+// program judges the opposite direction.
+func (gs *Guards) load(slot uint32, r observerSlot) (attach.Programs, error) {
+	p, err := gs.programs.load(slot, r.verifies())
+	if err == nil && r.isOnNodeEnd() {
+		p["ingress"], p["egress"] = p["egress"], p["ingress"]
+	}
+	return p, err
 }
 
 // Guards are the programs on the interfaces of pods. The type attaches them, and sweeps the guards of
@@ -101,7 +137,7 @@ func (gs *Guards) reload() error {
 		if err != nil {
 			return err
 		}
-		load := func() (attach.Programs, error) { return gs.programs.load(slot, r.verifies()) }
+		load := func() (attach.Programs, error) { return gs.load(slot, r) }
 		if err := gs.dir.Guard(slot).Reload(load); err != nil {
 			return fmt.Errorf("reload guard of slot %d: %w", slot, err)
 		}

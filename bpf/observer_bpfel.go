@@ -232,7 +232,8 @@ type observerSlot struct {
 type observerSlotFlag uint32
 
 const (
-	observerSlotFlagSLOT_VERIFY observerSlotFlag = 1
+	observerSlotFlagSLOT_VERIFY   observerSlotFlag = 1
+	observerSlotFlagSLOT_NODE_END observerSlotFlag = 2
 )
 
 type observerSlotLimit uint32

@@ -39,7 +39,7 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	if err := checkSlot(g.Slot); err != nil {
 		return err
 	}
-	programs, err := gs.programs.load(g.Slot, g.Verify)
+	programs, err := gs.load(g.Slot, g.record(0))
 	if err != nil {
 		return err
 	}
@@ -50,22 +50,28 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 		return err
 	}
 	defer dev.Close()
+	netns, err := g.podNetNS(dev)
+	if err != nil {
+		return err
+	}
 	before, err := gs.slots.read(g.Slot)
 	if err != nil {
 		return err
 	}
-	present, err := guarding(gs.dir.Guard(g.Slot), dev.Index, before.Netns == dev.NetNS)
+	present, err := guarding(gs.dir.Guard(g.Slot), dev.Index, before.Netns == netns)
 	if err != nil {
 		return err
 	}
 	if err := gs.leaveStage(g.Slot, dev); err != nil {
 		return err
 	}
-	if _, err := gs.sockets.Refuse(g.Slot, g.NetNS); err != nil {
-		return err
+	if g.NodeEnd == 0 {
+		if _, err := gs.sockets.Refuse(g.Slot, g.NetNS); err != nil {
+			return err
+		}
 	}
 	// The slot must be alive before its first frame. A failure restores the old record.
-	if err := gs.change(g.Slot, g.record(dev.NetNS)); err != nil {
+	if err := gs.change(g.Slot, g.record(netns)); err != nil {
 		return err
 	}
 	if g.Living && !gs.noTCX.Load() {
@@ -111,7 +117,7 @@ func (gs *Guards) putPrograms(slot uint32, dev *attach.Device, programs attach.P
 // nothing.
 func (gs *Guards) linkLiving(g Guard, dev *attach.Device, programs attach.Programs, present map[string]bool) error {
 	pins, isFirst := gs.dir.Guard(g.Slot), len(present) == 0
-	err := attach.InNetNS(g.NetNS, func() error { return attachMissing(pins, dev.Index, programs, present) })
+	err := attach.InNetNS(g.path(), func() error { return attachMissing(pins, dev.Index, programs, present) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		clear(present)
@@ -123,7 +129,7 @@ func (gs *Guards) linkLiving(g Guard, dev *attach.Device, programs attach.Progra
 	return err
 }
 
-// attachMissing attaches the programs that are not present. It runs in the pod's network namespace.
+// attachMissing attaches the programs that are not present. It runs in the device's network namespace.
 func attachMissing(pins attach.Pins, ifindex int, programs attach.Programs, present map[string]bool) error {
 	for _, d := range attach.Directions {
 		if !present[d.Name] {
@@ -187,12 +193,12 @@ func (gs *Guards) pinGuard(g Guard) error {
 		gs.stages.takeUp(s)
 		return nil
 	}
-	dev, err := attach.ReopenDevice(s.NetNS, s.netns, s.index)
+	dev, err := attach.ReopenDevice(s.path(), s.netns, s.index)
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	err = attach.InNetNS(s.NetNS, func() error { return gs.attachLinks(s, record.verifies()) })
+	err = attach.InNetNS(s.path(), func() error { return gs.attachLinks(s, record) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		gs.stages.takeUp(s)
@@ -215,20 +221,24 @@ func (gs *Guards) findStage(g Guard, record observerSlot) (stagedGuard, error) {
 		return stagedGuard{}, err
 	}
 	defer dev.Close()
-	if dev.NetNS != record.Netns {
+	netns, err := g.podNetNS(dev)
+	if err != nil {
+		return stagedGuard{}, err
+	}
+	if netns != record.Netns {
 		return stagedGuard{}, fmt.Errorf("%w: %s is not the guard's network namespace any more", attach.ErrNoDevice, g.NetNS)
 	}
 	return stagedGuard{Guard: g, netns: dev.NetNS, index: dev.Index}, nil
 }
 
-// attachLinks runs in the pod's network namespace.
-func (gs *Guards) attachLinks(s stagedGuard, verify bool) error {
+// attachLinks runs in the device's network namespace.
+func (gs *Guards) attachLinks(s stagedGuard, record observerSlot) error {
 	pins := gs.dir.Guard(s.Slot)
 	present, err := guarding(pins, s.index, true)
 	if err != nil || len(present) == len(attach.Directions) {
 		return err
 	}
-	programs, err := gs.programs.load(s.Slot, verify)
+	programs, err := gs.load(s.Slot, record)
 	if err != nil {
 		return err
 	}

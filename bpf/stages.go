@@ -120,7 +120,7 @@ func (st *stages) onDevice(slot uint32, ask func(*attach.Device) (bool, error)) 
 	if !ok {
 		return false, nil
 	}
-	dev, err := attach.ReopenDevice(s.NetNS, s.netns, s.index)
+	dev, err := attach.ReopenDevice(s.path(), s.netns, s.index)
 	if err != nil {
 		if attach.IsGone(err) {
 			err = nil

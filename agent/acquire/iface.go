@@ -59,7 +59,7 @@ func (i *iface) entry(phase attachment.Phase) attachment.Entry {
 		PodNamespace: i.who.Namespace, PodName: i.who.Pod, PodUID: i.who.PodUID, Machine: owner.MachineOf(&i.who),
 		Phase: phase, Session: i.a.Self.Session, Slot: i.slot, Created: i.created,
 		Parent: i.link.Parent.Name, ParentIndex: i.link.Parent.Index, MAC: i.who.MAC, SharedMAC: i.sharedMAC,
-		Device: i.link.Device, Unguarded: i.link.Unguarded, Settled: i.link.Unguarded,
+		NodeEnd: i.link.NodeEnd, Device: i.link.Device, Unguarded: i.link.Unguarded, Settled: i.link.Unguarded,
 	}
 	for _, w := range i.won {
 		e.Addresses = append(e.Addresses, w.Address)

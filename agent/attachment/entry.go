@@ -60,6 +60,8 @@ type Entry struct {
 	Parent      string `json:"parent,omitempty"`
 	ParentIndex int    `json:"parentIndex,omitempty"`
 	MAC         string `json:"mac,omitempty"`
+	// NodeEnd is the ifindex of the other end of a veth on a bridge, where the guard is. 0: other interfaces.
+	NodeEnd int `json:"nodeEnd,omitempty"`
 	// Device is the PCI address of the interface if it is a VF (SR-IOV).
 	Device string `json:"device,omitempty"`
 	// Unguarded: a program of the pod drives the VF itself (DPDK), so there is no network interface.

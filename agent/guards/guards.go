@@ -115,8 +115,8 @@ func New(o Options) *Guards {
 // Of describes the guard of an entry's interface.
 func Of(e *attachment.Entry) bpf.Guard {
 	return bpf.Guard{
-		Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Index: e.Index, Verify: e.Device != "",
-		Living: e.Adopted,
+		Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Index: e.Index, NodeEnd: e.NodeEnd,
+		Verify: e.Device != "", Living: e.Adopted,
 	}
 }
 
@@ -162,7 +162,7 @@ func (g *Guards) Attached(e *attachment.Entry) (bool, error) {
 // that is gone is no error. A socket that is there keeps what it has, so an event names a pod with raw
 // sockets.
 func (g *Guards) GuardSockets(e *attachment.Entry) error {
-	if e.Unguarded {
+	if e.Unguarded || e.NodeEnd != 0 { // no socket skips the node's end of a veth
 		return nil
 	}
 	before, err := g.Kernel.Sockets.Refuse(e.Slot, e.NetNS)

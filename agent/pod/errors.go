@@ -15,6 +15,8 @@ var (
 	ErrNoInterface = errors.New("interface does not exist")
 	// ErrNoParent: an interface of this kind has no parent.
 	ErrNoParent = errors.New("interface has no parent")
+	// ErrNoUplink: the interface is a veth without a bridge, or its bridge has not one way to the network.
+	ErrNoUplink = errors.New("interface has no uplink")
 	// ErrForeignParent: the parent is not in the node's namespace, so it has no observer.
 	ErrForeignParent = errors.New("parent is not in the node's network namespace")
 	// ErrInfiniBand: the interface has no ARP or ND over Ethernet.

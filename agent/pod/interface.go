@@ -28,6 +28,8 @@ const (
 	MACVLAN Kind = "macvlan"
 	MACVTAP Kind = "macvtap"
 	IPVLAN  Kind = "ipvlan"
+	// VETH has no parent of its own: it is the uplink of the bridge at the other end.
+	VETH Kind = "veth"
 )
 
 // Interface is a pod's interface at one moment.
@@ -44,6 +46,8 @@ type Interface struct {
 	Source bool
 	// Parent is the interface's parent in the node's namespace.
 	Parent Parent
+	// NodeEnd is the ifindex of the other end of a veth, on a bridge of the node; 0 for other kinds.
+	NodeEnd int
 	// Device is the PCI address if the interface is a virtual function (SR-IOV), otherwise empty.
 	Device string
 	// Unguarded: a program drives the VF itself, so there is no interface for a guard. Find never sets it.
@@ -140,6 +144,8 @@ func (f *Finder) read(path string, link netlink.Link, hostID int) (found Interfa
 		err = ErrInfiniBand
 	case found.Kind == "":
 		found.Device, found.Parent, err = virtual(path, found.Name)
+	case found.Kind == VETH:
+		found.NodeEnd, found.Parent, err = bridged(link, hostID)
 	default:
 		found.Parent, err = f.parent(link, hostID)
 	}
@@ -176,17 +182,25 @@ func (f *Finder) parent(link netlink.Link, hostID int) (Parent, error) {
 	if !hasParent(kind(link)) || attrs.ParentIndex == 0 {
 		return Parent{}, fmt.Errorf("%w: kind %q", ErrNoParent, link.Type())
 	}
-	if attrs.NetNsID < 0 {
-		return Parent{}, fmt.Errorf("%w: it is in the pod's", ErrForeignParent)
-	}
-	if attrs.NetNsID != hostID {
-		return Parent{}, fmt.Errorf("%w: it is in the one with ID %d, the node's has %d", ErrForeignParent, attrs.NetNsID, hostID)
+	if err := isOnNode(attrs, hostID); err != nil {
+		return Parent{}, err
 	}
 	name, err := f.name(attrs.ParentIndex)
 	if err != nil {
 		return Parent{}, fmt.Errorf("read the name of the parent, ifindex %d: %w", attrs.ParentIndex, err)
 	}
 	return Parent{Index: attrs.ParentIndex, Name: name}, nil
+}
+
+// isOnNode returns ErrForeignParent unless IFLA_LINK leads to the node's namespace.
+func isOnNode(attrs *netlink.LinkAttrs, hostID int) error {
+	if attrs.NetNsID < 0 {
+		return fmt.Errorf("%w: it is in the pod's", ErrForeignParent)
+	}
+	if attrs.NetNsID != hostID {
+		return fmt.Errorf("%w: it is in the one with ID %d, the node's has %d", ErrForeignParent, attrs.NetNsID, hostID)
+	}
+	return nil
 }
 
 // name returns the name of a link (netdevice(7)). A netlink request, which returns

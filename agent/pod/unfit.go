@@ -25,8 +25,16 @@ func (f *Finder) Unfit(path, name string) error {
 		return nil
 	}
 	err = layer3(link)
-	if err == nil && hasParent(kind(link)) {
-		way, _ := Below(link.Attrs().ParentIndex) // a device that cannot be read rewrites nothing
+	parent := 0
+	if hasParent(kind(link)) {
+		parent = link.Attrs().ParentIndex
+	} else if kind(link) == VETH {
+		if found, fault := f.Find(path, name); fault == nil {
+			parent = found.Parent.Index
+		}
+	}
+	if err == nil && parent != 0 {
+		way, _ := Below(parent) // a device that cannot be read rewrites nothing
 		err = Rewrites(way)
 	}
 	if err != nil {

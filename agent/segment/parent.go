@@ -133,16 +133,27 @@ func (p *Parent) CarrierLosses() (uint32, error) {
 	return 0, errors.New("the kernel does not report IFLA_CARRIER_DOWN_COUNT")
 }
 
-// Has reports whether the parent itself has the address.
+// Has reports whether the parent itself, or the bridge that it is a port of, has the address.
 func (p *Parent) Has(addr netip.Addr) (bool, error) {
+	has, err := p.has(p.index, addr)
+	if err != nil || has {
+		return has, err
+	}
+	if l, err := p.nl.LinkByIndex(p.index); err == nil && l.Attrs().MasterIndex != 0 {
+		return p.has(l.Attrs().MasterIndex, addr)
+	}
+	return false, nil
+}
+
+func (p *Parent) has(index int, addr netip.Addr) (bool, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: p.counts}
 	message := nl.NewIfAddrmsg(nl.GetIPFamily(addr.AsSlice()))
-	message.Index = uint32(p.index)
+	message.Index = uint32(index)
 	request.AddData(message)
 	answers, err := wholelist.Of(func() ([][]byte, error) { return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR) })
 	if err != nil {
-		return false, fmt.Errorf("list the addresses of parent %d: %w", p.index, err)
+		return false, fmt.Errorf("list the addresses of interface %d: %w", index, err)
 	}
 	for _, answer := range answers {
 		attributes, err := nl.ParseRouteAttr(answer[unix.SizeofIfAddrmsg:])

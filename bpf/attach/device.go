@@ -112,6 +112,15 @@ func netnsAt(path string) (ns namespace.NsHandle, inode uint32, err error) {
 	return ns, uint32(st.Ino), nil
 }
 
+// NetNS returns the inode of the network namespace at path. It returns ErrNoDevice if there is none.
+func NetNS(path string) (inode uint32, err error) {
+	ns, inode, err := netnsAt(path)
+	if err != nil {
+		return 0, err
+	}
+	return inode, ns.Close()
+}
+
 // NoDevice wraps errors of a missing device or namespace in ErrNoDevice.
 func NoDevice(err error) error {
 	_, missing := errors.AsType[netlink.LinkNotFoundError](err)

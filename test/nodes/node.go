@@ -39,6 +39,8 @@ type Node struct {
 	bystander
 	Name   string
 	Object *corev1.Node
+	// Plugin has the keys of the plugin that calls the IPAM, from the agent's next start on; empty: a macvlan of the parent.
+	Plugin string
 	// Make makes the empty sandboxes of pods, if they have other interfaces than a macvlan.
 	Make func(*corev1.Pod) (*Sandbox, error)
 	// Flags are further flags of the agent, from its next start on.

@@ -3,6 +3,7 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,8 +84,8 @@ type Sandbox struct {
 
 // networkConfig is the configuration of the node's pods.
 func (n *Node) networkConfig() []byte {
-	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{
-		"type":"macvlan","master":%q,"mode":"bridge","ipam":%s}]}`, namespaces.Parent, n.IPAM())
+	plugin := cmp.Or(n.Plugin, fmt.Sprintf(`"type":"macvlan","master":%q,"mode":"bridge"`, namespaces.Parent))
+	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{%s,"ipam":%s}]}`, plugin, n.IPAM())
 }
 
 // IPAM is the configuration of the plugin on the node, as the IPAM of another plugin.

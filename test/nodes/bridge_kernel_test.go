@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel && !guest
+
+package nodes_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/test/capture"
+	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/nodes"
+)
+
+const (
+	// bridge has the pods of a node, and the way to the underlay as its port.
+	bridge, uplink = "br0", "up0"
+)
+
+// bridged makes a node's pods ports of a bridge, by the reference plugin. The uplink is no veth, as on a machine.
+func bridged(t *testing.T, n *nodes.Node) {
+	t.Helper()
+	check.OK(t, n.AddBridge(bridge))
+	check.OK(t, n.AddChild(namespaces.Parent, &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_PASSTHRU}, n.Namespace, uplink))
+	links := n.Links()
+	port, br := check.Value(links.LinkByName(uplink))(t), check.Value(links.LinkByName(bridge))(t)
+	check.OK(t, links.LinkSetMaster(port, br))
+	check.OK(t, n.SetUp(uplink, true))
+	// The observer of the parent would keep the frames from its child.
+	n.Plugin = fmt.Sprintf(`"type":"bridge","bridge":%q`, bridge)
+	check.OK(t, errors.Join(n.StopAgent(), n.RemovePins(), n.StartAgent(), n.AwaitAgent(t.Context())))
+}
+
+// Pods of one node are ports of a bridge, those of the other are macvlans. They share a segment and a pool. What
+// holds for a macvlan holds for them: they reach each other, and survive an agent's restart; nobody in the pod
+// removes the guard; a zombie is fenced by a claim while its agent is away, and acks it.
+func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
+	ctx, c := cluster(t, 2*nodes.Limit, 2)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	own := c.NamedPool("own", "10.66.0.0/24", "10.66.0.20")
+	c.StartController()
+	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	dark, light := c.Nodes[0], c.Nodes[1]
+	bridged(t, dark)
+	first, sibling := started(ctx, t, dark, "first", nil), started(ctx, t, dark, "sibling", nil)
+	remote := started(ctx, t, light, "remote", nil)
+	reach := func(when string) {
+		t.Helper()
+		for _, from := range []*nodes.Sandbox{first, sibling, remote} {
+			for _, to := range []netip.Addr{first.Addr, sibling.Addr, remote.Addr, host.Addr} {
+				out, err := from.Command(ctx, "ping", "-c", "1", "-w", "10", to.String()).CombinedOutput()
+				check.That(t, err == nil, "%s, %s to %s: %v: %s", when, from.Pod.Name, to, err, out)
+			}
+		}
+	}
+	reach("at first")
+	entry := check.Value(dark.Entries())(t)[first.Attachment()]
+	check.Equal(t, entry.Parent, uplink, "the parent is")
+	ports := check.Value(dark.Ports(bridge))(t)
+	check.That(t, strings.HasPrefix(ports[entry.NodeEnd], "veth"), "the guard is on ifindex %d, the ports are %v", entry.NodeEnd, ports)
+
+	// Whatever a process with NET_ADMIN does in the pod, the guard stays.
+	for _, args := range [][]string{{"qdisc", "del", "dev", "eth0", "clsact"}, {"filter", "del", "dev", "eth0", "egress"}} {
+		_ = first.Command(ctx, "tc", args...).Run() // there is none
+	}
+	var sent, refused atomic.Int64
+	stop := check.Value(first.Cry(namespaces.PodInterface, remote.Addr, &sent, &refused))(t)
+	c.Eventually(t, "frames of the pod with another's address", func() error {
+		if sent.Load() < 100 {
+			return fmt.Errorf("%d sent", sent.Load())
+		}
+		return nil
+	})
+	stop()
+	check.None(t, capture.From(capture.SpokenFor(c.Frames.Frames(), remote.Addr), first.MAC), "of a pod that lies, the switch sees")
+	check.That(t, skips(t, first) == nil, "a pod on a bridge may have sockets that skip queues, which its guard sees")
+
+	check.OK(t, errors.Join(dark.StopAgent(), dark.StartAgent(), dark.AwaitAgent(ctx)))
+	reach("after a restart of the agent")
+
+	// The agent of the zombie's node is away.
+	zombie := started(ctx, t, dark, "old", nodes.Wants(own.Name))
+	acks := func() int { return len(capture.About(capture.Of(c.Frames.Frames(), "ack"), zombie.Addr)) }
+	before := acks()
+	t.Cleanup(check.Value(zombie.Cry(namespaces.PodInterface, zombie.Addr, &sent, &refused))(t))
+	check.OK(t, errors.Join(dark.KillAgent(), dark.Fall(ctx), zombie.Outlive(ctx)))
+	next := started(ctx, t, light, "next", nodes.Wants(own.Name))
+	check.Equal(t, next.Addr, zombie.Addr, "the next pod has")
+	check.That(t, acks() > before, "no kernel has acked the claim of %s", next.Addr)
+	check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(ctx), dark.Rise(ctx), zombie.End(ctx)))
+	reach("at last")
+	for _, s := range []*nodes.Sandbox{first, sibling, remote, next} {
+		check.OK(t, s.Finish(ctx))
+	}
+	c.Eventually(t, "no guard is left", func() error {
+		guards, err := dark.Guards()
+		if err == nil && len(guards) > 0 {
+			err = fmt.Errorf("guards %v", guards)
+		}
+		return err
+	})
+	c.Settles(ctx, t)
+}
+
+// A veth that leads to no uplink is refused, with the reason.
+func TestAVethWithoutAnUplinkIsRefused(t *testing.T) {
+	ctx, c := cluster(t, nodes.Limit, 1)
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	n := c.Nodes[0]
+	other := started(ctx, t, n, "other", nil)
+	n.Plugin = `"type":"bridge","bridge":"br1"`
+	s := empty(ctx, t, n, "lonely", nil)
+	err := s.Add(ctx)
+	const says = "bridge br1 has no port to the network"
+	check.That(t, err != nil && strings.Contains(err.Error(), says), "ADD says %v, want %q", err, says)
+	check.OK(t, errors.Join(s.End(ctx), other.Finish(ctx)))
+	c.Settles(ctx, t)
+}
