@@ -58,7 +58,7 @@ func (e *env) testStoredObjects(t *testing.T) {
 			return errors.New("the API server does not have the new CRD yet")
 		})
 	}
-	e.helm(t, "upgrade", "fenceline", chart, "--namespace", namespace)
+	e.helm(t, "upgrade", "fenceline", chart, "--namespace", namespace, "--reset-values")
 	for _, o := range stored {
 		check.OK(t, client.IgnoreNotFound(e.admin.Delete(t.Context(), o)))
 	}
