@@ -63,6 +63,7 @@ var interfaces = map[string]map[string]string{
 	"multus.yaml":          {"net1": "storage"},
 	"vlans.yaml":           {"net1": "vlan100", "net2": "vlan200"},
 	"sriov.yaml":           {"net1": "trading"},
+	"bridge.yaml":          {"net1": "bridged"},
 	"router.yaml":          {"eth0": "routers"},
 	"warm.yaml":            {"eth0": "functions"},
 }
