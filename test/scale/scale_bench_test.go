@@ -6,7 +6,6 @@ package scale
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
