@@ -117,6 +117,16 @@ func lease(address string, pod *corev1.Pod, change func(*v1alpha1.IPLeaseSpec)) 
 
 func asIs[T any](*T) {}
 
+const chosenSet = `apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: chosen}
+spec:
+  replicas: 3
+  template:
+    metadata:
+      annotations: {ipam.fenceline.io/ips: "IPS"}
+`
+
 func TestCommands(t *testing.T) {
 	w, server := newWorld(t)
 	web, old := pod("web-0", "n1"), pod("old-0", "gone")
@@ -170,6 +180,16 @@ func TestCommands(t *testing.T) {
 	check.That(t, err == nil && strings.Contains(out, `there is no pool "nowhere"`), "%v\n%s", err, out)
 	out, err = w.run(deployment+"---"+strings.ReplaceAll(deployment, "shop", "stock"), "why", "-f", "-", "--node", "n2")
 	check.That(t, err == nil && strings.Contains(out, "Pod default/shop-0") && strings.Contains(out, "Pod default/stock-0"), "%v\n%s", err, out)
+	// A StatefulSet whose list is too short for its last pod, one with a reserved address, and one that fits.
+	for ips, want := range map[string]string{
+		"10.0.0.6, 10.0.0.7":            "none for ordinal 2: add addresses, or scale to 2 replicas",
+		"10.0.0.6, 10.0.0.7, 10.0.0.4":  "entry 2 of annotation ipam.fenceline.io/ips of pod default/chosen-2: it is reserved",
+		"10.0.0.6, 10.0.0.7, 10.0.0.10": "the interface wants 10.0.0.6",
+	} {
+		set := strings.NewReplacer("IPS", ips).Replace(chosenSet)
+		out, err = w.run(set, "why", "-f", "-", "--node", "n1")
+		check.That(t, err == nil && strings.Contains(strings.Join(strings.Fields(out), " "), want), "%v\n%s\nwant %s", err, out, want)
+	}
 	out, err = w.run(`{"apiVersion": "v1", "kind": "List", "items": [{"kind": "Service", "metadata": {"name": "x"}}, {"kind": "Pod", "metadata": {"name": "web-7"}}]}`,
 		"why", "-f", "-", "--node", "n1", "-o", "json")
 	check.That(t, err == nil && strings.Contains(out, `"pod": "default/web-7"`), "%v\n%s", err, out)

@@ -196,7 +196,7 @@ func serving(c ipam.Candidate, source string) whyPool {
 		return whyPool{Pool: c.Pool.Name, Why: c.Closed.Detail}
 	}
 	st := &c.Pool.Status
-	p := whyPool{Pool: c.Pool.Name, Serves: true, Full: st.Free == 0 && st.ObservedGeneration > 0}
+	p := whyPool{Pool: c.Pool.Name, Serves: true, Full: len(c.Only) == 0 && st.Free == 0 && st.ObservedGeneration > 0}
 	p.Why = fmt.Sprintf("%s, named by %s; %d of %d addresses are free", c.Subnet, source, st.Free, st.Total)
 	if p.Full {
 		p.Why = fmt.Sprintf("%s, named by %s; it is full: %d Bound, %d Warm, %d Retained, %d Quarantined",

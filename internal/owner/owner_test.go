@@ -202,3 +202,30 @@ func FuzzReservedOrdinals(f *testing.F) {
 		check.That(t, err == nil && again == r, "%q: %+v is read as %+v, %v", text, r, again, err)
 	})
 }
+
+// A number at the end of a name is an ordinal only in a StatefulSet.
+func TestPlaceOf(t *testing.T) {
+	for _, row := range []struct {
+		what, version, kind, owner, pod string
+		ordinal                         int64 // -1: none
+		shares                          bool
+	}{
+		{"a StatefulSet's pod", "apps/v1", "StatefulSet", "web", "web-7", 7, false},
+		{"one of another project's", "apps.kruise.io/v1beta1", "StatefulSet", "web", "web-10", 10, false},
+		{"one whose name is no ordinal's", "apps.kruise.io/v1beta1", "StatefulSet", "web", "web-07", -1, true},
+		{"a Deployment's pod", "apps/v1", "ReplicaSet", "web-5d9c", "web-5d9c-7", -1, true},
+		{"a Job's pod", "batch/v1", "Job", "web", "web-7", -1, true},
+		{"a DaemonSet's pod", "apps/v1", "DaemonSet", "web", "web-7", -1, true},
+		{"a static pod", "v1", "Node", "web", "web-7", -1, false},
+		{"a virtual machine's pod", "kubevirt.io/v1", "VirtualMachineInstance", "web", "web-7", -1, false},
+		{"a pod without an owner", "", "", "", "web-7", -1, false},
+	} {
+		pod := &metav1.ObjectMeta{Name: row.pod}
+		if row.kind != "" {
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: row.version, Kind: row.kind, Name: row.owner, Controller: ptr.To(true)}}
+		}
+		ordinal, shares := owner.PlaceOf(pod)
+		check.Equal(t, ptr.Deref(ordinal, -1), row.ordinal, "%s: its ordinal", row.what)
+		check.Equal(t, shares, row.shares, "%s: it shares", row.what)
+	}
+}
