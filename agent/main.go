@@ -111,7 +111,7 @@ func command() *cobra.Command {
 	f.StringSliceVar(&s.defaultSubnets.V6, "default-subnets-ipv6", nil, "the same for IPv6")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.StringVar(&s.mountBPFFS, "mount-bpffs", "", "mount a bpffs at this path, unless there is one, and exit")
-	c.AddCommand(diagnose())
+	c.AddCommand(diagnose(), hostLocal())
 	f.BoolVar(&s.remove, "remove", false, "remove Fenceline from this node, as part of an uninstallation, and answer /healthz when that is done")
 	return c
 }

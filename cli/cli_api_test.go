@@ -27,6 +27,8 @@ import (
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/controlplane"
 	"github.com/fenceline/fenceline/test/owners"
@@ -37,13 +39,15 @@ type world struct {
 	*testing.T
 	client     client.Client
 	kubeconfig string
+	// hostLocal stands in for the agents.
+	hostLocal func(ctx context.Context, c *cluster.Cluster, pod string, r diagnosis.HostLocal) (*diagnosis.HostLocalFiles, error)
 }
 
 func newWorld(t *testing.T) (world, *controlplane.Server) {
 	server := controlplane.New(t)
 	all := scheme.Scheme
 	check.OK(t, v1alpha1.AddToScheme(all))
-	return world{t, check.Value(client.New(server.Admin(), client.Options{Scheme: all}))(t), server.Kubeconfig()}, server
+	return world{t, check.Value(client.New(server.Admin(), client.Options{Scheme: all}))(t), server.Kubeconfig(), nil}, server
 }
 
 func (w world) make(objects ...client.Object) {
@@ -71,7 +75,8 @@ func (w world) run(stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	c := command(genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &out})
+	s := &session{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &out}, hostLocal: w.hostLocal}
+	c := s.command()
 	c.SetArgs(append([]string{"--kubeconfig", w.kubeconfig, "--cache-dir", w.TempDir()}, args...))
 	err := c.ExecuteContext(ctx)
 	return out.String(), err

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // kubectl-fenceline shows who has which address, and why. As a plugin of kubectl it is called
-// "kubectl fenceline". It only reads, except for its command free.
+// "kubectl fenceline". It only reads, except for its commands free and move-in.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/fenceline/fenceline/cli/cluster"
+	"github.com/fenceline/fenceline/internal/diagnosis"
 	"github.com/fenceline/fenceline/internal/version"
 )
 
@@ -53,11 +54,20 @@ type session struct {
 	fenceline string
 	// output is json, yaml, wide or empty.
 	output string
+	// hostLocal asks the agent of a node for the files of host-local.
+	hostLocal func(ctx context.Context, c *cluster.Cluster, pod string, r diagnosis.HostLocal) (*diagnosis.HostLocalFiles, error)
 }
 
 func command(streams genericiooptions.IOStreams) *cobra.Command {
-	streams.ErrOut = printable{streams.ErrOut}
-	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
+	s := &session{IOStreams: streams}
+	s.hostLocal = func(ctx context.Context, c *cluster.Cluster, pod string, r diagnosis.HostLocal) (*diagnosis.HostLocalFiles, error) {
+		return c.HostLocal(ctx, pod, r)
+	}
+	return s.command()
+}
+
+func (s *session) command() *cobra.Command {
+	s.ErrOut, s.flags = printable{s.ErrOut}, genericclioptions.NewConfigFlags(true)
 	c := &cobra.Command{
 		Use: "kubectl-fenceline", Short: "Show who has which address, what is free, and why a pod has none",
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fenceline"},

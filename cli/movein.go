@@ -39,17 +39,18 @@ func (s *session) moveIn() *cobra.Command {
 	// step makes the command of one step. do gets a mover that has read the cluster.
 	step := func(use, short, long string, do func(context.Context, *mover) error) {
 		one := &cobra.Command{
-			Use: use + " whereabouts NAMESPACE/NETWORK", Short: short, Long: short + ".\n\n" + long, Args: cobra.ExactArgs(2),
+			Use: use + " whereabouts|host-local NAMESPACE/NETWORK", Short: short, Long: short + ".\n\n" + long, Args: cobra.ExactArgs(2),
 			Example: "  kubectl fenceline move-in " + use + " whereabouts shop/vlan100",
 			RunE: func(c *cobra.Command, args []string) error {
-				if args[0] != string(v1alpha1.MoveWhereabouts) {
-					return fmt.Errorf("%q is no IPAM from which a network can move: want %s", args[0], v1alpha1.MoveWhereabouts)
+				from := v1alpha1.MoveSource(args[0])
+				if from != v1alpha1.MoveWhereabouts && from != v1alpha1.MoveHostLocal {
+					return fmt.Errorf("%q is no IPAM from which a network can move: want %s or %s", from, v1alpha1.MoveWhereabouts, v1alpha1.MoveHostLocal)
 				}
 				cl, err := s.open()
 				if err != nil {
 					return err
 				}
-				m := &mover{s: s, c: cl, network: args[1], who: whoami(), settle: settle}
+				m := &mover{s: s, c: cl, from: from, network: args[1], who: whoami(), settle: settle}
 				if err := m.read(c.Context()); err != nil {
 					return err
 				}
@@ -91,35 +92,36 @@ func (s *session) moveIn() *cobra.Command {
 		}
 		return err
 	})
-	step("start", "Freeze whereabouts, adopt the running pods, and switch the network to Fenceline", started, writes(func(ctx context.Context, m *mover) error {
+	step("start", "Freeze the other IPAM, adopt the running pods, and switch the network to Fenceline", started, writes(func(ctx context.Context, m *mover) error {
 		if err := m.start(ctx); err != nil {
 			return err
 		}
 		return report(ctx, m)
 	}))
 	step("status", "Show what is adopted, what is held and why, and what to do", "Only reads. With -o json, it prints the texts of each definition too.", report)
-	step("back", "Undo the move: the pods run on under whereabouts", wentBack, writes(func(ctx context.Context, m *mover) error { return m.back(ctx) }))
-	step("finish", "End a move that is done", "Refuses while an address is held, a definition is not switched, or whereabouts gives addresses of the network.",
+	step("back", "Undo the move: the pods run on under the other IPAM", wentBack, writes(func(ctx context.Context, m *mover) error { return m.back(ctx) }))
+	step("finish", "End a move that is done", "Refuses while an address is held, a definition is not switched, or the other IPAM gives addresses of the network.",
 		writes(func(ctx context.Context, m *mover) error { return m.finish(ctx) }))
 	return c
 }
 
 const (
-	planned = `NETWORK is a NetworkAttachmentDefinition whose IPAM is whereabouts. The plan only reads: definitions, records of
-whereabouts, pods and pools. With -o yaml it prints the pools and the switched definitions, for Git. The pools are
-disabled: enable them only after whereabouts gives no address of theirs. With -o json it prints also each address in
-use, and the definitions that keep whereabouts from giving addresses. The exit code is 1 if something blocks.`
-	started = `No running pod is touched, and no address is free in both IPAMs: whereabouts excludes the whole range first, then
+	planned = `NETWORK is a NetworkAttachmentDefinition whose IPAM is whereabouts or host-local. The plan only reads: definitions,
+records of the other IPAM, pods and pools. With -o yaml it prints the pools and the switched definitions, for Git. The
+pools are disabled: enable them only after the other IPAM gives no address of theirs. With -o json it prints also each
+address in use, and the definitions that keep the other IPAM from giving addresses. The exit code is 1 if something
+blocks. The records of host-local are files on the nodes: the agents read them, if the chart has moveIn.hostLocalDir.`
+	started = `No running pod is touched, and no address is free in both IPAMs: the other one is kept from giving any first, then
 the addresses in use are held and their pods adopted, then the pools open, and the definitions change. Pods that start
-meanwhile wait some seconds. Progress is stored in a Move: a command that was killed is repeated. Whereabouts keeps
+meanwhile wait some seconds. Progress is stored in a Move: a command that was killed is repeated. The other IPAM keeps
 the records of the adopted pods.`
 	wentBack = `Guards and leases of the adopted pods go, and the definitions are as before. Addresses that Fenceline has given
-meanwhile stay excluded in whereabouts until their leases end: then repeat the command.`
+meanwhile stay excluded in the other IPAM until their leases end: then repeat the command.`
 )
 
 // readMove reads everything that a plan is made of.
-func readMove(ctx context.Context, c *cluster.Cluster, network string) (movein.Facts, error) {
-	f := movein.Facts{Network: network}
+func readMove(ctx context.Context, c *cluster.Cluster, from v1alpha1.MoveSource, network string) (movein.Facts, error) {
+	f := movein.Facts{From: from, Network: network}
 	var pools v1alpha1.IPPoolList
 	var pods podview.PodList
 	if err := errors.Join(c.List(ctx, &pools), c.List(ctx, &pods)); err != nil {
@@ -137,6 +139,9 @@ func readMove(ctx context.Context, c *cluster.Cluster, network string) (movein.F
 		d := &all.Items[i]
 		config, _, _ := unstructured.NestedString(d.Object, "spec", "config")
 		f.Definitions = append(f.Definitions, movein.Definition{Namespace: d.GetNamespace(), Name: d.GetName(), Config: config, Owner: ownerOf(d)})
+	}
+	if from != v1alpha1.MoveWhereabouts {
+		return f, nil
 	}
 	if all, err = listOf(ctx, c, whereaboutsRecords); err != nil {
 		return f, err

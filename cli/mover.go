@@ -31,6 +31,7 @@ import (
 type mover struct {
 	s       *session
 	c       *cluster.Cluster
+	from    v1alpha1.MoveSource
 	network string
 	// who is the holder of the move.
 	who string
@@ -70,7 +71,10 @@ func (m *mover) read(ctx context.Context) error {
 	if err == nil {
 		m.move = now
 	}
-	if m.facts, err = readMove(ctx, m.c, m.network); err != nil {
+	if m.move != nil && m.move.Spec.From != m.from {
+		return fmt.Errorf("move %s is one from %s: write that in place of %s", m.move.Name, m.move.Spec.From, m.from)
+	}
+	if m.facts, err = readMove(ctx, m.c, m.from, m.network); err != nil {
 		return err
 	}
 	m.configs = map[string]string{}
@@ -79,6 +83,9 @@ func (m *mover) read(ctx context.Context) error {
 	}
 	if m.move != nil {
 		m.facts = m.facts.Before(m.move)
+	}
+	if m.facts.Nodes, err = m.files(ctx, false, nil); err != nil {
+		return err
 	}
 	m.plan = movein.PlanOf(m.facts)
 	return m.readLeases(ctx)
@@ -124,6 +131,9 @@ func (m *mover) may(ctx context.Context) error {
 	for _, c := range m.plan.Changes {
 		asks = append(asks, authorizationv1.ResourceAttributes{Group: definitions.Group, Resource: "network-attachment-definitions", Verb: "update", Namespace: c.Namespace})
 	}
+	if m.from == v1alpha1.MoveHostLocal {
+		asks = append(asks, authorizationv1.ResourceAttributes{Resource: "pods", Subresource: "exec", Verb: "create", Namespace: m.c.Namespace})
+	}
 	var lacks []error
 	for _, a := range asks {
 		review, err := m.c.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
@@ -132,7 +142,8 @@ func (m *mover) may(ctx context.Context) error {
 			return fmt.Errorf("ask for the right to %s %s: %w", a.Verb, a.Resource, err)
 		}
 		if !review.Status.Allowed {
-			lacks = append(lacks, fmt.Errorf("you have no right to %s %s.%s in %s", a.Verb, a.Resource, a.Group, cmp.Or(a.Namespace, "all namespaces")))
+			what := strings.TrimSuffix(a.Resource+"/"+a.Subresource, "/")
+			lacks = append(lacks, fmt.Errorf("you have no right to %s %s in %s", a.Verb, strings.TrimSuffix(what+"."+a.Group, "."), cmp.Or(a.Namespace, "all namespaces")))
 		}
 	}
 	return errors.Join(lacks...)
@@ -208,7 +219,7 @@ func (m *mover) define(ctx context.Context, c movein.Change, config string) erro
 			return true, nil
 		}
 		if c.StateOf(now) == movein.Edited {
-			return false, fmt.Errorf("definition %s was edited by others, so it is left as it is: write one of its texts of `kubectl fenceline move-in status -o json` into it (before: whereabouts as it was; switched: Fenceline), and repeat the command", name)
+			return false, fmt.Errorf("definition %s was edited by others, so it is left as it is: write one of its texts of `kubectl fenceline move-in status -o json` into it (before: %s as it was; switched: Fenceline), and repeat the command", name, m.from)
 		}
 		if owner != "" {
 			if !said {

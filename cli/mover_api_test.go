@@ -51,16 +51,21 @@ type network struct {
 // newNetwork starts the real controller's part of a move, and a stand-in for the agents, which need a kernel: test/nodes
 // shows what they do to pods.
 func newNetwork(t *testing.T) *network {
+	return newNetworkOf(t, asWritten, other(whereaboutsRecords, "10.100.0.0-24", map[string]any{
+		"range": "10.100.0.0/24", "allocations": map[string]any{
+			"7": map[string]any{"id": "c1", "podref": "default/moves-0", "ifname": "net1"}, "9": map[string]any{"id": "c2", "podref": "default/gone"},
+		},
+	}))
+}
+
+// newNetworkOf is newNetwork for any IPAM.
+func newNetworkOf(t *testing.T, definition string, records ...client.Object) *network {
 	w, server := newWorld(t)
 	check.OK(t, owners.Install(t.Context(), server.Admin(), owners.Networks()...))
 	n := &network{world: w, door: newDoor(w, server.Admin())}
 	moves := pod("moves-0", "n1")
 	moves.Annotations = map[string]string{ipam.AnnotationNetworkStatus: `[{"name":"default/vlan100","interface":"net1","ips":["10.100.0.7"],"mac":"0a:00:00:00:00:07"}]`}
-	w.make(moves, other(definitions, "vlan100", map[string]any{"config": asWritten}), other(whereaboutsRecords, "10.100.0.0-24", map[string]any{
-		"range": "10.100.0.0/24", "allocations": map[string]any{
-			"7": map[string]any{"id": "c1", "podref": "default/moves-0", "ifname": "net1"}, "9": map[string]any{"id": "c2", "podref": "default/gone"},
-		},
-	}))
+	w.make(append(records, moves, other(definitions, "vlan100", map[string]any{"config": definition}))...)
 	mgr := check.Value(ctrl.NewManager(server.Admin(), ctrl.Options{Scheme: check.Value(cache.Scheme())(t), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}}))(t)
 	check.OK(t, (&move.Reconciler{
@@ -277,8 +282,14 @@ func (n *network) define(d *unstructured.Unstructured, config string) {
 // The command dies after each of its writes, of which it hears nothing. The rule holds, and the command goes on.
 func TestTheCommandOfAMoveDiesAnywhere(t *testing.T) {
 	n := newNetwork(t).through()
-	run := func(verb string) error {
-		_, err := n.run("", "move-in", verb, "--settle=50ms", "whereabouts", "default/vlan100")
+	n.diesAnywhere("whereabouts", n.ruleHolds, func() { check.Equal(t, n.config(), asWritten, "the definition") })
+}
+
+// diesAnywhere ends each try with the first state again, which asBefore checks.
+func (n *network) diesAnywhere(from string, ruleHolds func(when string), asBefore func()) {
+	n.Helper()
+	t, run := n.T, func(verb string) error {
+		_, err := n.run("", "move-in", verb, "--settle=50ms", from, "default/vlan100")
 		return err
 	}
 	for _, c := range []struct{ verb, undo string }{{"start", "back"}, {"back", "start"}} {
@@ -288,7 +299,7 @@ func TestTheCommandOfAMoveDiesAnywhere(t *testing.T) {
 			err := run(c.verb)
 			isWhole := n.door.left.Load() > 0
 			n.door.opens()
-			n.ruleHolds(fmt.Sprintf("%s died after write %d", c.verb, deaths+1))
+			ruleHolds(fmt.Sprintf("%s died after write %d", c.verb, deaths+1))
 			if isWhole {
 				check.OK(t, err)
 				break
@@ -299,7 +310,7 @@ func TestTheCommandOfAMoveDiesAnywhere(t *testing.T) {
 			}
 			check.OK(t, run(c.undo)) // the next try begins where this one did
 			if c.undo == "back" {
-				check.Equal(t, n.config(), asWritten, "the definition")
+				asBefore()
 			}
 		}
 		t.Logf("%s was repeated after each of %d writes", c.verb, deaths)

@@ -5,7 +5,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,12 +22,12 @@ import (
 // back undoes a move, from wherever it is.
 //
 // It goes back by the frozen definitions: after the pause no ADD of either IPAM is under way, so what is read then is
-// what whereabouts has to exclude. A disabled pool alone would not do, since it still serves kept addresses.
+// what the other IPAM has to exclude. A disabled pool alone would not do, since it still serves kept addresses.
 func (m *mover) back(ctx context.Context) error {
 	if m.move == nil {
 		return fmt.Errorf("there is no move of %s", m.network)
 	}
-	if err := m.allPlanned(); err != nil {
+	if err := errors.Join(m.allPlanned(), m.filesKnown()); err != nil {
 		return err
 	}
 	if m.move.Spec.Step != v1alpha1.MoveBack { // a start that still runs ends here
@@ -45,6 +47,9 @@ func (m *mover) back(ctx context.Context) error {
 		return err
 	}
 	if err := m.read(ctx); err != nil {
+		return err
+	}
+	if err := m.filesKnown(); err != nil { // a record that is not read would count as lost
 		return err
 	}
 	err := m.advance(ctx, v1alpha1.MoveBack, func(s *v1alpha1.MoveSpec) { s.Records = movein.Unrecorded(s.Records, m.plan.Records) },
@@ -84,7 +89,7 @@ func (m *mover) back(ctx context.Context) error {
 	return nil
 }
 
-// giveRest has whereabouts give all addresses but those that Fenceline has given.
+// giveRest has the other IPAM give all addresses but those that Fenceline has given.
 func (m *mover) giveRest(ctx context.Context) error {
 	if err := m.read(ctx); err != nil {
 		return err
@@ -93,6 +98,13 @@ func (m *mover) giveRest(ctx context.Context) error {
 		return err
 	}
 	_, given := movein.Split(m.move, m.leases)
+	var ends []netip.Addr
+	for _, a := range movein.AddressesOf(given) {
+		ends = append(ends, a, a)
+	}
+	if err := m.writeFiles(ctx, ends); err != nil {
+		return err
+	}
 	for _, c := range m.plan.Changes {
 		config, err := c.Returned(movein.AddressesOf(given))
 		if err != nil {
@@ -106,7 +118,7 @@ func (m *mover) giveRest(ctx context.Context) error {
 }
 
 // endRetained deletes the leases that are kept for a name or for the next sandbox of a pod: they have no speaker, and
-// that next sandbox asks whereabouts.
+// that next sandbox asks the other IPAM.
 func (m *mover) endRetained(ctx context.Context) error {
 	for i := range m.leases {
 		l := &m.leases[i]
@@ -135,7 +147,7 @@ func (m *mover) reportLeft() int {
 		list(goBack)
 	}
 	if len(given) > 0 {
-		m.say("These addresses stay with Fenceline, and whereabouts excludes them, until their leases end. Restart their pods, and repeat the command:")
+		m.say("These addresses stay with Fenceline, and %s excludes them, until their leases end. Restart their pods, and repeat the command:", m.from)
 		list(given)
 	}
 	return len(goBack) + len(given)

@@ -69,7 +69,7 @@ func (m *mover) start(ctx context.Context) error {
 // begin stores the Move.
 func (m *mover) begin(ctx context.Context) error {
 	m.move = &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: movein.MoveName(m.network)}, Spec: v1alpha1.MoveSpec{
-		From: v1alpha1.MoveWhereabouts, Network: m.network, Holder: m.who, Step: v1alpha1.MoveFreeze, Definitions: m.plan.Definitions(),
+		From: m.from, Network: m.network, Holder: m.who, Step: v1alpha1.MoveFreeze, Definitions: m.plan.Definitions(),
 	}}
 	for _, pool := range m.plan.Pools {
 		m.move.Spec.Pools = append(m.move.Spec.Pools, pool.Name)
@@ -81,7 +81,7 @@ func (m *mover) begin(ctx context.Context) error {
 	return nil
 }
 
-// freeze makes the pools, has whereabouts give no address of theirs, and reads its records again.
+// freeze makes the pools, has the other IPAM give no address of theirs, and reads its records again.
 func (m *mover) freeze(ctx context.Context) error {
 	for _, pool := range m.plan.Pools {
 		err := m.c.Create(ctx, pool.DeepCopy())
@@ -93,6 +93,9 @@ func (m *mover) freeze(ctx context.Context) error {
 		if err := m.define(ctx, c, c.Frozen); err != nil {
 			return err
 		}
+	}
+	if err := m.writeFiles(ctx, m.plan.Freeze()); err != nil {
+		return err
 	}
 	if err := pause(ctx, m.settle); err != nil {
 		return err
@@ -115,13 +118,13 @@ func (m *mover) hold(ctx context.Context) error {
 	return err
 }
 
-// adopt reads the records once more, for addresses that whereabouts gave late, and waits for the agents.
+// adopt reads the records once more, for addresses that the other IPAM gave late, and waits for the agents.
 func (m *mover) adopt(ctx context.Context) error {
 	if err := m.read(ctx); err != nil {
 		return err
 	}
 	if added := movein.Added(m.move, m.plan.Records, m.leases); len(added) > 0 {
-		m.say("whereabouts has given %d addresses meanwhile", len(added))
+		m.say("%s has given %d addresses meanwhile", m.from, len(added))
 		err := m.advance(ctx, v1alpha1.MoveOpen, func(s *v1alpha1.MoveSpec) {
 			s.Records = append(s.Records, movein.Added(m.move, m.plan.Records, m.leases)...)
 		}, v1alpha1.MoveOpen)

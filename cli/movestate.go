@@ -28,10 +28,13 @@ func (m *mover) finish(ctx context.Context) error {
 	if open := m.open(); len(open) > 0 {
 		return fmt.Errorf("move %s is not done: %s", m.move.Name, strings.Join(open, "; "))
 	}
+	if err := m.writeFiles(ctx, nil); err != nil {
+		return err
+	}
 	if err := m.c.Delete(ctx, m.move, client.Preconditions{UID: &m.move.UID, ResourceVersion: &m.move.ResourceVersion}); err != nil {
 		return fmt.Errorf("delete move %s: %w", m.move.Name, err)
 	}
-	m.say("The move of %s is finished. Keep whereabouts on the nodes until the adopted pods have ended: it gets their DELs.", m.network)
+	m.say("The move of %s is finished. Keep %s on the nodes until the adopted pods have ended: it gets their DELs.", m.network, m.from)
 	return nil
 }
 
@@ -40,6 +43,7 @@ func (m *mover) open() (open []string) {
 	if err := m.allPlanned(); err != nil {
 		return []string{err.Error()}
 	}
+	open = m.facts.Away()
 	if held := movein.Held(m.move, m.leases); held > 0 {
 		open = append(open, fmt.Sprintf("%d addresses are held", held))
 	}
@@ -70,6 +74,7 @@ type moveState struct {
 	Late    []v1alpha1.MoveRecord   `json:"late,omitempty"`
 	Given   []netip.Addr            `json:"given,omitempty"`
 	Open    []string                `json:"open,omitempty"`
+	from    v1alpha1.MoveSource
 	records map[string]v1alpha1.MoveRecord
 }
 
@@ -77,7 +82,7 @@ func (m *mover) state() moveState {
 	spec := &m.move.Spec
 	s := moveState{
 		Network: m.network, Step: spec.Step, Holder: spec.Holder, Status: m.move.Status, States: map[string]movein.State{}, Changes: m.plan.Changes,
-		Late: movein.Added(m.move, m.plan.Records, m.leases), records: map[string]v1alpha1.MoveRecord{},
+		Late: movein.Added(m.move, m.plan.Records, m.leases), from: m.from, records: map[string]v1alpha1.MoveRecord{},
 	}
 	_, given := movein.Split(m.move, m.leases)
 	s.Given = movein.AddressesOf(given)
@@ -95,7 +100,7 @@ func (m *mover) state() moveState {
 
 // next is what the person has to do.
 func (s moveState) next() string {
-	command := "kubectl fenceline move-in %s whereabouts " + s.Network
+	command := "kubectl fenceline move-in %s " + string(s.from) + " " + s.Network
 	switch {
 	case s.Step == v1alpha1.MoveBack:
 		return "It goes back. Repeat until nothing is left: " + fmt.Sprintf(command, "back")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,17 +23,31 @@ import (
 func (c *Cluster) Diagnose(ctx context.Context, pod string, r diagnosis.Request) (*diagnosis.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*AnswerLimit) // an agent may ask the wire for many addresses
 	defer cancel()
-	in, err := json.Marshal(r)
+	report := &diagnosis.Report{}
+	return report, c.ask(ctx, pod, r, report, "diagnose", "--socket=")
+}
+
+// HostLocal runs the command host-local in an agent's container, which needs the same right.
+func (c *Cluster) HostLocal(ctx context.Context, pod string, r diagnosis.HostLocal) (*diagnosis.HostLocalFiles, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*AnswerLimit)
+	defer cancel()
+	files := &diagnosis.HostLocalFiles{}
+	return files, c.ask(ctx, pod, r, files, "host-local")
+}
+
+// ask runs a command in an agent's container, with those of the agent's flags that begin so: JSON in, JSON out.
+func (c *Cluster) ask(ctx context.Context, pod string, question, answer any, name string, flags ...string) error {
+	in, err := json.Marshal(question)
 	if err != nil {
-		return nil, fmt.Errorf("encode the questions: %w", err)
+		return fmt.Errorf("encode the questions: %w", err)
 	}
 	agent, err := c.Kube.CoreV1().Pods(c.Namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read pod %s: %w", pod, err)
+		return fmt.Errorf("read pod %s: %w", pod, err)
 	}
-	command := []string{"/agent", "diagnose"}
+	command := []string{"/agent", name}
 	for _, arg := range agent.Spec.Containers[0].Args {
-		if strings.HasPrefix(arg, "--socket=") {
+		if slices.ContainsFunc(flags, func(flag string) bool { return strings.HasPrefix(arg, flag) }) {
 			command = append(command, arg)
 		}
 	}
@@ -41,13 +56,12 @@ func (c *Cluster) Diagnose(ctx context.Context, pod string, r diagnosis.Request)
 		Container: agent.Spec.Containers[0].Name, Command: command, Stdin: true, Stdout: true, Stderr: true,
 	}, remotecommand.StreamOptions{Stdin: bytes.NewReader(in), Stdout: &out, Stderr: &said})
 	if err != nil {
-		return nil, fmt.Errorf("run %s in pod %s: %w: %s", strings.Join(command, " "), pod, err, bytes.TrimSpace(said.Bytes()))
+		return fmt.Errorf("run %s in pod %s: %w: %s", strings.Join(command, " "), pod, err, bytes.TrimSpace(said.Bytes()))
 	}
-	report := &diagnosis.Report{}
-	if err := json.Unmarshal(out.Bytes(), report); err != nil {
-		return nil, fmt.Errorf("read the answer of pod %s: %w", pod, err)
+	if err := json.Unmarshal(out.Bytes(), answer); err != nil {
+		return fmt.Errorf("read the answer of pod %s: %w", pod, err)
 	}
-	return report, nil
+	return nil
 }
 
 // exec runs a command by WebSockets, or by SPDY where a proxy has none.

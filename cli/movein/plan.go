@@ -34,11 +34,14 @@ type Interface struct {
 
 // Facts are what a plan is made of.
 type Facts struct {
+	// From is the other IPAM.
+	From v1alpha1.MoveSource
 	// Network is the definition that moves; Definitions are all of the cluster.
 	Network     string
 	Definitions []Definition
-	// Records are those of whereabouts.
+	// Records are those of whereabouts. Nodes are all nodes, with their files of host-local.
 	Records []Records
+	Nodes   []NodeFiles
 	Pods    []Pod
 	// Pools are those of Fenceline.
 	Pools []v1alpha1.IPPool
@@ -48,10 +51,12 @@ type Facts struct {
 type Change struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Before, Frozen and Switched are its configurations before the move, while whereabouts is frozen, and afterwards.
+	// Before, Frozen and Switched are its configurations before the move, while the other IPAM is frozen, and afterwards.
 	Before   string `json:"before"`
 	Frozen   string `json:"frozen"`
 	Switched string `json:"switched"`
+
+	from v1alpha1.MoveSource
 }
 
 // Plan is a move that has not begun.
@@ -64,6 +69,9 @@ type Plan struct {
 	Changes []Change          `json:"changes"`
 	// Records are the addresses in use. A record with hold is held, and the others are adopted.
 	Records []v1alpha1.MoveRecord `json:"records"`
+
+	// freeze has the addresses for which host-local gets files.
+	freeze poolset.Set
 }
 
 // Held counts the records whose addresses are only held.
@@ -83,7 +91,7 @@ func (p *Plan) note(format string, args ...any) {
 	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
 }
 
-// PlanOf plans the move of a network from whereabouts.
+// PlanOf plans the move of a network from another IPAM.
 func PlanOf(f Facts) Plan {
 	var p Plan
 	main, others := p.networks(f)
@@ -94,6 +102,7 @@ func PlanOf(f Facts) Plan {
 	p.pools(f, all)
 	for _, n := range all {
 		p.change(n)
+		p.Notes = append(p.Notes, n.notes...)
 		if n.Owner != "" {
 			p.note("%s owns definition %s and would undo an edit: make the change there", n.Owner, n)
 		}
@@ -102,14 +111,14 @@ func PlanOf(f Facts) Plan {
 	return p
 }
 
-// networks returns the network that moves, and the others of whereabouts with addresses of its ranges.
+// networks returns the network that moves, and the others of its IPAM with addresses of its ranges.
 func (p *Plan) networks(f Facts) (main network, others []network) {
 	at := slices.IndexFunc(f.Definitions, func(d Definition) bool { return d.String() == f.Network })
 	if at < 0 {
 		p.block("there is no NetworkAttachmentDefinition %s", f.Network)
 		return main, nil
 	}
-	main, err := read(f.Definitions[at])
+	main, err := read(f.From, f.Definitions[at])
 	if err != nil {
 		p.block("definition %s: %v", f.Network, err)
 		return main, nil
@@ -118,12 +127,12 @@ func (p *Plan) networks(f Facts) (main network, others []network) {
 		if i == at {
 			continue
 		}
-		n, err := read(d)
+		n, err := read(f.From, d)
 		if errors.Is(err, errOtherIPAM) {
 			continue
 		}
 		if err != nil {
-			p.block("definition %s is of whereabouts too, and may have the same addresses: %v", d, err)
+			p.block("definition %s is of %s too, and may have the same addresses: %v", d, f.From, err)
 			continue
 		}
 		switch shared, own := shares(main, n); {
@@ -142,7 +151,7 @@ func (p *Plan) networks(f Facts) (main network, others []network) {
 // shares reports whether a network has ranges that overlap those of another one, and ranges that do not.
 func shares(main, n network) (shared, own bool) {
 	for _, r := range n.ranges {
-		if slices.ContainsFunc(main.ranges, func(m served) bool { return m.prefix.Overlaps(r.prefix) }) {
+		if slices.ContainsFunc(main.ranges, func(m served) bool { return m.set.Overlaps(r.set) }) {
 			shared = true
 		} else {
 			own = true
@@ -156,9 +165,6 @@ func (p *Plan) pools(f Facts, all []network) {
 	n := all[0]
 	if n.networkName != "" {
 		p.note("network_name %s separates equal ranges for whereabouts; if this segment is connected to no other one with the same addresses, set network in the pools", n.networkName)
-	}
-	if n.gateway.IsValid() && !slices.ContainsFunc(n.ranges, func(r served) bool { return r.prefix.Contains(n.gateway) }) {
-		p.note("gateway %s lies in no range, so no pool has it", n.gateway)
 	}
 	var definitions, parents []string
 	for _, one := range all {
@@ -183,14 +189,14 @@ func (p *Plan) pools(f Facts, all []network) {
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1alpha1.IPPoolSpec{
 				Subnet: r.prefix.String(), IPs: r.ips, ExcludeIPs: r.excluded, MultusName: definitions, Parents: parents,
-				Disable: ptr.To(true), // until whereabouts gives no address of it
+				Disable: ptr.To(true), // until the other IPAM gives no address of it
 			},
 		}
 		if i > 0 {
 			pool.Name = fmt.Sprintf("%s-%d", name, i+1)
 		}
-		if n.gateway.IsValid() && r.prefix.Contains(n.gateway) {
-			pool.Spec.Gateway = ptr.To(n.gateway.String())
+		if r.gateway.IsValid() {
+			pool.Spec.Gateway = ptr.To(r.gateway.String())
 		}
 		if _, err := poolset.Validate(&pool); err != nil {
 			p.block("range %s: %v", r.prefix, err)
@@ -200,7 +206,7 @@ func (p *Plan) pools(f Facts, all []network) {
 		}
 		for j := range f.Pools {
 			other := &f.Pools[j]
-			if subnet, err := poolset.Subnet(other); err == nil && other.Spec.Network == "" && subnet.Overlaps(r.prefix) {
+			if set, err := poolset.Addresses(other); err == nil && other.Spec.Network == "" && set.Overlaps(r.set) {
 				p.block("pool %s has addresses of %s already: delete it before the move", other.Name, r.prefix)
 			}
 		}
@@ -214,10 +220,10 @@ func hasPool(f Facts, name string) bool {
 
 // change plans the configurations of a definition.
 func (p *Plan) change(n network) {
-	c := Change{Namespace: n.Namespace, Name: n.Definition.Name, Before: n.Config}
+	c := Change{Namespace: n.Namespace, Name: n.Definition.Name, Before: n.Config, from: n.from}
 	var err error
-	if c.Frozen, err = edited(n, p.Pools, true); err == nil {
-		c.Switched, err = edited(n, p.Pools, false)
+	if c.Frozen, err = without(n.from, n.Config, true, nil); err == nil {
+		c.Switched, err = switched(n, p.Pools)
 	}
 	if err != nil {
 		p.block("definition %s: %v", n, err)
@@ -225,67 +231,17 @@ func (p *Plan) change(n network) {
 	p.Changes = append(p.Changes, c)
 }
 
-// edited returns the configuration of a definition in which whereabouts gives no address of the pools, or
-// Fenceline serves it.
-func edited(n network, pools []v1alpha1.IPPool, frozen bool) (string, error) {
-	if frozen {
-		return rewritten(n.Config, func(r map[string]any) error {
-			prefix, err := rangeOf(r)
-			if err == nil {
-				exclude, _ := r["exclude"].([]any)
-				r["exclude"] = append(exclude, prefix.String())
-			}
-			return err
-		})
-	}
+// switched returns the configuration of a definition that Fenceline serves.
+func switched(n network, pools []v1alpha1.IPPool) (string, error) {
 	var whole map[string]any
 	if err := json.Unmarshal([]byte(n.Config), &whole); err != nil {
 		return "", err
 	}
-	for _, plugin := range whereaboutsIn(whole) {
+	for _, plugin := range ipamsIn(n.from, whole) {
 		plugin["ipam"] = ipamOf(plugin["ipam"].(map[string]any), pools)
 	}
 	out, err := json.MarshalIndent(chained(n, whole), "", "  ")
 	return string(out), err
-}
-
-// whereaboutsIn returns the plugins of a configuration whose IPAM is whereabouts.
-func whereaboutsIn(whole map[string]any) (found []map[string]any) {
-	plugins, isList := whole["plugins"].([]any)
-	if !isList {
-		plugins = []any{whole}
-	}
-	for _, each := range plugins {
-		plugin, _ := each.(map[string]any)
-		if ipam, _ := plugin["ipam"].(map[string]any); ipam["type"] == "whereabouts" {
-			found = append(found, plugin)
-		}
-	}
-	return found
-}
-
-// rangesIn returns the objects of an ipam of whereabouts that have a range.
-func rangesIn(ipam map[string]any) (ranges []map[string]any) {
-	more, _ := ipam["ipRanges"].([]any)
-	for _, each := range append([]any{ipam}, more...) {
-		if of, _ := each.(map[string]any); of["range"] != nil && of["range"] != "" {
-			ranges = append(ranges, of)
-		}
-	}
-	return ranges
-}
-
-// rangeOf returns the whole range of such an object, whatever part of it whereabouts gives.
-func rangeOf(of map[string]any) (netip.Prefix, error) {
-	text, _ := of["range"].(string)
-	if _, after, ok := strings.Cut(text, "-"); ok {
-		text = after
-	}
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		return prefix, fmt.Errorf("range %q: %w", text, err)
-	}
-	return prefix.Masked(), nil
 }
 
 // ipamOf returns the ipam of Fenceline, in which routes keep their effect.

@@ -24,6 +24,7 @@ const config = `{"cniVersion":"0.3.1","name":"vlan100","type":"macvlan","master"
 // facts are two pods of a network with their records.
 func facts() Facts {
 	return Facts{
+		From:        v1alpha1.MoveWhereabouts,
 		Network:     "shop/vlan100",
 		Definitions: []Definition{{Namespace: "shop", Name: "vlan100", Config: config}, {Namespace: "shop", Name: "other", Config: `{"ipam":{"type":"static"}}`}},
 		Records: []Records{
@@ -90,7 +91,7 @@ func TestWhatCannotBeAdoptedIsHeldWithAReason(t *testing.T) {
 		"names interface net7, and network-status":        record(Allocation{"c1", "shop/web-1", "net7"}),
 		"pod shop/web-1 of its record has finished":       func(f *Facts) { f.Pods[0].Finished = true },
 		"names pod shop/web-2, and network-status names":  record(Allocation{"c1", "shop/web-2", "net1"}),
-		"whereabouts has no record of it":                 func(f *Facts) { delete(f.Records[0].Allocations, "10") },
+		"the old IPAM has no record of it":                func(f *Facts) { delete(f.Records[0].Allocations, "10") },
 		"pod " + strings.Repeat("long", 60)[:150] + "...": record(Allocation{"c1", strings.Repeat("long", 60), "net1"}),
 	} {
 		f := facts()

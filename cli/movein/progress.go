@@ -4,7 +4,6 @@ package movein
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -19,7 +18,7 @@ type State string
 const (
 	// Before: the definition is as before the move.
 	Before State = "as before the move"
-	// Frozen: whereabouts gives no address of its ranges.
+	// Frozen: the other IPAM gives no address of its ranges.
 	Frozen State = "frozen"
 	// Switched: Fenceline serves it.
 	Switched State = "switched to Fenceline"
@@ -38,7 +37,7 @@ func (c Change) StateOf(config string) State {
 		return Frozen
 	case Same(config, c.Switched):
 		return Switched
-	case Same(withoutExclusions(config), withoutExclusions(c.Before)):
+	case Same(bare(c.from, config), bare(c.from, c.Before)):
 		return Returning
 	}
 	return Edited
@@ -50,54 +49,13 @@ func Same(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// withoutExclusions returns a configuration in which whereabouts excludes nothing, or "" if it cannot be read.
-func withoutExclusions(config string) string {
-	out, err := rewritten(config, func(r map[string]any) error { delete(r, "exclude"); return nil })
-	if err != nil {
-		return ""
-	}
-	return out
-}
-
-// Returned returns the configuration with which a definition goes back to whereabouts: as before the move, without
+// Returned returns the configuration with which a definition goes back to the other IPAM: as before the move, without
 // the addresses that Fenceline has given. Without such an address it is the same text.
 func (c Change) Returned(given []netip.Addr) (string, error) {
 	if len(given) == 0 {
 		return c.Before, nil
 	}
-	return rewritten(c.Before, func(r map[string]any) error {
-		prefix, err := rangeOf(r)
-		if err != nil {
-			return err
-		}
-		exclude, _ := r["exclude"].([]any)
-		for _, a := range given {
-			if prefix.Contains(a) {
-				exclude = append(exclude, netip.PrefixFrom(a, a.BitLen()).String())
-			}
-		}
-		if len(exclude) > 0 {
-			r["exclude"] = exclude
-		}
-		return nil
-	})
-}
-
-// rewritten returns a configuration in which each range of whereabouts was edited.
-func rewritten(config string, edit func(map[string]any) error) (string, error) {
-	var whole map[string]any
-	if err := json.Unmarshal([]byte(config), &whole); err != nil {
-		return "", fmt.Errorf("read the configuration: %w", err)
-	}
-	for _, ipam := range whereaboutsIn(whole) {
-		for _, r := range rangesIn(ipam["ipam"].(map[string]any)) {
-			if err := edit(r); err != nil {
-				return "", err
-			}
-		}
-	}
-	out, err := json.MarshalIndent(whole, "", "  ")
-	return string(out), err
+	return without(c.from, c.Before, false, given)
 }
 
 // Before returns the facts as they were before a move: with its definitions as they were, and without its pools.

@@ -17,7 +17,7 @@ import (
 const maxRecord, maxHold = 128, 160
 
 // noRecord is why an address in use is not adopted or given back.
-const noRecord = "whereabouts has no record of it"
+const noRecord = "the old IPAM has no record of it"
 
 func cut(text string, most int) string {
 	if len(text) <= most {
@@ -32,7 +32,14 @@ type user struct {
 	link Interface
 }
 
-// records plans what becomes of each address in use: those with a record of whereabouts, and those of pods
+// found is a record of the other IPAM, and what becomes of its address. said names it for people.
+type found struct {
+	addr   netip.Addr
+	said   string
+	record v1alpha1.MoveRecord
+}
+
+// records plans what becomes of each address in use: those with a record of the other IPAM, and those of pods
 // without one.
 func (p *Plan) records(f Facts, networks []network) {
 	var sets []poolset.Set
@@ -41,9 +48,8 @@ func (p *Plan) records(f Facts, networks []network) {
 		sets = append(sets, set)
 	}
 	set := poolset.Union(sets...)
-	pods, users := map[string]Pod{}, map[netip.Addr][]user{}
+	users := map[netip.Addr][]user{}
 	for _, pod := range f.Pods {
-		pods[pod.String()] = pod
 		for _, link := range pod.Interfaces {
 			for _, a := range link.IPs {
 				if !pod.Finished && set.Contains(a) {
@@ -52,37 +58,24 @@ func (p *Plan) records(f Facts, networks []network) {
 			}
 		}
 	}
-	names := map[string]bool{}
-	for _, n := range networks {
-		for _, r := range n.ranges {
-			names[r.records] = true
-		}
+	recorded := p.allocations
+	if f.From == v1alpha1.MoveHostLocal {
+		recorded = p.files
 	}
 	seen := map[netip.Addr]string{}
-	for _, of := range f.Records {
-		if !names[of.Name] {
+	for _, one := range recorded(f, networks, users) {
+		if other, twice := seen[one.addr]; twice {
+			p.block("%s has two records: %s, and %s", one.addr, other, one.said)
 			continue
 		}
-		for offset, record := range of.Allocations {
-			a, err := of.addressOf(offset)
-			if err != nil {
-				p.block("%v", err)
-				continue
-			}
-			said := fmt.Sprintf("%s offset %s of %s", of.Name, offset, cmp.Or(record.PodRef, "no pod"))
-			if other, twice := seen[a]; twice {
-				p.block("%s has two records: %s, and %s", a, other, said)
-				continue
-			}
-			seen[a] = said
-			if !set.Contains(a) {
-				p.block("%s (%s) lies outside the addresses of the definition: extend its range until the pod has gone", a, said)
-				continue
-			}
-			r := recordOf(a, record, said, pods, users[a])
-			r.Record, r.Hold = cut(r.Record, maxRecord), cut(r.Hold, maxHold)
-			p.Records = append(p.Records, r)
+		seen[one.addr] = one.said
+		if !set.Contains(one.addr) {
+			p.block("%s (%s) lies outside the addresses of the definition: extend its range until the pod has gone", one.addr, one.said)
+			continue
 		}
+		r := one.record
+		r.Record, r.Hold = cut(r.Record, maxRecord), cut(r.Hold, maxHold)
+		p.Records = append(p.Records, r)
 	}
 	for a, all := range users {
 		if len(all) > 1 {
@@ -107,6 +100,34 @@ func (u user) record(a netip.Addr) v1alpha1.MoveRecord {
 		Address: a.String(), Node: u.pod.Node, Namespace: u.pod.Namespace, Pod: u.pod.Name, PodUID: u.pod.UID,
 		Interface: u.link.Interface, MAC: strings.ToLower(u.link.MAC),
 	}
+}
+
+// allocations are the records of whereabouts.
+func (p *Plan) allocations(f Facts, networks []network, users map[netip.Addr][]user) (all []found) {
+	pods, names := map[string]Pod{}, map[string]bool{}
+	for _, pod := range f.Pods {
+		pods[pod.String()] = pod
+	}
+	for _, n := range networks {
+		for _, r := range n.ranges {
+			names[r.records] = true
+		}
+	}
+	for _, of := range f.Records {
+		if !names[of.Name] {
+			continue
+		}
+		for offset, record := range of.Allocations {
+			a, err := of.addressOf(offset)
+			if err != nil {
+				p.block("%v", err)
+				continue
+			}
+			said := fmt.Sprintf("%s offset %s of %s", of.Name, offset, cmp.Or(record.PodRef, "no pod"))
+			all = append(all, found{a, said, recordOf(a, record, said, pods, users[a])})
+		}
+	}
+	return all
 }
 
 // recordOf plans what becomes of an address with a record. It is adopted if the record and the pod agree.

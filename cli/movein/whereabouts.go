@@ -8,21 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fenceline/fenceline/internal/poolset"
 )
-
-// Definition is a NetworkAttachmentDefinition.
-type Definition struct {
-	Namespace, Name string
-	// Config is its network configuration.
-	Config string
-	// Owner is the program that would undo an edit, or empty.
-	Owner string
-}
-
-func (d Definition) String() string { return d.Namespace + "/" + d.Name }
 
 // Records are the records of whereabouts for a range (IPPool of whereabouts.cni.cncf.io/v1alpha1).
 type Records struct {
@@ -38,39 +28,8 @@ type Allocation struct {
 	IfName string `json:"ifname"`
 }
 
-// errOtherIPAM: whereabouts does not serve a definition.
-var errOtherIPAM = errors.New("its IPAM is not whereabouts")
-
-// served is a range that whereabouts serves.
-type served struct {
-	prefix netip.Prefix
-	// ips and excluded are the addresses that it gives, in the form of a pool.
-	ips, excluded []string
-	// records is the name of the records of the range.
-	records string
-}
-
-// network is the configuration of a definition, as far as a move needs it.
-type network struct {
-	Definition
-	ranges  []served
-	gateway netip.Addr
-	// master is the parent of macvlan or ipvlan, or empty.
-	master string
-	// networkName is network_name, or empty.
-	networkName string
-}
-
-// written is a network configuration, or a list of them, as people write it.
-type written struct {
-	Type    string
-	Master  string
-	IPAM    *ipamConfig
-	Plugins []written
-}
-
+// ipamConfig is the ipam of whereabouts.
 type ipamConfig struct {
-	Type string
 	rangeConfig
 	IPRanges      []rangeConfig `json:"ipRanges"`
 	Gateway       string        `json:"gateway"`
@@ -86,59 +45,48 @@ type rangeConfig struct {
 	Exclude []string `json:"exclude"`
 }
 
-// read reads a definition. The error is errOtherIPAM if whereabouts does not serve it.
-func read(d Definition) (network, error) {
-	n := network{Definition: d}
-	var w written
-	if !strings.Contains(d.Config, "whereabouts") { // also one without a text: Multus reads a file of that name then
-		return n, errOtherIPAM
+// whereabouts reads what a definition has for it.
+func (n *network) whereabouts(text json.RawMessage) error {
+	var c ipamConfig
+	if err := json.Unmarshal(text, &c); err != nil {
+		return fmt.Errorf("read ipam of spec.config: %w", err)
 	}
-	if err := json.Unmarshal([]byte(d.Config), &w); err != nil {
-		return n, fmt.Errorf("read spec.config: %w", err)
-	}
-	plugins := w.Plugins
-	if len(plugins) == 0 {
-		plugins = []written{w}
-	}
-	plugins = slices.DeleteFunc(slices.Clone(plugins), func(p written) bool { return p.IPAM == nil || p.IPAM.Type != "whereabouts" })
+	n.networkName = c.NetworkName
 	switch {
-	case len(plugins) == 0:
-		return n, errOtherIPAM
-	case len(plugins) > 1:
-		return n, errors.New("whereabouts serves several of its plugins; split it into one definition for each")
+	case c.NodeSliceSize != "":
+		return errors.New("node_slice_size is set; such a network cannot move yet, since whereabouts ignores exclude there")
+	case len(c.Addresses) > 0:
+		return errors.New("addresses is set; Fenceline has no static addresses in a definition: remove them, or make a pool for each")
 	}
-	p := plugins[0]
-	n.networkName = p.IPAM.NetworkName
-	if p.Type == "macvlan" || p.Type == "ipvlan" {
-		n.master = p.Master
-	}
-	switch {
-	case p.IPAM.NodeSliceSize != "":
-		return n, errors.New("node_slice_size is set; such a network cannot move yet, since whereabouts ignores exclude there")
-	case len(p.IPAM.Addresses) > 0:
-		return n, errors.New("addresses is set; Fenceline has no static addresses in a definition: remove them, or make a pool for each")
-	}
-	if p.IPAM.Gateway != "" {
+	var gateway netip.Addr
+	if c.Gateway != "" {
 		var err error
-		if n.gateway, err = netip.ParseAddr(p.IPAM.Gateway); err != nil {
-			return n, fmt.Errorf("gateway: %w", err)
+		if gateway, err = netip.ParseAddr(c.Gateway); err != nil {
+			return fmt.Errorf("gateway: %w", err)
 		}
 	}
-	ranges := p.IPAM.IPRanges
-	if p.IPAM.Range != "" {
-		ranges = append([]rangeConfig{p.IPAM.rangeConfig}, ranges...)
+	ranges := c.IPRanges
+	if c.Range != "" {
+		ranges = append([]rangeConfig{c.rangeConfig}, ranges...)
 	}
 	if len(ranges) == 0 {
-		return n, errors.New("it has no range; a whereabouts.conf on the nodes may have it: write the range into the definition first")
+		return errors.New("it has no range; a whereabouts.conf on the nodes may have it: write the range into the definition first")
 	}
+	inNone := gateway.IsValid()
 	for _, r := range ranges {
 		s, err := r.served(n.networkName)
 		if err != nil {
-			return n, fmt.Errorf("range %q: %w", r.Range, err)
+			return fmt.Errorf("range %q: %w", r.Range, err)
+		}
+		if gateway.IsValid() && s.prefix.Contains(gateway) {
+			s.gateway, inNone = gateway, false
 		}
 		n.ranges = append(n.ranges, s)
 	}
-	return n, nil
+	if inNone {
+		n.notes = append(n.notes, fmt.Sprintf("gateway %s lies in no range, so no pool has it", gateway))
+	}
+	return nil
 }
 
 // served returns the addresses of a range in one of its forms: "10.0.0.0/24", also with host bits, with
@@ -154,6 +102,9 @@ func (r rangeConfig) served(network string) (s served, err error) {
 		return s, err
 	}
 	s.prefix, s.records = prefix.Masked(), recordsName(prefix.Masked(), network)
+	if s.set, err = poolset.Parse([]string{s.prefix.String()}); err != nil {
+		return s, err
+	}
 	if start != "" || end != "" {
 		s.ips = []string{cmp.Or(start, s.prefix.Addr().String()) + "-" + cmp.Or(end, lastOf(s.prefix).String())}
 	}
@@ -165,6 +116,60 @@ func (r rangeConfig) served(network string) (s served, err error) {
 		s.excluded = append(s.excluded, p.Masked().String())
 	}
 	return s, nil
+}
+
+// excludeIn has an ipam exclude addresses, or its whole ranges.
+func excludeIn(ipam map[string]any, all bool, taken []netip.Addr) error {
+	for _, r := range rangesIn(ipam) {
+		prefix, err := rangeOf(r)
+		if err != nil {
+			return err
+		}
+		exclude, _ := r["exclude"].([]any)
+		if all {
+			exclude = append(exclude, prefix.String())
+		}
+		for _, a := range taken {
+			if prefix.Contains(a) {
+				exclude = append(exclude, netip.PrefixFrom(a, a.BitLen()).String())
+			}
+		}
+		if len(exclude) > 0 {
+			r["exclude"] = exclude
+		}
+	}
+	return nil
+}
+
+// stripExclude has an ipam exclude nothing.
+func stripExclude(ipam map[string]any) {
+	for _, r := range rangesIn(ipam) {
+		delete(r, "exclude")
+	}
+}
+
+// rangesIn returns the objects of an ipam that have a range.
+func rangesIn(ipam map[string]any) (ranges []map[string]any) {
+	more, _ := ipam["ipRanges"].([]any)
+	for _, each := range append([]any{ipam}, more...) {
+		if of, _ := each.(map[string]any); of["range"] != nil && of["range"] != "" {
+			ranges = append(ranges, of)
+		}
+	}
+	return ranges
+}
+
+// rangeOf returns the whole range of such an object, whatever part of it whereabouts gives.
+func rangeOf(of map[string]any) (netip.Prefix, error) {
+	text, _ := of["range"].(string)
+	if _, after, ok := strings.Cut(text, "-"); ok {
+		text = after
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return prefix, fmt.Errorf("range %q: %w", text, err)
+	}
+	return prefix.Masked(), nil
 }
 
 func lastOf(p netip.Prefix) netip.Addr {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diagnosis has the types of an agent's answer about its node: JSON, which the agent's command
-// diagnose prints.
+// Package diagnosis has the types of an agent's answers about its node: JSON, which the agent's commands
+// diagnose and host-local print. The second one reads the files of host-local, and writes those of a move.
 package diagnosis
 
 import (

@@ -48,15 +48,32 @@ func newMoving(t *testing.T, count int) (context.Context, *moving) {
 // runs starts a pod by macvlan and host-local, and reports it as a kubelet does.
 func (m *moving) runs(ctx context.Context, n *nodes.Node, name, addr string) *nodes.Sandbox {
 	m.t.Helper()
-	pod := check.Value(n.NewPod(ctx, name, nil))(m.t)
-	s := check.Value(n.NewSandboxOf(pod, fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"old","plugins":[{
-		"type":"macvlan","master":%q,"mode":"bridge","ipam":{"type":"host-local","dataDir":%q,
-		"ranges":[[{"subnet":"10.66.0.0/24","rangeStart":%q,"rangeEnd":%q}]]}}]}`, namespaces.Parent, m.data, addr, addr), nil))(m.t)
-	check.OK(m.t, s.Add(ctx))
+	s := m.starts(n, name, m.local(m.data, addr, addr))
+	m.reported(ctx, s)
 	check.Equal(m.t, s.Addr.String(), addr, "host-local gives")
-	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: addr, PodIPs: []corev1.PodIP{{IP: addr}}}
-	check.OK(m.t, m.Status().Update(ctx, pod))
 	return s
+}
+
+// local is the configuration of macvlan and host-local with a range.
+func (m *moving) local(data, from, to string) string {
+	return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"old","plugins":[{"type":"macvlan","master":%q,"mode":"bridge","ipam":{
+		"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.66.0.0/24","rangeStart":%q,"rangeEnd":%q}]]}}]}`, namespaces.Parent, data, from, to)
+}
+
+// starts makes a pod with an empty sandbox of a network.
+func (m *moving) starts(n *nodes.Node, name, network string) *nodes.Sandbox {
+	m.t.Helper()
+	pod := check.Value(n.NewPod(m.t.Context(), name, nil))(m.t)
+	return check.Value(n.NewSandboxOf(pod, []byte(network), nil))(m.t)
+}
+
+// reported has a sandbox get its address, and reports it as a kubelet does.
+func (m *moving) reported(ctx context.Context, s *nodes.Sandbox) {
+	m.t.Helper()
+	check.OK(m.t, s.Add(ctx))
+	addr := s.Addr.String()
+	s.Pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: addr, PodIPs: []corev1.PodIP{{IP: addr}}}
+	check.OK(m.t, m.Status().Update(ctx, s.Pod))
 }
 
 // record is the record of a sandbox, as host-local and the pod have it.

@@ -248,6 +248,12 @@ func TestTheAgentsKnowWhatTheValuesName(t *testing.T) {
 	for values, given := range map[string]bool{"": true, older: true, `agent.socketGuard=false`: false} {
 		check.Equal(t, strings.Contains(agents(values), socketGuard), given, "%s: the agents are started with %s:", values, socketGuard)
 	}
+	for values, given := range map[string]bool{"": false, older: false, `moveIn.hostLocalDir="/var/lib/cni/networks"`: true} {
+		out := agents(values)
+		for _, part := range []string{`{name: HOST_LOCAL_DIR, value: "/var/lib/cni/networks"}`, `{name: host-local, mountPath: "/var/lib/cni/networks"}`, `{name: host-local, hostPath: {path: "/var/lib/cni/networks", type: DirectoryOrCreate}}`} {
+			check.Equal(t, strings.Contains(out, part), given, "%s: the agents have %s:", values, part)
+		}
+	}
 	out, err := template(t, "templates/agent-daemonset.yaml", `agent.exclusiveParents=["eth1,eth2"]`)
 	check.That(t, err != nil, "two names in one are accepted: %s", out)
 }

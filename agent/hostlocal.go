@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/fenceline/fenceline/internal/diagnosis"
+)
+
+// hostLocal reads the files of host-local on this node, and writes those of a move. kubectl fenceline move-in runs it in
+// the agent's container. The chart mounts the directory only while a network moves.
+func hostLocal() *cobra.Command {
+	mounted := ""
+	c := &cobra.Command{
+		Use: "host-local", Short: "Read the files of host-local, and write those of a move: JSON in, JSON out", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var request diagnosis.HostLocal
+			if err := json.NewDecoder(c.InOrStdin()).Decode(&request); err != nil {
+				return fmt.Errorf("read the request: %w", err)
+			}
+			if mounted == "" {
+				return errors.New("the agents have no directory of host-local: install the chart with moveIn.hostLocalDir=" + request.DataDir)
+			}
+			if filepath.Clean(mounted) != filepath.Clean(request.DataDir) {
+				return fmt.Errorf("the agents have %s, and the network keeps its files in %s: install the chart with this one as moveIn.hostLocalDir", mounted, request.DataDir)
+			}
+			booted, err := bootTime()
+			if err != nil {
+				return err
+			}
+			files, err := request.Answer(booted)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(c.OutOrStdout()).Encode(files)
+		},
+	}
+	c.Flags().StringVar(&mounted, "dir", os.Getenv("HOST_LOCAL_DIR"), "directory of host-local, at the same path as on the host")
+	return c
+}
+
+// bootTime is when the node booted, by the clock of today.
+func bootTime() (time.Time, error) {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Time{}, fmt.Errorf("read the time since the boot: %w", err)
+	}
+	return time.Now().Add(-time.Duration(up.Nano())), nil
+}

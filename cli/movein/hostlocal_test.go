@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package movein
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/test/check"
+)
+
+const local = `{"cniVersion":"1.0.0","name":"old","type":"macvlan","master":"eth1.100","ipam":{"type":"host-local",
+	"subnet":"10.100.0.0/24","rangeStart":"10.100.0.10","rangeEnd":"10.100.0.19"}}`
+
+// files are those of two pods of a network on two nodes.
+func files() Facts {
+	at := Directory{"/var/lib/cni/networks", "old"}
+	of := func(addr, container string) File {
+		return File{Directory: at, Address: netip.MustParseAddr(addr), Container: container, Interface: "net1"}
+	}
+	return Facts{
+		From: v1alpha1.MoveHostLocal, Network: "shop/vlan100",
+		Definitions: []Definition{{Namespace: "shop", Name: "vlan100", Config: local}},
+		Nodes:       []NodeFiles{{Node: "n1", Files: []File{of("10.100.0.10", "c1")}}, {Node: "n2", Files: []File{of("10.100.0.11", "c2")}}},
+		Pods:        []Pod{podWith(1, "10.100.0.10"), podWith(2, "10.100.0.11")},
+	}
+}
+
+func TestANetworkOfHostLocalIsPlanned(t *testing.T) {
+	p := PlanOf(files())
+	check.None(t, p.Blocks, "blocks:")
+	spec := p.Pools[0].Spec
+	check.List(t, append(spec.IPs, spec.ExcludeIPs...), []string{"10.100.0.10-10.100.0.19", "10.100.0.1"}, "addresses of the pool")
+	check.That(t, spec.Gateway == nil && spec.Parents[0] == "eth1.100", "the pool is %+v", spec)
+	want := []v1alpha1.MoveRecord{
+		{Address: "10.100.0.10", Node: "n1", Namespace: "shop", Pod: "web-1", PodUID: "u1", Interface: "net1", ContainerID: "c1", MAC: "0a:00:00:00:00:01", Record: "file /var/lib/cni/networks/old/10.100.0.10 on node n1"},
+		{Address: "10.100.0.11", Node: "n2", Namespace: "shop", Pod: "web-2", PodUID: "u2", Interface: "net1", ContainerID: "c2", MAC: "0a:00:00:00:00:02", Record: "file /var/lib/cni/networks/old/10.100.0.11 on node n2"},
+	}
+	if diff := cmp.Diff(want, p.Records); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	check.List(t, p.Freeze(), []netip.Addr{netip.MustParseAddr("10.100.0.10"), netip.MustParseAddr("10.100.0.19")}, "the freeze has")
+	c := p.Changes[0]
+	check.Says(t, c.Switched, `"type": "fenceline"`, `"vlan100"`)
+	check.Equal(t, check.Value(c.Returned(nil))(t), local, "without an address of Fenceline")
+	returned := check.Value(c.Returned([]netip.Addr{netip.MustParseAddr("10.100.0.12"), netip.MustParseAddr("10.200.0.1")}))(t)
+	for _, row := range []struct{ got, want string }{
+		{c.Frozen, `[[{"subnet":"10.100.0.0/24","rangeStart":"10.100.0.1","rangeEnd":"10.100.0.1","gateway":"10.100.0.1"}]]`},
+		{returned, `[[{"subnet":"10.100.0.0/24","rangeStart":"10.100.0.10","rangeEnd":"10.100.0.11"},{"subnet":"10.100.0.0/24","rangeStart":"10.100.0.13","rangeEnd":"10.100.0.19"}]]`},
+	} {
+		whole := `{"cniVersion":"1.0.0","name":"old","type":"macvlan","master":"eth1.100","ipam":{"type":"host-local","ranges":` + row.want + `}}`
+		if diff := cmp.Diff(decoded(t, whole), decoded(t, row.got)); diff != "" {
+			t.Errorf("configuration (-want +got):\n%s", diff)
+		}
+	}
+	for config, want := range map[string]State{local: Before, c.Frozen: Frozen, c.Switched: Switched, returned: Returning, `{}`: Edited} {
+		check.Equal(t, c.StateOf(config), want, "%s:", config)
+	}
+}
+
+// A range without an address has no start that host-local takes, and a DEL reads it too.
+func TestARangeThatIsUsedUpStaysValid(t *testing.T) {
+	f := files()
+	f.Definitions[0].Config = strings.Replace(local, "10.100.0.19", "10.100.0.11", 1)
+	c := PlanOf(f).Changes[0]
+	returned := check.Value(c.Returned([]netip.Addr{netip.MustParseAddr("10.100.0.10"), netip.MustParseAddr("10.100.0.11")}))(t)
+	check.That(t, Same(returned, c.Frozen), "the definition is %s", returned)
+}
+
+func TestFilesThatProveNothingHoldTheirAddress(t *testing.T) {
+	file := func(edit func(*File)) func(*Facts) { return func(f *Facts) { edit(&f.Nodes[0].Files[0]) } }
+	for want, change := range map[string]func(*Facts){
+		"its file is empty":                                         file(func(f *File) { f.Container, f.Interface = "", "" }),
+		"its file is older than the boot of node n1":                file(func(f *File) { f.Old = true }),
+		"no pod of node n1 has it by network-status":                func(f *Facts) { f.Pods = f.Pods[1:] },
+		"its file is on node n1, and its pod shop/web-1 on node n9": func(f *Facts) { f.Pods[0].Node = "n9" },
+		"its file names interface net7, and network-status":         file(func(f *File) { f.Interface = "net7" }),
+		"the old IPAM has no record of it":                          func(f *Facts) { f.Nodes[0].Files = nil },
+	} {
+		f := files()
+		change(&f)
+		p := PlanOf(f)
+		check.None(t, p.Blocks, "%s: blocks:", want)
+		check.Must(t, len(p.Records) == 2 && p.Held() == 1, "%s: %+v", want, p.Records)
+		check.Says(t, p.Records[0].Hold, want)
+		hasPod := !strings.HasPrefix(want, "no pod")
+		check.That(t, (p.Records[0].PodUID == "u1") == hasPod && p.Records[0].ContainerID == "", "%s: %+v", want, p.Records[0])
+	}
+}
+
+// Each node gives addresses alone. The file of the pod's node counts, and all of them are named.
+func TestAnAddressWithFilesOnSeveralNodes(t *testing.T) {
+	f := files()
+	twin := f.Nodes[0].Files[0]
+	twin.Container = "c9"
+	f.Nodes = slices.Insert(f.Nodes, 0, NodeFiles{Node: "n0", Files: []File{twin}})
+	p := PlanOf(f)
+	check.None(t, p.Blocks, "blocks:")
+	check.That(t, p.Records[0].Node == "n1" && p.Records[0].ContainerID == "c1" && p.Records[0].Hold == "", "the record is %+v", p.Records[0])
+	check.Says(t, strings.Join(p.Notes, "\n"), "10.100.0.10 has files on several nodes", "node n1 (c1), node n0 (c9)")
+
+	f = files() // a Move that somebody has deleted
+	f.Nodes[1].Marked = 7
+	check.Says(t, strings.Join(PlanOf(f).Notes, "\n"), "node n2 has 7 files of a move of this network")
+}
+
+func TestWhatBlocksAMoveFromHostLocal(t *testing.T) {
+	definition := func(old, replacement string) func(*Facts) {
+		return func(f *Facts) { f.Definitions[0].Config = strings.Replace(local, old, replacement, 1) }
+	}
+	ipam := func(text string) func(*Facts) {
+		return func(f *Facts) { f.Definitions[0].Config = `{"ipam":{"type":"host-local",` + text + `}}` }
+	}
+	for want, change := range map[string]func(*Facts){
+		"the files of host-local on node n3 are not known: it has no agent": func(f *Facts) {
+			f.Nodes = append(f.Nodes, NodeFiles{Node: "n3", Away: "it has no agent that is Ready"})
+		},
+		"its IPAM is not host-local": definition("host-local", "dhcp"),
+		"it has no range":            ipam(`"ranges":[]`),
+		"a set of ranges is empty":   ipam(`"ranges":[[]]`),
+		"subnet: netip.ParsePrefix":  definition("10.100.0.0/24", "10.100.0.0"),
+		"has host bits, or too few":  definition("10.100.0.0/24", "10.100.0.7/24"),
+		"gateway: ParseAddr":         ipam(`"subnet":"10.100.0.0/24","gateway":"router"`),
+		"are no range of":            definition("10.100.0.19", "10.101.0.19"),
+		"has the subnets":            ipam(`"ranges":[[{"subnet":"10.100.0.0/24"},{"subnet":"10.101.0.0/24"}]]`),
+		"has the gateways":           ipam(`"ranges":[[{"subnet":"10.100.0.0/24","rangeEnd":"10.100.0.9","gateway":"10.100.0.1"},{"subnet":"10.100.0.0/24","rangeStart":"10.100.0.10","gateway":"10.100.0.2"}]]`),
+		"two ranges of one family":   ipam(`"ranges":[[{"subnet":"10.100.0.0/24"}],[{"subnet":"10.101.0.0/24"}]]`),
+		"the ranges have more than":  ipam(`"subnet":"10.0.0.0/8"`),
+		`is no directory`:            definition(`"old"`, `"../old"`),
+		"lies outside the addresses": func(f *Facts) { f.Nodes[0].Files[0].Address = netip.MustParseAddr("10.100.0.77") },
+		"cannot be read: it is too":  func(f *Facts) { f.Nodes[0].Files[0].Problem = "it is too long" },
+		"has no container ID in its": func(f *Facts) { f.Nodes[0].Files[0].Container = "fenceline-move/other" },
+		"10.100.0.10 has two pods":   func(f *Facts) { f.Pods = append(f.Pods, podWith(3, "10.100.0.10")) },
+		"may have the same addresses:": func(f *Facts) {
+			f.Definitions = append(f.Definitions, Definition{Config: `{"ipam":{"type":"host-local"}}`})
+		},
+	} {
+		f := files()
+		change(&f)
+		check.Says(t, strings.Join(PlanOf(f).Blocks, "\n"), want)
+	}
+}
+
+// Files of other networks in the same directory, and old ones outside the range, are no matter of the move.
+func TestFilesOutsideTheRangeOfAMove(t *testing.T) {
+	f := files()
+	other := strings.NewReplacer("10.100.0.10", "10.100.0.70", "10.100.0.19", "10.100.0.79").Replace(local)
+	f.Definitions = append(f.Definitions, Definition{Namespace: "pay", Name: "vlan100", Config: other})
+	outside, old, elsewhere := f.Nodes[0].Files[0], f.Nodes[0].Files[0], f.Nodes[0].Files[0]
+	outside.Address, old.Address, old.Old = netip.MustParseAddr("10.100.0.77"), netip.MustParseAddr("10.100.0.99"), true
+	elsewhere.Directory.Network = "new"
+	f.Nodes[0].Files = append(f.Nodes[0].Files, outside, old, elsewhere)
+	p := PlanOf(f)
+	check.None(t, p.Blocks, "blocks:")
+	check.That(t, len(p.Records) == 2 && len(p.Changes) == 1 && p.Held() == 0, "the plan is %+v", p)
+	check.List(t, f.Directories(), []Directory{{"/var/lib/cni/networks", "old"}}, "directories")
+
+	f.Definitions[1].Config = strings.Replace(strings.Replace(local, `"old"`, `"second"`, 1), "10.100.0.10", "10.100.0.15", 1)
+	check.List(t, f.Directories(), []Directory{{"/var/lib/cni/networks", "old"}, {"/var/lib/cni/networks", "second"}}, "directories")
+}
+
+func TestBothFamiliesAndGatewaysOfHostLocal(t *testing.T) {
+	f := files()
+	f.Definitions[0].Config = `{"plugins":[{"type":"ipvlan","master":"eth1","ipam":{"type":"host-local","dataDir":"/run/cni/","routes":[{"dst":"0.0.0.0/0"}],
+		"ranges":[[{"subnet":"10.100.0.0/24","rangeEnd":"10.100.0.15"},{"subnet":"10.100.0.0/24","rangeStart":"10.100.0.17"}],
+		[{"subnet":"2001:db8::/64","rangeStart":"2001:db8::10","rangeEnd":"2001:db8::1f","gateway":"2001:db8::1"}]]}},{"type":"tuning"}]}`
+	p := PlanOf(f)
+	check.None(t, p.Blocks, "blocks:")
+	check.Must(t, len(p.Pools) == 2, "%d pools", len(p.Pools))
+	check.List(t, p.Pools[0].Spec.IPs, []string{"10.100.0.1-10.100.0.15", "10.100.0.17-10.100.0.254"}, "addresses")
+	check.Equal(t, *p.Pools[0].Spec.Gateway, "10.100.0.1", "the gateway of the routes")
+	check.Equal(t, *p.Pools[1].Spec.Gateway, "2001:db8::1", "the gateway")
+	check.Equal(t, f.Directories()[0].String(), "/run/cni/vlan100", "the directory")
+	check.Says(t, p.Changes[0].Frozen, `"rangeEnd": "2001:db8::1"`, `"tuning"`)
+}

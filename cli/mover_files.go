@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/cli/movein"
+	"github.com/fenceline/fenceline/controller/agents"
+	"github.com/fenceline/fenceline/internal/diagnosis"
+)
+
+// files asks the agent of each node for its files of host-local. With write, free addresses of ranges get a file of the
+// move, and others of the move go.
+func (m *mover) files(ctx context.Context, write bool, ends []netip.Addr) ([]movein.NodeFiles, error) {
+	directories := m.facts.Directories()
+	if m.from != v1alpha1.MoveHostLocal || len(directories) == 0 {
+		return nil, nil
+	}
+	var nodes corev1.NodeList
+	if err := m.c.List(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	running, err := agents.List(ctx, m.c, m.c.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string]string{}
+	for i := range running {
+		if agents.IsAlive(&running[i]) {
+			pods[running[i].Spec.NodeName] = running[i].Name
+		}
+	}
+	all := make([]movein.NodeFiles, len(nodes.Items))
+	var group errgroup.Group
+	group.SetLimit(agentsAtOnce)
+	for i := range nodes.Items {
+		all[i].Node = nodes.Items[i].Name
+		pod, ok := pods[all[i].Node]
+		if !ok {
+			all[i].Away = "it has no agent that is Ready"
+			continue
+		}
+		group.Go(func() error {
+			for _, d := range directories {
+				files, err := m.s.hostLocal(ctx, m.c, pod, diagnosis.HostLocal{
+					DataDir: d.DataDir, Networks: []string{d.Network}, Mark: "fenceline-move/" + movein.MoveName(m.network), Write: write, Ends: ends,
+				})
+				if err != nil {
+					all[i].Away = err.Error()
+					return nil
+				}
+				all[i].Marked += files.Marked
+				for _, f := range files.Files {
+					all[i].Files = append(all[i].Files, movein.File{
+						Directory: d, Address: f.Address, Container: f.Container, Interface: f.Interface, Old: f.Old, Problem: f.Problem,
+					})
+				}
+			}
+			return nil
+		})
+	}
+	return all, group.Wait()
+}
+
+// filesKnown returns an error unless each agent has answered for the files of its node.
+func (m *mover) filesKnown() error {
+	away := m.facts.Away()
+	if len(away) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(away, "; ") + ". Mend it, or delete the Node if its machine is gone for good, and repeat the command")
+}
+
+// writeFiles makes the files of the move on all nodes those of ranges: host-local takes their addresses as given.
+func (m *mover) writeFiles(ctx context.Context, ends []netip.Addr) error {
+	if err := m.still(ctx); err != nil {
+		return err
+	}
+	nodes, err := m.files(ctx, true, ends)
+	if err != nil {
+		return err
+	}
+	if away := (movein.Facts{Nodes: nodes}).Away(); len(away) > 0 {
+		return fmt.Errorf("write the files of the move: %s. Mend it, and repeat the command", strings.Join(away, "; "))
+	}
+	return nil
+}
