@@ -335,7 +335,7 @@ func (e *env) testColumns(t *testing.T) {
 		"ipleases":    {"Name Address State Pool Node Namespace Pod Reason Age", "10.1.0.1 10.1.0.1 Bound pool n1 default web-0 <nil>"},
 		"ippools":     {"Name Subnet Total Used Quarantined Ready Reason Age", "blue 10.1.0.0/24 253 7 1 True Valid"},
 		"ipsubnets":   {"Name Subnet Total Allocated Pools Ready Reason Age", "floor 10.2.0.0/24 <nil> <nil> <nil> <nil> <nil>"},
-		"reservedips": {"Name IPs In use Ready Age", `routers ["10.1.0.1","10.1.0.9"] <nil> <nil>`},
+		"reservedips": {"Name IPs For In use Ready Age", `routers ["10.1.0.1","10.1.0.9"] <nil> <nil> <nil>`},
 	} {
 		table := e.table(t, resource)
 		var names, cells []string
