@@ -17,6 +17,7 @@ import (
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
+	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
@@ -107,6 +108,51 @@ func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 		}
 		return err
 	})
+	c.Settles(ctx, t)
+}
+
+// A virtual machine owns the address of its pod, as with the bridge binding of KubeVirt: what the launcher does to
+// the pod's interface is done here by hand, and a network namespace stands in for the guest. Nothing is lost, no
+// MAC is an impostor's, and the guest is fenced as a pod is.
+func TestAGuestBehindABridgeInItsPodOwnsTheAddress(t *testing.T) {
+	ctx, c := cluster(t, 2*nodes.Limit, 2)
+	own := c.NamedPool("own", "10.66.0.0/24", "10.66.0.20")
+	c.StartController()
+	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	dark, light := c.Nodes[0], c.Nodes[1]
+	bridged(t, dark)
+	launcher, guest := started(ctx, t, dark, "launcher", nodes.Wants(own.Name)), network.New(t, "guest")
+	check.OK(t, launcher.AddPair("tap0", guest, namespaces.PodInterface))
+	for _, line := range []string{
+		"link set eth0 down", "addr flush dev eth0", "link set eth0 name eth0-nic", "link set eth0-nic address 02:00:00:00:00:77",
+		"link add k6t-eth0 type bridge", "link set eth0-nic master k6t-eth0", "link set tap0 master k6t-eth0",
+		"link set eth0-nic up", "link set tap0 up", "link set k6t-eth0 up",
+		// It keeps name, MAC and address for the pod's view; a dummy in KubeVirt.
+		"link add eth0 address " + launcher.MAC.String() + " type bridge", "addr add " + launcher.Addr.String() + "/24 dev eth0",
+	} {
+		out, err := launcher.Command(ctx, "ip", strings.Fields(line)...).CombinedOutput()
+		check.Must(t, err == nil, "ip %s: %v: %s", line, err, out)
+	}
+	out, err := guest.Command(ctx, "ip", "link", "set", "eth0", "address", launcher.MAC.String()).CombinedOutput()
+	check.Must(t, err == nil, "set the MAC of the guest: %v: %s", err, out)
+	check.OK(t, errors.Join(guest.SetUp(namespaces.PodInterface, true), guest.AddAddr(namespaces.PodInterface, netip.PrefixFrom(launcher.Addr, 24))))
+	reach := func(when string) {
+		t.Helper()
+		out, err := guest.Command(ctx, "ping", "-c", "1", "-w", "10", host.Addr.String()).CombinedOutput()
+		check.That(t, err == nil, "%s, the guest to a host: %v: %s", when, err, out)
+	}
+	reach("at first")
+	check.OK(t, errors.Join(dark.StopAgent(), dark.StartAgent(), dark.AwaitAgent(ctx)))
+	reach("after a restart of the agent")
+	said := check.Value(dark.Said("a plugin has changed the MAC"))(t)
+	check.That(t, !said, "the agent takes the new MAC of the pod's interface for the guest's")
+
+	var sent, refused atomic.Int64
+	t.Cleanup(check.Value(guest.Cry(namespaces.PodInterface, launcher.Addr, &sent, &refused))(t))
+	check.OK(t, errors.Join(dark.KillAgent(), dark.Fall(ctx), launcher.Outlive(ctx)))
+	next := started(ctx, t, light, "next", nodes.Wants(own.Name))
+	check.Equal(t, next.Addr, launcher.Addr, "the next pod has")
+	check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(ctx), dark.Rise(ctx), launcher.End(ctx), next.Finish(ctx)))
 	c.Settles(ctx, t)
 }
 
