@@ -115,6 +115,24 @@ func (ns *netns) pod(parent, name string) *netns {
 	return pod
 }
 
+func portOf(pod string) string { return "ve-" + pod }
+
+// bridged makes a namespace with a veth eth0, whose other end is beside parent on a bridge.
+func (ns *netns) bridged(parent, name string) *netns {
+	ns.t.Helper()
+	const bridge = "br0"
+	if _, err := ns.Index(bridge); err != nil {
+		check.OK(ns.t, ns.AddBridge(bridge))
+		check.OK(ns.t, ns.EndRecord())
+		check.OK(ns.t, ns.Links().LinkSetMaster(ns.device(parent), ns.device(bridge)))
+	}
+	pod := newNetNS(ns.t, name)
+	check.OK(ns.t, ns.AddPair(portOf(name), pod.Namespace, "eth0"))
+	check.OK(ns.t, ns.Links().LinkSetMaster(ns.device(portOf(name)), ns.device(bridge)))
+	ns.up(portOf(name))
+	return pod
+}
+
 // wire is a switch, to which machines are plugged.
 type wire struct {
 	t  testing.TB

@@ -52,13 +52,14 @@ func newRigOf(t testing.TB, o Options, pod func(node *netns, parent, name string
 	r.key = Key{Segment: uint32(r.parent), Addr: addr4}
 	r.observe()
 	r.pod = pod(r.node, "p0", "pod")
-	check.OK(t, attachGuard(r.Kernel, r.guard()))
+	r.node.do(func() error { return attachGuard(r.Kernel, r.guard()) })
 	check.OK(t, r.Leases.Install(r.key, r.lease(100)))
 	r.pod.up("eth0")
 	r.pod.addAddr("eth0", addr4)
 	r.sibling = pod(r.node, "p0", "sibling")
 	r.sibling.up("eth0")
 	r.sibling.addAddr("eth0", other4)
+	r.observe() // the parent may be a bridge port now
 	return r
 }
 
@@ -78,7 +79,16 @@ func (r *rig) unobserve(parent int) {
 }
 
 func (r *rig) guard() Guard {
-	return Guard{Slot: 1, Segment: r.parent, NetNS: r.pod.path, Interface: "eth0"}
+	return Guard{Slot: 1, Segment: r.parent, NetNS: r.pod.path, Interface: "eth0", NodeEnd: r.nodeEnd("pod")}
+}
+
+// nodeEnd is the node's end of the veth of a bridged pod; 0 for a macvlan.
+func (r *rig) nodeEnd(pod string) int {
+	index, err := r.node.Index(portOf(pod))
+	if err != nil {
+		return 0
+	}
+	return index
 }
 
 func (r *rig) lease(token uint64) Lease {
