@@ -37,9 +37,9 @@ type Guard struct {
 	NodeEnd int
 	// Verify makes the guard verify claims. On an SR-IOV VF no observer sees them.
 	Verify bool
-	// Living: the device carries traffic already. The guard then goes into pinned links at once, since to add the
-	// qdisc of filters switches a device off for a moment (qdisc_graft in the kernel). Without tcx, frames of that
-	// moment are lost.
+	// Living: the device carries traffic already, or the qdisc of filters would be in somebody's way. The guard then
+	// goes into pinned links at once, since to add the qdisc switches a device off for a moment (qdisc_graft in the
+	// kernel). Without tcx, frames of that moment are lost.
 	Living bool
 }
 
@@ -54,7 +54,7 @@ func (g Guard) path() string {
 // open opens the guarded device.
 func (g Guard) open() (*attach.Device, error) {
 	if g.NodeEnd != 0 {
-		return attach.OpenIndex("", g.NodeEnd)
+		return attach.OpenTurned(g.NodeEnd)
 	}
 	if g.Index != 0 {
 		if dev, err := attach.OpenIndex(g.NetNS, g.Index); !attach.IsGone(err) {
@@ -68,10 +68,7 @@ func (g Guard) open() (*attach.Device, error) {
 func (g Guard) record(netns uint32) observerSlot {
 	r := observerSlot{Status: slotAlive, Segment: uint32(g.Segment), Netns: netns}
 	if g.Verify {
-		r.Flags |= slotVerify
-	}
-	if g.NodeEnd != 0 {
-		r.Flags |= slotNodeEnd
+		r.Flags = slotVerify
 	}
 	return r
 }
@@ -82,16 +79,6 @@ func (g Guard) podNetNS(dev *attach.Device) (uint32, error) {
 		return dev.NetNS, nil
 	}
 	return attach.NetNS(g.NetNS)
-}
-
-// load loads the programs of a slot. On the node's end of a veth, the frames that leave the pod come in, so each
-// program judges the opposite direction.
-func (gs *Guards) load(slot uint32, r observerSlot) (attach.Programs, error) {
-	p, err := gs.programs.load(slot, r.verifies())
-	if err == nil && r.isOnNodeEnd() {
-		p["ingress"], p["egress"] = p["egress"], p["ingress"]
-	}
-	return p, err
 }
 
 // Guards are the programs on the interfaces of pods. The type attaches them, and sweeps the guards of
@@ -137,7 +124,7 @@ func (gs *Guards) reload() error {
 		if err != nil {
 			return err
 		}
-		load := func() (attach.Programs, error) { return gs.load(slot, r) }
+		load := func() (attach.Programs, error) { return gs.programs.load(slot, r.verifies()) }
 		if err := gs.dir.Guard(slot).Reload(load); err != nil {
 			return fmt.Errorf("reload guard of slot %d: %w", slot, err)
 		}

@@ -232,8 +232,7 @@ type observerSlot struct {
 type observerSlotFlag uint32
 
 const (
-	observerSlotFlagSLOT_VERIFY   observerSlotFlag = 1
-	observerSlotFlagSLOT_NODE_END observerSlotFlag = 2
+	observerSlotFlagSLOT_VERIFY observerSlotFlag = 1
 )
 
 type observerSlotLimit uint32

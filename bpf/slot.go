@@ -21,8 +21,7 @@ const (
 	slotAlive = uint32(observerSlotStatusSLOT_ALIVE)
 	slotDead  = uint32(observerSlotStatusSLOT_DEAD)
 
-	slotVerify  = uint32(observerSlotFlagSLOT_VERIFY)
-	slotNodeEnd = uint32(observerSlotFlagSLOT_NODE_END)
+	slotVerify = uint32(observerSlotFlagSLOT_VERIFY)
 )
 
 // Slots are the slots of guards in the kernel's map.
@@ -130,6 +129,3 @@ func (r *observerSlot) describe(guard observerSlot) {
 
 // verifies reports whether the guard checks claims.
 func (r observerSlot) verifies() bool { return r.Flags&slotVerify != 0 }
-
-// isOnNodeEnd reports whether the guard is on the node's end of a veth.
-func (r observerSlot) isOnNodeEnd() bool { return r.Flags&slotNodeEnd != 0 }

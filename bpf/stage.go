@@ -39,7 +39,7 @@ func (gs *Guards) stageGuard(g Guard) (err error) {
 	if err := checkSlot(g.Slot); err != nil {
 		return err
 	}
-	programs, err := gs.load(g.Slot, g.record(0))
+	programs, err := gs.programs.load(g.Slot, g.Verify)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (gs *Guards) putPrograms(slot uint32, dev *attach.Device, programs attach.P
 // nothing.
 func (gs *Guards) linkLiving(g Guard, dev *attach.Device, programs attach.Programs, present map[string]bool) error {
 	pins, isFirst := gs.dir.Guard(g.Slot), len(present) == 0
-	err := attach.InNetNS(g.path(), func() error { return attachMissing(pins, dev.Index, programs, present) })
+	err := attach.InNetNS(g.path(), func() error { return attachMissing(pins, dev, programs, present) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		clear(present)
@@ -130,10 +130,10 @@ func (gs *Guards) linkLiving(g Guard, dev *attach.Device, programs attach.Progra
 }
 
 // attachMissing attaches the programs that are not present. It runs in the device's network namespace.
-func attachMissing(pins attach.Pins, ifindex int, programs attach.Programs, present map[string]bool) error {
+func attachMissing(pins attach.Pins, dev *attach.Device, programs attach.Programs, present map[string]bool) error {
 	for _, d := range attach.Directions {
 		if !present[d.Name] {
-			if err := pins.Attach(d, ifindex, programs[d.Name]); err != nil {
+			if err := pins.Attach(dev.At(d), dev.Index, programs[d.Name]); err != nil {
 				return err
 			}
 			present[d.Name] = true
@@ -193,12 +193,12 @@ func (gs *Guards) pinGuard(g Guard) error {
 		gs.stages.takeUp(s)
 		return nil
 	}
-	dev, err := attach.ReopenDevice(s.path(), s.netns, s.index)
+	dev, err := s.reopen()
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	err = attach.InNetNS(s.path(), func() error { return gs.attachLinks(s, record) })
+	err = attach.InNetNS(s.path(), func() error { return gs.attachLinks(s, dev, record) })
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		gs.noTCX.Store(true)
 		gs.stages.takeUp(s)
@@ -232,18 +232,18 @@ func (gs *Guards) findStage(g Guard, record observerSlot) (stagedGuard, error) {
 }
 
 // attachLinks runs in the device's network namespace.
-func (gs *Guards) attachLinks(s stagedGuard, record observerSlot) error {
+func (gs *Guards) attachLinks(s stagedGuard, dev *attach.Device, record observerSlot) error {
 	pins := gs.dir.Guard(s.Slot)
 	present, err := guarding(pins, s.index, true)
 	if err != nil || len(present) == len(attach.Directions) {
 		return err
 	}
-	programs, err := gs.load(s.Slot, record)
+	programs, err := gs.programs.load(s.Slot, record.verifies())
 	if err != nil {
 		return err
 	}
 	defer programs.Close()
-	return attachMissing(pins, s.index, programs, present)
+	return attachMissing(pins, dev, programs, present)
 }
 
 // guarding returns the directions in which pinned links already guard the device. It unpins the

@@ -18,6 +18,15 @@ type stagedGuard struct {
 	index int
 }
 
+// reopen opens the device, unless it does not exist any more.
+func (s stagedGuard) reopen() (*attach.Device, error) {
+	dev, err := attach.ReopenDevice(s.path(), s.netns, s.index)
+	if err == nil {
+		dev.Turned = s.NodeEnd != 0
+	}
+	return dev, err
+}
+
 // stages are the staged guards of this process, and the slots without a record.
 type stages struct {
 	mu     *sync.Mutex
@@ -120,7 +129,7 @@ func (st *stages) onDevice(slot uint32, ask func(*attach.Device) (bool, error)) 
 	if !ok {
 		return false, nil
 	}
-	dev, err := attach.ReopenDevice(s.path(), s.netns, s.index)
+	dev, err := s.reopen()
 	if err != nil {
 		if attach.IsGone(err) {
 			err = nil

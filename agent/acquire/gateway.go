@@ -43,9 +43,13 @@ func (r *round) checkGateway(ctx context.Context, pool *v1alpha1.IPPool) error {
 		return fmt.Errorf("look for gateway %s of pool %s on this node: %w", gateway, pool.Name, err)
 	}
 	if own {
+		unreached := "; a pod does not reach an address of its own parent"
+		if r.Link.NodeEnd != 0 {
+			unreached = ""
+		}
 		r.a.Events.Eventf(r.Pod, pool, corev1.EventTypeWarning, "GatewayNotChecked", "Bind",
-			"gateway %s of pool %s is an address of node %s, which does not answer its own questions; a pod does not reach an address of its own parent",
-			gateway, pool.Name, r.a.Self.Name)
+			"gateway %s of pool %s is an address of node %s, which does not answer its own questions%s",
+			gateway, pool.Name, r.a.Self.Name, unreached)
 		return nil
 	}
 	reply, err := r.Segment.Ask(ctx, gateway)

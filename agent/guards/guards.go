@@ -116,7 +116,9 @@ func New(o Options) *Guards {
 func Of(e *attachment.Entry) bpf.Guard {
 	return bpf.Guard{
 		Slot: e.Slot, Segment: e.ParentIndex, NetNS: e.NetNS, Interface: e.Interface, Index: e.Index, NodeEnd: e.NodeEnd,
-		Verify: e.Device != "", Living: e.Adopted,
+		Verify: e.Device != "",
+		// The plugin bandwidth adds a qdisc of its own to the node's end, where that of filters would be in its way.
+		Living: e.Adopted || e.NodeEnd != 0,
 	}
 }
 

@@ -73,8 +73,12 @@ func (g *Guards) repair(a agentapi.Attachment) error {
 	}
 	g.Log.Info("a guard was removed, and is put back", "pod", e.PodNamespace+"/"+e.PodName, "interface", e.Interface)
 	g.Metrics.GuardRestored()
+	by := "a process with NET_ADMIN can do on a kernel without tcx; the agent has put it back. Drop NET_ADMIN in the pod"
+	if e.NodeEnd != 0 {
+		by = "only a process of the node can do, since it is at the node's end of the veth; the agent has put it back. Look for what removes qdiscs or links there"
+	}
 	g.Events.Eventf(event.Pod(e.PodNamespace, e.PodName, e.PodUID), nil, corev1.EventTypeWarning, "GuardRestored", "Guard",
-		"the guard of %s was removed, which a process with NET_ADMIN can do on a kernel without tcx; the agent has put it back. Drop NET_ADMIN in the pod", e.Interface)
+		"the guard of %s was removed, which %s", e.Interface, by)
 	return g.FinishPin(&e)
 }
 

@@ -103,6 +103,8 @@ func (f *adoptFacts) against() string {
 		return fmt.Sprintf("interface %s in %s, which is not the pod's, has it too", others[0].Interface, others[0].NetNS)
 	case f.Unfit != nil:
 		return "interface " + own[0].Interface + " is of no kind that can be guarded: " + f.Unfit.Error()
+	case f.Link.NodeEnd != 0:
+		return "interface " + own[0].Interface + " is a port of a bridge, which is not adopted"
 	case spec.Holder.Interface != "" && spec.Holder.Interface != f.Link.Name:
 		return fmt.Sprintf("it is on interface %s, and the record says %s", f.Link.Name, spec.Holder.Interface)
 	case spec.Holder.MAC != "" && spec.Holder.MAC != f.Link.MAC.String():

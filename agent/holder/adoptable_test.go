@@ -111,6 +111,7 @@ func TestTheReasonsAgainstAnAdoption(t *testing.T) {
 		"a kind without a segment":           {func(f *adoptFacts) { f.Unfit = errors.New("interface has no parent") }, "no kind that can be guarded: interface has no parent"},
 		"another interface":                  {func(f *adoptFacts) { f.Hold.Spec.Holder.Interface = "net2" }, "it is on interface net1, and the record says net2"},
 		"another MAC":                        {func(f *adoptFacts) { f.Hold.Spec.Holder.MAC = "02:00:00:00:00:09" }, "has the MAC 02:00:00:00:00:05, and the record says 02:00:00:00:00:09"},
+		"a port of a bridge":                 {func(f *adoptFacts) { f.Link.NodeEnd = 7 }, "net1 is a port of a bridge"},
 		"the interface is down":              {func(f *adoptFacts) { f.Link.Up = false }, "net1 is down"},
 		"another parent":                     {func(f *adoptFacts) { f.Parent = ipam.Parent{Name: "eth2", Names: []string{"eth2"}} }, "on another parent than its pool"},
 		"no annotation":                      {status(""), "neither podIPs nor a network-status of its pod has it"},

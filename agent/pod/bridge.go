@@ -3,6 +3,7 @@
 package pod
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,15 +22,22 @@ func bridged(link netlink.Link, hostID int) (end int, uplink Parent, err error) 
 	}
 	port, err := netlink.LinkByIndex(attrs.ParentIndex)
 	if err != nil {
-		return 0, Parent{}, fmt.Errorf("read the other end of the veth, ifindex %d: %w", attrs.ParentIndex, err)
+		return 0, Parent{}, fmt.Errorf("%w: read the other end of the veth, ifindex %d: %w", ErrNoUplink, attrs.ParentIndex, err)
 	}
 	end = port.Attrs().Index
 	if port.Attrs().MasterIndex == 0 {
 		return end, Parent{}, fmt.Errorf("%w: it is a veth, and its other end %s is no port of a bridge", ErrNoUplink, port.Attrs().Name)
 	}
-	links, err := wholelist.Of(netlink.LinkList)
+	// Other pods come and go meanwhile, so few lists are whole. The uplink stays.
+	links, err := netlink.LinkList()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		if uplink, err := uplinkOf(links, port.Attrs().MasterIndex); err == nil {
+			return end, uplink, nil
+		}
+		links, err = wholelist.Of(netlink.LinkList)
+	}
 	if err != nil {
-		return end, Parent{}, fmt.Errorf("list the ports of the bridge of %s: %w", port.Attrs().Name, err)
+		return end, Parent{}, fmt.Errorf("%w: list the ports of the bridge of %s: %w", ErrNoUplink, port.Attrs().Name, err)
 	}
 	uplink, err = uplinkOf(links, port.Attrs().MasterIndex)
 	return end, uplink, err
@@ -40,7 +48,9 @@ func bridged(link netlink.Link, hostID int) (end int, uplink Parent, err error) 
 func uplinkOf(links []netlink.Link, bridge int) (Parent, error) {
 	var uplinks []Parent
 	var names []string
-	isOfHost := func(l netlink.Link) bool { return l.Type() == string(VETH) || strings.HasPrefix(l.Type(), "tun") }
+	isOfHost := func(l netlink.Link) bool {
+		return slices.Contains([]string{string(VETH), "tuntap", "tun", "dummy", "ifb"}, l.Type())
+	}
 	for _, l := range links {
 		a := l.Attrs()
 		if a.MasterIndex == bridge && !isOfHost(l) {

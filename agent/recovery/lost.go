@@ -180,7 +180,7 @@ func (w *Worker) recoverEntry(ctx context.Context, r remains, a agentapi.Attachm
 		if err != nil {
 			return err
 		}
-		e.Device, e.Index = link.Device, link.Index
+		e.Device, e.Index, e.NodeEnd = link.Device, link.Index, link.NodeEnd
 		if e.Routing, err = w.Routing(&e); err != nil {
 			w.Log.Error(err, "the routes of a pod stay as they are")
 		}

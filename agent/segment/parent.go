@@ -139,10 +139,11 @@ func (p *Parent) Has(addr netip.Addr) (bool, error) {
 	if err != nil || has {
 		return has, err
 	}
-	if l, err := p.nl.LinkByIndex(p.index); err == nil && l.Attrs().MasterIndex != 0 {
-		return p.has(l.Attrs().MasterIndex, addr)
+	l, err := p.nl.LinkByIndex(p.index)
+	if err != nil || l.Attrs().MasterIndex == 0 {
+		return false, err
 	}
-	return false, nil
+	return p.has(l.Attrs().MasterIndex, addr)
 }
 
 func (p *Parent) has(index int, addr netip.Addr) (bool, error) {

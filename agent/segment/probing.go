@@ -29,7 +29,10 @@ func (s *Segment) Probe(ctx context.Context, addr netip.Addr, params ProbeParams
 		return Answer{}, fmt.Errorf("probe %s on %s: %w", addr, s.name, err)
 	}
 	defer func() { err = errors.Join(err, p.watch.end()) }()
-	if err := p.rounds(ctx, 0); err != nil {
+	if err = p.heedOwn(); err == nil && !p.answer.Conflict {
+		err = p.rounds(ctx, 0)
+	}
+	if err != nil {
 		return Answer{}, fmt.Errorf("probe %s on %s: %w", addr, s.name, err)
 	}
 	return p.answer, nil
@@ -227,6 +230,15 @@ func (p *probing) hit(h hit) {
 	if p.answers.take(h) && !p.answer.Conflict {
 		p.answer = Answer{Conflict: true, MAC: h.mac.hardware(), Kind: h.kind, Source: SourceProbe}
 	}
+}
+
+// heedOwn takes the node itself for a speaker of its own addresses: a bridge hears no probe that leaves by its port.
+func (p *probing) heedOwn() error {
+	own, err := p.seg.wire.Has(p.addr)
+	if own {
+		p.hit(newHit(p.src, bpf.KindARP, p.now(), bpf.WhereObserverEgress))
+	}
+	return err
 }
 
 func (p *probing) ack(token uint64, mac net.HardwareAddr) {

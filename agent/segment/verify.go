@@ -51,6 +51,9 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	// It is the previous holder's lease, or one that is not swept yet. The kernel reports acks then,
 	// but no speaker of an address that it fences.
 	e.HeldHere = p.watch.held.Slot != 0 && p.watch.held.Token < v.Claim.Token
+	if err := p.heedOwn(); err != nil {
+		return e, err
+	}
 	if err := p.verify(ctx, v); err != nil {
 		return e, err
 	}

@@ -40,7 +40,7 @@ func (d *Device) AddFilters(slot uint32, programs Programs) error {
 		return err
 	}
 	for _, dir := range Directions {
-		if err := d.PutFilter(d.Filter(dir, GuardFilter, slot, programs[dir.Name].FD())); err != nil {
+		if err := d.PutFilter(d.Filter(d.At(dir), GuardFilter, slot, programs[dir.Name].FD())); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	namespace "github.com/vishvananda/netns"
@@ -21,6 +22,19 @@ type Device struct {
 	// NetNS is the inode of the namespace, Index the ifindex in it.
 	NetNS uint32
 	Index int
+	// Turned: it is the other end of a pod's veth. The frames that leave the pod come in here.
+	Turned bool
+}
+
+// At returns the hook of the device for frames that leave the pod (egress) or come to it (ingress), under the name
+// of that direction.
+func (d *Device) At(dir Direction) Direction {
+	if d.Turned {
+		i := slices.Index(Directions[:], dir)
+		opposite := Directions[len(Directions)-1-i]
+		dir.Hook, dir.clsact = opposite.Hook, opposite.clsact
+	}
+	return dir
 }
 
 // OpenDevice opens a device by name in the namespace at path; "" is the calling thread's. It
@@ -46,6 +60,15 @@ func OpenIndex(path string, index int) (*Device, error) {
 		return nil, err
 	}
 	return d, d.at(index)
+}
+
+// OpenTurned opens the other end of a pod's veth by its ifindex in the calling thread's network namespace.
+func OpenTurned(index int) (*Device, error) {
+	d, err := OpenIndex("", index)
+	if err == nil {
+		d.Turned = true
+	}
+	return d, err
 }
 
 // at is the device with an ifindex in the namespace of d. It closes d if there is none.

@@ -36,7 +36,6 @@ struct slot {
 
 enum slot_flag {
 	SLOT_VERIFY = 1 << 0,
-	SLOT_NODE_END = 1 << 1, /* the guard is on the node's end of a veth */
 };
 
 enum source_flag {

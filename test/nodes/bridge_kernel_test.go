@@ -45,12 +45,14 @@ func bridged(t *testing.T, n *nodes.Node) {
 // removes the guard; a zombie is fenced by a claim while its agent is away, and acks it.
 func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 2)
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.5")
 	own := c.NamedPool("own", "10.66.0.0/24", "10.66.0.20")
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	dark, light := c.Nodes[0], c.Nodes[1]
 	bridged(t, dark)
+	// The bridge has an address of the pool, and hears no probe.
+	check.OK(t, dark.AddAddr(bridge, netip.MustParsePrefix("10.66.0.2/24")))
 	first, sibling := started(ctx, t, dark, "first", nil), started(ctx, t, dark, "sibling", nil)
 	remote := started(ctx, t, light, "remote", nil)
 	reach := func(when string) {
