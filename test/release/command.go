@@ -22,6 +22,7 @@ func (r *release) commands(ctx context.Context) {
 	built := map[string][]byte{}
 	for _, system := range []string{"linux", "darwin", "windows"} {
 		for _, arch := range r.arches {
+			fmt.Fprintf(r.Progress, "building kubectl-fenceline %s/%s\n", system, arch)
 			file := filepath.Join(dir, system+"-"+arch)
 			must.OK(r.target(system, arch).Build(ctx, "cli", file))
 			built[system+" "+arch] = must.Value(os.ReadFile(file))

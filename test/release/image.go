@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"path"
 	"strings"
 
@@ -33,6 +34,7 @@ func (r *release) images(ctx context.Context) (made []artifact) {
 	for _, recipe := range images.Product(r.Version) {
 		var builds []images.Image
 		for _, arch := range r.arches {
+			fmt.Fprintf(r.Progress, "building %s linux/%s\n", recipe.Name, arch)
 			recipe.Target = r.target("linux", arch)
 			build := must.Value(recipe.Image(ctx))
 			build.Arch = arch
