@@ -5,6 +5,7 @@ package scenario
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -20,31 +21,85 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
+	"github.com/fenceline/fenceline/test/images"
 )
 
-// moved is the range of whereabouts. The pools of the scenarios have another subnet.
+// moved is the range of the other IPAM. The pools of the scenarios have another subnet.
 var moved = netip.MustParsePrefix("10.79.0.0/24")
 
-// movedPods is how many pods have an address of whereabouts when the network moves.
+// movedPods is how many pods have an address of the other IPAM when the network moves.
 const movedPods = 6
 
-// playMoveIn moves a network of the real whereabouts in, half-way back, and in for good. A host on the segment pings each
+// otherIPAM is an IPAM from which a network moves.
+type otherIPAM struct {
+	name string
+	// ranges are its configuration of a part of moved.
+	ranges map[string]any
+	// onOne: each node gives addresses alone, so only one of them has pods of it.
+	onOne bool
+	// install makes it ready for a move, or nil.
+	install func(ctx context.Context, a *act)
+}
+
+// fromWhereabouts is the real whereabouts.
+var fromWhereabouts = otherIPAM{
+	name:   "whereabouts",
+	ranges: map[string]any{"range": moved.String(), "range_start": "10.79.0.10", "range_end": "10.79.0.99"},
+	install: func(ctx context.Context, a *act) {
+		a.after("remove whereabouts", func(ctx context.Context) { check(a.RemoveWhereabouts(ctx)) })
+		check(a.InstallWhereabouts(ctx))
+	},
+}
+
+// hostLocalDir is where host-local keeps its files.
+const hostLocalDir = "/var/lib/cni/networks"
+
+// fromHostLocal is the real host-local, whose directory the agents mount meanwhile.
+var fromHostLocal = otherIPAM{
+	name: "host-local", onOne: true,
+	ranges: map[string]any{"subnet": moved.String(), "rangeStart": "10.79.0.10", "rangeEnd": "10.79.0.99"},
+	install: func(ctx context.Context, a *act) {
+		a.after("have the agents lose the directory of host-local", func(ctx context.Context) {
+			check(errors.Join(a.InstallChart(ctx, images.DefaultVersion), a.WaitReady(ctx)))
+		})
+		check(errors.Join(a.InstallChart(ctx, images.DefaultVersion, "moveIn.hostLocalDir="+hostLocalDir), a.WaitReady(ctx)))
+	},
+}
+
+// markedFiles names the files of a move on all nodes.
+func (a *act) markedFiles(ctx context.Context) (all string) {
+	for _, n := range a.Nodes() {
+		all += value(n.Exec(ctx, "sh", "-c", "grep --recursive --files-with-matches fenceline-move "+hostLocalDir+" || true"))
+	}
+	return all
+}
+
+// playMoveIn moves a network of the real other IPAM in, half-way back, and in for good. A host on the segment pings each
 // pod all the time.
-func playMoveIn(ctx context.Context, a *act) {
+func playMoveIn(from otherIPAM) func(context.Context, *act) {
+	return func(ctx context.Context, a *act) { a.movesIn(ctx, from) }
+}
+
+func (a *act) movesIn(ctx context.Context, from otherIPAM) {
 	network := a.namespace + "/old"
 	move := func(step string) string {
-		return value(a.Kubectl(ctx, "fenceline", "move-in", step, "whereabouts", network))
+		return value(a.Kubectl(ctx, "fenceline", "move-in", step, from.name, network))
+	}
+	on := func(i int) *cluster.Node {
+		if from.onOne {
+			i = 1
+		}
+		return a.Nodes()[i%len(a.Nodes())]
 	}
 	a.installMultus(ctx, cluster.Multus{})
-	a.after("remove whereabouts", func(ctx context.Context) { check(a.RemoveWhereabouts(ctx)) })
-	check(a.InstallWhereabouts(ctx))
+	from.install(ctx, a)
 	a.makePool(ctx, 2*movedPods+4, nil)
-	a.definePlugins(ctx, a.namespace, "old", macvlan(map[string]any{
-		"type": "whereabouts", "range": moved.String(), "range_start": "10.79.0.10", "range_end": "10.79.0.99",
-	}, nil))
+	ipam := maps.Clone(from.ranges)
+	ipam["type"] = from.name
+	a.definePlugins(ctx, a.namespace, "old", macvlan(ipam, nil))
 	before := a.oldDefinition(ctx)
 	for i := range movedPods {
-		a.startPod(ctx, fmt.Sprintf("old-%d", i), a.Nodes()[i%len(a.Nodes())], attach("old"))
+		a.startPod(ctx, fmt.Sprintf("old-%d", i), on(i), attach("old"))
 	}
 	pods := a.running(ctx, movedPods, everyPod)
 	addrs := map[string]netip.Addr{}
@@ -57,13 +112,13 @@ func playMoveIn(ctx context.Context, a *act) {
 	host := a.foreignHost("client", netip.PrefixFrom(netip.MustParseAddr("10.79.0.250"), moved.Bits()))
 	pings := a.ping(host, slices.DeleteFunc(slices.Clone(all), func(addr netip.Addr) bool { return addr == addrs[ended.Name] })...)
 	pings.waitFor(ctx, 20)
-	a.story.Say("%d pods run with addresses of whereabouts, and a host pings all but one of them.", movedPods)
+	a.story.Say("%d pods run with addresses of %s, and a host pings all but one of them.", movedPods, from.name)
 
 	begun := time.Now()
-	a.story.Show("kubectl fenceline move-in plan whereabouts "+network, move("plan"))
-	a.story.Show("kubectl fenceline move-in start whereabouts "+network, move("start"))
+	a.story.Show("kubectl fenceline move-in plan "+from.name+" "+network, move("plan"))
+	a.story.Show("kubectl fenceline move-in start "+from.name+" "+network, move("start"))
 	took := time.Since(begun)
-	a.adoptedAre(ctx, network, movedPods)
+	a.adoptedAre(ctx, from, network, movedPods)
 	a.story.Say("All pods are adopted %s after the plan.", round(took))
 	ours := a.runPod(ctx, "ours", a.Node(1), attach("old"))
 	given := a.movedAddress(ctx, ours)
@@ -71,23 +126,25 @@ func playMoveIn(ctx context.Context, a *act) {
 	a.boundTo(ctx, given, ours.UID)
 
 	said := move("back")
-	must(strings.Contains(said+a.oldDefinition(ctx), given.String()), "whereabouts may give %s, which a pod of Fenceline has: %s", given, said)
-	old := a.runPod(ctx, "again", a.Node(2), attach("old"))
+	must(strings.Contains(said+a.oldDefinition(ctx), given.String()), "%s may give %s, which a pod of Fenceline has: %s", from.name, given, said)
+	old := a.runPod(ctx, "again", on(2), attach("old"))
 	again := a.movedAddress(ctx, old)
-	must(again != given && !slices.Contains(all, again), "whereabouts gave %s a second time", again)
+	must(again != given && !slices.Contains(all, again), "%s gave %s a second time", from.name, again)
 	a.deletePod(ctx, ours, false)
 	a.comesFree(ctx, given)
 	move("back")
 	must(a.oldDefinition(ctx) == before, "the definition is not as before the move: %s", a.oldDefinition(ctx))
+	must(a.markedFiles(ctx) == "", "files of the move are left: %s", a.markedFiles(ctx))
 	a.story.Say("The move went back: the pods run on, and the definition is as before, byte by byte.")
 
 	move("start")
-	a.adoptedAre(ctx, network, movedPods+1)
+	a.adoptedAre(ctx, from, network, movedPods+1)
 	a.deletePod(ctx, ended, false)
 	a.comesFree(ctx, addrs[ended.Name])
 	next := a.runPod(ctx, "next", a.Node(3), attach("old"))
 	a.boundTo(ctx, a.movedAddress(ctx, next), next.UID)
-	a.story.Show("kubectl fenceline move-in finish whereabouts "+network, move("finish"))
+	a.story.Show("kubectl fenceline move-in finish "+from.name+" "+network, move("finish"))
+	must(a.markedFiles(ctx) == "", "files of the move are left: %s", a.markedFiles(ctx))
 	pings.noneLost(begun)
 	for name, addr := range addrs {
 		speakers := capture.Speakers(running.Frames(), addr)
@@ -112,12 +169,12 @@ func (a *act) oldDefinition(ctx context.Context) string {
 }
 
 // adoptedAre waits until so many pods of a move are adopted.
-func (a *act) adoptedAre(ctx context.Context, network string, want int) {
+func (a *act) adoptedAre(ctx context.Context, from otherIPAM, network string, want int) {
 	eventually(ctx, podLimit, "the adoption of the pods", func(ctx context.Context) {
 		var state struct {
 			Status struct{ Adopted, Held, Conflicts int }
 		}
-		text := value(a.Kubectl(ctx, "fenceline", "move-in", "status", "whereabouts", network, "--output=json"))
+		text := value(a.Kubectl(ctx, "fenceline", "move-in", "status", from.name, network, "--output=json"))
 		check(json.Unmarshal([]byte(text), &state))
 		must(state.Status.Adopted == want && state.Status.Held == 0, "of %d pods: %s", want, text)
 	})
