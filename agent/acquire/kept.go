@@ -77,6 +77,11 @@ func (a *Acquirer) keeping(of Request, leases []v1alpha1.IPLease, r ipam.Request
 	if err != nil {
 		return keeping{}, err
 	}
+	if owner.IsTarget(of.Pod) {
+		for j := range standings {
+			standings[j].Unwished = "" // the guest still runs with it
+		}
+	}
 	for j := range leases {
 		l := keptCandidate{IPLease: &leases[j], standing: standings[j]}
 		if at := slices.IndexFunc(pools, func(p v1alpha1.IPPool) bool { return p.Name == l.Spec.Pool }); at >= 0 {
@@ -188,7 +193,7 @@ func (k keeping) fateOf(l *keptCandidate) (what fate, why string) {
 	isReusable := l.Spec.State == v1alpha1.StateRetained && l.Spec.Reason != v1alpha1.ReasonSandboxEnded
 	switch {
 	case l.standing.Unwished != "":
-		return leave, l.standing.Unwished + " names another address"
+		return leave, l.standing.Unwished
 	case l.standing.Left != "":
 		return leave, fmt.Sprintf("pool %s is no longer one of the pools of %s", l.Spec.Pool, l.standing.Left)
 	case !isKept && isReusable && rejected == nil && !k.requestsAnother(l):

@@ -69,7 +69,7 @@ func leftByPod(l *keptCandidate) {
 }
 
 func unwished(l *keptCandidate) {
-	l.standing.Unwished = "annotation ipam.fenceline.io/ips of pod shop/web-0"
+	l.standing.Unwished = "annotation ipam.fenceline.io/ips of pod shop/web-0 names another address"
 }
 
 // sandboxEnded is kept for the next sandbox of the pod that it names.

@@ -33,8 +33,7 @@ type Source struct {
 }
 
 // Sources returns all sources in the order in which an ADD asks them. The rules only grow along the
-// list. A wish has reduced the pools to
-// its addresses (ipam.Wish). An address that the interface insists on is a requested one.
+// list. A wish has reduced the pools to its addresses (ipam.Wish). An address that the interface insists on is a requested one.
 func Sources() []Source {
 	return []Source{
 		{Name: "behind", concerns: isStandby, find: behind, proof: byHandOver, insists: true},

@@ -240,6 +240,9 @@ func (w *walk) requested(ctx context.Context) error {
 		refused.KeptReady = taken.Lease.Spec.NodeName
 		refused.Problem = fmt.Sprintf("node %s keeps it ready (Warm), and is asked to release it", refused.KeptReady)
 	}
+	if refused.Reserved && taken.Lease.Spec.State == v1alpha1.StateBound {
+		refused.Problem += ", and leaves it at its next start: delete that pod too"
+	}
 	return refused
 }
 

@@ -59,8 +59,10 @@ type add struct {
 	place   *waiting.Place
 	// offer is the address that came free, for the next round.
 	offer waiting.Offer
-	// until is the end of the wait; zero before it begins.
-	until time.Time
+	// began and until are the begin and the end of the wait; zero before it begins. release: it is for an address
+	// that another node keeps Warm.
+	began, until time.Time
+	release      bool
 	// told are the reasons that events of the pod have reported.
 	told []string
 	// warned: events of the pod have reported its settings without effect.

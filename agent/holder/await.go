@@ -36,11 +36,13 @@ func (h *Holders) enter(r agentapi.AddRequest) *add {
 // returns an error when the ADD is to end.
 func (a *add) await(ctx context.Context, full []ipam.Candidate, why error) (err error) {
 	now := a.h.Clock.Now()
-	_, isKeptReady := ipam.KeptReady(why)
-	if a.until.IsZero() {
-		a.until = now.Add(a.h.Patience)
-		if isKeptReady {
-			a.until = now.Add(releaseTime)
+	if a.began.IsZero() {
+		a.began = now
+	}
+	if _, isKeptReady := ipam.KeptReady(why); a.until.IsZero() || isKeptReady != a.release {
+		a.until, a.release = a.began.Add(a.h.Patience), isKeptReady
+		if release := now.Add(releaseTime); isKeptReady && release.Before(a.until) {
+			a.until = release
 		}
 		if deadline, ok := ctx.Deadline(); ok && a.until.After(deadline.Add(-attachment.AnswerMargin)) {
 			a.until = deadline.Add(-attachment.AnswerMargin)
@@ -82,7 +84,7 @@ func (a *add) end(ctx context.Context, full []ipam.Candidate, why, ended error) 
 		return ended // the call was cancelled
 	}
 	if node, ok := ipam.KeptReady(why); ok {
-		return fmt.Errorf("%w, but has not done so within %s: start the agent of node %s, or name another address", why, releaseTime, node)
+		return a.notReleased(node, why)
 	}
 	coming, err := a.comingFree(ctx, full)
 	switch {
@@ -95,6 +97,20 @@ func (a *add) end(ctx context.Context, full []ipam.Candidate, why, ended error) 
 			"%w; %d of these leases are kept ready by other nodes or being verified, and will end", why, coming)
 	}
 	return why
+}
+
+// notReleased returns the error of an ADD whose address another node still keeps Warm.
+func (a *add) notReleased(node string, why error) error {
+	time := min(a.h.Patience, releaseTime)
+	if !a.place.Heard() {
+		return refusal.New(refusal.TryAgain, "%w, but the controller, by which it is asked, does not answer within %s", why, time)
+	}
+	remedy := ", or name another address"
+	if e, ok := errors.AsType[*ipam.RequestedError](why); ok && e.Reserved {
+		remedy = ""
+	}
+	return fmt.Errorf("%w, but has not done so within %s, since its agent is away or of an earlier release: start or upgrade the agent of node %s%s",
+		why, time, node, remedy)
 }
 
 // comingFree counts the leases of the full pools that will end within seconds.

@@ -86,6 +86,7 @@ func earlier(entries []*attachment.Entry, of agentapi.Attachment, pools []v1alph
 		}
 		i := ipam.Interface{Name: e.Interface}
 		for _, address := range e.Addresses {
+			i.Addresses = append(i.Addresses, ipam.Kept{Addr: address.Addr, Pool: address.Pool})
 			at := slices.IndexFunc(pools, func(p v1alpha1.IPPool) bool { return p.Name == address.Pool })
 			if at < 0 {
 				continue

@@ -167,6 +167,28 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	r.Want("10.0.0.2 Retained")
 }
 
+// An address that is reserved for a running machine, or chosen in its template, is for its next start: the guest keeps
+// its own one over a migration.
+func TestAMigrationKeepsTheAddressOfTheGuest(t *testing.T) {
+	for name, change := range map[string]func(*fakenode.Node) func(*corev1.Pod){
+		"another one is reserved": func(r *fakenode.Node) func(*corev1.Pod) {
+			kept(r, v1alpha1.ReservedFor{VirtualMachine: "db"}, "10.0.0.7")
+			return func(*corev1.Pod) {}
+		},
+		"its own one is reserved for another": func(r *fakenode.Node) func(*corev1.Pod) {
+			kept(r, v1alpha1.ReservedFor{VirtualMachine: "log"}, "10.0.0.2")
+			return func(*corev1.Pod) {}
+		},
+		"another one is chosen": func(*fakenode.Node) func(*corev1.Pod) { return choosing("10.0.0.7") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+			r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+			r.Gets(r.Pod("virt-launcher-db-b", "b", target, change(r)), "10.0.0.2")
+		})
+	}
+}
+
 // In mode Observe no host was asked, so the event must not claim a proof.
 func TestTheEventOfAHandOverNamesItsProof(t *testing.T) {
 	for mode, want := range map[v1alpha1.ConflictMode]segment.Verdict{

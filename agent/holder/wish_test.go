@@ -130,7 +130,7 @@ func TestAChosenAddressWhoseNodeDoesNotReleaseIt(t *testing.T) {
 		r.API.Put(keptReady("10.0.0.5"))
 		began := time.Now()
 		err := fakenode.TryAdd(r, r.Pod("web", "u1", choosing("10.0.0.5")))
-		check.Says(t, err, "node n2 keeps it ready (Warm), and is asked to release it, but has not done so within 5s: start the agent of node n2, or name another address")
+		check.Says(t, err, "node n2 keeps it ready (Warm), and is asked to release it, but has not done so within 5s, since its agent is away or of an earlier release: start or upgrade the agent of node n2, or name another address")
 		check.Equal(t, refusal.Answer(err).Code, agentapi.CodeAddressRefused, "its code is")
 		check.Equal(t, time.Since(began).Round(time.Second), 5*time.Second, "it waits for")
 		r.Want("10.0.0.5 Warm")
@@ -157,6 +157,65 @@ func TestAReservedAddressIsForTheOneForWhomItIsKept(t *testing.T) {
 	r.MustDel(web)
 	r.Lease("10.0.0.5", v1alpha1.StateRetained)
 	r.Gets(r.Pod("web-0", "u5", fakenode.OfStatefulSet), "10.0.0.5")
+}
+
+func TestAReservedAddressWhoseNodeDoesNotReleaseIt(t *testing.T) {
+	for name, row := range map[string]struct {
+		answers bool
+		says    string
+		code    uint
+	}{
+		"the controller is away": {false, "but the controller, by which it is asked, does not answer within 5s", agentapi.CodeTryAgainLater},
+		"the other agent is away": {true, "but has not done so within 5s, since its agent is away or of an earlier release: start or upgrade the agent of node n2",
+			agentapi.CodeAddressRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+				r.API.Mute = !row.answers
+				kept(r, v1alpha1.ReservedFor{Pod: "web"}, "10.0.0.5")
+				r.API.Put(keptReady("10.0.0.5"))
+				err := fakenode.TryAdd(r, r.Pod("web", "u1"))
+				check.Says(t, err, "ReservedIP kept: node n2 keeps it ready (Warm), and is asked to release it", row.says)
+				check.That(t, !strings.Contains(err.Error(), "name another address"), "%v", err)
+				check.Equal(t, refusal.Answer(err).Code, row.code, "its code is")
+				r.Stop()
+			})
+		})
+	}
+}
+
+// The 5 s are those of the Warm lease. An address that another pod has meanwhile is waited for as any other.
+func TestTheTimeOfAWaitIsThatOfItsReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+		r.API.Put(keptReady("10.0.0.5"))
+		began := time.Now()
+		end := waits(t.Context(), r, r.Pod("web-5d9c-u1", "u1", ofReplicaSet, choosing("10.0.0.5")))
+		r.API.Put(fakenode.Held("10.0.0.5", func(s *v1alpha1.IPLeaseSpec) { s.Holder.Pod = "db-0" }))
+		r.Waiting.Changed()
+		err := <-end
+		check.Says(t, err, "it is exhausted")
+		check.That(t, time.Since(began) > time.Minute, "it has waited for %s", time.Since(began))
+		r.Stop()
+	})
+}
+
+func TestAReservedAddressIsLeftByTheNextPodOfAnotherName(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
+	chosen := choosing("10.0.0.5")
+	other := r.Pod("web-0", "u1", fakenode.OfStatefulSet, chosen)
+	r.Gets(other, "10.0.0.5")
+	kept(r, v1alpha1.ReservedFor{Pod: "db"}, "10.0.0.5")
+	err := fakenode.TryAdd(r, r.Pod("db", "u2"))
+	check.Says(t, err, "ReservedIP kept: it is taken: Bound for pod shop/web-0 on node n1, and leaves it at its next start: delete that pod too; "+
+		"free this address, or change the ips of the ReservedIP")
+	r.MustDel(other)
+	got := r.MustAdd(r.Pod("web-0", "u3", fakenode.OfStatefulSet))
+	check.That(t, got[0] != "10.0.0.5", "the next pod of the name has %v", got)
+	check.That(t, slices.ContainsFunc(r.Told(), func(e string) bool {
+		return strings.Contains(e, "replaces 10.0.0.5: ReservedIP kept keeps it for pod shop/db")
+	}), "no event tells of the address that was left")
 }
 
 func TestANamespaceGetsItsReservedAddressesFirst(t *testing.T) {

@@ -56,7 +56,7 @@ type Candidate struct {
 func (f Family) Refuse(problem string) *RequestedError {
 	e := &RequestedError{Addr: f.Requested, Interface: f.Interface, Problem: problem}
 	if f.Wish != nil {
-		e.By = f.Wish.describe(0)
+		e.By, e.Reserved = f.Wish.describe(0), f.Wish.Reserved
 	}
 	return e
 }

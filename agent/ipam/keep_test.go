@@ -116,7 +116,7 @@ func TestStandingOfTheKeptAddresssPool(t *testing.T) {
 }
 
 func TestAKeptAddressIsLeftForAnotherOneOfTheAnnotation(t *testing.T) {
-	const by = "annotation ipam.fenceline.io/ips of pod shop/web-0"
+	const by = "annotation ipam.fenceline.io/ips of pod shop/web-0 names another address"
 	for value, want := range map[string]string{
 		"10.0.0.2": "", "10.0.0.2, 10.0.0.3": "", "10.0.0.3": by, "fd00::2": "", "10.0.0.3, fd00::2": by,
 		`[{"interface": "net1", "ips": ["10.0.0.3"]}]`: "",

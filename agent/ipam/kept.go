@@ -19,8 +19,8 @@ type Standing struct {
 	// is an annotation of the pod itself, whose author wants an address of another pool, or the interface
 	// is on another parent now, as in another network. It is empty otherwise.
 	Left string
-	// Unwished names what wishes other addresses for the interface, so that this one is to be left. It is
-	// empty otherwise.
+	// Unwished is the reason, as a clause, for which the address is to be left: other addresses are wished for
+	// the interface, or this one is kept for somebody else. It is empty otherwise.
 	Unwished string
 	// Rejected is the reason for which the pool does not serve the interface, or nil. A pool that
 	// hands out no new address still serves the addresses that are kept.
@@ -62,19 +62,24 @@ func (c chooser) standing(k Kept) Standing {
 		st.Left = fmt.Sprintf("%s, and the parent is %s, no longer %s", c.names.source, is.Name, k.Parent)
 	}
 	if w := c.said.wishOf(ipv6); w != nil && !slices.Contains(w.Addrs, k.Addr) {
-		st.Unwished = w.By
+		st.Unwished = w.By + namesAnother
 	}
 	found := c.lookUp(k.Pool, ipv6)
 	if len(found) == 0 {
 		st.Rejected = &Rejection{k.Pool, NotFound, "it does not exist"}
 		return st
 	}
-	if g, ok := c.grantIn(found[0], ipv6); ok && st.Unwished == "" && c.said.wishOf(ipv6) == nil && !slices.Contains(g.Addrs, k.Addr) {
-		st.Unwished = g.By
+	if g, ok, _ := c.grantIn(found[0], ipv6); ok && st.Unwished == "" && c.said.wishOf(ipv6) == nil && !slices.Contains(g.Addrs, k.Addr) {
+		st.Unwished = g.By + namesAnother
+	}
+	if r := c.keptForAnother(found[0], k.Addr); r != nil && st.Unwished == "" {
+		st.Unwished = fmt.Sprintf("ReservedIP %s keeps it for %s", r.Name, r.Spec.For)
 	}
 	_, st.Rejected = c.filter(found[0], ipv6)
 	return st
 }
+
+const namesAnother = " names another address"
 
 // keptUnnamed returns the pools of the addresses that are kept for the interface, without the pools
 // in named. An address is kept although no source names its pool any longer. Only an annotation of

@@ -72,10 +72,11 @@ type Request struct {
 	IPs []netip.Addr
 }
 
-// Interface is an interface of the pod with the subnets of its addresses.
+// Interface is an interface of the pod with its addresses and their subnets.
 type Interface struct {
-	Name    string
-	Subnets []netip.Prefix
+	Name      string
+	Subnets   []netip.Prefix
+	Addresses []Kept
 }
 
 // Kept is an address that stays with the pod, even if its pool is changed, disabled or deleted, or

@@ -19,6 +19,8 @@ type RequestedError struct {
 	// By names the entry of the annotation that requests it. It is empty for CNI and Multus.
 	By      string
 	Problem string // a clause for people: "it is the gateway of pool a"
+	// Reserved: a ReservedIP requests it.
+	Reserved bool
 	// KeptReady names the node that keeps the address Warm, and is asked to release it.
 	KeptReady string
 	Err       error // may be nil
@@ -29,7 +31,11 @@ func (e *RequestedError) Error() string {
 		return fmt.Sprintf("requested address %s for %s: %s", e.Addr, e.Interface, e.Problem)
 	}
 	text := fmt.Sprintf("requested address %s for %s, %s: %s", e.Addr, e.Interface, e.By, e.Problem)
-	if e.KeptReady == "" {
+	switch {
+	case e.KeptReady != "":
+	case e.Reserved:
+		text += "; free this address, or change the ips of the ReservedIP"
+	default:
 		text += "; free this address, or name another one there"
 	}
 	return text
@@ -37,6 +43,18 @@ func (e *RequestedError) Error() string {
 
 // Unwrap returns the reason, if it has a type of its own.
 func (e *RequestedError) Unwrap() error { return e.Err }
+
+// ReservationError is the error of an interface of a StatefulSet's pod whose ordinal is beyond the list of a ReservedIP
+// for the StatefulSet.
+type ReservationError struct {
+	Interface       string // "pod ns/name interface eth0"
+	ReservedIP, Pod string
+}
+
+func (e *ReservationError) Error() string {
+	return fmt.Sprintf("%s: ReservedIP %s has no address for the ordinal of %s: add addresses to its ips, or scale the StatefulSet down",
+		e.Interface, e.ReservedIP, e.Pod)
+}
 
 // KeptReady returns the node that keeps a requested address Warm, if this is the reason of an error.
 func KeptReady(err error) (node string, ok bool) {
@@ -60,8 +78,8 @@ func (c chooser) honour(choice *Choice) error {
 		}
 	}
 	for _, w := range c.said.wishes {
-		if f := choice.family(w.Addrs[0].Is6()); f != nil && f.Wish != nil {
-			continue // CNI requests one of these addresses
+		if f := choice.family(w.Addrs[0].Is6()); f != nil && (f.Wish != nil || c.keepsAnother(f, w)) {
+			continue // CNI requests one of these addresses, or a migration keeps that of the guest
 		}
 		if err := c.grant(choice, w); err != nil {
 			return err
@@ -72,7 +90,7 @@ func (c chooser) honour(choice *Choice) error {
 
 // wrong returns the error of an address of a wish.
 func (c chooser) wrong(w Wish, i int, format string, args ...any) error {
-	return &RequestedError{Addr: w.Addrs[i], Interface: c.req.Describe(), By: w.describe(i), Problem: fmt.Sprintf(format, args...)}
+	return &RequestedError{Addr: w.Addrs[i], Interface: c.req.Describe(), By: w.describe(i), Reserved: w.Reserved, Problem: fmt.Sprintf(format, args...)}
 }
 
 // grant restricts a family to the addresses of a wish.

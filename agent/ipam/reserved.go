@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -13,9 +14,16 @@ import (
 
 // grants returns what the reservations keep for the pod.
 func (r Request) grants() []poolset.Grant {
-	return poolset.Grants(r.Reservations, &v1alpha1.Holder{
-		Namespace: r.Pod.Namespace, Pod: r.Pod.Name, OwnerKind: r.Pod.OwnerKind, OwnerName: r.Pod.OwnerName,
-	})
+	return poolset.Grants(r.Reservations, r.Pod.holder())
+}
+
+func (p Pod) holder() *v1alpha1.Holder {
+	return &v1alpha1.Holder{Namespace: p.Namespace, Pod: p.Name, OwnerKind: p.OwnerKind, OwnerName: p.OwnerName}
+}
+
+// keptForAnother returns the reservation that keeps an address of a pool for somebody else than the pod, or nil.
+func (c chooser) keptForAnother(pool *v1alpha1.IPPool, addr netip.Addr) *v1alpha1.ReservedIP {
+	return poolset.KeptForAnother(c.req.Reservations, pool.Spec.Network, addr, c.req.Pod.holder())
 }
 
 // granted returns the addresses of a pool's network that some of the grants have.
@@ -37,47 +45,74 @@ func (c chooser) byPreference(candidate Candidate) []Candidate {
 	ofAll := c.granted(candidate.Pool, func(g poolset.Grant) bool { return g.Namespace })
 	first, rest := candidate, candidate
 	first.Set = candidate.Set.And(ofAll)
-	if rest.Set = candidate.Set.Minus(ofAll); first.Set.Len() == 0 || rest.Set.Len() == 0 {
-		return []Candidate{candidate}
-	}
+	rest.Set = candidate.Set.Minus(ofAll)
 	for i := range min(first.Set.Len(), demand.MaxEntries) {
-		first.Only = append(first.Only, first.Set.At(i)) // the ADD waits for these, too
+		first.Only = append(first.Only, first.Set.At(i)) // the ADD waits for these, of which nobody else is told
+	}
+	switch {
+	case len(first.Only) == 0:
+		return []Candidate{candidate}
+	case rest.Set.Len() == 0:
+		return []Candidate{first}
 	}
 	return []Candidate{first, rest}
 }
 
-// grantIn returns the wish of the reservations that keep addresses of a pool for this very pod.
-func (c chooser) grantIn(pool *v1alpha1.IPPool, ipv6 bool) (w Wish, ok bool) {
+// grantIn returns the wish of the reservations that keep addresses of a pool for this very pod. An earlier interface
+// of the pod may have one of them. lacking names a reservation whose list is too short for the pod.
+func (c chooser) grantIn(pool *v1alpha1.IPPool, ipv6 bool) (w Wish, ok bool, lacking string) {
 	all, err := poolset.Addresses(pool)
-	if err != nil {
-		return Wish{}, false
+	if err != nil || isIPv6(pool) != ipv6 {
+		return Wish{}, false, ""
 	}
 	for _, g := range c.grants {
-		set := g.Set.And(all)
-		if g.Namespace || g.Network != pool.Spec.Network || set.Len() == 0 || isIPv6(pool) != ipv6 {
+		if g.Namespace || g.Network != pool.Spec.Network {
 			continue
 		}
-		w.By = "ReservedIP " + g.By
+		if g.Lacking.Overlaps(all) {
+			lacking = g.By
+		}
+		set := g.Set.And(all).Minus(c.had(pool))
 		for i := range min(set.Len(), demand.MaxEntries) {
+			w.By, w.Reserved = "ReservedIP "+g.By, true
 			w.Addrs = append(w.Addrs, set.At(i))
 		}
 	}
 	w.Shared = len(w.Addrs) > 1
-	return w, len(w.Addrs) > 0
+	return w, len(w.Addrs) > 0, lacking
+}
+
+// had returns the addresses that earlier interfaces of the pod have from a pool.
+func (c chooser) had(pool *v1alpha1.IPPool) poolset.Set {
+	var addrs []netip.Addr
+	for _, i := range c.req.Earlier {
+		for _, k := range i.Addresses {
+			if k.Pool == pool.Name {
+				addrs = append(addrs, k.Addr)
+			}
+		}
+	}
+	return poolset.Of(addrs...)
 }
 
 // honourReservations restricts the families without another wish to the addresses that are kept for the pod.
 func (c chooser) honourReservations(choice *Choice) error {
 	for i := range choice.Families {
-		f := &choice.Families[i]
+		f, lacking := &choice.Families[i], ""
 		for at := 0; f.Wish == nil && at < len(f.Pools); at++ {
-			w, ok := c.grantIn(f.Pools[at].Pool, f.IPv6)
-			if !ok || c.keepsAnother(f, w) {
+			w, ok, by := c.grantIn(f.Pools[at].Pool, f.IPv6)
+			if c.keepsAnother(f, w) {
+				continue
+			}
+			if lacking = cmp.Or(lacking, by); !ok {
 				continue
 			}
 			if err := c.grant(choice, w); err != nil {
 				return err
 			}
+		}
+		if lacking != "" && f.Wish == nil {
+			return &ReservationError{Interface: c.req.Describe(), ReservedIP: lacking, Pod: c.req.Pod.describe()}
 		}
 	}
 	return nil

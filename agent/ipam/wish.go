@@ -20,6 +20,8 @@ type Wish struct {
 	Shared bool
 	// By names the annotation for people. It is empty if CNI or Multus requests the address.
 	By string
+	// Reserved: a ReservedIP keeps the addresses for the pod.
+	Reserved bool
 	// entries are the places of Addrs in the annotation.
 	entries []int
 }

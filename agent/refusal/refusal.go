@@ -86,6 +86,7 @@ var rows = []struct {
 	{is[*ipam.NoPoolError], agentapi.CodeNoPool, "%w; see kubectl get flpool"},
 	{is[*ipam.AnnotationError], agentapi.CodeInvalidNetworkConfig, "%w"},
 	{is[*ipam.RequestedError], agentapi.CodeAddressRefused, "%w"},
+	{is[*ipam.ReservationError], agentapi.CodeAddressRefused, "%w"},
 	{wraps(lease.ErrTaken), agentapi.CodeAddressRefused, "%w"},
 
 	// The pod's interface.

@@ -132,6 +132,14 @@ func (p *Place) result(late bool) (Offer, error) {
 	return Offer{}, ErrLate
 }
 
+// Heard reports whether the controller has answered all waits of the place.
+func (p *Place) Heard() bool {
+	q := p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !slices.ContainsFunc(p.rooms, func(key string) bool { return !q.rooms[key].heard })
+}
+
 // join takes the place, or changes the pools of a place. An offer that was not used ends.
 func (p *Place) join(pools []Pool) error {
 	q := p.queue

@@ -100,6 +100,9 @@ type Hints struct {
 	last *v1alpha1.LeaseHintStatus
 	// renew is the time of the next question for addresses that come free, if ADDs wait.
 	renew time.Time
+	// round is the question for them that this agent wrote last, and wrote has its waits.
+	round string
+	wrote []v1alpha1.PoolWait
 	// doubted: what the View knows may have been lost by the store.
 	doubted atomic.Bool
 	// asked is the time of the first question since the last answer. It is nil after an answer.
@@ -216,7 +219,11 @@ func (h *Hints) ask(ctx context.Context, hint *v1alpha1.LeaseHint) error {
 		asks.Spec.Start = h.start
 	}
 	waits, now := h.Waits(), h.Clock.Now()
-	if !slices.EqualFunc(waits, hint.Spec.Waits, sameWait) || len(waits) > 0 && !now.Before(h.renew) {
+	last := hint.Spec.Waits
+	if hint.Spec.Round == h.round {
+		last = h.wrote // an older CRD drops a part of them
+	}
+	if !slices.EqualFunc(waits, last, sameWait) || len(waits) > 0 && !now.Before(h.renew) {
 		asks.Spec.Waits, asks.Spec.Round = waits, string(uuid.NewUUID())
 	}
 	if asks.Spec.Start == hint.Spec.Start && asks.Spec.Round == hint.Spec.Round {
@@ -228,11 +235,15 @@ func (h *Hints) ask(ctx context.Context, hint *v1alpha1.LeaseHint) error {
 	}
 	asks.Name = h.Node
 	asks.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
+	round := asks.Spec.Round
 	write := func() error { return h.Client.Update(ctx, asks) }
 	if hint.Name == "" {
 		write = func() error { return h.Client.Create(ctx, asks) }
 	}
-	if err := write(); err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+	switch err := write(); {
+	case err == nil && round != hint.Spec.Round:
+		h.round, h.wrote = round, waits
+	case err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("ask for the leases of node %s: %w", h.Node, err)
 	}
 	h.renew = now.Add(renewEvery + time.Duration(h.Rand()*float64(renewEvery/2)))

@@ -434,6 +434,16 @@ func TestWhatTheAgentAsksWhileADDsWait(t *testing.T) {
 	r.waits = append(r.waits, wait("wan"))
 	r.look()
 	asks("another pool", true, "lan", "wan")
+	// After a rollback, the CRD drops the addresses of a wish.
+	r.waits = slices.Clone(r.waits)
+	r.waits[1].Addresses = []string{"10.0.0.2"}
+	r.look()
+	asks("a wish", true, "lan", "wan")
+	dropped := r.hint()
+	dropped.Spec.Waits[1].Addresses = nil
+	check.OK(t, r.WithWatch.Update(t.Context(), dropped))
+	r.look()
+	asks("the addresses were dropped", false, "lan", "wan")
 	check.OK(t, r.Delete(t.Context(), last))
 	r.look()
 	h := r.hint()

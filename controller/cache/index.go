@@ -32,7 +32,7 @@ const (
 	LeasesByPool = "pool"
 	// LeasesByPoolNode has the keys "<pool>/<node>", which show the nodes on a pool's segment.
 	LeasesByPoolNode = "pool.node"
-	// LeasesByState has the state as key. It contains only Quarantined leases.
+	// LeasesByState has the state as key. It contains only Quarantined and Retained leases.
 	LeasesByState = "state"
 )
 
@@ -94,7 +94,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		LeasesByPool:     func(s *v1alpha1.IPLeaseSpec) []string { return []string{s.Pool} },
 		LeasesByPoolNode: poolNodeKeys,
 		LeasesByState: func(s *v1alpha1.IPLeaseSpec) []string {
-			if s.State != v1alpha1.StateQuarantined {
+			if s.State != v1alpha1.StateQuarantined && s.State != v1alpha1.StateRetained {
 				return nil
 			}
 			return []string{string(s.State)}

@@ -49,8 +49,9 @@ type vacancy struct {
 
 // allot decides which of the nodes that wait are told of each free address, in the order of the addresses: those
 // that are told already, then those that wish for this address, then those that are told of the fewest addresses, and
-// of these the ones that have waited longest. So many ADDs that wait on one node keep no other node from an address when several come free at once, and
-// the nodes that are woken are few however many wait. next is the time until more are told, or 0.
+// of these the ones that have waited longest. So many ADDs that wait on one node keep no other node from an address when
+// several come free at once, and the nodes that are woken are few however many wait. next is the time until more are
+// told, or 0.
 func allot(now time.Time, waiting []waiter, vacant []vacancy) (next time.Duration) {
 	for i := range vacant {
 		vacant[i].nodes = slices.DeleteFunc(slices.Clone(vacant[i].nodes), func(node string) bool {

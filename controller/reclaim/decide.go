@@ -258,6 +258,9 @@ func decideRetained(f Facts) Action {
 	if s := f.Successor; s != nil && f.Pod.Object != nil && belongsTo(&s.Spec, f.Pod.Object) {
 		return hasAnother(s)
 	}
+	if f.Reserved != nil {
+		return isReserved(f.Reserved)
+	}
 	end := endOfRetention(&f.Lease.Spec, f.Owner, f.Policy.RetentionLimit, f.Now)
 	switch {
 	case !end.At.IsZero() && !f.Now.Before(end.At):
@@ -306,6 +309,8 @@ func decideKeptForPod(f Facts) Action {
 		return endFor("pod %s/%s is Terminating", holder)
 	case f.Successor != nil && belongsTo(&f.Successor.Spec, pod):
 		return hasAnother(f.Successor)
+	case f.Reserved != nil:
+		return isReserved(f.Reserved)
 	}
 	return none("the pod lives, and its next sandbox gets the address")
 }
@@ -318,6 +323,12 @@ func endFor(why string, holder *v1alpha1.Holder) Action {
 func hasAnother(l *v1alpha1.IPLease) Action {
 	return Action{Kind: EndRetention, Why: fmt.Sprintf("pod %s/%s now has %s on interface %s",
 		l.Spec.Holder.Namespace, l.Spec.Holder.Pod, l.Spec.Address, l.Spec.Holder.Interface)}
+}
+
+// isReserved ends the retention of an address that is kept for somebody else. The next pod of its holder leaves it
+// anyway, and may be waiting for an address whose holder waits for this one.
+func isReserved(by *v1alpha1.ReservedIP) Action {
+	return Action{Kind: EndRetention, Why: fmt.Sprintf("ReservedIP %s keeps the address for %s", by.Name, by.Spec.For)}
 }
 
 func none(why string) Action { return Action{Kind: None, Why: why} }

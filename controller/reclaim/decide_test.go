@@ -226,6 +226,10 @@ func TestRetainedLease(t *testing.T) {
 		f.Successor.Spec.NodeName = node
 		return f
 	}
+	reservedOf := func(f Facts) Facts {
+		f.Reserved = &v1alpha1.ReservedIP{Spec: v1alpha1.ReservedIPSpec{For: &v1alpha1.ReservedFor{Namespace: "shop", StatefulSet: "db"}}}
+		return f
+	}
 	unreadable := scale(0)
 	unreadable.Unreadable = "annotation x is y"
 	for _, row := range []struct {
@@ -246,6 +250,8 @@ func TestRetainedLease(t *testing.T) {
 		{"ends when its time has come", retained(gone, lasting(time.Minute)), Action{Kind: EndRetention}},
 		{"is kept when the template's annotation is invalid, and the message says so", retained(unreadable, nil), tell("")},
 		{"is kept when a node has written another address for a pod that is elsewhere", succeededOn("n2", retained(scale(1), nil)), leaveAlone()},
+		{"ends when a reservation keeps the address for somebody else", reservedOf(retained(scale(1), lasting(time.Hour))), Action{Kind: EndRetention}},
+		{"ends when a reservation keeps the address for somebody else, and the owner cannot be read", reservedOf(retained(Owner{}, nil)), Action{Kind: EndRetention}},
 		{"ends when the pod has another address, with every policy", succeeded(retained(scale(1), lasting(time.Hour))), Action{Kind: EndRetention}},
 	} {
 		t.Run(row.name, func(t *testing.T) { expect(t, Decide(row.when), row.then) })
@@ -273,6 +279,9 @@ func TestLeaseKeptForAPod(t *testing.T) {
 		{"is kept while the pod lives", kept(), leaveAlone()},
 		{"is kept while the pod is Pending", kept(podPending), leaveAlone()},
 		{"is kept while the pod's node is silent", kept(nodeNotReady), leaveAlone()},
+		{"ends when a reservation keeps the address for somebody else", kept(func(f *Facts) {
+			f.Reserved = &v1alpha1.ReservedIP{Spec: v1alpha1.ReservedIPSpec{For: &v1alpha1.ReservedFor{Namespace: "shop", StatefulSet: "db"}}}
+		}), end},
 		{"is kept if the pod could not be read", kept(podUnknown), leaveAlone()},
 		{"is kept for a static pod, which is known by its config hash", kept(podStatic), leaveAlone()},
 		{"is kept for a static pod whose mirror pod is Terminating", kept(podStatic, podTerminatingSince(ago(time.Hour))), leaveAlone()},

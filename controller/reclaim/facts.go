@@ -52,6 +52,9 @@ type Facts struct {
 	// Successor is the lease that the next pod with the identity of a Retained lease's holder got
 	// instead, for the same interface. It is nil if there is none. With a Successor, Pod is its pod.
 	Successor *v1alpha1.IPLease
+	// Reserved is the reservation that keeps the address of a Retained lease for another identity than that of
+	// its holder. It is nil if there is none.
+	Reserved *v1alpha1.ReservedIP
 	// Migration is set only for Bound leases of virtual machines.
 	Migration Migration
 	Policy    Policy

@@ -105,6 +105,9 @@ func (r Reader) look(ctx context.Context, lease *v1alpha1.IPLease, n *note) (Fac
 			f.Givers = s.givers(lease)
 		}
 	case v1alpha1.StateRetained:
+		if f.Reserved, err = reservedFor(ctx, known, lease); err != nil {
+			return f, err
+		}
 		if isKeptForPod(spec) {
 			if f.Successor, err = r.successor(ctx, lease); err == nil {
 				f.Pod, err = lookAtPod(ctx, known, f, n)

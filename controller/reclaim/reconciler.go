@@ -167,6 +167,11 @@ func (r *Reconciler) lookAgain(ctx context.Context, f Facts, n *note) (Facts, er
 		}
 		f.Givers = s.givers(f.Lease)
 	}
+	if f.Reserved != nil {
+		if f.Reserved, err = reservedFor(ctx, r.Reader.Live, f.Lease); err != nil {
+			return f, err
+		}
+	}
 	if f.Successor != nil {
 		f.Successor, err = successorNow(ctx, r.Reader.Live, f)
 	}

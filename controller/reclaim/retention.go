@@ -13,6 +13,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/internal/owner"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Owner is the knowledge about the owner of a holder. The zero Owner is unknown, and an unknown owner
@@ -115,6 +116,19 @@ func succeeds(l, kept *v1alpha1.IPLease) bool {
 		return now.Namespace == before.Namespace && now.Pod == before.Pod && now.PodUID == before.PodUID
 	}
 	return owner.Same(now, before) && owner.KeepsName(now) && owner.KeepsName(before) && now.OwnerName == before.OwnerName
+}
+
+// reservedFor returns the reservation that keeps the address of a lease for another identity than its holder's, or nil.
+func reservedFor(ctx context.Context, reader client.Reader, lease *v1alpha1.IPLease) (*v1alpha1.ReservedIP, error) {
+	network, addr, err := v1alpha1.ParseLeaseName(lease.Name)
+	if err != nil || lease.Spec.Holder == nil {
+		return nil, nil //nolint:nilerr // the CRD refuses such a name
+	}
+	var all v1alpha1.ReservedIPList
+	if err := reader.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list reservations: %w", err)
+	}
+	return poolset.KeptForAnother(all.Items, network, addr, lease.Spec.Holder), nil
 }
 
 // successor returns the successor of a Retained lease in the cache, or nil.

@@ -94,6 +94,39 @@ func TestOnlyAPodThatIsThereSucceeds(t *testing.T) {
 	}
 }
 
+// An address that is kept for somebody else ends at once, by rule R11: the next pod of its holder would leave it.
+func TestAReservationForAnotherEndsARetention(t *testing.T) {
+	kept := leaseObject(inState(v1alpha1.StateRetained), ownedByWeb)
+	reservation := func(network, set string) *v1alpha1.ReservedIP {
+		return &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: v1alpha1.ReservedIPSpec{
+			IPs: []string{kept.Spec.Address}, Network: network, For: &v1alpha1.ReservedFor{Namespace: kept.Spec.Holder.Namespace, StatefulSet: set},
+		}}
+	}
+	nobody := reservation("", "")
+	nobody.Spec.For = nil
+	other := objects(reservation("", "db"))
+	for _, row := range []struct {
+		name         string
+		cached, live []client.Object
+		ends         bool
+	}{
+		{"for another", other, other, true},
+		{"for another, in the cache only", other, nil, false},
+		{"for another, in another network", objects(reservation("lab", "db")), objects(reservation("lab", "db")), false},
+		{"for its own StatefulSet", objects(reservation("", "web")), objects(reservation("", "web")), false},
+		{"for nobody", objects(nobody), objects(nobody), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			world := objects(poolObject(), statefulSet(1), kept)
+			b := between(t, objects(world, row.cached), objects(world, row.live))
+			check.Same(t, woken{Reader: b.reconciler.Reader}.ofReservation(t.Context(), reservation("", "db")),
+				[]reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(kept)}}, "it wakes")
+			b.lookUntilDue()
+			check.Equal(t, b.lease() == nil, row.ends, "ended:")
+		})
+	}
+}
+
 // Both leases of an update are mapped, and a Warm one that is bound had no holder.
 func TestAWarmLeaseThatIsBoundMaySucceed(t *testing.T) {
 	kept := leaseObject(inState(v1alpha1.StateRetained), ownedByWeb)

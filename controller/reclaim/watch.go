@@ -26,6 +26,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/loop"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // workers is how many leases are reconciled at the same time. A reclaim waits for the API server
@@ -58,7 +59,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 		Watches(&corev1.Node{}, to(woken.ofNode), builder.WithPredicates(nodeChanges())).
 		Watches(&appsv1.StatefulSet{}, to(woken.ofStatefulSet)).
 		Watches(&v1alpha1.IPPool{}, to(woken.ofPool), edited).
-		Watches(&v1alpha1.ReservedIP{}, to(woken.withoutHolder), edited).
+		Watches(&v1alpha1.ReservedIP{}, to(woken.ofReservation), edited).
 		WatchesRawSource(source.Func(background)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: loop.Limiter()}).
 		Complete(r)
@@ -147,6 +148,14 @@ func (w woken) ofPool(ctx context.Context, o client.Object) []reconcile.Request 
 // be the last one that does.
 func (w woken) withoutHolder(ctx context.Context, _ client.Object) []reconcile.Request {
 	return w.at(ctx, cache.LeasesByState, string(v1alpha1.StateQuarantined), hadNoHolder)
+}
+
+// ofReservation returns the leases that a reservation may end.
+func (w woken) ofReservation(ctx context.Context, o client.Object) []reconcile.Request {
+	set, _ := poolset.ReservedBy(o.(*v1alpha1.ReservedIP))
+	return append(w.withoutHolder(ctx, o), w.at(ctx, cache.LeasesByState, string(v1alpha1.StateRetained), func(s *v1alpha1.IPLeaseSpec) bool {
+		return set.Contains(s.Addr())
+	})...)
 }
 
 // at returns the leases under a key of an index. want selects among them; nil selects all.

@@ -39,32 +39,39 @@ type Grant struct {
 	// By is the name of the ReservedIP, and Network that of the pools.
 	By, Network string
 	Set         Set
+	// Lacking are the addresses of the families whose list is too short for the ordinal of a StatefulSet's pod.
+	Lacking Set
 	// Namespace: all pods of the namespace have the addresses in common. Otherwise they are the pod's own.
 	Namespace bool
 }
 
 // Grants returns what reservations keep for a pod, which is described as a holder. An address that a second
-// reservation has is nobody's.
+// reservation has is nobody's, unless both are for somebody and of different networks.
 func Grants(reservations []v1alpha1.ReservedIP, pod *v1alpha1.Holder) (all []Grant) {
 	for i := range reservations {
 		r := &reservations[i]
 		if r.Spec.For == nil || r.Spec.For.Namespace != pod.Namespace {
 			continue
 		}
-		set := keptFor(r, pod)
-		if set.Len() == 0 {
+		set, lacking := keptFor(r, pod), lackingFor(r, pod)
+		if set.Len()+lacking.Len() == 0 {
 			continue
 		}
 		for j := range reservations {
-			if j != i {
+			if set.Len() > 0 && j != i && meet(r, &reservations[j]) {
 				set = set.without(reservations[j].Spec.IPs)
 			}
 		}
-		if set.Len() > 0 {
-			all = append(all, Grant{By: r.Name, Network: r.Spec.Network, Set: set, Namespace: r.Spec.For.IsNamespace()})
+		if set.Len()+lacking.Len() > 0 {
+			all = append(all, Grant{By: r.Name, Network: r.Spec.Network, Set: set, Lacking: lacking, Namespace: r.Spec.For.IsNamespace()})
 		}
 	}
 	return all
+}
+
+// meet reports whether two reservations may be for the same addresses: one for nobody counts in each network.
+func meet(a, b *v1alpha1.ReservedIP) bool {
+	return a.Spec.For == nil || b.Spec.For == nil || a.Spec.Network == b.Spec.Network
 }
 
 // without returns the set without the entries of a list. It makes no set of the list, since
@@ -95,6 +102,27 @@ func keptFor(r *v1alpha1.ReservedIP, pod *v1alpha1.Holder) Set {
 	return all
 }
 
+// lackingFor returns the addresses of the families that a reservation has, but not for the ordinal of a pod.
+func lackingFor(r *v1alpha1.ReservedIP, pod *v1alpha1.Holder) Set {
+	ordinal, ok := ordinalOf(pod, r.Spec.For.StatefulSet)
+	if !ok {
+		return Set{}
+	}
+	var spans []span
+	all, _ := ReservedBy(r)
+	for _, ipv6 := range []bool{false, true} {
+		if nth(r, ordinal, ipv6).Len() > 0 {
+			continue
+		}
+		for _, s := range all.spans {
+			if s.from.Is6() == ipv6 {
+				spans = append(spans, s)
+			}
+		}
+	}
+	return newSet(spans)
+}
+
 // ordinalOf returns the ordinal of a pod of a StatefulSet.
 func ordinalOf(pod *v1alpha1.Holder, statefulSet string) (uint64, bool) {
 	digits, ok := strings.CutPrefix(pod.Pod, statefulSet+"-")
@@ -105,17 +133,23 @@ func ordinalOf(pod *v1alpha1.Holder, statefulSet string) (uint64, bool) {
 	return n, err == nil && strconv.FormatUint(n, 10) == digits
 }
 
-// nth returns the nth address of a family, in the order in which the reservation lists them, or nothing.
+// nth returns the nth address of a family, in the order in which the reservation lists them, or nothing. An entry that
+// cannot be read has one place, so that a slip in it moves no later ordinal.
 func nth(r *v1alpha1.ReservedIP, n uint64, ipv6 bool) Set {
 	for _, entry := range r.Spec.IPs {
 		set, err := Parse([]string{entry})
-		if err != nil || set.Len() == 0 || set.At(0).Is6() != ipv6 {
-			continue
-		}
-		if n < set.Len() {
+		switch {
+		case err != nil && strings.Contains(entry, ":") == ipv6:
+			if n == 0 {
+				return Set{}
+			}
+			n--
+		case err != nil || set.Len() == 0 || set.At(0).Is6() != ipv6:
+		case n < set.Len():
 			return Of(set.At(n))
+		default:
+			n -= set.Len()
 		}
-		n -= set.Len()
 	}
 	return Set{}
 }
@@ -130,8 +164,32 @@ func IsKept(r *v1alpha1.ReservedIP, l *v1alpha1.IPLease) bool {
 	return err == nil && r.Spec.Network == network && keptFor(r, h).Contains(addr)
 }
 
+// KeptForAnother returns the reservation that keeps an address of a network for somebody else than a pod, which is
+// described as a holder. It returns nil if there is none, or if one keeps the address for the pod as well.
+func KeptForAnother(reservations []v1alpha1.ReservedIP, network string, addr netip.Addr, pod *v1alpha1.Holder) (by *v1alpha1.ReservedIP) {
+	for i := range reservations {
+		r := &reservations[i]
+		if r.Spec.For == nil || r.Spec.Network != network || !has(r.Spec.IPs, addr) {
+			continue
+		}
+		if r.Spec.For.Namespace == pod.Namespace && keptFor(r, pod).Contains(addr) {
+			return nil
+		}
+		by = r
+	}
+	return by
+}
+
+// has reports whether a list has an address. It makes no set of the list.
+func has(entries []string, addr netip.Addr) bool {
+	return slices.ContainsFunc(entries, func(entry string) bool {
+		s, err := parseEntry(entry)
+		return err == nil && s.from.Compare(addr) <= 0 && addr.Compare(s.to) <= 0
+	})
+}
+
 // Contested returns, for each reservation by its index, the name of another one that has one of its addresses, if one of
-// both keeps it for somebody.
+// both keeps it for somebody. Two for somebody of different networks have no address in common.
 func Contested(reservations []v1alpha1.ReservedIP) map[int]string {
 	type of struct {
 		span
@@ -146,21 +204,29 @@ func Contested(reservations []v1alpha1.ReservedIP) map[int]string {
 	}
 	slices.SortFunc(all, func(a, b of) int { return a.from.Compare(b.from) })
 	found := map[int]string{}
-	// far are the spans so far that reach furthest, of the reservations for nobody and of those for somebody. The
-	// spans of one reservation never meet.
-	var far [2]*of
+	// far are the spans so far that reach furthest, of the reservations for nobody and of those for somebody in each
+	// network. The spans of one reservation never meet.
+	var far []*of
 	for i := range all {
-		s, isFor := &all[i], 0
-		if reservations[all[i].reservation].Spec.For != nil {
-			isFor = 1
-		}
-		for kind, f := range far {
-			if f != nil && kind+isFor > 0 && f.to.Compare(s.from) >= 0 {
-				found[f.reservation], found[s.reservation] = reservations[s.reservation].Name, reservations[f.reservation].Name
+		s, r, at := &all[i], &reservations[all[i].reservation], -1
+		for j, f := range far {
+			other := &reservations[f.reservation]
+			if !meet(r, other) {
+				continue
+			}
+			isSame := (r.Spec.For == nil) == (other.Spec.For == nil)
+			if isSame {
+				at = j
+			}
+			if (!isSame || r.Spec.For != nil) && f.to.Compare(s.from) >= 0 {
+				found[f.reservation], found[s.reservation] = r.Name, other.Name
 			}
 		}
-		if f := far[isFor]; f == nil || f.to.Compare(s.to) < 0 {
-			far[isFor] = s
+		switch {
+		case at < 0:
+			far = append(far, s)
+		case far[at].to.Compare(s.to) < 0:
+			far[at] = s
 		}
 	}
 	return found

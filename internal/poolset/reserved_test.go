@@ -87,7 +87,7 @@ func TestGrants(t *testing.T) {
 		{"a pod of that name elsewhere", v1alpha1.Holder{Namespace: "lab", Pod: "db"}, ""},
 		{"the first ordinal", v1alpha1.Holder{Namespace: "shop", Pod: "web-0", OwnerKind: "StatefulSet", OwnerName: "web"}, "set of lab: 10.1.0.20 fd00::20"},
 		{"the third ordinal, in the order of the list", v1alpha1.Holder{Namespace: "shop", Pod: "web-2", OwnerKind: "StatefulSet", OwnerName: "web"}, "set of lab: 10.1.0.12 fd00::22"},
-		{"an ordinal beyond the list", v1alpha1.Holder{Namespace: "shop", Pod: "web-3", OwnerKind: "StatefulSet", OwnerName: "web"}, ""},
+		{"an ordinal beyond the list", v1alpha1.Holder{Namespace: "shop", Pod: "web-3", OwnerKind: "StatefulSet", OwnerName: "web"}, "set of lab: , lacks 10.1.0.11-10.1.0.12 10.1.0.20 fd00::20-fd00::22"},
 		{"a bare pod with the name of an ordinal", v1alpha1.Holder{Namespace: "shop", Pod: "web-0"}, ""},
 		{"a Job's pod with such a name", v1alpha1.Holder{Namespace: "shop", Pod: "web-0", OwnerKind: "Job", OwnerName: "web"}, ""},
 		{"no canonical ordinal", v1alpha1.Holder{Namespace: "shop", Pod: "web-01", OwnerKind: "StatefulSet", OwnerName: "web"}, ""},
@@ -104,7 +104,11 @@ func TestGrants(t *testing.T) {
 			if g.Namespace {
 				text += ", shared"
 			}
-			got = append(got, text+": "+strings.Join(g.Set.Entries(), " "))
+			text += ": " + strings.Join(g.Set.Entries(), " ")
+			if g.Lacking.Len() > 0 {
+				text += ", lacks " + strings.Join(g.Lacking.Entries(), " ")
+			}
+			got = append(got, text)
 		}
 		check.Equal(t, strings.Join(got, "; "), row.want, "%s:", row.name)
 	}
@@ -115,6 +119,61 @@ func TestGrants(t *testing.T) {
 	for name, want := range map[string]bool{"lab.10.1.0.20": true, "10.1.0.20": false, "lab.10.1.0.11": false} {
 		kept.Name = name
 		check.Equal(t, poolset.IsKept(&all[2], kept), want, "lease %s of web-0 is its own:", name)
+	}
+}
+
+func TestAnEntryThatCannotBeReadHasOnePlace(t *testing.T) {
+	r := keptBy("set", v1alpha1.ReservedFor{Namespace: "shop", StatefulSet: "web"}, "10.1.0.1", "10.1.0.300", "10.1.0.3", "fd00::1", "fd00::x", "fd00::3")
+	for ordinal, want := range []string{"10.1.0.1 fd00::1", "", "10.1.0.3 fd00::3", ""} {
+		pod := &v1alpha1.Holder{Namespace: "shop", Pod: fmt.Sprint("web-", ordinal), OwnerKind: "StatefulSet", OwnerName: "web"}
+		got := poolset.Grants([]v1alpha1.ReservedIP{r}, pod)
+		check.Must(t, len(got) == 1, "%d grants of ordinal %d", len(got), ordinal)
+		check.Equal(t, strings.Join(got[0].Set.Entries(), " "), want, "ordinal %d has", ordinal)
+	}
+}
+
+func TestReservationsOfTwoNetworksDoNotMeet(t *testing.T) {
+	both := []v1alpha1.ReservedIP{
+		keptBy("a", v1alpha1.ReservedFor{Namespace: "shop", Pod: "db"}, "10.1.0.1"),
+		keptBy("b", v1alpha1.ReservedFor{Namespace: "shop", Pod: "db"}, "10.1.0.0/24"),
+	}
+	pod := &v1alpha1.Holder{Namespace: "shop", Pod: "db"}
+	check.Same(t, poolset.Contested(both), map[int]string{0: "b", 1: "a"}, "contested, of one network")
+	both[1].Spec.Network = "lab"
+	check.Same(t, poolset.Contested(both), map[int]string{}, "contested, of two networks")
+	check.Equal(t, len(poolset.Grants(both, pod)), 2, "grants:")
+	both = append(both, reservation("10.1.0.1"))
+	check.Same(t, poolset.Contested(both), map[int]string{0: "", 1: "", 2: "a"}, "contested, with one for nobody")
+	check.Equal(t, poolset.Grants(both, pod)[0].By, "b", "the first grant is of")
+}
+
+func TestWhoElseAnAddressIsKeptFor(t *testing.T) {
+	all := []v1alpha1.ReservedIP{
+		reservation("10.1.0.9"),
+		keptBy("set", v1alpha1.ReservedFor{Namespace: "shop", StatefulSet: "web"}, "10.1.0.1-10.1.0.2"),
+		keptBy("namespace", v1alpha1.ReservedFor{Namespace: "shop"}, "10.1.0.2"),
+	}
+	web0 := v1alpha1.Holder{Namespace: "shop", Pod: "web-0", OwnerKind: "StatefulSet", OwnerName: "web"}
+	web1, other := web0, v1alpha1.Holder{Namespace: "bank", Pod: "x"}
+	web1.Pod = "web-1"
+	for _, row := range []struct {
+		name, network, addr string
+		pod                 v1alpha1.Holder
+		want                string
+	}{
+		{"its own", "", "10.1.0.1", web0, ""},
+		{"that of another ordinal", "", "10.1.0.1", web1, "set"},
+		{"that of another ordinal, and of its namespace", "", "10.1.0.2", web0, ""},
+		{"of another namespace", "", "10.1.0.2", other, "namespace"},
+		{"in another network", "lab", "10.1.0.1", web1, ""},
+		{"for nobody", "", "10.1.0.9", other, ""},
+		{"not reserved", "", "10.1.0.3", other, ""},
+	} {
+		got := ""
+		if r := poolset.KeptForAnother(all, row.network, netip.MustParseAddr(row.addr), &row.pod); r != nil {
+			got = r.Name
+		}
+		check.Equal(t, got, row.want, "%s: kept by", row.name)
 	}
 }
 

@@ -32,6 +32,8 @@ type API struct {
 	Version int
 	Objects map[string]client.Object
 	Away    bool
+	// Mute: the controller answers no question.
+	Mute bool
 	// Before sees each call on a lease. Its error is the answer.
 	Before func(verb, name string) error
 	// Meanwhile runs after each "get" and before each "update" of a lease, and may call the API.

@@ -18,11 +18,11 @@ import (
 const mostFree = 64
 
 // hint returns the hint of a node whose ADDs wait, as the controller writes it, with all free addresses of the pools.
-// It returns nil while the API server is away.
+// It returns nil while the API server or the controller is away.
 func (m *API) hint(waits []v1alpha1.PoolWait) *v1alpha1.LeaseHint {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.Away {
+	if m.Away || m.Mute {
 		return nil
 	}
 	h := &v1alpha1.LeaseHint{Spec: v1alpha1.LeaseHintSpec{Waits: waits}}
