@@ -50,25 +50,30 @@ func (m *mover) files(ctx context.Context, write bool, ends []netip.Addr) ([]mov
 			continue
 		}
 		group.Go(func() error {
-			for _, d := range directories {
-				files, err := m.s.hostLocal(ctx, m.c, pod, diagnosis.HostLocal{
-					DataDir: d.DataDir, Networks: []string{d.Network}, Mark: "fenceline-move/" + movein.MoveName(m.network), Write: write, Ends: ends,
-				})
-				if err != nil {
-					all[i].Away = err.Error()
-					return nil
-				}
-				all[i].Marked += files.Marked
-				for _, f := range files.Files {
-					all[i].Files = append(all[i].Files, movein.File{
-						Directory: d, Address: f.Address, Container: f.Container, Interface: f.Interface, Old: f.Old, Problem: f.Problem,
-					})
-				}
-			}
-			return nil
+			m.filesOf(ctx, pod, directories, write, ends, &all[i])
+			return nil // an agent that does not answer does not end the others
 		})
 	}
 	return all, group.Wait()
+}
+
+// filesOf asks the agent of a node.
+func (m *mover) filesOf(ctx context.Context, pod string, directories []movein.Directory, write bool, ends []netip.Addr, node *movein.NodeFiles) {
+	for _, d := range directories {
+		files, err := m.s.hostLocal(ctx, m.c, pod, diagnosis.HostLocal{
+			DataDir: d.DataDir, Networks: []string{d.Network}, Mark: "fenceline-move/" + movein.MoveName(m.network), Write: write, Ends: ends,
+		})
+		if err != nil {
+			node.Away = err.Error()
+			return
+		}
+		node.Marked += files.Marked
+		for _, f := range files.Files {
+			node.Files = append(node.Files, movein.File{
+				Directory: d, Address: f.Address, Container: f.Container, Interface: f.Interface, Old: f.Old, Problem: f.Problem,
+			})
+		}
+	}
 }
 
 // filesKnown returns an error unless each agent has answered for the files of its node.
