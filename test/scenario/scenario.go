@@ -194,7 +194,7 @@ func All() []Scenario {
 		{Name: "lossy", Promise: "On cables that lose frames, an address still has one speaker at a time", play: badDay(playLossy)},
 		{Name: "stuck", Promise: "The address of a pod that outlives its deletion serves a new pod: it is frozen, its containerd-shim hangs, or it was deleted by force. After an ordinary deletion, a pod sends no frame once its lease is gone", play: badDay(playStuck)},
 		{Name: "movein", Promise: "A network of whereabouts moves in and back and in under its running pods, which lose no frame, and no address has two speakers", play: playMoveIn(fromWhereabouts)},
-		{Name: "movein-hostlocal", Promise: "The same for a network of host-local, on nodes that get no file but for the move", play: playMoveIn(fromHostLocal)},
+		{Name: "movein-hostlocal", Promise: "The same for a network of host-local, on nodes that get no file but for the move", ByHand: true, play: playMoveIn(fromHostLocal)},
 		{Name: "release", Promise: "What make release publishes is installed from its bundle, upgraded from a registry that needs a login, and taken back, and a pod in use notices nothing; fenceline.yaml alone does too, and leaves", play: playRelease},
 		{Name: "uninstall", Promise: "helm refuses to uninstall Fenceline while leases exist. By force, it leaves no lease and nothing on the nodes", play: playUninstall},
 	}
