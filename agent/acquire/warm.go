@@ -6,12 +6,14 @@ import (
 	"context"
 	"iter"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/ipam"
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/agent/warm"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // freshDoubt bounds the age of the kernel's answer about a proof when the lease is
@@ -29,8 +31,21 @@ func requestedWarm(_ context.Context, s *search) iter.Seq2[candidate, error] {
 // ready yields the ready Warm leases: those of a later pool only if the earlier ones look full.
 func ready(_ context.Context, s *search) iter.Seq2[candidate, error] {
 	return s.stocked(false, func(c ipam.Candidate) (ask, last bool) {
+		if s.family.Wish == nil && len(c.Only) > 0 {
+			return c.Pool.Stock() > 0, looksFree(c)
+		}
 		// A pool that the controller has not counted yet counts as not full.
 		return c.Pool.Stock() > 0, c.Pool.Status.Free > 0 || c.Pool.Status.Total == 0
+	})
+}
+
+// looksFree reports whether one of the addresses that are kept for the namespace of the pod looks free. The counts of
+// the pool say nothing about them.
+func looksFree(c ipam.Candidate) bool {
+	inUse, err := poolset.DecodeBitmap(c.Pool.Status.InUse)
+	return err != nil || slices.ContainsFunc(c.Only, func(addr netip.Addr) bool {
+		offset, ok := poolset.Offset(c.Subnet, addr)
+		return !ok || !inUse.Has(offset)
 	})
 }
 

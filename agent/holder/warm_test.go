@@ -16,6 +16,7 @@ import (
 	"github.com/fenceline/fenceline/agent/segment"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cni/agentapi"
+	"github.com/fenceline/fenceline/internal/poolset"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/fakenode"
 )
@@ -221,6 +222,28 @@ func TestALaterPoolsReadyAddressWaitsForTheEarlierPoolToLookFull(t *testing.T) {
 			if c.used == 8 && !slices.Equal(got, []string{c.want}) || c.used != 8 && got[0][:5] != c.want[:5] {
 				t.Errorf("got %v", got)
 			}
+		})
+	}
+}
+
+// The addresses that are kept for the namespace come first, and are never Warm.
+func TestThePodsOfANamespaceGetReadyAddressesAfterItsOwn(t *testing.T) {
+	for name, taken := range map[string]bool{"the namespace's own is free": false, "it has a lease": true} {
+		t.Run(name, func(t *testing.T) {
+			pool := fakenode.Counted(fakenode.Warmed(fakenode.V4("10.0.0.2-10.0.0.9")), 8, 2)
+			want := "10.0.0.9"
+			if taken {
+				offset, _ := poolset.Offset(netip.MustParsePrefix(pool.Spec.Subnet), netip.MustParseAddr(want))
+				pool.Status.InUse = poolset.EncodeBitmap(poolset.Bitmap{}.Mark(offset))
+				want = "10.0.0.7"
+			}
+			r := fakenode.New(t, pool)
+			kept(r, v1alpha1.ReservedFor{}, "10.0.0.9")
+			if taken {
+				r.API.Put(fakenode.Held("10.0.0.9"))
+			}
+			r.WarmLease("10.0.0.7", true, func(s *v1alpha1.IPLeaseSpec) { s.Pool = "v4" })
+			r.Gets(r.Pod("web-0", "u1"), want)
 		})
 	}
 }

@@ -185,17 +185,16 @@ func TestAReservedAddressWhoseNodeDoesNotReleaseIt(t *testing.T) {
 	}
 }
 
-// The 5 s are those of the Warm lease. An address that another pod has meanwhile is waited for as any other.
+// The 5 s are those of the Warm lease. A full pool of the other family is waited for as any other.
 func TestTheTimeOfAWaitIsThatOfItsReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := fakenode.New(t, fakenode.V4("10.0.0.2-10.0.0.9"))
-		r.API.Put(keptReady("10.0.0.5"))
+		r := fakenode.New(t, fakenode.Dual()...)
+		r.API.Put(fakenode.Held("fd00::2", func(s *v1alpha1.IPLeaseSpec) { s.Pool = "v6" }))
+		r.API.Put(keptReady("10.0.0.2"))
 		began := time.Now()
-		end := waits(t.Context(), r, r.Pod("web-5d9c-u1", "u1", ofReplicaSet, choosing("10.0.0.5")))
-		r.API.Put(fakenode.Held("10.0.0.5", func(s *v1alpha1.IPLeaseSpec) { s.Holder.Pod = "db-0" }))
-		r.Waiting.Changed()
-		err := <-end
-		check.Says(t, err, "it is exhausted")
+		end := waits(t.Context(), r, r.Pod("web", "u1", choosing("10.0.0.2")))
+		r.API.Drop(keptReady("10.0.0.2"))
+		check.Says(t, <-end, "pool v6: it is exhausted")
 		check.That(t, time.Since(began) > time.Minute, "it has waited for %s", time.Since(began))
 		r.Stop()
 	})

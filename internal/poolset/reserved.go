@@ -45,9 +45,13 @@ type Grant struct {
 	Namespace bool
 }
 
+// fewGrants is the number of grants of which each is compared with all reservations.
+const fewGrants = 4
+
 // Grants returns what reservations keep for a pod, which is described as a holder. An address that a second
 // reservation has is nobody's, unless both are for somebody and of different networks.
 func Grants(reservations []v1alpha1.ReservedIP, pod *v1alpha1.Holder) (all []Grant) {
+	var contested map[int]string
 	for i := range reservations {
 		r := &reservations[i]
 		if r.Spec.For == nil || r.Spec.For.Namespace != pod.Namespace {
@@ -57,8 +61,12 @@ func Grants(reservations []v1alpha1.ReservedIP, pod *v1alpha1.Holder) (all []Gra
 		if set.Len()+lacking.Len() == 0 {
 			continue
 		}
-		for j := range reservations {
-			if set.Len() > 0 && j != i && meet(r, &reservations[j]) {
+		if len(all) >= fewGrants && contested == nil {
+			contested = Contested(reservations) // it looks at all of them once
+		}
+		_, isContested := contested[i]
+		for j := 0; j < len(reservations) && set.Len() > 0 && (contested == nil || isContested); j++ {
+			if j != i && meet(r, &reservations[j]) {
 				set = set.without(reservations[j].Spec.IPs)
 			}
 		}

@@ -177,17 +177,44 @@ func TestWhoElseAnAddressIsKeptFor(t *testing.T) {
 	}
 }
 
+func TestManyGrantsLackWhatOthersHaveToo(t *testing.T) {
+	var all []v1alpha1.ReservedIP
+	for i := range 20 {
+		all = append(all, keptBy(fmt.Sprint("r", i), v1alpha1.ReservedFor{Namespace: "shop"}, fmt.Sprintf("10.1.0.%d-10.1.0.%d", 10*i, 10*i+1)))
+	}
+	all = append(all, reservation("10.1.0.20", "10.1.0.150", "10.1.0.160-10.1.0.169"))
+	var got []string
+	for _, g := range poolset.Grants(all, &v1alpha1.Holder{Namespace: "shop", Pod: "web"}) {
+		if g.Set.Len() != 2 {
+			got = append(got, strings.Join(g.Set.Entries(), " "))
+		}
+	}
+	check.List(t, got, []string{"10.1.0.21", "10.1.0.151"}, "those that have not two addresses have")
+}
+
 // BenchmarkGrants is what 5 000 reservations for somebody cost an ADD whose pod has one of them.
 func BenchmarkGrants(b *testing.B) {
+	benchmarkGrants(b, 1, func(i int) v1alpha1.ReservedFor {
+		return v1alpha1.ReservedFor{Namespace: fmt.Sprint("ns", i%50), Pod: fmt.Sprint("p", i)}
+	})
+}
+
+// BenchmarkGrantsOfANamespace is what they cost if all are for the namespace of the pod.
+func BenchmarkGrantsOfANamespace(b *testing.B) {
+	benchmarkGrants(b, 5000, func(int) v1alpha1.ReservedFor { return v1alpha1.ReservedFor{Namespace: "ns7"} })
+}
+
+func benchmarkGrants(b *testing.B, want int, whom func(i int) v1alpha1.ReservedFor) {
+	b.Helper()
 	var all []v1alpha1.ReservedIP
 	for i := range 5000 {
-		all = append(all, keptBy(fmt.Sprint("r", i), v1alpha1.ReservedFor{Namespace: fmt.Sprint("ns", i%50), Pod: fmt.Sprint("p", i)}, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))
+		all = append(all, keptBy(fmt.Sprint("r", i), whom(i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))
 	}
 	pod := &v1alpha1.Holder{Namespace: "ns7", Pod: "p7"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if len(poolset.Grants(all, pod)) != 1 {
-			b.Fatal("no grant")
+		if len(poolset.Grants(all, pod)) != want {
+			b.Fatal("other grants")
 		}
 	}
 }

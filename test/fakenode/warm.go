@@ -34,7 +34,7 @@ func (w *Warm) Take(wish warm.Wish) (warm.Stocked, bool) {
 		ready := l.Ready && l.Spec.Parent == wish.Parent
 		switch {
 		case w.taken[l.Name], slices.Contains(w.Gone, l.Name), l.Spec.Pool != wish.Pool:
-		case wish.Addr.IsValid() && wish.Addr.String() != l.Spec.Address:
+		case wish.Addr.IsValid() && wish.Addr.String() != l.Spec.Address, !wish.Has(l.Spec.Addr()):
 		case ready || wish.Any:
 			w.taken[l.Name] = true
 			return warm.Stocked{IPLease: l.IPLease, Ready: ready}, true
