@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -138,17 +140,35 @@ func (r *Reconciler) publish(ctx context.Context, f Facts) error {
 }
 
 // match returns the leases of each reservation's addresses, in one pass over all leases. union has the
-// addresses of all reservations, and rules most leases out with one search.
+// addresses of all reservations, and rules most leases out with one search. The sets may overlap.
 func match(sets []poolset.Set, union poolset.Set, leases []v1alpha1.IPLease) [][]*v1alpha1.IPLease {
+	// reach is the greatest to up to a range, in the order of from.
+	type ranged struct {
+		from, to, reach netip.Addr
+		set             int
+	}
+	var ranges []ranged
+	for s := range sets {
+		for ends := range slices.Chunk(sets[s].Ends(), 2) {
+			ranges = append(ranges, ranged{ends[0], ends[1], ends[1], s})
+		}
+	}
+	slices.SortFunc(ranges, func(a, b ranged) int { return a.from.Compare(b.from) })
+	for i := 1; i < len(ranges); i++ {
+		if ranges[i].reach.Less(ranges[i-1].reach) {
+			ranges[i].reach = ranges[i-1].reach
+		}
+	}
 	found := make([][]*v1alpha1.IPLease, len(sets))
 	for i := range leases {
 		a := leases[i].Spec.Addr()
 		if !union.Contains(a) {
 			continue
 		}
-		for s := range sets {
-			if sets[s].Contains(a) {
-				found[s] = append(found[s], &leases[i])
+		after := sort.Search(len(ranges), func(n int) bool { return a.Less(ranges[n].from) })
+		for n := after - 1; n >= 0 && !ranges[n].reach.Less(a); n-- {
+			if r := ranges[n]; !r.to.Less(a) {
+				found[r.set] = append(found[r.set], &leases[i])
 			}
 		}
 	}

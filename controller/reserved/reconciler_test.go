@@ -24,13 +24,13 @@ func set(t testing.TB, entries ...string) poolset.Set {
 }
 
 func TestMatch(t *testing.T) {
-	sets := []poolset.Set{set(t, "10.1.0.0/30"), set(t, "10.1.0.2-10.1.0.9", "fd00::1"), set(t, "10.9.0.0/16")}
+	sets := []poolset.Set{set(t, "10.1.0.0/30"), set(t, "10.1.0.2-10.1.0.9", "fd00::1"), set(t, "10.9.0.0/16"), set(t, "10.1.0.3-10.1.0.4", "10.1.0.9")}
 	union := set(t, "10.1.0.0-10.1.0.9", "fd00::1", "10.9.0.0/16")
 	var leases []v1alpha1.IPLease
 	for i, a := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.9", "10.1.0.10", "fd00::1", "fd00::2", ""} {
 		leases = append(leases, bound(a, i))
 	}
-	want := [][]string{{"10.1.0.1", "10.1.0.2"}, {"10.1.0.2", "10.1.0.9", "fd00::1"}, nil}
+	want := [][]string{{"10.1.0.1", "10.1.0.2"}, {"10.1.0.2", "10.1.0.9", "fd00::1"}, nil, {"10.1.0.9"}}
 	for i, found := range match(sets, union, leases) {
 		var got []string
 		for _, l := range found {
