@@ -134,8 +134,8 @@ func TestAnAddressThatAnotherNodeKeepsWarmIsGivenToThePodThatChoosesIt(t *testin
 	check.OK(t, keeper.KillAgent())
 	s := empty(ctx, t, asker, "asks-in-vain", func(p *corev1.Pod) { p.Annotations = map[string]string{chooses: chosen(stock[2])} })
 	err := s.Add(ctx)
-	check.Says(t, err, chosen(stock[2]), "keeps it ready (Warm)", "start the agent of node "+keeper.Name)
-	check.OK(t, told(ctx, c, s.Pod.Name, "AddressRefused", "start the agent of node "+keeper.Name))
+	check.Says(t, err, chosen(stock[2]), "keeps it ready (Warm)", "start or upgrade the agent of node "+keeper.Name)
+	check.OK(t, told(ctx, c, s.Pod.Name, "AddressRefused", "start or upgrade the agent of node "+keeper.Name))
 	check.OK(t, keeper.AwaitAgent(ctx))
 	check.OK(t, check.Err(asker.Begin(ctx, s.Pod)))
 }
