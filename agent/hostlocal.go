@@ -37,6 +37,13 @@ func hostLocal() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if request.Write {
+				unlock, err := lockDirectory(mounted)
+				if err != nil {
+					return err
+				}
+				defer unlock()
+			}
 			files, err := request.Answer(booted)
 			if err != nil {
 				return err
@@ -46,6 +53,20 @@ func hostLocal() *cobra.Command {
 	}
 	c.Flags().StringVar(&mounted, "dir", os.Getenv("HOST_LOCAL_DIR"), "directory of host-local, at the same path as on the host")
 	return c
+}
+
+// lockDirectory keeps other commands from writing files of a move: one that was killed may go on in its agent. The lock is
+// of the directory itself, so it leaves no file, and host-local has its own ones below.
+func lockDirectory(path string) (unlock func(), err error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("lock the directory of host-local: %w", err)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("lock %s, in which another command may write the files of a move at this time: %w: repeat the command", path, err)
+	}
+	return func() { dir.Close() }, nil
 }
 
 // bootTime is when the node booted, by the clock of today.

@@ -5,9 +5,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +27,7 @@ func (m *mover) back(ctx context.Context) error {
 	if m.move == nil {
 		return fmt.Errorf("there is no move of %s", m.network)
 	}
-	if err := errors.Join(m.allPlanned(), m.filesKnown()); err != nil {
+	if err := m.allPlanned(); err != nil {
 		return err
 	}
 	if m.move.Spec.Step != v1alpha1.MoveBack { // a start that still runs ends here
@@ -49,15 +49,13 @@ func (m *mover) back(ctx context.Context) error {
 	if err := m.read(ctx); err != nil {
 		return err
 	}
-	if err := m.filesKnown(); err != nil { // a record that is not read would count as lost
-		return err
-	}
-	err := m.advance(ctx, v1alpha1.MoveBack, func(s *v1alpha1.MoveSpec) { s.Records = movein.Unrecorded(s.Records, m.plan.Records) },
+	// A record that is not read, since its agent is away, counts as lost: its pod stays with Fenceline.
+	err := m.advance(ctx, v1alpha1.MoveBack, func(s *v1alpha1.MoveSpec) { s.Records = m.plan.Unrecorded(s.Records) },
 		v1alpha1.MoveFreeze, v1alpha1.MoveBack)
 	if err != nil {
 		return err
 	}
-	if err := m.giveRest(ctx); err != nil {
+	if _, err := m.giveRest(ctx); err != nil {
 		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, adoptedIn, true, func(ctx context.Context) (bool, error) {
@@ -71,10 +69,11 @@ func (m *mover) back(ctx context.Context) error {
 	if err := m.endRetained(ctx); err != nil {
 		return err
 	}
-	if err := m.giveRest(ctx); err != nil {
+	failed, err := m.giveRest(ctx)
+	if err != nil {
 		return err
 	}
-	if m.reportLeft() > 0 {
+	if m.reportLeft(failed) > 0 {
 		return nil
 	}
 	for _, name := range m.move.Spec.Pools {
@@ -89,32 +88,33 @@ func (m *mover) back(ctx context.Context) error {
 	return nil
 }
 
-// giveRest has the other IPAM give all addresses but those that Fenceline has given.
-func (m *mover) giveRest(ctx context.Context) error {
+// giveRest has the other IPAM give all addresses but those that Fenceline has given. Where no agent answers, the files of
+// the move stay, so host-local gives fewer: giveRest returns these nodes as clauses.
+func (m *mover) giveRest(ctx context.Context) (failed []string, err error) {
 	if err := m.read(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := m.allPlanned(); err != nil {
-		return err
+		return nil, err
 	}
 	_, given := movein.Split(m.move, m.leases)
 	var ends []netip.Addr
 	for _, a := range movein.AddressesOf(given) {
 		ends = append(ends, a, a)
 	}
-	if err := m.writeFiles(ctx, ends); err != nil {
-		return err
+	if failed, err = m.writeFiles(ctx, ends); err != nil {
+		return nil, err
 	}
 	for _, c := range m.plan.Changes {
 		config, err := c.Returned(movein.AddressesOf(given))
 		if err != nil {
-			return fmt.Errorf("definition %s/%s: %w", c.Namespace, c.Name, err)
+			return nil, fmt.Errorf("definition %s/%s: %w", c.Namespace, c.Name, err)
 		}
 		if err := m.define(ctx, c, config); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return failed, nil
 }
 
 // endRetained deletes the leases that are kept for a name or for the next sandbox of a pod: they have no speaker, and
@@ -133,8 +133,9 @@ func (m *mover) endRetained(ctx context.Context) error {
 	return nil
 }
 
-// reportLeft tells which leases are left, and what ends them. It returns their number.
-func (m *mover) reportLeft() int {
+// reportLeft tells which leases are left, and on which nodes files of the move, and what ends them. It returns their
+// number.
+func (m *mover) reportLeft(failed []string) int {
 	goBack, given := movein.Split(m.move, m.leases)
 	list := func(leases []v1alpha1.IPLease) {
 		for i := range leases {
@@ -150,5 +151,8 @@ func (m *mover) reportLeft() int {
 		m.say("These addresses stay with Fenceline, and %s excludes them, until their leases end. Restart their pods, and repeat the command:", m.from)
 		list(given)
 	}
-	return len(goBack) + len(given)
+	if len(failed) > 0 {
+		m.say("The files of the move are left on some nodes, and %s gives none of their addresses there: %s. Mend it, or delete the Node if its machine is gone for good, and repeat the command.", m.from, strings.Join(failed, "; "))
+	}
+	return len(goBack) + len(given) + len(failed)
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -50,6 +49,11 @@ func (m *mover) files(ctx context.Context, write bool, ends []netip.Addr) ([]mov
 			continue
 		}
 		group.Go(func() error {
+			if write {
+				if err := m.still(ctx); err != nil {
+					return err
+				}
+			}
 			m.filesOf(ctx, pod, directories, write, ends, &all[i])
 			return nil // an agent that does not answer does not end the others
 		})
@@ -76,26 +80,26 @@ func (m *mover) filesOf(ctx context.Context, pod string, directories []movein.Di
 	}
 }
 
-// filesKnown returns an error unless each agent has answered for the files of its node.
-func (m *mover) filesKnown() error {
-	away := m.facts.Away()
-	if len(away) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(away, "; ") + ". Mend it, or delete the Node if its machine is gone for good, and repeat the command")
-}
-
-// writeFiles makes the files of the move on all nodes those of ranges: host-local takes their addresses as given.
-func (m *mover) writeFiles(ctx context.Context, ends []netip.Addr) error {
-	if err := m.still(ctx); err != nil {
-		return err
-	}
+// writeFiles makes the files of the move on all nodes those of ranges: host-local takes their addresses as given. It
+// returns the nodes where that failed, as clauses.
+func (m *mover) writeFiles(ctx context.Context, ends []netip.Addr) (failed []string, err error) {
 	nodes, err := m.files(ctx, true, ends)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if away := (movein.Facts{Nodes: nodes}).Away(); len(away) > 0 {
-		return fmt.Errorf("write the files of the move: %s. Mend it, and repeat the command", strings.Join(away, "; "))
+	for _, n := range nodes {
+		if len(ends) == 0 && n.Marked > 0 { // a command that is gone had its agent write meanwhile
+			failed = append(failed, fmt.Sprintf("node %s has %d files of the move again", n.Node, n.Marked))
+		}
 	}
-	return nil
+	return append(failed, movein.Facts{Nodes: nodes}.Away()...), nil
+}
+
+// freezeFiles gives each free address of the ranges a file of the move, on each node.
+func (m *mover) freezeFiles(ctx context.Context) error {
+	failed, err := m.writeFiles(ctx, m.plan.Freeze())
+	if err == nil && len(failed) > 0 {
+		err = fmt.Errorf("write the files of the move: %s. Mend it, and repeat the command, or go back", strings.Join(failed, "; "))
+	}
+	return err
 }

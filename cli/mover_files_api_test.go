@@ -164,12 +164,13 @@ func TestANetworkOfHostLocalMovesInAndBackAndIn(t *testing.T) {
 	check.That(t, n.gives("10.100.0.8") == "" && n.gives("10.100.0.6") != "", "the definition is %s", n.config())
 	n.ruleHolds("half-way back")
 
-	// While an agent is away, nothing goes back: host-local of its node would not know what Fenceline has given.
+	// While an agent is away, the definition goes back all the same. The files on its node stay, and the move with them.
 	check.OK(t, n.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "fenceline-system", Name: "agent-n2"}}, client.GracePeriodSeconds(0)))
-	_, err = n.run("", "move-in", "back", "--settle=50ms", "host-local", "default/vlan100")
-	check.Says(t, err, "host-local on node n2 are not known: it has no agent that is Ready")
-	n.agent("n2")
 	check.OK(t, n.client.Delete(t.Context(), ours))
+	n.says("move-in back --settle=50ms host-local default/vlan100", "are left on some nodes", "host-local on node n2 are not known: it has no agent that is Ready")
+	left := n.files()
+	check.That(t, n.config() == n.text && left["n1/vlan100/10.100.0.8"] == "" && left["n2/vlan100/10.100.0.8"] != "" && n.theMove() != nil, "definition %s, files %v, move %v", n.config(), left, n.theMove())
+	n.agent("n2")
 	n.says("move-in back --settle=50ms host-local default/vlan100", "is as before the move")
 	check.Equal(t, n.config(), n.text, "the definition")
 	check.That(t, maps.Equal(n.files(), before) && n.pool() == nil && n.theMove() == nil, "files %v, pool %v and move %v are left", n.files(), n.pool(), n.theMove())
@@ -192,4 +193,81 @@ func TestTheCommandOfAMoveFromHostLocalDiesAnywhere(t *testing.T) {
 		check.Equal(t, n.config(), n.text, "the definition")
 		check.That(t, maps.Equal(n.files(), before), "the files are %v", n.files())
 	})
+}
+
+// answer has the agents answer by another function, which gets what the real code says.
+func (n *localNetwork) answer(by func(pod string, r diagnosis.HostLocal, files *diagnosis.HostLocalFiles) error) {
+	n.hostLocal = func(ctx context.Context, c *cluster.Cluster, pod string, r diagnosis.HostLocal) (*diagnosis.HostLocalFiles, error) {
+		files, err := n.answers(ctx, c, pod, r)
+		if err == nil {
+			err = by(pod, r, files)
+		}
+		return files, err
+	}
+}
+
+func TestFilesOfAMoveFromHostLocalThatLack(t *testing.T) {
+	n := newLocalNetwork(t)
+	n.agent("n2")
+	before := n.files()
+
+	// An agent goes away in the start. The way back is open.
+	n.answer(func(pod string, r diagnosis.HostLocal, _ *diagnosis.HostLocalFiles) error {
+		if r.Write && pod == "agent-n2" {
+			return errors.New("the agent is gone")
+		}
+		return nil
+	})
+	_, err := n.run("", "move-in", "start", "--settle=50ms", "host-local", "default/vlan100")
+	check.Says(t, err, "node n2 are not known: the agent is gone", "or go back")
+	check.That(t, n.gives("10.100.0.8") == "", "the definition is %s", n.config())
+	n.says("move-in back --settle=50ms host-local default/vlan100", "files of the move are left", "node n2")
+	check.That(t, n.config() == n.text && n.theMove() != nil, "definition %s, move %v", n.config(), n.theMove())
+	n.hostLocal = n.answers
+	n.says("move-in back --settle=50ms host-local default/vlan100", "is as before the move")
+	check.That(t, maps.Equal(n.files(), before), "the files are %v", n.files())
+
+	// A DEL ends a file on n1, and n2 loses one. The start fills both up.
+	n.says("move-in start --settle=50ms host-local default/vlan100", "step Open")
+	for _, lost := range []string{"n1/vlan100/10.100.0.9", "n2/vlan100/10.100.0.5"} {
+		check.OK(t, os.Remove(filepath.Join(n.data, lost)))
+	}
+	n.says("move-in status host-local default/vlan100", "node n1 lacks 1 files of the move", "node n2 lacks 1 files of the move", "repeat `kubectl fenceline move-in start`")
+	n.says("move-in start --settle=50ms host-local default/vlan100", "step Open")
+	for _, lost := range []string{"n1/vlan100/10.100.0.9", "n2/vlan100/10.100.0.5"} {
+		check.Equal(t, n.files()[lost], "fenceline-move/default.vlan100", "%s:", lost)
+	}
+	check.OK(t, n.client.Delete(t.Context(), &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.100.0.9"}}))
+	isWhole := func() bool {
+		m := n.theMove()
+		return m.Status.Held == 0 && m.Status.ObservedGeneration == m.Generation
+	}
+	check.Becomes(t, 10*time.Second, "nothing is held", isWhole)
+
+	// Another command takes the move over between the reading and the writing.
+	full := n.files()
+	n.answer(func(pod string, r diagnosis.HostLocal, _ *diagnosis.HostLocalFiles) error {
+		if m := n.theMove(); pod == "agent-n2" && !r.Write {
+			m.Spec.Holder = "ann@desk"
+			return n.client.Update(t.Context(), m)
+		}
+		return nil
+	})
+	_, err = n.run("", "move-in", "finish", "host-local", "default/vlan100")
+	check.Says(t, err, "is at step Open by ann@desk meanwhile")
+	check.That(t, maps.Equal(n.files(), full), "the files are %v", n.files())
+
+	// One that was killed has its agent write once more.
+	check.Becomes(t, 10*time.Second, "the controller has seen the move", isWhole)
+	n.answer(func(pod string, r diagnosis.HostLocal, files *diagnosis.HostLocalFiles) error {
+		if r.Write && pod == "agent-n2" {
+			files.Marked = 3
+		}
+		return nil
+	})
+	_, err = n.run("", "move-in", "finish", "--take-over", "host-local", "default/vlan100")
+	check.Says(t, err, "node n2 has 3 files of the move again")
+	check.That(t, n.theMove() != nil, "the move has ended")
+	n.hostLocal = n.answers
+	n.says("move-in finish --take-over host-local default/vlan100", "is finished")
 }

@@ -19,6 +19,10 @@ import (
 // heldIn bounds the wait for the controller, adoptedIn the wait for the agents.
 const heldIn, adoptedIn = 30 * time.Second, 30 * time.Second
 
+// mostReadings is how often the records are read after the freeze, while some have no pod yet: Multus names the address
+// of a pod only after its ADD.
+const mostReadings = 3
+
 // start carries the move out up to the step Open, from wherever it is.
 func (m *mover) start(ctx context.Context) error {
 	if len(m.plan.Blocks) > 0 && (m.move == nil || m.move.Spec.Step == v1alpha1.MoveFreeze) {
@@ -54,6 +58,11 @@ func (m *mover) start(ctx context.Context) error {
 		if err := m.advance(ctx, v1alpha1.MoveOpen, asItIs, v1alpha1.MoveAdopt); err != nil {
 			return err
 		}
+	}
+	// Since the freeze, or the last start, files may lack: of nodes that joined or lost theirs, of pods that ended, and of
+	// definitions that were made.
+	if err := m.freezeFiles(ctx); err != nil {
+		return err
 	}
 	if err := m.disable(ctx, false); err != nil {
 		return err
@@ -94,14 +103,19 @@ func (m *mover) freeze(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.writeFiles(ctx, m.plan.Freeze()); err != nil {
+	if err := m.freezeFiles(ctx); err != nil {
 		return err
 	}
-	if err := pause(ctx, m.settle); err != nil {
-		return err
-	}
-	if err := m.read(ctx); err != nil {
-		return err
+	for range mostReadings {
+		if err := pause(ctx, m.settle); err != nil {
+			return err
+		}
+		if err := m.read(ctx); err != nil {
+			return err
+		}
+		if !m.plan.HasUnknown() {
+			break
+		}
 	}
 	if len(m.plan.Blocks) > 0 {
 		return fmt.Errorf("something blocks the move meanwhile: %s. Mend it and repeat the command, or go back", strings.Join(m.plan.Blocks, "; "))

@@ -28,8 +28,10 @@ func (m *mover) finish(ctx context.Context) error {
 	if open := m.open(); len(open) > 0 {
 		return fmt.Errorf("move %s is not done: %s", m.move.Name, strings.Join(open, "; "))
 	}
-	if err := m.writeFiles(ctx, nil); err != nil {
+	if failed, err := m.writeFiles(ctx, nil); err != nil {
 		return err
+	} else if len(failed) > 0 {
+		return fmt.Errorf("remove the files of the move: %s. Mend it, or delete the Node if its machine is gone for good, and repeat the command", strings.Join(failed, "; "))
 	}
 	if err := m.c.Delete(ctx, m.move, client.Preconditions{UID: &m.move.UID, ResourceVersion: &m.move.ResourceVersion}); err != nil {
 		return fmt.Errorf("delete move %s: %w", m.move.Name, err)
@@ -74,6 +76,8 @@ type moveState struct {
 	Late    []v1alpha1.MoveRecord   `json:"late,omitempty"`
 	Given   []netip.Addr            `json:"given,omitempty"`
 	Open    []string                `json:"open,omitempty"`
+	// Holes are the nodes that lack files of the move.
+	Holes   []string `json:"holes,omitempty"`
 	from    v1alpha1.MoveSource
 	records map[string]v1alpha1.MoveRecord
 }
@@ -90,7 +94,7 @@ func (m *mover) state() moveState {
 		s.States[c.Namespace+"/"+c.Name] = c.StateOf(m.configs[c.Namespace+"/"+c.Name])
 	}
 	if spec.Step == v1alpha1.MoveOpen {
-		s.Open = m.open()
+		s.Open, s.Holes = m.open(), m.plan.Holes()
 	}
 	for _, r := range spec.Records {
 		s.records[r.Address] = r
@@ -122,6 +126,9 @@ func (s moveState) write(w paper) {
 	}
 	if n := len(s.Given); n > 0 {
 		w.about("32", "Fenceline", fmt.Sprintf("has given %d addresses of the pools to others than the pods of the move", n))
+	}
+	for _, hole := range s.Holes {
+		w.about("33", "Note", hole+", so only the definition keeps host-local from giving addresses there: repeat `kubectl fenceline move-in start`")
 	}
 	fmt.Fprintln(w, s.next())
 	var rows [][]string

@@ -34,8 +34,8 @@ type served struct {
 	// ips and excluded are the addresses that it gives, in the form of a pool. gateway may be unset.
 	ips, excluded []string
 	gateway       netip.Addr
-	// set is where other networks may have no address.
-	set poolset.Set
+	// set is where other networks may have no address, and gives the addresses that a pod may get.
+	set, gives poolset.Set
 	// records is the name of whereabouts' records of the range.
 	records string
 }
@@ -101,6 +101,30 @@ func read(from v1alpha1.MoveSource, d Definition) (network, error) {
 		return n, n.hostLocal(p.IPAM)
 	}
 	return n, n.whereabouts(p.IPAM)
+}
+
+// all are the addresses that the other IPAM may give a pod of a network.
+func (n network) all() poolset.Set {
+	var sets []poolset.Set
+	for _, r := range n.ranges {
+		sets = append(sets, r.gives)
+	}
+	return poolset.Union(sets...)
+}
+
+// givesRest returns an error unless the other IPAM, by a text that a move has written, gives all addresses of a network but
+// those that are taken. It reads keys without regard to case, and an edit writes them as they are documented.
+func (n network) givesRest(text string, taken poolset.Set) error {
+	d := n.Definition
+	d.Config = text
+	now, err := read(n.from, d)
+	if err != nil {
+		return fmt.Errorf("read what the move would write: %w", err)
+	}
+	if !now.all().Equal(n.all().Minus(taken)) {
+		return fmt.Errorf("%s would still give addresses that it must not: write the keys of the definition as its documents have them, in lower and upper case too (ipam, type, range, subnet, rangeStart)", n.from)
+	}
+	return nil
 }
 
 // ipamsIn returns the plugins of a configuration with an IPAM.

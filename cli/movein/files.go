@@ -35,6 +35,10 @@ type File struct {
 	Problem string
 }
 
+// sandbox is one that host-local has given an address, by a file on its own node. A file of another node tells nothing of
+// it.
+type sandbox struct{ address, node, container string }
+
 // containerID is what a container ID looks like.
 var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
@@ -63,6 +67,14 @@ func (f Facts) Directories() (all []Directory) {
 // Freeze returns the first and the last address of each range whose free addresses get files.
 func (p Plan) Freeze() []netip.Addr { return p.freeze.Ends() }
 
+// Holes returns the nodes on which free addresses have no file of the move, as clauses.
+func (p Plan) Holes() []string { return p.holes }
+
+// HasUnknown reports whether a file has no pod yet. It may be one of an ADD that has just ended.
+func (p Plan) HasUnknown() bool {
+	return slices.ContainsFunc(p.Records, func(r v1alpha1.MoveRecord) bool { return strings.HasPrefix(r.Hold, noPod) })
+}
+
 // files are the records of host-local. They name no pod, so only network-status does.
 func (p *Plan) files(f Facts, networks []network, users map[netip.Addr][]user) (all []found) {
 	directories := map[Directory]bool{}
@@ -78,12 +90,17 @@ func (p *Plan) files(f Facts, networks []network, users map[netip.Addr][]user) (
 	p.Blocks = append(p.Blocks, f.Away()...)
 	others := othersIn(f, networks)
 	of, addrs := map[netip.Addr][]place{}, []netip.Addr{}
+	p.sandboxes = map[sandbox]bool{}
 	for _, n := range f.Nodes {
+		lacks := len(directories)*int(p.freeze.Count()) - n.Marked
 		if n.Marked > 0 {
 			p.note("node %s has %d files of a move of this network: unless it is under way, start one, and go back or finish, which removes them", n.Node, n.Marked)
 		}
 		for _, file := range n.Files {
 			at, inRange := place{n.Node, file}, p.freeze.Contains(file.Address)
+			if directories[file.Directory] && inRange {
+				lacks--
+			}
 			switch {
 			case !directories[file.Directory], !inRange && (file.Old || others[file.Directory].Contains(file.Address)):
 			case file.Problem != "":
@@ -95,7 +112,11 @@ func (p *Plan) files(f Facts, networks []network, users map[netip.Addr][]user) (
 					addrs = append(addrs, file.Address)
 				}
 				of[file.Address] = append(of[file.Address], at)
+				p.sandboxes[sandbox{file.Address.String(), n.Node, file.Container}] = file.Container != ""
 			}
+		}
+		if n.Away == "" && lacks > 0 {
+			p.holes = append(p.holes, fmt.Sprintf("node %s lacks %d files of the move", n.Node, lacks))
 		}
 	}
 	for _, a := range addrs {
@@ -142,6 +163,9 @@ func joined(places []place) string {
 	return strings.Join(all, ", ")
 }
 
+// noPod begins why the address of a file without a pod is held.
+const noPod = "no pod"
+
 // against returns why the file proves no use of its address by a pod, "" if it and network-status agree.
 func (p place) against(users []user) string {
 	switch {
@@ -150,7 +174,7 @@ func (p place) against(users []user) string {
 	case p.file.Old:
 		return "its file is older than the boot of node " + p.node
 	case len(users) == 0:
-		return fmt.Sprintf("no pod of node %s has it by network-status", p.node)
+		return fmt.Sprintf("%s of node %s has it by network-status", noPod, p.node)
 	case users[0].pod.Node != p.node:
 		return fmt.Sprintf("its file is on node %s, and its pod %s on node %s", p.node, users[0].pod, users[0].pod.Node)
 	case p.file.Interface != "" && p.file.Interface != users[0].link.Interface:

@@ -152,6 +152,7 @@ func servedBy(set []localRange, needsGateway bool) (s served, err error) {
 	}
 	never, err := poolset.Parse(gateways)
 	s.ips, s.set = ranges, all.Minus(never)
+	s.gives = s.set
 	return s, err
 }
 

@@ -136,6 +136,12 @@ func TestWhatBlocksAMoveFromHostLocal(t *testing.T) {
 		"cannot be read: it is too":  func(f *Facts) { f.Nodes[0].Files[0].Problem = "it is too long" },
 		"has no container ID in its": func(f *Facts) { f.Nodes[0].Files[0].Container = "fenceline-move/other" },
 		"10.100.0.10 has two pods":   func(f *Facts) { f.Pods = append(f.Pods, podWith(3, "10.100.0.10")) },
+		"/var/lib/cni/networks and in /run/tenant": func(f *Facts) {
+			f.Definitions = append(f.Definitions, Definition{Namespace: "pay", Name: "other", Config: strings.Replace(local, `"subnet"`, `"dataDir":"/run/tenant","subnet"`, 1)})
+		},
+		`the masters "eth1.100" and "eth2"`: func(f *Facts) {
+			f.Definitions = append(f.Definitions, Definition{Namespace: "pay", Name: "other", Config: strings.Replace(local, "eth1.100", "eth2", 1)})
+		},
 		"may have the same addresses:": func(f *Facts) {
 			f.Definitions = append(f.Definitions, Definition{Config: `{"ipam":{"type":"host-local"}}`})
 		},
@@ -177,4 +183,55 @@ func TestBothFamiliesAndGatewaysOfHostLocal(t *testing.T) {
 	check.Equal(t, *p.Pools[1].Spec.Gateway, "2001:db8::1", "the gateway")
 	check.Equal(t, f.Directories()[0].String(), "/run/cni/vlan100", "the directory")
 	check.Says(t, p.Changes[0].Frozen, `"rangeEnd": "2001:db8::1"`, `"tuning"`)
+}
+
+// The programs read keys without regard to case, and an edit does not. What an edit would not freeze blocks.
+func TestKeysInAnotherCaseBlock(t *testing.T) {
+	for _, key := range []string{"ipam", "type\":\"host-local", "subnet", "rangeStart", "rangeEnd"} {
+		f := files()
+		f.Definitions[0].Config = strings.Replace(local, key, strings.ToUpper(key[:1])+strings.ToLower(key[1:]), 1)
+		check.Says(t, strings.Join(PlanOf(f).Blocks, "\n"), "host-local would still give addresses that it must not")
+	}
+	for _, key := range []string{"ipam", "range\"", "exclude", "type\":\"whereabouts"} {
+		f := facts()
+		f.Definitions[0].Config = strings.Replace(config, `"`+key, `"`+strings.ToUpper(key[:1])+key[1:], 1)
+		check.Says(t, strings.Join(PlanOf(f).Blocks, "\n"), "whereabouts would still give addresses that it must not")
+	}
+	f := files()
+	f.Definitions[0].Config = strings.Replace(local, `"ipam":{`, `"ipam":{"ranges":[],"Ranges":[[{"subnet":"10.200.0.0/24"}]],`, 1)
+	check.That(t, len(PlanOf(f).Blocks) > 0, "ranges of two spellings do not block")
+}
+
+// Only a file of the pod's own sandbox on its own node keeps host-local from giving its address.
+func TestAPodGoesBackOnlyToTheFileOfItsNode(t *testing.T) {
+	records := PlanOf(files()).Records
+	check.List(t, PlanOf(files()).Unrecorded(records), records, "records")
+	for name, change := range map[string]func(*Facts){
+		"a file on another node": func(f *Facts) {
+			f.Nodes[1].Files = append(f.Nodes[1].Files, f.Nodes[0].Files[0])
+			f.Nodes[0].Files = nil
+		},
+		"a file of another container": func(f *Facts) { f.Nodes[0].Files[0].Container = "c9" },
+		"an empty file":               func(f *Facts) { f.Nodes[0].Files[0].Container = "" },
+		"a node that is away":         func(f *Facts) { f.Nodes[0].Files, f.Nodes[0].Away = nil, "it has no agent that is Ready" },
+	} {
+		f := files()
+		change(&f)
+		lost := PlanOf(f).Unrecorded(records)
+		check.That(t, lost[0].Hold == noRecord && lost[1].Hold == "", "%s: %+v", name, lost)
+		check.List(t, PlanOf(files()).Unrecorded(lost), records, "%s: records when the file is read again", name)
+	}
+}
+
+func TestFilesOfAMoveThatLack(t *testing.T) {
+	f := files()
+	f.Nodes[0].Marked, f.Nodes[1].Marked = 9, 7
+	f.Nodes = append(f.Nodes, NodeFiles{Node: "n3"}, NodeFiles{Node: "n4", Away: "it has no agent that is Ready"})
+	p := PlanOf(f)
+	check.List(t, p.Holes(), []string{"node n2 lacks 2 files of the move", "node n3 lacks 10 files of the move"}, "holes")
+	check.That(t, !p.HasUnknown(), "each file has a pod")
+	f.Pods = f.Pods[1:]
+	check.That(t, PlanOf(f).HasUnknown(), "a file has no pod yet")
+	f.Nodes[0].Files[0].Old = true
+	check.That(t, !PlanOf(f).HasUnknown(), "a file from before the boot is of no ADD")
 }

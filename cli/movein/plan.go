@@ -72,6 +72,10 @@ type Plan struct {
 
 	// freeze has the addresses for which host-local gets files.
 	freeze poolset.Set
+	// holes are the nodes on which free addresses have no file of the move, as clauses. sandboxes are those that
+	// host-local has given addresses; whereabouts has none.
+	holes     []string
+	sandboxes map[sandbox]bool
 }
 
 // Held counts the records whose addresses are only held.
@@ -140,6 +144,10 @@ func (p *Plan) networks(f Facts) (main network, others []network) {
 			p.block("definition %s has a range of %s, and others: give it only ranges of that network, or none", n, main)
 		case shared && n.networkName != main.networkName:
 			p.block("definitions %s and %s have the same range and different values of network_name: their records may name one address twice", main, n)
+		case shared && n.files.DataDir != main.files.DataDir:
+			p.block("definitions %s and %s have the same addresses, and host-local keeps their files in %s and in %s, of which the agents see one: give them ranges of their own, or the same dataDir", main, n, main.files.DataDir, n.files.DataDir)
+		case shared && f.From == v1alpha1.MoveHostLocal && n.master != main.master:
+			p.block("definitions %s and %s have the same addresses, and the masters %q and %q: host-local keeps its records by the name of the network, so these may be two segments; give them ranges of their own, or the same master", main, n, main.master, n.master)
 		case shared:
 			p.note("definition %s has a range of this network, so it moves too", n)
 			others = append(others, n)
@@ -224,6 +232,12 @@ func (p *Plan) change(n network) {
 	var err error
 	if c.Frozen, err = without(n.from, n.Config, true, nil); err == nil {
 		c.Switched, err = switched(n, p.Pools)
+	}
+	if err == nil {
+		err = n.givesRest(c.Frozen, n.all())
+	}
+	if first := n.all().First(1).Ends(); err == nil && len(first) > 0 { // so that the way back is sure
+		_, err = c.Returned(first[:1])
 	}
 	if err != nil {
 		p.block("definition %s: %v", n, err)

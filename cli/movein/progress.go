@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // State is what a definition is in a move.
@@ -55,7 +56,15 @@ func (c Change) Returned(given []netip.Addr) (string, error) {
 	if len(given) == 0 {
 		return c.Before, nil
 	}
-	return without(c.from, c.Before, false, given)
+	text, err := without(c.from, c.Before, false, given)
+	if err != nil {
+		return "", err
+	}
+	n, err := read(c.from, Definition{Namespace: c.Namespace, Name: c.Name, Config: c.Before})
+	if err != nil {
+		return "", err
+	}
+	return text, n.givesRest(text, poolset.Of(given...))
 }
 
 // Before returns the facts as they were before a move: with its definitions as they were, and without its pools.
@@ -124,16 +133,25 @@ func Held(m *v1alpha1.Move, leases []v1alpha1.IPLease) (held int) {
 }
 
 // Unrecorded returns the records of a move. Those that the other IPAM has lost are marked, so that their pods are not
-// given back: it might give their addresses to others.
-func Unrecorded(records, now []v1alpha1.MoveRecord) []v1alpha1.MoveRecord {
+// given back: it might give their addresses to others. A file of host-local that is read again, since the agent of its
+// node is back, ends the mark.
+func (p Plan) Unrecorded(records []v1alpha1.MoveRecord) []v1alpha1.MoveRecord {
 	has := map[string]bool{}
-	for _, r := range now {
+	for _, r := range p.Records {
 		has[r.Address] = r.Hold != noRecord
 	}
 	records = slices.Clone(records)
 	for i := range records {
-		if !has[records[i].Address] && records[i].Hold == "" {
-			records[i].Hold = noRecord
+		r := &records[i]
+		isRecorded, isFile := has[r.Address], p.sandboxes[sandbox{r.Address, r.Node, r.ContainerID}]
+		if p.sandboxes != nil {
+			isRecorded = isFile
+		}
+		switch {
+		case !isRecorded && r.Hold == "":
+			r.Hold = noRecord
+		case isFile && r.Hold == noRecord:
+			r.Hold = ""
 		}
 	}
 	return records

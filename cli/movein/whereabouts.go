@@ -115,7 +115,16 @@ func (r rangeConfig) served(network string) (s served, err error) {
 		}
 		s.excluded = append(s.excluded, p.Masked().String())
 	}
-	return s, nil
+	given, err := poolset.Parse(s.ips)
+	if err != nil {
+		return s, err
+	}
+	if len(s.ips) == 0 {
+		given = s.set
+	}
+	never, err := poolset.Parse(s.excluded)
+	s.gives = given.Minus(never)
+	return s, err
 }
 
 // excludeIn has an ipam exclude addresses, or its whole ranges.

@@ -205,11 +205,13 @@ func (h HostLocal) write(path string) error {
 	if err := sweep(dir); err != nil {
 		return err
 	}
+	if err := synced(dir); err != nil { // a file that came back after a crash would be nobody's
+		return err
+	}
 	if len(h.Ends) == 0 {
 		_ = os.Remove(path) // fails unless it is empty, so that host-local has not used it
-		return nil
 	}
-	return synced(dir)
+	return nil
 }
 
 // link gives each address a file, unless it has one by now.
