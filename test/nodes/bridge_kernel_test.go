@@ -13,7 +13,10 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
@@ -45,14 +48,24 @@ func bridged(t *testing.T, n *nodes.Node) {
 // removes the guard; a zombie is fenced by a claim while its agent is away, and acks it.
 func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 2)
-	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.5")
+	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
+	both := c.NamedPool("both", "10.66.0.0/24", "10.66.0.30-10.66.0.31")
 	own := c.NamedPool("own", "10.66.0.0/24", "10.66.0.20")
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	dark, light := c.Nodes[0], c.Nodes[1]
 	bridged(t, dark)
 	// The bridge has an address of the pool, and hears no probe.
-	check.OK(t, dark.AddAddr(bridge, netip.MustParsePrefix("10.66.0.2/24")))
+	taken := netip.MustParsePrefix("10.66.0.30/24")
+	check.OK(t, dark.AddAddr(bridge, taken))
+	other := started(ctx, t, dark, "other", nodes.Wants(both.Name))
+	check.Equal(t, other.Addr.String(), "10.66.0.31", "beside the address of the bridge, the pod has")
+	check.OK(t, other.Finish(ctx))
+	out, err := dark.Command(ctx, "ip", "addr", "del", taken.String(), "dev", bridge).CombinedOutput()
+	check.Must(t, err == nil, "take %s off the bridge: %v: %s", taken, err, out)
+	conflict := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseName("", taken.Addr())}}
+	check.OK(t, client.IgnoreNotFound(c.Delete(ctx, conflict))) // it would be verified again after a while
+
 	first, sibling := started(ctx, t, dark, "first", nil), started(ctx, t, dark, "sibling", nil)
 	remote := started(ctx, t, light, "remote", nil)
 	reach := func(when string) {
