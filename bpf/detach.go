@@ -33,6 +33,14 @@ func (gs *Guards) Detach(slot uint32) error {
 }
 
 func (gs *Guards) detachGuard(slot uint32) error {
+	// The observer may be judging a frame of a pod that runs on: it must find the MAC of the slot as long as it
+	// found the source guard on. Links wait for such programs when they are removed.
+	gs.mu.Lock()
+	err := gs.slots.change(slot, func(s *observerSlot) { s.Sources = 0 })
+	gs.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if err := gs.stages.remove(slot); err != nil {
 		return err
 	}
