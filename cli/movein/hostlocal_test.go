@@ -197,6 +197,9 @@ func TestKeysInAnotherCaseBlock(t *testing.T) {
 		f.Definitions[0].Config = strings.Replace(config, `"`+key, `"`+strings.ToUpper(key[:1])+key[1:], 1)
 		check.Says(t, strings.Join(PlanOf(f).Blocks, "\n"), "whereabouts would still give addresses that it must not")
 	}
+	second := facts() // the way back of the first range is right
+	second.Definitions[0].Config = `{"ipam":{"type":"whereabouts","ipRanges":[{"range":"10.100.0.0/24"},{"Range":"2001:db8::/120"}]}}`
+	check.Says(t, strings.Join(PlanOf(second).Blocks, "\n"), "whereabouts would still give addresses that it must not")
 	f := files()
 	f.Definitions[0].Config = strings.Replace(local, `"ipam":{`, `"ipam":{"ranges":[],"Ranges":[[{"subnet":"10.200.0.0/24"}]],`, 1)
 	check.That(t, len(PlanOf(f).Blocks) > 0, "ranges of two spellings do not block")
