@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -32,6 +34,9 @@ func (m *mover) files(ctx context.Context, write bool, ends []netip.Addr) ([]mov
 	if err != nil {
 		return nil, err
 	}
+	nodes.Items = slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool { // no agent is meant for these, nor host-local
+		return cmp.Or(n.Labels[corev1.LabelOSStable], "linux") != "linux"
+	})
 	pods := map[string]string{}
 	for i := range running {
 		if agents.IsAlive(&running[i]) {
@@ -65,7 +70,7 @@ func (m *mover) files(ctx context.Context, write bool, ends []netip.Addr) ([]mov
 func (m *mover) filesOf(ctx context.Context, pod string, directories []movein.Directory, write bool, ends []netip.Addr, node *movein.NodeFiles) {
 	for _, d := range directories {
 		files, err := m.s.hostLocal(ctx, m.c, pod, diagnosis.HostLocal{
-			DataDir: d.DataDir, Networks: []string{d.Network}, Mark: "fenceline-move/" + movein.MoveName(m.network), Write: write, Ends: ends,
+			DataDir: d.DataDir, Networks: []string{d.Network}, Mark: movein.Mark(m.network), Write: write, Ends: ends,
 		})
 		if err != nil {
 			node.Away = err.Error()

@@ -43,7 +43,9 @@ func newLocalNetwork(t *testing.T) *localNetwork {
 	text := fmt.Sprintf(`{"type": "macvlan",  "master":"eth1", "ipam":{"type":"host-local","subnet":"10.100.0.0/24","rangeStart":"10.100.0.5","rangeEnd":"10.100.0.12","dataDir":%q} }`, data)
 	n := &localNetwork{newNetworkOf(t, text), data, text}
 	n.hostLocal = n.answers
-	n.make(node("n1", corev1.ConditionTrue), node("n2", corev1.ConditionTrue), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fenceline-system"}})
+	other := node("w1", corev1.ConditionTrue) // it has no agent
+	other.Labels[corev1.LabelOSStable] = "windows"
+	n.make(other, node("n1", corev1.ConditionTrue), node("n2", corev1.ConditionTrue), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fenceline-system"}})
 	n.write("n1", map[string]string{"10.100.0.7": "c1\r\nnet1", "10.100.0.9": "c2\r\nnet1", "lock": "", "last_reserved_ip.0": "10.100.0.9"})
 	n.agent("n1")
 	return n

@@ -40,6 +40,9 @@ func (m *mover) start(ctx context.Context) error {
 	if m.move.Spec.Step == v1alpha1.MoveBack {
 		return fmt.Errorf("move %s goes back: finish that first with `kubectl fenceline move-in back`", m.move.Name)
 	}
+	if strangers := m.plan.Strangers(); len(strangers) > 0 {
+		return fmt.Errorf("%s. Mend it and repeat the command, or go back", strings.Join(strangers, "; "))
+	}
 	if _, more := m.plan.Missed(m.move); len(more) > 0 { // made since the begin
 		step := m.move.Spec.Step
 		if err := m.advance(ctx, step, func(s *v1alpha1.MoveSpec) { s.Definitions = append(s.Definitions, more...) }, step); err != nil {

@@ -45,7 +45,7 @@ func (m *mover) open() (open []string) {
 	if err := m.allPlanned(); err != nil {
 		return []string{err.Error()}
 	}
-	open = m.facts.Away()
+	open = append(m.facts.Away(), m.plan.Strangers()...)
 	if held := movein.Held(m.move, m.leases); held > 0 {
 		open = append(open, fmt.Sprintf("%d addresses are held", held))
 	}

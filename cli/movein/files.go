@@ -35,6 +35,12 @@ type File struct {
 	Problem string
 }
 
+// Mark returns the text of the files of a move.
+func Mark(network string) string { return marks + MoveName(network) }
+
+// marks begins the text of the files of each move.
+const marks = "fenceline-move/"
+
 // sandbox is one that host-local has given an address, by a file on its own node. A file of another node tells nothing of
 // it.
 type sandbox struct{ address, node, container string }
@@ -88,11 +94,11 @@ func (p *Plan) files(f Facts, networks []network, users map[netip.Addr][]user) (
 		p.block("the freeze writes a file for each address on each node, and the ranges have more than %d: narrow them by rangeStart and rangeEnd", MaxFiles)
 	}
 	p.Blocks = append(p.Blocks, f.Away()...)
-	others := othersIn(f, networks)
+	others, moved := othersIn(f, networks), poolsIn(f)
 	of, addrs := map[netip.Addr][]place{}, []netip.Addr{}
 	p.sandboxes = map[sandbox]bool{}
 	for _, n := range f.Nodes {
-		lacks := len(directories)*int(p.freeze.Count()) - n.Marked
+		lacks, foreign := len(directories)*int(p.freeze.Count())-n.Marked, 0
 		if n.Marked > 0 {
 			p.note("node %s has %d files of a move of this network: unless it is under way, start one, and go back or finish, which removes them", n.Node, n.Marked)
 		}
@@ -103,6 +109,8 @@ func (p *Plan) files(f Facts, networks []network, users map[netip.Addr][]user) (
 			}
 			switch {
 			case !directories[file.Directory], !inRange && (file.Old || others[file.Directory].Contains(file.Address)):
+			case !inRange && (strings.HasPrefix(file.Container, marks) || moved.Contains(file.Address)):
+				foreign++
 			case file.Problem != "":
 				p.block("%s cannot be read: %s", at, file.Problem)
 			case file.Container != "" && !containerID.MatchString(file.Container):
@@ -114,6 +122,9 @@ func (p *Plan) files(f Facts, networks []network, users map[netip.Addr][]user) (
 				of[file.Address] = append(of[file.Address], at)
 				p.sandboxes[sandbox{file.Address.String(), n.Node, file.Container}] = file.Container != ""
 			}
+		}
+		if foreign > 0 {
+			p.note("node %s has %d files of addresses outside the ranges, which are of another move or a pool: they stay", n.Node, foreign)
 		}
 		if n.Away == "" && lacks > 0 {
 			p.holes = append(p.holes, fmt.Sprintf("node %s lacks %d files of the move", n.Node, lacks))
@@ -128,6 +139,17 @@ func (p *Plan) files(f Facts, networks []network, users map[netip.Addr][]user) (
 		all = append(all, found{a, places[0].String(), places[0].record(a, users[a])})
 	}
 	return all
+}
+
+// poolsIn returns the addresses of the pools that exist, such as those of networks that have moved.
+func poolsIn(f Facts) poolset.Set {
+	var sets []poolset.Set
+	for i := range f.Pools {
+		if set, err := poolset.Addresses(&f.Pools[i]); err == nil && f.Pools[i].Spec.Network == "" {
+			sets = append(sets, set)
+		}
+	}
+	return poolset.Union(sets...)
 }
 
 // othersIn returns the addresses of the definitions that do not move, by their directories.

@@ -166,6 +166,18 @@ func TestFilesOutsideTheRangeOfAMove(t *testing.T) {
 	check.That(t, len(p.Records) == 2 && len(p.Changes) == 1 && p.Held() == 0, "the plan is %+v", p)
 	check.List(t, f.Directories(), []Directory{{"/var/lib/cni/networks", "old"}}, "directories")
 
+	// Another move and another pool have files here too.
+	marked, moved := f.Nodes[0].Files[0], f.Nodes[0].Files[0]
+	marked.Address, marked.Container = netip.MustParseAddr("10.100.0.101"), Mark("pay/vlan100")
+	moved.Address = netip.MustParseAddr("10.100.0.102")
+	f.Nodes[0].Files = append(f.Nodes[0].Files, marked, moved)
+	f.Pools = []v1alpha1.IPPool{{Spec: v1alpha1.IPPoolSpec{Subnet: "10.100.0.102/32"}}}
+	p = PlanOf(f)
+	check.None(t, p.Blocks, "blocks:")
+	check.Says(t, strings.Join(p.Notes, "\n"), "node n1 has 2 files of addresses outside the ranges")
+	f.Pools = nil
+	check.Says(t, strings.Join(PlanOf(f).Blocks, "\n"), "10.100.0.102 (file")
+
 	f.Definitions[1].Config = strings.Replace(strings.Replace(local, `"old"`, `"second"`, 1), "10.100.0.10", "10.100.0.15", 1)
 	check.List(t, f.Directories(), []Directory{{"/var/lib/cni/networks", "old"}, {"/var/lib/cni/networks", "second"}}, "directories")
 }
@@ -237,4 +249,24 @@ func TestFilesOfAMoveThatLack(t *testing.T) {
 	check.That(t, PlanOf(f).HasUnknown(), "a file has no pod yet")
 	f.Nodes[0].Files[0].Old = true
 	check.That(t, !PlanOf(f).HasUnknown(), "a file from before the boot is of no ADD")
+}
+
+// Anybody may make a definition. It keeps a network from moving in, and a move that has begun not from going back.
+func TestADefinitionOfOthersInAMove(t *testing.T) {
+	for _, config := range []string{
+		`{"ipam":{"type":"host-local"}}`, strings.Replace(local, "eth1.100", "eth2", 1),
+		strings.Replace(local, `"ipam":{`, `"ipam":{"ranges":[[{"subnet":"10.200.0.0/24"}]],`, 1),
+	} {
+		f := files()
+		own := PlanOf(f)
+		f.Definitions = append(f.Definitions, Definition{Namespace: "pay", Name: "other", Config: config})
+		check.That(t, len(PlanOf(f).Blocks) == 1 && len(PlanOf(f).Changes) == 0, "no move: %+v", PlanOf(f))
+		move := &v1alpha1.Move{Spec: v1alpha1.MoveSpec{Definitions: own.Definitions()}}
+		p := PlanOf(f.Before(move))
+		check.Must(t, len(p.Strangers()) == 1 && len(p.Blocks) == 1, "in a move: %+v", p)
+		check.Says(t, p.Strangers()[0], "pay/other")
+		check.That(t, len(p.Changes) == 1 && len(p.Records) == 2, "in a move: %+v", p)
+		move.Spec.Definitions = append(move.Spec.Definitions, v1alpha1.MoveDefinition{Namespace: "pay", Name: "other", Config: strings.Replace(local, "eth1.100", "eth2", 1)})
+		check.That(t, len(PlanOf(f.Before(move)).Strangers()) == 0 && len(PlanOf(f.Before(move)).Changes) == 2, "a definition of the move: %+v", PlanOf(f.Before(move)))
+	}
 }

@@ -39,6 +39,8 @@ type Facts struct {
 	// Network is the definition that moves; Definitions are all of the cluster.
 	Network     string
 	Definitions []Definition
+	// Moving are the definitions of a move that has begun. They are in Definitions too.
+	Moving []v1alpha1.MoveDefinition
 	// Records are those of whereabouts. Nodes are all nodes, with their files of host-local.
 	Records []Records
 	Nodes   []NodeFiles
@@ -76,7 +78,13 @@ type Plan struct {
 	// host-local has given addresses; whereabouts has none.
 	holes     []string
 	sandboxes map[sandbox]bool
+	// strangers are the blocks by definitions that are not of the move.
+	strangers []string
 }
+
+// Strangers are the reasons by definitions that are not of the move. They block all but its way back: it frees nothing
+// that such a definition could not give before.
+func (p Plan) Strangers() []string { return p.strangers }
 
 // Held counts the records whose addresses are only held.
 func (p Plan) Held() (n int) {
@@ -99,7 +107,7 @@ func (p *Plan) note(format string, args ...any) {
 func PlanOf(f Facts) Plan {
 	var p Plan
 	main, others := p.networks(f)
-	if len(p.Blocks) > 0 {
+	if len(p.Blocks) > 0 && (main.from == "" || len(f.Moving) == 0) { // a move that has begun can go back all the same
 		return p
 	}
 	all := append([]network{main}, others...)
@@ -125,7 +133,11 @@ func (p *Plan) networks(f Facts) (main network, others []network) {
 	main, err := read(f.From, f.Definitions[at])
 	if err != nil {
 		p.block("definition %s: %v", f.Network, err)
-		return main, nil
+		return network{}, nil
+	}
+	stranger := func(format string, args ...any) {
+		p.block(format, args...)
+		p.strangers = append(p.strangers, fmt.Sprintf(format, args...))
 	}
 	for i, d := range f.Definitions {
 		if i == at {
@@ -136,18 +148,21 @@ func (p *Plan) networks(f Facts) (main network, others []network) {
 			continue
 		}
 		if err != nil {
-			p.block("definition %s is of %s too, and may have the same addresses: %v", d, f.From, err)
+			stranger("definition %s is of %s too, and may have the same addresses: %v", d, f.From, err)
 			continue
 		}
+		isOf := slices.ContainsFunc(f.Moving, func(o v1alpha1.MoveDefinition) bool { return o.Namespace == d.Namespace && o.Name == d.Name })
 		switch shared, own := shares(main, n); {
+		case isOf:
+			others = append(others, n)
 		case shared && own:
-			p.block("definition %s has a range of %s, and others: give it only ranges of that network, or none", n, main)
+			stranger("definition %s has a range of %s, and others: give it only ranges of that network, or none", n, main)
 		case shared && n.networkName != main.networkName:
-			p.block("definitions %s and %s have the same range and different values of network_name: their records may name one address twice", main, n)
+			stranger("definitions %s and %s have the same range and different values of network_name: their records may name one address twice", main, n)
 		case shared && n.files.DataDir != main.files.DataDir:
-			p.block("definitions %s and %s have the same addresses, and host-local keeps their files in %s and in %s, of which the agents see one: give them ranges of their own, or the same dataDir", main, n, main.files.DataDir, n.files.DataDir)
+			stranger("definitions %s and %s have the same addresses, and host-local keeps their files in %s and in %s, of which the agents see one: give them ranges of their own, or the same dataDir", main, n, main.files.DataDir, n.files.DataDir)
 		case shared && f.From == v1alpha1.MoveHostLocal && n.master != main.master:
-			p.block("definitions %s and %s have the same addresses, and the masters %q and %q: host-local keeps its records by the name of the network, so these may be two segments; give them ranges of their own, or the same master", main, n, main.master, n.master)
+			stranger("definitions %s and %s have the same addresses, and the masters %q and %q: host-local keeps its records by the name of the network, so these may be two segments; give them ranges of their own, or the same master", main, n, main.master, n.master)
 		case shared:
 			p.note("definition %s has a range of this network, so it moves too", n)
 			others = append(others, n)

@@ -69,6 +69,7 @@ func (c Change) Returned(given []netip.Addr) (string, error) {
 
 // Before returns the facts as they were before a move: with its definitions as they were, and without its pools.
 func (f Facts) Before(m *v1alpha1.Move) Facts {
+	f.Moving = m.Spec.Definitions
 	f.Definitions = slices.Clone(f.Definitions)
 	for _, d := range m.Spec.Definitions {
 		if i := slices.IndexFunc(f.Definitions, func(o Definition) bool { return o.Namespace == d.Namespace && o.Name == d.Name }); i >= 0 {
