@@ -69,7 +69,7 @@ var fromHostLocal = otherIPAM{
 // markedFiles names the files of a move on all nodes.
 func (a *act) markedFiles(ctx context.Context) (all string) {
 	for _, n := range a.Nodes() {
-		all += value(n.Exec(ctx, "sh", "-c", "grep --recursive --files-with-matches fenceline-move "+hostLocalDir+" || true"))
+		all += value(n.Exec(ctx, "sh", "-c", "grep --recursive --no-messages --files-with-matches fenceline-move "+hostLocalDir+" || true"))
 	}
 	return all
 }
