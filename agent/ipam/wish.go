@@ -26,7 +26,7 @@ type Wish struct {
 	entries []int
 }
 
-// describe names the place of an address in what wishes, or is empty.
+// describe names the entry of the annotation that wishes for address i. Without an annotation it is empty.
 func (w Wish) describe(i int) string {
 	if w.By == "" || i >= len(w.entries) {
 		return w.By

@@ -15,7 +15,7 @@ var (
 	ErrNoInterface = errors.New("interface does not exist")
 	// ErrNoParent: an interface of this kind has no parent.
 	ErrNoParent = errors.New("interface has no parent")
-	// ErrNoUplink: the interface is a veth without a bridge, or its bridge has not one way to the network.
+	// ErrNoUplink: the interface is a veth without a bridge, or its bridge has no port to the network, or several.
 	ErrNoUplink = errors.New("interface has no uplink")
 	// ErrForeignParent: the parent is not in the node's namespace, so it has no observer.
 	ErrForeignParent = errors.New("parent is not in the node's network namespace")

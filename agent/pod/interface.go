@@ -28,7 +28,7 @@ const (
 	MACVLAN Kind = "macvlan"
 	MACVTAP Kind = "macvtap"
 	IPVLAN  Kind = "ipvlan"
-	// VETH has no parent of its own: it is the uplink of the bridge at the other end.
+	// VETH: its parent is the uplink of the bridge at its other end.
 	VETH Kind = "veth"
 )
 

@@ -197,7 +197,8 @@ func TestBothFamiliesAndGatewaysOfHostLocal(t *testing.T) {
 	check.Says(t, p.Changes[0].Frozen, `"rangeEnd": "2001:db8::1"`, `"tuning"`)
 }
 
-// The programs read keys without regard to case, and an edit does not. What an edit would not freeze blocks.
+// The programs ignore the case of keys, but an edit of the definition does not. If an edit would not freeze a
+// definition, the plan blocks.
 func TestKeysInAnotherCaseBlock(t *testing.T) {
 	for _, key := range []string{"ipam", "type\":\"host-local", "subnet", "rangeStart", "rangeEnd"} {
 		f := files()
