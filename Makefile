@@ -24,7 +24,7 @@ count := $(GO) run ./test/cmd/count
 cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
-tags := model,kernel,api,cluster,bench,guest,frames,browser
+tags := model,kernel,api,cluster,bench,guest,frames,browser,machine
 suites := unit race browser kernel api cluster fuzz bench model frames
 # Make test runs the first ones alone, and then the others beside the timed ones, with less priority. The steady
 # ones take the place of the timed ones: their clocks stand still while the machine does something else.
@@ -209,6 +209,10 @@ test-guest: packages guest ## Run the tests of bpf and of parts of the agent on 
 	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-agent test-guest-sriov || status=1; exit $$status
 
 # The tests of IPv4 on the newest kernel, started without IPv6, in which no program reads the kernel's memory.
+.PHONY: test-migration
+test-migration: packages ## Migrate an emulated virtual machine between nodes MIGRATIONS times, 50 by default, and measure its pause (root)
+	@$(count) run -show migration -tags kernel,machine -count=1 -timeout=40m -run '^TestAMachine(Migrates|KeepsItsAddress)$$' ./test/nodes -args -migrations $(or $(MIGRATIONS),50)
+
 .PHONY: test-guest-ipv4
 test-guest-ipv4: KERNELS := newest
 test-guest-ipv4: packages guest
@@ -262,10 +266,10 @@ test-guest-agent: guest-sriov-programs ## Run tests of whole agents with pods on
 
 .PHONY: guest-sriov-programs
 guest-sriov-programs: packages guest
-	@$(thirdparty) build etcd kubernetes sriovcni
+	@$(thirdparty) build etcd kubernetes sriovcni cniplugins
 	@mkdir -p $(guest-sriov)
 	@$(GO) build -ldflags='-s -w' -o $(guest-sriov)/ ./agent ./controller ./cni $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/host-device
-	@cp "$$($(thirdparty) dir sriovcni)/sriov" $(guest-sriov)/
+	@cp "$$($(thirdparty) dir sriovcni)/sriov" "$$($(thirdparty) dir cniplugins)/bridge" $(guest-sriov)/
 
 # The rows without which no pod on a virtual function would be safe, and what guards, fences and
 # ipvlan need of the oldest kernel.

@@ -71,6 +71,24 @@ func TestLatencyOfADD(t *testing.T) {
 	t.Log("all\n" + b.table(func(sample) bool { return true }))
 	t.Log("without those during which the host took CPU time away from this machine\n" + b.table(func(s sample) bool { return !s.stolen }))
 	b.report()
+	b.reserved()
+}
+
+// reserved compares ADDs beside many reservations for somebody with those before, each by the creates of its time.
+func (b *addBench) reserved() {
+	median := func(all []sample) float64 {
+		var took []time.Duration
+		for _, s := range all {
+			took = append(took, s.took)
+		}
+		return float64(figure.Median(took))
+	}
+	before := median(b.adds[0].agent) / median(b.creates)
+	b.reserve(figure.Size(5000, 50))
+	b.adds, b.rawTimes = make([]addTimes, len(addPools)), rawTimes{}
+	if b.t.Run("shift beside reservations", b.shift) {
+		figure.Report(b.t, "ADD in mode Off beside 5 000 reservations for somebody, p50", median(b.adds[0].agent)/median(b.creates)/before, "× without", figure.AtMost(1.1))
+	}
 }
 
 // report compares the ADDs of the agent with the writes that they contain.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/watch"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/apiserver"
@@ -74,7 +75,7 @@ func (a apiServer) manager(s settings, log logr.Logger) (manager.Manager, error)
 		Scheme:         a.scheme,
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return watch.Kinds(), nil },
 		Logger:         log,
-		Cache:          watch.Cache(s.node, s.namespace),
+		Cache:          watch.Cache(s.node, s.namespace, guards.KeySecret),
 		// The leases have no cache: watch.Client has those of this node.
 		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&v1alpha1.IPLease{}}}},
 		Controller:             config.Controller{CacheSyncTimeout: syncPatience},

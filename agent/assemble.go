@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,6 +88,9 @@ type agent struct {
 	hazards   *parent.Hazards
 	vlans     *subinterface.Keeper
 	defence   *defence.Defence
+	speakers  *defence.Speakers
+	machines  *defence.Machines
+	late      *prometheus.CounterVec
 	parents   *parent.Parents
 	adopter   *holder.Adopter
 	verifier  *proof.Verifier
@@ -115,7 +120,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	a.sources = sources.New(sources.Options{
 		Reporter: a.reporter, Session: a.Session, Entries: a.attachments.All, Pools: a.cached, Kernel: sources.Kernel{Sources: a.kernel.Sources, Sockets: a.kernel.Sockets},
-		Interfaces: a.links,
+		Virtuals: a.usableVirtuals, Interfaces: a.links,
 	})
 	a.segments = segment.New(segment.Config{
 		Kernel: segment.KernelOf(a.kernel), Log: a.log, OnAsked: parent.NewMute(a.reporter).Asked, OnSource: a.sources.Met,
@@ -123,10 +128,19 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := a.makeParts(ctx); err != nil {
 		return err
 	}
-	a.defence = defence.New(defence.Options{
+	defends := defence.Options{
 		Reporter: a.reporter, Cluster: a.Cluster, Cache: a.cached, Attachments: a.attachments, Leases: a.Leases,
 		OnFence: a.Holders.Fenced, Conflict: a.counters.Conflict,
+	}
+	a.defence, a.late = defence.New(defends), metrics.LateSpeakers()
+	a.speakers = defence.NewSpeakers(defence.SpeakerOptions{
+		Options: defends, Client: a.cached, Live: a.mgr.GetAPIReader(), Virtuals: a.virtuals, Exclusive: a.exclusiveVirtuals,
+		Configured: func(e *attachment.Entry, addr netip.Addr) (net.HardwareAddr, bool, error) {
+			return a.links.Configured(e.NetNS, e.Interface, addr)
+		},
+		OpenSegment: a.openSpeakersSegment, Turns: a.Guards.Leases, IsPods: a.isPods, Late: func(pool string) { a.late.WithLabelValues(pool).Inc() },
 	})
+	a.machines = &defence.Machines{MachineOptions: defence.MachineOptions{Options: defends, Client: a.cached, Heard: a.heard}}
 	network, masters, err := a.installer.Masters()
 	if err != nil {
 		a.log.Error(err, "the agent listens on a parent from its first pod on only")
@@ -137,7 +151,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		Tell:  a.misplaced,
 	}
 	a.hazards, a.vlans = a.makeHazards(), a.makeSubinterfaces()
-	a.adopter = holder.NewAdopter(a.Holders, holder.AdoptOptions{Places: a.places, Unfit: a.links.Unfit})
+	a.adopter = holder.NewAdopter(a.Holders, holder.AdoptOptions{Places: a.places, Unfit: a.links.Unfit, KeepARP: a.links.KeepARP})
 	a.verifier = proof.New(proof.Options{
 		Reporter: a.reporter, Self: a.self(), Cache: a.cached, Leases: a.Leases,
 		KillHolder: a.Releaser.KillHolder, Adopt: a.adopter.Adopt, IsStandby: a.Releaser.IsStandby,
@@ -265,15 +279,9 @@ func (a *agent) makeHostLinks() (*hostlink.Links, error) {
 	})
 }
 
-// sighted reports whether another host that uses the address was heard a moment ago, or a load balancer has
-// it: no node announces a balancer without a pod, so a probe would find nobody.
+// sighted reports whether another host that uses the address was heard a moment ago.
 func (a *agent) sighted(parent int, addr netip.Addr) bool {
-	if a.kernel.Sightings.Within(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting) {
-		return true
-	}
-	balancers := &corev1.ServiceList{}
-	err := a.cached.List(context.Background(), balancers, client.MatchingFields{watch.BalancerAddress: addr.String()}, client.UnsafeDisableDeepCopy)
-	return err == nil && len(balancers.Items) > 0 // a probe decides, if the cache is not filled
+	return a.kernel.Sightings.Within(bpf.Key{Segment: uint32(parent), Addr: addr}, freshSighting)
 }
 
 // nodeAddresses returns the internal addresses of the Node object, in its order.
@@ -343,10 +351,10 @@ func (a *agent) start() (early []manager.RunnableFunc, err error) {
 	})
 	segments := a.segments.Collector(func(int) bool { return a.peers.Others() }, a.parents.Expected)
 	ctrlmetrics.Registry.MustRegister(moves...)
-	ctrlmetrics.Registry.MustRegister(segments, a.sources, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX),
+	ctrlmetrics.Registry.MustRegister(segments, a.sources, a.late, metricsendpoint.BuildInfo(), metrics.TCX(a.kernel.HasTCX),
 		metrics.SocketGuard(func() bool { return a.kernel.Sockets.Unguarded() == nil }))
 	server, err := cniserver.New(cniserver.Options{
-		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit}, Socket: a.socket, Spool: spool.Dir(filepath.Join(a.stateDir, "spool")),
+		Backend: &backend{a.Holders, a.diagnosis(), a.ready, a.links.Unfit, a.speakers.Wake}, Socket: a.socket, Spool: spool.Dir(filepath.Join(a.stateDir, "spool")),
 		Metrics: ctrlmetrics.Registry, Log: a.log,
 	})
 	if err != nil {
@@ -362,7 +370,9 @@ func (a *agent) start() (early []manager.RunnableFunc, err error) {
 	exclusive, impostors, hints := a.exclusive(), a.impostors(), a.hints()
 	ctrlmetrics.Registry.MustRegister(metrics.HintUnanswered(hints.Unanswered))
 	early = []manager.RunnableFunc{
-		a.state.Run, a.parents.Run, func(ctx context.Context) error { return a.segments.Run(ctx, a.defence) }, a.defence.Run,
+		a.state.Run, a.parents.Run, a.cached.Run, func(ctx context.Context) error {
+			return a.segments.Run(ctx, defence.Wire{Defence: a.defence, Speakers: a.speakers})
+		}, a.defence.Run,
 		a.services.Run, a.Recovery.Run, a.Guards.Run, exclusive.Run, a.hazards.Run, impostors.Run, a.changes(exclusive, impostors).Run,
 		a.hostLinks.Run, a.rules.Run, a.vfs.Run, a.followServices, server.Start,
 	}
@@ -370,10 +380,10 @@ func (a *agent) start() (early []manager.RunnableFunc, err error) {
 		watch.Start(a.mgr, a.Cluster, a.cached, hints, watch.Watchers{
 			Verifier: a.verifier, LeaseChanged: a.Recovery.Changed, WarmChanged: a.keeper.Wake, WaitChanged: a.Waiting.Changed,
 			SetNetworks: a.setNetworks, PoolChanged: func() { a.sources.Wake(); a.vlans.Wake() }, BalancerChanged: a.hostLinks.WakeAll,
-			ClaimKey: keys,
+			VirtualChanged: func() { a.sources.Wake(); a.speakers.Wake() }, SpeakerChanged: a.speakers.Wake, ClaimKey: keys,
 		}),
 		a.addAll(
-			a.cached.Fill, a.podCIDRs.Run, a.sources.Run, a.gone().Run, a.adopter.Run, a.vlans.Run, a.reach.Run, a.key.Run, a.keeper.Run, a.keepSmall, a.keepInstalled,
+			a.cached.Fill, a.podCIDRs.Run, a.sources.Run, a.speakers.Run, a.machines.Run, a.gone().Run, a.adopter.Run, a.vlans.Run, a.reach.Run, a.key.Run, a.keeper.Run, a.keepSmall, a.keepInstalled,
 			func(ctx context.Context) error {
 				return a.Allocator.SaveRotations(ctx, a.attachments.Rotations, clock.RealClock{}, a.log)
 			},

@@ -22,10 +22,15 @@ type backend struct {
 	ready *Ready
 	// unfit returns the reason for which an interface cannot be served.
 	unfit func(netns, ifname string) error
+	// bound is called when an ADD has bound an interface.
+	bound func()
 }
 
 // Answered begins the steps that follow the answer of an ADD.
-func (b *backend) Answered(of agentapi.Attachment) { b.After.Answered(of) }
+func (b *backend) Answered(of agentapi.Attachment) {
+	b.After.Answered(of)
+	b.bound()
+}
 
 // Status answers the runtime's question whether ADD can be served (CNI 1.1).
 func (b *backend) Status(ctx context.Context) error {

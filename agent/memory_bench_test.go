@@ -42,6 +42,7 @@ const (
 // crowd is the size of the benchmark.
 type crowd struct {
 	own, foreign int // pods
+	reserved     int // reservations for somebody, of one address each
 }
 
 // What an agent's process needs with a full node's pods and 10 000 addresses in
@@ -56,7 +57,7 @@ func TestMemoryOfTheAgent(t *testing.T) {
 	t.Log(string(out))
 	check.OK(t, err)
 	ctrl.SetLogger(logr.Discard())
-	size := crowd{own: figure.Size(110, 5), foreign: figure.Size(20_000, 50)}
+	size := crowd{own: figure.Size(110, 5), foreign: figure.Size(20_000, 50), reserved: figure.Size(5000, 50)}
 	var pid atomic.Int64
 	m := startAs(t, func(ctx context.Context, s settings) error { return runProcess(ctx, binary, s, &pid) })
 	table := []string{fmt.Sprintf("%-64s %9s %9s %9s %9s", "MB, "+(footprintPeriod/2).String()+" after memory was returned", "RSS", "anon", "file", "PSS")}
@@ -98,11 +99,15 @@ func TestMemoryOfTheAgent(t *testing.T) {
 	m.foreign(size.foreign)
 	m.awaitReturn(int(pid.Load()))
 	crowded := row(fmt.Sprintf("and %d pods with leases of another node", size.foreign))
+	m.reserve(size.reserved)
+	m.awaitReturn(int(pid.Load()))
+	reserved := row(fmt.Sprintf("and %d reservations for somebody", size.reserved))
 	t.Log("\n" + strings.Join(table, "\n"))
 	figure.Report(t, "agent with nothing to do, resident", idle, "MB")
 	figure.Report(t, "agent with 110 pods and 10 000 addresses, resident", full, "MB", figure.AtMost(30))
 	figure.Report(t, "the same at its peak", memoryFields(t, fmt.Sprintf("/proc/%d/status", pid.Load()))["VmHWM"], "MB")
 	figure.Report(t, "growth of the agent by 20 000 pods of other nodes", crowded-full, "MB", figure.AtMost(1))
+	figure.Report(t, "growth of the agent by 5 000 reservations for somebody", reserved-crowded, "MB", figure.AtMost(1))
 }
 
 // runProcess runs the agent's binary, as the image has it, until ctx ends.
@@ -153,6 +158,23 @@ func (m *machine) foreign(pods int) {
 	r.Network.DefaultIPv4IPPool = []string{"many-0"}
 	check.Value(m.agent.Add(m.t.Context(), r))(m.t)
 	check.OK(m.t, m.agent.Del(m.t.Context(), agentapi.DelRequest{Attachment: r.Attachment}))
+}
+
+// reserve makes reservations of one address each for pods of StatefulSets. No two are adjacent: the set of them all has
+// a range for each.
+func (m *machine) reserve(count int) {
+	m.t.Helper()
+	group, ctx := errgroup.WithContext(m.t.Context())
+	group.SetLimit(memoryCalls)
+	for n := range count {
+		group.Go(func() error {
+			return m.Create(ctx, &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("kept-%d", n)}, Spec: v1alpha1.ReservedIPSpec{
+				IPs: []string{fmt.Sprintf("10.%d.%d.%d", 80+n%poolsOfNode, 64+n/poolsOfNode/125, 1+2*(n/poolsOfNode%125))},
+				For: &v1alpha1.ReservedFor{Namespace: "kept", StatefulSet: fmt.Sprintf("set-%d", n)},
+			}})
+		})
+	}
+	check.OK(m.t, group.Wait())
 }
 
 // resident is the memory of a process in MB.

@@ -78,7 +78,8 @@ func (m *machine) sources(t *testing.T) {
 
 // filters: the agent knows the present conditions, reservations and labels. agent/ipam has every reason.
 func (m *machine) filters(t *testing.T) {
-	check.OK(t, m.Create(t.Context(), &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "filters"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.70.10.0/24"}}}))
+	reservation := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "filters"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.70.10.0/24"}}}
+	check.OK(t, m.Create(t.Context(), reservation))
 	m.pool(t, "reserved", 10)
 	m.pool(t, "not-ready", 11, func(p *v1alpha1.IPPool) {
 		p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: 1,
@@ -86,6 +87,13 @@ func (m *machine) filters(t *testing.T) {
 	})
 	m.refuses(t, m.sandbox(from("reserved", "not-ready")), agentapi.CodeNoPool,
 		"pool reserved: all its addresses are reserved", "pool not-ready: it is not Ready (Overlapping: older pools have some)")
+	own, other := m.sandbox(from("reserved")), m.sandbox(from("reserved"))
+	reservation.Spec = v1alpha1.ReservedIPSpec{IPs: []string{"10.70.10.0/24"}, For: &v1alpha1.ReservedFor{Namespace: own.Pod.Namespace, Pod: own.Pod.Name}}
+	check.OK(t, m.Update(t.Context(), reservation))
+	m.gets(t, own, "10.70.10.")
+	m.refuses(t, other, agentapi.CodeNoPool, "pool reserved: all its addresses are reserved")
+	check.OK(t, m.Delete(t.Context(), reservation))
+	m.gets(t, other, "10.70.10.")
 	m.pool(t, "selecting", 30, func(p *v1alpha1.IPPool) {
 		p.Spec.NodeAffinity, p.Spec.NamespaceAffinity, p.Spec.PodAffinity = selector("rack", "r1"), selector("tier", "gold"), selector("app", "web")
 	})

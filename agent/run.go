@@ -95,7 +95,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	a := &agent{
 		settings: s, Identity: identity, log: log, api: api, mgr: mgr, watcher: watcher,
-		kernel: kernel, attachments: book, links: links, installer: installer, cached: watch.NewClient(mgr, lease.NewView(s.node)),
+		kernel: kernel, attachments: book, links: links, installer: installer, cached: watch.NewClient(mgr, watcher, lease.NewView(s.node)),
 	}
 	if err := hostlink.UnlockSysctls(); err != nil {
 		log.Error(err, "pods with a host link cannot start")

@@ -220,6 +220,9 @@ func BenchmarkPrograms(b *testing.B) {
 	for _, name := range []string{"guarded/guard-egress/ipv4", "guarded/guard-ingress/ipv4", "guarded/observer-ingress/ipv4", "claim/newer"} {
 		figure.Report(b, "program on a frame, "+name, float64((took[name] - took["empty"]).Nanoseconds()), "ns beside an empty one")
 	}
+	// The guard on the node's end, and the observer of the uplink.
+	bridged := took["guarded/guard-egress/ipv4"] + took["guarded/observer-egress/ipv4"] - 2*took["empty"]
+	figure.Report(b, "programs on a frame of a pod on a bridge", float64(bridged.Nanoseconds()), "ns beside empty ones", figure.AtMost(25))
 }
 
 // benchmark reports the fastest call: on a shared machine the mean is mostly about the others.

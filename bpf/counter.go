@@ -67,6 +67,7 @@ const (
 	ResultDropTagged      = Result(observerResultDROP_TAGGED)      // a VLAN tag, also one of VLAN 0
 	ResultDropBridge      = Result(observerResultDROP_BRIDGE)      // a frame for bridges: STP, LLDP, LACP, 802.1X and the like
 	ResultDropStranger    = Result(observerResultDROP_STRANGER)    // leaves the node with a MAC that no device of it has, or with a MAC of the node by a pod's socket
+	ResultDropTurn        = Result(observerResultDROP_TURN)        // a virtual address of the pod's, of which another one has the turn
 	ResultObserved        = Result(observerResultOBSERVED)         // passed, since the pool only observes
 )
 
@@ -84,6 +85,7 @@ var resultNames = map[Result]string{
 	ResultDropLinkLocal: "drop-link-local", ResultDropUnspecified: "drop-unspecified",
 	ResultDropRouter: "drop-router", ResultDropDHCPServer: "drop-dhcp-server",
 	ResultDropTagged: "drop-tagged", ResultDropBridge: "drop-bridge", ResultDropStranger: "drop-stranger",
+	ResultDropTurn: "drop-turn",
 	ResultObserved: "observed",
 	ResultHit:      "hit", ResultSighting: "sighting", ResultReflected: "reflected",
 	ResultSuppressed: "suppressed", ResultEventLost: "event-lost", ResultMalformed: "malformed",

@@ -26,12 +26,15 @@ const (
 	// EventSource: a pod sent a frame against its source guard (Event.Offence). At most one a second
 	// for each slot, result and mode.
 	EventSource = EventType(observerEventTypeEVENT_SOURCE)
+	// EventTurn: a pod announces an address of which another one has the turn (FlagTurns). The frame was
+	// dropped. State has the last one as a hit at WhereGuardEgress.
+	EventTurn = EventType(observerEventTypeEVENT_TURN)
 )
 
 func (t EventType) String() string { return nameOf(eventNames, t, "event") }
 
 var eventNames = map[EventType]string{
-	EventHit: "hit", EventFenced: "fenced", EventAck: "ack", EventOldClaim: "old-claim", EventSource: "source",
+	EventHit: "hit", EventFenced: "fenced", EventAck: "ack", EventOldClaim: "old-claim", EventSource: "source", EventTurn: "turn",
 }
 
 // Where is the program that saw a frame.
@@ -56,11 +59,13 @@ var whereNames = map[Where]string{
 type Event struct {
 	Type  EventType
 	Key   Key
-	Token uint64 // of the claim or ack; 0 for a hit; the slot for EventSource
+	Token uint64 // of the claim or ack; 0 for a hit; the slot for EventSource and EventTurn
 	Mine  uint64 // token of the lease installed here; the offence for EventSource
 	// MAC is the frame's speaker: ARP sender, NA's link-layer option, else the Ethernet source.
-	MAC   net.HardwareAddr
-	Kind  Kind          // of a hit
-	At    time.Duration // CLOCK_BOOTTIME
-	Where Where
+	MAC  net.HardwareAddr
+	Kind Kind // of a hit
+	// Announces: nobody asked for the frame of a hit: a gratuitous ARP, or an NA to all nodes.
+	Announces bool
+	At        time.Duration // CLOCK_BOOTTIME
+	Where     Where
 }

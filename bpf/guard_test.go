@@ -87,6 +87,32 @@ func TestGuardEgressDropsAFencedAddress(t *testing.T) {
 	}
 }
 
+// The holder elsewhere has the same MAC, so the switches must not learn it here.
+func TestGuardEgressDropsAllOfAMACThatIsElsewhere(t *testing.T) {
+	b := newBench(t, setup{}, addr4, addr6)
+	frames := map[string][]byte{
+		"NS from link-local": ndFrom(local6, nextICMPv6, ns(other6)),
+		"DAD of link-local":  dadFrame(podMAC, local6),
+		"another protocol":   eth(broadcast, podMAC, 0x88cc, []byte{1, 2, 3}),
+	}
+	all := func(when string, verdict uint32, why ...Result) {
+		for name, frame := range frames {
+			t.Run(name+", "+when, func(t *testing.T) { b.t = t; b.expect(WhereGuardEgress, frame, verdict, why...) })
+		}
+	}
+	b.fence(addr4)
+	b.fence(addr6)
+	all("while the holders have their own MACs", pass)
+	share := func(addr netip.Addr, token uint64) {
+		check.OK(t, b.Leases.Install(key(addr), Lease{Token: token, Network: network, Slot: 1, MAC: podMAC, Flags: FlagSharedMAC}))
+	}
+	share(addr4, heldToken)
+	share(addr6, heldToken)
+	all("while both addresses are elsewhere", drop, ResultDropFenced)
+	share(addr6, 201)
+	all("while one of the addresses is here", pass)
+}
+
 func TestGuardEgressDropsWhatItCannotRead(t *testing.T) {
 	b := newBench(t, setup{})
 	whole4, wholeARP, wholeNA := udpFrom(addr4), arpFrame(podMAC, addr4, far4), naFrame(podMAC, addr6)

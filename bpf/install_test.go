@@ -54,6 +54,21 @@ func TestAWatchNeverReplacesAHolder(t *testing.T) {
 	equal(t, "slot", l.Slot, 1)
 }
 
+func TestATargetStandsBehindInPlaceOfADeadSlotAlone(t *testing.T) {
+	b := newBench(t, setup{}, addr4)
+	b.fence(addr4) // claim 200
+	behind := func() error {
+		return b.Leases.Install(key(addr4), Lease{Behind: 200, Network: network, Slot: 2, MAC: podMAC})
+	}
+	check.Is(t, behind(), ErrHeld, "slot 1 lives: got")
+	check.OK(t, b.Guards.Kill(1))
+	check.OK(t, behind())
+	l, _, err := b.Leases.Lease(key(addr4))
+	check.OK(t, err)
+	equal(t, "slot", l.Slot, 2)
+	equal(t, "fenced", b.fenced(addr4), true)
+}
+
 func TestStateGoesWithItsLeaseUnlessAClaimWasHeard(t *testing.T) {
 	b := newBench(t, setup{}, addr4, other4)
 	b.fence(other4)

@@ -20,6 +20,9 @@ const (
 	KindClaim    = Kind(observerKindKIND_CLAIM)     // authentic claim of the address; the speaker is the parent of its node
 )
 
+// kindAnnounces stands beside the kind of a hit.
+const kindAnnounces = Kind(observerKindKIND_ANNOUNCES)
+
 // Tentative reports whether a frame of this kind only probes the address.
 func (k Kind) Tentative() bool { return k == KindARPProbe || k == KindDAD }
 

@@ -57,8 +57,11 @@ func speaker(whole uint64) (net.HardwareAddr, Kind) {
 		return nil, 0
 	}
 	b := binary.NativeEndian.AppendUint64(nil, whole)
-	return net.HardwareAddr(b[:6]), Kind(binary.NativeEndian.Uint16(b[6:]))
+	return net.HardwareAddr(b[:6]), Kind(binary.NativeEndian.Uint16(b[6:])) &^ kindAnnounces
 }
+
+// announces reports whether the word of a hit is of a frame that nobody asked for.
+func announces(whole uint64) bool { return Kind(whole>>48)&kindAnnounces != 0 }
 
 // speakerAt splits the same word with the program that saw the frame in its high byte (state.h).
 func speakerAt(whole uint64) (net.HardwareAddr, Kind, Where) {
@@ -103,5 +106,6 @@ func (e observerEvent) event() Event {
 		Token: e.Token, Mine: e.Mine, At: time.Duration(e.Ns),
 	}
 	ev.MAC, ev.Kind = speaker(e.By)
+	ev.Announces = announces(e.By)
 	return ev
 }

@@ -66,12 +66,16 @@ const (
 	FlagUnguarded = LeaseFlags(observerLeaseFlagLEASE_UNGUARDED)
 	// FlagVF: the holder is a VF, whose frames no observer sees. Only its guard acks claims for the address.
 	FlagVF = LeaseFlags(observerLeaseFlagLEASE_VF)
+	// FlagTurns: the pods whose Sources allow the address speak for it by turns. Only the slot may use it now; 0:
+	// none. The announcement of another pod is an EventTurn.
+	FlagTurns = LeaseFlags(observerLeaseFlagLEASE_TURNS)
 )
 
 var (
 	// ErrOlderToken is returned by Install if the present lease has a greater token.
 	ErrOlderToken = errors.New("a lease with a newer token is installed")
-	// ErrHeld is returned by Install if a watch (slot 0) would replace a held lease.
+	// ErrHeld is returned by Install if a watch (slot 0) would replace a held lease, or the target of a migration
+	// the lease of a living slot or a watch.
 	ErrHeld = errors.New("the address is held here")
 )
 
@@ -89,9 +93,10 @@ func (l Lease) check() error {
 
 // succeeds returns an error if l may not replace the present lease. It is the part of R9 in user
 // space: no older token replaces a lease, and no watch a holder, since that would end its fence.
-// The same token may be installed again, after a restart or when a Warm lease becomes Bound.
+// The same token may be installed again, after a restart or when a Warm lease becomes Bound. A watch
+// with FlagTurns ends a turn: it lets no pod use the address either.
 func (l Lease) succeeds(present Lease) error {
-	if !l.held() && present.held() {
+	if !l.held() && present.held() && l.Flags&FlagTurns == 0 {
 		return fmt.Errorf("slot %d: %w", present.Slot, ErrHeld)
 	}
 	if l.Token < present.Token {
@@ -136,7 +141,9 @@ func (ls *Leases) installLease(key Key, l Lease) error {
 	}
 	if l.Behind != 0 {
 		if ok && present.Slot != l.Slot {
-			return fmt.Errorf("slot %d: %w", present.Slot, ErrHeld)
+			if err := ls.givesWay(present); err != nil {
+				return err
+			}
 		}
 		if l.Token, err = ls.standBehind(key, l.Behind); err != nil {
 			return err
@@ -173,6 +180,22 @@ func (ls *Leases) installLease(key Key, l Lease) error {
 	return ls.gate.settle()
 }
 
+// givesWay returns an error unless a target may stand behind in place of the present lease. It may after an
+// earlier holder of this node whose slot is dead: the machine came back before that lease was removed.
+func (ls *Leases) givesWay(present Lease) error {
+	dead := false
+	if present.held() {
+		var err error
+		if dead, err = ls.slots.Dead(present.Slot); err != nil {
+			return err
+		}
+	}
+	if !dead {
+		return fmt.Errorf("slot %d: %w", present.Slot, ErrHeld)
+	}
+	return nil
+}
+
 // openGateIfClaimed opens the gate before the installation of a lease for which the kernel has
 // already heard a newer claim: such a lease is fenced at once.
 func (ls *Leases) openGateIfClaimed(key Key, l Lease) error {
@@ -183,12 +206,12 @@ func (ls *Leases) openGateIfClaimed(key Key, l Lease) error {
 	return ls.gate.open()
 }
 
-// RemoveWatch removes a watch. It does nothing if the address is held or not watched.
+// RemoveWatch removes a watch. It does nothing if the address is held or not watched, or nobody's turn.
 func (ls *Leases) RemoveWatch(key Key) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	present, ok, err := ls.Lease(key)
-	if err != nil || !ok || present.Slot != 0 {
+	if err != nil || !ok || present.Slot != 0 || present.Flags&FlagTurns != 0 {
 		return err
 	}
 	return ls.removeLease(key)

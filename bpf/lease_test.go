@@ -173,7 +173,11 @@ func FuzzEvent(f *testing.F) {
 		}
 		var by [8]byte
 		copy(by[:], e.MAC)
-		binary.NativeEndian.PutUint16(by[6:], uint16(e.Kind))
+		kind := e.Kind
+		if e.Announces {
+			kind |= kindAnnounces
+		}
+		binary.NativeEndian.PutUint16(by[6:], uint16(kind))
 		again.By = binary.NativeEndian.Uint64(by[:])
 		if got, err := binary.Append(nil, binary.NativeEndian, again); err != nil || !bytes.Equal(got, record) {
 			t.Errorf("% x is read as %+v, which is % x, %v", record, e, got, err)

@@ -3,6 +3,7 @@
 package bpf
 
 import (
+	"bytes"
 	"fmt"
 	"math/bits"
 	"net"
@@ -118,8 +119,9 @@ func (l *locals) tell() error {
 	return l.writeIndex()
 }
 
-// wanted returns the slot of each MAC. An allowed MAC has none, as several pods may share it. The
-// slots of ipvlan have the parent's MAC, so their network namespace stands for it.
+// wanted returns the slot of each MAC. An allowed MAC has none, as several pods may share it. But with AllowTurns,
+// one of them stands for all that have a MAC of VRRP. The slots of ipvlan have the parent's MAC, so their network
+// namespace stands for it.
 func (l *locals) wanted() map[observerLocalKey]uint32 {
 	wanted := map[observerLocalKey]uint32{}
 	put := func(segment uint32, mac [3]uint16, slot uint32) {
@@ -135,12 +137,16 @@ func (l *locals) wanted() map[observerLocalKey]uint32 {
 			wanted[localKey(segment, mac)] = node
 		}
 	}
-	for _, s := range l.allowed.bySlot {
+	owners := map[observerLocalKey]uint32{}
+	for slot, s := range l.allowed.bySlot {
 		for _, mac := range s.MACs {
-			put(s.segment, macLayout(mac), 0)
+			key, judge := localKey(s.segment, macLayout(mac)), uint32(0)
+			if s.Allow&AllowTurns != 0 && bytes.HasPrefix(mac, []byte{0, 0, 0x5e, 0}) {
+				judge = slot
+			}
+			owners[key] = l.ownerOf(owners[key], judge)
 		}
 	}
-	owners := map[observerLocalKey]uint32{}
 	for slot, s := range l.allowed.bySlot {
 		mac := macLayout(s.MAC)
 		if l.isParents(s.segment, mac) { // ipvlan

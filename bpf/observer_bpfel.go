@@ -42,6 +42,7 @@ const (
 	observerEventTypeEVENT_ACK       observerEventType = 3
 	observerEventTypeEVENT_OLD_CLAIM observerEventType = 4
 	observerEventTypeEVENT_SOURCE    observerEventType = 5
+	observerEventTypeEVENT_TURN      observerEventType = 6
 )
 
 type observerKind uint32
@@ -55,6 +56,7 @@ const (
 	observerKindKIND_IP        observerKind = 6
 	observerKindKIND_ARP_REPLY observerKind = 7
 	observerKindKIND_CLAIM     observerKind = 8
+	observerKindKIND_ANNOUNCES observerKind = 128
 )
 
 type observerLease struct {
@@ -77,6 +79,7 @@ const (
 	observerLeaseFlagLEASE_UNPROVEN   observerLeaseFlag = 4
 	observerLeaseFlagLEASE_UNGUARDED  observerLeaseFlag = 8
 	observerLeaseFlagLEASE_VF         observerLeaseFlag = 16
+	observerLeaseFlagLEASE_TURNS      observerLeaseFlag = 32
 )
 
 type observerLeaseKey struct {
@@ -200,6 +203,7 @@ const (
 	observerResultDROP_TAGGED      observerResult = 38
 	observerResultDROP_BRIDGE      observerResult = 39
 	observerResultDROP_STRANGER    observerResult = 40
+	observerResultDROP_TURN        observerResult = 41
 	observerResultOBSERVED         observerResult = 48
 	observerResultRESULT_MAX       observerResult = 64
 )
@@ -266,6 +270,8 @@ const (
 	observerSourceFlagSOURCES_TAGGED      observerSourceFlag = 16
 	observerSourceFlagSOURCES_BRIDGE      observerSourceFlag = 32
 	observerSourceFlagSOURCES_SHARED_MAC  observerSourceFlag = 64
+	observerSourceFlagSOURCES_VRRP        observerSourceFlag = 128
+	observerSourceFlagSOURCES_TURNS       observerSourceFlag = 256
 )
 
 type observerSourceKey struct {

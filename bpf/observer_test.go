@@ -7,6 +7,7 @@ package bpf
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,6 +114,36 @@ func TestEveryoneIsAHitOnAWatchedAddress(t *testing.T) {
 				equal(t, "at", e.At, s.LastHit)
 			})
 		}
+	}
+}
+
+// A move of a virtual address is an announcement, and no answer.
+func TestAHitTellsAnnouncementsFromOtherFrames(t *testing.T) {
+	toAll := func(b []byte) []byte { // of an NA of naFrame
+		all := netip.MustParseAddr("ff02::1").As16()
+		b = slices.Clone(b)
+		copy(b[14+24:], all[:])
+		return b
+	}
+	for name, tc := range map[string]struct {
+		frame     []byte
+		announces bool
+	}{
+		"a gratuitous ARP": {arpFrame(remoteMAC, far4, far4), true},
+		"an ARP request":   {arpFrame(remoteMAC, far4, addr4), false},
+		"an answer to NS":  {naFrame(remoteMAC, far6), false},
+		"an NA to all":     {toAll(naFrame(remoteMAC, far6)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, setup{})
+			for _, a := range []netip.Addr{far4, far6} {
+				check.OK(t, b.Leases.Install(key(a), Lease{}))
+			}
+			b.expect(WhereObserverEgress, tc.frame, pass, ResultHit)
+			e := b.events.next()
+			equal(t, "announces", e.Announces, tc.announces)
+			equal(t, "a kind of its own", e.Kind == KindARP || e.Kind == KindNA, true)
+		})
 	}
 }
 

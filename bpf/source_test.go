@@ -359,6 +359,8 @@ func TestSourceGuardThatIsOffDropsNoneOfThem(t *testing.T) {
 
 func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 	ra := fromPod6(ownLocal6, nextICMPv6, icmpv6(134, make([]byte, 8)))
+	advert := func(id byte) []byte { return []byte{0x31, id, 255, 1, 0, 100, 0, 0} }
+	vrrp := Sources{Allow: AllowVRRP, MACs: []net.HardwareAddr{{0, 0, 0x5e, 0, 1, 51}, {0, 0, 0x5e, 0, 2, 51}}}
 	for name, tc := range map[string]struct {
 		allow Sources
 		frame []byte
@@ -371,6 +373,8 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 		"a virtual MAC":                {Sources{MACs: []net.HardwareAddr{vrrpMAC}}, withSource(vrrpMAC, udpFrom(addr4)), ResultDropEther},
 		"a virtual MAC in ARP":         {Sources{MACs: []net.HardwareAddr{vrrpMAC}}, arpFrame(vrrpMAC, addr4, addr4), ResultDropEther},
 		"a router":                     {Sources{Allow: AllowRouter}, ra, ResultDropRouter},
+		"VRRP":                         {vrrp, toGroup4("224.0.0.18", 112, advert(51)...), ResultDropRouter},
+		"VRRP by IPv6":                 {vrrp, fromPod6(ownLocal6, 112, advert(51)), ResultDropRouter},
 		"a DHCP server":                {Sources{Allow: AllowDHCPServer}, fromPod4(17, ports(67, 68)...), ResultDropDHCPServer},
 		"tags":                         {Sources{Allow: AllowTagged}, tagged(7, udpFrom(addr4)), ResultDropTagged},
 		"a bridge":                     {Sources{Allow: AllowBridge}, eth(bridgeMAC, podMAC, 38, make([]byte, 46)), ResultDropBridge},
@@ -385,6 +389,12 @@ func TestSourceGuardAllowsWhatThePoolAllows(t *testing.T) {
 			b.expect(WhereGuardEgress, tc.frame, pass)
 			equal(t, "read back", b.Sources.Of(1).Equal(s), true)
 			b.expect(WhereGuardEgress, arpFrame(podMAC, other4, far4), drop, ResultDropSlot) // never a sibling's
+			if s.Allow == AllowVRRP {
+				b.expect(WhereGuardEgress, ra, drop, ResultDropRouter)
+				b.expect(WhereGuardEgress, toGroup4("224.0.0.5", 89), drop, ResultDropRouter)
+				b.expect(WhereGuardEgress, toGroup4("224.0.0.18", 112, advert(1)...), drop, ResultDropRouter) // of another router
+				b.expect(WhereGuardEgress, fromPod6(ownLocal6, 112, advert(1)), drop, ResultDropRouter)
+			}
 			check.OK(t, b.Sources.Set(1, guarded(SourcesEnforce)))
 			b.expect(WhereGuardEgress, tc.frame, drop, tc.why)
 		})

@@ -38,8 +38,13 @@ const (
 	AllowTagged = Allowances(observerSourceFlagSOURCES_TAGGED)
 	// AllowBridge: STP, LLDP, LACP, 802.1X and other frames that bridges do not forward.
 	AllowBridge = Allowances(observerSourceFlagSOURCES_BRIDGE)
+	// AllowVRRP: packets of VRRP (RFC 9568).
+	AllowVRRP = Allowances(observerSourceFlagSOURCES_VRRP)
+	// AllowTurns: MACs beside its own for addresses of which one pod has the turn (FlagTurns). Interfaces that the
+	// pod stacks send with them past its guard, so the observer judges their frames.
+	AllowTurns = Allowances(observerSourceFlagSOURCES_TURNS)
 
-	allowances = AllowRouter | AllowDHCPServer | AllowTagged | AllowBridge
+	allowances = AllowRouter | AllowDHCPServer | AllowTagged | AllowBridge | AllowVRRP | AllowTurns
 	sharedMAC  = Allowances(observerSourceFlagSOURCES_SHARED_MAC)
 )
 

@@ -7,6 +7,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -132,6 +133,31 @@ spec:
       annotations: {ipam.fenceline.io/ips: "IPS"}
 `
 
+// imports: a table is compared, printed, and written as a whole or not at all.
+func (w world) imports() {
+	w.Helper()
+	const netbox = "address,status\n10.0.0.4/27,active\n10.0.0.26/27,active\n"
+	for _, step := range []struct {
+		table string
+		flags []string
+		want  []string
+	}{
+		{netbox, []string{"--name", "printers"}, []string{"printers: changed +10.0.0.26", "Nothing is written"}},
+		{netbox, []string{"--name", "printers", "-o", "yaml"}, []string{"kind: List", "name: printers", "- 10.0.0.26"}},
+		{"reservation,ips,network,namespace\nprinters,10.0.0.4,,\nok,10.0.0.27,,\nbad name,10.0.0.28,,\n", []string{"--apply"}, []string{"nothing is written", `ReservedIP bad name`}},
+		{netbox, []string{"--name", "printers"}, []string{"printers: changed +10.0.0.26", "Nothing is written"}},
+		{netbox, []string{"--name", "printers", "--apply"}, []string{"printers: changed +10.0.0.26"}},
+		{netbox, []string{"--name", "printers"}, []string{"1 of 1 reservations are the same"}},
+		{"address\n10.0.0.4\n", []string{"--name", "printers", "--apply"}, []string{"printers: changed -10.0.0.26"}},
+	} {
+		out, err := w.run(step.table, append([]string{"import", "-"}, step.flags...)...)
+		check.Says(w, fmt.Sprint(out, err), step.want...)
+	}
+	var all v1alpha1.ReservedIPList
+	check.OK(w, w.client.List(w.Context(), &all))
+	check.That(w, len(all.Items) == 2, "%d reservations, not printers and vip: a refused table is written in part", len(all.Items))
+}
+
 func TestCommands(t *testing.T) {
 	w, server := newWorld(t)
 	web, old := pod("web-0", "n1"), pod("old-0", "gone")
@@ -176,9 +202,21 @@ func TestCommands(t *testing.T) {
 	w.says("explain 10.0.0.1", "It is the gateway of pool floor")
 	w.says("explain 10.0.0.25", "the pool does not hand it out")
 	w.says("explain 192.0.2.1", "No pool of this network has it")
+	vip := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "vip"}, Spec: v1alpha1.ReservedIPSpec{
+		IPs: []string{"10.0.0.26"}, Virtual: &v1alpha1.ReservedVirtual{Namespace: "default", MatchLabels: map[string]string{"app": "ha"}},
+	}}
+	w.make(vip)
+	w.says("explain 10.0.0.26", "ReservedIP vip makes it a virtual address of the pods with app=ha in namespace default", "None of them has announced it")
+	w.says("map floor -o json", `"address": "10.0.0.26"`, `"reason": "Virtual"`)
+	vip.Status.Speakers = []v1alpha1.Speaker{{Address: "10.0.0.26", Pod: "web-0", Node: "n1", MAC: "02:00:00:00:00:07", Since: metav1.NowMicro()}}
+	check.OK(t, w.client.Status().Update(t.Context(), vip))
+	w.says("explain 10.0.0.26", "Pod default/web-0 on node n1 speaks for it, with MAC 02:00:00:00:00:07, since")
+	w.says("map floor -o json", `"mac": "02:00:00:00:00:07"`, `"reason": "Virtual"`)
 	w.says("why web-0", "has 10.0.0.2 (Bound)", "Interface eth0 on n1", "floor", "yes", "15 of 18 addresses are free", "other", "no")
 	w.says("export", "address,network,state", "10.0.0.2,,Bound,,floor,default,web-0,eth0,02:00:00:00:00:07,,n1,eth1,")
 	w.says("export -o json", `"pool": "floor"`)
+	w.says("export reservations", "reservation,ips,network,", "printers,10.0.0.4,,,,,")
+	w.imports()
 	w.says("version", "Client:", "API server:")
 
 	out, err := w.run(deployment, "why", "-f", "-", "--node", "n2")

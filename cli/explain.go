@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,8 +41,10 @@ type explained struct {
 	Lease *v1alpha1.IPLease `json:"lease,omitempty"`
 	End   *end              `json:"end,omitempty"`
 	Free  string            `json:"free,omitempty"`
-	Past  []moment          `json:"history"`
-	Logs  *logs             `json:"logs,omitempty"`
+	// Reservation keeps the address back.
+	Reservation string   `json:"reservation,omitempty"`
+	Past        []moment `json:"history"`
+	Logs        *logs    `json:"logs,omitempty"`
 	// isOneOf tells that other networks have the address too.
 	isOneOf bool
 }
@@ -78,7 +82,7 @@ func explain(ctx context.Context, c *cluster.Cluster, q query, history, allNodes
 		}
 		st.isOneOf = len(networks) > 1
 		if history {
-			if st.Past, st.Logs, err = readHistory(ctx, c, n, q.addr, st.Lease, allNodes); err != nil {
+			if st.Past, st.Logs, err = readHistory(ctx, c, n, q.addr, st.Lease, st.Reservation, allNodes); err != nil {
 				return nil, err
 			}
 		}
@@ -104,8 +108,8 @@ func tell(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, netw
 
 // unleased tells why an address has no lease. Pools of a network may share the address.
 func (st *explained) unleased(ctx context.Context, c *cluster.Cluster, pools []v1alpha1.IPPool, addr netip.Addr) error {
-	var reservations v1alpha1.ReservedIPList
-	if err := c.MayList(ctx, "ReservedIPs", &reservations); err != nil {
+	reservations, err := readReservations(ctx, c)
+	if err != nil {
 		return err
 	}
 	st.State, st.Free = inventory.Outside, "No pool of this network has it in its subnet."
@@ -114,7 +118,7 @@ func (st *explained) unleased(ctx context.Context, c *cluster.Cluster, pools []v
 		if pools[i].Spec.Network != st.Network {
 			continue
 		}
-		p, err := inventory.Of(&pools[i], nil, reservations.Items)
+		p, err := inventory.Of(&pools[i], nil, reservations)
 		if _, invalid := errors.AsType[*poolset.SpecError](err); invalid || err == nil && !p.Subnet.Contains(addr) {
 			continue
 		}
@@ -122,7 +126,14 @@ func (st *explained) unleased(ctx context.Context, c *cluster.Cluster, pools []v
 			return fmt.Errorf("pool %s: %w", pools[i].Name, err)
 		}
 		state := p.State(addr)
-		said := sentence(state, pools[i].Name, reservedBy(reservations.Items, addr))
+		reservation, kept, virtual := reservedBy(reservations, addr)
+		if virtual && state == inventory.Outside { // it need not be among the ips of the pool
+			state = inventory.Reserved
+		}
+		if state == inventory.Reserved {
+			st.Reservation = reservation
+		}
+		said := sentence(state, pools[i].Name, kept)
 		switch {
 		case len(states) == 0 || st.State == inventory.Outside:
 			st.Pool, st.State, st.Free = pools[i].Name, state, said
@@ -139,16 +150,28 @@ func (st *explained) unleased(ctx context.Context, c *cluster.Cluster, pools []v
 	return nil
 }
 
-func reservedBy(reservations []v1alpha1.ReservedIP, addr netip.Addr) string {
+// reservedBy returns the name of the ReservedIP of an address, what it says of the address, and whether that is virtual.
+func reservedBy(reservations []v1alpha1.ReservedIP, addr netip.Addr) (name, said string, virtual bool) {
 	for i := range reservations {
-		if set, _ := poolset.ReservedBy(&reservations[i]); set.Contains(addr) {
-			if whom := reservations[i].Spec.For; whom != nil {
-				return reservations[i].Name + " keeps it for " + whom.String()
-			}
-			return reservations[i].Name + " keeps it back from every pool"
+		r := &reservations[i]
+		set, _ := poolset.ReservedBy(r)
+		title := poolset.Title(r)
+		if name = r.Name; poolset.IsService(r) {
+			name = ""
 		}
+		switch {
+		case !set.Contains(addr):
+			continue
+		case r.Spec.For != nil:
+			said := title + " keeps it for " + r.Spec.For.String() + ". " + story.Speaker(r, addr.String(), time.Now())
+			return name, strings.TrimSpace(said), false
+		case r.Spec.Virtual != nil:
+			said := fmt.Sprintf("%s makes it a virtual address of the pods with %s in namespace %s. ", title, labels.FormatLabels(r.Spec.Virtual.MatchLabels), r.Spec.Virtual.Namespace)
+			return name, said + cmp.Or(story.Speaker(r, addr.String(), time.Now()), "None of them has announced it."), true
+		}
+		return name, title + " keeps it back from every pool.", false
 	}
-	return ""
+	return "", "", false
 }
 
 // sentence says why an address without a lease is in a state.
@@ -157,7 +180,7 @@ func sentence(s inventory.State, pool, reservation string) string {
 	case inventory.Gateway:
 		return "It is the gateway of pool " + pool + "."
 	case inventory.Reserved:
-		return "ReservedIP " + reservation + "."
+		return reservation
 	case inventory.Withheld:
 		return "Another pool of the subnet hands it out (status.withheld of pool " + pool + ")."
 	case inventory.CoolingDown:

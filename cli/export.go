@@ -30,7 +30,7 @@ type record struct {
 }
 
 func (s *session) export() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "export", Short: "Write the inventory of all addresses in use, as CSV or with -o json", Args: cobra.NoArgs,
 		RunE: answers(s, func(ctx context.Context, c *cluster.Cluster, _ []string) ([]record, error) {
 			var leases v1alpha1.IPLeaseList
@@ -40,6 +40,8 @@ func (s *session) export() *cobra.Command {
 			return recordsOf(leases.Items)
 		}, writeCSV),
 	}
+	c.AddCommand(s.exportReservations())
+	return c
 }
 
 // recordsOf returns the inventory, in the order of networks and addresses.
@@ -71,6 +73,10 @@ func writeCSV(w paper, records []record) {
 			r.Since.UTC().Format(time.RFC3339), r.Message,
 		})
 	}
+	writeRows(w, rows)
+}
+
+func writeRows(w paper, rows [][]string) {
 	var all strings.Builder // csv writes parts of characters
 	_ = csv.NewWriter(&all).WriteAll(rows)
 	fmt.Fprint(w, all.String())

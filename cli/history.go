@@ -63,7 +63,7 @@ type logs struct {
 // readHistory returns events and audit lines about an address on a network, the oldest first, and which logs of
 // agents it has read: with allNodes all of them, else those of the nodes that the lease names. Without a
 // lease these are the first mostLogs.
-func readHistory(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, allNodes bool) ([]moment, *logs, error) {
+func readHistory(ctx context.Context, c *cluster.Cluster, network string, addr netip.Addr, lease *v1alpha1.IPLease, reservation string, allNodes bool) ([]moment, *logs, error) {
 	name, address := v1alpha1.LeaseName(network, addr), addr.String()
 	isAbout := func(e *eventsv1.Event) bool {
 		return e.Regarding.Kind == "IPLease" || isNamed(e.Note, address) || isNamed(e.Note, name)
@@ -78,6 +78,15 @@ func readHistory(ctx context.Context, c *cluster.Cluster, network string, addr n
 			return nil, nil, err
 		}
 		past = append(past, ofPod...)
+	}
+	if reservation != "" {
+		ofReservation, err := eventsOf(ctx, c, corev1.NamespaceDefault, reservation, func(e *eventsv1.Event) bool {
+			return e.Regarding.Kind == "ReservedIP" && isNamed(e.Note, address)
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		past = append(past, ofReservation...)
 	}
 	agents, controllers, err := c.Programs(ctx)
 	if err != nil {

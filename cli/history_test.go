@@ -114,7 +114,7 @@ func TestAHistorySaysWhichLogsWereRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := logServer(t, []string{"leader", "other"}, c.nodes, grants)
-			moments, logs, err := readHistory(t.Context(), cl, "", addr, c.lease, c.all)
+			moments, logs, err := readHistory(t.Context(), cl, "", addr, c.lease, "", c.all)
 			check.OK(t, err)
 			check.Equal(t, len(moments), c.lines, "lines of two controllers and of agents:")
 			check.None(t, cl.Missed(), "missed:")
@@ -127,7 +127,7 @@ func TestAHistoryIsOfOneNetwork(t *testing.T) {
 	inLab := strings.Replace(grantLine, `"address"`, `"network":"lab","address"`, 1)
 	cl := logServer(t, []string{"leader"}, nil, func(_ string, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, grantLine, inLab, inLab) })
 	for network, want := range map[string][]string{"lab": {"Freed", "grant", "grant"}, "": {"grant"}} {
-		moments, _, err := readHistory(t.Context(), cl, network, addr, nil, true)
+		moments, _, err := readHistory(t.Context(), cl, network, addr, nil, "", true)
 		check.OK(t, err)
 		var got []string
 		for _, m := range moments {
@@ -158,7 +158,7 @@ func TestALogThatBreaksOffIsNamed(t *testing.T) {
 			}
 		}
 	})
-	moments, logs, err := readHistory(t.Context(), cl, "", addr, nil, true)
+	moments, logs, err := readHistory(t.Context(), cl, "", addr, nil, "", true)
 	check.OK(t, err)
 	check.Equal(t, len(moments), 2, "lines of the whole and of the broken log:")
 	check.Equal(t, logs.sentence(), "Logs of agents read: starting, whole. Not read: broken, failed, late.", "with --all-nodes:")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // kubectl-fenceline shows who has which address, and why. As a plugin of kubectl it is called
-// "kubectl fenceline". It only reads, except for its commands free and move-in.
+// "kubectl fenceline". It only reads, except for its commands free, import and move-in.
 package main
 
 import (
@@ -78,7 +78,7 @@ func (s *session) command() *cobra.Command {
 	s.flags.AddFlags(c.PersistentFlags())
 	c.PersistentFlags().StringVar(&s.fenceline, "fenceline-namespace", "fenceline-system", "namespace in which Fenceline is installed")
 	c.PersistentFlags().StringVarP(&s.output, "output", "o", "", "json, yaml or wide")
-	c.AddCommand(s.status(), s.mapOf(), s.explain(), s.why(), s.probe(), s.doctor(), s.free(), s.export(), s.moveIn(), s.ui(), s.version())
+	c.AddCommand(s.status(), s.mapOf(), s.explain(), s.why(), s.probe(), s.doctor(), s.free(), s.export(), s.importTable(), s.moveIn(), s.moveOut(), s.ui(), s.version())
 	return c
 }
 

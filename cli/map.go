@@ -7,6 +7,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // place is an address of a map in an answer for programs.
@@ -45,11 +49,11 @@ func (s *session) mapOf() *cobra.Command {
 			if watch {
 				return s.redraw(c.Context(), cl, args[0], every)
 			}
-			p, err := readPool(c.Context(), cl, args[0])
+			p, virtual, err := readPool(c.Context(), cl, args[0])
 			if err != nil {
 				return err
 			}
-			all := places(p)
+			all := append(places(p), virtual...)
 			return s.print(all, func(w paper) {
 				s.draw(w.Writer, args[0], p)
 				if s.output == "wide" {
@@ -63,24 +67,34 @@ func (s *session) mapOf() *cobra.Command {
 	return c
 }
 
-func readPool(ctx context.Context, c *cluster.Cluster, name string) (*inventory.Pool, error) {
+func readPool(ctx context.Context, c *cluster.Cluster, name string) (_ *inventory.Pool, virtual []place, _ error) {
 	pool := &v1alpha1.IPPool{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
-		return nil, fmt.Errorf("read pool %s (kubectl get flpool lists all): %w", name, err)
+		return nil, nil, fmt.Errorf("read pool %s (kubectl get flpool lists all): %w", name, err)
 	}
 	leases, err := leasesOf(ctx, c, "spec.pool", name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var reservations v1alpha1.ReservedIPList
-	if err := c.MayList(ctx, "ReservedIPs", &reservations); err != nil {
-		return nil, err
-	}
-	p, err := inventory.Of(pool, leases, reservations.Items)
+	reservations, err := readReservations(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("pool %s: %w", name, err)
+		return nil, nil, err
 	}
-	return p, nil
+	p, err := inventory.Of(pool, leases, reservations)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pool %s: %w", name, err)
+	}
+	return p, speakers(p, pool, reservations), nil
+}
+
+// readReservations returns the reservations of the cluster, and those of Services, as far as the user may read them.
+func readReservations(ctx context.Context, c *cluster.Cluster) ([]v1alpha1.ReservedIP, error) {
+	var all v1alpha1.ReservedIPList
+	if err := c.MayList(ctx, "ReservedIPs", &all); err != nil {
+		return nil, err
+	}
+	balancers, err := poolset.Balancers(ctx, c)
+	return append(all.Items, balancers...), c.MayLack("Services of type LoadBalancer", err)
 }
 
 // leasesOf returns the leases with a value in a field that the API server selects by.
@@ -97,6 +111,22 @@ func places(p *inventory.Pool) []place {
 	all := []place{}
 	for _, a := range p.Leased() {
 		all = append(all, placeOf(p.Lease(a)))
+	}
+	return all
+}
+
+// speakers returns the virtual addresses of a pool's subnet, with the pods that speak for them.
+func speakers(of *inventory.Pool, p *v1alpha1.IPPool, reservations []v1alpha1.ReservedIP) (all []place) {
+	spoken := map[netip.Addr]bool{}
+	for _, s := range inventory.Speakers(p, reservations) {
+		spoken[s.Addr] = true
+		all = append(all, place{Address: s.Address, State: inventory.Reserved, Reason: "Virtual", Namespace: s.By.Spec.Virtual.Namespace, Pod: s.Pod, MAC: s.MAC, Node: s.Node})
+	}
+	virtual := inventory.Virtuals(p, reservations)
+	for _, addr := range slices.SortedFunc(maps.Keys(virtual), netip.Addr.Compare) {
+		if !spoken[addr] && of.Lease(addr) == nil {
+			all = append(all, place{Address: addr.String(), State: inventory.Reserved, Reason: "Virtual", Namespace: virtual[addr].Spec.Virtual.Namespace})
+		}
 	}
 	return all
 }
@@ -129,7 +159,7 @@ func (s *session) redraw(ctx context.Context, c *cluster.Cluster, name string, e
 	ticker := time.NewTicker(max(every, 100*time.Millisecond))
 	defer ticker.Stop()
 	for {
-		p, err := readPool(ctx, c, name)
+		p, _, err := readPool(ctx, c, name)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/cli/cluster"
 	"github.com/fenceline/fenceline/cli/movein"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // mover carries a move out, step by step. Each step can be repeated: the stored Move says how far it is.
@@ -33,19 +34,35 @@ type mover struct {
 	c       *cluster.Cluster
 	from    v1alpha1.MoveSource
 	network string
+	// out: the network moves to the other IPAM. recordsIn is the namespace of whereabouts' records then, or empty.
+	out       bool
+	recordsIn string
 	// who is the holder of the move.
 	who string
 	// settle is how long an ADD may take that began before a change of a definition or of a pool. An address that comes
 	// later is found by the next reading of the records, and by the probe of an ADD.
 	settle time.Duration
 	move   *v1alpha1.Move
+	// drafted is what a move out would store.
+	drafted *v1alpha1.Move
 	// facts and plan are of the last reading, as if the move had not begun.
 	facts movein.Facts
 	plan  movein.Plan
 	// configs are the definitions of the plan as they are.
 	configs map[string]string
-	// leases are those in the pools of the move.
-	leases []v1alpha1.IPLease
+	// leases are those in the pools of the move, and leaving is what becomes of them in a move out.
+	leases  []v1alpha1.IPLease
+	leaving []v1alpha1.MoveRecord
+	// becoming are the SpiderIPPools that the pools of a move out become, with the records of the pods that leave.
+	becoming []movein.SpiderIPPool
+}
+
+// command is the command that carries the move out.
+func (m *mover) command() string {
+	if m.out {
+		return "kubectl fenceline move-out"
+	}
+	return "kubectl fenceline move-in"
 }
 
 // whoami names the person and the machine.
@@ -71,40 +88,73 @@ func (m *mover) read(ctx context.Context) error {
 	if err == nil {
 		m.move = now
 	}
+	if m.move != nil && m.move.Spec.Out != m.out {
+		return fmt.Errorf("move %s goes the other way than `%s`: end that one first", m.move.Name, m.command())
+	}
 	if m.move != nil && m.move.Spec.From != m.from {
 		return fmt.Errorf("move %s is one from %s: write that in place of %s", m.move.Name, m.move.Spec.From, m.from)
 	}
 	if m.facts, err = readMove(ctx, m.c, m.from, m.network); err != nil {
 		return err
 	}
+	before := m.facts
+	if m.move != nil { // its definitions lack the key now
+		before = before.Before(m.move)
+	}
+	if before.AreSliced() { // few have the right to read them, and few need it
+		if m.facts.Slices, err = readSlices(ctx, m.c); err != nil {
+			return err
+		}
+	}
 	m.configs = map[string]string{}
 	for _, d := range m.facts.Definitions {
 		m.configs[d.String()] = d.Config
 	}
-	if m.move != nil {
-		m.facts = m.facts.Before(m.move)
+	of := m.move
+	if m.out {
+		reserved, err := poolset.Reservations(ctx, m.c)
+		if err != nil {
+			return err
+		}
+		set := poolset.ReservedSet(reserved)
+		if of == nil {
+			if m.drafted = m.draft(set); m.drafted == nil {
+				return nil
+			}
+			of = m.drafted
+		}
+		if m.facts, err = m.facts.Becoming(of, set); err != nil {
+			return err
+		}
+	}
+	if of != nil {
+		m.facts = m.facts.Before(of)
 	}
 	if m.facts.Nodes, err = m.files(ctx, false, nil); err != nil {
 		return err
 	}
 	m.plan = movein.PlanOf(m.facts)
-	return m.readLeases(ctx)
+	if m.leases, err = m.leasesIn(ctx, of); err != nil || !m.out {
+		return err
+	}
+	m.planOut(of)
+	m.becoming, err = m.facts.SpiderIPPools(of, movein.Left(nil, m.leaving))
+	return err
 }
 
-// readLeases reads the leases in the pools of the stored Move.
-func (m *mover) readLeases(ctx context.Context) error {
-	m.leases = nil
-	if m.move == nil {
-		return nil
+// leasesIn reads the leases in the pools of a Move, if there is one.
+func (m *mover) leasesIn(ctx context.Context, of *v1alpha1.Move) (leases []v1alpha1.IPLease, err error) {
+	if of == nil {
+		return nil, nil
 	}
-	for _, pool := range m.move.Spec.Pools {
+	for _, pool := range of.Spec.Pools {
 		var all v1alpha1.IPLeaseList
 		if err := m.c.List(ctx, &all, client.MatchingFields{"spec.pool": pool}); err != nil {
-			return fmt.Errorf("list the leases of pool %s: %w", pool, err)
+			return nil, fmt.Errorf("list the leases of pool %s: %w", pool, err)
 		}
-		m.leases = append(m.leases, all.Items...)
+		leases = append(leases, all.Items...)
 	}
-	return nil
+	return leases, nil
 }
 
 func (m *mover) say(format string, args ...any) {
@@ -130,6 +180,29 @@ func (m *mover) may(ctx context.Context) error {
 	}
 	for _, c := range m.plan.Changes {
 		asks = append(asks, authorizationv1.ResourceAttributes{Group: definitions.Group, Resource: "network-attachment-definitions", Verb: "update", Namespace: c.Namespace})
+	}
+	if m.from == v1alpha1.MoveSpiderpool {
+		for _, verb := range []string{"create", "update", "delete"} {
+			asks = append(asks, authorizationv1.ResourceAttributes{Group: spiderpool.Group, Resource: "spiderreservedips", Verb: verb})
+		}
+	}
+	if m.out && m.from == v1alpha1.MoveSpiderpool {
+		for _, ask := range []string{"spiderippools create", "spiderippools update", "spiderippools/status update", "spiderendpoints create", "spiderendpoints update"} {
+			resource, verb, _ := strings.Cut(ask, " ")
+			resource, sub, _ := strings.Cut(resource, "/")
+			asks = append(asks, authorizationv1.ResourceAttributes{Group: spiderpool.Group, Resource: resource, Subresource: sub, Verb: verb})
+		}
+	}
+	if m.out && m.from == v1alpha1.MoveWhereabouts {
+		for _, ask := range []string{"ippools create", "ippools update", "overlappingrangeipreservations create"} {
+			resource, verb, _ := strings.Cut(ask, " ")
+			asks = append(asks, authorizationv1.ResourceAttributes{Group: reservations.Group, Resource: resource, Verb: verb, Namespace: m.recordsIn})
+		}
+	}
+	if in, marked := movein.Marks(m.plan, m.network, nil); len(marked) > 0 {
+		for _, verb := range []string{"create", "update"} {
+			asks = append(asks, authorizationv1.ResourceAttributes{Group: whereaboutsRecords.Group, Resource: "ippools", Verb: verb, Namespace: in})
+		}
 	}
 	if m.from == v1alpha1.MoveHostLocal {
 		asks = append(asks, authorizationv1.ResourceAttributes{Resource: "pods", Subresource: "exec", Verb: "create", Namespace: m.c.Namespace})
@@ -191,15 +264,19 @@ func (m *mover) allPlanned() error {
 	if len(lacks) == 0 {
 		return nil
 	}
-	return fmt.Errorf("definition %s/%s of move %s cannot be planned, so nothing was changed: %s",
-		lacks[0].Namespace, lacks[0].Name, m.move.Name, cmp.Or(strings.Join(m.plan.Blocks, "; "), "it does not exist"))
+	anew := fmt.Sprintf("its text in `kubectl get flmove %s -o yaml`", m.move.Name)
+	if frozen := movein.FrozenSlices(m.from, lacks[0]); frozen != "" { // by the text before, whereabouts divides the range anew
+		anew = "this frozen text, and not with that before the move, by which whereabouts would divide the range anew and give addresses in use:\n" + frozen
+	}
+	return fmt.Errorf("definition %s/%s of move %s cannot be planned, so nothing was changed: %s. If it was deleted, make it anew with %s",
+		lacks[0].Namespace, lacks[0].Name, m.move.Name, cmp.Or(strings.Join(m.plan.Blocks, "; "), "it does not exist"), anew)
 }
 
 // define writes a definition. If another program owns it, the person has to make the change there, and define waits.
 // A definition in none of the states of a move is not overwritten.
 func (m *mover) define(ctx context.Context, c movein.Change, config string) error {
 	name := c.Namespace + "/" + c.Name
-	owner, said := "", false
+	owner, isSaid := "", false
 	for _, d := range m.facts.Definitions {
 		if d.String() == name {
 			owner = d.Owner
@@ -215,17 +292,17 @@ func (m *mover) define(ctx context.Context, c movein.Change, config string) erro
 			return false, fmt.Errorf("read definition %s: %w", name, err)
 		}
 		now, _, _ := unstructured.NestedString(d.Object, "spec", "config")
-		if now == config || owner != "" && movein.Same(now, config) { // the owner may write the text anew
+		if now == config || owner != "" && v1alpha1.SameConfig(now, config) { // the owner may write the text anew
 			return true, nil
 		}
 		if c.StateOf(now) == movein.Edited {
-			return false, fmt.Errorf("definition %s was edited by others, so it is left as it is: write one of its texts of `kubectl fenceline move-in status -o json` into it (before: %s as it was; switched: Fenceline), and repeat the command", name, m.from)
+			return false, fmt.Errorf("definition %s was edited by others, so it is left as it is: write one of its texts of `%s status -o json` into it (before: %s; switched: Fenceline), and repeat the command", name, m.command(), m.from)
 		}
 		if owner != "" {
-			if !said {
+			if !isSaid {
 				m.say("%s owns definition %s and would undo an edit. Make this its spec.config there; the command waits:\n%s", owner, name, config)
 			}
-			said = true
+			isSaid = true
 			return false, nil
 		}
 		if err := unstructured.SetNestedField(d.Object, config, "spec", "config"); err != nil {
@@ -238,7 +315,7 @@ func (m *mover) define(ctx context.Context, c movein.Change, config string) erro
 		if err != nil {
 			return false, fmt.Errorf("edit definition %s: %w", name, err)
 		}
-		m.say("definition %s: %s", name, c.StateOf(config))
+		m.say("definition %s: %s", name, said(c.StateOf(config), m.out, m.from))
 		return true, nil
 	}
 	return wait.PollUntilContextCancel(ctx, time.Second, true, poll)

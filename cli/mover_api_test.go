@@ -18,11 +18,14 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -46,6 +49,8 @@ const asWritten = `{"type": "macvlan",  "master":"eth1", "ipam":{"type":"whereab
 type network struct {
 	world
 	door *door
+	// events are those of the controller.
+	events chan string
 }
 
 // newNetwork starts the real controller's part of a move, and a stand-in for the agents, which need a kernel: test/nodes
@@ -61,15 +66,25 @@ func newNetwork(t *testing.T) *network {
 // newNetworkOf is newNetwork for any IPAM.
 func newNetworkOf(t *testing.T, definition string, records ...client.Object) *network {
 	w, server := newWorld(t)
-	check.OK(t, owners.Install(t.Context(), server.Admin(), owners.Networks()...))
+	kinds := owners.Networks()
+	for _, o := range records {
+		if o.GetObjectKind().GroupVersionKind() == nodeSlices {
+			kinds = append(kinds, owners.NodeSlices())
+		}
+	}
+	check.OK(t, owners.Install(t.Context(), server.Admin(), kinds...))
 	n := &network{world: w, door: newDoor(w, server.Admin())}
 	moves := pod("moves-0", "n1")
 	moves.Annotations = map[string]string{ipam.AnnotationNetworkStatus: `[{"name":"default/vlan100","interface":"net1","ips":["10.100.0.7"],"mac":"0a:00:00:00:00:07"}]`}
 	w.make(append(records, moves, other(definitions, "vlan100", map[string]any{"config": definition}))...)
-	mgr := check.Value(ctrl.NewManager(server.Admin(), ctrl.Options{Scheme: check.Value(cache.Scheme())(t), Metrics: metricsserver.Options{BindAddress: "0"},
+	recorder := events.NewFakeRecorder(100)
+	n.events = recorder.Events
+	admin := server.Admin()
+	admin.ContentType = runtime.ContentTypeJSON // as the controller does
+	mgr := check.Value(ctrl.NewManager(admin, ctrl.Options{Scheme: check.Value(cache.Scheme())(t), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}}))(t)
 	check.OK(t, (&move.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events.NewFakeRecorder(100), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Clock: clock.RealClock{},
 	}).SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{}, 2)
@@ -103,6 +118,7 @@ func (n *network) agents(ctx context.Context) {
 				_ = n.client.Delete(ctx, l)
 			case l.IsHold() && l.Annotations[v1alpha1.AnnotationMoveHold] == "":
 				l.Spec.State, l.Spec.Reason, l.Spec.Message, l.Spec.Previous = v1alpha1.StateBound, "", "", nil
+				l.Spec.Holder.ContainerID = v1alpha1.AdoptedSandbox(l.Spec.Holder.ContainerID, l.Spec.Holder.PodUID)
 				_ = n.client.Update(ctx, l)
 			}
 		}
@@ -245,8 +261,52 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 	check.Equal(t, n.config(), asWritten, "the definition")
 	check.That(t, n.pool() == nil && n.theMove() == nil, "pool %v and move %v are left", n.pool(), n.theMove())
 
-	// In again. A definition that nobody can read may have the same addresses. Nothing goes on but the way back.
+	// In again. GitOps writes the old text: the Move says so, until a start has mended it.
 	n.says("move-in start --settle=50ms whereabouts default/vlan100", "step Open")
+	d := other(definitions, "vlan100", map[string]any{}).(*unstructured.Unstructured)
+	switched := n.config()
+	n.define(d, asWritten)
+	n.wakes()
+	check.Becomes(t, 10*time.Second, "the controller tells it", func() bool { return len(n.events) > 0 })
+	check.Says(t, <-n.events, "MoveReverted DefinitionReverted: others have written the old text into default/vlan100. Repeat `kubectl fenceline move-in start whereabouts default/vlan100`")
+	check.That(t, n.isReverted(), "no condition: %v", n.theMove().Status.Conditions)
+	// A pod restarts meanwhile.
+	records := other(whereaboutsRecords, "10.100.0.0-24", nil).(*unstructured.Unstructured)
+	allocate := func(pod string) {
+		check.OK(t, n.client.Get(t.Context(), client.ObjectKeyFromObject(records), records))
+		unstructured.RemoveNestedField(records.Object, "spec", "allocations", "12")
+		if pod != "" {
+			check.OK(t, unstructured.SetNestedField(records.Object, pod, "spec", "allocations", "12", "podref"))
+		}
+		check.OK(t, n.client.Update(t.Context(), records))
+		n.wakes()
+	}
+	allocate("default/late-0")
+	check.Becomes(t, 10*time.Second, "the controller tells it", func() bool { return len(n.events) > 0 })
+	check.Says(t, <-n.events, "MoveReverted DefinitionReverted: others have written the old text into default/vlan100; since the start, whereabouts has given 10.100.0.12 to pod default/late-0")
+	n.define(d, switched)
+	n.wakes()
+	check.Becomes(t, 10*time.Second, "the controller tells it", func() bool { return len(n.events) > 0 })
+	check.Says(t, <-n.events, "MoveReverted NewRecord: since the start, whereabouts has given 10.100.0.12 to pod default/late-0, which have to restart then. Repeat `kubectl fenceline move-in start whereabouts default/vlan100`")
+	allocate("")
+	check.Becomes(t, 10*time.Second, "the condition ends", func() bool { return !n.isReverted() })
+	n.define(d, asWritten)
+	n.says("move-in start --settle=50ms whereabouts default/vlan100", "step Open")
+	n.wakes()
+	check.Becomes(t, 10*time.Second, "the condition ends", func() bool { return !n.isReverted() })
+
+	// The same befalls a start that died before the pools opened. It freezes whereabouts anew before it goes on.
+	m = n.theMove()
+	m.Spec.Step = v1alpha1.MoveAdopt
+	check.OK(t, n.client.Update(t.Context(), m))
+	closed := n.pool()
+	closed.Spec.Disable = ptr.To(true)
+	check.OK(t, n.client.Update(t.Context(), closed))
+	n.define(d, asWritten)
+	n.says("move-in start --settle=50ms whereabouts default/vlan100", "definition default/vlan100: frozen", "step Open")
+	check.That(t, n.config() == switched && !ptr.Deref(n.pool().Spec.Disable, false), "definition %s", n.config())
+
+	// A definition that nobody can read may have the same addresses. Nothing goes on but the way back.
 	unreadable := other(definitions, "unreadable", map[string]any{"config": `{"type":"macvlan","ipam":{"type":"whereabouts"}}`})
 	n.make(unreadable)
 	for _, verb := range []string{"start", "finish"} {
@@ -255,8 +315,6 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 	}
 
 	// A definition that others edit is not overwritten.
-	d := other(definitions, "vlan100", map[string]any{"config": `{"type":"ipvlan"}`}).(*unstructured.Unstructured)
-	switched := n.config()
 	n.define(d, `{"type":"ipvlan"}`)
 	_, err = n.run("", "move-in", "back", "whereabouts", "default/vlan100")
 	check.Says(t, err, "definition default/vlan100 was edited by others")
@@ -272,6 +330,24 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 	check.That(t, n.theMove() == nil && n.pool() != nil && n.config() == switched, "the definition is %s", n.config())
 }
 
+// wakes has the controller look at the move.
+func (n *network) wakes() {
+	n.Helper()
+	was := n.theMove().Spec.Holder
+	for _, holder := range []string{"nobody", was} {
+		check.OK(n, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			m := n.theMove()
+			m.Spec.Holder = holder
+			return n.client.Update(n.Context(), m)
+		}))
+	}
+}
+
+func (n *network) isReverted() bool {
+	n.Helper()
+	return meta.IsStatusConditionTrue(n.theMove().Status.Conditions, v1alpha1.ConditionReverted)
+}
+
 func (n *network) define(d *unstructured.Unstructured, config string) {
 	n.Helper()
 	now := d.DeepCopy()
@@ -282,15 +358,19 @@ func (n *network) define(d *unstructured.Unstructured, config string) {
 
 // The command dies after each of its writes, of which it hears nothing. The rule holds, and the command goes on.
 func TestTheCommandOfAMoveDiesAnywhere(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t).through()
 	n.diesAnywhere("whereabouts", n.ruleHolds, func() { check.Equal(t, n.config(), asWritten, "the definition") })
 }
 
-// diesAnywhere ends each try with the first state again, which asBefore checks.
+// diesAnywhere ends each try with the first state again. asBefore checks it after each way back.
 func (n *network) diesAnywhere(from string, ruleHolds func(when string), asBefore func()) {
 	n.Helper()
 	t, run := n.T, func(verb string) error {
 		_, err := n.run("", "move-in", verb, "--settle=50ms", from, "default/vlan100")
+		if err == nil && verb == "back" {
+			asBefore()
+		}
 		return err
 	}
 	for _, c := range []struct{ verb, undo string }{{"start", "back"}, {"back", "start"}} {
@@ -310,9 +390,6 @@ func (n *network) diesAnywhere(from string, ruleHolds func(when string), asBefor
 				check.OK(t, run(c.verb))
 			}
 			check.OK(t, run(c.undo)) // the next try begins where this one did
-			if c.undo == "back" {
-				asBefore()
-			}
 		}
 		t.Logf("%s was repeated after each of %d writes", c.verb, deaths)
 		check.That(t, deaths >= 5, "%s writes only %d times", c.verb, deaths)

@@ -85,9 +85,17 @@ func (m *mover) filesOf(ctx context.Context, pod string, directories []movein.Di
 	}
 }
 
-// writeFiles makes the files of the move on all nodes those of ranges: host-local takes their addresses as given. It
-// returns the nodes where that failed, as clauses.
-func (m *mover) writeFiles(ctx context.Context, ends []netip.Addr) (failed []string, err error) {
+// restrict has the other IPAM give no address of ranges, whatever its definitions are: Spiderpool by SpiderReservedIPs,
+// whereabouts by allocations of the move in the slices of nodes, host-local by files of the move on all nodes, which these
+// take for given. It returns the nodes where that failed, as clauses.
+func (m *mover) restrict(ctx context.Context, ends []netip.Addr) (failed []string, err error) {
+	switch m.from {
+	case v1alpha1.MoveSpiderpool:
+		return nil, m.reserve(ctx, ends)
+	case v1alpha1.MoveWhereabouts:
+		in, all := movein.Marks(m.plan, m.network, ends)
+		return nil, m.allocateAll(ctx, in, all, movein.Mark(m.network))
+	}
 	nodes, err := m.files(ctx, true, ends)
 	if err != nil {
 		return nil, err
@@ -100,9 +108,9 @@ func (m *mover) writeFiles(ctx context.Context, ends []netip.Addr) (failed []str
 	return append(failed, movein.Facts{Nodes: nodes}.Away()...), nil
 }
 
-// freezeFiles gives each free address of the ranges a file of the move, on each node.
-func (m *mover) freezeFiles(ctx context.Context) error {
-	failed, err := m.writeFiles(ctx, m.plan.Freeze())
+// freezeAll has the other IPAM give no address at all, whatever its definitions are.
+func (m *mover) freezeAll(ctx context.Context) error {
+	failed, err := m.restrict(ctx, m.plan.Freeze())
 	if err == nil && len(failed) > 0 {
 		err = fmt.Errorf("write the files of the move: %s. Mend it, and repeat the command, or go back", strings.Join(failed, "; "))
 	}

@@ -187,6 +187,7 @@ func TestANetworkOfHostLocalMovesInAndBackAndIn(t *testing.T) {
 
 // The command dies after each of its writes to the API server or to the files of a node. The rule holds, and it goes on.
 func TestTheCommandOfAMoveFromHostLocalDiesAnywhere(t *testing.T) {
+	t.Parallel()
 	n := newLocalNetwork(t)
 	n.agent("n2")
 	before := n.files()

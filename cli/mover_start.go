@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,11 @@ func (m *mover) start(ctx context.Context) error {
 		return errBlocked
 	}
 	if m.move == nil {
-		if err := m.begin(ctx); err != nil {
+		var pools []string
+		for _, pool := range m.plan.Pools {
+			pools = append(pools, pool.Name)
+		}
+		if err := m.begin(ctx, pools); err != nil {
 			return err
 		}
 	}
@@ -40,12 +45,17 @@ func (m *mover) start(ctx context.Context) error {
 	if m.move.Spec.Step == v1alpha1.MoveBack {
 		return fmt.Errorf("move %s goes back: finish that first with `kubectl fenceline move-in back`", m.move.Name)
 	}
-	if strangers := m.plan.Strangers(); len(strangers) > 0 {
+	if strangers := m.plan.Strangers; len(strangers) > 0 {
 		return fmt.Errorf("%s. Mend it and repeat the command, or go back", strings.Join(strangers, "; "))
 	}
 	if _, more := m.plan.Missed(m.move); len(more) > 0 { // made since the begin
 		step := m.move.Spec.Step
 		if err := m.advance(ctx, step, func(s *v1alpha1.MoveSpec) { s.Definitions = append(s.Definitions, more...) }, step); err != nil {
+			return err
+		}
+	}
+	if m.move.Spec.Step == v1alpha1.MoveAdopt && m.isReverted() { // the other IPAM may have given addresses since
+		if err := m.advance(ctx, v1alpha1.MoveFreeze, asItIs, v1alpha1.MoveAdopt); err != nil {
 			return err
 		}
 	}
@@ -63,8 +73,8 @@ func (m *mover) start(ctx context.Context) error {
 		}
 	}
 	// Since the freeze, or the last start, files may lack: of nodes that joined or lost theirs, of pods that ended, and of
-	// definitions that were made.
-	if err := m.freezeFiles(ctx); err != nil {
+	// definitions that were made. Somebody may have removed a SpiderReservedIP.
+	if err := m.freezeAll(ctx); err != nil {
 		return err
 	}
 	if err := m.disable(ctx, false); err != nil {
@@ -78,18 +88,27 @@ func (m *mover) start(ctx context.Context) error {
 	return m.adopt(ctx)
 }
 
-// begin stores the Move.
-func (m *mover) begin(ctx context.Context) error {
+// isReverted reports whether others have made a definition anew as it was before the move, or removed the
+// SpiderReservedIPs. Files of host-local may lack for other reasons.
+func (m *mover) isReverted() bool {
+	return m.from == v1alpha1.MoveSpiderpool && len(m.plan.Holes()) > 0 || slices.ContainsFunc(m.plan.Changes, func(c movein.Change) bool {
+		state := c.StateOf(m.configs[c.Namespace+"/"+c.Name])
+		return state == movein.Before || state == movein.Returning
+	})
+}
+
+// begin stores the Move of pools.
+func (m *mover) begin(ctx context.Context, pools []string) error {
 	m.move = &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: movein.MoveName(m.network)}, Spec: v1alpha1.MoveSpec{
-		From: m.from, Network: m.network, Holder: m.who, Step: v1alpha1.MoveFreeze, Definitions: m.plan.Definitions(),
+		From: m.from, Out: m.out, Network: m.network, Pools: pools, Holder: m.who, Step: v1alpha1.MoveFreeze, Definitions: m.plan.Definitions(),
 	}}
-	for _, pool := range m.plan.Pools {
-		m.move.Spec.Pools = append(m.move.Spec.Pools, pool.Name)
-	}
 	if err := m.c.Create(ctx, m.move); err != nil {
 		return fmt.Errorf("store the move: %w", err)
 	}
 	m.say("move %s is stored", m.move.Name)
+	for _, note := range m.plan.Notes { // a person may start without a look at the plan
+		m.say("Note: %s", note)
+	}
 	return nil
 }
 
@@ -106,7 +125,7 @@ func (m *mover) freeze(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.freezeFiles(ctx); err != nil {
+	if err := m.freezeAll(ctx); err != nil {
 		return err
 	}
 	for range mostReadings {
@@ -143,7 +162,7 @@ func (m *mover) adopt(ctx context.Context) error {
 	if added := movein.Added(m.move, m.plan.Records, m.leases); len(added) > 0 {
 		m.say("%s has given %d addresses meanwhile", m.from, len(added))
 		err := m.advance(ctx, v1alpha1.MoveOpen, func(s *v1alpha1.MoveSpec) {
-			s.Records = append(s.Records, movein.Added(m.move, m.plan.Records, m.leases)...)
+			s.Records = movein.With(s.Records, movein.Added(m.move, m.plan.Records, m.leases))
 		}, v1alpha1.MoveOpen)
 		if err != nil {
 			return err

@@ -134,17 +134,20 @@ func subjectOf(o *unstructured.Unstructured, namespace string) (subject, bool) {
 func (w *whyFor) read(ctx context.Context) error {
 	var pools v1alpha1.IPPoolList
 	var subnets v1alpha1.IPSubnetList
-	var reservations v1alpha1.ReservedIPList
-	for list, name := range map[client.ObjectList]string{&pools: "pools", &subnets: "IPSubnets", &reservations: "ReservedIPs"} {
+	for list, name := range map[client.ObjectList]string{&pools: "pools", &subnets: "IPSubnets"} {
 		if err := w.c.List(ctx, list); err != nil {
 			return fmt.Errorf("list %s: %w", name, err)
 		}
 	}
-	w.pools, w.reserved = pools.Items, poolset.ReservedSet(reservations.Items)
-	w.request = ipam.Request{Pod: w.subject.pod, Reservations: reservations.Items, Subnets: ipam.Subnets{All: subnets.Items}}
+	reservations, err := readReservations(ctx, w.c)
+	if err != nil {
+		return err
+	}
+	w.pools, w.reserved = pools.Items, poolset.ReservedSet(reservations)
+	w.request = ipam.Request{Pod: w.subject.pod, Reservations: poolset.Listed(reservations), Subnets: ipam.Subnets{All: subnets.Items}}
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err := w.c.Get(ctx, client.ObjectKey{Name: w.subject.pod.Namespace}, ns)
+	err = w.c.Get(ctx, client.ObjectKey{Name: w.subject.pod.Namespace}, ns)
 	if err = w.c.MayLack("namespace "+w.subject.pod.Namespace, err); err != nil {
 		return fmt.Errorf("read namespace %s: %w", w.subject.pod.Namespace, err)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -235,5 +236,21 @@ func TestAVerdictNamesTheHolder(t *testing.T) {
 		if got := verdict(p, c.lease); !strings.HasSuffix(got, c.want) && !strings.Contains(got, c.want) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+func TestWhoKeepsAnAddressBack(t *testing.T) {
+	machine := v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "bare"}, Spec: v1alpha1.ReservedIPSpec{
+		IPs: []string{"10.0.0.2", "10.0.0.3"}, For: &v1alpha1.ReservedFor{MAC: "02:00:00:00:00:0a"},
+	}}
+	machine.Status.Speakers = []v1alpha1.Speaker{{Address: "10.0.0.3", Node: "n1", MAC: "02:00:00:00:00:0b", Since: metav1.NewMicroTime(time.Unix(0, 0))}}
+	balancer := v1alpha1.ReservedIP{TypeMeta: metav1.TypeMeta{Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.4"}}}
+	for _, row := range []struct{ addr, name, says string }{
+		{"10.0.0.2", "bare", "ReservedIP bare keeps it for the machine with MAC 02:00:00:00:00:0a."},
+		{"10.0.0.3", "bare", "The host with MAC 02:00:00:00:00:0b uses it, heard by node n1 since 1970-01-01T00:00:00Z"},
+		{"10.0.0.4", "", "Service shop/web of type LoadBalancer keeps it back from every pool."},
+	} {
+		name, said, _ := reservedBy([]v1alpha1.ReservedIP{machine, balancer}, netip.MustParseAddr(row.addr))
+		check.That(t, name == row.name && strings.Contains(said, row.says), "%s: %q says %q, want %q and %q", row.addr, name, said, row.name, row.says)
 	}
 }

@@ -30,6 +30,8 @@ type whyAnswer struct {
 	Has []place `json:"has"`
 	// Choices has an element for each interface, and for each group of nodes with the same answer.
 	Choices []whyChoice `json:"choices"`
+	// Affinity keeps the pod off the nodes that do not serve it.
+	Affinity []corev1.NodeSelectorTerm `json:"affinity,omitempty"`
 	// Error is the reason for which no interface of the pod is served.
 	Error string `json:"error,omitempty"`
 	// Events are the events of the agents about the pod.
@@ -43,6 +45,8 @@ type whyChoice struct {
 	Pools     []whyPool `json:"pools"`
 	// Error is the reason for which there is no pool.
 	Error string `json:"error,omitempty"`
+	// families are the pools that serve each family.
+	families [][]string
 }
 
 // whyPool is a pool that serves the interface, or the reason for which it does not.
@@ -150,6 +154,7 @@ func (w *whyFor) answer(ctx context.Context) (whyAnswer, error) {
 			a.Choices = append(a.Choices, c)
 		}
 	}
+	a.Affinity = placing(a.Choices, w.pools)
 	if pod := w.subject.object; pod != nil {
 		a.Events, err = eventsOf(ctx, w.c, pod.Namespace, pod.Name, func(e *eventsv1.Event) bool {
 			return e.Regarding.UID == pod.UID && strings.HasPrefix(e.ReportingController, "fenceline-")
@@ -182,9 +187,12 @@ func (w *whyFor) choose(at attached, node corev1.Node) whyChoice {
 		return c
 	}
 	for _, f := range choice.Families {
+		var names []string
 		for _, p := range f.Pools {
 			c.Pools = append(c.Pools, serving(p, f.Source))
+			names = append(names, p.Pool.Name)
 		}
+		c.families = append(c.families, names)
 		reject(f.Rejected)
 	}
 	return c
@@ -235,6 +243,7 @@ func (a whyAnswer) write(w paper) {
 			w.say("  ", 4, "No address: "+c.Error)
 		}
 	}
+	writePlacing(w, a.Affinity)
 	if len(a.Events) > 0 {
 		fmt.Fprintln(w, "\nEvents of the pod:")
 		var rows [][]string

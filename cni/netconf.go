@@ -30,6 +30,10 @@ type netConf struct {
 	routingConf
 	Master string   `json:"master"`
 	IPAM   ipamConf `json:"ipam"`
+	// MACSpoofChk, IsGateway and IsDefaultGateway are bridge's.
+	MACSpoofChk      bool `json:"macspoofchk"`
+	IsGateway        bool `json:"isGateway"`
+	IsDefaultGateway bool `json:"isDefaultGateway"`
 	// DeviceID and PCIBusID are the names of sriov and host-device for a PCI address.
 	DeviceID string `json:"deviceID"`
 	PCIBusID string `json:"pciBusID"`
@@ -119,7 +123,8 @@ func (c *netConf) chained() bool { return c.Type == pluginType }
 func (c *netConf) network() agentapi.Network {
 	return agentapi.Network{
 		Name: c.Name, Type: c.Type, Master: c.Master, Device: cmp.Or(c.RuntimeConfig.DeviceID, c.DeviceID, c.PCIBusID),
-		DefaultIPv4IPPool: c.IPAM.DefaultIPv4IPPool, DefaultIPv6IPPool: c.IPAM.DefaultIPv6IPPool,
+		DefaultIPv4IPPool: c.IPAM.DefaultIPv4IPPool, DefaultIPv6IPPool: c.IPAM.DefaultIPv6IPPool, MACSpoofCheck: c.MACSpoofChk,
+		IsGateway: c.IsGateway || c.IsDefaultGateway,
 	}
 }
 

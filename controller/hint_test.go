@@ -47,7 +47,7 @@ func (w world) listen(config *rest.Config, node string, journal ...string) liste
 	config.QPS = -1 // as an agent
 	scheme := check.Value(watch.Scheme())(w)
 	mgr := check.Value(ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, Cache: watch.Cache(node, system), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Scheme: scheme, Cache: watch.Cache(node, system, "fenceline-claim-key"), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return watch.Kinds(), nil },
 		Controller:     ctrlconfig.Controller{SkipNameValidation: ptr.To(true)}, Logger: logr.Discard(),
 	}))(w)
@@ -65,10 +65,10 @@ func (w world) listen(config *rest.Config, node string, journal ...string) liste
 		Waits:   l.queue.Waits, WaitsChanged: l.queue.News, Hear: l.queue.Hear, Release: func(context.Context, []v1alpha1.LeaseVersion) error { return nil }, Rand: func() float64 { return 0.5 }, Clock: clock.RealClock{}, Log: logr.Discard(),
 	})
 	idle := func() {}
-	check.OK(w, watch.Start(mgr, "cluster", watch.NewClient(mgr, l.View), hints, watch.Watchers{
+	check.OK(w, watch.Start(mgr, "cluster", watch.NewClient(mgr, nil, l.View), hints, watch.Watchers{
 		Verifier:     reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
 		ClaimKey:     reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }),
-		LeaseChanged: func(string) {}, WarmChanged: idle, WaitChanged: idle, PoolChanged: idle, BalancerChanged: idle,
+		LeaseChanged: func(string) {}, WarmChanged: idle, WaitChanged: idle, PoolChanged: idle, BalancerChanged: idle, VirtualChanged: idle, SpeakerChanged: idle,
 		SetNetworks: func([]uint64) error { return nil },
 	}))
 	ctx, stop := context.WithCancel(w.ctx)

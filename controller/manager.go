@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -115,7 +116,11 @@ func watchStore(mgr ctrl.Manager, outages *apiserver.Outages) *apiserver.Revisio
 
 func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.WithTicker) error {
 	recorder := event.Recorder{To: event.NewPaced(mgr.GetEventRecorder(name), clock.RealClock{}, mgr.GetLogger())}
-	owners := owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper()}
+	watches, err := client.NewWithWatch(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("make a client for watches: %w", err)
+	}
+	owners := owner.Asker{Live: mgr.GetAPIReader(), Scales: mgr.GetClient(), Mapper: mgr.GetRESTMapper(), Watches: watches}
 	reclaims := &reclaim.Reconciler{
 		Reader: reclaim.Reader{
 			Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Namespace: o.namespace, Defaults: o.reclaim,
@@ -136,11 +141,15 @@ func addControllers(mgr ctrl.Manager, m *metrics.Metrics, o options, now clock.W
 	moves := &move.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Clock: now}
 	indexes := &agents.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	key := &keyProvider{client: mgr.GetClient(), namespace: o.namespace, clock: clock.RealClock{}}
-	for what, setUp := range map[string]func(ctrl.Manager) error{
+	setUps := map[string]func(ctrl.Manager) error{
 		"reclaim": func(mgr ctrl.Manager) error { return reclaims.SetupWithManager(mgr, o.auditPeriod) },
 		"pools":   pools.SetupWithManager, "reservations": reservations.SetupWithManager, "subnets": subnets.SetupWithManager,
 		"hints": hints.SetupWithManager, "moves": moves.SetupWithManager, "agents": indexes.SetupWithManager, "the claim key": func(mgr ctrl.Manager) error { return mgr.Add(key) },
-	} {
+	}
+	if o.scheduling {
+		setUps["the labels of nodes"] = (&pool.NodeLabels{Client: mgr.GetClient(), Clock: clock.RealClock{}}).SetupWithManager
+	}
+	for what, setUp := range setUps {
 		if err := setUp(mgr); err != nil {
 			return fmt.Errorf("set up %s: %w", what, err)
 		}

@@ -22,9 +22,11 @@ type options struct {
 	// uiAddress and uiCertDir are those of page.Server. The page is not served if the address is empty.
 	uiAddress, uiCertDir string
 	leaderElect          bool
-	reclaim              reclaim.Policy
-	auditPeriod          time.Duration
-	logLevel             slog.Level
+	// scheduling writes the labels of nodes.
+	scheduling  bool
+	reclaim     reclaim.Policy
+	auditPeriod time.Duration
+	logLevel    slog.Level
 	// defaultSubnets4 and defaultSubnets6 are the IPSubnets of applications that name nothing.
 	defaultSubnets4, defaultSubnets6 []string
 	// settle is the time between the withdrawal of an address from a pool and its return to the IPSubnet.
@@ -43,6 +45,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.uiAddress, "ui-address", "", "`address` that serves the page, by HTTP on a loopback address and by TLS on others; empty switches the page off")
 	flags.StringVar(&o.uiCertDir, "ui-cert-dir", "", "`directory` of tls.crt and tls.key for the page; empty makes a certificate that nobody has signed")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "work only as the leader; necessary with more than one replica")
+	flags.BoolVar(&o.scheduling, "scheduling", false, "label nodes by the pools that serve some nodes only")
 	o.reclaim.AddFlags(flags)
 	flags.DurationVar(&o.auditPeriod, "audit-period", 10*time.Minute, "how often the controller looks at all leases")
 	flags.Func("default-subnets-ipv4", "`names` of IPSubnets for applications whose annotations name nothing, separated by commas; none: those with spec.default", list(&o.defaultSubnets4))

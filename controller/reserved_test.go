@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -37,8 +38,12 @@ func TestPoolsAndReservations(t *testing.T) {
 			"an address in use is reserved once it is free":               reservedInUse,
 			"an entry that cannot be read is reported, the others hold":   reservedInvalid,
 			"an address that is kept for somebody":                        reservedForSomebody,
+			"a virtual address":                                           reservedVirtual,
+			"the addresses of a load balancer":                            reservedByService,
+			"the address of a machine":                                    reservedForMachine,
 			"a pool that is deleted says what it waits for":               deletion,
 			"a conflict ends when no pool hands the address out":          unwantedConflicts,
+			"the labels of nodes follow a pool":                           labelledNodes,
 			"overlapping pools say so in both, and give no address twice": sharedByPools,
 			"an edit takes no address from another team's pool":           extended,
 		} {
@@ -81,6 +86,33 @@ func (w world) waitReservation(name, condition, statusAndReason string, inUse in
 	})
 }
 
+func labelledNodes(w world) {
+	const label = v1alpha1.LabelPool + "racked"
+	pool := w.pool("racked", "10.57.0.0/28")
+	values := func(what, n1, n2 string) {
+		w.Helper()
+		w.eventually(what, func() error {
+			var nodes corev1.NodeList
+			err := w.client.List(w.ctx, &nodes)
+			for _, n := range nodes.Items {
+				value, want := n.Labels[label], map[string]string{"n1": n1, "n2": n2}[n.Name]
+				err = errors.Join(err, unless(value == want, "node %s has %q, want %q", n.Name, value, want))
+			}
+			return err
+		})
+	}
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.NodeName = []string{"n1"} })
+	values("a pool for one node", "true", "false")
+	lease := w.bound("racked", "10.57.0.3", w.runningPod("racked-0", "n1"))
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.NodeName = []string{"n2"} })
+	values("a pool that leaves a node with pods", "true", "true")
+	check.OK(w, w.client.Delete(w.ctx, lease))
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.NodeName = []string{"n2", "n3"} })
+	values("the pods are gone", "false", "true")
+	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.NodeName = nil })
+	values("a pool for all nodes", "", "")
+}
+
 func reservedInUse(w world) {
 	w.pool("routed", "10.40.0.0/28")
 	pod := w.runningPod("routed-0", "n1")
@@ -99,7 +131,8 @@ func reservedInUse(w world) {
 	check.That(w, now != nil && now.Spec.State == v1alpha1.StateBound && now.UID == l.UID, "the lease of a reserved address is %+v", now)
 
 	// Another pod gets it: what is told follows.
-	change(w, l, func(l *v1alpha1.IPLease) { l.Spec.Holder.Pod = "routed-1" })
+	next := w.runningPod("routed-1", "n1")
+	change(w, l, func(l *v1alpha1.IPLease) { l.Spec.Holder.Pod, l.Spec.Holder.PodUID = next.Name, string(next.UID) })
 	w.waitReservation("routers", "InUse", "True/AddressInUse", 1, "10.40.0.9 (pod default/routed-1)")
 
 	w.remove(l)
@@ -153,10 +186,111 @@ func reservedForSomebody(w world) {
 		{IPs: []string{"10.42.3.1"}, Network: "lab"},
 		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{Namespace: "default", Pod: "a", StatefulSet: "b"}},
 		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{Pod: "a"}},
+		{IPs: []string{"10.42.3.1"}, Virtual: &v1alpha1.ReservedVirtual{Namespace: "default"}},
+		{IPs: []string{"10.42.3.0/30"}, Virtual: virtual()},
+		{IPs: []string{"10.42.3.1"}, Virtual: virtual(), For: &v1alpha1.ReservedFor{Namespace: "default"}},
+		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{}},
+		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{MAC: "02:00:00:00:00:0A"}},
+		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{MAC: "03:00:00:00:00:0a"}},
+		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{MAC: "02-00-00-00-00-0a"}},
+		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{MAC: "02:00:00:00:00:0a", Namespace: "default"}},
+		{IPs: []string{"10.42.3.1"}, For: &v1alpha1.ReservedFor{MAC: "02:00:00:00:00:0a", Pod: "a"}},
+		{IPs: []string{"10.42.3.0/30"}, For: &v1alpha1.ReservedFor{MAC: "02:00:00:00:00:0a"}},
 	} {
 		err := w.client.Create(w.ctx, &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: bad})
 		check.That(w, err != nil, "the API server takes %+v", bad)
 	}
+}
+
+func virtual() *v1alpha1.ReservedVirtual {
+	return &v1alpha1.ReservedVirtual{Namespace: "default", MatchLabels: map[string]string{"app": "nobody"}}
+}
+
+// The speakers, which agents write, outlive each pass of the controller, but not their address.
+func reservedVirtual(w world) {
+	w.pool("virtual", "10.43.0.0/28")
+	r := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "virtual"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.43.0.5", "10.44.0.5"}, Virtual: virtual()}}
+	w.create(r)
+	w.waitReservation("virtual", "Ready", "False/Invalid", 0, "spec.ips[1]: no pool without a network has 10.44.0.5 in its subnet")
+	w.waitReservation("virtual", v1alpha1.ConditionSubjectMissing, "True/NotFound", 0, "there is no pod with app=nobody in namespace default")
+	w.waitStatus("virtual", "nobody gets it", func(s v1alpha1.IPPoolStatus) bool { return s.Total == 13 && s.Reserved == 1 })
+	check.OK(w, w.client.Get(w.ctx, client.ObjectKeyFromObject(r), r))
+	for _, a := range r.Spec.IPs {
+		r.Status.Speakers = append(r.Status.Speakers, v1alpha1.Speaker{Address: a, Pod: "a", Node: "n1", MAC: "02:00:00:00:00:01", Since: metav1.NowMicro()})
+	}
+	check.OK(w, w.client.Status().Update(w.ctx, r))
+	change(w, r, func(r *v1alpha1.ReservedIP) { r.Spec.IPs = r.Spec.IPs[:1] })
+	w.waitReservation("virtual", "Ready", "True/Ready", 0)
+	check.OK(w, w.client.Get(w.ctx, client.ObjectKeyFromObject(r), r))
+	check.That(w, len(r.Status.Speakers) == 1 && r.Status.Speakers[0].Address == "10.43.0.5", "speakers %+v", r.Status.Speakers)
+	second := r.DeepCopy()
+	second.Name, second.ResourceVersion = "virtual-second", ""
+	w.create(second)
+	w.waitReservation("virtual", v1alpha1.ConditionContested, "True/ReservedTwice", 0, "ReservedIP virtual-second")
+}
+
+// An agent records a stranger, and then the machine again.
+func reservedForMachine(w world) {
+	w.pool("machines", "10.89.0.0/30")
+	r := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "bare-metal"}, Spec: v1alpha1.ReservedIPSpec{
+		IPs: []string{"10.89.0.1", "10.89.0.2"}, For: &v1alpha1.ReservedFor{MAC: "02:00:00:00:00:0a"},
+	}}
+	w.create(r)
+	w.waitReservation("bare-metal", v1alpha1.ConditionConflict, "False/None", 0)
+	w.waitReservation("bare-metal", v1alpha1.ConditionContested, "False/None", 0)
+	w.waitStatus("machines", "no pod gets an address", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 0 && s.Reserved == 2 && is("Ready", "False/AllReserved")(s)
+	})
+	heard := func(mac string) {
+		w.Helper()
+		check.OK(w, w.client.Get(w.ctx, client.ObjectKeyFromObject(r), r))
+		r.Status.Speakers = []v1alpha1.Speaker{{Address: "10.89.0.2", Node: "n1", MAC: mac, Since: metav1.NowMicro()}}
+		check.OK(w, w.client.Status().Update(w.ctx, r))
+	}
+	heard("02:00:00:00:00:0b")
+	w.waitReservation("bare-metal", v1alpha1.ConditionConflict, "True/AnotherHost", 0, "10.89.0.2 by 02:00:00:00:00:0b (heard by node n1)")
+	w.waitEvent("default", "ConflictTrue", "bare-metal", "02:00:00:00:00:0b")
+	heard("02:00:00:00:00:0a")
+	w.waitReservation("bare-metal", v1alpha1.ConditionConflict, "False/None", 0)
+}
+
+// The Service comes after a pod that has one of its addresses, and goes again.
+func reservedByService(w world) {
+	w.pool("balanced", "10.88.0.0/28")
+	w.bound("balanced", "10.88.0.6", w.runningPod("balanced-0", "n1"))
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "balanced"}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
+	}}
+	w.create(s)
+	for name, change := range map[string]func(*v1alpha1.ReservedIPSpec){
+		"balanced-own":     func(r *v1alpha1.ReservedIPSpec) { r.For = &v1alpha1.ReservedFor{Namespace: "default", Pod: "own"} },
+		"balanced-virtual": func(r *v1alpha1.ReservedIPSpec) { r.Virtual = virtual() },
+	} {
+		r := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.88.0.5"}}}
+		if change(&r.Spec); name == "balanced-virtual" {
+			r.Spec.IPs = []string{"10.88.0.7"}
+		}
+		w.create(r)
+	}
+	w.waitReservation("balanced-own", v1alpha1.ConditionContested, "False/None", 0)
+	w.waitStatus("balanced", "two are reserved", func(s v1alpha1.IPPoolStatus) bool { return s.Total == 12 && s.Reserved == 2 && s.Free == 11 })
+
+	for _, ip := range []string{"10.88.0.5", "10.88.0.6", "10.88.0.7", "10.88.0.8"} {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
+	}
+	check.OK(w, w.client.Status().Update(w.ctx, s))
+	w.waitStatus("balanced", "four are reserved, of which a pod has one", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 10 && s.Reserved == 4 && s.Free == 10 && says("Outside", "True/AddressInUse", "10.88.0.6 (pod default/balanced-0)")(s)
+	})
+	w.waitReservation("balanced-own", v1alpha1.ConditionContested, "True/ReservedTwice", 0, "Service default/balanced of type LoadBalancer")
+	w.waitReservation("balanced-virtual", v1alpha1.ConditionContested, "False/None", 0)
+	check.That(w, w.lease("10.88.0.6").Spec.State == v1alpha1.StateBound, "the address is taken from its pod")
+
+	w.remove(s)
+	w.waitStatus("balanced", "they are back", func(s v1alpha1.IPPoolStatus) bool {
+		return s.Total == 12 && s.Reserved == 2 && is("Outside", "False/None")(s)
+	})
+	w.waitReservation("balanced-own", v1alpha1.ConditionContested, "False/None", 0)
 }
 
 func reservedInvalid(w world) {

@@ -103,7 +103,7 @@ func (w world) runLogging(config *rest.Config, policy reclaim.Policy, own clock.
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := newManager(ctx, config, options{
 		namespace: system, metrics: metricsendpoint.Endpoint{Address: "0"}, healthAddress: "0", auditPeriod: time.Hour,
-		reclaim: policy, settle: settle, uiAddress: w.page,
+		reclaim: policy, settle: settle, uiAddress: w.page, scheduling: true,
 	}, logger, own)
 	if err != nil {
 		cancel()

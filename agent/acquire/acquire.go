@@ -97,8 +97,7 @@ type Options struct {
 	GuardSources func(*attachment.Entry) error
 	Releaser     *release.Releaser
 	Links        Links
-	// Sighted reports whether another host that uses the address was heard a moment ago, or a load balancer
-	// has it.
+	// Sighted reports whether another host that uses the address was heard a moment ago.
 	Sighted func(parent int, addr netip.Addr) bool
 	// OfNode reports whether this node has the address; a link-local one must be on the parent.
 	OfNode func(parent int, addr netip.Addr) (bool, error)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -35,8 +36,9 @@ type iface struct {
 	// muting are the dead slots that keep the interface mute.
 	muting  []uint32
 	created time.Time
-	// made is the MAC that the plugin gave the interface.
+	// made is the MAC that the plugin gave the interface, and macs are those that the pod chose for addresses.
 	made net.HardwareAddr
+	macs map[netip.Addr]net.HardwareAddr
 	// sharedMAC: a holder on another node may have the same MAC.
 	sharedMAC bool
 	// staging receives the result of attaching the guard. guarded is true once the guard enforces.
@@ -47,7 +49,7 @@ type iface struct {
 // newIface returns the interface of an ADD that begins now.
 func newIface(a *Acquirer, r Request) *iface {
 	return &iface{
-		a: a, call: r.Call, who: r.Holder, link: r.Link, seg: r.Segment, muting: r.Muting, made: r.Link.MAC, created: a.Clock.Now(),
+		a: a, call: r.Call, who: r.Holder, link: r.Link, seg: r.Segment, muting: r.Muting, made: r.Link.MAC, macs: r.Choice.MACs, created: a.Clock.Now(),
 	}
 }
 

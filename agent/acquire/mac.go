@@ -16,13 +16,20 @@ import (
 	"github.com/fenceline/fenceline/agent/pod"
 	"github.com/fenceline/fenceline/agent/refusal"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/owner"
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// chooseMAC gives the interface the MAC that the pool's policy has for its first address. Without a
-// policy, the interface has the MAC that its plugin gave it. The interface is down. The lease, the
-// journal and the guard get this MAC from the first write on.
-func (i *iface) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr) outcome {
+// isGuests reports whether the interface belongs to a virtual machine, which takes the MAC along when it migrates. On a
+// macvlan its pod has another MAC than the guest.
+func (i *iface) isGuests() bool {
+	return owner.IsMachine(&i.who) && (i.link.NodeEnd != 0 || i.link.Device != "")
+}
+
+// chooseMAC gives the interface the MAC that its pod chose for its first address, or that the pool's policy has for it,
+// or that of the guest that migrates to it. Without all, the interface has the MAC that its plugin gave it. The
+// interface is down. The lease, the journal and the guard get this MAC from the first write on.
+func (i *iface) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr netip.Addr, guests net.HardwareAddr) outcome {
 	if len(i.won) > 0 {
 		return outcome{} // the first address has chosen it
 	}
@@ -30,9 +37,20 @@ func (i *iface) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr netip
 	if err != nil {
 		return outcome{poolRejected, refusal.New(refusal.NoPool, "%w", err)}
 	}
-	i.sharedMAC = mac != nil
+	if chosen := i.macs[addr]; chosen != nil {
+		mac = chosen
+	}
+	if guests != nil && i.link.NodeEnd != 0 {
+		mac = guests // also if the policy has changed: the guest runs
+	}
+	i.sharedMAC = mac != nil || i.isGuests()
 	if mac == nil {
 		return ends(i.setMAC(i.made))
+	}
+	if i.call.Network.MACSpoofCheck && !bytes.Equal(mac, i.made) {
+		return outcome{poolRejected, refusal.New(refusal.NoPool,
+			"interface %s is to have the MAC %s, but macspoofchk of network %s drops all frames without %s, the MAC that its plugin made: remove macspoofchk, since the source guard judges MACs as well, or set this MAC by the plugin (capability mac)",
+			i.who.Interface, mac, i.call.Network.Name, i.made)}
 	}
 	if i.link.Kind == pod.IPVLAN { // the parent and all its pods have one MAC
 		return outcome{poolRejected, refusal.New(refusal.NoPool,
@@ -47,13 +65,12 @@ func (i *iface) chooseMAC(ctx context.Context, pool *v1alpha1.IPPool, addr netip
 	if o := isAlone(ctx, i.a.Cache, pool, addr, mac); o.result != won {
 		return o
 	}
-	if err := i.lowerTwins(mac); err != nil {
-		return ends(err)
+	if err = i.lowerTwins(mac); err == nil {
+		err = i.setMAC(mac)
 	}
-	err = i.setMAC(mac)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return outcome{rejected, refusal.New(refusal.TryAgain,
-			"interface %s cannot have the MAC %s of its address yet: another interface of parent %s has it until its DEL", i.who.Interface, mac, i.link.Parent.Name)}
+			"interface %s cannot have the MAC %s of its address yet: another interface of parent %s has it until its DEL: %w", i.who.Interface, mac, i.link.Parent.Name, err)}
 	}
 	return ends(err)
 }
@@ -96,7 +113,7 @@ func (i *iface) restoreMAC() {
 
 // lowerTwins sets the interfaces of earlier sandboxes with a MAC down: those of this pod's
 // interface, and those whose slots are dead. While one is up, the kernel gives no other macvlan of
-// the parent its MAC.
+// the parent its MAC. Of veths it gives two the same one, so the error for a living one wraps that of the kernel.
 func (i *iface) lowerTwins(mac net.HardwareAddr) error {
 	for _, e := range i.a.Attachments.All() {
 		if e.MAC != mac.String() || e.ParentIndex != i.link.Parent.Index || e.Attachment() == i.call.Attachment {
@@ -107,7 +124,7 @@ func (i *iface) lowerTwins(mac net.HardwareAddr) error {
 			return err
 		}
 		if !dead && (e.PodUID != i.who.PodUID || e.Interface != i.who.Interface) {
-			continue
+			return fmt.Errorf("interface %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, unix.EADDRINUSE)
 		}
 		err = i.a.Links.SetDown(e.NetNS, e.Interface)
 		if err != nil && !errors.Is(err, pod.ErrNoNetNS) && !errors.Is(err, pod.ErrNoInterface) {

@@ -200,10 +200,9 @@ func (i *iface) takeMAC(from *attachment.Entry) error {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
 	i.sharedMAC = true
-	if err := i.lowerTwins(mac); err != nil {
-		return err
+	if err = i.lowerTwins(mac); err == nil {
+		err = i.setMAC(mac)
 	}
-	err = i.setMAC(mac)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return refusal.New(refusal.TryAgain, "the interface of the older sandbox has the MAC %s until its DEL: %w", mac, err)
 	}

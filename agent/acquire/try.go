@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -123,7 +124,11 @@ func (t *try) released(ctx context.Context) outcome {
 
 // intended: if the agent crashes after this, no lease leaks.
 func (t *try) intended(ctx context.Context) outcome {
-	if o := t.i.chooseMAC(ctx, t.pool, t.address.Addr); o.result != won {
+	var guests net.HardwareAddr
+	if t.s.source.proof == byHandOver {
+		guests = t.s.kept.LastMAC()
+	}
+	if o := t.i.chooseMAC(ctx, t.pool, t.address.Addr, guests); o.result != won {
 		return o
 	}
 	t.i.trying = &t.address

@@ -159,6 +159,7 @@ func (a *Address) PoolThen() *v1alpha1.IPPool {
 	if a.Given != nil {
 		p.Spec = a.Given.Pool
 	}
+	p.Spec.Network = a.Network
 	return p
 }
 

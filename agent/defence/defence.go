@@ -2,7 +2,8 @@
 
 // Package defence connects the wire with the addresses of this node's pods. It
 // gives the segments the addresses to claim and defend, and records the fences and
-// conflicts (second speakers) that the segments report.
+// conflicts (second speakers) that the segments report. It knows who speaks for
+// virtual addresses, and gives the turn of an exclusive one.
 package defence
 
 import (
@@ -68,7 +69,7 @@ func (d *Defence) Holdings() []segment.Holding {
 			held = append(held, segment.Holding{
 				Parent: e.ParentIndex, Network: claim.Network(d.Cluster, address.Network), Token: address.Token,
 				Announcement: segment.Announcement{
-					NetNS: e.NetNS, Interface: e.Interface, MAC: mac, Addr: address.Addr, Slot: e.Slot, Mode: params.Mode,
+					NetNS: e.NetNS, Interface: e.Interface, NodeEnd: e.NodeEnd, MAC: mac, Addr: address.Addr, Slot: e.Slot, Mode: params.Mode,
 				},
 				Ignore: params.Ignore,
 			})

@@ -46,7 +46,7 @@ func newDefence(t testing.TB, held int, objects ...client.Object) *Defence {
 	}
 	scheme := runtime.NewScheme()
 	check.OK(t, v1alpha1.AddToScheme(scheme))
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.ReservedIP{}).Build()
 	log := logr.Discard()
 	if t, ok := t.(*testing.T); ok {
 		log = testr.New(t)

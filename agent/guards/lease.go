@@ -38,9 +38,15 @@ func (ls *Leases) Install(e *attachment.Entry, address attachment.Address) error
 	if err != nil {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
-	key := key(e, address)
+	l := ls.leaseOf(e, address)
+	l.MAC = mac
+	return ls.put(key(e, address), l)
+}
+
+// leaseOf returns the lease of an address of an entry, without its MAC.
+func (ls *Leases) leaseOf(e *attachment.Entry, address attachment.Address) bpf.Lease {
 	l := bpf.Lease{
-		Token: address.Token, Network: claim.Network(ls.cluster, address.Network), Slot: e.Slot, MAC: mac,
+		Token: address.Token, Network: claim.Network(ls.cluster, address.Network), Slot: e.Slot,
 		Disproved: address.Disproved, Behind: address.Behind,
 	}
 	copy(l.DisprovedBefore[:], address.DisprovedBefore)
@@ -54,6 +60,10 @@ func (ls *Leases) Install(e *attachment.Entry, address attachment.Address) error
 		l.Flags |= bpf.FlagDown
 	}
 	l.Flags |= ls.acks(e, false)
+	return l
+}
+
+func (ls *Leases) put(key bpf.Key, l bpf.Lease) error {
 	ls.installing.Lock()
 	defer ls.installing.Unlock()
 	if err := ls.kernel.Install(key, l); err != nil {
@@ -111,6 +121,9 @@ func (ls *Leases) Uninstall(parent int, addr netip.Addr, slot uint32) error {
 	present, installed, err := ls.kernel.Lease(key)
 	if err != nil || !installed || present.Slot != slot {
 		return err
+	}
+	if present.Flags&bpf.FlagTurns != 0 { // the other pods wait for their turn
+		return ls.kernel.Install(key, nobodysTurn(present.Token))
 	}
 	if err := ls.kernel.Remove(key); err != nil {
 		return fmt.Errorf("remove the lease of %s and slot %d: %w", key, slot, err)

@@ -172,6 +172,11 @@ func (a *add) locate() error {
 			"VF %s is in use by pod %s/%s, which lives: let the device plugin choose the VF instead of naming it in the network, or delete that pod",
 			link.Device, other.PodNamespace, other.PodName)
 	}
+	if a.request.Network.IsGateway && link.NodeEnd != 0 {
+		return refusal.New(refusal.InvalidRequest,
+			"network %s has isGateway or isDefaultGateway: the plugin would give the bridge of each node the address of the gateway of the segment; remove it, and set spec.gateway of the pool",
+			a.request.Network.Name)
+	}
 	if a.segment, err = a.h.OpenSegment(link.Parent.Index); err != nil {
 		return fmt.Errorf("open the segment of %s: %w", link.Parent.Name, err)
 	}

@@ -42,6 +42,8 @@ type AdoptOptions struct {
 	Places func() ([]pod.Place, error)
 	// Unfit returns why Fenceline does not serve an interface, nil if it does.
 	Unfit func(netns, ifname string) error
+	// KeepARP makes an interface answer ARP for its own addresses only, and ask by them.
+	KeepARP func(netns, ifname string) error
 }
 
 // Adopter adopts running pods whose addresses another IPAM gave, and ends adopted pods that no DEL ends. Its
@@ -214,6 +216,9 @@ func (a *Adopter) adopt(ctx context.Context, of agentapi.Attachment, f *adoptFac
 	if err != nil {
 		return proof.Adoption{}, err
 	}
+	if err := a.keepARP(f, at); err != nil {
+		return proof.Adoption{}, err
+	}
 	for i := range holds {
 		address, pool, err := a.addressOf(ctx, f.Pod, &holds[i])
 		if err != nil {
@@ -245,6 +250,20 @@ func (a *Adopter) adopt(ctx context.Context, of agentapi.Attachment, f *adoptFac
 		return proof.Adoption{}, errors.Join(fmt.Errorf("guard %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err), release.Unguard(h.Releaser, e))
 	}
 	return proof.Adoption{Done: true}, a.complete(ctx, e, f.Pod)
+}
+
+// keepARP keeps the ARP of a pod with several interfaces on segments on the interface of each address. Otherwise the
+// others, which may be on the same segment, answer for the address too, and seem to be a second speaker.
+func (a *Adopter) keepARP(f *adoptFacts, at pod.Place) error {
+	for _, p := range f.Places {
+		if p.NetNS != at.NetNS || p.Interface == at.Interface || p.Parent.Index == 0 {
+			continue
+		}
+		if err := a.KeepARP(p.NetNS, p.Interface); err != nil && !pod.IsGone(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // addressOf returns the address of a hold, as an ADD would have given it.

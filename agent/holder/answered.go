@@ -78,7 +78,7 @@ func (a *After) announce(r acquire.Result, w acquire.Won) {
 	case r.Entry.Unguarded: // the program that drives the VF announces it
 	default:
 		r.Segment.Announce(segment.Announcement{
-			NetNS: r.Entry.NetNS, Interface: r.Entry.Interface, MAC: r.MAC, Addr: w.Address.Addr,
+			NetNS: r.Entry.NetNS, Interface: r.Entry.Interface, NodeEnd: r.Entry.NodeEnd, MAC: r.MAC, Addr: w.Address.Addr,
 			Slot: r.Entry.Slot, Mode: w.Address.PoolThen().ConflictMode(),
 		})
 	}

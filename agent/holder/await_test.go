@@ -58,8 +58,9 @@ func TestAReleaseWakesAnADDThatWaitsForAFullPool(t *testing.T) {
 	check.OK(t, <-end)
 	r.Want("10.0.0.2 Bound")
 	check.That(t, r.Speaks(request, "10.0.0.2"), "the pod is mute: the guard of an earlier try is still on its interface")
-	// A try lists pools, IPSubnets, reservations and the leases of its pod in the cache, and nothing at the API server.
-	check.Equal(t, r.Calls("list")-lists, 4, "lists after the release:")
+	// A try lists pools, IPSubnets, reservations, Services and the leases of its pod in the cache, and nothing at the
+	// API server.
+	check.Equal(t, r.Calls("list")-lists, 5, "lists after the release:")
 	r.Eventually("nothing is asked", func() bool { return len(r.Waiting.Waits()) == 0 && r.Waits.Now() == 0 })
 }
 

@@ -134,7 +134,7 @@ func (a *After) announceAgain(e *attachment.Entry, link pod.Interface) {
 	for _, address := range e.Addresses {
 		c := a.o.Self.Claim(address.PoolThen().ConflictMode(), address, nil)
 		again := segment.Announcement{
-			NetNS: e.NetNS, Interface: e.Interface, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: c.Mode,
+			NetNS: e.NetNS, Interface: e.Interface, NodeEnd: e.NodeEnd, MAC: link.MAC, Addr: address.Addr, Slot: e.Slot, Mode: c.Mode,
 		}
 		of := e.Attachment()
 		a.tasks.Go(func() {

@@ -302,6 +302,39 @@ func TestTheMACFollowsTheAddress(t *testing.T) {
 	}
 }
 
+// The pod of ordinal 1 chooses both; the pod without an annotation keeps the MAC of its plugin.
+func TestAPodChoosesTheMACBesideItsAddress(t *testing.T) {
+	pool := fakenode.V4("10.0.0.2-10.0.0.9")
+	pool.Spec.MACPolicy = &v1alpha1.MACPolicy{Type: v1alpha1.MACChosen, Prefix: "0a:58"}
+	r := fakenode.New(t, pool)
+	chosen := choosing(`[{"ips": ["10.0.0.6", "10.0.0.5"], "macs": ["0a:58:00:00:00:06", "0A:58:00:00:00:05"]}]`)
+	web := r.Pod("web-1", "u1", fakenode.OfStatefulSet, chosen)
+	r.Gets(web, "10.0.0.5")
+	wantMAC(t, r, web, "10.0.0.5", "0a:58:00:00:00:05")
+	r.Restart()
+	wantMAC(t, r, web, "10.0.0.5", "0a:58:00:00:00:05")
+	r.MustDel(web)
+	next := r.Pod("web-1", "u2", fakenode.OfStatefulSet, chosen)
+	r.Gets(next, "10.0.0.5") // kept for its name
+	wantMAC(t, r, next, "10.0.0.5", "0a:58:00:00:00:05")
+	other := r.Pod("other", "u3")
+	wantMAC(t, r, other, r.MustAdd(other)[0], fakenode.MacOf(other.NetNS).String())
+
+	ipvlan := fakenode.New(t, pool)
+	ipvlan.Kind = pod.IPVLAN
+	check.Says(t, fakenode.TryAdd(ipvlan, ipvlan.Pod("web-0", "u4", fakenode.OfStatefulSet, chosen)), "pool v4: spec.macPolicy", "ipvlan")
+}
+
+// The kernel gives two veths the same MAC, as the links of this node do.
+func TestAMACThatAnotherPodOfTheNodeHasIsRefused(t *testing.T) {
+	pool := fakenode.V4("10.0.0.2-10.0.0.9")
+	pool.Spec.MACPolicy = &v1alpha1.MACPolicy{Type: v1alpha1.MACChosen, Prefix: "0a:58"}
+	r := fakenode.New(t, pool)
+	r.Gets(r.Pod("a", "u1", choosing(`[{"ips": ["10.0.0.5"], "macs": ["0a:58:00:00:00:05"]}]`)), "10.0.0.5")
+	b := r.Pod("b", "u2", choosing(`[{"ips": ["10.0.0.6"], "macs": ["0a:58:00:00:00:05"]}]`))
+	check.Says(t, fakenode.TryAdd(r, b), "another interface of parent eth1 has it until its DEL", "of pod shop/a")
+}
+
 func TestWithoutAPolicyTheInterfaceKeepsItsMAC(t *testing.T) {
 	r, web := fakenode.WithPod(t, fakenode.V4("10.0.0.2"))
 	wantMAC(t, r, web, "10.0.0.2", fakenode.MacOf(web.NetNS).String())
@@ -321,6 +354,14 @@ func TestAMACFromTheAddressIsRefusedForIPVLAN(t *testing.T) {
 	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
 	r.Kind = pod.IPVLAN
 	check.Says(t, fakenode.TryAdd(r, r.Pod("web", "u1")), "pool v4: spec.macPolicy", "ipvlan")
+	check.None(t, r.API.Leases(), "left")
+}
+
+func TestAMACThatThePluginWouldDropIsRefused(t *testing.T) {
+	r := fakenode.New(t, fromIP(fakenode.V4("10.0.0.2")))
+	web := r.Pod("web", "u1")
+	web.Network.MACSpoofCheck = true
+	check.Says(t, fakenode.TryAdd(r, web), "0a:58:0a:00:00:02", "macspoofchk")
 	check.None(t, r.API.Leases(), "left")
 }
 

@@ -41,18 +41,21 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 	if err := h.Cache.Get(ctx, types.NamespacedName{Name: h.Self.Name}, self, client.UnsafeDisableDeepCopy); err != nil {
 		return surroundings{}, fmt.Errorf("read node %s: %w", h.Self.Name, err)
 	}
-	pools, reservations, subnets := &v1alpha1.IPPoolList{}, &v1alpha1.ReservedIPList{}, &v1alpha1.IPSubnetList{}
+	pools, subnets := &v1alpha1.IPPoolList{}, &v1alpha1.IPSubnetList{}
 	for _, all := range []struct {
 		of   string
 		list client.ObjectList
-	}{{"pools", pools}, {"reservations", reservations}, {"IPSubnets", subnets}} {
+	}{{"pools", pools}, {"IPSubnets", subnets}} {
 		if err := h.Cache.List(ctx, all.list, client.UnsafeDisableDeepCopy); err != nil {
 			return surroundings{}, fmt.Errorf("list %s: %w", all.of, err)
 		}
 	}
+	reservations, err := poolset.ReadReserved(ctx, h.Cache)
+	if err != nil {
+		return surroundings{}, err
+	}
 	multus := ipam.Multus{}
 	if h.Multus != nil {
-		var err error
 		if multus, err = h.Multus(); err != nil {
 			return surroundings{}, err
 		}
@@ -69,10 +72,10 @@ func (h *Holders) surroundings(ctx context.Context, r agentapi.AddRequest, pod *
 			Earlier:              earlier(h.Attachments.OfPod(owner.UID(pod)), r.Attachment, pools.Items),
 			ConfigPools:          ipam.ConfigPools{V4: r.Network.DefaultIPv4IPPool, V6: r.Network.DefaultIPv6IPPool},
 			Subnets:              ipam.Subnets{All: subnets.Items, V4: h.DefaultSubnets.V4, V6: h.DefaultSubnets.V6},
-			Reservations:         reservations.Items,
+			Reservations:         reservations,
 			IPs:                  r.IPs,
 		},
-		pools: pools.Items, reserved: poolset.ReservedSet(reservations.Items),
+		pools: pools.Items, reserved: reservations.Set(),
 		runtime: self.Status.NodeInfo.ContainerRuntimeVersion,
 	}, nil
 }

@@ -60,6 +60,7 @@ type configuration struct {
 	Plugins    []struct {
 		Type   string `json:"type"`
 		Master string `json:"master"`
+		Bridge string `json:"bridge"`
 		IPAM   struct {
 			Type string `json:"type"`
 		} `json:"ipam"`
@@ -68,14 +69,14 @@ type configuration struct {
 
 // Masters returns the name of a network configuration, and the field master of those of its plugins
 // whose addresses come from Fenceline. It is empty for a plugin that uses the interface of the node's
-// default route.
+// default route. A plugin that makes ports of a bridge has none: the parent is the uplink of the bridge.
 func Masters(conflist []byte) (name string, masters []string, err error) {
 	var list configuration
 	if err := json.Unmarshal(conflist, &list); err != nil {
 		return "", nil, fmt.Errorf("read the masters of the network configuration: %w", err)
 	}
 	for _, p := range list.Plugins {
-		if p.IPAM.Type == PluginName {
+		if p.IPAM.Type == PluginName && p.Bridge == "" && p.Type != "bridge" {
 			masters = append(masters, p.Master)
 		}
 	}

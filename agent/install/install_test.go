@@ -146,6 +146,8 @@ func TestTheMastersOfANetworkConfiguration(t *testing.T) {
 		{"as the chart writes it", `{"name":"underlay","plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"fenceline"}},{"type":"fenceline"}]}`, []string{"eth1"}},
 		{"the interface of the default route", `{"name":"underlay","plugins":[{"type":"ipvlan","ipam":{"type":"fenceline"}}]}`, []string{""}},
 		{"another IPAM", `{"name":"underlay","plugins":[{"type":"macvlan","master":"eth1","ipam":{"type":"host-local"}}]}`, nil},
+		{"a bridge", `{"name":"underlay","plugins":[{"type":"bridge","ipam":{"type":"fenceline"}}]}`, nil},
+		{"a bridge of OpenShift", `{"name":"underlay","plugins":[{"type":"cnv-bridge","bridge":"br1","ipam":{"type":"fenceline"}}]}`, nil},
 		{"no plugin", `{"name":"underlay"}`, nil},
 	} {
 		name, got, err := Masters([]byte(row.conflist))

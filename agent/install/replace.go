@@ -48,6 +48,9 @@ func holds(path string, content []byte, mode fs.FileMode) (bool, error) {
 		return false, nil
 	}
 	present, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // it was removed just now
+	}
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", path, err)
 	}

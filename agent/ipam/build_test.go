@@ -41,7 +41,11 @@ func (p *poolOf) namespacesWith(k, v string) *poolOf {
 	p.Spec.NamespaceAffinity = labelled(k, v)
 	return p
 }
-func (p *poolOf) podsWith(k, v string) *poolOf        { p.Spec.PodAffinity = labelled(k, v); return p }
+func (p *poolOf) podsWith(k, v string) *poolOf { p.Spec.PodAffinity = labelled(k, v); return p }
+func (p *poolOf) choosingMACs(prefix string) *poolOf {
+	p.Spec.MACPolicy = &v1alpha1.MACPolicy{Type: v1alpha1.MACChosen, Prefix: prefix}
+	return p
+}
 func (p *poolOf) attachments(names ...string) *poolOf { p.Spec.MultusName = names; return p }
 func (p *poolOf) object() *v1alpha1.IPPool            { return (*v1alpha1.IPPool)(p) }
 func labelled(k, v string) *metav1.LabelSelector {

@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 
@@ -14,6 +15,8 @@ import (
 type Choice struct {
 	// Families has the families, IPv4 first. The interface gets one address of each, or none.
 	Families []Family
+	// MACs are the MACs that the pod chose for addresses of the first family.
+	MACs map[netip.Addr]net.HardwareAddr
 }
 
 // Family is the part of a Choice for one address family.

@@ -56,6 +56,9 @@ func ChoosePools(req Request, pools []v1alpha1.IPPool, reserved poolset.Set) (Ch
 	if err := c.honour(&choice); err != nil {
 		return Choice{}, err
 	}
+	if err := c.chooseMACs(&choice); err != nil {
+		return Choice{}, err
+	}
 	if err := c.route(&choice); err != nil {
 		return Choice{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/internal/poolset"
 )
 
 // Pod is the part of a pod that the rules read.
@@ -66,8 +67,8 @@ type Request struct {
 	// Kept are the addresses retained for the name of the pod, and those of its older sandboxes.
 	// ChoosePools gets only those that the interface is to have again.
 	Kept []Kept
-	// Reservations are those of the cluster. Some may keep addresses for the pod.
-	Reservations []v1alpha1.ReservedIP
+	// Reservations are those of the cluster. Some may keep addresses for the pod. It may be nil.
+	Reservations poolset.Reserved
 	// IPs are the addresses that CNI or Multus requests, at most one per family.
 	IPs []netip.Addr
 }

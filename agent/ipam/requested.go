@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -197,7 +198,8 @@ func (c chooser) refused(pools []Candidate, addr netip.Addr) string {
 // withheld returns the reason why a pool does not hand out an address of its subnet.
 func (c chooser) withheld(from Candidate, addr netip.Addr) string {
 	spec := &from.Pool.Spec
-	if !from.Pool.TakesIPRequests() {
+	isGranted := c.isGranted(from.Pool, addr)
+	if !from.Pool.TakesIPRequests() && !isGranted {
 		return "pool " + from.Pool.Name + " takes no requests for an address (ipRequests: false)"
 	}
 	if addr == from.Pool.Gateway() {
@@ -214,14 +216,40 @@ func (c chooser) withheld(from Candidate, addr netip.Addr) string {
 	}
 	switch all, err := poolset.Addresses(from.Pool); {
 	case err != nil || !all.Contains(addr):
-	case c.reserved.Contains(addr):
-		return "it is reserved"
+	case c.reserved.Contains(addr) && !isGranted:
+		return "it is reserved" + c.reservedBy(from.Pool, addr)
 	case from.Closed != nil:
 		return "pool " + from.Pool.Name + ": " + from.Closed.Detail
 	case !from.Set.Contains(addr):
 		return "another pool hands it out; the condition Overlapping of pool " + from.Pool.Name + " names that pool"
 	}
 	return "it is outside of the ips of pool " + from.Pool.Name
+}
+
+// reservedBy is a clause about the reservation that keeps an address of a pool from the pod. One that keeps it for the pod
+// is not the reason, unless it is for pools of another network, or two do.
+func (c chooser) reservedBy(pool *v1alpha1.IPPool, addr netip.Addr) string {
+	var own []string
+	all := c.req.reservedAt(addr)
+	for i := range all {
+		r := &all[i]
+		if set, _ := poolset.ReservedBy(r); !set.Contains(addr) {
+			continue
+		}
+		isOwn := slices.ContainsFunc(poolset.Grants(all[i:i+1], c.req.Pod.holder()), func(g poolset.Grant) bool { return g.Set.Contains(addr) })
+		switch {
+		case isOwn && r.Spec.Network == pool.Spec.Network:
+			own = append(own, poolset.Title(r))
+		case isOwn:
+			return fmt.Sprintf(" by %s, for pools of network %q", poolset.Title(r), r.Spec.Network)
+		default:
+			return " by " + poolset.Title(r)
+		}
+	}
+	if len(own) == 0 {
+		return ""
+	}
+	return " by " + strings.Join(own, " and ")
 }
 
 // family returns the choice's family, or nil.

@@ -14,7 +14,18 @@ import (
 
 // grants returns what the reservations keep for the pod.
 func (r Request) grants() []poolset.Grant {
-	return poolset.Grants(r.Reservations, r.Pod.holder())
+	if r.Reservations == nil {
+		return nil
+	}
+	return poolset.Grants(r.Reservations.For(r.Pod.holder()), r.Pod.holder())
+}
+
+// reservedAt returns at least the reservations that have an address.
+func (r Request) reservedAt(addr netip.Addr) []v1alpha1.ReservedIP {
+	if r.Reservations == nil {
+		return nil
+	}
+	return r.Reservations.At(addr)
 }
 
 func (p Pod) holder() *v1alpha1.Holder {
@@ -23,7 +34,7 @@ func (p Pod) holder() *v1alpha1.Holder {
 
 // keptForAnother returns the reservation that keeps an address of a pool for somebody else than the pod, or nil.
 func (c chooser) keptForAnother(pool *v1alpha1.IPPool, addr netip.Addr) *v1alpha1.ReservedIP {
-	return poolset.KeptForAnother(c.req.Reservations, pool.Spec.Network, addr, c.req.Pod.holder())
+	return poolset.KeptForAnother(c.req.reservedAt(addr), pool.Spec.Network, addr, c.req.Pod.holder())
 }
 
 // granted returns the addresses of a pool's network that some of the grants have.

@@ -74,8 +74,8 @@ func TestAddressesThatAreKeptForThePod(t *testing.T) {
 	} {
 		t.Run(row.rule, func(t *testing.T) {
 			r := requestOf(append(list{inConfig([]string{"a"}, nil)}, row.change...)...)
-			r.Reservations = []v1alpha1.ReservedIP{row.kept}
-			got, err := ChoosePools(r, objects(row.pool), poolset.ReservedSet(r.Reservations))
+			r.Reservations = poolset.Listed{row.kept}
+			got, err := ChoosePools(r, objects(row.pool), r.Reservations.Set())
 			if err != nil {
 				check.That(t, strings.Contains(err.Error(), row.want), "got %v, want %s", err, row.want)
 				return
@@ -91,16 +91,16 @@ func TestAddressesThatAreKeptForThePod(t *testing.T) {
 
 func TestAKeptAddressIsLeftForTheReservedOne(t *testing.T) {
 	r := requestOf(ofSet, inConfig([]string{"a"}, nil), keeping("10.0.0.10", "a"))
-	r.Reservations = []v1alpha1.ReservedIP{reserving("r", "", v1alpha1.ReservedFor{StatefulSet: "web"}, "10.0.0.12")}
+	r.Reservations = poolset.Listed{reserving("r", "", v1alpha1.ReservedFor{StatefulSet: "web"}, "10.0.0.12")}
 	all := check.Value(Standings(r, objects(v4("a"))))(t)
 	check.Equal(t, all[0].Unwished, "ReservedIP r names another address", "it is left for")
-	r.Reservations[0].Spec.IPs = []string{"10.0.0.10"}
+	r.Reservations.(poolset.Listed)[0].Spec.IPs = []string{"10.0.0.10"}
 	all = check.Value(Standings(r, objects(v4("a"))))(t)
 	check.Equal(t, all[0].Unwished, "", "the reserved one is left for")
-	r.Reservations[0].Spec.For.StatefulSet = "db"
+	r.Reservations.(poolset.Listed)[0].Spec.For.StatefulSet = "db"
 	all = check.Value(Standings(r, objects(v4("a"))))(t)
 	check.Equal(t, all[0].Unwished, "ReservedIP r keeps it for StatefulSet shop/db", "that of another is left, since")
-	r.Reservations[0].Spec.Network = "lab"
+	r.Reservations.(poolset.Listed)[0].Spec.Network = "lab"
 	all = check.Value(Standings(r, objects(v4("a"))))(t)
 	check.Equal(t, all[0].Unwished, "", "that of another network is left for")
 }
@@ -119,8 +119,8 @@ func TestAnAddressThatIsKeptComesBeforeAWish(t *testing.T) {
 func TestThePodsOfANamespaceWaitForItsAddresses(t *testing.T) {
 	for pool, want := range map[string]string{"10.0.0.10-10.0.0.13": "[10.0.0.12]", "10.0.0.12": "[10.0.0.12]"} {
 		r := requestOf(inConfig([]string{"a"}, nil))
-		r.Reservations = []v1alpha1.ReservedIP{reserving("r", "", v1alpha1.ReservedFor{}, "10.0.0.12")}
-		got := check.Value(ChoosePools(r, objects(v4("a").ips(pool)), poolset.ReservedSet(r.Reservations)))(t)
+		r.Reservations = poolset.Listed{reserving("r", "", v1alpha1.ReservedFor{}, "10.0.0.12")}
+		got := check.Value(ChoosePools(r, objects(v4("a").ips(pool)), r.Reservations.Set()))(t)
 		check.Equal(t, fmt.Sprint(got.Families[0].Pools[0].Only), want, "of a pool of %s, it wants", pool)
 	}
 }

@@ -11,8 +11,9 @@ import (
 // may write it.
 const AnnotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// InterfaceStatus is an interface in the annotation.
+// InterfaceStatus is an interface in the annotation. Name is "<namespace>/<name>" of its definition.
 type InterfaceStatus struct {
+	Name      string   `json:"name"`
 	Interface string   `json:"interface"`
 	IPs       []string `json:"ips"`
 	MAC       string   `json:"mac"`

@@ -3,8 +3,10 @@
 package ipam
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,6 +26,8 @@ type Wish struct {
 	Reserved bool
 	// entries are the places of Addrs in the annotation.
 	entries []int
+	// macs are the MACs beside Addrs, or none.
+	macs []net.HardwareAddr
 }
 
 // describe names the entry of the annotation that wishes for address i. Without an annotation it is empty.
@@ -34,12 +38,14 @@ func (w Wish) describe(i int) string {
 	return fmt.Sprintf("entry %d of %s", w.entries[i], w.By)
 }
 
-const ipsForm = `10.6.0.7, fd00::7, or ["10.6.0.7", "10.6.0.8"] for two replicas, or [{"interface": "net1", "ips": ["10.6.0.7"]}]`
+const ipsForm = `10.6.0.7, fd00::7, or ["10.6.0.7", "10.6.0.8"] for two replicas, or [{"interface": "net1", "ips": ["10.6.0.7"], "macs": ["02:00:00:00:00:07"]}]`
 
 // wishedIPs is one entry of the annotation ips, in its longest form.
 type wishedIPs struct {
 	Interface string   `json:"interface"`
 	IPs       []string `json:"ips"`
+	// MACs are those of the interface beside the addresses of a family, or none.
+	MACs []string `json:"macs"`
 }
 
 // readWishes returns the wishes of the annotation ips for the interface of the request.
@@ -67,6 +73,9 @@ func (s said) readWishes(req Request) ([]Wish, error) {
 	for i, e := range entries {
 		families, err := a.parseIPs(e.IPs)
 		if err != nil {
+			return nil, err
+		}
+		if err := a.addMACs(families, e.MACs); err != nil {
 			return nil, err
 		}
 		if i == at {
@@ -156,5 +165,56 @@ func (a annotation) of(w Wish, pod Pod) (Wish, error) {
 		return Wish{}, a.wrong("the list has %d addresses of a family, and none for ordinal %d: add addresses, or scale to %d replicas", len(w.Addrs), n, len(w.Addrs))
 	}
 	w.Addrs, w.entries = w.Addrs[n:n+1], w.entries[n:n+1]
+	if len(w.macs) > 0 {
+		w.macs = w.macs[n : n+1]
+	}
 	return w, nil
+}
+
+// addMACs gives the nth MAC to the nth address of each family: an interface has one of each family, and one MAC.
+func (a annotation) addMACs(families []Wish, list []string) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var macs []net.HardwareAddr
+	for i, text := range list {
+		mac, err := net.ParseMAC(strings.TrimSpace(text))
+		if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
+			return a.wrong("macs entry %d, %.64q, is no MAC of an interface, such as 02:00:00:00:00:01", i, text)
+		}
+		if slices.ContainsFunc(macs, func(m net.HardwareAddr) bool { return bytes.Equal(m, mac) }) {
+			return a.wrong("macs entry %d, %s, is there twice: give each replica a MAC of its own", i, text)
+		}
+		macs = append(macs, mac)
+	}
+	for i := range families {
+		if n := len(families[i].Addrs); n != len(macs) {
+			return a.wrong("it names %d MACs for %d addresses of a family: give each address one, or none", len(macs), n)
+		}
+		families[i].macs = macs
+	}
+	return nil
+}
+
+// chooseMACs sets the MACs of the choice. The interface's first address decides about its MAC.
+func (c chooser) chooseMACs(choice *Choice) error {
+	with := slices.IndexFunc(c.said.wishes, func(w Wish) bool { return len(w.macs) > 0 })
+	if with < 0 {
+		return nil
+	}
+	f := choice.Families[0]
+	w := c.said.wishOf(f.IPv6)
+	if w == nil {
+		return c.wrong(c.said.wishes[with], 0, "its MAC goes with the first address of the interface, which is its IPv4 address: name that as well")
+	}
+	choice.MACs = map[netip.Addr]net.HardwareAddr{}
+	for i, addr := range w.Addrs {
+		for _, p := range f.Pools {
+			if slices.Contains(p.Only, addr) && !p.Pool.TakesMAC(w.macs[i]) {
+				return c.wrong(*w, i, "pool %s takes no MAC %s: set its macPolicy to type Chosen with a prefix that the MAC has, or leave out macs", p.Pool.Name, w.macs[i])
+			}
+		}
+		choice.MACs[addr] = w.macs[i]
+	}
+	return nil
 }

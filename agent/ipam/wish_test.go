@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
 	"github.com/fenceline/fenceline/test/check"
 )
@@ -55,6 +58,24 @@ func TestAddressesThatAnAnnotationChooses(t *testing.T) {
 		{"the pool takes no requests", "10.0.0.52", nil, "requested address 10.0.0.52 for pod shop/web-0 interface eth0, entry 0 of annotation " + key + " of pod shop/web-0: pool shut takes no requests for an address (ipRequests: false); free this address, or name another one there"},
 		{"the second of a shared list is excluded", "10.0.0.10, 10.0.0.15", list{ofDeployment}, "entry 1 of annotation " + key + " of pod shop/web-0: it is excluded from pool a"},
 		{"reserved", "10.0.0.19", nil, "entry 0 of annotation " + key + " of pod shop/web-0: it is reserved; free this address, or name another one there"},
+		{"of a load balancer", "10.0.0.19", list{func(r *Request) {
+			r.Reservations = poolset.Listed{{TypeMeta: metav1.TypeMeta{Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.19"}}}}
+		}}, "it is reserved by Service shop/web of type LoadBalancer; free this address"},
+		{"kept for the pod, and of a load balancer", "10.0.0.19", list{func(r *Request) {
+			r.Reservations = poolset.Listed{
+				{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.19"}, For: &v1alpha1.ReservedFor{Namespace: "shop", Pod: "web-0"}}},
+				{TypeMeta: metav1.TypeMeta{Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.0.19"}}},
+			}
+		}}, "it is reserved by Service shop/web of type LoadBalancer; free this address"},
+		{"kept for another ordinal of its StatefulSet", "10.0.0.19", list{ofSet, func(r *Request) {
+			r.Reservations = poolset.Listed{reserving("set", "", v1alpha1.ReservedFor{StatefulSet: "web"}, "10.0.0.18-10.0.0.19"), reserving("own", "lab", v1alpha1.ReservedFor{Pod: "web-0"}, "10.0.0.19")}
+		}}, "it is reserved by ReservedIP set; free this address"},
+		{"kept for the pod in another network", "10.0.0.19", list{func(r *Request) {
+			r.Reservations = poolset.Listed{reserving("own", "lab", v1alpha1.ReservedFor{Pod: "web-0"}, "10.0.0.19")}
+		}}, `it is reserved by ReservedIP own, for pools of network "lab"; free this address`},
+		{"kept for the pod twice", "10.0.0.19", list{func(r *Request) {
+			r.Reservations = poolset.Listed{reserving("own", "", v1alpha1.ReservedFor{Pod: "web-0"}, "10.0.0.19"), reserving("more", "", v1alpha1.ReservedFor{Pod: "web-0"}, "10.0.0.18-10.0.0.19")}
+		}}, "it is reserved by ReservedIP own and ReservedIP more; free this address"},
 		{"outside of all pools", "10.0.0.10, 10.7.7.7", list{ordinal(1)}, "entry 1 of annotation " + key + " of pod shop/web-0: it is outside of the pools [a shut]"},
 		{"in a pool of other nodes", "10.0.9.11", nil, "pool b has it, but does not serve the interface: its nodeName [n2] does not list node n1"},
 		{"a shared list whose pools all are of other nodes", "10.0.9.11, 10.0.9.12", list{ofDeployment}, "requested address 10.0.9.11 for pod shop/web-0 interface eth0, entry 0 of annotation " + key + " of pod shop/web-0: it is outside of the pools [a shut]; pool b has it, but"},
@@ -97,6 +118,45 @@ func TestAddressesThatAnAnnotationChooses(t *testing.T) {
 				wishes = append(wishes, wishOf(t, f))
 			}
 			check.Equal(t, strings.Join(wishes, "; "), row.want, "the wishes are")
+		})
+	}
+}
+
+func TestMACsBesideChosenAddresses(t *testing.T) {
+	const at = "annotation ipam.fenceline.io/ips of pod shop/web-0"
+	pools := objects(v4("a").ips("10.0.0.10-10.0.0.19").choosingMACs("0a:58"), v6("c"), v4("own").ips("10.0.0.50-10.0.0.59"))
+	type list = []func(*Request)
+	for _, row := range []struct {
+		rule, value string
+		change      list
+		want        string // the MACs by address, or a part of the error
+	}{
+		{"of a single pod", `[{"ips": ["10.0.0.10"], "macs": ["0a:58:00:00:00:01"]}]`, nil, "map[10.0.0.10:0a:58:00:00:00:01]"},
+		{"of an ordinal, in upper case, with both families", `[{"ips": ["10.0.0.10", "fd00::10", "10.0.0.11", "fd00::11"], "macs": ["0a:58:00:00:00:01", "0A-58-00-00-00-0B"]}]`,
+			list{ordinal(1)}, "map[10.0.0.11:0a:58:00:00:00:0b]"},
+		{"of a list that pods share", `[{"ips": ["10.0.0.10", "10.0.0.11"], "macs": ["0a:58:00:00:00:01", "0a:58:00:00:00:02"]}]`,
+			list{ofDeployment}, "map[10.0.0.10:0a:58:00:00:00:01 10.0.0.11:0a:58:00:00:00:02]"},
+		{"CNI requests one of the list", `[{"ips": ["10.0.0.10", "10.0.0.11"], "macs": ["0a:58:00:00:00:01", "0a:58:00:00:00:02"]}]`,
+			list{ofDeployment, asking("10.0.0.11")}, "map[10.0.0.10:0a:58:00:00:00:01 10.0.0.11:0a:58:00:00:00:02]"},
+		{"none", `[{"ips": ["10.0.0.10"]}]`, nil, "map[]"},
+		{"another prefix", `[{"ips": ["10.0.0.10"], "macs": ["0a:59:00:00:00:01"]}]`, nil,
+			"entry 0 of " + at + ": pool a takes no MAC 0a:59:00:00:00:01: set its macPolicy to type Chosen with a prefix that the MAC has, or leave out macs"},
+		{"a pool without the policy", `[{"ips": ["10.0.0.50"], "macs": ["0a:58:00:00:00:01"]}]`, nil, "pool own takes no MAC 0a:58:00:00:00:01"},
+		{"an IPv6 address beside an IPv4 one that is not chosen", `[{"ips": ["fd00::10"], "macs": ["0a:58:00:00:00:01"]}]`, nil, "name that as well"},
+		{"of two, one has none", `[{"ips": ["10.0.0.10", "10.0.0.11"], "macs": ["0a:58:00:00:00:01"]}]`, nil, "it names 1 MACs for 2 addresses of a family"},
+		{"twice", `[{"ips": ["10.0.0.10", "10.0.0.11"], "macs": ["0a:58:00:00:00:01", "0A:58:00:00:00:01"]}]`, nil, "macs entry 1, 0A:58:00:00:00:01, is there twice"},
+		{"a multicast one", `[{"ips": ["10.0.0.10"], "macs": ["0b:58:00:00:00:01"]}]`, nil, `macs entry 0, "0b:58:00:00:00:01", is no MAC of an interface`},
+		{"of InfiniBand", `[{"ips": ["10.0.0.10"], "macs": ["0a:58:00:00:00:01:00:02"]}]`, nil, "is no MAC of an interface"},
+	} {
+		t.Run(row.rule, func(t *testing.T) {
+			request := requestOf(append(list{inConfig([]string{"a", "own"}, []string{"c"}), onPod("ipam.fenceline.io/ips", row.value)}, row.change...)...)
+			delete(request.Pod.Annotations, "v1.multus-cni.io/default-network")
+			got, err := ChoosePools(request, pools, poolset.Set{})
+			if err != nil {
+				check.Must(t, strings.Contains(err.Error(), row.want), "got  %v\nwant %s", err, row.want)
+				return
+			}
+			check.Equal(t, fmt.Sprint(got.MACs), row.want, "the MACs are")
 		})
 	}
 }

@@ -264,3 +264,11 @@ func (a *Agent) Waited(d time.Duration, served bool) {
 	}
 	a.waits.WithLabelValues(result).Observe(d.Seconds())
 }
+
+// LateSpeakers counts frames of pods that have lost a virtual address.
+func LateSpeakers() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "fenceline", Name: "virtual_late_frames_total",
+		Help: "ARP and ND frames of pods of this node for a virtual address for which another pod speaks now, by pool. At most nine in 100 ms count for an address.",
+	}, []string{"pool"})
+}

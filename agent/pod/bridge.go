@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 
 	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
-// bridged returns the node's end of a pod's veth, and the uplink of the bridge that it is a port of. It reads
-// the calling thread's network namespace, which is the node's.
-func bridged(link netlink.Link, hostID int) (end int, uplink Parent, err error) {
+// bridged returns the node's end of a pod's veth, and the parent of the bridge's port that it is. It reads the calling
+// thread's network namespace, which is the node's.
+func bridged(link netlink.Link, hostID int) (end int, parent Parent, err error) {
 	attrs := link.Attrs()
 	if err := isOnNode(attrs, hostID); err != nil {
 		return 0, Parent{}, err
@@ -31,47 +32,112 @@ func bridged(link netlink.Link, hostID int) (end int, uplink Parent, err error) 
 	// Other pods come and go meanwhile, so few lists are whole. The uplink stays.
 	links, err := netlink.LinkList()
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		if uplink, err := uplinkOf(links, port.Attrs().MasterIndex); err == nil {
-			return end, uplink, nil
+		if parent, err := parentOf(links, port, netlink.BridgeVlanList); err == nil {
+			return end, parent, nil
 		}
 		links, err = wholelist.Of(netlink.LinkList)
 	}
 	if err != nil {
 		return end, Parent{}, fmt.Errorf("%w: list the ports of the bridge of %s: %w", ErrNoUplink, port.Attrs().Name, err)
 	}
-	uplink, err = uplinkOf(links, port.Attrs().MasterIndex)
-	return end, uplink, err
+	parent, err = parentOf(links, port, netlink.BridgeVlanList)
+	return end, parent, err
 }
 
-// uplinkOf returns the uplink of a bridge: its only port that leads to no pod or virtual machine. links are all
-// those of the node.
-func uplinkOf(links []netlink.Link, bridge int) (Parent, error) {
-	var uplinks []Parent
-	var names []string
-	isOfHost := func(l netlink.Link) bool {
-		return slices.Contains([]string{string(VETH), "tuntap", "tun", "dummy", "ifb"}, l.Type())
-	}
-	for _, l := range links {
-		a := l.Attrs()
-		if a.MasterIndex == bridge && !isOfHost(l) {
-			uplinks, names = append(uplinks, Parent{Index: a.Index, Name: a.Name}), append(names, a.Name)
+// vlans are the VLANs of ports, and of bridges themselves, by ifindex.
+type vlans map[int32][]*nl.BridgeVlanInfo
+
+// of returns a VLAN of an interface, or nil.
+func (v vlans) of(index int, vid uint16) *nl.BridgeVlanInfo {
+	for _, i := range v[int32(index)] {
+		if i.Vid == vid {
+			return i
 		}
 	}
-	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == bridge })
+	return nil
+}
+
+// parentOf returns the parent of a bridge's port, which reaches all that the port reaches outside. links are all those
+// of the node.
+func parentOf(links []netlink.Link, port netlink.Link, list func() (map[int32][]*nl.BridgeVlanInfo, error)) (Parent, error) {
+	bridge, uplink, err := uplinkOf(links, port.Attrs().MasterIndex)
+	if err != nil || bridge.VlanFiltering == nil || !*bridge.VlanFiltering {
+		return uplink, err
+	}
+	all, err := wholelist.Of(list)
+	if err != nil {
+		return Parent{}, fmt.Errorf("%w: list the VLANs of bridge %s: %w", ErrNoVLAN, bridge.Name, err)
+	}
+	parent, err := inVLAN(links, all, bridge, uplink, port.Attrs())
+	if err != nil {
+		return Parent{}, fmt.Errorf("%w: bridge %s filters VLANs, and %w", ErrNoVLAN, bridge.Name, err)
+	}
+	return parent, nil
+}
+
+// inVLAN returns the parent of a port on a bridge that filters VLANs. It is the uplink if the port's VLAN has no tag
+// there. Otherwise it is the interface of this VLAN on the bridge: one on the uplink would take the frames from the
+// bridge (vlan_do_receive in the kernel).
+func inVLAN(links []netlink.Link, all vlans, bridge *netlink.Bridge, uplink Parent, port *netlink.LinkAttrs) (Parent, error) {
+	own := all[int32(port.Index)]
+	switch {
+	case len(own) > 1:
+		return Parent{}, fmt.Errorf("%s is in several VLANs: set preserveDefaultVlan to false in the network configuration, and no vlanTrunk", port.Name)
+	case len(own) == 0 || !own[0].PortVID() || !own[0].EngressUntag():
+		return Parent{}, fmt.Errorf("%s has no VLAN for untagged frames: set vlan in the network configuration", port.Name)
+	}
+	vid := own[0].Vid
+	outside, inside := all.of(uplink.Index, vid), all.of(bridge.Index, vid)
+	on, isOn := subinterface(links, uplink.Index, vid)
+	sub, isSub := subinterface(links, bridge.Index, vid)
+	switch {
+	case outside == nil:
+		return Parent{}, fmt.Errorf("VLAN %d does not reach its port %s: run bridge vlan add dev %[2]s vid %[1]d", vid, uplink.Name)
+	case outside.PortVID() != outside.EngressUntag():
+		return Parent{}, fmt.Errorf("VLAN %d has a tag on its port %s in one direction alone: make it both the PVID and untagged there, or neither", vid, uplink.Name)
+	case outside.PortVID():
+		return uplink, nil
+	case isOn:
+		return Parent{}, fmt.Errorf("%s takes VLAN %d from it: remove this interface", on.Name, vid)
+	case inside != nil && (inside.PortVID() || inside.EngressUntag()): // the node's own address may be there
+		return Parent{}, fmt.Errorf("VLAN %d has no tag on %s itself, so no interface can hear it there: put the node's own address on %[2]s.%[1]d, and make the VLAN tagged on %[2]s, or use another VLAN", vid, bridge.Name)
+	case !isSub || inside == nil:
+		return Parent{}, fmt.Errorf("the node has no interface in VLAN %d of it: run ip link add link %[2]s name %[2]s.%[1]d up type vlan id %[1]d; bridge vlan add dev %[2]s vid %[1]d self", vid, bridge.Name)
+	}
+	return sub, nil
+}
+
+// subinterface returns the interface of a VLAN on another interface.
+func subinterface(links []netlink.Link, lower int, vid uint16) (Parent, bool) {
+	for _, l := range links {
+		v, ok := l.(*netlink.Vlan)
+		if ok && v.VlanId == int(vid) && v.ParentIndex == lower && v.NetNsID < 0 && v.VlanProtocol != netlink.VLAN_PROTOCOL_8021AD {
+			return Parent{Index: v.Index, Name: v.Name}, true
+		}
+	}
+	return Parent{}, false
+}
+
+// uplinkOf returns a bridge and its uplink: its only port that leads to no pod or virtual machine.
+func uplinkOf(links []netlink.Link, index int) (*netlink.Bridge, Parent, error) {
+	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == index })
 	if at < 0 {
-		return Parent{}, fmt.Errorf("%w: the bridge, ifindex %d, is gone", ErrNoUplink, bridge)
+		return nil, Parent{}, fmt.Errorf("%w: the bridge, ifindex %d, is gone", ErrNoUplink, index)
 	}
 	name := links[at].Attrs().Name
+	var uplinks []Parent
+	var names []string
+	for _, l := range wholelist.Uplinks(links, index) {
+		uplinks, names = append(uplinks, Parent{Index: l.Attrs().Index, Name: l.Attrs().Name}), append(names, l.Attrs().Name)
+	}
 	b, ok := links[at].(*netlink.Bridge)
 	switch {
 	case !ok:
-		return Parent{}, fmt.Errorf("%w: %s is of kind %s, not a Linux bridge", ErrNoUplink, name, links[at].Type())
-	case b.VlanFiltering != nil && *b.VlanFiltering:
-		return Parent{}, fmt.Errorf("%w: bridge %s filters VLANs, so its ports are in several segments; make a bridge for each VLAN, with a VLAN interface as its uplink", ErrNoUplink, name)
+		return nil, Parent{}, fmt.Errorf("%w: %s is of kind %s, not a Linux bridge", ErrNoUplink, name, links[at].Type())
 	case len(uplinks) == 0:
-		return Parent{}, fmt.Errorf("%w: bridge %s has no port to the network; make the interface of the underlay its port", ErrNoUplink, name)
+		return nil, Parent{}, fmt.Errorf("%w: bridge %s has no port to the network; make the interface of the underlay its port", ErrNoUplink, name)
 	case len(uplinks) > 1:
-		return Parent{}, fmt.Errorf("%w: bridge %s has several ports to the network, %s; use a bond of them", ErrNoUplink, name, strings.Join(names, ", "))
+		return nil, Parent{}, fmt.Errorf("%w: bridge %s has several ports to the network, %s; use a bond of them", ErrNoUplink, name, strings.Join(names, ", "))
 	}
-	return uplinks[0], nil
+	return b, uplinks[0], nil
 }

@@ -17,6 +17,8 @@ var (
 	ErrNoParent = errors.New("interface has no parent")
 	// ErrNoUplink: the interface is a veth without a bridge, or its bridge has no port to the network, or several.
 	ErrNoUplink = errors.New("interface has no uplink")
+	// ErrNoVLAN: the bridge at the other end of the veth filters VLANs, and the node does not hear the pod's.
+	ErrNoVLAN = errors.New("the node does not hear the VLAN of the interface")
 	// ErrForeignParent: the parent is not in the node's namespace, so it has no observer.
 	ErrForeignParent = errors.New("parent is not in the node's network namespace")
 	// ErrInfiniBand: the interface has no ARP or ND over Ethernet.

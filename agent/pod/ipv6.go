@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -32,6 +33,32 @@ func (f *Finder) LinkLocal(path, name string) (all []netip.Addr, err error) {
 		return nil, fmt.Errorf("list the link-local addresses of interface %s in %s: %w", name, path, err)
 	}
 	return all, nil
+}
+
+// Configured returns the MAC of the interface that has an address, in the network namespace with an interface. No
+// interface has it if has is false. The error wraps one of the package's errors if one applies.
+func (f *Finder) Configured(path, name string, addr netip.Addr) (mac net.HardwareAddr, has bool, err error) {
+	err = f.change(path, name, func(links *netlink.Handle, _ netlink.Link) error {
+		addrs, err := links.AddrList(nil, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			if found, ok := netip.AddrFromSlice(a.IP); !ok || found.Unmap() != addr {
+				continue
+			}
+			link, err := links.LinkByIndex(a.LinkIndex)
+			if err != nil {
+				return err
+			}
+			mac, has = link.Attrs().HardwareAddr, true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("look for %s in %s: %w", addr, path, err)
+	}
+	return mac, has, nil
 }
 
 // KeepARP makes an interface answer ARP only for the addresses that it has itself, and ask by them

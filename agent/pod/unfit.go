@@ -3,9 +3,12 @@
 package pod
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/fenceline/fenceline/internal/wholelist"
 )
 
 // mostLower bounds the way from a parent down to its device: a VLAN in a VLAN on a bond has three steps.
@@ -55,7 +58,18 @@ func layer3(link netlink.Link) error {
 
 // Below returns a parent and the devices of this node below it, from the top down. A frame to the
 // parent takes the reverse way. With an error, the lowest devices are missing.
-func Below(parent int) ([]netlink.Link, error) { return below(parent, netlink.LinkByIndex) }
+func Below(parent int) ([]netlink.Link, error) {
+	way, err := below(parent, netlink.LinkByIndex)
+	if err != nil || way[len(way)-1].Type() != "bridge" {
+		return way, err
+	}
+	links, err := wholelist.Of(netlink.LinkList)
+	for _, port := range wholelist.Uplinks(links, way[len(way)-1].Attrs().Index) {
+		more, unread := below(port.Attrs().Index, netlink.LinkByIndex)
+		way, err = append(way, more...), errors.Join(err, unread)
+	}
+	return way, err
+}
 
 func below(index int, read func(int) (netlink.Link, error)) (way []netlink.Link, err error) {
 	for range mostLower {

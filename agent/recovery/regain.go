@@ -67,6 +67,7 @@ func (r *resumption) takeTurn(ctx context.Context, pod *corev1.Pod) error {
 			return fmt.Errorf("take %s over after a migration: %w", r.address.Addr, errors.Join(err, again))
 		}
 		r.w.Metrics.Verification(verdict)
+		c.Since = evidence.Claimed
 	}
 	l, err = r.w.Leases.Update(g.ctx, l, lease.Confirm)
 	if err != nil {
@@ -206,7 +207,7 @@ func (r *regain) speak(c segment.Claim, why string) error {
 		return fmt.Errorf("recorded MAC: %w", err)
 	}
 	r.seg.Announce(segment.Announcement{
-		NetNS: r.r.e.NetNS, Interface: r.r.e.Interface, MAC: mac, Addr: r.r.address.Addr, Slot: r.r.e.Slot, Mode: c.Mode,
+		NetNS: r.r.e.NetNS, Interface: r.r.e.Interface, NodeEnd: r.r.e.NodeEnd, MAC: mac, Addr: r.r.address.Addr, Slot: r.r.e.Slot, Mode: c.Mode,
 	})
 	return nil
 }

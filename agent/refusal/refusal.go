@@ -94,6 +94,7 @@ var rows = []struct {
 		"%w; Fenceline guards macvlan, ipvlan, SR-IOV virtual functions and ports of a bridge: set macvlan, ipvlan, sriov, host-device or bridge as the type of the plugin that calls it"},
 	{wraps(pod.ErrNoUplink), agentapi.CodeInvalidNetworkConfig,
 		"%w; Fenceline guards a veth on a Linux bridge with one port to the network: set such a bridge, or use macvlan on that interface"},
+	{wraps(pod.ErrNoVLAN), agentapi.CodeInvalidNetworkConfig, "%w"},
 	{wraps(vf.ErrNoPF), agentapi.CodeInvalidNetworkConfig,
 		"%w; keep the PF in the node's network namespace: claims and probes leave there"},
 	{wraps(vf.ErrNoInfo), agentapi.CodeTryAgainLater, "%w; the next try asks again"},

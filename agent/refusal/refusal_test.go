@@ -36,6 +36,7 @@ func TestErrorsAndTheirCodes(t *testing.T) {
 		"no pool serves":                {&ipam.NoPoolError{Rejected: []ipam.Rejection{disabled}}, agentapi.CodeNoPool, "kubectl get flpool"},
 		"a requested address":           {&ipam.RequestedError{}, agentapi.CodeAddressRefused, ""},
 		"an interface without parent":   {fmt.Errorf("find eth0: %w", pod.ErrNoParent), agentapi.CodeInvalidNetworkConfig, "macvlan, ipvlan, SR-IOV"},
+		"a VLAN of a bridge":            {fmt.Errorf("find eth0: %w: run ip link", pod.ErrNoVLAN), agentapi.CodeInvalidNetworkConfig, "run ip link"},
 		"a bridge without uplink":       {fmt.Errorf("find eth0: %w", pod.ErrNoUplink), agentapi.CodeInvalidNetworkConfig, "with one port to the network"},
 		"an ipvlan that routes":         {fmt.Errorf("use eth0: %w", pod.ErrLayer3), agentapi.CodeInvalidNetworkConfig, "mode to l2"},
 		"a bond that changes MACs":      {fmt.Errorf("use eth0: %w", pod.ErrRewrites), agentapi.CodeInvalidNetworkConfig, "another mode of the bond"},

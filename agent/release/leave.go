@@ -18,13 +18,15 @@ import (
 
 // Leave gives the interface of an entry back to another IPAM, if the Move of its lease l goes back: the leases end,
 // then the guard goes, and the pod runs on. It reports whether the entry is gone. The other IPAM has the
-// addresses, and Fenceline gives them to nobody, since the controller asks only while their pools are disabled.
+// addresses, and Fenceline gives them to nobody, since the controller asks only while their pools are disabled. A
+// pod with a host link stays: its routes lead through it.
 //
 // The entry is Adopting meanwhile, so that a crash leads here again. A guard without leases would drop the
 // pod's frames, so the kernel forgets the addresses last. The caller has locked the attachment.
 func Leave(ctx context.Context, r *Releaser, e attachment.Entry, l *v1alpha1.IPLease) (left bool, err error) {
 	isAsked := l.Annotations[v1alpha1.AnnotationMoveBack] != "" || e.Phase == attachment.Adopting && l.Labels[v1alpha1.LabelMove] != ""
-	if !isAsked || e.Unguarded || !Holds(l, r.Self.Name, &e) {
+	isLinked := e.Routing != nil && e.Routing.HostLink
+	if !isAsked || e.Unguarded || isLinked || !Holds(l, r.Self.Name, &e) {
 		return false, nil
 	}
 	move := &v1alpha1.Move{}

@@ -59,9 +59,10 @@ type air struct {
 	mu      sync.Mutex
 	frames  []sent
 	carrier bool
-	mute    bool   // no host outside hears the frames
-	shared  bool   // hosts of the node are behind the parent
-	gone    bool   // the parent's device
+	mute    bool // no host outside hears the frames
+	shared  bool // hosts of the node are behind the parent
+	gone    bool // the parent's device
+	mac     net.HardwareAddr
 	losses  uint32 // of the carrier
 	jitter  float64
 	// onProbe and onClaim are the hosts on the segment; unicast tells that the frame went to one MAC only.
@@ -78,10 +79,10 @@ func newAir(t *testing.T) (*air, *Segment) { t.Helper(); return newAirOf(t, &rep
 
 func newAirOf(t *testing.T, holder Holder) (*air, *Segment) {
 	t.Helper()
-	a := &air{t: t, kernel: newMemKernel(), born: time.Now(), carrier: true, keys: []claim.Key{testKey}}
+	a := &air{t: t, kernel: newMemKernel(), born: time.Now(), carrier: true, mac: parentMAC, keys: []claim.Key{testKey}}
 	set := New(Config{Kernel: a.kernel.parts(), Log: testr.New(t)})
 	set.openParent = func(int) (parentWire, error) { return a, nil }
-	set.openPort = func(string, string) (podPort, error) { return &airPort{a}, nil }
+	set.openPort = func(Announcement) (podPort, error) { return &airPort{a}, nil }
 	set.jitter = a.jitters
 	set.SetKeys(a.keys...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -107,7 +108,7 @@ func (a *air) Link() (PortLink, error) {
 	if a.gone {
 		return PortLink{}, bpf.ErrNoDevice
 	}
-	return PortLink{Name: "eth0", MAC: parentMAC, Carrier: a.carrier}, nil
+	return PortLink{Name: "eth0", MAC: a.mac}, nil
 }
 
 func (a *air) jitters() float64 {
@@ -131,10 +132,19 @@ func (a *air) setCarrier(on bool) {
 	a.carrier = on
 }
 
-func (a *air) CarrierLosses() (uint32, error) {
+func (a *air) setMAC(mac net.HardwareAddr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.losses, nil
+	a.mac = mac
+}
+
+func (a *air) Carrier() (bool, uint32, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.gone {
+		return false, 0, bpf.ErrNoDevice
+	}
+	return a.carrier, a.losses, nil
 }
 
 func (a *air) Shared() (bool, error)           { return a.shared, nil }

@@ -29,8 +29,8 @@ func announceAt() []time.Duration {
 
 // Announce announces a new holder to the segment by gratuitous ARP (RFC 5227 section 2.3) or
 // unsolicited neighbour advertisement (RFC 4861 section 7.2.6). It sends four times from the
-// holder's own interface, after the link is up, and stops when the address is fenced, its slot is
-// dead, or a plugin has given another MAC to the interface. It returns at once and logs later
+// holder's own interface, after the link is up, and stops when the address is fenced or another
+// slot's, its slot is dead, or a plugin has given another MAC to the interface. It returns at once and logs later
 // errors. In mode Off it does nothing. Safe for concurrent use.
 func (s *Segment) Announce(a Announcement) {
 	if !speaks(a.Mode) {
@@ -54,7 +54,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	if err != nil {
 		return err
 	}
-	port, err := s.set.openPort(a.NetNS, a.Interface)
+	port, err := s.set.openPort(a)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 		if silent, err := s.set.mustBeSilent(s.key(a.Addr), a.Slot); err != nil || silent {
 			return err
 		}
-		if other, err := s.set.hasOtherMAC(s.key(a.Addr), a); err != nil || other {
+		if passed, err := s.set.hasPassed(s.key(a.Addr), a); err != nil || passed {
 			return err
 		}
 		for _, f := range announcement {
@@ -84,11 +84,15 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	return nil
 }
 
-// hasOtherMAC reports whether the holder has another MAC by now. That MAC has its own announcement.
-func (s *Segments) hasOtherMAC(key bpf.Key, a Announcement) (bool, error) {
+// hasPassed reports whether the address has another slot or no slot by now, or the holder another MAC. These have their
+// own announcement. The guard would take this one for a wish of a pod that has lost its turn.
+func (s *Segments) hasPassed(key bpf.Key, a Announcement) (bool, error) {
 	l, installed, err := s.kernel.Leases.Lease(key)
 	if err != nil {
-		return false, fmt.Errorf("read the MAC of the holder of %s: %w", key, err)
+		return false, fmt.Errorf("read the holder of %s: %w", key, err)
+	}
+	if a.Slot != 0 && l.Slot != a.Slot {
+		return installed, nil
 	}
 	return installed && l.Slot == a.Slot && len(l.MAC) > 0 && !bytes.Equal(l.MAC, a.MAC), nil
 }

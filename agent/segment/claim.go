@@ -12,6 +12,7 @@ import (
 	"github.com/mdlayher/ethernet"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/bpf"
 )
 
 const (
@@ -50,9 +51,9 @@ func (s *Segment) Claim(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// ClaimAndConfirm claims like Claim and waits 20 ms for a newer claim. Its error wraps ErrFenced if
-// a newer claim came (R10). The caller may announce the address only after nil. In the modes
-// Observe and Off it returns at once.
+// ClaimAndConfirm claims like Claim and waits until a newer claim had 20 ms to come: since the last claim, or since
+// c.Since, if the lease was installed here already when that claim was sent. Its error wraps ErrFenced if a newer claim
+// came (R10). The caller may announce the address only after nil. In the modes Observe and Off it returns at once.
 func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if !claims(c.Mode) {
 		return nil
@@ -60,17 +61,33 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if err := s.Claim(ctx, c); err != nil {
 		return err
 	}
-	if err := Sleep(ctx, s.set.clock, counterClaimWait); err != nil {
+	wait := counterClaimWait
+	if !c.Since.IsZero() {
+		wait -= s.set.clock.Since(c.Since)
+	}
+	if err := Sleep(ctx, s.set.clock, wait); err != nil {
 		return fmt.Errorf("wait for a newer claim of %s on %s: %w", c.Addr, s.name, err)
 	}
-	fenced, err := s.set.kernel.Leases.Fenced(s.key(c.Addr))
+	newer, err := s.set.hasNewerClaim(s.key(c.Addr))
 	if err != nil {
 		return fmt.Errorf("check whether %s is fenced: %w", c.Addr, err)
 	}
-	if fenced {
+	if newer {
 		return fmt.Errorf("claim %s on %s with token %d: %w", c.Addr, s.name, c.Token, ErrFenced)
 	}
 	return nil
+}
+
+// hasNewerClaim reports whether a newer claim has fenced an address held here. That it is unproven does not count:
+// the claim may be a part of the proof.
+func (s *Segments) hasNewerClaim(key bpf.Key) (bool, error) {
+	l, ok, err := s.kernel.Leases.Lease(key)
+	if err != nil || !ok || l.Slot == 0 {
+		return false, err
+	}
+	state, _, err := s.kernel.Leases.State(key)
+	l.Flags &^= bpf.FlagUnproven
+	return state.Fences(l), err
 }
 
 // claimOnce sends one claim under each key by broadcast, and to station if it is another host.

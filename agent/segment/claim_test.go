@@ -72,10 +72,14 @@ func TestR10ClaimWaitsForANewerOneBeforeItIsConfirmed(t *testing.T) {
 		name    string
 		counter uint64        // token of the other holder's claim
 		after   time.Duration // of our last one
+		since   time.Duration // from the first claim of a verification to ours
 		want    error
+		took    time.Duration
 	}{
-		{"a newer claim within 20 ms wins", 1001, 19 * time.Millisecond, ErrFenced},
-		{"an older claim does not", 999, 19 * time.Millisecond, nil},
+		{"a newer claim within 20 ms wins", 1001, 19 * time.Millisecond, 0, ErrFenced, 30 * time.Millisecond},
+		{"an older claim does not", 999, 19 * time.Millisecond, 0, nil, 30 * time.Millisecond},
+		{"the time since the claim of a verification counts", 1001, 4 * time.Millisecond, 5 * time.Millisecond, ErrFenced, 15 * time.Millisecond},
+		{"nothing is waited for if that is long ago", 0, time.Hour, time.Second, nil, 10 * time.Millisecond},
 	} {
 		bubble(t, tc.name, func(t *testing.T) {
 			a, seg := newAir(t)
@@ -86,10 +90,13 @@ func TestR10ClaimWaitsForANewerOneBeforeItIsConfirmed(t *testing.T) {
 					time.AfterFunc(tc.after, func() { a.kernel.claim(key(addr4), tc.counter, otherMAC) })
 				}
 			}
-			start := time.Now()
-			err := seg.ClaimAndConfirm(t.Context(), ownClaim)
+			start, c := time.Now(), ownClaim
+			if tc.since != 0 {
+				c.Since = start.Add(-tc.since)
+			}
+			err := seg.ClaimAndConfirm(t.Context(), c)
 			check.That(t, errors.Is(err, tc.want) && (err == nil) == (tc.want == nil), "err = %v, want %v", err, tc.want)
-			equal(t, "duration", time.Since(start), 30*time.Millisecond)
+			equal(t, "duration", time.Since(start), tc.took)
 		})
 	}
 }

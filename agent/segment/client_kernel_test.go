@@ -82,7 +82,7 @@ func serve(t *testing.T, p *pod, name byte) {
 // leave the pod.
 func (p *pod) announceEvery(t *testing.T, d time.Duration) (refused func() int64, stop func()) {
 	t.Helper()
-	out := check.Value(OpenPort(p.ns.Path(), "eth0"))(t)
+	out := check.Value(OpenPort(p.ns.Path(), "eth0", 0))(t)
 	announcement := check.Value(frames.Announce(p.mac, p.addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var fenced atomic.Int64

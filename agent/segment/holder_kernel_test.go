@@ -119,8 +119,8 @@ func TestAnnouncementLeavesThePodOnceItsLinkIsUp(t *testing.T) {
 		// It must not speak while the link is down: its send would fail, and the announcement with it.
 		waits := make(chan struct{})
 		open := p.node.set.openPort
-		p.node.set.openPort = func(netNS, iface string) (podPort, error) {
-			port, err := open(netNS, iface)
+		p.node.set.openPort = func(a Announcement) (podPort, error) {
+			port, err := open(a)
 			return waitingPort{port, waits}, err
 		}
 		p.node.seg.Announce(p.holding(100).Announcement)

@@ -94,7 +94,10 @@ func TestAnnouncementTimes(t *testing.T) {
 
 func TestWhoIsFencedOrDeadStopsAnnouncing(t *testing.T) {
 	for name, silence := range map[string]func(*air){
-		"fenced":    func(a *air) { a.kernel.claim(key(addr4), 1001, otherMAC) },
+		"fenced": func(a *air) { a.kernel.claim(key(addr4), 1001, otherMAC) },
+		"another slot's": func(a *air) {
+			_ = a.kernel.Install(key(addr4), bpf.Lease{Token: 2000, Slot: 4, MAC: otherMAC})
+		},
 		"slot dead": func(a *air) { a.kernel.mu.Lock(); defer a.kernel.mu.Unlock(); a.kernel.deadSlots[3] = true },
 	} {
 		bubble(t, name, func(t *testing.T) {

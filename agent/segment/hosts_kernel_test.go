@@ -76,7 +76,7 @@ func (h *host) forget(t *testing.T, addr netip.Addr) {
 // announce makes a host speak for addr with its own MAC.
 func (h *host) announce(t *testing.T, addr netip.Addr) {
 	t.Helper()
-	p := check.Value(OpenPort(h.ns.Path(), "p0"))(t)
+	p := check.Value(OpenPort(h.ns.Path(), "p0", 0))(t)
 	defer func() { check.OK(t, p.Close()) }()
 	for _, f := range check.Value(frames.Announce(h.mac, addr))(t) {
 		check.OK(t, p.Send(f))
@@ -103,7 +103,7 @@ func (h *host) believes(t *testing.T, whose string, addr netip.Addr, mac net.Har
 // arpLoad makes a host ask for addr about a thousand times a second.
 func (h *host) arpLoad(t *testing.T, addr netip.Addr) (stop func()) {
 	t.Helper()
-	p := check.Value(OpenPort(h.ns.Path(), "p0"))(t)
+	p := check.Value(OpenPort(h.ns.Path(), "p0", 0))(t)
 	question := check.Value(frames.Probe(h.mac, nil, addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var load sync.WaitGroup

@@ -55,6 +55,8 @@ type Evidence struct {
 	// HeldHere: an older lease of the address is installed here. Then the kernel reports only acks.
 	HeldHere bool
 
+	// Claimed is when the first claim was sent, or zero.
+	Claimed time.Time
 	// Carrier and Observed: the parent had carrier and the observer was attached, before and after.
 	Carrier, Observed bool
 	// Acked: an authenticated ack for the claimed token or a newer one came from the parent AckMAC.

@@ -49,7 +49,7 @@ func KernelOf(k *bpf.Kernel) Kernel {
 type parentWire interface {
 	Link() (PortLink, error)
 	Shared() (bool, error)
-	CarrierLosses() (uint32, error)
+	Carrier() (up bool, losses uint32, err error)
 	Has(netip.Addr) (bool, error)
 	SendProbe(frame []byte) error
 	Send(frame []byte) error

@@ -197,7 +197,7 @@ func TestAnIPVLANPodMayNotSpeakForItsSibling(t *testing.T) {
 	n.addIPVLANPod("pod", rig4, 100)
 	thief := n.addIPVLANPod("thief", netip.MustParseAddr("10.99.0.60"), 110)
 	seen := startCapture(t, r.network, n.port)
-	p := check.Value(OpenPort(thief.ns.Path(), "eth0"))(t)
+	p := check.Value(OpenPort(thief.ns.Path(), "eth0", 0))(t)
 	defer func() { check.OK(t, p.Close()) }()
 	for _, f := range check.Value(frames.Announce(n.mac, rig4))(t) {
 		// Which is how a raw socket is told that its frame was dropped on the spot.

@@ -87,6 +87,8 @@ type Claim struct {
 	// PreviousMAC is the MAC of the previous holder, if it is known. Each claim also goes to it by
 	// unicast, which passes storm control and ARP suppression. Other hosts may have the same MAC.
 	PreviousMAC net.HardwareAddr
+	// Since is when the first claim with this token was sent, if a verification sent it; otherwise zero.
+	Since time.Time
 	// Mode of the pool. Only Enforce, or empty, claims.
 	Mode v1alpha1.ConflictMode
 }
@@ -122,8 +124,10 @@ type Announcement struct {
 	// NetNS is the path of Interface's network namespace; "" is the agent's own.
 	NetNS     string
 	Interface string
-	MAC       net.HardwareAddr
-	Addr      netip.Addr
+	// NodeEnd is the ifindex of the other end of a veth on a bridge; 0: it is none.
+	NodeEnd int
+	MAC     net.HardwareAddr
+	Addr    netip.Addr
 	// Slot of the interface's guard. A dead slot is not announced; 0 is not checked.
 	Slot uint32
 	// Mode of the pool. Off announces nothing.

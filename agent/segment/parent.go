@@ -25,6 +25,7 @@ import (
 // PACKET_QDISC_BYPASS would bypass both. Safe for concurrent use.
 type Parent struct {
 	index  int
+	bridge int // that the parent is, or of which it is a VLAN; 0: none
 	nl     *netlink.Handle
 	probes *packet.Conn // marked bpf.ProbeMark
 	claims *packet.Conn
@@ -34,9 +35,8 @@ type Parent struct {
 
 // PortLink is the state of a parent at one moment.
 type PortLink struct {
-	Name    string
-	MAC     net.HardwareAddr
-	Carrier bool
+	Name string
+	MAC  net.HardwareAddr
 }
 
 // OpenParent opens the sockets of a parent, by ifindex, in the calling thread's network namespace.
@@ -49,6 +49,9 @@ func OpenParent(parent int) (_ *Parent, err error) {
 	}()
 	if p.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+	}
+	if p.bridge, err = p.bridgeOf(parent); err != nil {
+		return nil, err
 	}
 	if p.counts, err = openCounts(); err != nil {
 		return nil, err
@@ -73,15 +76,37 @@ func OpenParent(parent int) (_ *Parent, err error) {
 
 // Link reads the parent's state. Its error wraps bpf.ErrNoDevice if the parent does not exist.
 func (p *Parent) Link() (PortLink, error) {
-	l, err := p.nl.LinkByIndex(p.index)
+	l, err := p.link(p.index)
+	if err != nil {
+		return PortLink{}, err
+	}
+	return PortLink{Name: l.Attrs().Name, MAC: l.Attrs().HardwareAddr}, nil
+}
+
+func (p *Parent) link(index int) (netlink.Link, error) {
+	l, err := p.nl.LinkByIndex(index)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return PortLink{}, fmt.Errorf("read parent %d: %w", p.index, bpf.ErrNoDevice)
+		err = bpf.ErrNoDevice
 	}
 	if err != nil {
-		return PortLink{}, fmt.Errorf("read parent %d: %w", p.index, err)
+		return nil, fmt.Errorf("read parent %d: %w", index, err)
 	}
-	a := l.Attrs()
-	return PortLink{Name: a.Name, MAC: a.HardwareAddr, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
+	return l, nil
+}
+
+// bridgeOf returns the bridge that an interface is, or of which it is a VLAN, and 0 for others.
+func (p *Parent) bridgeOf(index int) (int, error) {
+	l, err := p.link(index)
+	if err != nil {
+		return 0, err
+	}
+	if v, ok := l.(*netlink.Vlan); ok && v.NetNsID < 0 {
+		return p.bridgeOf(v.ParentIndex)
+	}
+	if l.Type() != "bridge" {
+		return 0, nil
+	}
+	return index, nil
 }
 
 // SendProbe sends a frame that the observer also reflects to the parent's own children.
@@ -107,33 +132,58 @@ func (p *Parent) Close() error {
 	return errors.Join(append(errs, p.groups.close())...)
 }
 
-// CarrierLosses returns how often the parent has lost its carrier since the device was created. Two
-// reads of the carrier itself would miss a loss in between.
-func (p *Parent) CarrierLosses() (uint32, error) {
+// Carrier reports whether the parent has carrier, and how often it has lost it since the device was created: two reads
+// of the carrier would miss a loss in between. A bridge has carrier while any port has it, such as that of a pod, so
+// its ports to the network count too.
+func (p *Parent) Carrier() (up bool, losses uint32, err error) {
+	up, losses, err = p.carrier(p.index)
+	if err != nil || p.bridge == 0 {
+		return up, losses, err
+	}
+	links, err := p.nl.LinkList()
+	ports := wholelist.Uplinks(links, p.bridge)
+	if err != nil && (len(ports) == 0 || !errors.Is(err, netlink.ErrDumpInterrupted)) { // they stay while others come and go
+		return false, 0, fmt.Errorf("list the ports of bridge %d: %w", p.bridge, err)
+	}
+	outside := len(ports) == 0
+	for _, port := range ports {
+		has, lost, err := p.carrier(port.Attrs().Index)
+		if err != nil {
+			return false, 0, err
+		}
+		outside, losses = outside || has, losses+lost
+	}
+	return up && outside, losses, nil
+}
+
+func (p *Parent) carrier(index int) (up bool, losses uint32, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: p.counts}
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	message.Index = int32(p.index)
+	message.Index = int32(index)
 	request.AddData(message)
 	answers, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if errors.Is(err, unix.ENODEV) {
+		err = bpf.ErrNoDevice
+	}
 	if err != nil {
-		return 0, err
+		return false, 0, fmt.Errorf("read the carrier of interface %d: %w", index, err)
 	}
 	for _, answer := range answers {
 		attributes, err := nl.ParseRouteAttr(answer[unix.SizeofIfInfomsg:])
 		if err != nil {
-			return 0, err
+			return false, 0, err
 		}
 		for _, a := range attributes {
 			if a.Attr.Type == unix.IFLA_CARRIER_DOWN_COUNT && len(a.Value) == 4 {
-				return binary.NativeEndian.Uint32(a.Value), nil
+				return nl.DeserializeIfInfomsg(answer).Flags&unix.IFF_LOWER_UP != 0, binary.NativeEndian.Uint32(a.Value), nil
 			}
 		}
 	}
-	return 0, errors.New("the kernel does not report IFLA_CARRIER_DOWN_COUNT")
+	return false, 0, errors.New("the kernel does not report IFLA_CARRIER_DOWN_COUNT")
 }
 
-// Has reports whether the parent itself, or the bridge that it is a port of, has the address.
+// Has reports whether the parent itself, the bridge that it is a port of, or a VLAN on that bridge has the address.
 func (p *Parent) Has(addr netip.Addr) (bool, error) {
 	has, err := p.has(p.index, addr)
 	if err != nil || has {
@@ -143,7 +193,22 @@ func (p *Parent) Has(addr netip.Addr) (bool, error) {
 	if err != nil || l.Attrs().MasterIndex == 0 {
 		return false, err
 	}
-	return p.has(l.Attrs().MasterIndex, addr)
+	master := l.Attrs().MasterIndex
+	if has, err = p.has(master, addr); err != nil || has {
+		return has, err
+	}
+	links, err := wholelist.Of(p.nl.LinkList)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // they stay while others come and go
+		return false, fmt.Errorf("list the VLANs of bridge %d: %w", master, err)
+	}
+	for _, l := range links {
+		if a := l.Attrs(); l.Type() == "vlan" && a.ParentIndex == master && a.NetNsID < 0 && !has {
+			if has, err = p.has(a.Index, addr); err != nil {
+				return false, err
+			}
+		}
+	}
+	return has, nil
 }
 
 func (p *Parent) has(index int, addr netip.Addr) (bool, error) {

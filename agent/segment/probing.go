@@ -54,6 +54,8 @@ type probing struct {
 	// asked: the claim asks a holder for its ack.
 	asked bool
 	acked bool
+	// claimed is when the first claim was sent.
+	claimed time.Time
 	// ackedBefore is the token of the last ack before the probe.
 	ackedBefore uint64
 	// ackMAC is the parent from which the ack came.
@@ -130,12 +132,17 @@ func (p *probing) round(ctx context.Context, d time.Duration) error {
 	if err := p.send(ctx, nil); err != nil {
 		return err
 	}
-	if err := p.listen(ctx, d); err != nil {
+	if err := p.listen(ctx, d); err != nil || p.over() {
 		return err
 	}
-	if !p.over() {
-		p.unanswered++
+	l, err := p.seg.wire.Link()
+	if err == nil && !sameMAC(l.MAC, p.src) {
+		err = fmt.Errorf("the MAC of the parent changed from %s to %s meanwhile, so nothing is known of answers to the old one; give a bridge a MAC that stays when its ports change: ip link set dev BRIDGE address MAC", p.src, l.MAC)
 	}
+	if err != nil {
+		return err
+	}
+	p.unanswered++
 	return nil
 }
 

@@ -5,6 +5,7 @@ package segment
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -52,6 +53,22 @@ func TestFreeAddressIsSilentAfterThreeRounds(t *testing.T) {
 		}
 		_, watched, _ := a.kernel.Lease(key(addr4))
 		check.That(t, !watched, "the address is still watched")
+	})
+}
+
+// The MAC of a bridge without one of its own changes with its ports, and answers go to the old one.
+func TestSilenceProvesNothingIfTheMACOfTheParentChangesMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, seg := newAir(t)
+		probes := 0
+		a.onProbe = func(netip.Addr, net.HardwareAddr) {
+			if probes++; probes == 2 {
+				a.setMAC(hostMAC)
+			}
+		}
+		_, err := seg.Probe(t.Context(), addr4, params50)
+		check.That(t, err != nil && strings.Contains(err.Error(), "the MAC of the parent changed"), "got %v", err)
+		equal(t, "probes", probes, 2)
 	})
 }
 

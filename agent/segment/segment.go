@@ -88,13 +88,13 @@ func (s *Segment) continuity() (continuity, error) {
 	if err != nil {
 		return continuity{}, err
 	}
-	losses, err := s.wire.CarrierLosses()
+	carrier, losses, err := s.wire.Carrier()
 	if err != nil {
-		return continuity{}, fmt.Errorf("read the carrier losses of %s: %w", s.name, err)
+		return continuity{}, fmt.Errorf("read the carrier of %s: %w", s.name, err)
 	}
 	observer, err := s.set.kernel.Observers.Links(s.parent)
 	if err != nil {
 		return continuity{}, err
 	}
-	return continuity{mac: l.MAC, carrier: l.Carrier, carrierLosses: losses, observer: observer}, nil
+	return continuity{mac: l.MAC, carrier: carrier, carrierLosses: losses, observer: observer}, nil
 }

@@ -36,7 +36,7 @@ type Segments struct {
 
 	// openParent, openPort and jitter (0 to 1) are replaced by tests without a network.
 	openParent func(parent int) (parentWire, error)
-	openPort   func(netNS, iface string) (podPort, error)
+	openPort   func(Announcement) (podPort, error)
 	jitter     func() float64
 
 	// life ends with Close. tasks are the background goroutines.
@@ -67,7 +67,7 @@ func New(c Config) *Segments {
 		watches:    newWatches(c.Kernel),
 		conflicts:  cache.NewExpiringWithClock(c.Clock),
 		openParent: func(parent int) (parentWire, error) { return OpenParent(parent) },
-		openPort:   func(netNS, iface string) (podPort, error) { return OpenPort(netNS, iface) },
+		openPort:   func(a Announcement) (podPort, error) { return OpenPort(a.NetNS, a.Interface, a.NodeEnd) },
 		jitter:     rand.Float64,
 		open:       make(map[int]*Segment),
 	}
@@ -197,7 +197,7 @@ func (s *Segments) dispatch(ev bpf.Event, holder Holder) {
 	case bpf.EventHit:
 		s.watches.deliver(ev)
 		s.meetConflict(ev, holder)
-	case bpf.EventAck:
+	case bpf.EventAck, bpf.EventTurn:
 		s.watches.deliver(ev)
 	case bpf.EventOldClaim:
 		s.meetConflict(ev, holder)

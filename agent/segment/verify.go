@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fenceline/fenceline/agent/segment/claim"
+	"github.com/fenceline/fenceline/bpf"
 )
 
 // switchOffWait is how long claims are repeated to a holder without a guard. Cards take up to some
@@ -48,16 +49,14 @@ func (s *Segment) gather(ctx context.Context, v Verification) (e Evidence, err e
 	}
 	defer func() { err = errors.Join(err, p.watch.end()) }()
 
-	// It is the previous holder's lease, or one that is not swept yet. The kernel reports acks then,
-	// but no speaker of an address that it fences.
-	e.HeldHere = p.watch.held.Slot != 0 && p.watch.held.Token < v.Claim.Token
+	e.HeldHere = p.heldHere(v)
 	if err := p.heedOwn(); err != nil {
 		return e, err
 	}
 	if err := p.verify(ctx, v); err != nil {
 		return e, err
 	}
-	e.Acked, e.AckMAC = p.acked, p.ackMAC
+	e.Acked, e.AckMAC, e.Claimed = p.acked, p.ackMAC, p.claimed
 	if !e.HeldHere {
 		e.Unanswered = p.unanswered
 	}
@@ -113,10 +112,22 @@ func (p *probing) verify(ctx context.Context, v Verification) error {
 			return err
 		}
 	}
-	if p.answer.Conflict || !p.acked && !v.SlotDead {
-		return nil
+	if p.answer.Conflict || !p.acked && !v.SlotDead || p.acked && p.deaf(v) {
+		return nil // where an older lease is installed, as at the target of a live migration, no stranger is heard
 	}
 	return p.strangerRound(ctx)
+}
+
+// heldHere reports whether an older lease is installed here: the previous holder's, that of a pod behind it, or one
+// that is not swept yet. The kernel reports acks then, but no speaker of an address that it fences.
+func (p *probing) heldHere(v Verification) bool {
+	return p.watch.held.Slot != 0 && p.watch.held.Token < v.Claim.Token
+}
+
+// deaf reports whether the kernel hides speakers, as those of an older lease that the claim fences here.
+func (p *probing) deaf(v Verification) bool {
+	h := p.watch.held
+	return p.heldHere(v) && h.Flags&bpf.FlagUnproven == 0 && h.Network == v.Claim.Network
 }
 
 // claimRound sends the claims and the first probe round. The claim comes first: a holder that hears
@@ -127,6 +138,9 @@ func (p *probing) claimRound(ctx context.Context, c Claim) error {
 		if p.token != 0 {
 			if err := p.seg.claimOnce(ctx, c, c.PreviousMAC); err != nil {
 				return err
+			}
+			if p.claimed.IsZero() {
+				p.claimed = p.seg.set.clock.Now()
 			}
 		}
 		if i == 0 {
@@ -186,7 +200,7 @@ func (p *probing) findTwin(ctx context.Context, settled time.Duration) error {
 
 // hears reports whether the parent has carrier and the observer is attached.
 func (s *Segment) hears() (carrier, observed bool, err error) {
-	l, err := s.wire.Link()
+	carrier, _, err = s.wire.Carrier()
 	if err != nil {
 		return false, false, err
 	}
@@ -194,7 +208,7 @@ func (s *Segment) hears() (carrier, observed bool, err error) {
 	if err != nil {
 		return false, false, fmt.Errorf("check observers: %w", err)
 	}
-	return l.Carrier, attached[s.parent], nil
+	return carrier, attached[s.parent], nil
 }
 
 // heardAgo returns how long ago a valid claim or ack of another node came in, false if none did.

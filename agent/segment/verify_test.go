@@ -312,23 +312,30 @@ func TestVerifyWithAnOlderLeaseInstalledHere(t *testing.T) {
 		name    string
 		change  func(*Verification)
 		prepare func(*air)
+		flags   bpf.LeaseFlags
 		want    Verdict
 	}{
-		{"hears nobody, so silence is unknown", func(*Verification) {}, func(*air) {}, Unknown},
-		{"is safe if the slot is dead", func(v *Verification) { v.SlotDead = true }, func(*air) {}, Fenced},
-		{"is safe by the ack of the true holder elsewhere", func(*Verification) {}, guardedZombie, Fenced},
+		{"hears nobody, so silence is unknown", func(*Verification) {}, func(*air) {}, 0, Unknown},
+		{"is safe if the slot is dead", func(v *Verification) { v.SlotDead = true }, func(*air) {}, 0, Fenced},
+		{"is safe by the ack of the true holder elsewhere", func(*Verification) {}, guardedZombie, 0, Fenced},
+		{"hears a stranger beside the ack if it is unproven", func(*Verification) {}, func(a *air) {
+			guardedZombie(a)
+			answering(hostMAC, bpf.KindARP)(a)
+		}, bpf.FlagUnproven, Answered},
 	} {
 		bubble(t, tc.name, func(t *testing.T) {
 			a, seg := newAir(t)
 			a.kernel.heard[parent] = a.kernel.Now()
-			older := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC}
+			older := bpf.Lease{Token: 900, Network: 42, Slot: 3, MAC: holderMAC, Flags: tc.flags}
 			check.OK(t, a.kernel.Install(key(addr4), older))
 			tc.prepare(a)
 			v := verification()
 			tc.change(&v)
+			start := time.Now()
 			verdict, e, err := seg.Verify(t.Context(), v)
 			check.OK(t, err)
 			check.That(t, verdict == tc.want, "%s (%s), want %s", verdict, e, tc.want)
+			check.That(t, !e.Acked || tc.flags != 0 || time.Since(start) == 0, "it listens for %s after the ack, and hears no stranger", time.Since(start))
 			_, ok, _ := a.kernel.Lease(key(addr4))
 			check.That(t, ok, "the lease was removed")
 		})

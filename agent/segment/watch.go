@@ -3,6 +3,7 @@
 package segment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -58,6 +59,28 @@ func (s *Segment) startWatch(addr netip.Addr) (*watch, error) {
 	}
 	w.leave = sync.OnceFunc(leave)
 	return w, nil
+}
+
+// Listen passes the hits on an address to heard, one after the other, until end. An event that comes while 64 wait is lost.
+func (s *Segment) Listen(addr netip.Addr, heard func(bpf.Event)) (end func() error, err error) {
+	w, err := s.startWatch(addr)
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	s.set.background(func(ctx context.Context) {
+		for {
+			select {
+			case ev := <-w.events:
+				heard(ev)
+			case <-ended:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() error { close(ended); return w.end() }, nil
 }
 
 // start makes the kernel report every speaker of key, and acks of claims for it. If the address is

@@ -40,13 +40,17 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 		return v, fmt.Errorf("read node %s: %w", k.Node, err)
 	}
 	v.facts.Cordoned, v.facts.Down = node.Spec.Unschedulable, isDown(node)
-	reservations, pools, leases := &v1alpha1.ReservedIPList{}, &v1alpha1.IPPoolList{}, &v1alpha1.IPLeaseList{}
-	for _, list := range []client.ObjectList{reservations, pools, leases} {
+	pools, leases := &v1alpha1.IPPoolList{}, &v1alpha1.IPLeaseList{}
+	for _, list := range []client.ObjectList{pools, leases} {
 		if err := k.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return v, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
-	reserved := poolset.ReservedSet(reservations.Items)
+	reservations, err := poolset.ReadReserved(ctx, k.Cache)
+	if err != nil {
+		return v, err
+	}
+	reserved := reservations.Set()
 	for i := range pools.Items {
 		pool := &pools.Items[i]
 		candidate, closed := ipam.OnNode(pool, pools.Items, k.Node, node.Labels, reserved)
@@ -58,7 +62,6 @@ func (k *Keeper) look(ctx context.Context) (view, error) {
 			v.leases[l.Name] = l
 		}
 	}
-	var err error
 	v.facts.Pairs, err = k.pairFacts(pools.Items, v.parents)
 	return v, err
 }

@@ -108,7 +108,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	if !slices.ContainsFunc(objects, func(o client.Object) bool { return o.GetName() == "v4" }) {
 		objects = append(objects, v4())
 	}
-	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Service{}, "spec.type", func(o client.Object) []string { return []string{string(o.(*corev1.Service).Spec.Type)} }).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			return r.write("create", o, func() error { return c.Create(ctx, o, opts...) })
 		},

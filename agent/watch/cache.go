@@ -15,14 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fenceline/fenceline/agent/guards"
 	"github.com/fenceline/fenceline/agent/hostlink/cidr"
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
 // Cache restricts the caches to the objects that a node needs, so that an agent
-// does not grow with the cluster. namespace is Fenceline's.
-func Cache(node, namespace string) cache.Options {
+// does not grow with the cluster. namespace is Fenceline's, and secret that of the claim key.
+func Cache(node, namespace, secret string) cache.Options {
 	named := fields.OneTermEqualSelector("metadata.name", node)
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -32,7 +31,7 @@ func Cache(node, namespace string) cache.Options {
 			&v1alpha1.LeaseHint{}: {Field: named},
 			&corev1.Service{}:     {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {
-				FieldSelector: fields.OneTermEqualSelector("metadata.name", guards.KeySecret),
+				FieldSelector: fields.OneTermEqualSelector("metadata.name", secret),
 			}}},
 		},
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,29 +48,23 @@ type Watchers struct {
 	SetNetworks func([]uint64) error
 	// PoolChanged handles a change of the spec of a pool.
 	PoolChanged func()
+	// VirtualChanged handles a change of a virtual address, or of the labels of a pod.
+	VirtualChanged func()
+	// SpeakerChanged handles a change of a virtual address, or of its status.
+	SpeakerChanged func()
 	// BalancerChanged handles a change of a Service of type LoadBalancer.
 	BalancerChanged func()
 	// ClaimKey reads the Secret of the claim key.
 	ClaimKey reconcile.Reconciler
 }
 
-// BalancerAddress is the field of Services of type LoadBalancer by which the cache finds their addresses.
-const BalancerAddress = "balancerAddress"
-
-func addressesOf(o client.Object) (all []string) {
-	for _, ingress := range o.(*corev1.Service).Status.LoadBalancer.Ingress {
-		if addr, err := netip.ParseAddr(ingress.IP); err == nil {
-			all = append(all, addr.String())
-		}
-	}
-	return all
-}
+func typeOf(o client.Object) []string { return []string{string(o.(*corev1.Service).Spec.Type)} }
 
 // Start has the manager run the watches. cluster is the UID of the kube-system namespace. leases are those of
 // this node, and hints fills them.
 func Start(mgr ctrl.Manager, cluster string, leases *Client, hints *Hints, w Watchers) error {
 	return errors.Join(
-		mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Service{}, BalancerAddress, addressesOf),
+		mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Service{}, "spec.type", typeOf),
 		pools(mgr, cluster, w.SetNetworks, w.PoolChanged),
 		builder.ControllerManagedBy(mgr).Named("claim-key").For(&corev1.Secret{}).Complete(w.ClaimKey),
 		builder.ControllerManagedBy(mgr).Named("verify").
@@ -85,8 +78,9 @@ func Start(mgr ctrl.Manager, cluster string, leases *Client, hints *Hints, w Wat
 			WatchesRawSource(source.Func(hints.wake)).
 			Complete(hints),
 		holders(mgr, leases.Leases, w.LeaseChanged),
-		warm(mgr, leases.Leases, w.WarmChanged),
-		waits(mgr, w.WaitChanged),
+		warm(mgr, leases, w.WarmChanged),
+		waits(mgr, leases.reservations, w.WaitChanged),
+		virtuals(mgr, leases.reservations, w.VirtualChanged, w.SpeakerChanged),
 		builder.ControllerManagedBy(mgr).Named("balancers").Watches(&corev1.Service{}, one()).
 			Complete(call(func(string) { w.BalancerChanged() })),
 	)
@@ -116,25 +110,49 @@ func holders(mgr ctrl.Manager, leases *lease.View, changed func(name string)) er
 }
 
 // warm reports changes of the objects that decide which leases are kept Warm.
-func warm(mgr ctrl.Manager, leases *lease.View, changed func()) error {
+func warm(mgr ctrl.Manager, of *Client, changed func()) error {
 	b := builder.ControllerManagedBy(mgr).Named("warm").
-		WatchesRawSource(changes(leases, about(v1alpha1.StateWarm)))
-	for _, o := range []client.Object{&v1alpha1.IPPool{}, &v1alpha1.ReservedIP{}, &corev1.Node{}} {
+		WatchesRawSource(changes(of.Leases, about(v1alpha1.StateWarm))).
+		WatchesRawSource(of.reservations.changes(respecified))
+	for _, o := range []client.Object{&v1alpha1.IPPool{}, &corev1.Node{}} {
 		b = b.Watches(o, one())
 	}
+	b = b.Watches(&corev1.Service{}, one(), builder.WithPredicates(balanced()))
 	return b.Complete(call(func(string) { changed() }))
 }
 
 // waits reports the changes that matter to waiting ADDs: pools that open or close, reasons why a
 // pool is not made yet, and pods that end.
-func waits(mgr ctrl.Manager, changed func()) error {
+func waits(mgr ctrl.Manager, reservations *Reservations, changed func()) error {
 	b := builder.ControllerManagedBy(mgr).Named("waits").
 		Watches(&v1alpha1.IPPool{}, one(), builder.WithPredicates(opensOrCloses())).
-		Watches(&v1alpha1.ReservedIP{}, one(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(reservations.changes(respecified)).
+		Watches(&corev1.Service{}, one(), builder.WithPredicates(balanced())).
 		Watches(&v1alpha1.IPSubnet{}, one(), builder.WithPredicates(explains())).
 		Watches(&corev1.Node{}, one(), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Pod{}, one(), builder.WithPredicates(ending()))
 	return b.Complete(call(func(string) { changed() }))
+}
+
+// balanced passes changes of the addresses of a load balancer.
+func balanced() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Service), e.ObjectNew.(*corev1.Service)
+		return !equality.Semantic.DeepEqual(was.Status.LoadBalancer, is.Status.LoadBalancer)
+	}}
+}
+
+// virtuals reports the changes by which a pod may speak for another virtual address, and who speaks.
+func virtuals(mgr ctrl.Manager, reservations *Reservations, changed, speaks func()) error {
+	return errors.Join(
+		builder.ControllerManagedBy(mgr).Named("virtuals").
+			WatchesRawSource(reservations.changes(judged)).
+			Watches(&corev1.Pod{}, one(), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+			Complete(call(func(string) { changed() })),
+		builder.ControllerManagedBy(mgr).Named("speakers").
+			WatchesRawSource(reservations.changes(spoken)).
+			Complete(call(func(string) { speaks() })),
+	)
 }
 
 // call calls a function with the name of each request.

@@ -129,7 +129,7 @@ var watches = []struct {
 }
 
 func TestAnAgentWatchesItsOwnNodeOnly(t *testing.T) {
-	options := Cache("n1", "fenceline-system")
+	options := Cache("n1", "fenceline-system", "fenceline-claim-key")
 	check.That(t, len(options.DefaultNamespaces) == 0 && options.DefaultFieldSelector == nil && options.DefaultLabelSelector == nil,
 		"restrictions for every kind: %+v", options)
 	got := map[string]string{}

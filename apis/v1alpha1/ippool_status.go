@@ -34,7 +34,7 @@ type IPPoolStatus struct {
 	// shares is the number of parts into which agents divide the pool. Each index of an agent's pod
 	// has at least one part.
 	Shares int64 `json:"shares,omitempty"`
-	// reserved is the number of addresses of the pool that a ReservedIP keeps back.
+	// reserved is the number of addresses of the pool that a ReservedIP or a load balancer keeps back.
 	Reserved int64 `json:"reserved,omitempty"`
 	// withheld lists addresses of the pool that other pools hand out. The pool does not hand them out.
 	// +listType=atomic

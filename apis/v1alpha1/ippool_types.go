@@ -202,8 +202,8 @@ type IPPoolSpec struct {
 	// redirects from the routers of the segment, or only what Fenceline gives. Any host of the segment
 	// can send them. An edit counts for new pods only. Empty means Ignore.
 	RouterAdvertisements RouterAdvertisements `json:"routerAdvertisements,omitempty"`
-	// macPolicy chooses the MAC of an interface by its address. Unset means that the interface keeps
-	// the MAC that its plugin gave it. An edit counts for new pods only.
+	// macPolicy chooses the MAC of an interface by its address, or lets its pod choose. Unset means that the
+	// interface keeps the MAC that its plugin gave it. An edit counts for new pods only.
 	MACPolicy *MACPolicy `json:"macPolicy,omitempty"`
 }
 
@@ -297,17 +297,22 @@ type Route struct {
 
 // MACPolicyType is the way in which the MAC of an interface is chosen.
 //
-// +kubebuilder:validation:Enum=FromIP
+// +kubebuilder:validation:Enum=FromIP;Chosen
 type MACPolicyType string
 
-// MACFromIP: the prefix and the last four octets of the interface's first address, which is the IPv4
-// address if it has one.
-const MACFromIP MACPolicyType = "FromIP"
+const (
+	// MACFromIP: the prefix and the last four octets of the interface's first address, which is the IPv4
+	// address if it has one.
+	MACFromIP MACPolicyType = "FromIP"
+	// MACChosen: the MAC that the annotation ips has for the first address. It has the prefix.
+	MACChosen MACPolicyType = "Chosen"
+)
 
 // MACPolicy chooses the MAC of an interface. The pool of the interface's first address decides.
 type MACPolicy struct {
 	// type is FromIP: the MAC is the prefix and the last four octets of the first address. So it moves
-	// with the address, and neighbours need not learn another one.
+	// with the address, and neighbours need not learn another one. Or it is Chosen: pods may choose, by
+	// macs of their annotation ips, MACs that have the prefix. The others keep that of their plugin.
 	Type MACPolicyType `json:"type"`
 	// prefix is the first two octets of the MAC, in lower case. It must be a unicast and locally
 	// administered one (IEEE 802), such as 0a:58.

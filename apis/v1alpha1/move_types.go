@@ -4,6 +4,8 @@ package v1alpha1
 
 import (
 	"cmp"
+	"encoding/json"
+	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -105,13 +107,23 @@ type MoveDefinition struct {
 	Config string `json:"config"`
 }
 
-// MoveSpec is one network that moves from another IPAM to Fenceline.
+// SameConfig reports whether two configurations are equal as values, since programs write the text of JSON anew.
+func SameConfig(a, b string) bool {
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// MoveSpec is one network that moves from another IPAM to Fenceline, or out to it.
 //
 // +kubebuilder:validation:XValidation:rule="self.from == oldSelf.from",fieldPath=".from",message="from is immutable"
 // +kubebuilder:validation:XValidation:rule="self.network == oldSelf.network",fieldPath=".network",message="network is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.out) == has(oldSelf.out)",fieldPath=".out",message="out is immutable"
 type MoveSpec struct {
-	// from is the old IPAM. Immutable.
+	// from is the other IPAM. Immutable.
 	From MoveSource `json:"from"`
+	// out: the network moves from Fenceline to the other IPAM. It goes the way back of a move in: definitions and
+	// records are those that the other IPAM is to have. Immutable.
+	Out bool `json:"out,omitempty"`
 	// network is the network that moves: "<namespace>/<name>" of its NetworkAttachmentDefinition. Immutable.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
@@ -160,8 +172,12 @@ const (
 // MoveAddress is the state of one address of a Move.
 type MoveAddress struct {
 	// +kubebuilder:validation:MaxLength=39
-	Address string    `json:"address"`
-	State   MoveState `json:"state"`
+	Address string `json:"address"`
+	// podUID is that of the record.
+	//
+	// +kubebuilder:validation:MaxLength=36
+	PodUID string    `json:"podUID,omitempty"`
+	State  MoveState `json:"state"`
 	// reason is a text for people, cut to 200 characters.
 	// +kubebuilder:validation:MaxLength=200
 	Reason string `json:"reason,omitempty"`
@@ -180,9 +196,32 @@ type MoveStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	Addresses []MoveAddress `json:"addresses,omitempty"`
+	// conditions: Reverted.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Move is the stored object of a move of one network from another IPAM to Fenceline.
+// ConditionReverted of a Move: others have undone a part of it, so two IPAMs may give its addresses, or its pods do not
+// start. The addresses that have leases stay guarded.
+const ConditionReverted = "Reverted"
+
+// Reasons of ConditionReverted.
+const (
+	// ReasonDefinitionReverted: a definition asks the IPAM from which the network moves.
+	ReasonDefinitionReverted = "DefinitionReverted"
+	// ReasonFreezeRemoved: the SpiderReservedIPs of the move lack addresses of its pools.
+	ReasonFreezeRemoved = "FreezeRemoved"
+	// ReasonNewRecord: whereabouts has given addresses of the pools since the start.
+	ReasonNewRecord = "NewRecord"
+)
+
+// MoveReservations returns the names of the SpiderReservedIPs of a move, for IPv4 and for IPv6.
+func MoveReservations(move string) []string {
+	return []string{"fenceline-" + move + "-v4", "fenceline-" + move + "-v6"}
+}
+
+// Move is the stored object of a move of one network from another IPAM to Fenceline, or out to it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=flmove
@@ -195,6 +234,7 @@ type MoveStatus struct {
 // +kubebuilder:printcolumn:name="Adopted",type=integer,JSONPath=`.status.adopted`
 // +kubebuilder:printcolumn:name="Held",type=integer,JSONPath=`.status.held`
 // +kubebuilder:printcolumn:name="Conflicts",type=integer,JSONPath=`.status.conflicts`
+// +kubebuilder:printcolumn:name="Reverted",type=string,JSONPath=`.status.conditions[?(@.type=="Reverted")].reason`
 // +kubebuilder:printcolumn:name="Holder",type=string,priority=1,JSONPath=`.spec.holder`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Move struct {

@@ -27,6 +27,8 @@ const (
 	// AnnotationMoveBack of a lease tells the agent that its pod may go back to the other IPAM. Its value is the
 	// generation of the Move in LabelMove. The agent asks the Move itself, since people may write the annotation.
 	AnnotationMoveBack = "fenceline.io/move-back"
+	// LabelPool is the prefix of the labels that tell the scheduler which nodes a pool serves.
+	LabelPool = "pool.fenceline.io/"
 	// FinalizerPool keeps a pool until its last lease is gone.
 	FinalizerPool = "fenceline.io/leases"
 )

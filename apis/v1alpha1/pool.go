@@ -115,10 +115,10 @@ func (p *IPPool) NeverLeased() (all []netip.Addr) {
 }
 
 // MACFor returns the MAC that spec.macPolicy of the pool gives to an interface whose first address is
-// addr: the prefix and the last four octets of the address. It returns nil if the pool has no policy.
+// addr: the prefix and the last four octets of the address. It returns nil if the pool gives no MAC.
 func (p *IPPool) MACFor(addr netip.Addr) (net.HardwareAddr, error) {
 	policy := p.Spec.MACPolicy
-	if policy == nil {
+	if policy == nil || policy.Type == MACChosen {
 		return nil, nil
 	}
 	prefix, err := net.ParseMAC(policy.Prefix + ":00:00:00:00")
@@ -128,6 +128,12 @@ func (p *IPPool) MACFor(addr netip.Addr) (net.HardwareAddr, error) {
 	octets := addr.AsSlice()
 	copy(prefix[2:], octets[len(octets)-4:])
 	return prefix, nil
+}
+
+// TakesMAC reports whether a pod may choose a MAC for an interface whose first address is of the pool.
+func (p *IPPool) TakesMAC(mac net.HardwareAddr) bool {
+	policy := p.Spec.MACPolicy
+	return policy != nil && policy.Type == MACChosen && strings.HasPrefix(mac.String(), policy.Prefix+":")
 }
 
 // InSubnetOf reports whether two pools have the same subnet, network and VLAN. Nodes that use them

@@ -58,6 +58,7 @@ enum result {
 	DROP_TAGGED = 38,
 	DROP_BRIDGE = 39,
 	DROP_STRANGER = 40,
+	DROP_TURN = 41,
 	OBSERVED = 48,
 	RESULT_MAX = 64,
 };

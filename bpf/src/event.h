@@ -15,6 +15,7 @@ enum event_type {
 	EVENT_ACK = 3,
 	EVENT_OLD_CLAIM = 4,
 	EVENT_SOURCE = 5, /* token: the slot, mine: the result */
+	EVENT_TURN = 6,	  /* token: the slot */
 };
 
 struct event {

@@ -76,6 +76,39 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 	return drop(GUARD_EGRESS, CLAIM_FROM_POD);
 }
 
+/* Reports whether an address of a slot is fenced, and has a holder elsewhere.
+ */
+static __always_inline bool guard_has_lent(__u32 slot, __u32 segment,
+					   const struct addr *a)
+{
+	struct lease_key key = lease_key_of(segment, a);
+	const struct lease *l = lease_of(&key);
+
+	return l && l->slot == slot && !(l->flags & LEASE_TURNS) &&
+	       l->flags & LEASE_SHARED_MAC && state_is_fenced(&key, l);
+}
+
+/*
+ * Reports whether the MAC of a slot is at another node: the holder of its
+ * address there has it too. Any frame, as of MLD, would teach the switches the
+ * port of this node (IEEE 802.1Q, 8.7).
+ */
+__noinline int guard_mac_is_elsewhere(__u32 slot)
+{
+	const struct slot *s = slot_of(slot);
+	struct addr a;
+
+	if (!s || !(s->leased4 || !addr_is_unspecified(&s->leased6)))
+		return 0;
+	if (s->leased4) {
+		a = addr_of_v4(s->leased4);
+		if (!guard_has_lent(slot, s->segment, &a))
+			return 0;
+	}
+	a = s->leased6;
+	return addr_is_unspecified(&a) || guard_has_lent(slot, s->segment, &a);
+}
+
 SEC("tc")
 int guard_egress(struct __sk_buff *skb)
 {
@@ -97,6 +130,9 @@ int guard_egress(struct __sk_buff *skb)
 		where |= WHERE_HOST_LINK;
 	if (usual_is(skb, &f, s, where & WHERE_HOST_LINK))
 		return PASS;
+	if (gate_is_open() && !(where & WHERE_HOST_LINK) &&
+	    guard_mac_is_elsewhere(slot))
+		return drop(GUARD_EGRESS, DROP_FENCED);
 	return judge(skb, slot, where, f.l3, f.proto);
 }
 

@@ -66,6 +66,19 @@ static __always_inline bool hit_is_rightful(const struct lease *l,
 	       state_fences(st, l);
 }
 
+/* Notes the speaker, and reports whether an event is due. */
+static __always_inline bool hit_note(struct state *st, __u64 by, __u64 now,
+				     enum where where)
+{
+	__u64 there = by | (__u64)where << 56;
+	bool news = st->hit_by != there;
+
+	st->hit_by = there;
+	st->hit_ns = now;
+	__sync_fetch_and_add(&st->hits, 1);
+	return hit_is_due(st, &st->hit_event_ns, news, now, where);
+}
+
 static __always_inline void hit_record(const struct lease_key *key,
 				       const struct lease *l,
 				       const struct speech *s, __u64 now,
@@ -74,29 +87,25 @@ static __always_inline void hit_record(const struct lease_key *key,
 	__u64 by = speaker_of(&s->mac, s->kind);
 	__u64 there = by | (__u64)where << 56;
 	struct state *st;
-	__u64 *last;
-	bool news;
+	bool due;
 
 	if (!lease_is_foreign(l, &s->mac))
 		return;
 	st = state_of(key);
 	if (!st || hit_is_rightful(l, st))
 		return;
+	count(where, HIT);
 	if (speech_is_tentative(s)) {
-		news = st->probe_by != there;
+		bool news = st->probe_by != there;
+
 		st->probe_by = there;
 		st->probe_ns = now;
 		__sync_fetch_and_add(&st->probes, 1);
-		last = &st->probe_event_ns;
+		due = hit_is_due(st, &st->probe_event_ns, news, now, where);
 	} else {
-		news = st->hit_by != there;
-		st->hit_by = there;
-		st->hit_ns = now;
-		__sync_fetch_and_add(&st->hits, 1);
-		last = &st->hit_event_ns;
+		due = hit_note(st, by, now, where);
 	}
-	count(where, HIT);
-	if (hit_is_due(st, last, news, now, where))
+	if (due)
 		hit_event(key, l, by, now, where);
 }
 

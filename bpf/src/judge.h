@@ -8,6 +8,7 @@
 #include "ipv6.h"
 #include "router.h"
 #include "source.h"
+#include "turn.h"
 
 #define ETH_P_QINQ1   0x9100
 #define ETH_P_QINQ2   0x9200
@@ -111,7 +112,7 @@ __noinline int judge_arp(struct __sk_buff *skb, __u32 slot, __u32 where,
 {
 	struct suspect who = suspect_of(slot, where);
 	struct frame f = { .l3 = l3 };
-	enum result why = ALLOWED;
+	enum result why = ALLOWED, then;
 	enum clarity clarity;
 	struct speech s;
 
@@ -122,7 +123,11 @@ __noinline int judge_arp(struct __sk_buff *skb, __u32 slot, __u32 where,
 		why = DROP_SENDER_MAC;
 	if (clarity == SILENT)
 		return why == ALLOWED && who.sources ? DROP_UNSPECIFIED : why;
-	return source_worse(why, source_gives(&who, &s.subject));
+	then = source_gives(&who, &s.subject);
+	if (why == ALLOWED && turn_is_missing(then) && speech_announces(&s))
+		turn_ask(slot, ADDR_HALVES(&s.subject),
+			 speaker_of(&s.mac, s.kind | KIND_ANNOUNCES));
+	return source_worse(why, then);
 }
 
 /* Other messages are those of routers. A report may have the source 0.0.0.0. */
@@ -149,6 +154,8 @@ struct ipv4_upper {
 #define IPV4_PLAIN  0x45
 #define IPV4_HLEN   20
 #define IPV4_OFFSET bpf_htons(0x1fff)
+/* Not whole: more fragments follow, or an offset. */
+#define IPV4_FRAGMENT bpf_htons(0x3fff)
 
 static __always_inline enum result judge_ipv4_upper(const struct ipv4_upper *u,
 						    __u8 proto, __u32 sources,
@@ -174,27 +181,56 @@ static __always_inline bool judge_is_ipv4_of_router(const struct ipv4_head *ip)
 	       (router_hears4(ip->addrs.target) && !router_ignores(ip->proto));
 }
 
+/* The last byte of VRRP's MACs is the router's ID: RFC 5798, 7.3. */
+enum vrrp_mac {
+	VRRP_MAC4 = 0x0100,
+	VRRP_MAC6 = 0x0200,
+};
+
+/* Reports whether the pod may send what only routers send. VRRP's second byte
+ * is the router's ID: a pod that is no router has the MACs of its own ID.
+ */
+static __always_inline bool judge_may_route(struct __sk_buff *skb,
+					    const struct suspect *who,
+					    __u8 proto, bool whole, __u32 off,
+					    enum vrrp_mac family)
+{
+	struct mac mac = { .part = { 0, bpf_htons(0x5e00) } };
+	__u8 id;
+
+	if (who->sources & SOURCES_ROUTER)
+		return true;
+	if (proto != NEXT_VRRP || !(who->sources & SOURCES_VRRP) || !whole ||
+	    bpf_skb_load_bytes(skb, off + 1, &id, sizeof(id)))
+		return false;
+	mac.part[2] = bpf_htons(family | id);
+	return source_mac_is_own(who, &mac);
+}
+
 /* Later fragments have no head, and the first one was judged. */
 static __always_inline enum result judge_ipv4_head(struct __sk_buff *skb,
 						   const struct frame *f,
 						   const struct ipv4_head *ip,
-						   __u32 sources, bool nameless)
+						   const struct suspect *who,
+						   bool nameless)
 {
+	__u32 off = f->l3 + (ip->version & 15) * 4;
 	struct ipv4_upper u;
 	bool read;
 
-	if (judge_is_ipv4_of_router(ip) && !(sources & SOURCES_ROUTER))
+	if (judge_is_ipv4_of_router(ip) &&
+	    !judge_may_route(skb, who, ip->proto,
+			     !(ip->fragment & IPV4_FRAGMENT), off, VRRP_MAC4))
 		return DROP_ROUTER;
 	if (ip->fragment & IPV4_OFFSET)
 		return nameless ? DROP_UNSPECIFIED : ALLOWED;
 	if (ip->version == IPV4_PLAIN)
 		read = frame_payload(skb, f, IPV4_HLEN, &u, sizeof(u));
 	else
-		read = !bpf_skb_load_bytes(skb, f->l3 + (ip->version & 15) * 4,
-					   &u, sizeof(u));
+		read = !bpf_skb_load_bytes(skb, off, &u, sizeof(u));
 	if (!read)
 		return DROP_MALFORMED;
-	return judge_ipv4_upper(&u, ip->proto, sources, nameless);
+	return judge_ipv4_upper(&u, ip->proto, who->sources, nameless);
 }
 
 __noinline int judge_ipv4(struct __sk_buff *skb, __u32 slot, __u32 where,
@@ -216,8 +252,8 @@ __noinline int judge_ipv4(struct __sk_buff *skb, __u32 slot, __u32 where,
 	if (who.sources &&
 	    (nameless || ip.proto == NEXT_UDP || ip.proto == NEXT_ICMP ||
 	     ip.proto == NEXT_IGMP || judge_is_ipv4_of_router(&ip)))
-		why = source_worse(why, judge_ipv4_head(skb, &f, &ip,
-							who.sources, nameless));
+		why = source_worse(
+			why, judge_ipv4_head(skb, &f, &ip, &who, nameless));
 	return why;
 }
 
@@ -256,6 +292,21 @@ static __always_inline bool icmpv6_is_nameless(__u8 type)
 	       type == ND_RS;
 }
 
+/* An unsolicited NA at off that the pod may not send now. */
+__noinline int judge_na_turn(struct __sk_buff *skb, __u32 slot, __u32 off,
+			     __u64 high, __u64 low)
+{
+	struct frame_macs macs = frame_macs_of(skb);
+	struct nd_option option;
+
+	if (!(macs.to.part[0] & bpf_htons(0x0100))) /* not to all */
+		return 0;
+	if (nd_has_option(skb, off, ND_OPTION_TARGET_MAC, &option))
+		macs.from = option.mac;
+	return turn_ask(slot, high, low,
+			speaker_of(&macs.from, KIND_NA | KIND_ANNOUNCES));
+}
+
 /* An ICMPv6 packet at off, of a source that is "::" if nameless. */
 __noinline int judge_icmpv6(struct __sk_buff *skb, __u32 slot, __u32 where,
 			    __u32 off, __u32 nameless)
@@ -276,6 +327,8 @@ __noinline int judge_icmpv6(struct __sk_buff *skb, __u32 slot, __u32 where,
 			return DROP_MALFORMED;
 		if (type == ND_NA || nameless)
 			why = source_gives(&who, &nd.target);
+		if (type == ND_NA && turn_is_missing(why))
+			judge_na_turn(skb, slot, off, ADDR_HALVES(&nd.target));
 		if (type == ND_NA && nameless && judge_binds_mac(&who))
 			why = source_worse(why, DROP_UNSPECIFIED);
 		off += sizeof(nd);
@@ -322,7 +375,7 @@ static __always_inline enum result judge_ipv6_upper(struct __sk_buff *skb,
 	if (!who->sources)
 		return ALLOWED;
 	if ((to_router || router_speaks(u.proto)) &&
-	    !(who->sources & SOURCES_ROUTER))
+	    !judge_may_route(skb, who, u.proto, !u.fragment, u.off, VRRP_MAC6))
 		return DROP_ROUTER;
 	if (u.proto == NEXT_UDP && !(who->sources & SOURCES_DHCP_SERVER)) {
 		if (bpf_skb_load_bytes(skb, u.off + 2, &port, sizeof(port)))

@@ -41,6 +41,9 @@ enum lease_flag {
 	LEASE_UNGUARDED = 1 << 3,
 	/* The holder is a VF: its frames pass its guard, but no observer. */
 	LEASE_VF = 1 << 4,
+	/* A virtual address of which one pod has the turn: the holder, if any.
+	 */
+	LEASE_TURNS = 1 << 5,
 };
 
 struct {

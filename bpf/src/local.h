@@ -30,9 +30,9 @@ enum local_slot {
 };
 
 /*
- * The slot, LOCAL_NODE, or 0 for a pod without a guard. A slot with the
- * parent's MAC (ipvlan) has the entry of its network namespace. Written by user
- * space only.
+ * The slot, LOCAL_NODE, or 0 for a pod without a guard, and for MACs that a
+ * slot has beside its own, but see SOURCES_TURNS. A slot with the parent's MAC
+ * (ipvlan) has the entry of its network namespace. Written by user space only.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -141,6 +141,12 @@ static __always_inline int local_judge(struct __sk_buff *skb,
 	    (s->status == SLOT_DEAD ||
 	     (s->sources & SOURCES_SHARED_MAC && gate_is_open())))
 		return PASS;
+	if (where == GUARD_INGRESS && s->sources & SOURCES_TURNS) {
+		const struct mac from = frame_macs_of(skb).from;
+
+		if (!mac_equal(&from, &s->mac))
+			return PASS;
+	}
 	if (f->proto == bpf_htons(CLAIM_ETHERTYPE))
 		return drop(where, CLAIM_FROM_POD);
 	if (s->segment == segment && usual_is(skb, f, s, false))

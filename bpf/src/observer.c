@@ -53,15 +53,18 @@ __noinline int observe(__u64 high, __u64 low, __u64 by)
 	struct lease_key key = lease_key_of(segment, &s->subject);
 	const struct lease *l = lease_of(&key);
 	enum where where = s->kind >> 8;
+	__u16 announces;
 	__u64 now;
 
-	s->kind &= 0xff;
+	announces = s->kind & KIND_ANNOUNCES;
+	s->kind &= 0x7f;
 	if (addr_is_unspecified(&s->subject) ||
 	    (addr_is_link_local(&s->subject) && s->kind != KIND_NA && !l))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	count(where, SIGHTING);
 	sighting_record(&key, s, now);
+	s->kind |= announces;
 	if (l)
 		hit_record(&key, l, s, now, where);
 	return 0;
@@ -109,7 +112,8 @@ int observer_ingress(struct __sk_buff *skb)
 	    !(speech_is_tentative(&s) &&
 	      hearing_is_echo(&s.mac, parent_of(segment))))
 		observe(ADDR_HALVES(&s.subject),
-			speaker_of(&s.mac, s.kind | OBSERVER_INGRESS << 8));
+			speaker_of(&s.mac, s.kind | speech_announces(&s) |
+						   OBSERVER_INGRESS << 8));
 	return PASS;
 }
 
@@ -262,7 +266,8 @@ static __noinline int egress_hear(struct __sk_buff *skb, const struct frame *f,
 		return PASS;
 	if (s.kind != KIND_IP)
 		observe(ADDR_HALVES(&s.subject),
-			speaker_of(&s.mac, s.kind | OBSERVER_EGRESS << 8));
+			speaker_of(&s.mac, s.kind | speech_announces(&s) |
+						   OBSERVER_EGRESS << 8));
 	if (open && egress_is_pretender(skb, ADDR_HALVES(&s.subject),
 					speaker_of(&s.mac, s.kind)))
 		return drop(OBSERVER_EGRESS, DROP_MAC);

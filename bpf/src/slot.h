@@ -46,6 +46,10 @@ enum source_flag {
 	SOURCES_TAGGED = 1 << 4,      /* may tag frames */
 	SOURCES_BRIDGE = 1 << 5,      /* may send STP, LLDP and the like */
 	SOURCES_SHARED_MAC = 1 << 6,  /* another node may have the MAC too */
+	SOURCES_VRRP = 1 << 7,	      /* may send VRRP */
+	/* The observer judges its other MACs too. Another node may have them.
+	 */
+	SOURCES_TURNS = 1 << 8,
 };
 
 struct {

@@ -188,11 +188,17 @@ __noinline int source_judge(__u32 slot, __u32 where, __u64 high, __u64 low)
 	struct addr a = addr_of(high, low);
 	struct lease_key key = lease_key_of(who.segment, &a);
 	const struct lease *l = lease_of(&key);
+	bool held = l && lease_is_held(l);
+	enum result why;
 
-	if (!l || !lease_is_held(l))
-		return source_unleased(&who, &a);
-	if (l->slot != who.slot && !slot_is_beside(who.slot, l->slot))
-		return DROP_SLOT;
+	if (!held ||
+	    (l->slot != who.slot && !slot_is_beside(who.slot, l->slot))) {
+		why = source_unleased(&who, &a);
+		/* The slot may take the turn: a hard objection until then. */
+		if (why == ALLOWED && l && l->flags & LEASE_TURNS)
+			return DROP_TURN;
+		return held ? DROP_SLOT : why;
+	}
 	if (state_is_fenced(&key, l))
 		return DROP_FENCED;
 	/* Another interface of the pod has the address, and its MAC. */

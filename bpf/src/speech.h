@@ -16,6 +16,7 @@ enum kind {
 	KIND_IP = 6,
 	KIND_ARP_REPLY = 7,
 	KIND_CLAIM = 8,
+	KIND_ANNOUNCES = 1 << 7, /* a flag beside the kind of a hit */
 };
 
 struct speech {
@@ -50,6 +51,20 @@ enum clarity {
 static __always_inline bool speech_is_tentative(const struct speech *s)
 {
 	return s->kind == KIND_ARP_PROBE || s->kind == KIND_DAD;
+}
+
+/* KIND_ANNOUNCES for a frame that nobody asked for: gratuitous ARP, NA to all.
+ */
+static __always_inline __u16 speech_announces(const struct speech *s)
+{
+	if (s->kind == KIND_NA)
+		return (s->target.word[0] & bpf_htonl(0xff000000)) ==
+				       bpf_htonl(0xff000000)
+			       ? KIND_ANNOUNCES
+			       : 0;
+	return s->kind == KIND_ARP && s->sender.word[3] == s->target.word[3]
+		       ? KIND_ANNOUNCES
+		       : 0;
 }
 
 /* Reports whether subject and sender are different fields of the frame. */

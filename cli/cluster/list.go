@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +25,9 @@ func indexName(o any, field string) string { return fmt.Sprintf("%T.%s", o, fiel
 
 // IndexField implements client.FieldIndexer.
 func (i indexes) IndexField(_ context.Context, o client.Object, field string, keys client.IndexerFunc) error {
-	i[indexName(o, field)] = keys
+	if !strings.HasPrefix(field, "spec.") { // the API server has these
+		i[indexName(o, field)] = keys
+	}
 	return nil
 }
 

@@ -36,8 +36,11 @@ type served struct {
 	gateway       netip.Addr
 	// set is where other networks may have no address, and gives the addresses that a pod may get.
 	set, gives poolset.Set
-	// records is the name of whereabouts' records of the range.
+	// records is the name of whereabouts' records of the range, slices its parts that nodes have, if it is divided. pool is
+	// the SpiderIPPool of Spiderpool.
 	records string
+	slices  []slice
+	pool    *spiderPool
 }
 
 // network is the configuration of a definition, as far as a move needs it.
@@ -49,6 +52,11 @@ type network struct {
 	master string
 	// networkName is network_name of whereabouts, or empty.
 	networkName string
+	// slicing is how whereabouts divides its range between the nodes, slicesIn the namespace of their records.
+	// isLost: its NodeSlicePool has gone during the move, and its slices are those that have records.
+	slicing  slicing
+	slicesIn string
+	isLost   bool
 	// files is where host-local keeps its files.
 	files Directory
 	// notes are for the person.
@@ -72,7 +80,8 @@ func typeOf(ipam json.RawMessage) string {
 }
 
 // read reads a definition. The error is errOtherIPAM if the IPAM of a move does not serve it.
-func read(from v1alpha1.MoveSource, d Definition) (network, error) {
+func (f Facts) read(d Definition) (network, error) {
+	from := f.From
 	n := network{Definition: d, from: from}
 	var w written
 	if !strings.Contains(d.Config, string(from)) { // also one without a text: Multus reads a file of that name then
@@ -96,11 +105,15 @@ func read(from v1alpha1.MoveSource, d Definition) (network, error) {
 	if p.Type == "macvlan" || p.Type == "ipvlan" {
 		n.master = p.Master
 	}
-	if from == v1alpha1.MoveHostLocal {
+	switch from {
+	case v1alpha1.MoveHostLocal:
 		n.files.Network = w.Name
 		return n, n.hostLocal(p.IPAM)
+	case v1alpha1.MoveSpiderpool:
+		return n, n.spiderpool(p.IPAM, f)
 	}
-	return n, n.whereabouts(p.IPAM)
+	err := n.whereabouts(p.IPAM, w.Name, f)
+	return n, err
 }
 
 // all are the addresses that the other IPAM may give a pod of a network.
@@ -117,7 +130,7 @@ func (n network) all() poolset.Set {
 func (n network) givesRest(text string, taken poolset.Set) error {
 	d := n.Definition
 	d.Config = text
-	now, err := read(n.from, d)
+	now, err := Facts{From: n.from}.read(d)
 	if err != nil {
 		return fmt.Errorf("read what the move would write: %w", err)
 	}

@@ -70,15 +70,18 @@ func (f Facts) Directories() (all []Directory) {
 	return all
 }
 
-// Freeze returns the first and the last address of each range whose free addresses get files.
+// Freeze returns the first and the last address of each range that the other IPAM must not give, by files or by a
+// SpiderReservedIP.
 func (p Plan) Freeze() []netip.Addr { return p.freeze.Ends() }
 
-// Holes returns the nodes on which free addresses have no file of the move, as clauses.
+// Holes returns what lacks of this freeze, as clauses.
 func (p Plan) Holes() []string { return p.holes }
 
-// HasUnknown reports whether a file has no pod yet. It may be one of an ADD that has just ended.
+// HasUnknown reports whether a record is not whole yet. It may be one of an ADD that has just ended.
 func (p Plan) HasUnknown() bool {
-	return slices.ContainsFunc(p.Records, func(r v1alpha1.MoveRecord) bool { return strings.HasPrefix(r.Hold, noPod) })
+	return slices.ContainsFunc(p.Records, func(r v1alpha1.MoveRecord) bool {
+		return strings.HasPrefix(r.Hold, noPod) || strings.HasPrefix(r.Hold, noEndpoint)
+	})
 }
 
 // files are the records of host-local. They name no pod, so only network-status does.
@@ -156,7 +159,7 @@ func poolsIn(f Facts) poolset.Set {
 func othersIn(f Facts, networks []network) map[Directory]poolset.Set {
 	sets := map[Directory]poolset.Set{}
 	for _, d := range f.Definitions {
-		n, err := read(f.From, d)
+		n, err := f.read(d)
 		if err != nil || slices.ContainsFunc(networks, func(o network) bool { return o.Definition == d }) {
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/fenceline/fenceline/internal/poolset"
 )
 
-// MaxFiles is the greatest number of addresses for which a move writes files on each node.
+// MaxFiles is the greatest number of addresses for which a move writes files on each node, or SpiderReservedIPs.
 const MaxFiles = 1 << 16
 
 // defaultDataDir is where host-local keeps its files, unless a definition says otherwise.

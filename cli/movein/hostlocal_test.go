@@ -69,7 +69,7 @@ func TestARangeThatIsUsedUpStaysValid(t *testing.T) {
 	f.Definitions[0].Config = strings.Replace(local, "10.100.0.19", "10.100.0.11", 1)
 	c := PlanOf(f).Changes[0]
 	returned := check.Value(c.Returned([]netip.Addr{netip.MustParseAddr("10.100.0.10"), netip.MustParseAddr("10.100.0.11")}))(t)
-	check.That(t, Same(returned, c.Frozen), "the definition is %s", returned)
+	check.That(t, v1alpha1.SameConfig(returned, c.Frozen), "the definition is %s", returned)
 }
 
 func TestFilesThatProveNothingHoldTheirAddress(t *testing.T) {
@@ -264,10 +264,10 @@ func TestADefinitionOfOthersInAMove(t *testing.T) {
 		check.That(t, len(PlanOf(f).Blocks) == 1 && len(PlanOf(f).Changes) == 0, "no move: %+v", PlanOf(f))
 		move := &v1alpha1.Move{Spec: v1alpha1.MoveSpec{Definitions: own.Definitions()}}
 		p := PlanOf(f.Before(move))
-		check.Must(t, len(p.Strangers()) == 1 && len(p.Blocks) == 1, "in a move: %+v", p)
-		check.Says(t, p.Strangers()[0], "pay/other")
+		check.Must(t, len(p.Strangers) == 1 && len(p.Blocks) == 1, "in a move: %+v", p)
+		check.Says(t, p.Strangers[0], "pay/other")
 		check.That(t, len(p.Changes) == 1 && len(p.Records) == 2, "in a move: %+v", p)
 		move.Spec.Definitions = append(move.Spec.Definitions, v1alpha1.MoveDefinition{Namespace: "pay", Name: "other", Config: strings.Replace(local, "eth1.100", "eth2", 1)})
-		check.That(t, len(PlanOf(f.Before(move)).Strangers()) == 0 && len(PlanOf(f.Before(move)).Changes) == 2, "a definition of the move: %+v", PlanOf(f.Before(move)))
+		check.That(t, len(PlanOf(f.Before(move)).Strangers) == 0 && len(PlanOf(f.Before(move)).Changes) == 2, "a definition of the move: %+v", PlanOf(f.Before(move)))
 	}
 }

@@ -3,12 +3,10 @@
 package movein
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -20,16 +18,23 @@ import (
 // Pod is a pod with the interfaces that its annotation network-status names.
 type Pod struct {
 	Namespace, Name, UID, Node string
-	Finished                   bool
-	Interfaces                 []Interface
+	// Ending: it has a deletionTimestamp.
+	Finished, Ending bool
+	Interfaces       []Interface
+	// OwnerKind and OwnerName are those of the controller of its pods, or of a Pod alone. IsStateful: it is a StatefulSet of
+	// Kubernetes itself.
+	OwnerKind, OwnerName string
+	IsStateful           bool
+	// Named are the pools of each interface that its annotation ippools of Spiderpool names.
+	Named [][]string
 }
 
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// Interface is one entry of network-status.
+// Interface is one entry of network-status. Network is "<namespace>/<name>" of its definition.
 type Interface struct {
-	Interface, MAC string
-	IPs            []netip.Addr
+	Network, Interface, MAC string
+	IPs                     []netip.Addr
 }
 
 // Facts are what a plan is made of.
@@ -41,12 +46,21 @@ type Facts struct {
 	Definitions []Definition
 	// Moving are the definitions of a move that has begun. They are in Definitions too.
 	Moving []v1alpha1.MoveDefinition
-	// Records are those of whereabouts. Nodes are all nodes, with their files of host-local.
-	Records []Records
-	Nodes   []NodeFiles
-	Pods    []Pod
+	// MovingPools are the pools of that move.
+	MovingPools []string
+	// Records are those of whereabouts, in the namespaces RecordsIn, and Slices its NodeSlicePools. Nodes are all nodes,
+	// with their files of host-local.
+	Records    []Records
+	RecordsIn  []string
+	Slices     []NodeSlices
+	Nodes      []NodeFiles
+	Spiderpool Spiderpool
+	Pods       []Pod
 	// Pools are those of Fenceline.
 	Pools []v1alpha1.IPPool
+
+	// isBecoming: the other IPAM has the definitions of a move out already, and Spiderpool the SpiderIPPools.
+	isBecoming bool
 }
 
 // Change is a definition as it will be.
@@ -58,7 +72,8 @@ type Change struct {
 	Frozen   string `json:"frozen"`
 	Switched string `json:"switched"`
 
-	from v1alpha1.MoveSource
+	from     v1alpha1.MoveSource
+	isSliced bool
 }
 
 // Plan is a move that has not begun.
@@ -69,22 +84,26 @@ type Plan struct {
 	Notes   []string          `json:"notes,omitempty"`
 	Pools   []v1alpha1.IPPool `json:"pools"`
 	Changes []Change          `json:"changes"`
+	// Subnets are to be made by hand, since a move makes none.
+	Subnets []v1alpha1.IPSubnet `json:"subnets,omitempty"`
 	// Records are the addresses in use. A record with hold is held, and the others are adopted.
 	Records []v1alpha1.MoveRecord `json:"records"`
 
-	// freeze has the addresses for which host-local gets files.
-	freeze poolset.Set
-	// holes are the nodes on which free addresses have no file of the move, as clauses. sandboxes are those that
-	// host-local has given addresses; whereabouts has none.
+	// freeze has the addresses for which host-local gets files, Spiderpool a SpiderReservedIP, and the slices of whereabouts
+	// allocations, in the namespace slicesIn.
+	freeze   poolset.Set
+	slices   []slice
+	slicesIn string
+	// holes are what lacks of it, as clauses. sandboxes are those that host-local has given addresses; the other IPAMs
+	// have none.
 	holes     []string
 	sandboxes map[sandbox]bool
-	// strangers are the blocks by definitions that are not of the move.
-	strangers []string
+	// Strangers are the blocks by definitions that are not of the move, and by records that cannot be read. They block all
+	// but its way back: it frees nothing that such a definition could not give before.
+	Strangers []string `json:"-"`
+	// Giving is what would give addresses after the end of the move, as clauses.
+	Giving []string `json:"-"`
 }
-
-// Strangers are the reasons by definitions that are not of the move. They block all but its way back: it frees nothing
-// that such a definition could not give before.
-func (p Plan) Strangers() []string { return p.strangers }
 
 // Held counts the records whose addresses are only held.
 func (p Plan) Held() (n int) {
@@ -99,6 +118,10 @@ func (p Plan) Held() (n int) {
 func (p *Plan) block(format string, args ...any) {
 	p.Blocks = append(p.Blocks, fmt.Sprintf(format, args...))
 }
+func (p *Plan) stranger(format string, args ...any) {
+	p.block(format, args...)
+	p.Strangers = append(p.Strangers, fmt.Sprintf(format, args...))
+}
 func (p *Plan) note(format string, args ...any) {
 	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
 }
@@ -106,15 +129,23 @@ func (p *Plan) note(format string, args ...any) {
 // PlanOf plans the move of a network from another IPAM.
 func PlanOf(f Facts) Plan {
 	var p Plan
+	for _, problem := range f.Spiderpool.problems {
+		p.stranger("%s", problem)
+	}
 	main, others := p.networks(f)
 	if len(p.Blocks) > 0 && (main.from == "" || len(f.Moving) == 0) { // a move that has begun can go back all the same
 		return p
 	}
 	all := append([]network{main}, others...)
 	p.pools(f, all)
+	p.reservations(f, all)
+	p.Notes = append(p.Notes, f.annotated(p.Pools)...)
 	for _, n := range all {
 		p.change(n)
 		p.Notes = append(p.Notes, n.notes...)
+		if n.isLost { // only a freeze needs to know the slices without records
+			p.block("definition %s: its NodeSlicePool %q has gone, so the slices of nodes without records are not known", n, n.slicing.pool)
+		}
 		if n.Owner != "" {
 			p.note("%s owns definition %s and would undo an edit: make the change there", n.Owner, n)
 		}
@@ -130,39 +161,39 @@ func (p *Plan) networks(f Facts) (main network, others []network) {
 		p.block("there is no NetworkAttachmentDefinition %s", f.Network)
 		return main, nil
 	}
-	main, err := read(f.From, f.Definitions[at])
+	main, err := f.read(f.Definitions[at])
 	if err != nil {
 		p.block("definition %s: %v", f.Network, err)
 		return network{}, nil
-	}
-	stranger := func(format string, args ...any) {
-		p.block(format, args...)
-		p.strangers = append(p.strangers, fmt.Sprintf(format, args...))
 	}
 	for i, d := range f.Definitions {
 		if i == at {
 			continue
 		}
-		n, err := read(f.From, d)
+		n, err := f.read(d)
 		if errors.Is(err, errOtherIPAM) {
 			continue
 		}
-		if err != nil {
-			stranger("definition %s is of %s too, and may have the same addresses: %v", d, f.From, err)
+		if shared, _ := shares(main, n); errors.Is(err, errSliced) && !shared {
 			continue
 		}
-		isOf := slices.ContainsFunc(f.Moving, func(o v1alpha1.MoveDefinition) bool { return o.Namespace == d.Namespace && o.Name == d.Name })
+		if err != nil {
+			p.stranger("definition %s is of %s too, and may have the same addresses: %v", d, f.From, err)
+			continue
+		}
 		switch shared, own := shares(main, n); {
-		case isOf:
+		case f.isMoving(d):
 			others = append(others, n)
+		case shared && n.slicing != main.slicing:
+			p.stranger("definitions %s and %s have the same addresses, and whereabouts divides them between the nodes in different ways: end the pods of one of them and delete it, or move both by hand; never change node_slice_size or network_name in place, since whereabouts forgets its records then", main, n)
 		case shared && own:
-			stranger("definition %s has a range of %s, and others: give it only ranges of that network, or none", n, main)
+			p.stranger("definition %s has a range of %s, and others: give it only ranges of that network, or none", n, main)
 		case shared && n.networkName != main.networkName:
-			stranger("definitions %s and %s have the same range and different values of network_name: their records may name one address twice", main, n)
+			p.stranger("definitions %s and %s have the same range and different values of network_name: their records may name one address twice", main, n)
 		case shared && n.files.DataDir != main.files.DataDir:
-			stranger("definitions %s and %s have the same addresses, and host-local keeps their files in %s and in %s, of which the agents see one: give them ranges of their own, or the same dataDir", main, n, main.files.DataDir, n.files.DataDir)
+			p.stranger("definitions %s and %s have the same addresses, and host-local keeps their files in %s and in %s, of which the agents see one: give them ranges of their own, or the same dataDir", main, n, main.files.DataDir, n.files.DataDir)
 		case shared && f.From == v1alpha1.MoveHostLocal && n.master != main.master:
-			stranger("definitions %s and %s have the same addresses, and the masters %q and %q: host-local keeps its records by the name of the network, so these may be two segments; give them ranges of their own, or the same master", main, n, main.master, n.master)
+			p.stranger("definitions %s and %s have the same addresses, and the masters %q and %q: host-local keeps its records by the name of the network, so these may be two segments; give them ranges of their own, or the same master", main, n, main.master, n.master)
 		case shared:
 			p.note("definition %s has a range of this network, so it moves too", n)
 			others = append(others, n)
@@ -196,7 +227,7 @@ func (p *Plan) pools(f Facts, all []network) {
 			parents = append(parents, one.master)
 		}
 		for i, r := range one.ranges {
-			if slices.ContainsFunc(one.ranges[:i], func(o served) bool { return o.prefix.Addr().Is4() == r.prefix.Addr().Is4() }) {
+			if r.pool == nil && slices.ContainsFunc(one.ranges[:i], func(o served) bool { return o.prefix.Addr().Is4() == r.prefix.Addr().Is4() }) {
 				p.block("definition %s has two ranges of one family, and Fenceline gives an interface one address of each: make two definitions", one)
 				break
 			}
@@ -221,6 +252,11 @@ func (p *Plan) pools(f Facts, all []network) {
 		if r.gateway.IsValid() {
 			pool.Spec.Gateway = ptr.To(r.gateway.String())
 		}
+		if r.pool != nil {
+			pool.Name, pool.Spec = r.pool.name, *r.pool.spec.DeepCopy()
+			pool.Spec.ExcludeIPs = append(pool.Spec.ExcludeIPs, r.excluded...)
+			pool.Spec.Parents, pool.Spec.Disable = parents, ptr.To(true)
+		}
 		if _, err := poolset.Validate(&pool); err != nil {
 			p.block("range %s: %v", r.prefix, err)
 		}
@@ -243,13 +279,16 @@ func hasPool(f Facts, name string) bool {
 
 // change plans the configurations of a definition.
 func (p *Plan) change(n network) {
-	c := Change{Namespace: n.Namespace, Name: n.Definition.Name, Before: n.Config, from: n.from}
+	c := Change{Namespace: n.Namespace, Name: n.Definition.Name, Before: n.Config, from: n.from, isSliced: n.slicing != slicing{}}
 	var err error
-	if c.Frozen, err = without(n.from, n.Config, true, nil); err == nil {
-		c.Switched, err = switched(n, p.Pools)
-	}
-	if err == nil {
-		err = n.givesRest(c.Frozen, n.all())
+	c.Switched, err = switched(n, p.Pools)
+	if c.Frozen = c.Switched; n.from != v1alpha1.MoveSpiderpool { // whose SpiderReservedIP freezes it
+		if err == nil {
+			c.Frozen, err = without(n.from, n.Config, true, nil)
+		}
+		if err == nil {
+			err = n.givesRest(c.Frozen, n.all())
+		}
 	}
 	if first := n.all().First(1).Ends(); err == nil && len(first) > 0 { // so that the way back is sure
 		_, err = c.Returned(first[:1])
@@ -258,52 +297,4 @@ func (p *Plan) change(n network) {
 		p.block("definition %s: %v", n, err)
 	}
 	p.Changes = append(p.Changes, c)
-}
-
-// switched returns the configuration of a definition that Fenceline serves.
-func switched(n network, pools []v1alpha1.IPPool) (string, error) {
-	var whole map[string]any
-	if err := json.Unmarshal([]byte(n.Config), &whole); err != nil {
-		return "", err
-	}
-	for _, plugin := range ipamsIn(n.from, whole) {
-		plugin["ipam"] = ipamOf(plugin["ipam"].(map[string]any), pools)
-	}
-	out, err := json.MarshalIndent(chained(n, whole), "", "  ")
-	return string(out), err
-}
-
-// ipamOf returns the ipam of Fenceline, in which routes keep their effect.
-func ipamOf(old map[string]any, pools []v1alpha1.IPPool) map[string]any {
-	ipam := map[string]any{"type": "fenceline"}
-	if routes, ok := old["routes"]; ok {
-		ipam["routes"] = routes
-	}
-	for _, pool := range pools {
-		key := "default_ipv4_ippool"
-		if strings.Contains(pool.Spec.Subnet, ":") {
-			key = "default_ipv6_ippool"
-		}
-		names, _ := ipam[key].([]string)
-		ipam[key] = append(names, pool.Name)
-	}
-	return ipam
-}
-
-// chained returns a list of plugins with Fenceline at its end.
-func chained(n network, whole map[string]any) map[string]any {
-	last := map[string]any{"type": "fenceline"}
-	if plugins, isList := whole["plugins"].([]any); isList {
-		whole["plugins"] = append(plugins, last)
-		return whole
-	}
-	list := map[string]any{"cniVersion": "1.0.0", "name": n.Definition.Name}
-	for _, key := range []string{"cniVersion", "name"} {
-		if value, ok := whole[key]; ok {
-			list[key] = value
-			delete(whole, key)
-		}
-	}
-	list["plugins"] = []any{whole, last}
-	return list
 }

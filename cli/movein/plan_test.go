@@ -28,8 +28,8 @@ func facts() Facts {
 		Network:     "shop/vlan100",
 		Definitions: []Definition{{Namespace: "shop", Name: "vlan100", Config: config}, {Namespace: "shop", Name: "other", Config: `{"ipam":{"type":"static"}}`}},
 		Records: []Records{
-			{"10.100.0.0-24", "10.100.0.0/24", map[string]Allocation{"10": {"c1", "shop/web-1", "net1"}, "11": {"c2", "shop/web-2", "net1"}}},
-			{"10.200.0.0-24", "10.200.0.0/24", map[string]Allocation{"10": {"c9", "shop/elsewhere", "net1"}}},
+			{"10.100.0.0-24", "10.100.0.0/24", map[string]Allocation{"10": {"c1", "shop/web-1", "net1"}, "11": {"c2", "shop/web-2", "net1"}}, ""},
+			{"10.200.0.0-24", "10.200.0.0/24", map[string]Allocation{"10": {"c9", "shop/elsewhere", "net1"}}, ""},
 		},
 		Pods: []Pod{podWith(1, "10.100.0.10"), podWith(2, "10.100.0.11")},
 	}
@@ -115,26 +115,27 @@ func TestWhatBlocksAMoveIsNamed(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Facts){
 		"there is no NetworkAttachmentDefinition shop/vlan100": func(f *Facts) { f.Definitions = nil },
-		"read spec.config":                             definition("{", "["),
-		"its IPAM is not whereabouts":                  definition("whereabouts", "host-local"),
-		"it has no range":                              definition(`"range":"10.100.0.0/24",`, ""),
-		`range "10.100.0.0/99"`:                        definition("10.100.0.0/24", "10.100.0.0/99"),
-		"node_slice_size is set":                       definition(`"range":`, `"node_slice_size":"/28","range":`),
-		"addresses is set":                             definition(`"range":`, `"addresses":[{"address":"10.1.1.1/24"}],"range":`),
-		"gateway:":                                     definition("10.100.0.1\"", "router\""),
-		"exclude:":                                     definition("10.100.0.13/31", "10.100.0.13"),
-		"range 10.100.0.0/24":                          definition("10.100.0.10\"", "10.9.0.10\""),
-		"several of its plugins":                       definition(config, `{"plugins":[`+config+","+config+"]}"),
-		"give it only ranges of that network":          second(`{"ipam":{"type":"whereabouts","range":"10.100.0.0/25","ipRanges":[{"range":"10.7.0.0/24"}]}}`),
-		"different values of network_name":             second(`{"ipam":{"type":"whereabouts","range":"10.100.0.0/24","network_name":"b"}}`),
-		"may have the same addresses":                  second(`{"ipam":{"type":"whereabouts"}}`),
-		"lies outside the addresses of the definition": func(f *Facts) { f.Records[0].Allocations["77"] = Allocation{PodRef: "shop/web-3"} },
-		"offset 300 lies outside":                      func(f *Facts) { f.Records[0].Allocations["300"] = Allocation{} },
-		`offset "x"`:                                   func(f *Facts) { f.Records[0].Allocations["x"] = Allocation{} },
-		"10.100.0.10 has two pods: shop/web-1 and":     func(f *Facts) { f.Pods = append(f.Pods, podWith(3, "10.100.0.10")) },
+		"read spec.config":                    definition("{", "["),
+		"its IPAM is not whereabouts":         definition("whereabouts", "host-local"),
+		"it has no range":                     definition(`"range":"10.100.0.0/24",`, ""),
+		`range "10.100.0.0/99"`:               definition("10.100.0.0/24", "10.100.0.0/99"),
+		"node_slice_size is set":              definition(`"range":`, `"node_slice_size":"/28","range":`),
+		"addresses is set":                    definition(`"range":`, `"addresses":[{"address":"10.1.1.1/24"}],"range":`),
+		"gateway:":                            definition("10.100.0.1\"", "router\""),
+		"exclude:":                            definition("10.100.0.13/31", "10.100.0.13"),
+		"range 10.100.0.0/24":                 definition("10.100.0.10\"", "10.9.0.10\""),
+		"several of its plugins":              definition(config, `{"plugins":[`+config+","+config+"]}"),
+		"give it only ranges of that network": second(`{"ipam":{"type":"whereabouts","range":"10.100.0.0/25","ipRanges":[{"range":"10.7.0.0/24"}]}}`),
+		"different values of network_name":    second(`{"ipam":{"type":"whereabouts","range":"10.100.0.0/24","network_name":"b"}}`),
+		"may have the same addresses":         second(`{"ipam":{"type":"whereabouts"}}`),
+		"definition shop/second is of whereabouts too, and may have the same addresses: node_slice_size": second(`{"ipam":{"type":"whereabouts","node_slice_size":"/28","range":"10.100.0.0/25"}}`),
+		"lies outside the addresses of the definition":                                                   func(f *Facts) { f.Records[0].Allocations["77"] = Allocation{PodRef: "shop/web-3"} },
+		"offset 300 lies outside":                  func(f *Facts) { f.Records[0].Allocations["300"] = Allocation{} },
+		`offset "x"`:                               func(f *Facts) { f.Records[0].Allocations["x"] = Allocation{} },
+		"10.100.0.10 has two pods: shop/web-1 and": func(f *Facts) { f.Pods = append(f.Pods, podWith(3, "10.100.0.10")) },
 		"10.100.0.10 has two records": func(f *Facts) {
 			f.Definitions = append(f.Definitions, Definition{Namespace: "shop", Name: "half", Config: `{"ipam":{"type":"whereabouts","range":"10.100.0.0/25"}}`})
-			f.Records = append(f.Records, Records{"10.100.0.0-25", "10.100.0.0/25", map[string]Allocation{"10": {PodRef: "shop/web-1"}}})
+			f.Records = append(f.Records, Records{"10.100.0.0-25", "10.100.0.0/25", map[string]Allocation{"10": {PodRef: "shop/web-1"}}, ""})
 		},
 		"a pool shop.vlan100 exists": func(f *Facts) {
 			f.Pools = make([]v1alpha1.IPPool, 2)
@@ -156,7 +157,7 @@ func TestWhatBlocksAMoveIsNamed(t *testing.T) {
 
 func many(f *Facts) {
 	f.Definitions[0].Config = `{"ipam":{"type":"whereabouts","range":"10.96.0.0/16"}}`
-	f.Records = []Records{{"10.96.0.0-16", "10.96.0.0/16", map[string]Allocation{}}}
+	f.Records = []Records{{"10.96.0.0-16", "10.96.0.0/16", map[string]Allocation{}, ""}}
 	for i := range v1alpha1.MaxMoveRecords + 1 {
 		f.Records[0].Allocations[fmt.Sprint(i+1)] = Allocation{}
 	}
@@ -184,7 +185,8 @@ func TestAPodThatStartsIsLeftToItsAgent(t *testing.T) {
 	f.Pods[0].Interfaces = nil
 	f.Pools = []v1alpha1.IPPool{{}} // of a network of another namespace
 	f.Pools[0].Name, f.Pools[0].Spec.Subnet = "vlan100", "10.5.0.0/24"
-	f.Definitions = append(f.Definitions, Definition{Namespace: "pay", Name: "of-a-file"}, Definition{Namespace: "pay", Name: "broken", Config: "{"})
+	f.Definitions = append(f.Definitions, Definition{Namespace: "pay", Name: "of-a-file"}, Definition{Namespace: "pay", Name: "broken", Config: "{"},
+		Definition{Namespace: "pay", Name: "sliced", Config: `{"ipam":{"type":"whereabouts","node_slice_size":"/28","range":"10.7.0.0/24"}}`})
 	p := PlanOf(f)
 	check.None(t, p.Blocks, "blocks:")
 	want := v1alpha1.MoveRecord{Address: "10.100.0.10", Node: "n1", Namespace: "shop", Pod: "web-1", PodUID: "u1", Interface: "net1", ContainerID: "c1", Record: "10.100.0.0-24 offset 10 of shop/web-1"}
@@ -205,4 +207,28 @@ func TestRecordsOfEachFormOfARangeAreFound(t *testing.T) {
 	}
 	a := check.Value(Records{Range: "10.0.0.0/16"}.addressOf("511"))(t)
 	check.Equal(t, a.String(), "10.0.1.255", "offset 511:")
+}
+
+// After an adopted pod has ended, the old IPAM may give its address to another pod, if others undo the freeze.
+func TestARecordOfAnotherPodIsNew(t *testing.T) {
+	of := func(address, uid, hold string) v1alpha1.MoveRecord {
+		return v1alpha1.MoveRecord{Address: address, PodUID: uid, Hold: hold}
+	}
+	m := &v1alpha1.Move{Spec: v1alpha1.MoveSpec{Records: []v1alpha1.MoveRecord{of("10.0.0.1", "a", ""), of("10.0.0.2", "b", "")}}}
+	leases := []v1alpha1.IPLease{{Spec: v1alpha1.IPLeaseSpec{Address: "10.0.0.2", Holder: &v1alpha1.Holder{PodUID: "b"}}}}
+	for name, c := range map[string]struct {
+		now  v1alpha1.MoveRecord
+		want bool
+	}{
+		"the same pod":                      {of("10.0.0.1", "a", ""), false},
+		"another pod":                       {of("10.0.0.1", "c", ""), true},
+		"a record without a pod":            {of("10.0.0.1", "", "gone"), false},
+		"a pod without a record":            {of("10.0.0.1", "c", noRecord), false},
+		"another pod, but there is a lease": {of("10.0.0.2", "c", ""), false},
+		"another address":                   {of("10.0.0.3", "c", ""), true},
+	} {
+		added := Added(m, []v1alpha1.MoveRecord{c.now}, leases)
+		check.Equal(t, len(added) == 1, c.want, "%s: added", name)
+		check.Equal(t, len(With(m.Spec.Records, added)) == 3, c.want && c.now.Address == "10.0.0.3", "%s: grows", name)
+	}
 }

@@ -58,10 +58,9 @@ func (p *Plan) records(f Facts, networks []network) {
 			}
 		}
 	}
-	recorded := p.allocations
-	if f.From == v1alpha1.MoveHostLocal {
-		recorded = p.files
-	}
+	recorded := map[v1alpha1.MoveSource]func(Facts, []network, map[netip.Addr][]user) []found{
+		v1alpha1.MoveWhereabouts: p.allocations, v1alpha1.MoveHostLocal: p.files, v1alpha1.MoveSpiderpool: p.allocated,
+	}[f.From]
 	seen := map[netip.Addr]string{}
 	for _, one := range recorded(f, networks, users) {
 		if other, twice := seen[one.addr]; twice {
@@ -70,7 +69,9 @@ func (p *Plan) records(f Facts, networks []network) {
 		}
 		seen[one.addr] = one.said
 		if !set.Contains(one.addr) {
-			p.block("%s (%s) lies outside the addresses of the definition: extend its range until the pod has gone", one.addr, one.said)
+			if !f.isBecoming { // those of the other IPAM are none of a move out
+				p.block("%s (%s) lies outside the addresses of the definition: extend its range until the pod has gone", one.addr, one.said)
+			}
 			continue
 		}
 		r := one.record
@@ -90,7 +91,7 @@ func (p *Plan) records(f Facts, networks []network) {
 		return netip.MustParseAddr(a.Address).Compare(netip.MustParseAddr(b.Address))
 	})
 	slices.Sort(p.Blocks)
-	if n := len(p.Records); n > v1alpha1.MaxMoveRecords {
+	if n := len(p.Records); n > v1alpha1.MaxMoveRecords && !f.isBecoming { // a move out stores leases
 		p.block("%d addresses are in use, and a move has at most %d: split the network", n, v1alpha1.MaxMoveRecords)
 	}
 }
@@ -111,8 +112,13 @@ func (p *Plan) allocations(f Facts, networks []network, users map[netip.Addr][]u
 	for _, n := range networks {
 		for _, r := range n.ranges {
 			names[r.records] = true
+			for _, s := range r.slices {
+				names[s.records] = true
+			}
 		}
 	}
+	var taken []netip.Addr
+	defer func() { freezeSlices(p, f, networks, taken) }()
 	for _, of := range f.Records {
 		if !names[of.Name] {
 			continue
@@ -123,19 +129,24 @@ func (p *Plan) allocations(f Facts, networks []network, users map[netip.Addr][]u
 				p.block("%v", err)
 				continue
 			}
+			if taken = append(taken, a); record.ID == Mark(f.Network) {
+				continue
+			}
 			said := fmt.Sprintf("%s offset %s of %s", of.Name, offset, cmp.Or(record.PodRef, "no pod"))
-			all = append(all, found{a, said, recordOf(a, record, said, pods, users[a])})
+			pod, exists := pods[record.PodRef]
+			all = append(all, found{a, said, recordOf(a, record, said, pod, exists, users[a])})
 		}
 	}
 	return all
 }
 
-// recordOf plans what becomes of an address with a record. It is adopted if the record and the pod agree.
-func recordOf(a netip.Addr, record Allocation, said string, pods map[string]Pod, users []user) v1alpha1.MoveRecord {
+// recordOf plans what becomes of an address with a record. It is adopted if the record and its pod agree.
+func recordOf(a netip.Addr, record Allocation, said string, pod Pod, exists bool, users []user) v1alpha1.MoveRecord {
 	namespace, name, _ := strings.Cut(record.PodRef, "/")
 	held := v1alpha1.MoveRecord{Address: a.String(), Namespace: namespace, Pod: name, Interface: record.IfName, Record: said}
-	pod, exists := pods[record.PodRef]
-	held.Node = pod.Node
+	if held.Node = pod.Node; exists { // the record of a virtual machine names the machine
+		held.Namespace, held.Pod = pod.Namespace, pod.Name
+	}
 	switch {
 	case record.PodRef == "":
 		held.Hold = "its record names no pod"

@@ -19,6 +19,7 @@ type Records struct {
 	Name, Range string
 	// Allocations by offset: the address is the first one of the range plus the offset.
 	Allocations map[string]Allocation
+	Namespace   string
 }
 
 // Allocation is one record of whereabouts.
@@ -45,17 +46,14 @@ type rangeConfig struct {
 	Exclude []string `json:"exclude"`
 }
 
-// whereabouts reads what a definition has for it.
-func (n *network) whereabouts(text json.RawMessage) error {
+// whereabouts reads what a definition of a name has for it.
+func (n *network) whereabouts(text json.RawMessage, name string, f Facts) error {
 	var c ipamConfig
 	if err := json.Unmarshal(text, &c); err != nil {
 		return fmt.Errorf("read ipam of spec.config: %w", err)
 	}
 	n.networkName = c.NetworkName
-	switch {
-	case c.NodeSliceSize != "":
-		return errors.New("node_slice_size is set; such a network cannot move yet, since whereabouts ignores exclude there")
-	case len(c.Addresses) > 0:
+	if len(c.Addresses) > 0 {
 		return errors.New("addresses is set; Fenceline has no static addresses in a definition: remove them, or make a pool for each")
 	}
 	var gateway netip.Addr
@@ -82,6 +80,11 @@ func (n *network) whereabouts(text json.RawMessage) error {
 			s.gateway, inNone = gateway, false
 		}
 		n.ranges = append(n.ranges, s)
+	}
+	if c.NodeSliceSize != "" {
+		if err := n.slice(c, name, f); err != nil {
+			return err
+		}
 	}
 	if inNone {
 		n.notes = append(n.notes, fmt.Sprintf("gateway %s lies in no range, so no pool has it", gateway))
@@ -136,6 +139,7 @@ func excludeIn(ipam map[string]any, all bool, taken []netip.Addr) error {
 		}
 		exclude, _ := r["exclude"].([]any)
 		if all {
+			delete(ipam, "node_slice_size") // the key makes whereabouts ignore exclude
 			exclude = append(exclude, prefix.String())
 		}
 		for _, a := range taken {

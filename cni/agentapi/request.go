@@ -68,6 +68,10 @@ type Network struct {
 	Master string `json:"master,omitempty"`
 	// Device is the PCI address of the device for the pod (SR-IOV), if the configuration names it.
 	Device string `json:"device,omitempty"`
+	// MACSpoofCheck: the plugin drops frames whose MAC is not the one that it gave the interface.
+	MACSpoofCheck bool `json:"macSpoofCheck,omitempty"`
+	// IsGateway: the plugin gives the bridge the address of the gateway.
+	IsGateway bool `json:"isGateway,omitempty"`
 	// DefaultIPv4IPPool and DefaultIPv6IPPool are pool names in order of preference: the primary
 	// first, then backups. The agent expands wildcards.
 	DefaultIPv4IPPool []string `json:"defaultIPv4IPPool,omitempty"`

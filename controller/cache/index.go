@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
@@ -34,6 +35,8 @@ const (
 	LeasesByPoolNode = "pool.node"
 	// LeasesByState has the state as key. It contains only Quarantined and Retained leases.
 	LeasesByState = "state"
+	// ServicesByType is the type of Services, a field that the API server selects by as well.
+	ServicesByType = "spec.type"
 )
 
 // holderBuckets is the number of keys of leasesByHolder. An index has a map for each key, and most pods
@@ -106,6 +109,12 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		if err != nil {
 			return fmt.Errorf("index leases by %s: %w", name, err)
 		}
+	}
+	err := indexer.IndexField(ctx, &corev1.Service{}, ServicesByType, func(o client.Object) []string {
+		return []string{string(o.(*corev1.Service).Spec.Type)}
+	})
+	if err != nil {
+		return fmt.Errorf("index Services by type: %w", err)
 	}
 	for name, keys := range map[string]func(*podview.Pod) []string{agents.ByNode: agents.NodeKeys, TargetsByMachine: MachineKeys} {
 		err := indexer.IndexField(ctx, &podview.Pod{}, name, func(o client.Object) []string { return keys(o.(*podview.Pod)) })

@@ -20,10 +20,10 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 )
 
-// fields lets a fake client have the indexes.
-type fields struct{ *fake.ClientBuilder }
+// indexer lets a fake client have the indexes.
+type indexer struct{ *fake.ClientBuilder }
 
-func (f fields) IndexField(_ context.Context, o client.Object, field string, keys client.IndexerFunc) error {
+func (f indexer) IndexField(_ context.Context, o client.Object, field string, keys client.IndexerFunc) error {
 	f.WithIndex(o, field, keys)
 	return nil
 }
@@ -43,7 +43,7 @@ func TestTheOtherLeasesOfABucketAreNotFound(t *testing.T) {
 		"10.0.0.3": {Namespace: "shop", Pod: first}, "10.0.0.4": machine, "10.0.0.5": nil,
 	}
 	builder := fake.NewClientBuilder().WithScheme(check.Value(Scheme())(t))
-	check.OK(t, AddIndexes(t.Context(), fields{builder}))
+	check.OK(t, AddIndexes(t.Context(), indexer{builder}))
 	for name, holder := range holders {
 		builder.WithObjects(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.IPLeaseSpec{Holder: holder}})
 	}

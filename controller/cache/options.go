@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -33,6 +34,7 @@ func Options() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&podview.Pod{}:        transform(slimPod),
 			&corev1.Node{}:        transform(slimNode),
+			&corev1.Service{}:     selected(transform(slimService), ServicesByType, string(corev1.ServiceTypeLoadBalancer)),
 			&appsv1.StatefulSet{}: transform(slimStatefulSet),
 			&appsv1.Deployment{}:  transform(slimDeployment),
 			&appsv1.DaemonSet{}:   transform(slimDaemonSet),
@@ -63,11 +65,18 @@ func transform[T client.Object](slim func(T) T) cache.ByObject {
 	}}
 }
 
+// selected restricts what is cached to the objects with a value in a field.
+func selected(o cache.ByObject, field, value string) cache.ByObject {
+	o.Field = fields.OneTermEqualSelector(field, value)
+	return o
+}
+
 // Scheme returns the types that the controller reads and writes. A v1 Pod has the type podview.Pod.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion,
-		&podview.Pod{}, &podview.PodList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Secret{}, &corev1.SecretList{})
+		&podview.Pod{}, &podview.PodList{}, &corev1.Node{}, &corev1.NodeList{},
+		&corev1.Service{}, &corev1.ServiceList{}, &corev1.Secret{}, &corev1.SecretList{})
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	if err := errors.Join(appsv1.AddToScheme(scheme), batchv1.AddToScheme(scheme), autoscalingv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register the types of Kubernetes: %w", err)

@@ -120,6 +120,16 @@ func slimNode(node *corev1.Node) *corev1.Node {
 	return slim
 }
 
+// slimService keeps the addresses of the load balancer.
+func slimService(s *corev1.Service) *corev1.Service {
+	slim := &corev1.Service{ObjectMeta: slimMeta(s.ObjectMeta)}
+	slim.Spec.Type = s.Spec.Type
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		slim.Status.LoadBalancer.Ingress = append(slim.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ingress.IP})
+	}
+	return slim
+}
+
 func slimStatefulSet(set *appsv1.StatefulSet) *appsv1.StatefulSet {
 	slim := &appsv1.StatefulSet{ObjectMeta: slimMeta(set.ObjectMeta)}
 	slim.Spec.Replicas, slim.Spec.Ordinals = set.Spec.Replicas, set.Spec.Ordinals

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -73,7 +73,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.LeaseHint{}).
 		Watches(&v1alpha1.IPLease{}, r.ofLease()).
 		Watches(&v1alpha1.IPPool{}, r.doubt(), builder.WithPredicates(cache.AddressChanges())).
-		Watches(&v1alpha1.ReservedIP{}, r.doubt(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ReservedIP{}, r.doubt(), builder.WithPredicates(cache.ReservationChanges())).
+		Watches(&corev1.Service{}, r.doubt(), builder.WithPredicates(cache.ReservationChanges())).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error { r.queue = q; return nil })).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: loop.Limiter()}).
 		Complete(r)
@@ -128,7 +129,11 @@ func (r *Reconciler) changed(was, now *v1alpha1.IPLease, q queue) {
 	if was != nil && isNote(was, now) {
 		return
 	}
-	wake(q, gather, concerned(now)...)
+	soon := gather
+	if now.Spec.Reason == v1alpha1.ReasonMigrated {
+		soon = 0 // the virtual machine is mute meanwhile
+	}
+	wake(q, soon, concerned(now)...)
 	if was != nil {
 		r.leave(leaves(was, now), versionOf(now), q)
 		wake(q, gatherEnds, concerned(was)...)

@@ -4,7 +4,6 @@ package hint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -343,11 +342,12 @@ func (l look) wishesFirst(known []vacancy) (all []vacancy) {
 // Both are empty if there is no such pool.
 func (w *waits) addresses(ctx context.Context, name string) (pool *v1alpha1.IPPool, all, kept poolset.Set, err error) {
 	var pools v1alpha1.IPPoolList
-	var reservations v1alpha1.ReservedIPList
-	if err := errors.Join(
-		w.client.List(ctx, &pools, client.UnsafeDisableDeepCopy), w.client.List(ctx, &reservations, client.UnsafeDisableDeepCopy),
-	); err != nil {
-		return nil, all, kept, fmt.Errorf("list pools and reservations: %w", err)
+	if err := w.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, all, kept, fmt.Errorf("list pools: %w", err)
+	}
+	reservations, err := poolset.Reservations(ctx, w.client)
+	if err != nil {
+		return nil, all, kept, err
 	}
 	at := slices.IndexFunc(pools.Items, func(p v1alpha1.IPPool) bool { return p.Name == name })
 	if at < 0 {
@@ -356,7 +356,7 @@ func (w *waits) addresses(ctx context.Context, name string) (pool *v1alpha1.IPPo
 	pool = &pools.Items[at]
 	all, _ = poolset.Addresses(pool) // a pool that cannot be read hands out none
 	own := poolset.Own(pool, all, pools.Items)
-	return pool, own.Minus(poolset.ReservedSet(reservations.Items)), own.And(poolset.KeptSet(reservations.Items)), nil
+	return pool, own.Minus(poolset.ReservedSet(reservations)), own.And(poolset.KeptSet(reservations)), nil
 }
 
 // changes returns the nodes that are told of an address only before or only after a pass.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,7 @@ func newWaitRig(t *testing.T) *waitRig {
 	r := &waitRig{T: t, clock: clocktesting.NewFakePassiveClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))}
 	r.WithWatch = fake.NewClientBuilder().WithScheme(check.Value(cache.Scheme())(t)).
 		WithIndex(&v1alpha1.IPLease{}, cache.LeasesByPool, func(o client.Object) []string { return []string{o.(*v1alpha1.IPLease).Spec.Pool} }).
+		WithIndex(&corev1.Service{}, cache.ServicesByType, func(o client.Object) []string { return []string{string(o.(*corev1.Service).Spec.Type)} }).
 		WithObjects(&v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "lan"}, Spec: v1alpha1.IPPoolSpec{Subnet: "10.0.0.0/24", IPs: []string{"10.0.0.2-10.0.0.4"}}}).
 		Build()
 	for _, addr := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {

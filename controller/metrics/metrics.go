@@ -41,7 +41,7 @@ func New(registry prometheus.Registerer) *Metrics {
 		quarantined: gauge("fenceline_quarantined_addresses", "Addresses that are Quarantined until their previous holder is fenced, gone or proven silent.", "pool", "reason"),
 		addresses:   gauge("fenceline_pool_addresses", "Addresses that a pool can hand out, and the IPSubnet that it is of.", "pool", "subnet"),
 		free:        gauge("fenceline_pool_free_addresses", "Addresses of a pool without a lease, or with a Warm one.", "pool"),
-		reserved:    gauge("fenceline_pool_reserved_addresses", "Addresses of a pool that a ReservedIP keeps back.", "pool"),
+		reserved:    gauge("fenceline_pool_reserved_addresses", "Addresses of a pool that a ReservedIP or a load balancer keeps back.", "pool"),
 		outside:     gauge("fenceline_pool_outside_leases", "Leases of addresses that their pool no longer hands out.", "pool"),
 		hostsOfMany: gauge("fenceline_pool_hosts_of_many_addresses", "Foreign hosts each of which answers for many addresses of a pool, such as proxies.", "pool"),
 		leases:      gauge("fenceline_pool_leases", "Leases of a pool by state.", "pool", "state"),

@@ -38,16 +38,19 @@ type Writes struct {
 }
 
 // Next returns the next status of a move, and the writes that lead there. A record whose address the status names
-// already gets no second hold: the first one has ended, and the address was proven free or has been given anew.
+// already for its pod gets no second hold: the first one has ended, and the address was proven free or has been given
+// anew.
 func Next(f Facts) (v1alpha1.MoveStatus, Writes) {
 	spec := &f.Move.Spec
 	status := v1alpha1.MoveStatus{ObservedGeneration: f.Move.Generation}
-	named, earlier := map[string]int{}, map[string]bool{}
+	named, earlier := map[string]int{}, map[string]v1alpha1.MoveAddress{}
 	for _, r := range spec.Records {
 		named[r.Address]++
 	}
 	for _, a := range f.Move.Status.Addresses {
-		earlier[a.Address] = a.State != v1alpha1.MoveConflict
+		if a.State != v1alpha1.MoveConflict {
+			earlier[a.Address] = a
+		}
 	}
 	var w Writes
 	for i := range spec.Records {
@@ -55,7 +58,9 @@ func Next(f Facts) (v1alpha1.MoveStatus, Writes) {
 		if named[r.Address] == 0 {
 			continue // a record before it names the address too
 		}
-		a := v1alpha1.MoveAddress{Address: r.Address, State: v1alpha1.MoveConflict}
+		a := v1alpha1.MoveAddress{Address: r.Address, PodUID: r.PodUID, State: v1alpha1.MoveConflict}
+		was, isEarlier := earlier[r.Address]
+		isEarlier = isEarlier && was.PodUID == r.PodUID
 		pool := poolOf(f.Pools, r.Address)
 		switch {
 		case named[r.Address] > 1:
@@ -67,10 +72,13 @@ func Next(f Facts) (v1alpha1.MoveStatus, Writes) {
 			switch l := f.Lease(name); {
 			case l != nil:
 				a.State, a.Reason = stateOf(f.Move, r, l)
+				if isEarlier && a.State == v1alpha1.MoveConflict && l.Labels[v1alpha1.LabelMove] != f.Move.Name {
+					a.State, a.Reason = v1alpha1.MoveEnded, "it has been given anew"
+				}
 				if spec.Step == v1alpha1.MoveBack {
 					w.giveBack(f.Move, r, l, pool)
 				}
-			case earlier[r.Address]:
+			case isEarlier:
 				a.State = v1alpha1.MoveEnded
 			case spec.Step != v1alpha1.MoveAdopt && spec.Step != v1alpha1.MoveOpen:
 				continue

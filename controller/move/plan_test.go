@@ -46,7 +46,7 @@ func TestTheStateOfAnAddress(t *testing.T) {
 	later := func(l *v1alpha1.IPLease) { l.Spec.Holder.ContainerID = "c2" }
 	unlabelled := func(l *v1alpha1.IPLease) { l.Labels = nil }
 	was := func(s v1alpha1.MoveState) []v1alpha1.MoveAddress {
-		return []v1alpha1.MoveAddress{{Address: address, State: s}}
+		return []v1alpha1.MoveAddress{{Address: address, PodUID: "u", State: s}}
 	}
 	for name, c := range map[string]struct {
 		step  v1alpha1.MoveStep
@@ -56,25 +56,28 @@ func TestTheStateOfAnAddress(t *testing.T) {
 		says  string
 		holds int
 	}{
-		"the old IPAM is not frozen yet":           {step: v1alpha1.MoveFreeze},
-		"it is frozen":                             {step: v1alpha1.MoveAdopt, want: v1alpha1.MoveHeld, says: "the agent of node n1 has not adopted the pod yet (record r)", holds: 1},
-		"the pool is open":                         {step: v1alpha1.MoveOpen, want: v1alpha1.MoveHeld, says: "n1", holds: 1},
-		"the move is undone":                       {step: v1alpha1.MoveBack},
-		"it is held":                               {lease: held(), want: v1alpha1.MoveHeld, says: "why"},
-		"it is held on, after a failed take-over":  {lease: held(func(l *v1alpha1.IPLease) { l.Spec.Reason = v1alpha1.ReasonUnverified }), want: v1alpha1.MoveHeld, says: "Unverified: why"},
-		"another host answers":                     {lease: held(func(l *v1alpha1.IPLease) { l.Spec.Conflict = &v1alpha1.Conflict{MAC: "02:00:00:00:00:09"} }), want: v1alpha1.MoveConflict, says: "02:00:00:00:00:09"},
-		"its pod is adopted":                       {lease: held(state(v1alpha1.StateBound)), want: v1alpha1.MoveAdopted},
-		"its pod has had it before the move":       {lease: held(state(v1alpha1.StateBound), unlabelled), want: v1alpha1.MoveAdopted},
-		"its pod has another sandbox":              {lease: held(state(v1alpha1.StateBound), later), want: v1alpha1.MoveEnded, says: "a later sandbox"},
-		"another pod has it":                       {lease: held(state(v1alpha1.StateBound), unlabelled, of("v")), want: v1alpha1.MoveConflict, says: "pod default/web"},
-		"a hold of another move":                   {lease: held(func(l *v1alpha1.IPLease) { l.Labels[v1alpha1.LabelMove] = "n" }), want: v1alpha1.MoveConflict, says: "MovingIn"},
-		"a node keeps it ready":                    {lease: held(state(v1alpha1.StateWarm), unlabelled, func(l *v1alpha1.IPLease) { l.Spec.Holder = nil }), want: v1alpha1.MoveConflict, says: "Warm"},
-		"its pod has ended, and its name keeps it": {lease: held(state(v1alpha1.StateRetained)), want: v1alpha1.MoveEnded, says: "Retained"},
-		"the next pod of the name has it":          {lease: held(state(v1alpha1.StateBound), of("v")), want: v1alpha1.MoveEnded, says: "Bound"},
-		"its hold has ended":                       {was: was(v1alpha1.MoveHeld), want: v1alpha1.MoveEnded},
-		"its adopted pod has ended":                {was: was(v1alpha1.MoveAdopted), want: v1alpha1.MoveEnded},
-		"it has ended long ago":                    {was: was(v1alpha1.MoveEnded), want: v1alpha1.MoveEnded},
-		"a lease in its way has ended":             {was: was(v1alpha1.MoveConflict), want: v1alpha1.MoveHeld, holds: 1},
+		"the old IPAM is not frozen yet":            {step: v1alpha1.MoveFreeze},
+		"it is frozen":                              {step: v1alpha1.MoveAdopt, want: v1alpha1.MoveHeld, says: "the agent of node n1 has not adopted the pod yet (record r)", holds: 1},
+		"the pool is open":                          {step: v1alpha1.MoveOpen, want: v1alpha1.MoveHeld, says: "n1", holds: 1},
+		"the move is undone":                        {step: v1alpha1.MoveBack},
+		"it is held":                                {lease: held(), want: v1alpha1.MoveHeld, says: "why"},
+		"it is held on, after a failed take-over":   {lease: held(func(l *v1alpha1.IPLease) { l.Spec.Reason = v1alpha1.ReasonUnverified }), want: v1alpha1.MoveHeld, says: "Unverified: why"},
+		"another host answers":                      {lease: held(func(l *v1alpha1.IPLease) { l.Spec.Conflict = &v1alpha1.Conflict{MAC: "02:00:00:00:00:09"} }), want: v1alpha1.MoveConflict, says: "02:00:00:00:00:09"},
+		"its pod is adopted":                        {lease: held(state(v1alpha1.StateBound)), want: v1alpha1.MoveAdopted},
+		"its pod has had it before the move":        {lease: held(state(v1alpha1.StateBound), unlabelled), want: v1alpha1.MoveAdopted},
+		"its pod has another sandbox":               {lease: held(state(v1alpha1.StateBound), later), want: v1alpha1.MoveEnded, says: "a later sandbox"},
+		"another pod has it":                        {lease: held(state(v1alpha1.StateBound), unlabelled, of("v")), want: v1alpha1.MoveConflict, says: "pod default/web"},
+		"a hold of another move":                    {lease: held(func(l *v1alpha1.IPLease) { l.Labels[v1alpha1.LabelMove] = "n" }), want: v1alpha1.MoveConflict, says: "MovingIn"},
+		"a node keeps it ready":                     {lease: held(state(v1alpha1.StateWarm), unlabelled, func(l *v1alpha1.IPLease) { l.Spec.Holder = nil }), want: v1alpha1.MoveConflict, says: "Warm"},
+		"its pod has ended, and its name keeps it":  {lease: held(state(v1alpha1.StateRetained)), want: v1alpha1.MoveEnded, says: "Retained"},
+		"the next pod of the name has it":           {lease: held(state(v1alpha1.StateBound), of("v")), want: v1alpha1.MoveEnded, says: "Bound"},
+		"its hold has ended":                        {was: was(v1alpha1.MoveHeld), want: v1alpha1.MoveEnded},
+		"its adopted pod has ended":                 {was: was(v1alpha1.MoveAdopted), want: v1alpha1.MoveEnded},
+		"it has ended long ago":                     {was: was(v1alpha1.MoveEnded), want: v1alpha1.MoveEnded},
+		"its adopted pod has ended, another has it": {lease: held(state(v1alpha1.StateBound), unlabelled, of("v")), was: was(v1alpha1.MoveAdopted), want: v1alpha1.MoveEnded, says: "given anew"},
+		"it has ended, and a node keeps it ready":   {lease: held(state(v1alpha1.StateWarm), unlabelled, func(l *v1alpha1.IPLease) { l.Spec.Holder = nil }), was: was(v1alpha1.MoveEnded), want: v1alpha1.MoveEnded, says: "given anew"},
+		"the other IPAM gave it to another pod":     {step: v1alpha1.MoveOpen, was: []v1alpha1.MoveAddress{{Address: address, PodUID: "v", State: v1alpha1.MoveEnded}}, want: v1alpha1.MoveHeld, holds: 1},
+		"a lease in its way has ended":              {was: was(v1alpha1.MoveConflict), want: v1alpha1.MoveHeld, holds: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &v1alpha1.Move{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: v1alpha1.MoveSpec{

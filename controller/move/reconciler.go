@@ -5,13 +5,17 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -40,6 +44,10 @@ type Reconciler struct {
 
 	// next has the earliest time of the next look at each move. Looks do not run at the same time.
 	next map[string]time.Time
+	// lacking are the moves whose last look has found that a SpiderReservedIP lacks.
+	lacking map[string]bool
+	// listed are the last lists of whereabouts' records.
+	listed map[string]listing
 }
 
 // Reconcile looks at one move. It reads the move past the cache: an old step or status would hold addresses
@@ -52,6 +60,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	m := &v1alpha1.Move{}
 	if err := r.Live.Get(ctx, request.NamespacedName, m); err != nil {
 		delete(r.next, request.Name)
+		delete(r.lacking, request.Name)
+		delete(r.listed, request.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.next[request.Name] = now.Add(interval)
@@ -88,7 +98,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.giveBack(ctx, writes); err != nil {
 		return ctrl.Result{}, err
 	}
+	status.Conditions = slices.Clone(m.Status.Conditions)
+	verdict := r.judge(ctx, m, f.Pools)
+	if !r.isSure(m.Name, verdict.Reason) {
+		return ctrl.Result{RequeueAfter: interval}, nil
+	}
+	meta.SetStatusCondition(&status.Conditions, verdict)
 	result, err := r.publish(ctx, m, status)
+	if err == nil && isJudged(&m.Spec) {
+		result.RequeueAfter = cmp.Or(result.RequeueAfter, lookEvery)
+	}
 	if err == nil && len(writes.Back)+len(writes.Ended) > 0 {
 		result.RequeueAfter = interval // a lease without the label wakes nobody, if its write met another
 	}
@@ -134,7 +153,7 @@ func (r *Reconciler) giveBack(ctx context.Context, w Writes) error {
 	return nil
 }
 
-// publish writes the status if it has changed, with an event for each new conflict.
+// publish writes the status if it has changed, with an event for each new conflict, and for what others undo.
 func (r *Reconciler) publish(ctx context.Context, m *v1alpha1.Move, status v1alpha1.MoveStatus) (ctrl.Result, error) {
 	if equality.Semantic.DeepEqual(m.Status, status) {
 		return ctrl.Result{}, nil
@@ -143,6 +162,7 @@ func (r *Reconciler) publish(ctx context.Context, m *v1alpha1.Move, status v1alp
 	for _, a := range m.Status.Addresses {
 		known[a.Address] = a.State == v1alpha1.MoveConflict
 	}
+	was := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReverted)
 	m.Status = status
 	err := r.Client.Status().Update(ctx, m)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -156,12 +176,16 @@ func (r *Reconciler) publish(ctx context.Context, m *v1alpha1.Move, status v1alp
 			r.Events.Eventf(m, nil, corev1.EventTypeWarning, "MoveConflict", "Hold", "%s: %s", a.Address, a.Reason)
 		}
 	}
+	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReverted)
+	if is.Status == metav1.ConditionTrue && (was == nil || was.Status != is.Status || was.Message != is.Message) {
+		r.Events.Eventf(m, nil, corev1.EventTypeWarning, "MoveReverted", "Judge", "%s: %s", is.Reason, is.Message)
+	}
 	return ctrl.Result{}, nil
 }
 
 // SetupWithManager registers the reconciler. A lease wakes the move that made it, and a pool every move.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.next = map[string]time.Time{}
+	r.next, r.lacking, r.listed = map[string]time.Time{}, map[string]bool{}, map[string]listing{}
 	ofLease := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		name := o.GetLabels()[v1alpha1.LabelMove]
 		if name == "" { // an update asks about the lease before it too

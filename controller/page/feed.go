@@ -46,9 +46,13 @@ type Feed struct {
 	mu        sync.Mutex
 	viewers   map[chan []byte]bool
 	happening []Happening // the oldest first
+	// pools are those that there are, by name. They are read-only.
+	pools map[string]*v1alpha1.IPPool
 }
 
-func newFeed() *Feed { return &Feed{viewers: map[chan []byte]bool{}} }
+func newFeed() *Feed {
+	return &Feed{viewers: map[chan []byte]bool{}, pools: map[string]*v1alpha1.IPPool{}}
+}
 
 // join returns the messages for a new page, first the happenings so far. The channel is closed if the
 // page is too slow. leave must be called once.
@@ -97,6 +101,7 @@ func (f *Feed) send(kind string, v any) {
 func (f *Feed) Pool(pool *v1alpha1.IPPool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.pools[pool.Name] = pool
 	f.send("pool", poolOf(pool))
 }
 
@@ -104,7 +109,37 @@ func (f *Feed) Pool(pool *v1alpha1.IPPool) {
 func (f *Feed) PoolGone(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	delete(f.pools, name)
 	f.send("pool-gone", name)
+}
+
+// Speakers reports the speakers of a reservation that are new or gone. was is nil for a new one, and is is nil for one
+// that is gone. A page learns of a reservation itself by the counts of its pool.
+func (f *Feed) Speakers(was, is *v1alpha1.ReservedIP) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.viewers) == 0 {
+		return
+	}
+	rows := func(pool *v1alpha1.IPPool, r *v1alpha1.ReservedIP) []Lease {
+		if r == nil {
+			return nil
+		}
+		return speakersOf(pool, []v1alpha1.ReservedIP{*r})
+	}
+	for _, pool := range f.pools {
+		before, now := rows(pool, was), rows(pool, is)
+		for _, row := range before {
+			if !slices.ContainsFunc(now, func(o Lease) bool { return o.Address == row.Address }) {
+				f.send("lease-gone", row)
+			}
+		}
+		for _, row := range now {
+			if !slices.Contains(before, row) {
+				f.send("lease", row)
+			}
+		}
+	}
 }
 
 // Lease reports a change of a lease. was is nil for a new one, and is is nil for one that is gone.
@@ -190,7 +225,18 @@ func Watching(informers cache.Informers) func(context.Context, *Feed) error {
 				}
 			},
 		}
-		for object, handler := range map[client.Object]toolscache.ResourceEventHandler{&v1alpha1.IPLease{}: leases, &v1alpha1.IPPool{}: pools} {
+		speakers := toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { feed.Speakers(nil, o.(*v1alpha1.ReservedIP)) },
+			UpdateFunc: func(was, is any) { feed.Speakers(was.(*v1alpha1.ReservedIP), is.(*v1alpha1.ReservedIP)) },
+			DeleteFunc: func(o any) {
+				if r, ok := last(o).(*v1alpha1.ReservedIP); ok {
+					feed.Speakers(r, nil)
+				}
+			},
+		}
+		for object, handler := range map[client.Object]toolscache.ResourceEventHandler{
+			&v1alpha1.IPLease{}: leases, &v1alpha1.IPPool{}: pools, &v1alpha1.ReservedIP{}: speakers,
+		} {
 			informer, err := informers.GetInformer(ctx, object)
 			if err == nil {
 				_, err = informer.AddEventHandler(handler)

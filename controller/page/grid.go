@@ -4,6 +4,7 @@ package page
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,8 +43,8 @@ type Grid struct {
 	Runs string `json:"runs"`
 }
 
-// GridOf returns the grid of a pool: from its lowest to its highest address, with those of its leases,
-// widened to multiples of 256 inside the subnet. A pool that cannot be read has none.
+// GridOf returns the grid of a pool: from its lowest to its highest address, with those of its leases and
+// virtual ones, widened to multiples of 256 inside the subnet. A pool that cannot be read has none.
 func GridOf(pool *v1alpha1.IPPool, reservations []v1alpha1.ReservedIP, leases []v1alpha1.IPLease) Grid {
 	bare := *pool
 	bare.Status.InUse = "" // it would be old: the page learns of leases at once
@@ -51,14 +52,24 @@ func GridOf(pool *v1alpha1.IPPool, reservations []v1alpha1.ReservedIP, leases []
 	if err != nil {
 		return Grid{}
 	}
-	from, to, ok := bounds(ground.Subnet, ground.Set, leases)
+	var seen []netip.Addr
+	for i := range leases {
+		seen = append(seen, leases[i].Spec.Addr())
+	}
+	virtual := inventory.Virtuals(pool, reservations)
+	seen = slices.AppendSeq(seen, maps.Keys(virtual))
+	from, to, ok := bounds(ground.Subnet, ground.Set, seen)
 	if !ok {
 		return Grid{}
 	}
 	var runs strings.Builder
 	state, count := "", 0
 	for i, a := uint64(0), from; i <= to; i, a = i+1, a.Next() {
-		if is := letter(ground.State(a)); is != state {
+		of := ground.State(a)
+		if of == inventory.Outside && virtual[a] != nil { // it need not be among the ips of the pool
+			of = inventory.Reserved
+		}
+		if is := letter(of); is != state {
 			writeRun(&runs, count, state)
 			state, count = is, 0
 		}
@@ -76,7 +87,7 @@ func writeRun(to *strings.Builder, count int, state string) {
 
 // bounds returns the first address of a grid, and the offset of the last one from it. It returns false
 // if there is none, or if there are too many.
-func bounds(subnet netip.Prefix, all poolset.Set, leases []v1alpha1.IPLease) (first netip.Addr, last uint64, ok bool) {
+func bounds(subnet netip.Prefix, all poolset.Set, more []netip.Addr) (first netip.Addr, last uint64, ok bool) {
 	var seen []uint64
 	note := func(a netip.Addr) {
 		if offset, ok := poolset.Offset(subnet, a); ok {
@@ -87,8 +98,8 @@ func bounds(subnet netip.Prefix, all poolset.Set, leases []v1alpha1.IPLease) (fi
 		note(all.At(0))
 		note(all.At(n - 1))
 	}
-	for i := range leases {
-		note(leases[i].Spec.Addr())
+	for _, a := range more {
+		note(a)
 	}
 	if len(seen) == 0 {
 		return first, 0, false

@@ -19,6 +19,7 @@ import (
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/internal/access"
 	"github.com/fenceline/fenceline/internal/inventory"
+	"github.com/fenceline/fenceline/internal/poolset"
 	"github.com/fenceline/fenceline/internal/story"
 )
 
@@ -44,7 +45,12 @@ type Lease struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	MAC       string `json:"mac,omitempty"`
+	// Said explains a virtual address, which has no lease.
+	Said string `json:"said,omitempty"`
 }
+
+// virtual is the letter of a virtual address for which a pod speaks. Such an address has a row like a lease.
+const virtual = "V"
 
 func poolOf(p *v1alpha1.IPPool) Pool {
 	s := &p.Status
@@ -71,6 +77,17 @@ func leaseOf(l *v1alpha1.IPLease) Lease {
 	return row
 }
 
+// speakersOf returns rows of the virtual addresses of a pool for which pods speak.
+func speakersOf(pool *v1alpha1.IPPool, reservations []v1alpha1.ReservedIP) (rows []Lease) {
+	for _, s := range inventory.Speakers(pool, reservations) {
+		rows = append(rows, Lease{
+			Name: s.Address, Pool: pool.Name, Address: s.Address, State: virtual, Node: s.Node,
+			Namespace: s.By.Spec.Virtual.Namespace, Pod: s.Pod, MAC: s.MAC, Said: story.Speaker(s.By, s.Address, time.Time{}),
+		})
+	}
+	return rows
+}
+
 func (s *Server) pools(w http.ResponseWriter, r *http.Request) {
 	var list v1alpha1.IPPoolList
 	if err := s.Reader.List(r.Context(), &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -86,14 +103,10 @@ func (s *Server) pools(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) pool(w http.ResponseWriter, r *http.Request) {
-	pool, grid, leases, err := s.readPool(r.Context(), r.PathValue("name"))
+	pool, grid, rows, err := s.readPool(r.Context(), r.PathValue("name"))
 	if err != nil {
 		s.refuse(w, "read pool "+r.PathValue("name"), err)
 		return
-	}
-	rows := make([]Lease, len(leases))
-	for i := range leases {
-		rows[i] = leaseOf(&leases[i])
 	}
 	s.answer(w, struct {
 		Pool   Pool    `json:"pool"`
@@ -102,21 +115,25 @@ func (s *Server) pool(w http.ResponseWriter, r *http.Request) {
 	}{poolOf(pool), grid, rows})
 }
 
-func (s *Server) readPool(ctx context.Context, name string) (*v1alpha1.IPPool, Grid, []v1alpha1.IPLease, error) {
+// readPool returns a pool, its grid, and rows of its virtual addresses and of its leases, which come last.
+func (s *Server) readPool(ctx context.Context, name string) (*v1alpha1.IPPool, Grid, []Lease, error) {
 	pool := &v1alpha1.IPPool{}
 	if err := s.Reader.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
 		return nil, Grid{}, nil, err
 	}
-	var reserved v1alpha1.ReservedIPList
-	var leases v1alpha1.IPLeaseList
-	for list, options := range map[client.ObjectList][]client.ListOption{
-		&reserved: nil, &leases: {client.MatchingFields{cache.LeasesByPool: name}},
-	} {
-		if err := s.Reader.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
-			return nil, Grid{}, nil, err
-		}
+	reservations, err := poolset.Reservations(ctx, s.Reader)
+	if err != nil {
+		return nil, Grid{}, nil, err
 	}
-	return pool, GridOf(pool, reserved.Items, leases.Items), leases.Items, nil
+	var leases v1alpha1.IPLeaseList
+	if err := s.Reader.List(ctx, &leases, client.MatchingFields{cache.LeasesByPool: name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, Grid{}, nil, err
+	}
+	rows := slices.Grow(speakersOf(pool, reservations), len(leases.Items))
+	for i := range leases.Items {
+		rows = append(rows, leaseOf(&leases.Items[i]))
+	}
+	return pool, GridOf(pool, reservations, leases.Items), rows, nil
 }
 
 func (s *Server) lease(w http.ResponseWriter, r *http.Request) {

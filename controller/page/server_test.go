@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -20,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -42,6 +44,7 @@ func small(t *testing.T) *Server {
 	other.Spec.Pool = "spare"
 	return serverOf(fake.NewClientBuilder().WithScheme(scheme).
 		WithIndex(&v1alpha1.IPLease{}, cache.LeasesByPool, func(o client.Object) []string { return []string{o.(*v1alpha1.IPLease).Spec.Pool} }).
+		WithIndex(&corev1.Service{}, cache.ServicesByType, func(o client.Object) []string { return []string{string(o.(*corev1.Service).Spec.Type)} }).
 		WithObjects(poolNamed("underlay", "10.0.0.0/24"), poolNamed("spare", "10.0.1.0/24"), other,
 			leaseNamed("10.0.0.5", v1alpha1.StateBound, "web-0"), taken(leaseNamed("10.0.0.6", v1alpha1.StateBound, "web-1"), v1alpha1.ReasonPodGone)).
 		Build())
@@ -109,6 +112,50 @@ func TestAPoolHasItsOwnLeasesOnly(t *testing.T) {
 	if len(got.Leases) != 2 || got.Leases[0] != (Lease{Name: "10.0.0.5", Pool: "underlay", Address: "10.0.0.5", State: "B", Node: "n1", Namespace: "shop", Pod: "web-0"}) {
 		t.Errorf("%+v", got.Leases)
 	}
+}
+
+// The reservation of two virtual addresses is of the pool underlay; another pool has no row of it.
+func TestThePageShowsWhoSpeaksForAVirtualAddress(t *testing.T) {
+	s := small(t)
+	page := httptest.NewServer(s.Handler())
+	defer page.Close()
+	r := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "vip"}, Spec: v1alpha1.ReservedIPSpec{
+		IPs: []string{"10.0.0.9", "10.0.0.10"}, Virtual: &v1alpha1.ReservedVirtual{Namespace: "shop"},
+	}}
+	r.Status.Speakers = []v1alpha1.Speaker{{Address: "10.0.0.9", Pod: "a", Node: "n1", MAC: "02:00:00:00:00:01", Since: metav1.NewMicroTime(time.Unix(0, 0))}}
+	check.OK(t, s.Reader.(client.Client).Create(t.Context(), r))
+	said := func(address, pod string) Lease {
+		return Lease{Name: address, Pool: "underlay", Address: address, State: "V", Node: "n1", Namespace: "shop", Pod: pod, MAC: "02:00:00:00:00:01",
+			Said: "Pod shop/" + pod + " on node n1 speaks for it, with MAC 02:00:00:00:00:01, since 1970-01-01T00:00:00Z."}
+	}
+	var got struct{ Leases []Lease }
+	for pool, want := range map[string][]Lease{"underlay": {said("10.0.0.9", "a")}, "spare": nil} {
+		_, _, text := get(t, page.URL+"/api/pools/"+pool, "viewer")
+		check.OK(t, json.Unmarshal([]byte(text), &got))
+		rows := slices.DeleteFunc(got.Leases, func(l Lease) bool { return l.State != virtual })
+		check.That(t, slices.Equal(rows, want), "pool %s has %+v, want %+v", pool, rows, want)
+	}
+
+	s.feed.Pool(poolNamed("underlay", "10.0.0.0/24"))
+	s.feed.Pool(poolNamed("spare", "10.0.1.0/24"))
+	messages, leave, _ := s.feed.join()
+	defer leave()
+	<-messages // hello
+	next := func(kind string, want Lease) {
+		t.Helper()
+		check.Equal(t, string(check.Receive(t, time.Minute, "a row", messages)), string(message(kind, want)), "the page gets")
+	}
+	moved := r.DeepCopy()
+	moved.Status.Speakers[0].Pod = "b"
+	moved.Status.Speakers = append(moved.Status.Speakers, r.Status.Speakers[0])
+	moved.Status.Speakers[1].Address = "10.0.0.10"
+	s.feed.Speakers(r, moved)
+	next("lease", said("10.0.0.9", "b"))
+	next("lease", said("10.0.0.10", "a"))
+	s.feed.Speakers(moved, nil)
+	next("lease-gone", said("10.0.0.9", "b"))
+	next("lease-gone", said("10.0.0.10", "a"))
+	check.Equal(t, len(messages), 0, "more rows:")
 }
 
 // start runs a server on an address until the test ends or stop is called.
@@ -348,6 +395,12 @@ func TestThePagesAreBounded(t *testing.T) {
 	if _, _, ok := f.join(); ok {
 		t.Error("there is no bound")
 	}
+}
+
+func TestAVirtualAddressIsStripedAlsoOutsideOfThePool(t *testing.T) {
+	vip := v1alpha1.ReservedIP{Spec: v1alpha1.ReservedIPSpec{IPs: []string{"10.0.1.5"}, Virtual: &v1alpha1.ReservedVirtual{}}}
+	got := GridOf(poolNamed("underlay", "10.0.0.0/16", "10.0.0.1-10.0.0.2"), []v1alpha1.ReservedIP{vip}, nil)
+	check.Equal(t, got, Grid{"10.0.0.0", 512, "1-2f258-1r250-"}, "grid")
 }
 
 func TestGrids(t *testing.T) {

@@ -61,7 +61,7 @@ func ready(status v1alpha1.IPPoolStatus, closed poolset.Reason, problem error, o
 	case poolset.Overlapping:
 		why = "other pools hand out all of its addresses: " + condition.Few(o.theirs, ", ")
 	case poolset.AllReserved:
-		why = "ReservedIPs keep back every address"
+		why = "ReservedIPs and Services of type LoadBalancer keep back every address"
 	case poolset.AllExcluded:
 		why = "gateway, excludeIPs and sourceGuardAllow.cidrs leave no address to hand out"
 	}

@@ -160,9 +160,9 @@ func (r *Reconciler) facts(ctx context.Context, pool *v1alpha1.IPPool) (Facts, e
 	if err := r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
 		return Facts{}, fmt.Errorf("list pools: %w", err)
 	}
-	var reservations v1alpha1.ReservedIPList
-	if err := r.Client.List(ctx, &reservations, client.UnsafeDisableDeepCopy); err != nil {
-		return Facts{}, fmt.Errorf("list reservations: %w", err)
+	reservations, err := poolset.Reservations(ctx, r.Client)
+	if err != nil {
+		return Facts{}, err
 	}
 	pods, err := agents.List(ctx, r.Client, r.Namespace)
 	if err != nil {
@@ -173,10 +173,10 @@ func (r *Reconciler) facts(ctx context.Context, pool *v1alpha1.IPPool) (Facts, e
 		return Facts{}, err
 	}
 	return Facts{
-		Pool: pool, Leases: leases.Items, Others: pools.Items, Reserved: poolset.ReservedSet(reservations.Items), Kept: poolset.KeptSet(reservations.Items),
+		Pool: pool, Leases: leases.Items, Others: pools.Items, Reserved: poolset.ReservedSet(reservations), Kept: poolset.KeptSet(reservations),
 		IsKept: func(l *v1alpha1.IPLease) bool {
-			for i := range reservations.Items {
-				if poolset.IsKept(&reservations.Items[i], l) {
+			for i := range reservations {
+				if poolset.IsKept(&reservations[i], l) {
 					return true
 				}
 			}

@@ -3,9 +3,6 @@
 package pool
 
 import (
-	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
@@ -78,22 +75,11 @@ func asksForLabels(pool *v1alpha1.IPPool) bool {
 	return pool.Spec.NodeAffinity != nil && len(pool.Spec.NodeName) == 0 && ptr.Deref(pool.Spec.Warm, 1) > 0
 }
 
-// served returns the number of agents on nodes that the pool allows. As for an agent, nodeName decides if
-// it is set, else nodeAffinity. labelsOf has the labels of the nodes.
+// served returns the number of agents on nodes that the pool allows. labelsOf has the labels of the nodes.
 func served(pool *v1alpha1.IPPool, agents []podview.Pod, labelsOf map[string]labels.Set) int {
-	spec := &pool.Spec
-	selector, err := metav1.LabelSelectorAsSelector(spec.NodeAffinity)
-	if spec.NodeAffinity == nil || err != nil {
-		selector = labels.Everything()
-	}
-	n := 0
+	serves, n := serving(&pool.Spec), 0
 	for i := range agents {
-		node := agents[i].Spec.NodeName
-		if len(spec.NodeName) > 0 {
-			if slices.Contains(spec.NodeName, node) {
-				n++
-			}
-		} else if selector.Empty() || selector.Matches(labelsOf[node]) {
+		if node := agents[i].Spec.NodeName; serves(node, labelsOf[node]) {
 			n++
 		}
 	}

@@ -45,7 +45,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.IPLease{}, r.leaseEvents()).
 		// An overlap with another pool may begin or end.
 		Watches(&v1alpha1.IPPool{}, to(r.neighbours), builder.WithPredicates(cache.AddressChanges())).
-		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(cache.ReservationChanges())).
+		Watches(&corev1.Service{}, all, builder.WithPredicates(cache.ReservationChanges())).
 		Watches(&corev1.Node{}, to(r.poolsByLabels), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&podview.Pod{}, all, builder.WithPredicates(agents.InNamespace(r.Namespace), agentChanges())).
 		Complete(r)

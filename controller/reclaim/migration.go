@@ -6,19 +6,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
+	"github.com/fenceline/fenceline/internal/loop"
 	"github.com/fenceline/fenceline/internal/owner"
 )
 
-// migrationPeriod is how often the virtual machine of a live migration is read. The target is mute from
-// the moment at which it runs until it is read, claimed and proven.
-const migrationPeriod = 250 * time.Millisecond
+// The target of a live migration is mute from the moment at which its virtual machine runs there until the
+// machine is read, claimed and proven. So a watch wakes the lease at each change of the machine.
+const (
+	// unwatchedPeriod is how often the machine is read without a watch, watchedPeriod with one.
+	unwatchedPeriod = 250 * time.Millisecond
+	watchedPeriod   = 5 * time.Second
+	// watchLimit is how long a watch lasts. The next one begins watchPause later if the machine still migrates, or
+	// watchLimit if the right is missing.
+	watchLimit = 10 * time.Minute
+	watchPause = time.Second
+)
 
 // Migration is a live migration of the holder's virtual machine. The zero Migration is none.
 type Migration struct {
@@ -28,6 +40,8 @@ type Migration struct {
 	// not be read.
 	State   owner.Migration
 	Unknown string
+	// Watched: the next change of the virtual machine wakes the lease.
+	Watched bool
 }
 
 // decideHandOver decides about the address of a virtual machine that migrates (R15). Nothing is taken
@@ -50,7 +64,10 @@ func decideHandOver(f Facts) (a Action, ok bool) {
 
 // untilMigrated shortens the wait for the next decision about a machine that migrates.
 func untilMigrated(f Facts, a Action) Action {
-	next := f.Now.Add(migrationPeriod)
+	next := f.Now.Add(unwatchedPeriod)
+	if f.Migration.Watched {
+		next = f.Now.Add(watchedPeriod)
+	}
 	if f.Migration.Target == nil || a.Kind != None && (a.Kind != Wait || a.Until.Before(next)) {
 		return a
 	}
@@ -96,4 +113,55 @@ func latestTarget(pods []podview.Pod, holder *v1alpha1.Holder) *podview.Pod {
 		}
 	}
 	return latest
+}
+
+// follower has a watch for each virtual machine that migrates.
+type follower struct {
+	clock clock.Clock
+	// watch calls changed at the start of a watch of the holder's virtual machine and at each change, and returns when
+	// the watch ends. wake wakes the leases of the virtual machine.
+	watch func(ctx context.Context, h *v1alpha1.Holder, changed func()) error
+	wake  func(context.Context, *v1alpha1.Holder)
+
+	mu sync.Mutex
+	// open has the virtual machines that are followed, by their IdentityKey, and whether there is a watch now.
+	open map[string]bool
+}
+
+// follow begins to watch the virtual machine of a holder, unless it is watched already. It reports whether the next
+// change wakes its leases. A watch that begins or ends wakes them as well. Watches end with ctx.
+func (w *follower) follow(ctx context.Context, h *v1alpha1.Holder) bool {
+	key := cache.IdentityKey(h)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	isOpen, known := w.open[key]
+	if known {
+		return isOpen
+	}
+	set := func(open bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.open[key] = open
+	}
+	w.open[key] = false
+	go func() {
+		err := w.watch(ctx, h, func() {
+			set(true)
+			w.wake(ctx, h)
+		})
+		pause := watchPause
+		if err != nil && ctx.Err() == nil {
+			if errors.Is(err, owner.ErrNoRight) {
+				pause = watchLimit
+			}
+			log.FromContext(ctx).Info("a migration cannot be watched, so it is read every 250 ms", "of", key, "why", err.Error())
+		}
+		set(false)
+		w.wake(ctx, h)
+		loop.For(ctx, w.clock, pause, nil)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.open, key)
+	}()
+	return false
 }

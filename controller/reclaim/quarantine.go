@@ -176,11 +176,11 @@ func readSupply(ctx context.Context, reader client.Reader) (supply, error) {
 	if err := reader.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
 		return supply{}, fmt.Errorf("list pools: %w", err)
 	}
-	var reservations v1alpha1.ReservedIPList
-	if err := reader.List(ctx, &reservations, client.UnsafeDisableDeepCopy); err != nil {
-		return supply{}, fmt.Errorf("list reservations: %w", err)
+	reservations, err := poolset.Reservations(ctx, reader)
+	if err != nil {
+		return supply{}, err
 	}
-	return supply{pools.Items, poolset.ReservedSet(reservations.Items).Minus(poolset.KeptSet(reservations.Items))}, nil
+	return supply{pools.Items, poolset.ReservedSet(reservations).Minus(poolset.KeptSet(reservations))}, nil
 }
 
 // givers returns the pools that may hand out the address of a lease.

@@ -185,8 +185,11 @@ func TestAMigrationHandsTheAddressOver(t *testing.T) {
 			got.Why = ""
 			check.That(t, ok == row.decides && got == row.want, "%+v, %v, want %+v, %v", got, ok, row.want, row.decides)
 			if row.m.Target != nil && !row.decides && row.source != nil {
-				a := Decide(withNode(f))
-				check.That(t, a.Kind == Wait && a.Until.Equal(now.Add(migrationPeriod)), "the machine is read again by %+v", a)
+				for watched, period := range map[bool]time.Duration{false: unwatchedPeriod, true: watchedPeriod} {
+					f.Migration.Watched = watched
+					a := Decide(withNode(f))
+					check.That(t, a.Kind == Wait && a.Until.Equal(now.Add(period)), "watched %t, the machine is read again by %+v", watched, a)
+				}
 			}
 		})
 	}

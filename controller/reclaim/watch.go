@@ -38,6 +38,18 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 	r.begin()
 	woken := woken{Reader: r.Reader, appeared: loop.NewWake()}
 	background := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		machines := follower{
+			clock: r.Reader.Clock, open: map[string]bool{},
+			watch: func(ctx context.Context, h *v1alpha1.Holder, changed func()) error {
+				return r.Reader.Owners.FollowMigration(ctx, h, watchLimit, changed)
+			},
+			wake: func(ctx context.Context, h *v1alpha1.Holder) {
+				for _, request := range woken.ofHolder(ctx, cache.IdentityKey(h), nil) {
+					queue.Add(request)
+				}
+			},
+		}
+		r.follow = func(h *v1alpha1.Holder) bool { return machines.follow(ctx, h) }
 		go r.audit(ctx, auditPeriod, queue.Add)
 		go r.giveTurns(ctx, queue.Add)
 		waiting := loop.Loop{Clock: r.Reader.Clock, Period: auditPeriod, Later: true, Wake: woken.appeared, Gather: time.Second}
@@ -60,6 +72,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, auditPeriod time.Duratio
 		Watches(&appsv1.StatefulSet{}, to(woken.ofStatefulSet)).
 		Watches(&v1alpha1.IPPool{}, to(woken.ofPool), edited).
 		Watches(&v1alpha1.ReservedIP{}, to(woken.ofReservation), edited).
+		Watches(&corev1.Service{}, to(woken.withoutHolder), builder.WithPredicates(cache.ReservationChanges())).
 		WatchesRawSource(source.Func(background)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: loop.Limiter()}).
 		Complete(r)

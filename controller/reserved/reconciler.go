@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +44,7 @@ const lookEvery = 30 * time.Second
 // all of them. A lease may have an address of several reservations.
 type Reconciler struct {
 	Client client.Client
-	// Live reads past the cache, which has no virtual machines.
+	// Live reads past the cache, which has no virtual machines, and no labels of pods.
 	Live   client.Reader
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
@@ -53,8 +54,8 @@ type Reconciler struct {
 	watched atomic.Pointer[poolset.Set]
 	// next is the earliest time of the next pass. Passes do not run at the same time.
 	next time.Time
-	// machines remembers which virtual machines exist.
-	machines map[client.ObjectKey]machine
+	// asked remembers which objects exist that the cache does not have, by their names for people.
+	asked map[string]answer
 }
 
 // Reconcile publishes the statuses that have changed.
@@ -87,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
-	if result.RequeueAfter == 0 && slices.ContainsFunc(facts, func(f Facts) bool { return f.Reservation.Spec.For != nil }) {
+	if result.RequeueAfter == 0 && slices.ContainsFunc(facts, func(f Facts) bool { return !f.Reservation.IsForNobody() }) {
 		result.RequeueAfter = lookEvery // somebody may come or go
 	}
 	return result, nil
@@ -105,17 +106,26 @@ func (r *Reconciler) facts(ctx context.Context, reservations []v1alpha1.Reserved
 	if err := r.Client.List(ctx, &leases, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
+	var pools v1alpha1.IPPoolList
+	if err := r.Client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list pools: %w", err)
+	}
 	facts := make([]Facts, len(reservations))
 	sets := make([]poolset.Set, len(reservations))
 	for i := range reservations {
 		facts[i] = Facts{Reservation: &reservations[i], Now: now}
 		sets[i], facts[i].Invalid = poolset.ReservedBy(&reservations[i])
+		facts[i].Invalid = errors.Join(facts[i].Invalid, outside(&reservations[i].Spec, pools.Items))
 	}
-	contested := poolset.Contested(reservations)
+	balancers, err := poolset.Balancers(ctx, r.Client)
+	if err != nil {
+		return nil, err
+	}
+	contested := poolset.Contested(slices.Concat(reservations, balancers))
 	for i, found := range match(sets, all, leases.Items) {
 		facts[i].Leases = slices.DeleteFunc(found, func(l *v1alpha1.IPLease) bool { return poolset.IsKept(&reservations[i], l) })
 		facts[i].Other = contested[i]
-		if facts[i].Missing, facts[i].Unknown = r.missing(ctx, reservations[i].Spec.For); facts[i].Unknown != nil && ctx.Err() != nil {
+		if facts[i].Missing, facts[i].Unknown = r.missing(ctx, &reservations[i].Spec); facts[i].Unknown != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 	}
@@ -182,9 +192,20 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("reserved").
-		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, heard()))).
+		Watches(&corev1.Service{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			return !equality.Semantic.DeepEqual(e.ObjectOld.(*corev1.Service).Status, e.ObjectNew.(*corev1.Service).Status)
+		}})).
 		Watches(&v1alpha1.IPLease{}, all, builder.WithPredicates(r.leaseOfReserved())).
 		Complete(r)
+}
+
+// heard passes what agents record of the address of a machine.
+func heard() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*v1alpha1.ReservedIP), e.ObjectNew.(*v1alpha1.ReservedIP)
+		return is.Machine() != "" && !equality.Semantic.DeepEqual(was.Status.Speakers, is.Status.Speakers)
+	}}
 }
 
 // leaseOfReserved passes the events of leases of reserved addresses that are created or deleted, or

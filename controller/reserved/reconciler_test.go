@@ -176,8 +176,8 @@ func TestConditionsOfAReservationForSomebody(t *testing.T) {
 		want  string
 	}{
 		{"all is well", Facts{}, "Contested False None; SubjectMissing False None"},
-		{"another reservation has the address", Facts{Other: "routers"}, "Contested True ReservedTwice nobody gets an address that ReservedIP routers has too: remove it from one of both; SubjectMissing False None"},
-		{"the pod does not exist", Facts{Missing: "pod shop/web-0"}, "Contested False None; SubjectMissing True NotFound there is no pod shop/web-0; the addresses stay reserved for it"},
+		{"another reservation has the address", Facts{Other: "ReservedIP routers"}, "Contested True ReservedTwice nobody gets an address that ReservedIP routers has too: remove it from one of both; SubjectMissing False None"},
+		{"the pod does not exist", Facts{Missing: "pod shop/web-0"}, "Contested False None; SubjectMissing True NotFound there is no pod shop/web-0; the addresses stay reserved"},
 		{"it cannot be read", Facts{Unknown: errors.New("forbidden")}, "Contested False None; SubjectMissing Unknown Unreadable forbidden"},
 	} {
 		row.facts.Reservation = r
@@ -191,4 +191,15 @@ func TestConditionsOfAReservationForSomebody(t *testing.T) {
 	r.Status = Status(Facts{Reservation: r})
 	r.Spec.For = nil
 	check.Equal(t, len(Status(Facts{Reservation: r}).Conditions), 2, "conditions of a reservation that is for nobody again:")
+}
+
+func TestTheSpeakerOfAnAddressThatIsWrittenInFullStays(t *testing.T) {
+	r := reservation("FD00:0::5")
+	r.Spec.Virtual = &v1alpha1.ReservedVirtual{}
+	r.Status.Speakers = []v1alpha1.Speaker{{Address: "fd00::5", Pod: "a"}, {Address: "fd00::6", Pod: "a"}}
+	got := Status(Facts{Reservation: r}).Speakers
+	check.That(t, len(got) == 1 && got[0].Address == "fd00::5", "%v", got)
+	// The pod that spoke for the address is no host on that of a machine.
+	r.Spec.Virtual, r.Spec.For = nil, &v1alpha1.ReservedFor{MAC: "02:00:00:00:00:0a"}
+	check.Equal(t, len(Status(Facts{Reservation: r}).Speakers), 0, "speakers of a machine's address that was virtual:")
 }

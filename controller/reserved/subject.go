@@ -4,7 +4,10 @@ package reserved
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,36 +16,49 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
 
-// machine is what is known of a virtual machine.
-type machine struct {
+// answer is what is known of an object that the cache does not have.
+type answer struct {
 	missing bool
 	err     error
 	at      time.Time
 }
 
-// missing names the one for whom addresses are kept, if there is no such object.
-func (r *Reconciler) missing(ctx context.Context, f *v1alpha1.ReservedFor) (string, error) {
-	if f == nil {
+// missing names the one for whom addresses are kept, or who may speak for them, if there is no such object.
+func (r *Reconciler) missing(ctx context.Context, s *v1alpha1.ReservedIPSpec) (string, error) {
+	f := s.For
+	if v := s.Virtual; v != nil {
+		name := "pod with " + labels.FormatLabels(v.MatchLabels) + " in namespace " + v.Namespace
+		return r.ask(name, func() (bool, error) {
+			pods := &metav1.PartialObjectMetadataList{}
+			pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+			err := r.Live.List(ctx, pods, client.InNamespace(v.Namespace), client.MatchingLabels(v.MatchLabels), client.Limit(1))
+			return len(pods.Items) == 0, err
+		})
+	}
+	if f == nil || f.MAC != "" {
 		return "", nil
 	}
 	name := f.String()
 	var err error
 	switch {
 	case f.VirtualMachine != "":
-		m := r.machine(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.VirtualMachine})
-		if m.err != nil {
-			return "", fmt.Errorf("read %s: %w", name, m.err)
-		}
-		if m.missing {
-			return name, nil
-		}
-		return "", nil
+		return r.ask(name, func() (bool, error) {
+			o := &unstructured.Unstructured{}
+			o.SetGroupVersionKind(schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachine"})
+			err := r.Live.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.VirtualMachine}, o)
+			missing := apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
+			if missing {
+				err = nil
+			}
+			return missing, err
+		})
 	case f.StatefulSet != "":
 		err = r.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.StatefulSet}, &appsv1.StatefulSet{}, client.UnsafeDisableDeepCopy)
 		name += " of Kubernetes itself"
@@ -67,22 +83,41 @@ func (r *Reconciler) missing(ctx context.Context, f *v1alpha1.ReservedFor) (stri
 	return "", nil
 }
 
-// machine looks for a virtual machine, at most once in lookEvery.
-func (r *Reconciler) machine(ctx context.Context, key client.ObjectKey) machine {
+// ask returns the name of an object if it is missing. It looks for it at most once in lookEvery.
+func (r *Reconciler) ask(name string, look func() (missing bool, err error)) (string, error) {
 	now := r.Clock.Now()
-	if m, ok := r.machines[key]; ok && now.Sub(m.at) < lookEvery {
-		return m
+	a, ok := r.asked[name]
+	if !ok || now.Sub(a.at) >= lookEvery {
+		a.at = now
+		a.missing, a.err = look()
+		if r.asked == nil {
+			r.asked = map[string]answer{}
+		}
+		r.asked[name] = a
 	}
-	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachine"})
-	err := r.Live.Get(ctx, key, o)
-	m := machine{at: now, missing: apierrors.IsNotFound(err) || meta.IsNoMatchError(err)}
-	if !m.missing {
-		m.err = err
+	switch {
+	case a.err != nil:
+		return "", fmt.Errorf("read %s: %w", name, a.err)
+	case a.missing:
+		return name, nil
 	}
-	if r.machines == nil {
-		r.machines = map[client.ObjectKey]machine{}
+	return "", nil
+}
+
+// outside returns a problem for each virtual address that is in the subnet of no pool.
+func outside(spec *v1alpha1.ReservedIPSpec, pools []v1alpha1.IPPool) (err error) {
+	if spec.Virtual == nil {
+		return nil
 	}
-	r.machines[key] = m
-	return m
+	for i, text := range spec.IPs {
+		addr, bad := netip.ParseAddr(text)
+		if bad == nil && !slices.ContainsFunc(pools, func(p v1alpha1.IPPool) bool { return p.Reaches(spec.Network, addr) }) {
+			network := "without a network"
+			if spec.Network != "" {
+				network = "of network " + spec.Network
+			}
+			err = errors.Join(err, fmt.Errorf("spec.ips[%d]: no pool %s has %s in its subnet, so no pod may speak for it", i, network, addr))
+		}
+	}
+	return err
 }

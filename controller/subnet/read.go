@@ -26,12 +26,11 @@ func (r *Reconciler) facts(ctx context.Context) (Facts, error) {
 	if len(f.Subnets) == 0 && !slices.ContainsFunc(f.Pools, isMade) {
 		return f, nil
 	}
-	var reservations v1alpha1.ReservedIPList
-	if err := r.Client.List(ctx, &reservations, client.UnsafeDisableDeepCopy); err != nil {
-		return Facts{}, fmt.Errorf("list reservations: %w", err)
+	reservations, err := poolset.Reservations(ctx, r.Client)
+	if err != nil {
+		return Facts{}, err
 	}
-	f.Reserved = poolset.ReservedSet(reservations.Items)
-	var err error
+	f.Reserved = poolset.ReservedSet(reservations)
 	if f.Leased, err = r.leased(ctx, f); err != nil {
 		return Facts{}, err
 	}

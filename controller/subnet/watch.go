@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
+	"github.com/fenceline/fenceline/controller/cache"
 	"github.com/fenceline/fenceline/controller/podview"
 	"github.com/fenceline/fenceline/internal/demand"
 	"github.com/fenceline/fenceline/internal/loop"
@@ -37,7 +38,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{RateLimiter: loop.Limiter()}).
 		Watches(&v1alpha1.IPSubnet{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.IPPool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ReservedIP{}, all, builder.WithPredicates(cache.ReservationChanges())).
+		Watches(&corev1.Service{}, all, builder.WithPredicates(cache.ReservationChanges())).
 		Watches(&v1alpha1.IPLease{}, all, builder.WithPredicates(r.leases())).
 		Watches(&podview.Pod{}, all, builder.WithPredicates(asking())).
 		Watches(namespaces, all, builder.WithPredicates(predicate.Or[client.Object](predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})))

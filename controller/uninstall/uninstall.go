@@ -7,7 +7,10 @@ package uninstall
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -113,7 +116,7 @@ func (u Uninstall) Finish(ctx context.Context) error {
 	if err := u.refuse(ctx); err != nil {
 		return err
 	}
-	if err := u.freePools(ctx); err != nil || !forced {
+	if err := errors.Join(u.freePools(ctx), u.removeLabels(ctx)); err != nil || !forced {
 		return err
 	}
 	return u.endForce(ctx, ns)
@@ -236,6 +239,29 @@ func (u Uninstall) freePools(ctx context.Context) error {
 		}
 		if err := client.IgnoreNotFound(u.Client.Update(ctx, pool)); err != nil {
 			return fmt.Errorf("remove the finalizer of pool %s: %w", pool.Name, err)
+		}
+	}
+	return nil
+}
+
+// removeLabels removes the labels of the nodes. They remain from an earlier release if this one may not write nodes.
+func (u Uninstall) removeLabels(ctx context.Context) error {
+	var nodes corev1.NodeList
+	if err := u.Client.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		before := node.DeepCopy()
+		maps.DeleteFunc(node.Labels, func(key, _ string) bool { return strings.HasPrefix(key, v1alpha1.LabelPool) })
+		if len(node.Labels) == len(before.Labels) {
+			continue
+		}
+		switch err := client.IgnoreNotFound(u.Client.Patch(ctx, node, client.MergeFrom(before))); {
+		case apierrors.IsForbidden(err):
+			u.Log.Info("labels "+v1alpha1.LabelPool+"* of the node stay: without the value scheduling, they must be removed by kubectl label", "node", node.Name)
+		case err != nil:
+			return fmt.Errorf("remove the labels %s* of node %s: %w", v1alpha1.LabelPool, node.Name, err)
 		}
 	}
 	return nil

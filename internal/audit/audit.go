@@ -23,10 +23,12 @@ const (
 	Reclaim  Kind = "reclaim"
 	Fence    Kind = "fence"
 	Conflict Kind = "conflict"
+	// Move: a virtual address has another speaker.
+	Move Kind = "move"
 )
 
 // Kinds returns all kinds of audit lines.
-func Kinds() []Kind { return []Kind{Grant, Free, Reclaim, Fence, Conflict} }
+func Kinds() []Kind { return []Kind{Grant, Free, Reclaim, Fence, Conflict, Move} }
 
 // Record holds the fixed fields of an audit line. Unknown fields stay empty and are written too, so
 // that each line has the same columns.

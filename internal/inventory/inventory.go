@@ -27,7 +27,7 @@ const (
 	Conflict State = "Conflict"
 	// CoolingDown: the address was freed, and is not handed out for a short time.
 	CoolingDown State = "CoolingDown"
-	// Reserved: a ReservedIP keeps the address back.
+	// Reserved: a ReservedIP keeps the address back, or a Service of type LoadBalancer has it.
 	Reserved State = "Reserved"
 	Gateway  State = "Gateway"
 	// Withheld: another pool hands the address out.

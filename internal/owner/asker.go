@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,6 +43,10 @@ type Asker struct {
 	Scales client.SubResourceClientConstructor
 	// Mapper finds the version and the resource of a kind.
 	Mapper meta.RESTMapper
+	// Watches watches objects on the API server. Only FollowMigration needs it.
+	Watches interface {
+		Watch(context.Context, client.ObjectList, ...client.ListOption) (watch.Interface, error)
+	}
 }
 
 // Get returns an owner. Its error wraps ErrGone, ErrNoAPI or ErrNoRight where one of them is the

@@ -26,8 +26,8 @@ import (
 
 func askerOf(t *testing.T, config *rest.Config) (owner.Asker, client.Client) {
 	t.Helper()
-	c := check.Value(client.New(config, client.Options{}))(t)
-	return owner.Asker{Live: c, Scales: c, Mapper: c.RESTMapper()}, c
+	c := check.Value(client.NewWithWatch(config, client.Options{}))(t)
+	return owner.Asker{Live: c, Scales: c, Mapper: c.RESTMapper(), Watches: c}, c
 }
 
 // The owners of other projects are asked by objects of their shape, on a real API server.
@@ -86,6 +86,7 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	instance := owners.Instance("default", "db")
 	check.OK(t, c.Create(ctx, instance))
 	want(asker, machine, owner.Wanted, "") // an instance without a machine
+	follows(ctx, t, asker, c, machine, instance)
 	db := owners.Machine("default", "db", "Halted")
 	check.OK(t, c.Create(ctx, db))
 	want(asker, machine, owner.Wanted, "") // it is being stopped
@@ -104,6 +105,8 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	stranger, _ := askerOf(t, config)
 	want(stranger, set, owner.Unknown, owner.LackRight)
 	want(stranger, machine, owner.Unknown, owner.LackRight)
+	err = stranger.FollowMigration(ctx, machine, time.Minute, func() {})
+	check.That(t, errors.Is(err, owner.ErrNoRight), "a watch without the right: %v", err)
 	grant(ctx, t, c, rbacv1.PolicyRule{APIGroups: []string{"apps.kruise.io"}, Resources: []string{"statefulsets"}, Verbs: []string{"get"}})
 	for { // RBAC reads its objects from a cache
 		v, err := stranger.Look(ctx, set)
@@ -121,6 +124,28 @@ func TestOwnersOfOtherProjects(t *testing.T) {
 	check.OK(t, server.StopAPIServer(ctx))
 	v, err := asker.Look(ctx, machine)
 	check.That(t, err != nil, "the API server is away, and the owner is %+v", v)
+}
+
+// follows judges that changes of the instance of a machine are heard, and those of another are not.
+func follows(ctx context.Context, t *testing.T, asker owner.Asker, c client.Client, machine *v1alpha1.Holder, instance *unstructured.Unstructured) {
+	t.Helper()
+	heard, ended := make(chan struct{}), make(chan error)
+	go func() {
+		ended <- asker.FollowMigration(ctx, machine, 5*time.Second, func() { heard <- struct{}{} })
+	}()
+	<-heard // the state at the start
+	check.OK(t, c.Create(ctx, owners.Instance("default", "other")))
+	check.OK(t, unstructured.SetNestedField(instance.Object, "PreCopy", "status", "migrationState", "mode"))
+	check.OK(t, c.Update(ctx, instance))
+	<-heard
+	select {
+	case err := <-ended:
+		check.OK(t, err)
+	case <-heard:
+		t.Fatal("the change of another instance is heard")
+	case <-ctx.Done():
+		t.Fatal("the watch lasts on")
+	}
 }
 
 func grant(ctx context.Context, t *testing.T, c client.Client, rule rbacv1.PolicyRule) {

@@ -5,9 +5,14 @@ package owner
 import (
 	"context"
 	"fmt"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 )
@@ -62,7 +67,7 @@ func (m Migration) HandsOver(source, target string) (ok bool, why string) {
 // Migration asks the API server about the last migration of the virtual machine of a holder. Its error
 // is that of Get.
 func (a Asker) Migration(ctx context.Context, h *v1alpha1.Holder) (Migration, error) {
-	instance, err := a.Get(ctx, Ref{Group: groupKubeVirt, Kind: kindInstance, Namespace: h.Namespace, Name: h.OwnerName})
+	instance, err := a.Get(ctx, instanceOf(h))
 	if err != nil {
 		return Migration{}, err
 	}
@@ -80,4 +85,33 @@ func (a Asker) Migration(ctx context.Context, h *v1alpha1.Holder) (Migration, er
 		TargetReady: text("targetNodeDomainReadyTimestamp") != "",
 		Completed:   truth("completed"), Failed: truth("failed"),
 	}, nil
+}
+
+func instanceOf(h *v1alpha1.Holder) Ref {
+	return Ref{Group: groupKubeVirt, Kind: kindInstance, Namespace: h.Namespace, Name: h.OwnerName}
+}
+
+// FollowMigration watches the virtual machine of a holder for a time. It calls changed as soon as it hears of each
+// change, and of the state at the start. It needs the right "watch". It returns nil when the watch ends.
+func (a Asker) FollowMigration(ctx context.Context, h *v1alpha1.Holder, limit time.Duration, changed func()) error {
+	r := instanceOf(h)
+	o, err := a.object(r)
+	if err != nil {
+		return err
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(o.GroupVersionKind().GroupVersion().WithKind(r.Kind + "List"))
+	w, err := a.Watches.Watch(ctx, list, client.InNamespace(r.Namespace), client.MatchingFields{metav1.ObjectNameField: r.Name},
+		&client.ListOptions{Raw: &metav1.ListOptions{TimeoutSeconds: ptr.To(int64(limit.Seconds()))}})
+	if err != nil {
+		return why("watch", r, err)
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if e.Type == watch.Error {
+			return why("watch", r, apierrors.FromObject(e.Object))
+		}
+		changed()
+	}
+	return nil
 }

@@ -5,5 +5,6 @@
 //
 // Agent and controller use it, so that both read a pool in the same way. Other programs may import
 // it to compute what a pool hands out. Every function is pure: it reads its arguments only, and
-// uses no clock, no API server and no kernel.
+// uses no clock, no API server and no kernel. Only Reservations, Balancers and
+// ReadReserved read from a client.
 package poolset

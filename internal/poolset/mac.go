@@ -16,12 +16,12 @@ import (
 // with the prefix, network and VLAN of the pool. An IPv4 address is the first address of its
 // interface, and no other one has its four octets, so it is always allowed.
 func SameMAC(pool *v1alpha1.IPPool, addr netip.Addr, pools []v1alpha1.IPPool) (other netip.Addr, owner string, ok bool) {
-	if addr.Is4() || pool.Spec.MACPolicy == nil {
+	if addr.Is4() || !isFromIP(pool) {
 		return netip.Addr{}, "", false
 	}
 	for i := range pools {
 		p := &pools[i]
-		if p.Spec.MACPolicy == nil || p.Spec.MACPolicy.Prefix != pool.Spec.MACPolicy.Prefix ||
+		if !isFromIP(p) || p.Spec.MACPolicy.Prefix != pool.Spec.MACPolicy.Prefix ||
 			p.Spec.Network != pool.Spec.Network || ptr.Deref(p.Spec.Vlan, 0) != ptr.Deref(pool.Spec.Vlan, 0) {
 			continue
 		}
@@ -36,6 +36,10 @@ func SameMAC(pool *v1alpha1.IPPool, addr netip.Addr, pools []v1alpha1.IPPool) (o
 		}
 	}
 	return netip.Addr{}, "", false
+}
+
+func isFromIP(p *v1alpha1.IPPool) bool {
+	return p.Spec.MACPolicy != nil && p.Spec.MACPolicy.Type == v1alpha1.MACFromIP
 }
 
 // withEnd returns the first address of a span, other than addr, that has the last four octets of addr.

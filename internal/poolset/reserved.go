@@ -29,9 +29,9 @@ func ReservedBy(r *v1alpha1.ReservedIP) (Set, error) {
 	return newSet(spans), err
 }
 
-// KeptSet returns the addresses that reservations keep for somebody. The rest of ReservedSet is for nobody.
+// KeptSet returns the addresses that reservations keep for pods. No pod gets the rest of ReservedSet.
 func KeptSet(reservations []v1alpha1.ReservedIP) Set {
-	return ReservedSet(slices.DeleteFunc(slices.Clone(reservations), func(r v1alpha1.ReservedIP) bool { return r.Spec.For == nil }))
+	return ReservedSet(slices.DeleteFunc(slices.Clone(reservations), func(r v1alpha1.ReservedIP) bool { return r.Spec.For == nil || r.Machine() != "" }))
 }
 
 // Grant is what a ReservedIP keeps for a pod.
@@ -77,9 +77,13 @@ func Grants(reservations []v1alpha1.ReservedIP, pod *v1alpha1.Holder) (all []Gra
 	return all
 }
 
-// meet reports whether two reservations may be for the same addresses: one for nobody counts in each network.
+// meet reports whether two reservations may be for the same addresses: one for nobody counts in each network. A
+// virtual address may be that of a Service, whose pods speak for it.
 func meet(a, b *v1alpha1.ReservedIP) bool {
-	return a.Spec.For == nil || b.Spec.For == nil || a.Spec.Network == b.Spec.Network
+	if a.Spec.Virtual != nil && IsService(b) || IsService(a) && b.Spec.Virtual != nil {
+		return false
+	}
+	return a.IsForNobody() || b.IsForNobody() || a.Spec.Network == b.Spec.Network
 }
 
 // without returns the set without the entries of a list. It makes no set of the list, since
@@ -196,8 +200,8 @@ func has(entries []string, addr netip.Addr) bool {
 	})
 }
 
-// Contested returns, for each reservation by its index, the name of another one that has one of its addresses, if one of
-// both keeps it for somebody. Two for somebody of different networks have no address in common.
+// Contested returns, for each reservation by its index, the title of another one that has one of its addresses, if one of
+// both keeps it for somebody or is virtual. Two for somebody of different networks have no address in common.
 func Contested(reservations []v1alpha1.ReservedIP) map[int]string {
 	type of struct {
 		span
@@ -212,8 +216,8 @@ func Contested(reservations []v1alpha1.ReservedIP) map[int]string {
 	}
 	slices.SortFunc(all, func(a, b of) int { return a.from.Compare(b.from) })
 	found := map[int]string{}
-	// far are the spans so far that reach furthest, of the reservations for nobody and of those for somebody in each
-	// network. The spans of one reservation never meet.
+	// far are the spans so far that reach furthest, of the reservations for nobody, of Services, and of those for
+	// somebody in each network. The spans of one reservation never meet.
 	var far []*of
 	for i := range all {
 		s, r, at := &all[i], &reservations[all[i].reservation], -1
@@ -222,12 +226,11 @@ func Contested(reservations []v1alpha1.ReservedIP) map[int]string {
 			if !meet(r, other) {
 				continue
 			}
-			isSame := (r.Spec.For == nil) == (other.Spec.For == nil)
-			if isSame {
+			if r.IsForNobody() == other.IsForNobody() && IsService(r) == IsService(other) {
 				at = j
 			}
-			if (!isSame || r.Spec.For != nil) && f.to.Compare(s.from) >= 0 {
-				found[f.reservation], found[s.reservation] = r.Name, other.Name
+			if !(r.IsForNobody() && other.IsForNobody()) && f.to.Compare(s.from) >= 0 {
+				found[f.reservation], found[s.reservation] = Title(r), Title(other)
 			}
 		}
 		switch {

@@ -3,11 +3,15 @@
 package poolset_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/internal/poolset"
@@ -112,7 +116,7 @@ func TestGrants(t *testing.T) {
 		}
 		check.Equal(t, strings.Join(got, "; "), row.want, "%s:", row.name)
 	}
-	check.Same(t, poolset.Contested(all), map[int]string{0: "namespace", 4: "", 5: "namespace"}, "contested")
+	check.Same(t, poolset.Contested(all), map[int]string{0: "ReservedIP namespace", 4: "ReservedIP ", 5: "ReservedIP namespace"}, "contested")
 	check.Same(t, poolset.Contested([]v1alpha1.ReservedIP{reservation("10.1.0.1"), reservation("10.1.0.0/24")}), map[int]string{}, "contested, of two for nobody")
 
 	kept := &v1alpha1.IPLease{Spec: v1alpha1.IPLeaseSpec{Holder: &v1alpha1.Holder{Namespace: "shop", Pod: "web-0", OwnerKind: "StatefulSet", OwnerName: "web"}}}
@@ -138,13 +142,64 @@ func TestReservationsOfTwoNetworksDoNotMeet(t *testing.T) {
 		keptBy("b", v1alpha1.ReservedFor{Namespace: "shop", Pod: "db"}, "10.1.0.0/24"),
 	}
 	pod := &v1alpha1.Holder{Namespace: "shop", Pod: "db"}
-	check.Same(t, poolset.Contested(both), map[int]string{0: "b", 1: "a"}, "contested, of one network")
+	check.Same(t, poolset.Contested(both), map[int]string{0: "ReservedIP b", 1: "ReservedIP a"}, "contested, of one network")
 	both[1].Spec.Network = "lab"
 	check.Same(t, poolset.Contested(both), map[int]string{}, "contested, of two networks")
 	check.Equal(t, len(poolset.Grants(both, pod)), 2, "grants:")
 	both = append(both, reservation("10.1.0.1"))
-	check.Same(t, poolset.Contested(both), map[int]string{0: "", 1: "", 2: "a"}, "contested, with one for nobody")
+	check.Same(t, poolset.Contested(both), map[int]string{0: "ReservedIP ", 1: "ReservedIP ", 2: "ReservedIP a"}, "contested, with one for nobody")
 	check.Equal(t, poolset.Grants(both, pod)[0].By, "b", "the first grant is of")
+}
+
+// api has one ReservedIP for somebody, one for nobody and a virtual one, and a Service.
+type api struct{ client.Reader }
+
+func (api) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	switch list := into.(type) {
+	case *v1alpha1.ReservedIPList:
+		virtual := reservation("10.1.0.1", "10.1.0.3")
+		virtual.Spec.Virtual = &v1alpha1.ReservedVirtual{Namespace: "shop"}
+		list.Items = []v1alpha1.ReservedIP{keptBy("own", v1alpha1.ReservedFor{Namespace: "shop", Pod: "db"}, "10.1.0.1-10.1.0.2"), virtual, reservation("10.1.0.1")}
+	case *corev1.ServiceList:
+		if o.FieldSelector.String() != "spec.type=LoadBalancer" {
+			return fmt.Errorf("Services with %s are listed", o.FieldSelector)
+		}
+		list.Items = make([]corev1.Service, 2)
+		s := &list.Items[1]
+		s.Namespace, s.Name = "shop", "web"
+		s.Spec.ExternalIPs = []string{"10.1.0.9"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.1.0.2"}, {Hostname: "web.example.com"}, {IP: "fd00::2"}, {IP: "10.1.0.3"}}
+	}
+	return nil
+}
+
+func TestTheAddressesOfALoadBalancerAreNobodys(t *testing.T) {
+	all := check.Value(poolset.Reservations(t.Context(), api{}))(t)
+	check.List(t, poolset.ReservedSet(all).Entries(), []string{"10.1.0.1-10.1.0.3", "fd00::2"}, "reserved are")
+	check.None(t, poolset.Grants(all, &v1alpha1.Holder{Namespace: "shop", Pod: "db"}), "what is kept for a pod, and a Service and another reservation have:")
+	check.Same(t, poolset.Contested(all[:2]), map[int]string{0: "ReservedIP ", 1: "ReservedIP own"}, "contested without the Service")
+	others := []v1alpha1.ReservedIP{all[0], all[3]} // 10.1.0.1 is for the pod alone
+	check.Same(t, poolset.Contested(others), map[int]string{0: "Service shop/web of type LoadBalancer", 1: "ReservedIP own"}, "contested by the Service")
+	grants := poolset.Grants(others, &v1alpha1.Holder{Namespace: "shop", Pod: "db"})
+	check.Must(t, len(grants) == 1, "%d grants", len(grants))
+	check.List(t, grants[0].Set.Entries(), []string{"10.1.0.1"}, "the pod has")
+	check.Same(t, poolset.Contested(all[1:2:2]), map[int]string{}, "contested, of one that is virtual")
+	check.Same(t, poolset.Contested([]v1alpha1.ReservedIP{all[1], all[3]}), map[int]string{}, "contested, of one that is virtual and a Service")
+}
+
+// Nobody gets the address of a machine, and a pod that has it leaves it.
+func TestTheAddressOfAMachineIsForNoPod(t *testing.T) {
+	all := []v1alpha1.ReservedIP{keptBy("machine", v1alpha1.ReservedFor{MAC: "02:00:00:00:00:01"}, "10.1.0.1"), keptBy("own", v1alpha1.ReservedFor{Namespace: "shop", Pod: "db"}, "10.1.0.1-10.1.0.2")}
+	pod := &v1alpha1.Holder{Namespace: "shop", Pod: "db"}
+	check.List(t, poolset.KeptSet(all[:1]).Entries(), nil, "kept for pods:")
+	check.List(t, poolset.ReservedSet(all[:1]).Entries(), []string{"10.1.0.1"}, "reserved:")
+	check.None(t, poolset.Grants(all[:1], pod), "the pod is granted:")
+	check.List(t, poolset.Grants(all, pod)[0].Set.Entries(), []string{"10.1.0.2"}, "the pod has of its own:")
+	check.Same(t, poolset.Contested(all), map[int]string{0: "ReservedIP own", 1: "ReservedIP machine"}, "contested")
+	by := poolset.KeptForAnother(all[:1], "", netip.MustParseAddr("10.1.0.1"), pod)
+	check.That(t, by != nil && by.Name == "machine", "it is kept for %+v", by)
 }
 
 func TestWhoElseAnAddressIsKeptFor(t *testing.T) {

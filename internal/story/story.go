@@ -72,6 +72,25 @@ func Of(address string, s *v1alpha1.IPLeaseSpec, now time.Time) (all []string) {
 	return all
 }
 
+// Speaker says who speaks for a virtual address of a reservation, or which host uses the address of a machine. It is
+// empty if no pod has announced the address, or no other host was heard.
+func Speaker(r *v1alpha1.ReservedIP, address string, now time.Time) string {
+	for _, s := range r.Status.Speakers {
+		switch mac := r.Machine(); {
+		case s.Address != address:
+		case mac != "" && s.MAC != mac:
+			return fmt.Sprintf("The host with MAC %s uses it, heard by node %s since %s.", s.MAC, s.Node, When(s.Since.Time, now))
+		case r.Spec.Virtual != nil:
+			said := fmt.Sprintf("Pod %s/%s on node %s speaks for it, with MAC %s, since %s.", r.Spec.Virtual.Namespace, s.Pod, s.Node, s.MAC, When(s.Since.Time, now))
+			if s.Idle {
+				said += " But the pod has removed the address."
+			}
+			return said
+		}
+	}
+	return ""
+}
+
 // When returns a time with its distance from now. A zero now leaves it out.
 func When(t, now time.Time) string {
 	text := t.UTC().Format(time.RFC3339)

@@ -59,3 +59,12 @@ func TestTheStoryOfALease(t *testing.T) {
 	}
 	check.Equal(t, When(now, noon), "2030-01-01T12:05:00Z, in 5m", "a time to come:")
 }
+
+func TestTheSpeakerOfAVirtualAddress(t *testing.T) {
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	r := &v1alpha1.ReservedIP{Spec: v1alpha1.ReservedIPSpec{Virtual: &v1alpha1.ReservedVirtual{Namespace: "shop"}}, Status: v1alpha1.ReservedIPStatus{
+		Speakers: []v1alpha1.Speaker{{Address: "10.0.0.5", Pod: "a", Node: "n1", MAC: "00:00:5e:00:01:33", Since: metav1.NewMicroTime(noon)}},
+	}}
+	check.Equal(t, Speaker(r, "10.0.0.5", time.Time{}), "Pod shop/a on node n1 speaks for it, with MAC 00:00:5e:00:01:33, since 2030-01-01T12:00:00Z.", "it says")
+	check.Equal(t, Speaker(r, "10.0.0.6", time.Time{}), "", "of another address it says")
+}

@@ -60,7 +60,7 @@ func exported(t *testing.T) described {
 	agentmetrics.New(all)
 	all.MustRegister(segment.New(segment.Config{}).Collector(nil, nil), sources.New(sources.Options{}), metricsendpoint.BuildInfo(),
 		agentmetrics.TCX(func() bool { return true }), agentmetrics.SocketGuard(func() bool { return true }),
-		agentmetrics.HintUnanswered(nil))
+		agentmetrics.HintUnanswered(nil), agentmetrics.LateSpeakers())
 	all.MustRegister(agentmetrics.Moves(nil)...)
 	if _, err := cniserver.New(cniserver.Options{Metrics: all}); err != nil {
 		t.Fatal(err)

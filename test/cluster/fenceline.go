@@ -63,6 +63,9 @@ func (c *Cluster) InstallChart(ctx context.Context, version string, values ...st
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}
+	if c.Options.Bridged {
+		args = append(args, "--set-literal", fmt.Sprintf(`cni.conflist.content={"name":"underlay","plugins":[{"type":"bridge","bridge":%q,"ipam":{"type":"fenceline"}},{"type":"fenceline"}]}`, podBridge))
+	}
 	_, err = c.Helm(ctx, args...)
 	return err
 }

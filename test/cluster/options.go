@@ -62,6 +62,8 @@ type Options struct {
 	// SingleNIC takes the nodes off the management network: their own addresses are on the underlay interface, in
 	// the subnets of the Gateways, and they reach the API server through the router.
 	SingleNIC bool
+	// Bridged makes pods on the underlay ports of a bridge on their node, in place of macvlans.
+	Bridged bool `json:",omitempty"`
 	// Images are tarballs that every node imports before its kubelet starts;
 	// those of the tests (package images) are always there.
 	Images []string
@@ -110,6 +112,14 @@ const (
 	IPTables = "iptables"
 )
 
+// Parent is the interface of each node that the pods' interfaces lead to.
+func (o Options) Parent() string {
+	if o.Bridged {
+		return bridgeUplink
+	}
+	return UnderlayInterface
+}
+
 // Names of namespaces and links.
 func (o Options) switchName() string       { return o.Prefix + "-sw" }
 func (o Options) controlPlaneName() string { return o.Prefix + "-cp" }
@@ -127,6 +137,8 @@ const (
 	underlayBridge   = "br-ul"
 	outsideBridge    = "br-out"
 	managementIface  = "mgmt0"
+	// podBridge has the pods of a node as its ports, and bridgeUplink as the way to the underlay.
+	podBridge, bridgeUplink = "br0", "up0"
 	// UnderlayInterface is the node's interface on the underlay.
 	UnderlayInterface = "ul0"
 )
@@ -153,7 +165,7 @@ func documentedGateways() []netip.Prefix {
 	for _, g := range []string{
 		"10.20.0.1/24", "fd00:20::1/64", "10.21.0.1/24", "fd00:21::1/64", "10.22.0.1/24", "10.23.0.1/24",
 		"10.24.0.1/22", "10.26.0.1/16", "10.27.0.1/16", "10.28.0.1/16", "10.29.0.1/24", "10.31.0.1/24",
-		"10.33.0.1/24", "10.34.0.1/24",
+		"10.33.0.1/24", "10.34.0.1/24", "10.41.0.1/24",
 	} {
 		gateways = append(gateways, netip.MustParsePrefix(g))
 	}

@@ -57,6 +57,12 @@ func layWires(o Options) (_ *wires, err error) {
 func (w *wires) plugNode(o Options, n int) {
 	ns := w.nodes[n-1]
 	must.OK(ns.Plug(UnderlayInterface, hardwareAddr(1, n), w.sw, underlayPort(NodeName(n)), underlayBridge))
+	if o.Bridged { // the uplink of a bridge is no veth
+		must.OK(ns.AddBridge(podBridge))
+		must.OK(ns.AddChild(UnderlayInterface, &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_PASSTHRU}, ns, bridgeUplink))
+		must.OK(ns.Replug(bridgeUplink, podBridge))
+		must.OK(ns.SetUp(bridgeUplink, true))
+	}
 	if o.SingleNIC {
 		w.addressUnderlay(o, n)
 		return
@@ -73,7 +79,7 @@ func (w *wires) plugNode(o Options, n int) {
 
 // unplugNode removes the node's interfaces and their macvlans, in any namespace.
 func (w *wires) unplugNode(n int) error {
-	return errors.Join(w.sw.DeleteLink(underlayPort(NodeName(n))), w.sw.DeleteLink(managementPort(NodeName(n))))
+	return errors.Join(w.sw.DeleteLink(underlayPort(NodeName(n))), w.sw.DeleteLink(managementPort(NodeName(n))), w.nodes[n-1].DeleteLink(podBridge))
 }
 
 // hardwareAddr returns the address of a host on one of the networks.

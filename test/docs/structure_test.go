@@ -22,7 +22,7 @@ import (
 // mostMethods. They may only become smaller. A package exists because two others need it, or because it hides a
 // state.
 var today = map[string]int{
-	"packages": 74, "packages of the agent": 30, "arrows": 394, "arrows inside the agent": 122,
+	"packages": 74, "packages of the agent": 30, "arrows": 394, "arrows inside the agent": 121,
 }
 
 // mostMethods bounds the methods of this repository that one value answers to, those of embedded fields

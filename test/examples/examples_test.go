@@ -51,21 +51,23 @@ const (
 
 // interfaces are the pools of each pod's interfaces, as the comments of the files promise them.
 var interfaces = map[string]map[string]string{
-	"pool.yaml":            {"eth0": "underlay"},
-	"dual-stack.yaml":      {"eth0": "dual-v4 dual-v6"},
-	"reservation.yaml":     {},
-	"subnet.yaml":          {"eth0": "shop-0-v4-77aaedaafbb9"},
-	"rollout.yaml":         {"eth0": "cart-0-v4-bec1dbd9d97f"},
-	"virtual-machine.yaml": {"eth0": "machines"},
-	"openkruise.yaml":      {"eth0": "ledger-0-v4-1b0978f5ae24"},
-	"statefulset.yaml":     {"eth0": "databases"},
-	"fixed-address.yaml":   {"eth0": "brokers"},
-	"multus.yaml":          {"net1": "storage"},
-	"vlans.yaml":           {"net1": "vlan100", "net2": "vlan200"},
-	"sriov.yaml":           {"net1": "trading"},
-	"bridge.yaml":          {"net1": "bridged"},
-	"router.yaml":          {"eth0": "routers"},
-	"warm.yaml":            {"eth0": "functions"},
+	"pool.yaml":                   {"eth0": "underlay"},
+	"dual-stack.yaml":             {"eth0": "dual-v4 dual-v6"},
+	"reservation.yaml":            {},
+	"subnet.yaml":                 {"eth0": "shop-0-v4-77aaedaafbb9"},
+	"rollout.yaml":                {"eth0": "cart-0-v4-bec1dbd9d97f"},
+	"virtual-machine.yaml":        {"eth0": "machines"},
+	"virtual-machine-bridge.yaml": {"net1": "guests"},
+	"openkruise.yaml":             {"eth0": "ledger-0-v4-1b0978f5ae24"},
+	"statefulset.yaml":            {"eth0": "databases"},
+	"fixed-address.yaml":          {"eth0": "brokers"},
+	"multus.yaml":                 {"net1": "storage"},
+	"vlans.yaml":                  {"net1": "vlan100", "net2": "vlan200"},
+	"sriov.yaml":                  {"net1": "trading"},
+	"bridge.yaml":                 {"net1": "bridged"},
+	"router.yaml":                 {"eth0": "routers"},
+	"warm.yaml":                   {"eth0": "functions"},
+	"virtual-address.yaml":        {"eth0": "balanced"},
 }
 
 // given are the addresses that the applications of each IPSubnet have.
@@ -287,6 +289,12 @@ func podOf(t *testing.T, d *unstructured.Unstructured) *metav1.ObjectMeta {
 		return nil
 	}
 	check.OK(t, runtime.DefaultUnstructuredConverter.FromUnstructured(d.Object, into))
+	networks, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "networks")
+	for _, n := range networks { // KubeVirt makes the annotation of its launcher pods of them
+		if name, found, _ := unstructured.NestedString(n.(map[string]any), "multus", "networkName"); found {
+			metav1.SetMetaDataAnnotation(template, "k8s.v1.cni.cncf.io/networks", name)
+		}
+	}
 	return template
 }
 

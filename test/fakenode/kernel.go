@@ -244,6 +244,9 @@ func (k *Kernel) Install(key bpf.Key, l bpf.Lease) error {
 		k.Claims[key] = max(k.Claims[key], l.Behind)
 		l.Token, l.Behind = l.Behind-1, 0
 	}
+	if l.Slot == 0 && k.Enforced[key].Slot != 0 && l.Flags&bpf.FlagTurns == 0 {
+		return bpf.ErrHeld
+	}
 	if k.Enforced[key].Token > l.Token {
 		return bpf.ErrOlderToken
 	}

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,8 +61,16 @@ type Guest struct {
 	// Dial is a command, by space, that QEMU runs for each connection of the guest to ServerAddress. It
 	// carries the connection on its standard input and output. The guest reaches nothing else.
 	Dial string
+	// Interface is the one whose address the guest sets itself; with Dial, it leads to the server.
+	Interface Interface
 	// Output receives what the program prints, Console what the kernel does.
 	Output, Console io.Writer
+}
+
+// Interface is an interface of a guest, by its MAC, and its address.
+type Interface struct {
+	MAC  string
+	Addr netip.Prefix
 }
 
 // processors of the guest: two, so that things may happen at the same time.
@@ -80,6 +89,9 @@ func (g Guest) Run(ctx context.Context) (code int, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	defer must.Catch(&err)
 	m := must.Value(machineFor(g.Arch))
+	if g.Dial != "" {
+		g.Interface = uplink()
+	}
 	initrd := filepath.Join(work, "initrd")
 	must.Done(g.writeInitrd(initrd, m), "make the guest's files")
 	kernel, err := m.kernel(g.Kernel)
@@ -130,7 +142,7 @@ func (g Guest) arguments(m machine, kernel, initrd string) []string {
 		args = append(args, "-icount", "shift=1") // 2 ns for an instruction
 	}
 	if g.Dial != "" {
-		args = append(args, uplink(g.Dial)...)
+		args = append(args, g.Interface.user(g.Dial)...)
 	}
 	return append(args, g.Devices...)
 }

@@ -55,8 +55,8 @@ func live() (err error) {
 	lo, err := netlink.LinkByName("lo")
 	must.Done(err, "find the loopback device")
 	must.Done(netlink.LinkSetUp(lo), "raise the loopback device")
-	if t.Uplink {
-		must.Done(raiseUplink(), "raise the interface to the server")
+	if t.Interface.MAC != "" {
+		must.Done(t.Interface.raise(), "raise the interface %s", t.Interface.MAC)
 	}
 	t.tell(t.run())
 	return nil

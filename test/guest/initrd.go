@@ -30,9 +30,9 @@ type task struct {
 	Args    []string
 	Dir     string
 	Modules []string // paths, in the order in which they load
-	// Environment is added to the program's. Uplink: an interface leads to the server.
+	// Environment is added to the program's.
 	Environment []string
-	Uplink      bool
+	Interface   Interface
 	// Output and Status are the serial lines of what the program prints, and of its exit code.
 	Output, Status string
 }
@@ -46,7 +46,7 @@ func (g Guest) writeInitrd(path string, m machine) (err error) {
 	defer func() { err = errors.Join(err, out.Close()) }()
 	defer must.Catch(&err)
 	a := archive{out, map[string]bool{"/": true}}
-	t := task{Program: g.Program, Args: g.Args, Dir: g.Dir, Environment: g.Environment, Uplink: g.Dial != "",
+	t := task{Program: g.Program, Args: g.Args, Dir: g.Dir, Environment: g.Environment, Interface: g.Interface,
 		Output: m.output, Status: m.status}
 	for _, m := range modules(g.Kernel, g.Modules) {
 		file := filepath.Join(modulesDir, m.name)

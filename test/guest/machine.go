@@ -55,33 +55,31 @@ func machineFor(arch string) (machine, error) {
 // ServerAddress is where the guest reaches the server, see Guest.Dial.
 const ServerAddress = "10.0.2.100:6443"
 
-// The guest's interface to the server.
-const (
-	uplinkMAC  = "52:54:00:00:02:00"
-	uplinkAddr = "10.0.2.15/24"
-)
+// uplink returns the guest's interface to the server.
+func uplink() Interface {
+	return Interface{"52:54:00:00:02:00", netip.MustParsePrefix("10.0.2.15/24")}
+}
 
-// uplink returns QEMU's arguments of a network that has only the server.
-func uplink(dial string) []string {
+// user returns QEMU's arguments of a network that has only the server.
+func (i Interface) user(dial string) []string {
 	return []string{
 		"-netdev", "user,id=uplink,restrict=on,ipv6=off,guestfwd=tcp:" + ServerAddress + "-cmd:" + dial,
-		"-device", "virtio-net-pci,netdev=uplink,romfile=,mac=" + uplinkMAC,
+		"-device", "virtio-net-pci,netdev=uplink,romfile=,mac=" + i.MAC,
 	}
 }
 
-// raiseUplink gives the interface to the server its address.
-func raiseUplink() (err error) {
+// raise gives the interface its address.
+func (i Interface) raise() (err error) {
 	defer must.Catch(&err)
-	addr := netip.MustParsePrefix(uplinkAddr)
 	for _, l := range must.Value(netlink.LinkList()) {
-		if l.Attrs().HardwareAddr.String() != uplinkMAC {
+		if l.Attrs().HardwareAddr.String() != i.MAC {
 			continue
 		}
-		ip := &net.IPNet{IP: addr.Addr().AsSlice(), Mask: net.CIDRMask(addr.Bits(), addr.Addr().BitLen())}
+		ip := &net.IPNet{IP: i.Addr.Addr().AsSlice(), Mask: net.CIDRMask(i.Addr.Bits(), i.Addr.Addr().BitLen())}
 		must.OK(netlink.AddrAdd(l, &netlink.Addr{IPNet: ip}))
 		return netlink.LinkSetUp(l)
 	}
-	return fmt.Errorf("no interface has the MAC %s", uplinkMAC)
+	return fmt.Errorf("no interface has the MAC %s", i.MAC)
 }
 
 // PFs is the number of cards of SRIOV.

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -190,6 +191,28 @@ func TestARunningPodIsAdopted(t *testing.T) {
 	check.OK(t, m.SpeakersAreHolders())
 }
 
+// The kernel answers for an address by each interface of a pod on the segment, which is no second speaker.
+func TestAPodWithTwoInterfacesOnASegmentIsAdopted(t *testing.T) {
+	ctx, m := newMoving(t, 1)
+	n := m.Nodes[0]
+	s := m.runs(ctx, n, "web", "10.66.0.5")
+	check.OK(t, errors.Join(n.AddMacvlan(namespaces.Parent, nil, s.Namespace, "net1"), s.SetUp("net1", true),
+		s.AddAddr("net1", netip.MustParsePrefix("10.67.0.5/24"))))
+	asking, done := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for asking.Err() == nil { // two answers to one question are an error
+			_ = m.host.Command(asking, "arping", "-q", "-b", "-c", "1", "-w", "1", "-I", namespaces.HostInterface, s.Addr.String()).Run()
+		}
+	})
+	defer group.Wait()
+	defer done()
+	stop := m.pinged(ctx, s.Addr)
+	m.move(ctx, record(s))
+	m.becomes(ctx, s.Addr, v1alpha1.MoveAdopted, "")
+	check.OK(t, stop())
+}
+
 // An adopted pod ends without a DEL, or with one of a sandbox ID that the agent does not know.
 func TestTheEndOfAnAdoptedPod(t *testing.T) {
 	ctx, m := newMoving(t, 1)
@@ -220,6 +243,47 @@ func TestTheEndOfAnAdoptedPod(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// The node of an adopted pod boots. A kubelet sends the old IPAM the DEL, and makes the pod another sandbox, which
+// Fenceline serves by now. It has the same address, which nobody got meanwhile.
+func TestANodeWithAnAdoptedPodBoots(t *testing.T) {
+	for name, loses := range map[string]func(*nodes.Node) error{
+		"with its journal":    func(*nodes.Node) error { return nil },
+		"without its journal": (*nodes.Node).EmptyState,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, m := newMoving(t, 2)
+			n, other := m.Nodes[0], m.Nodes[1]
+			m.patch(ctx, &v1alpha1.IPPool{}, "v4", `{"spec":{"ips":["10.66.0.5-10.66.0.6"],"warm":0}}`)
+			always := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways }
+			pod := check.Value(n.NewPod(ctx, "web", always))(t)
+			s := check.Value(n.NewSandboxOf(pod, []byte(m.local(m.data, "10.66.0.5", "10.66.0.5")), nil))(t)
+			m.reported(ctx, s)
+			m.move(ctx, record(s))
+			m.becomes(ctx, s.Addr, v1alpha1.MoveAdopted, "")
+			before := check.Value(m.Lease(ctx, s.Addr))(t)
+
+			check.OK(t, errors.Join(n.LosePower(s), loses(n), n.AwaitAgent(ctx), s.Del(ctx)))
+			rest := check.Value(other.Begin(ctx, check.Value(other.NewPod(ctx, "rest", nil))(t)))(t)
+			check.Equal(t, rest.Addr.String(), "10.66.0.6", "another pod gets")
+			m.Eventually(t, "the address is proven free, and kept for the pod", func() error {
+				l, err := m.Lease(ctx, s.Addr)
+				if err == nil && l.Spec.State != v1alpha1.StateRetained {
+					err = fmt.Errorf("its lease is %s %s: %s", l.Spec.State, l.Spec.Reason, l.Spec.Message)
+				}
+				return err
+			})
+			next := check.Value(n.Begin(ctx, pod))(t)
+			check.Equal(t, next.Addr, s.Addr, "the next sandbox has")
+			m.becomes(ctx, s.Addr, v1alpha1.MoveEnded, "a later sandbox of the pod")
+			after := check.Value(m.Lease(ctx, s.Addr))(t)
+			check.That(t, after.UID == before.UID && after.Spec.Session != before.Spec.Session, "the lease was %s of %s, and is %s of %s", before.UID, before.Spec.Session, after.UID, after.Spec.Session)
+			check.That(t, check.Value(next.Guarded())(t), "the next sandbox has no guard")
+			check.OK(t, m.answers(ctx, next.Addr))
+			m.Eventually(t, "the leases are those of the living", func() error { return m.LeasesAreLiving(ctx) })
+		})
+	}
 }
 
 // What cannot be adopted is named, and held. The pods run on.

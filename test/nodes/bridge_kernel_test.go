@@ -5,6 +5,7 @@
 package nodes_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -50,9 +51,11 @@ func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 	ctx, c := cluster(t, 2*nodes.Limit, 2)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	both := c.NamedPool("both", "10.66.0.0/24", "10.66.0.30-10.66.0.31")
-	own := c.NamedPool("own", "10.66.0.0/24", "10.66.0.20")
+	own, own6 := c.NamedPool("own", "10.66.0.0/24", "10.66.0.20"), c.NamedPool("own6", "fd66::/64", "fd66::20")
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	host6 := netip.MustParsePrefix("fd66::1/64")
+	check.OK(t, host.AddAddr(namespaces.HostInterface, host6))
 	dark, light := c.Nodes[0], c.Nodes[1]
 	bridged(t, dark)
 	// The bridge has an address of the pool, and hears no probe.
@@ -67,7 +70,7 @@ func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 	check.OK(t, client.IgnoreNotFound(c.Delete(ctx, conflict))) // it would be verified again after a while
 
 	first, sibling := started(ctx, t, dark, "first", nil), started(ctx, t, dark, "sibling", nil)
-	remote := started(ctx, t, light, "remote", nil)
+	remote, six := started(ctx, t, light, "remote", nil), started(ctx, t, dark, "six", nodes.WantsIPv6(own6.Name))
 	reach := func(when string) {
 		t.Helper()
 		for _, from := range []*nodes.Sandbox{first, sibling, remote} {
@@ -76,6 +79,8 @@ func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 				check.That(t, err == nil, "%s, %s to %s: %v: %s", when, from.Pod.Name, to, err, out)
 			}
 		}
+		out, err := host.Command(ctx, "ping", "-c", "1", "-w", "10", six.Addr.String()).CombinedOutput()
+		check.That(t, err == nil, "%s, a host to %s: %v: %s", when, six.Addr, err, out)
 	}
 	reach("at first")
 	entry := check.Value(dark.Entries())(t)[first.Attachment()]
@@ -104,16 +109,18 @@ func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 
 	// The agent of the zombie's node is away.
 	zombie := started(ctx, t, dark, "old", nodes.Wants(own.Name))
-	acks := func() int { return len(capture.About(capture.Of(c.Frames.Frames(), "ack"), zombie.Addr)) }
-	before := acks()
+	acks := func(of *nodes.Sandbox) int { return len(capture.About(capture.Of(c.Frames.Frames(), "ack"), of.Addr)) }
+	before, before6 := acks(zombie), acks(six)
 	t.Cleanup(check.Value(zombie.Cry(namespaces.PodInterface, zombie.Addr, &sent, &refused))(t))
-	check.OK(t, errors.Join(dark.KillAgent(), dark.Fall(ctx), zombie.Outlive(ctx)))
-	next := started(ctx, t, light, "next", nodes.Wants(own.Name))
-	check.Equal(t, next.Addr, zombie.Addr, "the next pod has")
-	check.That(t, acks() > before, "no kernel has acked the claim of %s", next.Addr)
-	check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(ctx), dark.Rise(ctx), zombie.End(ctx)))
+	check.OK(t, errors.Join(dark.KillAgent(), dark.Fall(ctx), zombie.Outlive(ctx), six.Outlive(ctx)))
+	next, next6 := started(ctx, t, light, "next", nodes.Wants(own.Name)), started(ctx, t, light, "next6", nodes.WantsIPv6(own6.Name))
+	check.That(t, next.Addr == zombie.Addr && next6.Addr == six.Addr, "the next pods have %s and %s", next.Addr, next6.Addr)
+	check.That(t, acks(zombie) > before, "no kernel has acked the claim of %s", next.Addr)
+	check.That(t, acks(six) > before6, "no kernel has acked the claim of %s", next6.Addr)
+	check.OK(t, errors.Join(dark.StartAgent(), dark.AwaitAgent(ctx), dark.Rise(ctx), zombie.End(ctx), six.End(ctx)))
+	six = next6
 	reach("at last")
-	for _, s := range []*nodes.Sandbox{first, sibling, remote, next} {
+	for _, s := range []*nodes.Sandbox{first, sibling, remote, next, next6} {
 		check.OK(t, s.Finish(ctx))
 	}
 	c.Eventually(t, "no guard is left", func() error {
@@ -124,6 +131,21 @@ func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 		return err
 	})
 	c.Settles(ctx, t)
+}
+
+// bind does to a pod's interface what the launcher does for the bridge binding of KubeVirt. The guest is behind tap0.
+func bind(ctx context.Context, t *testing.T, launcher *nodes.Sandbox) {
+	t.Helper()
+	for _, line := range []string{
+		"link set eth0 down", "addr flush dev eth0", "link set eth0 name eth0-nic", "link set eth0-nic address 02:00:00:00:00:77",
+		"link add k6t-eth0 type bridge", "link set eth0-nic master k6t-eth0", "link set tap0 master k6t-eth0",
+		"link set eth0-nic up", "link set tap0 up", "link set k6t-eth0 up",
+		// It keeps name, MAC and address for the pod's view; a dummy in KubeVirt.
+		"link add eth0 address " + launcher.MAC.String() + " type bridge", "addr add " + launcher.Addr.String() + "/24 dev eth0",
+	} {
+		out, err := launcher.Command(ctx, "ip", strings.Fields(line)...).CombinedOutput()
+		check.Must(t, err == nil, "ip %s: %v: %s", line, err, out)
+	}
 }
 
 // A virtual machine owns the address of its pod, as with the bridge binding of KubeVirt: what the launcher does to
@@ -138,16 +160,7 @@ func TestAGuestBehindABridgeInItsPodOwnsTheAddress(t *testing.T) {
 	bridged(t, dark)
 	launcher, guest := started(ctx, t, dark, "launcher", nodes.Wants(own.Name)), network.New(t, "guest")
 	check.OK(t, launcher.AddPair("tap0", guest, namespaces.PodInterface))
-	for _, line := range []string{
-		"link set eth0 down", "addr flush dev eth0", "link set eth0 name eth0-nic", "link set eth0-nic address 02:00:00:00:00:77",
-		"link add k6t-eth0 type bridge", "link set eth0-nic master k6t-eth0", "link set tap0 master k6t-eth0",
-		"link set eth0-nic up", "link set tap0 up", "link set k6t-eth0 up",
-		// It keeps name, MAC and address for the pod's view; a dummy in KubeVirt.
-		"link add eth0 address " + launcher.MAC.String() + " type bridge", "addr add " + launcher.Addr.String() + "/24 dev eth0",
-	} {
-		out, err := launcher.Command(ctx, "ip", strings.Fields(line)...).CombinedOutput()
-		check.Must(t, err == nil, "ip %s: %v: %s", line, err, out)
-	}
+	bind(ctx, t, launcher)
 	out, err := guest.Command(ctx, "ip", "link", "set", "eth0", "address", launcher.MAC.String()).CombinedOutput()
 	check.Must(t, err == nil, "set the MAC of the guest: %v: %s", err, out)
 	check.OK(t, errors.Join(guest.SetUp(namespaces.PodInterface, true), guest.AddAddr(namespaces.PodInterface, netip.PrefixFrom(launcher.Addr, 24))))
@@ -171,17 +184,33 @@ func TestAGuestBehindABridgeInItsPodOwnsTheAddress(t *testing.T) {
 	c.Settles(ctx, t)
 }
 
-// A veth that leads to no uplink is refused, with the reason.
-func TestAVethWithoutAnUplinkIsRefused(t *testing.T) {
+// A veth that leads to no uplink is refused, and a bridge with the gateway's address, with the reason. Pods work with the
+// other fields of the plugin.
+func TestWhatABridgeMayBe(t *testing.T) {
 	ctx, c := cluster(t, nodes.Limit, 1)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	n := c.Nodes[0]
 	other := started(ctx, t, n, "other", nil)
 	n.Plugin = `"type":"bridge","bridge":"br1"`
-	s := empty(ctx, t, n, "lonely", nil)
-	err := s.Add(ctx)
-	const says = "bridge br1 has no port to the network"
-	check.That(t, err != nil && strings.Contains(err.Error(), says), "ADD says %v, want %q", err, says)
-	check.OK(t, errors.Join(s.End(ctx), other.Finish(ctx)))
+	says := func(name, want string) {
+		t.Helper()
+		s := empty(ctx, t, n, name, nil)
+		err := s.Add(ctx)
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "ADD says %v, want %q", err, want)
+		check.OK(t, s.End(ctx))
+	}
+	says("lonely", "bridge br1 has no port to the network")
+	check.OK(t, other.Finish(ctx))
+	bridged(t, n)
+	plain := n.Plugin
+	n.Plugin = plain + `,"isGateway":true`
+	says("gateway", "network underlay has isGateway or isDefaultGateway")
+	for i, field := range []string{`,"hairpinMode":true`, `,"promiscMode":true`, `,"macspoofchk":true`} {
+		n.Plugin = plain + field
+		first, second := started(ctx, t, n, fmt.Sprint("first-", i), nil), started(ctx, t, n, fmt.Sprint("second-", i), nil)
+		out, err := first.Command(ctx, "ping", "-c", "1", "-w", "10", second.Addr.String()).CombinedOutput()
+		check.That(t, err == nil, "with %s, a pod to its sibling: %v: %s", field, err, out)
+		check.OK(t, errors.Join(first.Finish(ctx), second.Finish(ctx)))
+	}
 	c.Settles(ctx, t)
 }

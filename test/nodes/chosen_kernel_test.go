@@ -7,6 +7,7 @@ package nodes_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -135,7 +136,41 @@ func TestAnAddressThatAnotherNodeKeepsWarmIsGivenToThePodThatChoosesIt(t *testin
 	s := empty(ctx, t, asker, "asks-in-vain", func(p *corev1.Pod) { p.Annotations = map[string]string{chooses: chosen(stock[2])} })
 	err := s.Add(ctx)
 	check.Says(t, err, chosen(stock[2]), "keeps it ready (Warm)", "start or upgrade the agent of node "+keeper.Name)
-	check.OK(t, told(ctx, c, s.Pod.Name, "AddressRefused", "start or upgrade the agent of node "+keeper.Name))
+	c.Eventually(t, "the pod is told", func() error { // events follow the answer
+		return told(ctx, c, s.Pod.Name, "AddressRefused", "start or upgrade the agent of node "+keeper.Name)
+	})
 	check.OK(t, keeper.AwaitAgent(ctx))
 	check.OK(t, check.Err(asker.Begin(ctx, s.Pod)))
+}
+
+// A pod chooses the MAC beside its address. Its next sandbox, on the other node, has both again, and a neighbour reaches
+// it. A pod whose pool allows no MAC is refused.
+func TestAPodChoosesTheMACBesideItsAddress(t *testing.T) {
+	ctx, c := cluster(t, nodes.Limit, 2)
+	c.StartController()
+	pool := c.FromIPPool("v4", "10.66.0.0/24", "10.66.0.30-10.66.0.60", "0a:58")
+	const mac = "0a:58:00:00:00:07"
+	choosing := func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{chooses: fmt.Sprintf(`[{"ips": ["10.66.0.33"], "macs": [%q]}]`, mac)}
+	}
+	early := empty(ctx, t, c.Nodes[0], "early", choosing)
+	check.That(t, early.Add(ctx) != nil, "a pool with macPolicy FromIP takes another MAC")
+	c.Eventually(t, "the pod is told", func() error { return told(ctx, c, "early", "AddressRefused", "pool v4 takes no MAC "+mac) })
+	check.OK(t, early.Finish(ctx))
+	edit(ctx, t, c, pool, func() { pool.Spec.MACPolicy.Type = v1alpha1.MACChosen })
+	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
+	for i, n := range c.Nodes {
+		s := started(ctx, t, n, fmt.Sprint("web-", i), choosing) // once the agent has the policy
+		l := check.Value(c.Lease(ctx, s.Addr))(t)
+		check.That(t, s.Addr.String() == "10.66.0.33" && s.MAC.String() == mac && l.Spec.Holder.MAC == mac, "pod %s has %s and %s, its lease %s", s.Pod.Name, s.Addr, s.MAC, l.Spec.Holder.MAC)
+		c.Eventually(t, s.Pod.Name+" answers", func() error {
+			out, err := host.Command(ctx, "ping", "-n", "-c", "1", "-w", "5", s.Addr.String()).CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			return err
+		})
+		check.OK(t, s.Finish(ctx))
+	}
+	c.Settles(ctx, t)
 }

@@ -344,7 +344,7 @@ func mute(t *testing.T, s *nodes.Sandbox, addr netip.Addr) {
 // saidFenced returns an error until an event reports that the last holder of a sandbox's address was
 // fenced, with the ack as proof. The ADD that took the address reports it, or an earlier verification.
 func saidFenced(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) error {
-	all := &eventsv1.EventList{}
+	all, lease := &eventsv1.EventList{}, v1alpha1.LeaseName("", s.Addr)
 	if err := c.List(ctx, all); err != nil {
 		return err
 	}
@@ -352,10 +352,10 @@ func saidFenced(ctx context.Context, c *nodes.Cluster, s *nodes.Sandbox) error {
 	said := false
 	for _, e := range all.Items {
 		ofADD := e.Regarding.UID == s.Pod.UID
-		if ofADD || e.Regarding.Name == s.Addr.String() {
+		if ofADD || e.Regarding.Name == lease {
 			notes = append(notes, e.Reason+": "+e.Note)
 		}
-		said = said || e.Reason == "Fenced" && e.Regarding.Name == s.Addr.String() ||
+		said = said || e.Reason == "Fenced" && e.Regarding.Name == lease ||
 			e.Reason == "AddressTakenOver" && ofADD && strings.HasSuffix(e.Note, string(segment.Fenced))
 	}
 	if !said || len(capture.About(capture.Of(c.Frames.Frames(), "ack"), s.Addr)) == 0 {

@@ -5,6 +5,7 @@ package nodes
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -95,6 +96,7 @@ func (n *Node) log() string         { return filepath.Join(n.dir, "agent.log") }
 func (n *Node) conflist() string    { return filepath.Join(n.dir, "90-fenceline.conflist") }
 func (n *Node) confDir() string     { return filepath.Join(n.dir, "net.d") }
 func (n *Node) pins() string        { return filepath.Join(n.bpffs, "fenceline") }
+func (n *Node) bootID() string      { return filepath.Join(n.dir, "boot_id") }
 func (n *Node) spool() spool.Dir    { return spool.Dir(filepath.Join(n.state(), "spool")) }
 
 // StartAgent starts the agent, unless it runs; see AwaitAgent.
@@ -107,16 +109,29 @@ func (n *Node) StartAgent() error {
 	if err := os.WriteFile(n.conflist(), n.networkConfig(), 0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(context.Background(), filepath.Join(n.cluster.bin, "agent"), append([]string{
-		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-" + n.Name,
+	program := []string{filepath.Join(n.cluster.bin, "agent")}
+	if _, err := os.Stat(n.bootID()); err == nil { // the nodes share a kernel
+		program = append([]string{"unshare", "--mount", "--propagation=slave", "sh", "-c", `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, n.bootID()}, program...)
+	}
+	cmd := exec.CommandContext(context.Background(), program[0], append(append(program[1:],
+		"--node-name", n.Name, "--namespace", System, "--pod-name", "agent-"+n.Name,
 		"--state-dir", n.state(), "--socket", n.agentSocket(), "--bpf-dir", n.pins(),
 		"--cni-conflist", n.conflist(), "--cni-conf-dir", n.confDir(), "--cgroup-dir", "/sys/fs/cgroup",
-	}, n.Flags...)...)
+	), n.Flags...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.kubeconfig())
 	return n.Do(func() (err error) {
 		n.agent, err = process.Start("agent of "+n.Name, cmd, n.log())
 		return err
 	})
+}
+
+// LosePower ends the agent and sandboxes as a power failure does. The next agent starts in another boot.
+func (n *Node) LosePower(sandboxes ...*Sandbox) error {
+	all := []error{n.KillAgent(), n.RemovePins(), os.WriteFile(n.bootID(), []byte(rand.Text()+"\n"), 0o600)}
+	for _, s := range sandboxes {
+		all = append(all, s.Remove())
+	}
+	return errors.Join(all...)
 }
 
 // KillAgent ends the agent as kill -9 does.

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -138,10 +139,12 @@ func pinged(ctx context.Context, t *testing.T, host *namespaces.Host, addr netip
 	}
 }
 
-// No node announces a load balancer without a pod, so a probe finds nobody.
-func TestNoPodGetsTheAddressOfALoadBalancerWhileOthersAreFree(t *testing.T) {
+// No node announces a load balancer without a pod, so a probe finds nobody. A pod that finds no other address waits
+// until the Service is gone.
+func TestNoPodGetsTheAddressOfALoadBalancer(t *testing.T) {
 	ctx, c := cluster(t, nodes.Limit, 1)
 	n := c.Nodes[0]
+	c.StartController()
 	balancer := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: nodes.Shop, Name: "balanced"}, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
 	}}
@@ -152,8 +155,20 @@ func TestNoPodGetsTheAddressOfALoadBalancerWhileOthersAreFree(t *testing.T) {
 	check.OK(t, c.Status().Update(ctx, balancer))
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.17")
 	check.OK(t, errors.Join(n.KillAgent(), n.StartAgent(), n.AwaitAgent(ctx))) // it has read the Services
+	// Another machine announces one of them, as the speaker of MetalLB does.
+	speaker := c.Host(netip.MustParsePrefix("10.66.0.5/24"))
+	check.OK(t, speaker.Command(ctx, "arping", "-U", "-c", "2", "-w", "3", "-I", namespaces.HostInterface, "10.66.0.5").Run())
 	check.Equal(t, started(ctx, t, n, "web", nil).Addr.String(), "10.66.0.17", "the pod has")
-	started(ctx, t, n, "more", nil) // the probe decides about the others
+	more, ended := empty(ctx, t, n, "more", nil), make(chan error, 1)
+	go func() { ended <- more.Add(ctx) }()
+	c.Eventually(t, "the next pod waits", func() error { return told(ctx, c, "more", "AddressAwaited", "it is exhausted") })
+	conflicts, err := n.Sum(ctx, "fenceline_conflicts_total", nil)
+	check.That(t, err == nil && conflicts == 0, "%v conflicts with the speaker, %v", conflicts, err)
+	check.OK(t, errors.Join(speaker.Unplug(), c.Delete(ctx, balancer)))
+	gone := time.Now()
+	check.OK(t, <-ended)
+	t.Logf("the pod has %s %s after the Service is gone", more.Addr, more.Since.Sub(gone).Round(time.Millisecond))
+	c.Settles(ctx, t)
 }
 
 // An IPSubnet of three addresses grows to eight while an application of five pods waits. The pods then

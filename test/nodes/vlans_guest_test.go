@@ -195,7 +195,7 @@ func (v vlans) stayApart(other, own vlan, s *nodes.Sandbox) {
 // send sends frames of the router.
 func (l vlan) send(t *testing.T, all ...[]byte) {
 	t.Helper()
-	out := check.Value(segment.OpenPort(l.router.Path(), l.iface))(t)
+	out := check.Value(segment.OpenPort(l.router.Path(), l.iface, 0))(t)
 	for _, frame := range all {
 		check.OK(t, out.Send(frame))
 	}

@@ -72,12 +72,28 @@ func Machines() []*apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// Networks are the NetworkAttachmentDefinition of Multus, and the records of whereabouts.
+// Networks are the NetworkAttachmentDefinition of Multus, and the records of whereabouts and of Spiderpool.
 func Networks() []*apiextensionsv1.CustomResourceDefinition {
+	const spiderpool = "spiderpool.spidernet.io"
+	v2 := apiextensionsv1.CustomResourceDefinitionVersion{Name: "v2beta1"}
+	reserved := crd(spiderpool, "SpiderReservedIP", "spiderreservedips", v2)
+	v2.Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+	pools, subnets := crd(spiderpool, "SpiderIPPool", "spiderippools", v2), crd(spiderpool, "SpiderSubnet", "spidersubnets", v2)
+	v2.Subresources = nil
+	for _, one := range []*apiextensionsv1.CustomResourceDefinition{pools, subnets, reserved} {
+		one.Spec.Scope = apiextensionsv1.ClusterScoped
+	}
 	return []*apiextensionsv1.CustomResourceDefinition{
 		crd("k8s.cni.cncf.io", "NetworkAttachmentDefinition", "network-attachment-definitions", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1"}),
 		crd("whereabouts.cni.cncf.io", "IPPool", "ippools", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1alpha1"}),
+		crd("whereabouts.cni.cncf.io", "OverlappingRangeIPReservation", "overlappingrangeipreservations", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1alpha1"}),
+		pools, subnets, reserved, crd(spiderpool, "SpiderEndpoint", "spiderendpoints", v2),
 	}
+}
+
+// NodeSlices is the NodeSlicePool of whereabouts, which its versions before 0.8 lack.
+func NodeSlices() *apiextensionsv1.CustomResourceDefinition {
+	return crd("whereabouts.cni.cncf.io", "NodeSlicePool", "nodeslicepools", apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1alpha1"})
 }
 
 // Install installs custom resources and returns when they are served and listed. A client that asks

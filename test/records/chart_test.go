@@ -113,6 +113,7 @@ func (e *env) testChart(t *testing.T) {
 		n := len(agents.Spec.Template.Spec.InitContainers)
 		check.That(t, n == 0, "%d init containers after bpffs.mount=false", n)
 	})
+	t.Run("keeps pods off nodes that their pools do not serve", e.testScheduling)
 	t.Run("gives the controller what the values say of reclaim", func(t *testing.T) {
 		e.helm(t, "upgrade", "fenceline", chart, "--namespace", namespace, "--reuse-values",
 			"--set", "reclaim.enabled=false,reclaim.terminating=false,reclaim.extraGrace=1m,reclaim.nodeDown=After 2m")

@@ -69,6 +69,8 @@ func (e *env) testMoves(t *testing.T) {
 		check.OK(t, e.admin.Update(t.Context(), m))
 		m.Spec.Network = "default/wan"
 		e.refused(t, e.admin.Update(t.Context(), m), "network is immutable")
+		m.Spec.Network, m.Spec.Out = "default/lan", true
+		e.refused(t, e.admin.Update(t.Context(), m), "out is immutable")
 	})
 }
 

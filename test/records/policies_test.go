@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -138,6 +139,54 @@ func (e *env) testRecordsPolicy(t *testing.T) {
 		err := e.admin.Delete(t.Context(), crd)
 		check.That(t, apierrors.IsNotFound(err), "%v", err)
 	})
+}
+
+// testAgentSpeakers: an agent records pods of its own node as speakers, in place of others, and nothing else.
+func (e *env) testAgentSpeakers(t *testing.T) {
+	r := &v1alpha1.ReservedIP{ObjectMeta: metav1.ObjectMeta{Name: "vip"}, Spec: v1alpha1.ReservedIPSpec{
+		IPs: []string{"10.1.0.8", "10.1.0.9"}, Virtual: &v1alpha1.ReservedVirtual{Namespace: "shop", MatchLabels: map[string]string{"app": "a"}},
+	}}
+	check.OK(t, e.admin.Create(t.Context(), r))
+	agent, other := e.agent(t, "n1"), e.agent(t, "n2")
+	write := func(by client.Client, change func(*v1alpha1.ReservedIPStatus)) error {
+		check.OK(t, e.admin.Get(t.Context(), client.ObjectKeyFromObject(r), r))
+		change(&r.Status)
+		return by.Status().Update(t.Context(), r.DeepCopy())
+	}
+	speaks := func(addr, node string) func(*v1alpha1.ReservedIPStatus) {
+		return func(s *v1alpha1.ReservedIPStatus) {
+			s.Speakers = slices.DeleteFunc(s.Speakers, func(o v1alpha1.Speaker) bool { return o.Address == addr })
+			s.Speakers = append(s.Speakers, v1alpha1.Speaker{Address: addr, Pod: "a", Node: node, MAC: "02:00:00:00:00:01", Since: metav1.NowMicro()})
+		}
+	}
+	check.OK(t, write(agent, speaks("10.1.0.8", "n1")))
+	check.OK(t, write(agent, speaks("10.1.0.9", "n1")))
+	check.OK(t, write(other, speaks("10.1.0.8", "n2")))
+	const want = "may not record a speaker of another node"
+	e.refused(t, write(agent, speaks("10.1.0.9", "n2")), "the agent of node n1 "+want)
+	e.refused(t, write(agent, func(s *v1alpha1.ReservedIPStatus) { s.Speakers = s.Speakers[1:] }), "the agent of node n1 "+want)
+	e.refused(t, write(e.unboundAgent(t), speaks("10.1.0.9", "n1")), "the agent of node (none) "+want)
+	token := func(token int64) func(*v1alpha1.ReservedIPStatus) {
+		return func(s *v1alpha1.ReservedIPStatus) {
+			speaks("10.1.0.8", "n1")(s)
+			s.Speakers[len(s.Speakers)-1].Token = token
+		}
+	}
+	check.OK(t, e.admin.Get(t.Context(), client.ObjectKeyFromObject(r), r))
+	now := check.Value(strconv.ParseInt(r.ResourceVersion, 10, 64))(t)
+	check.OK(t, write(agent, token(now)))
+	e.refused(t, write(agent, token(now+2e9)), "the token of a speaker is that of the write")
+	e.refused(t, write(agent, token(now-1)), "token never falls")
+	for name, change := range map[string]func(*v1alpha1.ReservedIPStatus){
+		"conditions": func(s *v1alpha1.ReservedIPStatus) {
+			s.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready", LastTransitionTime: metav1.Now()}}
+		},
+		"inUse": func(s *v1alpha1.ReservedIPStatus) { s.InUse = 7 }, "observedGeneration": func(s *v1alpha1.ReservedIPStatus) { s.ObservedGeneration = 7 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.refused(t, write(agent, change), "an agent writes status.speakers of a ReservedIP only")
+		})
+	}
 }
 
 // testAgentHints: an agent asks in the hint of its own node, and only the controller answers.

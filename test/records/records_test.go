@@ -82,6 +82,7 @@ func TestRecordsAndPolicies(t *testing.T) {
 	t.Run("the controller patches a pod", e.testControllerPods)
 	t.Run("the controller creates a Secret", e.testControllerSecrets)
 	t.Run("queues of the API server", e.testQueues)
+	t.Run("speakers of virtual addresses", e.testAgentSpeakers)
 	t.Run("a person", e.testPeoplePolicy)
 	t.Run("a person deletes a CRD:", e.testRecordsPolicy)
 	t.Run("rights", e.testRights)
@@ -120,12 +121,16 @@ func (e *env) waitForPolicies(t *testing.T) {
 	own := pod.DeepCopy()
 	own.Namespace, own.ResourceVersion, own.UID = namespace, "", ""
 	e.create(t, own)
-	event := agentEvent("Node", "n1")
+	event, reservation := agentEvent("Node", "n1"), record("ReservedIP", "first", fields{"ips": list("10.1.0.9")})
+	e.create(t, reservation)
 	for policy, try := range map[string]func(context.Context) error{
 		"fenceline-people": func(ctx context.Context) error { return e.admin.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
 		"fenceline-agents": func(ctx context.Context) error { return agent.Create(ctx, bound("", "10.1.0.1"), client.DryRunAll) },
 		"fenceline-agent-hints": func(ctx context.Context) error {
 			return agent.Create(ctx, &v1alpha1.LeaseHint{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, client.DryRunAll)
+		},
+		"fenceline-agent-speakers": func(ctx context.Context) error {
+			return agent.Status().Update(ctx, reservation, client.DryRunAll)
 		},
 		"fenceline-agent-pods": func(ctx context.Context) error { return agent.Delete(ctx, pod, client.DryRunAll) },
 		"fenceline-pools": func(ctx context.Context) error {

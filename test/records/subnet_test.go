@@ -256,7 +256,7 @@ func (e *env) testReservationStatus(t *testing.T) {
 	check.OK(t, e.controller.Get(t.Context(), objectKey("routers"), r))
 	r.Status.InUse, r.Spec.IPs = 3, []string{"10.1.0.2"}
 	agent := e.agent(t, "n7")
-	e.refused(t, agent.Status().Update(t.Context(), r.DeepCopy()), `cannot update resource "reservedips/status"`)
+	e.refused(t, agent.Status().Update(t.Context(), r.DeepCopy()), "an agent writes status.speakers of a ReservedIP only")
 	e.refused(t, e.controller.Update(t.Context(), r.DeepCopy()), `cannot update resource "reservedips"`)
 	check.OK(t, e.controller.Status().Update(t.Context(), r.DeepCopy()))
 	check.OK(t, agent.Get(t.Context(), objectKey("routers"), r))

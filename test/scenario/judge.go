@@ -140,7 +140,8 @@ func (a *act) metricsAgree(ctx context.Context, before, pods, size float64) {
 // nobodyIsBlind: no agent is blind.
 func (a *act) nobodyIsBlind(ctx context.Context) {
 	for _, n := range a.Nodes() {
-		attached, series := scraped(ctx, n, agentMetrics).Sum("fenceline_programs_attached", map[string]string{"parent": cluster.UnderlayInterface})
-		must(series == 1 && attached == 1, "the agent of %s has no program on %s", n.Name(), cluster.UnderlayInterface)
+		parent := a.Options.Parent()
+		attached, series := scraped(ctx, n, agentMetrics).Sum("fenceline_programs_attached", map[string]string{"parent": parent})
+		must(series == 1 && attached == 1, "the agent of %s has no program on %s", n.Name(), parent)
 	}
 }

@@ -5,7 +5,6 @@ package scenario
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,7 +21,6 @@ import (
 	"github.com/fenceline/fenceline/apis/v1alpha1"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/cluster"
-	"github.com/fenceline/fenceline/test/images"
 )
 
 // moved is the range of the other IPAM. The pools of the scenarios have another subnet.
@@ -29,42 +28,6 @@ var moved = netip.MustParsePrefix("10.79.0.0/24")
 
 // movedPods is how many pods have an address of the other IPAM when the network moves.
 const movedPods = 6
-
-// otherIPAM is an IPAM from which a network moves.
-type otherIPAM struct {
-	name string
-	// ranges are its configuration of a part of moved.
-	ranges map[string]any
-	// onOne: each node gives addresses alone, so only one of them has pods of it.
-	onOne bool
-	// install makes it ready for a move, or nil.
-	install func(ctx context.Context, a *act)
-}
-
-// fromWhereabouts is the real whereabouts.
-var fromWhereabouts = otherIPAM{
-	name:   "whereabouts",
-	ranges: map[string]any{"range": moved.String(), "range_start": "10.79.0.10", "range_end": "10.79.0.99"},
-	install: func(ctx context.Context, a *act) {
-		a.after("remove whereabouts", func(ctx context.Context) { check(a.RemoveWhereabouts(ctx)) })
-		check(a.InstallWhereabouts(ctx))
-	},
-}
-
-// hostLocalDir is where host-local keeps its files.
-const hostLocalDir = "/var/lib/cni/networks"
-
-// fromHostLocal is the real host-local, whose directory the agents mount meanwhile.
-var fromHostLocal = otherIPAM{
-	name: "host-local", onOne: true,
-	ranges: map[string]any{"subnet": moved.String(), "rangeStart": "10.79.0.10", "rangeEnd": "10.79.0.99"},
-	install: func(ctx context.Context, a *act) {
-		a.after("have the agents lose the directory of host-local", func(ctx context.Context) {
-			check(errors.Join(a.InstallChart(ctx, images.DefaultVersion), a.WaitReady(ctx)))
-		})
-		check(errors.Join(a.InstallChart(ctx, images.DefaultVersion, "moveIn.hostLocalDir="+hostLocalDir), a.WaitReady(ctx)))
-	},
-}
 
 // markedFiles names the files of a move on all nodes.
 func (a *act) markedFiles(ctx context.Context) (all string) {
@@ -82,9 +45,7 @@ func playMoveIn(from otherIPAM) func(context.Context, *act) {
 
 func (a *act) movesIn(ctx context.Context, from otherIPAM) {
 	network := a.namespace + "/old"
-	move := func(step string) string {
-		return value(a.Kubectl(ctx, "fenceline", "move-in", step, from.name, network))
-	}
+	move := func(step string) string { return a.asThePageSays(ctx, "move-in "+step, from.name, network) }
 	on := func(i int) *cluster.Node {
 		if from.onOne {
 			i = 1
@@ -94,10 +55,15 @@ func (a *act) movesIn(ctx context.Context, from otherIPAM) {
 	a.installMultus(ctx, cluster.Multus{})
 	from.install(ctx, a)
 	a.makePool(ctx, 2*movedPods+4, nil)
-	ipam := maps.Clone(from.ranges)
-	ipam["type"] = from.name
-	a.definePlugins(ctx, a.namespace, "old", macvlan(ipam, nil))
-	before := a.oldDefinition(ctx)
+	a.after("remove the pool of the move", func(ctx context.Context) { a.removePool(ctx, "old") })
+	if from.ranges != nil {
+		ipam := maps.Clone(from.ranges)
+		ipam["type"] = from.name
+		a.definePlugins(ctx, a.namespace, "old", macvlan(ipam, nil))
+	} else {
+		a.definePlugins(ctx, a.namespace, "old", from.network(ctx, a, "old", moved)...)
+	}
+	before := a.definitionOf(ctx)
 	for i := range movedPods {
 		a.startPod(ctx, fmt.Sprintf("old-%d", i), on(i), attach("old"))
 	}
@@ -118,31 +84,38 @@ func (a *act) movesIn(ctx context.Context, from otherIPAM) {
 	a.story.Show("kubectl fenceline move-in plan "+from.name+" "+network, move("plan"))
 	a.story.Show("kubectl fenceline move-in start "+from.name+" "+network, move("start"))
 	took := time.Since(begun)
-	a.adoptedAre(ctx, from, network, movedPods)
+	a.adoptedAre(ctx, from, network, movedPods, 0)
 	a.story.Say("All pods are adopted %s after the plan.", round(took))
-	ours := a.runPod(ctx, "ours", a.Node(1), attach("old"))
+	sought := slices.MaxFunc(all, netip.Addr.Compare).Next() // the other IPAM would give it next
+	ours := a.runPod(ctx, "ours", a.Node(1), func(p *corev1.Pod) {
+		attach("old")(p)
+		p.Annotations[v1alpha1.AnnotationPrefix+"ips"] = fmt.Sprintf(`[{"interface": "net1", "ips": [%q]}]`, sought)
+	})
 	given := a.movedAddress(ctx, ours)
-	must(!slices.Contains(all, given), "Fenceline gave %s, which a pod has", given)
+	must(given == sought, "Fenceline gave %s, not %s", given, sought)
 	a.boundTo(ctx, given, ours.UID)
 
 	said := move("back")
-	must(strings.Contains(said+a.oldDefinition(ctx), given.String()), "%s may give %s, which a pod of Fenceline has: %s", from.name, given, said)
+	must(strings.Contains(said+a.definitionOf(ctx), given.String()), "%s may give %s, which a pod of Fenceline has: %s", from.name, given, said)
 	old := a.runPod(ctx, "again", on(2), attach("old"))
 	again := a.movedAddress(ctx, old)
 	must(again != given && !slices.Contains(all, again), "%s gave %s a second time", from.name, again)
 	a.deletePod(ctx, ours, false)
 	a.comesFree(ctx, given)
 	move("back")
-	must(a.oldDefinition(ctx) == before, "the definition is not as before the move: %s", a.oldDefinition(ctx))
+	must(a.definitionOf(ctx) == before, "the definition is not as before the move: %s", a.definitionOf(ctx))
 	must(a.markedFiles(ctx) == "", "files of the move are left: %s", a.markedFiles(ctx))
 	a.story.Say("The move went back: the pods run on, and the definition is as before, byte by byte.")
 
 	move("start")
-	a.adoptedAre(ctx, from, network, movedPods+1)
+	a.adoptedAre(ctx, from, network, movedPods+1, 0)
 	a.deletePod(ctx, ended, false)
 	a.comesFree(ctx, addrs[ended.Name])
 	next := a.runPod(ctx, "next", a.Node(3), attach("old"))
 	a.boundTo(ctx, a.movedAddress(ctx, next), next.UID)
+	if from.beforeFinish != nil {
+		from.beforeFinish(ctx, a, []string{"old"})
+	}
 	a.story.Show("kubectl fenceline move-in finish "+from.name+" "+network, move("finish"))
 	must(a.markedFiles(ctx) == "", "files of the move are left: %s", a.markedFiles(ctx))
 	pings.noneLost(begun)
@@ -159,8 +132,16 @@ func (a *act) movedAddress(ctx context.Context, pod *cluster.Pod) netip.Addr {
 	return interfaces[1].addr
 }
 
-// oldDefinition returns the configuration of the NetworkAttachmentDefinition that moves.
-func (a *act) oldDefinition(ctx context.Context) string {
+// asThePageSays runs the command that docs/migration.md has for a step such as "move-in plan" of whereabouts' network, on another
+// one.
+func (a *act) asThePageSays(ctx context.Context, step, ipam, network string) string {
+	command := "kubectl fenceline " + step + " whereabouts shop/vlan100"
+	must(strings.Contains(readPage("docs/migration.md"), "\n"+command), "docs/migration.md does not have the command %q", command)
+	return value(a.Shell(ctx, strings.NewReplacer("whereabouts", ipam, "shop/vlan100", network).Replace(command)))
+}
+
+// definitionOf returns the configuration of the NetworkAttachmentDefinition that moves.
+func (a *act) definitionOf(ctx context.Context) string {
 	d := &unstructured.Unstructured{}
 	d.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
 	check(a.api.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: "old"}, d))
@@ -168,15 +149,16 @@ func (a *act) oldDefinition(ctx context.Context) string {
 	return config
 }
 
-// adoptedAre waits until so many pods of a move are adopted.
-func (a *act) adoptedAre(ctx context.Context, from otherIPAM, network string, want int) {
+// adoptedAre waits until so many addresses of a move are adopted, so many are held, and none is in conflict.
+func (a *act) adoptedAre(ctx context.Context, from otherIPAM, network string, adopted, held int) {
 	eventually(ctx, podLimit, "the adoption of the pods", func(ctx context.Context) {
 		var state struct {
 			Status struct{ Adopted, Held, Conflicts int }
 		}
 		text := value(a.Kubectl(ctx, "fenceline", "move-in", "status", from.name, network, "--output=json"))
 		check(json.Unmarshal([]byte(text), &state))
-		must(state.Status.Adopted == want && state.Status.Held == 0, "of %d pods: %s", want, text)
+		is := state.Status
+		must(is.Adopted == adopted && is.Held == held && is.Conflicts == 0, "adopted %d, held %d, conflicts %d, not %d, %d, 0: %s", is.Adopted, is.Held, is.Conflicts, adopted, held, text)
 	})
 }
 

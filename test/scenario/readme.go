@@ -60,9 +60,14 @@ type block struct {
 	section, language, text string
 }
 
+// readPage returns the text of a document.
+func readPage(name string) string {
+	return string(value(os.ReadFile(filepath.Join(value(thirdparty.Root()), name))))
+}
+
 // readReadme returns docs/start.md, and its blocks from firstSection on.
 func readReadme() (string, []block) {
-	text := string(value(os.ReadFile(filepath.Join(value(thirdparty.Root()), "docs/start.md"))))
+	text := readPage("docs/start.md")
 	_, rest, found := strings.Cut(text, "\n"+firstSection+"\n")
 	must(found, "docs/start.md has no section %q", firstSection)
 	section := firstSection

@@ -253,7 +253,7 @@ func packages() []string {
 		"iproute2",                                  // ip, tc, bridge
 		"iptables", "nftables", "conntrack", "kmod", // kube-proxy and kubelet
 		"mount", "procps",
-		"iputils-arping", "iputils-ping", "ndisc6", "tcpdump", "curl", "jq", // peers and observers in tests
+		"iputils-arping", "iputils-ping", "ndisc6", "tcpdump", "curl", "jq", "keepalived", // peers and observers in tests
 		"busybox-static",   // an image for the examples
 		"xz-utils", "zstd", // how kernels and their modules are packed
 		"arp-scan", "dhcpcd-base", "dnsmasq-base", "systemd", "tshark", // judges; none of them starts a service

@@ -108,7 +108,7 @@ func (c *cluster) mustHelm(args ...string) {
 // install installs the chart and waits until its agents run.
 func (c *cluster) install() {
 	c.t.Helper()
-	c.mustHelm("install", "fenceline", "../../charts/fenceline", "--create-namespace")
+	c.mustHelm("install", "fenceline", "../../charts/fenceline", "--create-namespace", "--set", "scheduling=true")
 	c.awaitAgents()
 }
 

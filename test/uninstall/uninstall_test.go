@@ -85,7 +85,12 @@ func TestUninstall(t *testing.T) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 		forced := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"fenceline.io/force-delete":""}}}`))
 		check.OK(t, c.api.Patch(t.Context(), ns, forced)) // as a person does
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		labelled := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"pool.fenceline.io/blue":"true"}}}`))
+		check.OK(t, c.api.Patch(t.Context(), node, labelled))
 		c.mustHelm("uninstall", "fenceline")
+		check.OK(t, c.api.Get(t.Context(), client.ObjectKeyFromObject(node), node))
+		check.That(t, node.Labels["pool.fenceline.io/blue"] == "", "the node keeps %v", node.Labels)
 		ns = &corev1.Namespace{}
 		check.OK(t, c.api.Get(t.Context(), client.ObjectKey{Name: namespace}, ns))
 		check.That(t, !metav1.HasAnnotation(ns.ObjectMeta, v1alpha1.AnnotationForceDelete), "the next installation will be under force")

@@ -20,24 +20,33 @@ import (
 	"github.com/fenceline/fenceline/test/vf"
 )
 
-// A VF and a macvlan pod are on one PF, with addresses of one pool.
-func TestGuestVFsAndMacvlanPodsShareAPF(t *testing.T) {
+// A VF and a macvlan pod are on one PF, and a pod of another node is on a bridge, with addresses of one pool. The card
+// of the bridge has no VFs: with VFs, it passes the node no frame for a MAC that it does not know.
+func TestGuestVFsAndOtherPodsShareAPF(t *testing.T) {
 	c := vf.New(t, 2)
 	c.Pool("v4", "10.66.0.0/24", "10.66.0.2-10.66.0.9")
 	p := podsOf(c, vf.HostDevice, vf.Delegated)
 	near, far := p.add(t, 1, 0), p.add(t, 2, 0)
 	pod := check.Value(c.Nodes[0].NewPod(t.Context(), "macvlan", nil))(t)
 	beside := check.Value(c.Nodes[0].Begin(t.Context(), pod))(t)
-	for _, from := range []*nodes.Sandbox{near, far, beside} {
-		for _, to := range []*nodes.Sandbox{near, far, beside} {
+	p.reach(t, near, far)
+	p.remove(t, far)
+	n := c.Nodes[1]
+	check.OK(t, errors.Join(c.LAN.Hosts[1].SetVFs(0), n.AddBridge("br0"), n.Replug(namespaces.Parent, "br0")))
+	n.Plugin = `"type":"bridge","bridge":"br0"`
+	pod = check.Value(n.NewPod(t.Context(), "bridged", nil))(t)
+	bridged := check.Value(n.Begin(t.Context(), pod))(t)
+	all := []*nodes.Sandbox{near, beside, bridged}
+	for _, from := range all {
+		for _, to := range all {
 			if from != to {
 				p.reach(t, from, to)
 			}
 		}
 	}
 	check.OK(t, c.SpeakersAreHolders())
-	check.OK(t, beside.End(t.Context()))
-	p.removeAll(t, near, far)
+	check.OK(t, errors.Join(beside.End(t.Context()), bridged.End(t.Context())))
+	p.remove(t, near)
 	check.OK(t, c.LeasesAreLiving(t.Context(), v1alpha1.StateWarm))
 }
 

@@ -240,7 +240,7 @@ func rawSocket(t *testing.T, s *nodes.Sandbox) (socket int) {
 // say sends frames from an interface of a host.
 func say(t *testing.T, ns *network.Namespace, iface string, all ...[]byte) {
 	t.Helper()
-	out := check.Value(segment.OpenPort(ns.Path(), iface))(t)
+	out := check.Value(segment.OpenPort(ns.Path(), iface, 0))(t)
 	for _, frame := range all {
 		check.OK(t, out.Send(frame))
 	}

@@ -220,7 +220,7 @@ func TestAForgedFrameOfTheGatewayEndsNoPod(t *testing.T) {
 	link.Name, link.ParentIndex, link.HardwareAddr, link.Flags = "net1", check.Value(n.victim.Index("eth0"))(t), forged, net.FlagUp
 	check.OK(t, n.victim.Links().LinkAdd(link))
 	check.Equal(t, len(check.Receive(t, patient, "the first question", n.asked)), 1, "answers:")
-	port := check.Value(segment.OpenPort(n.gateway.Path(), "eth0"))(t)
+	port := check.Value(segment.OpenPort(n.gateway.Path(), "eth0", 0))(t)
 	defer port.Close()
 	for _, frame := range check.Value(frames.Announce(forged, router))(t) {
 		check.OK(t, port.Send(frame))

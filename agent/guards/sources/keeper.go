@@ -3,6 +3,7 @@
 package sources
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +61,10 @@ type Options struct {
 	// Session is the current life of this node.
 	Session string
 	// Entries returns every entry of the journal; they are read-only.
-	Entries    func() []*attachment.Entry
-	Pools      client.Reader
+	Entries func() []*attachment.Entry
+	Pools   client.Reader
+	// Virtuals returns the virtual addresses for which the pod of an entry may speak. Calls are concurrent.
+	Virtuals   func(context.Context, *attachment.Entry, []*v1alpha1.IPPool) (map[netip.Addr]*v1alpha1.ReservedIP, error)
 	Kernel     Kernel
 	Interfaces Interfaces
 }
@@ -177,9 +180,13 @@ func (k *Keeper) apply(ctx context.Context, e *attachment.Entry, read map[string
 		return err
 	}
 	i := k.look(e)
-	s, err := Plan(e, pools, i.local)
+	virtuals, unknown := k.Virtuals(ctx, e, pools)
+	s, err := Plan(e, pools, i.local, virtuals)
 	if err != nil {
 		return fmt.Errorf("sources of %s of pod %s/%s: %w", e.Interface, e.PodNamespace, e.PodName, err)
+	}
+	if unknown != nil { // the API server is away: the virtual addresses stay as they are
+		s = withOld(s, k.Kernel.Sources.Of(e.Slot))
 	}
 	if i.err != nil && s.Mode != bpf.SourcesOff && !pod.IsGone(i.err) {
 		return i.err
@@ -197,6 +204,15 @@ func (k *Keeper) apply(ctx context.Context, e *attachment.Entry, read map[string
 		return nil
 	}
 	return errors.Join(k.autoconfigure(e, i, mayAutoconfigure(s)), k.keepARP(e, pools))
+}
+
+// withOld returns sources with all that the old ones allow.
+func withOld(s, old bpf.Sources) bpf.Sources {
+	if s.Mode != bpf.SourcesOff && bytes.Equal(s.MAC, old.MAC) {
+		s.Prefixes, s.MACs, s.Allow = append(s.Prefixes, old.Prefixes...), append(s.MACs, old.MACs...), s.Allow|old.Allow
+		tidy(&s)
+	}
+	return s
 }
 
 // keepARP keeps the ARP of a pod with several interfaces in one subnet on the interface of each

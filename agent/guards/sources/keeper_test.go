@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -47,6 +48,9 @@ type rig struct {
 	autoconf []bool
 	alone    []string
 	more     []*attachment.Entry
+
+	speaksFor  map[netip.Addr]*v1alpha1.ReservedIP
+	virtualErr error
 }
 
 func (r *rig) Set(slot uint32, s bpf.Sources) error {
@@ -56,6 +60,9 @@ func (r *rig) Set(slot uint32, s bpf.Sources) error {
 func (r *rig) Allow(_ uint32, allowed bool) error {
 	r.sockets = allowed
 	return nil
+}
+func (r *rig) virtuals(context.Context, *attachment.Entry, []*v1alpha1.IPPool) (map[netip.Addr]*v1alpha1.ReservedIP, error) {
+	return r.speaksFor, r.virtualErr
 }
 func (r *rig) Of(slot uint32) bpf.Sources                { return r.set[slot] }
 func (r *rig) Offences() (map[bpf.Offence]uint64, error) { return r.offences, nil }
@@ -86,7 +93,7 @@ func newRig(t *testing.T) *rig {
 		},
 	}
 	r.Keeper = New(Options{
-		Session: "s", Entries: func() []*attachment.Entry { return append([]*attachment.Entry{r.entry}, r.more...) }, Pools: r.api,
+		Session: "s", Entries: func() []*attachment.Entry { return append([]*attachment.Entry{r.entry}, r.more...) }, Pools: r.api, Virtuals: r.virtuals,
 		Kernel: Kernel{Sources: r, Sockets: r}, Interfaces: r, Reporter: event.Reporter{Events: r.events, Log: testr.New(t), Clock: r.clock},
 	})
 	return r
@@ -126,6 +133,47 @@ func TestAnEditOfThePoolReachesALivingPod(t *testing.T) {
 	}
 	check.That(t, r.writes == 4, "%d writes to the kernel, want one for each edit", r.writes)
 	check.List(t, r.autoconf, []bool{false, true, false}, "autoconfiguration was set to")
+}
+
+func TestVirtualAddressesComeAndGoForALivingPodButStayWhileTheAPIServerIsAway(t *testing.T) {
+	r := newRig(t)
+	v := &v1alpha1.ReservedIP{Spec: v1alpha1.ReservedIPSpec{Virtual: &v1alpha1.ReservedVirtual{VRRPID: ptr.To[int64](1)}}}
+	with := func(addr ...string) map[netip.Addr]*v1alpha1.ReservedIP {
+		all := map[netip.Addr]*v1alpha1.ReservedIP{}
+		for _, a := range addr {
+			all[netip.MustParseAddr(a)] = v
+		}
+		return all
+	}
+	own := prefixes("fe80::ff:fe00:101/128")
+	for _, tc := range []struct {
+		name string
+		now  map[netip.Addr]*v1alpha1.ReservedIP
+		err  error
+		want []netip.Prefix
+	}{
+		{"two come", with("10.0.0.5", "fd00::5"), nil, append(prefixes("10.0.0.5/32", "fd00::5/128"), own...)},
+		{"one goes", with("10.0.0.5"), nil, append(prefixes("10.0.0.5/32"), own...)},
+		{"the API server is away", nil, errors.New("away"), append(prefixes("10.0.0.5/32"), own...)},
+		{"the other goes", with(), nil, own},
+	} {
+		r.speaksFor, r.virtualErr = tc.now, tc.err
+		r.applies()
+		check.List(t, r.set[7].Prefixes, tc.want, "%s: the pod may use", tc.name)
+		vrrp := len(tc.want) > 1
+		check.That(t, slices.ContainsFunc(r.set[7].MACs, func(m net.HardwareAddr) bool { return m.String() == vrrpMAC }) == vrrp, "%s: MACs %v", tc.name, r.set[7].MACs)
+		check.Equal(t, r.set[7].Allow == bpf.AllowVRRP, vrrp, "%s: may send VRRP", tc.name)
+	}
+}
+
+// The interface on which keepalived has the MAC of VRRP sends past the guard.
+func TestTheMACOfVRRPIsJudgedForAnExclusiveAddress(t *testing.T) {
+	r := newRig(t)
+	v := &v1alpha1.ReservedIP{Spec: v1alpha1.ReservedIPSpec{Virtual: &v1alpha1.ReservedVirtual{VRRPID: ptr.To[int64](1), Exclusive: true}}}
+	r.speaksFor = map[netip.Addr]*v1alpha1.ReservedIP{netip.MustParseAddr("10.0.0.5"): v}
+	r.applies()
+	check.Equal(t, r.set[7].Allow, bpf.AllowVRRP|bpf.AllowTurns, "allowances:")
+	check.List(t, r.set[7].Prefixes, prefixes("10.0.0.5/32", "fe80::ff:fe00:101/128", "fe80::200:5eff:fe00:101/128"), "the pod may use")
 }
 
 func TestAPoolAllowsLivingPodsToTransmitDirectly(t *testing.T) {
@@ -349,7 +397,7 @@ func TestPlanSaysWhatThePoolsSay(t *testing.T) {
 			bpf.Sources{Mode: bpf.SourcesEnforce, MAC: mac(podMAC), Prefixes: prefixes("fe80::7/128", own)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := check.Value(Plan(&attachment.Entry{MAC: podMAC}, tc.pools, tc.local))(t)
+			got := check.Value(Plan(&attachment.Entry{MAC: podMAC}, tc.pools, tc.local, nil))(t)
 			check.SameBy(t, cmp.Options{cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()}, got, tc.want, "sources")
 			check.Equal(t, mayAutoconfigure(got), tc.slaac, "may autoconfigure:")
 		})
@@ -366,7 +414,7 @@ func TestPlanRefusesWhatItCannotRead(t *testing.T) {
 		"MAC":                {podMAC, v1alpha1.SourceGuardAllow{MACs: []string{"00:00"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check.That(t, check.Err(Plan(&attachment.Entry{MAC: tc.mac}, []*v1alpha1.IPPool{pool("Enforce", &tc.allow)}, nil)) != nil, "no error")
+			check.That(t, check.Err(Plan(&attachment.Entry{MAC: tc.mac}, []*v1alpha1.IPPool{pool("Enforce", &tc.allow)}, nil, nil)) != nil, "no error")
 		})
 	}
 }

@@ -30,8 +30,8 @@ var allowances = map[v1alpha1.SourceGuardRole]bpf.Allowances{
 
 // Plan returns the sources that the interface of an entry may use. pools are those of its
 // addresses, local are the link-local addresses that the kernel gave the interface. With several
-// pools the strictest mode counts, and the pod may send what any of the pools allows.
-func Plan(e *attachment.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bpf.Sources, error) {
+// pools the strictest mode counts, and the pod may send what any of the pools allows, and use the virtual addresses.
+func Plan(e *attachment.Entry, pools []*v1alpha1.IPPool, local []netip.Addr, virtuals map[netip.Addr]*v1alpha1.ReservedIP) (bpf.Sources, error) {
 	mac, err := net.ParseMAC(e.MAC)
 	if err != nil {
 		return bpf.Sources{}, fmt.Errorf("recorded MAC: %w", err)
@@ -46,14 +46,29 @@ func Plan(e *attachment.Entry, pools []*v1alpha1.IPPool, local []netip.Addr) (bp
 			return bpf.Sources{}, err
 		}
 	}
+	for addr, r := range virtuals {
+		s.Prefixes = append(s.Prefixes, netip.PrefixFrom(addr, addr.BitLen()))
+		if mac := r.Spec.Virtual.MAC(addr); mac != nil {
+			s.MACs, s.Allow = append(s.MACs, mac), s.Allow|bpf.AllowVRRP
+			if r.Spec.Virtual.Exclusive {
+				local := linkLocal(mac)
+				s.Prefixes, s.Allow = append(s.Prefixes, netip.PrefixFrom(local, local.BitLen())), s.Allow|bpf.AllowTurns
+			}
+		}
+	}
 	if s.Mode == bpf.SourcesOff {
 		return bpf.Sources{MAC: mac}, nil
 	}
+	tidy(&s)
+	return s, nil
+}
+
+// tidy sorts the lists of sources, and removes doubles.
+func tidy(s *bpf.Sources) {
 	slices.SortFunc(s.Prefixes, netip.Prefix.Compare)
 	s.Prefixes = slices.Compact(s.Prefixes)
 	slices.SortFunc(s.MACs, slices.Compare)
 	s.MACs = slices.CompactFunc(s.MACs, slices.Equal)
-	return s, nil
 }
 
 // allow adds what a pool allows.

@@ -206,6 +206,15 @@ func TestThePlanChangesOnlyWhatFencelineMade(t *testing.T) {
 	used := func(l Link) Link { l.Used = true; return l }
 	down := func(l Link) Link { l.Up = false; return l }
 	right := vlan("eth1.100", 9, 100, 2)
+	port, bridge := eth1, Link{Name: "br0", Index: 4, Up: true, Filters: true}
+	port.Master, port.Untagged = bridge.Index, map[int]bool{1: true, 100: true}
+	other, native := port, bridge
+	other.Untagged, native.Name, native.Untagged = map[int]bool{1: true}, "eth1", map[int]bool{100: true}
+	tagged := native
+	tagged.Untagged = map[int]bool{1: true, 100: false}
+	plain := bridge
+	plain.Filters = false
+	onBridge := Wanted{Name: "br0.100", Parent: "br0", ID: 100, Of: "pool floor"}
 	byName := Wanted{Name: "eth1.100", Parent: "eth1", ID: 100, Of: "pool floor"}
 	byID := byName
 	byID.AnyName = true
@@ -232,6 +241,13 @@ func TestThePlanChangesOnlyWhatFencelineMade(t *testing.T) {
 		"the VLAN has another name, which does": {[]Wanted{byID}, []Link{eth1, vlan("blue", 9, 100, 2)}, "", ""},
 		"ours was renamed, which does":          {[]Wanted{byID}, []Link{eth1, ours(vlan("blue", 9, 100, 2))}, "", ""},
 		"the parent of ours was renamed":        {[]Wanted{byName}, []Link{{Name: "lan", Index: 2}, ours(right)}, "", ""},
+		"on a port of a bridge that filters":    {[]Wanted{byID}, []Link{port, bridge}, "", "eth1 is a port of bridge br0, which filters VLANs and would lose VLAN 100"},
+		"on such a bridge, and on its port":     {[]Wanted{byID, onBridge}, []Link{port, bridge}, "make br0.100", ""},
+		"on a port that is not in the VLAN":     {[]Wanted{byID}, []Link{other, bridge}, "make eth1.100", ""},
+		"on such a bridge, and on such a port":  {[]Wanted{byID, onBridge}, []Link{other, bridge}, "make br0.100", ""},
+		"on a bridge in the VLAN without a tag": {[]Wanted{byID}, []Link{native}, "", "VLAN 100 has no tag on bridge eth1 itself"},
+		"on a bridge in the VLAN with a tag":    {[]Wanted{byID}, []Link{tagged}, "make eth1.100", ""},
+		"on a port of another bridge":           {[]Wanted{byID}, []Link{port, plain}, "make eth1.100", ""},
 		"the same ID on another parent":         {[]Wanted{byName}, []Link{eth1, eth2, vlan("eth2.100", 9, 100, 3)}, "make eth1.100", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

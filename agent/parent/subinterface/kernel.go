@@ -5,8 +5,10 @@ package subinterface
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/fenceline/fenceline/internal/wholelist"
@@ -32,6 +34,12 @@ func (Kernel) Links() ([]Link, error) {
 	if err != nil { // also if every list was interrupted: an interface that is not listed would be made twice
 		return nil, fmt.Errorf("list the interfaces of this node: %w", err)
 	}
+	var vlans map[int32][]*nl.BridgeVlanInfo
+	if slices.ContainsFunc(all, filters) {
+		if vlans, err = wholelist.Of(netlink.BridgeVlanList); err != nil {
+			return nil, fmt.Errorf("list the VLANs of this node's bridges: %w", err)
+		}
+	}
 	above := map[int]bool{}
 	for _, l := range all {
 		if a := l.Attrs(); a.NetNsID < 0 && l.Type() != "veth" {
@@ -41,7 +49,13 @@ func (Kernel) Links() ([]Link, error) {
 	links := make([]Link, 0, len(all))
 	for _, l := range all {
 		a := l.Attrs()
-		link := Link{Name: a.Name, AltNames: a.AltNames, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0}
+		link := Link{Name: a.Name, AltNames: a.AltNames, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0, Filters: filters(l), Master: a.MasterIndex}
+		for _, v := range vlans[int32(a.Index)] {
+			if link.Untagged == nil {
+				link.Untagged = map[int]bool{}
+			}
+			link.Untagged[int(v.Vid)] = v.PortVID() || v.EngressUntag()
+		}
 		if v, ok := l.(*netlink.Vlan); ok && v.VlanProtocol != netlink.VLAN_PROTOCOL_8021AD {
 			link.VLAN, link.Ours = v.VlanId, a.Group == group
 			if a.NetNsID < 0 {
@@ -83,7 +97,14 @@ func used(l netlink.Link) (bool, error) {
 	return false, nil
 }
 
-// Make makes a subinterface and sets it up. After an error the subinterface does not exist.
+// filters reports whether an interface is a bridge that filters VLANs.
+func filters(l netlink.Link) bool {
+	b, ok := l.(*netlink.Bridge)
+	return ok && b.VlanFiltering != nil && *b.VlanFiltering
+}
+
+// Make makes a subinterface and sets it up. A bridge that filters VLANs gets the VLAN as its own, and keeps it. After
+// an error the subinterface does not exist.
 func (k Kernel) Make(w Wanted) error {
 	parent, err := netlink.LinkByName(w.Parent)
 	if err != nil {
@@ -97,6 +118,11 @@ func (k Kernel) Make(w Wanted) error {
 			err = fmt.Errorf("%w: %w", ErrNoVLANs, err)
 		}
 		return err
+	}
+	if filters(parent) {
+		if err := netlink.BridgeVlanAdd(parent, uint16(w.ID), false, false, true, false); err != nil {
+			return errors.Join(fmt.Errorf("make VLAN %d one of bridge %s itself: %w", w.ID, w.Parent, err), netlink.LinkDel(link))
+		}
 	}
 	if err := netlink.LinkSetAlias(link, alias); err != nil {
 		return errors.Join(fmt.Errorf("name its maker: %w", err), netlink.LinkDel(link))

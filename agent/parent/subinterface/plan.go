@@ -46,6 +46,11 @@ type Link struct {
 	Ours bool
 	// Used: it has an address, or another interface sends through it.
 	Used bool
+	// Filters: it is a bridge that filters VLANs. Master is the index of the interface of which this one is a port, or 0.
+	Filters bool
+	Master  int
+	// Untagged has the VLANs that such a bridge itself or its port is in, and whether they have no tag there.
+	Untagged map[int]bool
 }
 
 // Plan has the changes of the node. Refused has, by name, why a subinterface cannot be made.
@@ -139,8 +144,20 @@ func MakePlan(wanted []Wanted, links []Link) Plan {
 			}
 		case isOther:
 			p.Refused[w.Name] = fmt.Errorf("make %s for %s: VLAN %d of %s is interface %s already; name this one, or rename it", w.Name, w.Of, w.ID, w.Parent, other.Name)
+		case exists && parent.Filters && parent.Untagged[w.ID]: // Make would give it a tag
+			p.Refused[w.Name] = fmt.Errorf("make %s for %s: VLAN %d has no tag on bridge %s itself, which may carry the node's own address; use another VLAN, or make this one tagged there", w.Name, w.Of, w.ID, w.Parent)
 		case exists:
-			p.Make = append(p.Make, w)
+			// It would take the frames of the VLAN from the bridge (vlan_do_receive in the kernel).
+			bridge, filtered := find(links, func(l Link) bool { return l.Index == parent.Master && l.Filters })
+			onBridge := func(o Wanted) bool { return o.ID == w.ID && bridge.called(o.Parent) }
+			_, carried := parent.Untagged[w.ID]
+			switch {
+			case filtered && slices.ContainsFunc(wanted, onBridge):
+			case !filtered || !carried:
+				p.Make = append(p.Make, w)
+			default:
+				p.Refused[w.Name] = fmt.Errorf("make %s for %s: %s is a port of bridge %s, which filters VLANs and would lose VLAN %d; name the bridge in place of its port", w.Name, w.Of, w.Parent, bridge.Name, w.ID)
+			}
 		}
 	}
 	for _, l := range links {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// App is the only program in the images of the tests.
+// App is the only program in the images of the tests, and in the virtual machine that migrates, with its init.
 //
 //	pause                     as the sandbox: wait for a signal and reap
 //	app serve [-stubborn]     serve HTTP on 8080, TCP and UDP on 7000, and gRPC health on 7001
@@ -30,10 +30,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fenceline/fenceline/test/guest"
 	"github.com/fenceline/fenceline/test/must"
 )
 
 func main() {
+	if guest.IsInit() {
+		guest.Init()
+	}
 	args := os.Args[1:]
 	if filepath.Base(os.Args[0]) == "pause" {
 		args = []string{"pause"}

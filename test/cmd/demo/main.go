@@ -35,11 +35,12 @@ import (
 func main() {
 	version := flag.String("version", images.DefaultVersion, "version of the images and the chart")
 	on := flag.String("on", "", "prefix of a cluster that is up, with Fenceline installed")
+	bridged := flag.Bool("bridged", false, "pods are ports of bridges, in place of macvlans")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // the clients of the scenarios have nothing to tell a viewer
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, *version, *on, flag.Args())
+	err := run(ctx, *version, *on, *bridged, flag.Args())
 	if errors.Is(err, errFailed) {
 		os.Exit(1)
 	}
@@ -49,7 +50,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, version, on string, names []string) (err error) {
+func run(ctx context.Context, version, on string, bridged bool, names []string) (err error) {
 	defer must.Catch(&err)
 	chosen := choose(names)
 	s := newShow(os.Stdout)
@@ -57,7 +58,7 @@ func run(ctx context.Context, version, on string, names []string) (err error) {
 		s.playAll(ctx, must.Value(cluster.Open(on)), chosen)
 		return s.verdict()
 	}
-	return s.playFromNothing(ctx, version, chosen)
+	return s.playFromNothing(ctx, version, bridged, chosen)
 }
 
 // errFailed reports that a promise was broken. The counts have been printed by then.
@@ -102,9 +103,10 @@ type show struct {
 func newShow(out io.Writer) *show { return &show{out: out, story: scenario.NewStory(out)} }
 
 // playFromNothing starts a cluster, installs Fenceline, plays the scenarios and removes the cluster.
-func (s *show) playFromNothing(ctx context.Context, version string, chosen []scenario.Scenario) error {
+func (s *show) playFromNothing(ctx context.Context, version string, bridged bool, chosen []scenario.Scenario) error {
 	s.heading("Start a cluster of three nodes on this machine: each node is a set of namespaces with a real kubelet and containerd")
 	options := cluster.Whole()
+	options.Bridged = bridged
 	options.Prefix, options.Management, options.Progress = prefix, netip.MustParsePrefix("172.30.3.0/24"), progress{s.story}
 	c, err := cluster.Up(ctx, options)
 	if err != nil {

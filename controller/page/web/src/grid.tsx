@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { PoolMap, STATES } from './model'
 
-const GLYPHS: Record<string, string> = { B: 'B', W: 'W', Q: 'Q', C: '!', R: 'R', g: 'G', w: '×', '-': '·' }
+const GLYPHS: Record<string, string> = { B: 'B', W: 'W', Q: 'Q', C: '!', R: 'R', V: 'V', g: 'G', w: '×', '-': '·' }
 
 /** Draws a cell of each state once, because text is slow to draw. */
 function sprites(pitch: number, scale: number): HTMLCanvasElement {

@@ -48,6 +48,7 @@ function Explanation(p: { session: Session; lease?: Lease; line: string; letter:
   useEffect(() => {
     let isCurrent = true
     if (!p.lease) setSaid({ sentences: [`${stateOf(p.letter).name}: ${stateOf(p.letter).meaning}.`] })
+    else if (p.lease.said) setSaid({ sentences: ['It is a virtual address.', p.lease.said] })
     else p.session.explain(p.lease.name).then((s) => isCurrent && setSaid(s), (e) => isCurrent && setSaid({ sentences: [`No answer: ${e.message}.`] }))
     return () => { isCurrent = false }
   }, [p.lease, p.line, p.letter, p.session])

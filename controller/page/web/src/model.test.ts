@@ -28,6 +28,16 @@ describe('a map', () => {
     expect(m.line(2)).toBe('10.0.0.2 · Bound · shop/Web-1 · n1')
     expect(m.line(1)).toBe('10.0.0.1 · Free')
   })
+  test('shows who speaks for a virtual address, and that nobody does', () => {
+    const m = map()
+    const virtual = lease('10.0.0.5', 'V', { namespace: 'shop', pod: 'haproxy-1', node: 'n2', said: 'Pod shop/haproxy-1 speaks for it.' })
+    m.put(virtual)
+    expect(m.line(5)).toBe('10.0.0.5 · Virtual · shop/haproxy-1 · n2')
+    m.put({ ...virtual, pod: 'haproxy-2' })
+    expect(m.line(5)).toBe('10.0.0.5 · Virtual · shop/haproxy-2 · n2')
+    m.remove(virtual)
+    expect(m.line(5)).toBe('10.0.0.5 · Free')
+  })
   for (const [what, filter, want] of [
     ['a text, in any case', { text: 'web-1' }, '00100000'], ['an address', { text: '10.0.0.3' }, '00010000'],
     ['a namespace', { namespace: 'shop' }, '00100000'], ['a node', { node: 'n2' }, '00010000'],

@@ -9,6 +9,7 @@ export interface Pool {
 export interface Lease {
   name: string; pool: string; address: string; state: string
   reason?: string; node?: string; namespace?: string; pod?: string; mac?: string
+  said?: string // of a virtual address, which has no lease
 }
 export interface Grid { first?: string; size: number; runs: string }
 export interface Answer { pool: Pool; grid: Grid; leases: Lease[] }
@@ -22,9 +23,10 @@ export const STATES: { letter: string; name: string; meaning: string }[] = [
   { letter: 'Q', name: 'Quarantined', meaning: 'its last holder is not yet proven silent' },
   { letter: 'C', name: 'Conflict', meaning: 'another host uses it' },
   { letter: 'R', name: 'Retained', meaning: 'it is kept for a pod that comes back' },
+  { letter: 'V', name: 'Virtual', meaning: 'a virtual address for which a pod speaks' },
   { letter: 'f', name: 'Free', meaning: 'it has no lease' },
   { letter: 'g', name: 'Gateway', meaning: 'it is the gateway of the pool' },
-  { letter: 'r', name: 'Reserved', meaning: 'a ReservedIP keeps it back' },
+  { letter: 'r', name: 'Reserved', meaning: 'a ReservedIP keeps it back, or a load balancer has it' },
   { letter: 'w', name: 'Withheld', meaning: 'another pool hands it out' },
   { letter: '-', name: 'Not in the pool', meaning: 'the pool does not hand it out' },
 ]
