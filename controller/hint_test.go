@@ -89,10 +89,11 @@ func (w world) filled(l listener) (n int) {
 	return n
 }
 
+// hint returns the hint of a node, an empty one if its agent has not written it yet.
 func (w world) hint(node string) *v1alpha1.LeaseHint {
 	w.Helper()
 	h := &v1alpha1.LeaseHint{}
-	check.OK(w, w.client.Get(w.ctx, client.ObjectKey{Name: node}, h))
+	check.OK(w, client.IgnoreNotFound(w.client.Get(w.ctx, client.ObjectKey{Name: node}, h)))
 	return h
 }
 

@@ -65,7 +65,7 @@ func (f fuzzing) execute(out io.Writer, ledger ledger) (err error) {
 			sum.Failed++
 		}
 	}
-	must.OK(ledger.record(suite, sum))
+	must.OK(ledger.record(suite, sum, nil))
 	closing(out, suite, time.Since(started), children(), sum)
 	return sum.verdict()
 }

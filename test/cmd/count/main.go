@@ -48,7 +48,8 @@ func run(args []string, out io.Writer) (err error) {
 	must.That(len(args) != 0, "a verb is missing: run, fuzz, total or reset")
 	switch args[0] {
 	case "run":
-		return parseSuite(args[1:]).run(out, ledger)
+		s := parseSuite(args[1:])
+		return s.run(out, ledger)
 	case "fuzz":
 		return parseFuzzing(args[1:]).execute(out, ledger)
 	case "total":

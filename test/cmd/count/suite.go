@@ -100,6 +100,7 @@ type suite struct {
 	args []string // of go test
 	// figures are those of benchmarks.
 	figures figures
+	reasons []string // of the tests that failed
 }
 
 func parseSuite(args []string) suite {
@@ -148,7 +149,7 @@ func (s suite) arguments() []string {
 	return append(append(args, s.args...), packages...)
 }
 
-func (s suite) run(out io.Writer, ledger ledger) (err error) {
+func (s *suite) run(out io.Writer, ledger ledger) (err error) {
 	defer must.CatchIn(&err, "run suite %s", s.name)
 	args := s.arguments()
 	started := time.Now()
@@ -168,7 +169,7 @@ func (s suite) run(out io.Writer, ledger ledger) (err error) {
 		counts.Failed++
 	}
 	must.OK(s.figures.close(out, &counts))
-	must.OK(ledger.record(s.name, counts))
+	must.OK(ledger.record(s.name, counts, s.reasons))
 	closing(out, s.name, time.Since(started), children(), counts)
 	return counts.verdict()
 }
@@ -179,7 +180,8 @@ func (s *suite) goTest(out io.Writer, args []string) counts {
 	cmd.Stderr = out
 	stream := must.Value(cmd.StdoutPipe())
 	must.OK(cmd.Start())
-	counts, err := tally(stream, out, s.show, s.figures.note)
+	counts, reasons, err := tally(stream, out, s.show, s.figures.note)
+	s.reasons = append(s.reasons, reasons...)
 	must.Done(err, "read the results")
 	// After a build failure or a crash there may be no failed test.
 	if err := cmd.Wait(); err != nil && counts.Failed == 0 {

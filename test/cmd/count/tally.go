@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,13 @@ import (
 // counts are the numbers of tests of a suite, or of all suites.
 type counts struct {
 	Passed, Failed int
+}
+
+// account is the file of a suite in the ledger. Reasons are what its failed tests reported: the total repeats
+// them, because the logs of agents push them far away from the end of the output.
+type account struct {
+	counts
+	Reasons []string `json:",omitempty"`
 }
 
 func (c counts) String() string { return fmt.Sprintf("%d passed, %d failed", c.Passed, c.Failed) }
@@ -61,11 +69,13 @@ type tallier struct {
 	parents map[testID]bool // tests that have subtests
 	failed  map[string]bool // packages in which a test has failed
 	tests   []event         // tests that are no subtests, and have ended
+	reasons []string        // what the failed tests reported
 }
 
 // tally reads `go test -json` to its end. It prints a line for each package, and the output of each test that
 // failed or was skipped. With show it prints all output as it comes. Each line of output also goes to note.
-func tally(stream io.Reader, out io.Writer, show bool, note func(line string)) (counts, error) {
+// It returns what the failed tests reported too.
+func tally(stream io.Reader, out io.Writer, show bool, note func(line string)) (counts, []string, error) {
 	t := &tallier{
 		out: out, show: show, note: note, output: map[testID][]string{},
 		running: map[testID]bool{}, parents: map[testID]bool{}, failed: map[string]bool{},
@@ -78,10 +88,10 @@ func tally(stream io.Reader, out io.Writer, show bool, note func(line string)) (
 		}
 		if err == io.EOF {
 			t.slowest()
-			return t.counts, nil
+			return t.counts, t.reasons, nil
 		}
 		if err != nil {
-			return t.counts, err
+			return t.counts, t.reasons, err
 		}
 	}
 }
@@ -152,7 +162,17 @@ func (t *tallier) endTest(id testID, action string) {
 	}
 	t.failed[id.Package] = true
 	fmt.Fprintf(t.out, "--- %s %s in %s\n%s", strings.ToUpper(action), id.Test, id.Package, strings.Join(t.output[id], ""))
+	reasons := slices.DeleteFunc(slices.Clone(t.output[id]), func(line string) bool { return !reported.MatchString(line) })
+	for _, line := range reasons[max(0, len(reasons)-maxReasons):] {
+		t.reasons = append(t.reasons, fmt.Sprintf("%s: %.300s", id.Test, strings.TrimSpace(line)))
+	}
 }
+
+// reported matches the first line of what a test logs, or fails with.
+var reported = regexp.MustCompile(`^ +\w+\.go:[0-9]+: `)
+
+// maxReasons is the number of such lines of a failed test that the total repeats.
+const maxReasons = 12
 
 func (t *tallier) endPackage(e event) {
 	elapsed := (time.Duration(e.Elapsed * float64(time.Second))).Round(100 * time.Millisecond)
@@ -199,13 +219,13 @@ func cutLast(test string) (parent string, ok bool) {
 // ledger keeps the counts of each suite in a file below dir, for the total. Without a directory it keeps nothing.
 type ledger struct{ dir string }
 
-func (l ledger) record(suite string, c counts) (err error) {
+func (l ledger) record(suite string, c counts, reasons []string) (err error) {
 	defer must.CatchIn(&err, "record the counts of %s", suite)
 	if l.dir == "" {
 		return nil
 	}
 	must.OK(os.MkdirAll(l.dir, 0o755))
-	return os.WriteFile(filepath.Join(l.dir, suite+".json"), must.Value(json.Marshal(c)), 0o644)
+	return os.WriteFile(filepath.Join(l.dir, suite+".json"), must.Value(json.Marshal(account{c, reasons})), 0o644)
 }
 
 // total adds up the suites. A suite that left no counts did not run to its end, and counts as one failed test.
@@ -220,10 +240,13 @@ func (l ledger) total(out io.Writer, suites []string) (sum counts, err error) {
 			continue
 		}
 		must.OK(err)
-		var c counts
+		var c account
 		must.Done(json.Unmarshal(data, &c), "decode the counts of %s", suite)
 		sum.Passed += c.Passed
 		sum.Failed += c.Failed
+		for _, reason := range c.Reasons {
+			fmt.Fprintf(out, "%s: %s\n", suite, reason)
+		}
 	}
 	return sum, nil
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,7 +59,7 @@ func TestTally(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
-			got, err := tally(strings.NewReader(tc.stream+"\n"), &out, false, func(string) {})
+			got, _, err := tally(strings.NewReader(tc.stream+"\n"), &out, false, func(string) {})
 			check.That(t, err == nil && got == tc.want, "got %v, %v; want %v", got, err, tc.want)
 			check.That(t, strings.Contains(out.String(), tc.printed), "%q is not in what was printed:\n%s", tc.printed, out.String())
 			check.That(t, tc.hidden == "" || !strings.Contains(out.String(), tc.hidden), "%q was printed", tc.hidden)
@@ -68,15 +69,14 @@ func TestTally(t *testing.T) {
 
 func TestTheTotalMissesNoSuite(t *testing.T) {
 	l := ledger{dir: t.TempDir()}
-	for suite, c := range map[string]counts{"unit": {Passed: 5}, "kernel": {Passed: 2, Failed: 1}} {
-		check.OK(t, l.record(suite, c))
-	}
+	_, reasons, err := tally(strings.NewReader(stream("run TestB", "output TestB     b_test.go:7: the reason", "output TestB a log", "fail TestB", "fail")), new(strings.Builder), false, func(string) {})
+	check.OK(t, errors.Join(err, l.record("unit", counts{Passed: 5}, nil), l.record("kernel", counts{Passed: 2, Failed: 1}, reasons)))
 	for name, tc := range map[string]struct {
 		suites  []string
 		want    counts
 		printed string
 	}{
-		"suites are added up":                              {[]string{"unit", "kernel"}, counts{7, 1}, ""},
+		"suites are added up":                              {[]string{"unit", "kernel"}, counts{7, 1}, "kernel: TestB: b_test.go:7: the reason\n"},
 		"a suite that was not named does not count":        {[]string{"unit"}, counts{5, 0}, ""},
 		"a suite that did not run to its end is a failure": {[]string{"unit", "api"}, counts{5, 1}, "api: "},
 	} {
