@@ -6,9 +6,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -189,8 +189,8 @@ func onThePage(server *controlplane.Server) func(world) {
 					return err
 				}
 				defer answer.Body.Close()
-				text := string(check.Value(io.ReadAll(answer.Body))(w.T))
-				return unless(strings.Contains(text, words), "%s", text)
+				text, err := io.ReadAll(answer.Body)
+				return errors.Join(err, unless(strings.Contains(string(text), words), "%s", text))
 			})
 		}
 		says("The controller leaves the lease as it is: the pod is alive.")
@@ -203,9 +203,7 @@ func onThePage(server *controlplane.Server) func(world) {
 // freeAddress returns one of the loopback interface on which nobody listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l := check.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
-	check.OK(t, l.Close())
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", check.Value(controlplane.FreePorts(1))(t)[0])
 }
 
 const ipRetention = v1alpha1.AnnotationPrefix + v1alpha1.AnnotationIPRetention
@@ -245,15 +243,15 @@ func cappedRetention(w world) {
 	since := func(age time.Duration) func(*v1alpha1.IPLeaseSpec) {
 		return func(s *v1alpha1.IPLeaseSpec) { s.Since = metav1.NewTime(time.Now().Add(-age)) }
 	}
-	w.retained("capped", "10.53.0.2", "capped", 0, forever, since(2*time.Minute))
+	w.retained("capped", "10.53.0.2", "capped", 0, forever, since(2*time.Hour))
 	w.retained("capped", "10.53.0.3", "capped", 1, forever, since(0))
 	w.barrier("capped", "10.53.0.9")
 	check.Must(w, w.lease("10.53.0.2") != nil, "freed without a limit")
 	change(w, pool, func(p *v1alpha1.IPPool) {
-		p.Spec.Retention = &v1alpha1.PoolRetention{Max: &v1alpha1.Duration{Duration: time.Minute}}
+		p.Spec.Retention = &v1alpha1.PoolRetention{Max: &v1alpha1.Duration{Duration: time.Hour}}
 	})
 	w.waitGone("10.53.0.2")
-	w.waitMessage("10.53.0.3", "", "the pool retains no address longer than 1m0s")
+	w.waitMessage("10.53.0.3", "", "the pool retains no address longer than 1h0m0s")
 }
 
 // ownerNotServed: nobody has installed the custom resources of these owners, or somebody has removed them.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -114,7 +115,7 @@ func (w world) start(program, kubeconfig string, flags ...string) *exec.Cmd {
 	cmd := exec.Command(program, append(flags, "--namespace", system, "--metrics-address", "127.0.0.1:0",
 		"--health-address", "127.0.0.1:0", "--extra-grace", extraGrace.String(), "--settle", settle.String())...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	log := &bytes.Buffer{}
+	log := &output{}
 	cmd.Stderr = log
 	// Wait returns although the killed process's pipe may be open somewhere.
 	cmd.WaitDelay = time.Second
@@ -129,6 +130,24 @@ func (w world) start(program, kubeconfig string, flags ...string) *exec.Cmd {
 		}
 	})
 	return cmd
+}
+
+// output is what a controller has written so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(text)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // leader returns who holds the leader's Lease.
@@ -178,6 +197,14 @@ func TestTwoControllersAtOnce(t *testing.T) {
 		w.waitGone(name)
 	}
 	w.untouched(living)
+	w.eventually("an audit line of each address", func() error { // after the write
+		for address, n := range told(append(names, kept...), both...) {
+			if n == 0 {
+				return fmt.Errorf("none tells of %s", address)
+			}
+		}
+		return nil
+	})
 	for _, controller := range both {
 		check.OK(t, controller.Process.Signal(syscall.SIGTERM))
 		check.Is(t, controller.Wait(), nil, "the controller ended with")
@@ -190,12 +217,12 @@ func TestTwoControllersAtOnce(t *testing.T) {
 	}
 }
 
-// told counts the audit lines of controllers that have ended about each address.
+// told counts the audit lines of controllers about each address.
 func told(addresses []string, controllers ...*exec.Cmd) map[string]int {
 	lines := map[string]int{}
 	for _, address := range addresses {
 		for _, c := range controllers {
-			lines[address] += strings.Count(c.Stderr.(*bytes.Buffer).String(), `"address":"`+address+`"`)
+			lines[address] += strings.Count(c.Stderr.(*output).String(), `"address":"`+address+`"`)
 		}
 	}
 	return lines

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,17 +114,32 @@ func TestHints(t *testing.T) {
 	t.Run("without a controller, and beside one that knows no waits", func(t *testing.T) {
 		w := w.in(t)
 		begun := time.Now()
-		l, beside := w.listen(server.Admin(), "n3"), w.listen(server.Admin(), "n1")
+		unanswered, answered := listed{}, listed{}
+		l, beside := w.listen(unanswered.by(server.Admin()), "n3"), w.listen(answered.by(server.Admin()), "n1")
 		w.answersStarts("n1")
 		w.filled(beside)
-		took := time.Since(begun)
-		check.That(t, took < 10*time.Second, "an agent that has its answer knows its leases after %s", took)
+		check.Equal(t, answered.times.Load(), 0, "lists of leases by an agent that has its answer:")
 		freedUnseen(w, l, beside)
 		n := w.filled(l)
-		took = time.Since(begun)
+		took := time.Since(begun)
 		check.That(t, n == v1alpha1.MaxHintLeases+1, "it knows %d leases", n)
-		check.That(t, took >= 10*time.Second && took < 20*time.Second, "the agent listed its leases after %s", took)
+		check.That(t, took >= 10*time.Second && unanswered.times.Load() > 0, "the agent listed its leases after %s", took)
 	})
+}
+
+// listed counts the lists of leases.
+type listed struct{ times atomic.Int64 }
+
+func (l *listed) by(config *rest.Config) *rest.Config {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/ipleases") {
+				l.times.Add(1)
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	return config
 }
 
 // answersStarts does what a controller of the release before waits does once the agent of a node has started: it answers
@@ -141,12 +158,15 @@ func (w world) answersStarts(node string) {
 func ownWrites(w world, config *rest.Config) {
 	l := w.listen(config, "n1")
 	check.Equal(w, w.filled(l), 0, "at first the leases are")
-	h := w.hint("n1")
-	check.That(w, len(h.OwnerReferences) == 1 && h.Status.Start == h.Spec.Start, "the hint is %+v", h)
+	w.eventually("the hint is answered", func() error { // the agent asks again if it sees another leader
+		h := w.hint("n1")
+		return unless(len(h.OwnerReferences) == 1 && h.Status.Start == h.Spec.Start, "it is %+v", h)
+	})
+	pod := w.runningPod("own", "n1")
 	for i := range 20 {
 		wish := lease.Request{Pool: "hints", Addr: w.addr(1, i), Parent: "eth0"}
 		if i%2 == 0 {
-			wish.Holder = v1alpha1.Holder{Namespace: "default", Pod: "p", PodUID: "u", Interface: "eth0", ContainerID: fmt.Sprint(i), Guarded: true}
+			wish.Holder = v1alpha1.Holder{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Interface: "eth0", ContainerID: fmt.Sprint(i), Guarded: true}
 		}
 		made := check.Value(l.leases.Create(w.ctx, wish))(w)
 		check.OK(w, check.Err(l.Get(made.Name)))
@@ -186,9 +206,16 @@ func (w world) take(name, verifier string) *v1alpha1.IPLease {
 func takenLease(w world, config *rest.Config) {
 	l := w.listen(config, "n1")
 	w.filled(l)
+	before := w.watches(config)
 	c := check.Value(client.NewWithWatch(config, client.Options{Scheme: w.client.Scheme()}))(w)
 	old := check.Value(c.Watch(w.ctx, &v1alpha1.IPLeaseList{}, client.MatchingFields{"spec.nodeName": "n1"}))(w)
-	defer old.Stop()
+	defer func() {
+		old.Stop()
+		w.eventually("the watch has ended", func() error { // the next subtest counts watches
+			now := w.watches(config)
+			return unless(now <= before, "there are %v, and were %v", now, before)
+		})
+	}()
 	type at struct {
 		what string
 		time time.Time
@@ -223,8 +250,8 @@ func takenLease(w world, config *rest.Config) {
 		hinted, watched, worst = hinted+took, watched+watch.time.Sub(begun), max(worst, took)
 	}
 	w.Logf("a lease that is taken is known after %s by the hint, at worst %s, and after %s by a watch of the leases", hinted/times, worst, watched/times)
-	// The goal is 100 ms; other tests share the processors.
-	check.That(w, (hinted-watched)/times < 300*time.Millisecond, "a hint takes %s, and a watch %s", hinted/times, watched/times)
+	// The goal is 100 ms. Without hints, an agent asks again after some 20 min; other tests share the processors.
+	check.That(w, (hinted-watched)/times < 5*time.Second, "a hint takes %s, and a watch %s", hinted/times, watched/times)
 }
 
 func manyLeases(w world, config *rest.Config) {

@@ -216,7 +216,7 @@ func (w world) editPools() (endUnseen, verify func()) {
 					s.Used == 1 && s.Reserved == 1 && slices.Equal(marks(s.InUse), []uint64{9})
 			})
 			w.waitReservation("routers", "InUse", "False/None", 0)
-			w.waitEnded(limit, leaving) // nobody saw its last lease end
+			w.waitEnded(leaving) // nobody saw its last lease end
 			l := w.lease(stays.Name)
 			check.That(w, l != nil && l.UID == stays.UID && l.Spec.State == v1alpha1.StateBound, "the lease outside is %+v", l)
 		}
@@ -232,5 +232,5 @@ func deletion(w world) {
 	w.remove(l)
 	w.waitStatus("leaving", "waits for the Retained one", says("Ready", "False/Deleting", "gone: 1 Retained"))
 	w.remove(kept)
-	w.waitEnded(limit, pool)
+	w.waitEnded(pool)
 }

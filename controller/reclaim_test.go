@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -254,7 +253,7 @@ func (p *pair) endSuccessor() {
 	check.OK(p, p.second.Process.Signal(syscall.SIGTERM))
 	check.Is(p, p.second.Wait(), nil, "the controller ended with")
 	for _, cmd := range []*exec.Cmd{p.first, p.second} {
-		for line := range strings.Lines(cmd.Stderr.(*bytes.Buffer).String()) {
+		for line := range strings.Lines(cmd.Stderr.(*output).String()) {
 			check.That(p, !strings.Contains(line, "forbidden"), "the chart gives too few rights: %s", line)
 		}
 	}
@@ -388,9 +387,9 @@ func (w world) conflict(pool, address string) *v1alpha1.IPLease {
 }
 
 // waitEnded waits until an object is gone.
-func (w world) waitEnded(within time.Duration, o client.Object) {
+func (w world) waitEnded(o client.Object) {
 	w.Helper()
-	w.eventuallyWithin(within, fmt.Sprintf("end of %T %s", o, o.GetName()), func() error {
+	w.eventually(fmt.Sprintf("end of %T %s", o, o.GetName()), func() error {
 		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(o), o)
 		switch {
 		case apierrors.IsNotFound(err):
@@ -405,19 +404,18 @@ func (w world) waitEnded(within time.Duration, o client.Object) {
 // unwantedConflicts: the foreign hosts stay. Each edit ends the leases that it makes useless, and no
 // other one.
 func unwantedConflicts(w world) {
-	const soon = 20 * time.Second
 	pool, other := w.pool("printers", "10.62.0.0/24"), w.pool("printers-too", "10.62.0.64/26")
 	excluded, reserved := w.conflict("printers", "10.62.0.10"), w.conflict("printers", "10.62.0.11")
 	gateway, left, common := w.conflict("printers", "10.62.0.1"), w.conflict("printers", "10.62.0.12"), w.conflict("printers-too", "10.62.0.70")
 	w.waitStatus("printers", "counts them", func(s v1alpha1.IPPoolStatus) bool { return s.Quarantined == 4 })
 
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.62.0.10"} })
-	w.waitEnded(soon, excluded)
+	w.waitEnded(excluded)
 	w.waitEvent("default", "QuarantineEnded", "10.62.0.10", "no pool hands 10.62.0.10 out any more")
 	w.reserve("printers", "10.62.0.11")
-	w.waitEnded(soon, reserved)
+	w.waitEnded(reserved)
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Gateway = ptr.To("10.62.0.1") })
-	w.waitEnded(soon, gateway)
+	w.waitEnded(gateway)
 	change(w, pool, func(p *v1alpha1.IPPool) { p.Spec.Disable = ptr.To(true) })
 	w.remove(other)
 	w.waitStatus("printers-too", "waits: the disabled pool has the address as well", says("Ready", "False/Deleting", "1 Quarantined"))
@@ -427,6 +425,6 @@ func unwantedConflicts(w world) {
 	}
 	w.remove(pool)
 	for _, object := range []client.Object{left, common, pool, other} {
-		w.waitEnded(soon, object)
+		w.waitEnded(object)
 	}
 }

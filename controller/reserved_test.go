@@ -214,11 +214,11 @@ func reservedVirtual(w world) {
 	w.waitReservation("virtual", "Ready", "False/Invalid", 0, "spec.ips[1]: no pool without a network has 10.44.0.5 in its subnet")
 	w.waitReservation("virtual", v1alpha1.ConditionSubjectMissing, "True/NotFound", 0, "there is no pod with app=nobody in namespace default")
 	w.waitStatus("virtual", "nobody gets it", func(s v1alpha1.IPPoolStatus) bool { return s.Total == 13 && s.Reserved == 1 })
-	check.OK(w, w.client.Get(w.ctx, client.ObjectKeyFromObject(r), r))
-	for _, a := range r.Spec.IPs {
-		r.Status.Speakers = append(r.Status.Speakers, v1alpha1.Speaker{Address: a, Pod: "a", Node: "n1", MAC: "02:00:00:00:00:01", Since: metav1.NowMicro()})
-	}
-	check.OK(w, w.client.Status().Update(w.ctx, r))
+	changeStatus(w, r, func(r *v1alpha1.ReservedIP) {
+		for _, a := range r.Spec.IPs {
+			r.Status.Speakers = append(r.Status.Speakers, v1alpha1.Speaker{Address: a, Pod: "a", Node: "n1", MAC: "02:00:00:00:00:01", Since: metav1.NowMicro()})
+		}
+	})
 	change(w, r, func(r *v1alpha1.ReservedIP) { r.Spec.IPs = r.Spec.IPs[:1] })
 	w.waitReservation("virtual", "Ready", "True/Ready", 0)
 	check.OK(w, w.client.Get(w.ctx, client.ObjectKeyFromObject(r), r))
@@ -243,9 +243,9 @@ func reservedForMachine(w world) {
 	})
 	heard := func(mac string) {
 		w.Helper()
-		check.OK(w, w.client.Get(w.ctx, client.ObjectKeyFromObject(r), r))
-		r.Status.Speakers = []v1alpha1.Speaker{{Address: "10.89.0.2", Node: "n1", MAC: mac, Since: metav1.NowMicro()}}
-		check.OK(w, w.client.Status().Update(w.ctx, r))
+		changeStatus(w, r, func(r *v1alpha1.ReservedIP) {
+			r.Status.Speakers = []v1alpha1.Speaker{{Address: "10.89.0.2", Node: "n1", MAC: mac, Since: metav1.NowMicro()}}
+		})
 	}
 	heard("02:00:00:00:00:0b")
 	w.waitReservation("bare-metal", v1alpha1.ConditionConflict, "True/AnotherHost", 0, "10.89.0.2 by 02:00:00:00:00:0b (heard by node n1)")

@@ -166,6 +166,7 @@ func reservedOfSubnet(w world) {
 		s.IPs, s.ExcludeIPs, s.Gateway = []string{"10.85.0.1-10.85.0.9"}, []string{"10.85.0.2"}, ptr.To("10.85.0.1")
 	})
 	w.reserve("holes", "10.85.0.3")
+	w.waitReservation("holes", "Ready", "True/Ready", 0) // before an application asks
 	w.deployment("holes", 1, "subnet", `{"ipv4":["holes"]}`)
 	pool := w.waitPool("holes", 2)
 	check.List(w, pool.Spec.IPs, []string{"10.85.0.4-10.85.0.5"}, "the pool has")

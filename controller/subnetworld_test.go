@@ -209,8 +209,10 @@ func scaledOwner(w world) {
 	a := pool.Spec.Application
 	check.That(w, a.APIGroup == "apps.kruise.io" && a.Kind == "StatefulSet", "the pool is that of %+v", a)
 	scale(w, set, 4)
-	lease := w.bound(pool.Name, "10.93.0.5", w.podOf(set, "kruise-3", "+1"))
+	last := w.podOf(set, "kruise-3", "+1")
 	w.waitPool("kruise", 5)
+	lease := w.bound(pool.Name, "10.93.0.5", last)
+	w.waitBound(pool.Name, 1)
 	scale(w, set, 0)
 	w.podOf(set, "kruise-1", "+1")
 	w.waitPool("kruise", 1) // the address in use

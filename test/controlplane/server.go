@@ -48,7 +48,7 @@ const (
 	// stopLimit is how long the processes may take to end.
 	stopLimit = 30 * time.Second
 	// servedLimit is how long a custom resource may take to be served.
-	servedLimit = 30 * time.Second
+	servedLimit = 2 * time.Minute
 )
 
 // Server is etcd and kube-apiserver on loopback, for tests of validation, admission, preconditions and

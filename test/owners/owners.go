@@ -25,7 +25,7 @@ import (
 )
 
 // servedLimit is how long a custom resource may take to be served.
-const servedLimit = 30 * time.Second
+const servedLimit = 2 * time.Minute
 
 // crd returns a custom resource that accepts every field.
 func crd(group, kind, plural string, versions ...apiextensionsv1.CustomResourceDefinitionVersion) *apiextensionsv1.CustomResourceDefinition {
