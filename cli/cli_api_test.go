@@ -22,6 +22,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -70,10 +71,22 @@ func (w world) make(objects ...client.Object) {
 	}
 }
 
+// limit for anything that should come to pass.
+const limit = 2 * time.Minute
+
+// reads waits until a person of the kubeconfig may read leases: RBAC takes a moment.
+func (w world) reads(as string) {
+	w.Helper()
+	config := check.Value(clientcmd.BuildConfigFromFlags("", w.kubeconfig))(w)
+	config.Impersonate.UserName = as
+	reader := check.Value(client.New(config, client.Options{Scheme: w.client.Scheme()}))(w)
+	check.Eventually(w, limit, "the rights of the reader", func() error { return reader.List(w.Context(), &v1alpha1.IPLeaseList{}) })
+}
+
 // run runs the command, and returns both outputs.
 func (w world) run(stdin string, args ...string) (string, error) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.Context(), limit)
 	defer cancel()
 	var out bytes.Buffer
 	s := &session{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &out}, hostLocal: w.hostLocal}
@@ -267,6 +280,7 @@ func TestCommands(t *testing.T) {
 	admin := w.kubeconfig
 	w.kubeconfig = t.TempDir() + "/kubeconfig"
 	check.OK(t, controlplane.WriteKubeconfig(reader, w.kubeconfig))
+	w.reads("")
 	w.says("status", "address 10.0.0.9", "MAC 00:11:22:33:44:66 uses it too, beside its holder pod default/web-0")
 	w.says("status", "floor", "2 Bound", "You have no right to read events")
 	w.says("explain 10.0.0.2", "10.0.0.2 is Bound", "You have no right to read", `Its end is unknown, because you may not read what decides it: pods "web-0" is forbidden`)

@@ -241,9 +241,7 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 	check.Says(t, err, "1 addresses are held")
 
 	// Another person is refused, who may take over.
-	m := n.theMove()
-	m.Spec.Holder = "ann@desk"
-	check.OK(t, n.client.Update(t.Context(), m))
+	n.edits(func(m *v1alpha1.Move) { m.Spec.Holder = "ann@desk" })
 	_, err = n.run("", "move-in", "back", "whereabouts", "default/vlan100")
 	check.Says(t, err, "ann@desk moves the network since", "--take-over")
 
@@ -267,7 +265,7 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 	switched := n.config()
 	n.define(d, asWritten)
 	n.wakes()
-	check.Becomes(t, 10*time.Second, "the controller tells it", func() bool { return len(n.events) > 0 })
+	check.Becomes(t, limit, "the controller tells it", func() bool { return len(n.events) > 0 })
 	check.Says(t, <-n.events, "MoveReverted DefinitionReverted: others have written the old text into default/vlan100. Repeat `kubectl fenceline move-in start whereabouts default/vlan100`")
 	check.That(t, n.isReverted(), "no condition: %v", n.theMove().Status.Conditions)
 	// A pod restarts meanwhile.
@@ -282,23 +280,21 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 		n.wakes()
 	}
 	allocate("default/late-0")
-	check.Becomes(t, 10*time.Second, "the controller tells it", func() bool { return len(n.events) > 0 })
+	check.Becomes(t, limit, "the controller tells it", func() bool { return len(n.events) > 0 })
 	check.Says(t, <-n.events, "MoveReverted DefinitionReverted: others have written the old text into default/vlan100; since the start, whereabouts has given 10.100.0.12 to pod default/late-0")
 	n.define(d, switched)
 	n.wakes()
-	check.Becomes(t, 10*time.Second, "the controller tells it", func() bool { return len(n.events) > 0 })
+	check.Becomes(t, limit, "the controller tells it", func() bool { return len(n.events) > 0 })
 	check.Says(t, <-n.events, "MoveReverted NewRecord: since the start, whereabouts has given 10.100.0.12 to pod default/late-0, which have to restart then. Repeat `kubectl fenceline move-in start whereabouts default/vlan100`")
 	allocate("")
-	check.Becomes(t, 10*time.Second, "the condition ends", func() bool { return !n.isReverted() })
+	check.Becomes(t, limit, "the condition ends", func() bool { return !n.isReverted() })
 	n.define(d, asWritten)
 	n.says("move-in start --settle=50ms whereabouts default/vlan100", "step Open")
 	n.wakes()
-	check.Becomes(t, 10*time.Second, "the condition ends", func() bool { return !n.isReverted() })
+	check.Becomes(t, limit, "the condition ends", func() bool { return !n.isReverted() })
 
 	// The same befalls a start that died before the pools opened. It freezes whereabouts anew before it goes on.
-	m = n.theMove()
-	m.Spec.Step = v1alpha1.MoveAdopt
-	check.OK(t, n.client.Update(t.Context(), m))
+	n.edits(func(m *v1alpha1.Move) { m.Spec.Step = v1alpha1.MoveAdopt })
 	closed := n.pool()
 	closed.Spec.Disable = ptr.To(true)
 	check.OK(t, n.client.Update(t.Context(), closed))
@@ -325,7 +321,7 @@ func TestANetworkMovesInAndBackAndIn(t *testing.T) {
 	// In for good: the hold is proven free.
 	n.says("move-in start --settle=50ms whereabouts default/vlan100", "step Open")
 	check.OK(t, n.client.Delete(t.Context(), &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.100.0.9"}}))
-	check.Becomes(t, 10*time.Second, "nothing is held", func() bool { return n.theMove().Status.Held == 0 })
+	check.Becomes(t, limit, "nothing is held", func() bool { return n.theMove().Status.Held == 0 })
 	n.says("move-in finish whereabouts default/vlan100", "is finished")
 	check.That(t, n.theMove() == nil && n.pool() != nil && n.config() == switched, "the definition is %s", n.config())
 }
@@ -335,12 +331,18 @@ func (n *network) wakes() {
 	n.Helper()
 	was := n.theMove().Spec.Holder
 	for _, holder := range []string{"nobody", was} {
-		check.OK(n, retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			m := n.theMove()
-			m.Spec.Holder = holder
-			return n.client.Update(n.Context(), m)
-		}))
+		n.edits(func(m *v1alpha1.Move) { m.Spec.Holder = holder })
 	}
+}
+
+// edits edits the move as it is now, again if the controller wrote meanwhile.
+func (n *network) edits(edit func(*v1alpha1.Move)) {
+	n.Helper()
+	check.OK(n, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		m := n.theMove()
+		edit(m)
+		return n.client.Update(n.Context(), m)
+	}))
 }
 
 func (n *network) isReverted() bool {

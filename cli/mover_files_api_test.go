@@ -180,7 +180,7 @@ func TestANetworkOfHostLocalMovesInAndBackAndIn(t *testing.T) {
 	// In for good: the hold is proven free.
 	n.says("move-in start --settle=50ms host-local default/vlan100", "step Open")
 	check.OK(t, n.client.Delete(t.Context(), &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.100.0.9"}}))
-	check.Becomes(t, 10*time.Second, "nothing is held", func() bool { return n.theMove().Status.Held == 0 })
+	check.Becomes(t, limit, "nothing is held", func() bool { return n.theMove().Status.Held == 0 })
 	n.says("move-in finish host-local default/vlan100", "is finished")
 	check.That(t, maps.Equal(n.files(), before) && n.theMove() == nil && n.pool() != nil, "files %v and move %v are left", n.files(), n.theMove())
 }
@@ -245,14 +245,13 @@ func TestFilesOfAMoveFromHostLocalThatLack(t *testing.T) {
 		m := n.theMove()
 		return m.Status.Held == 0 && m.Status.ObservedGeneration == m.Generation
 	}
-	check.Becomes(t, 10*time.Second, "nothing is held", isWhole)
+	check.Becomes(t, limit, "nothing is held", isWhole)
 
 	// Another command takes the move over between the reading and the writing.
 	full := n.files()
 	n.answer(func(pod string, r diagnosis.HostLocal, _ *diagnosis.HostLocalFiles) error {
-		if m := n.theMove(); pod == "agent-n2" && !r.Write {
-			m.Spec.Holder = "ann@desk"
-			return n.client.Update(t.Context(), m)
+		if pod == "agent-n2" && !r.Write {
+			n.edits(func(m *v1alpha1.Move) { m.Spec.Holder = "ann@desk" })
 		}
 		return nil
 	})
@@ -261,7 +260,7 @@ func TestFilesOfAMoveFromHostLocalThatLack(t *testing.T) {
 	check.That(t, maps.Equal(n.files(), full), "the files are %v", n.files())
 
 	// One that was killed has its agent write once more.
-	check.Becomes(t, 10*time.Second, "the controller has seen the move", isWhole)
+	check.Becomes(t, limit, "the controller has seen the move", isWhole)
 	n.answer(func(pod string, r diagnosis.HostLocal, files *diagnosis.HostLocalFiles) error {
 		if r.Write && pod == "agent-n2" {
 			files.Marked = 3

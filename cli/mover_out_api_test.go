@@ -191,9 +191,7 @@ func TestANetworkMovesOut(t *testing.T) {
 	_, err = n.run("", "move-out", "finish", "--settle=50ms", "whereabouts", "default/vlan100")
 	check.Says(t, err, "1 addresses are left")
 	check.That(t, n.gives(5), "finish froze the network: %s", n.config())
-	m := n.theMove()
-	m.Spec.Holder = "ann@desk"
-	check.OK(t, n.client.Update(t.Context(), m))
+	n.edits(func(m *v1alpha1.Move) { m.Spec.Holder = "ann@desk" })
 	_, err = n.run("", "move-out", "finish", "whereabouts", "default/vlan100")
 	check.Says(t, err, "ann@desk moves the network since", "--take-over")
 

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -206,6 +205,7 @@ func TestOnlyASlicedNetworkNeedsTheRightToListNodeSlicePools(t *testing.T) {
 	}}
 	n.make(role, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "reader"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}}})
+	n.reads("ann")
 	_, err := n.run("", "--as", "ann", "move-in", "plan", "whereabouts", "default/vlan100")
 	check.Says(t, err, "list NodeSlicePool of whereabouts.cni.cncf.io")
 	n.define(other(definitions, "vlan100", map[string]any{}).(*unstructured.Unstructured), strings.Replace(slicedText, `, "node_slice_size":"/28"`, "", 1))
@@ -225,7 +225,7 @@ func TestTheControllerTellsNewRecordsOfASlice(t *testing.T) {
 	check.OK(t, unstructured.SetNestedField(records.Object, map[string]any{"id": "c9", "podref": "default/late-0"}, "spec", "allocations", "5"))
 	check.OK(t, n.client.Update(t.Context(), records))
 	n.wakes()
-	check.Becomes(t, 10*time.Second, "the controller tells it", func() bool { return len(n.events) > 0 })
+	check.Becomes(t, limit, "the controller tells it", func() bool { return len(n.events) > 0 })
 	check.Says(t, <-n.events, "MoveReverted NewRecord: since the start, whereabouts has given 10.100.0.21 to pod default/late-0, which have to restart")
 }
 
@@ -267,6 +267,7 @@ func TestTheCommandOfAMoveOfASlicedNetworkDiesAnywhere(t *testing.T) {
 		n.says("move-in start --settle=50ms whereabouts default/vlan100", "step Open")
 		err := n.client.Delete(t.Context(), &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.100.0.9"}})
 		check.OK(t, client.IgnoreNotFound(err))
+		check.Becomes(t, limit, "nothing is held", func() bool { return n.theMove().Status.Held == 0 }) // the controller writes this
 		n.door.left.Store(deaths)
 		_, err = n.run("", "move-in", "finish", "whereabouts", "default/vlan100")
 		isWhole := n.door.left.Load() > 0

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	admission "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -87,6 +86,7 @@ func TestANetworkMovesOutToSpiderpoolAndInAndOut(t *testing.T) {
 	n.make(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}}}},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}}})
+	n.reads("ann")
 	_, err := n.run("", "--as", "ann", "move-out", "start", "spiderpool", "default/vlan100")
 	check.Says(t, err, "you have no right to update spiderippools/status.spiderpool.spidernet.io in all namespaces", "you have no right to create spiderendpoints.spiderpool.spidernet.io in all namespaces")
 	twin := other(spiderpool.WithKind("SpiderIPPool"), "twin", map[string]any{"subnet": "10.100.0.0/24", "ips": []any{"10.100.0.12-10.100.0.19"}})
@@ -117,12 +117,12 @@ func TestANetworkMovesOutToSpiderpoolAndInAndOut(t *testing.T) {
 	// Somebody removes a SpiderReservedIP. The Move and status say so, until a start has mended it.
 	check.OK(t, n.client.Delete(t.Context(), n.their.object("SpiderReservedIP", "fenceline-default.vlan100-v4")))
 	n.wakes()
-	check.Becomes(t, 10*time.Second, "the controller tells it", n.isReverted)
+	check.Becomes(t, limit, "the controller tells it", n.isReverted)
 	n.says("move-out status spiderpool default/vlan100", "no SpiderReservedIP of the move has 10.100.0.8, 10.100.0.10, so the other IPAM may give them: repeat `kubectl fenceline move-out start`")
 	n.says("move-out start --settle=50ms spiderpool default/vlan100", "10.100.0.8 on node n1: Bound")
 	n.ruleHolds("after the repeated start")
 	n.wakes()
-	check.Becomes(t, 10*time.Second, "the condition ends", func() bool { return !n.isReverted() })
+	check.Becomes(t, limit, "the condition ends", func() bool { return !n.isReverted() })
 	spec := check.Value(json.Marshal(n.their.object("SpiderIPPool", "floor").Object["spec"]))(t)
 	check.Equal(t, string(spec), `{"default":false,"disable":false,"excludeIPs":["10.100.0.11"],"gateway":"10.100.0.1","ipVersion":4,"ips":["10.100.0.5-10.100.0.12","10.100.0.20"],`+
 		`"routes":[{"dst":"172.16.0.0/12","gw":"10.100.0.1"}],"subnet":"10.100.0.0/24"}`, "the SpiderIPPool")
@@ -216,7 +216,7 @@ func TestAMoveOutThatSpiderpoolRefuses(t *testing.T) {
 			Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{spiderpool.Group}, APIVersions: []string{"*"}, Resources: []string{"spiderippools"}}}},
 	}}})
 	var err error
-	check.Becomes(t, 10*time.Second, "the webhook is asked", func() bool {
+	check.Becomes(t, limit, "the webhook is asked", func() bool {
 		check.That(t, n.theMove() == nil, "move %v", n.theMove())
 		err = n.client.Create(t.Context(), other(spiderpool.WithKind("SpiderIPPool"), "probe", map[string]any{}), client.DryRunAll)
 		return err != nil
@@ -243,7 +243,7 @@ func TestAMoveOutThatASpiderSubnetWouldChange(t *testing.T) {
 		SideEffects: ptr.To(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, Rules: []admissionv1.RuleWithOperations{{
 			Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{spiderpool.Group}, APIVersions: []string{"*"}, Resources: []string{"spiderippools"}}}},
 	}}})
-	check.Becomes(t, 10*time.Second, "the webhook is asked", func() bool {
+	check.Becomes(t, limit, "the webhook is asked", func() bool {
 		probe := other(spiderpool.WithKind("SpiderIPPool"), "probe", map[string]any{})
 		return n.client.Create(t.Context(), probe, client.DryRunAll) == nil && len(probe.GetLabels()) > 0
 	})

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -199,6 +198,7 @@ func TestANetworkOfSpiderpoolMovesInAndBackAndIn(t *testing.T) {
 	reader := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}}}}
 	n.make(reader, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "reader"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}}})
+	n.reads("ann")
 	_, err = n.run("", "--as", "ann", "move-in", "start", "spiderpool", "default/vlan100")
 	check.Says(t, err, "you have no right to create moves.fenceline.io in all namespaces", "you have no right to delete spiderreservedips.spiderpool.spidernet.io in all namespaces")
 	check.That(t, n.theMove() == nil, "move %v", n.theMove())
@@ -216,7 +216,7 @@ func TestANetworkOfSpiderpoolMovesInAndBackAndIn(t *testing.T) {
 		out, err := n.run("", "move-in", "start", "--settle=50ms", "spiderpool", "default/vlan100")
 		ended <- fmt.Sprint(out, err)
 	}()
-	check.Becomes(t, 30*time.Second, "the pool is made", func() bool { return n.pool() != nil })
+	check.Becomes(t, limit, "the pool is made", func() bool { return n.pool() != nil })
 	var status struct{ Changes []movein.Change }
 	check.OK(t, json.Unmarshal([]byte(check.Value(n.run("", "move-in", "status", "-o", "json", "spiderpool", "default/vlan100"))(t)), &status))
 	check.That(t, n.config() == spiderText && n.reserved() == nil, "definition %s, reserved %v", n.config(), n.reserved())
@@ -251,7 +251,7 @@ func TestANetworkOfSpiderpoolMovesInAndBackAndIn(t *testing.T) {
 	// In for good: the hold is proven free. After the end nothing keeps Spiderpool from its pools, so they are disabled.
 	n.says("move-in start --settle=50ms spiderpool default/vlan100", "step Open", "Adopted: 1, held: 1")
 	check.OK(t, n.client.Delete(t.Context(), &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "10.100.0.11"}}))
-	check.Becomes(t, 10*time.Second, "nothing is held", func() bool { return n.theMove().Status.Held == 0 })
+	check.Becomes(t, limit, "nothing is held", func() bool { return n.theMove().Status.Held == 0 })
 	_, err = n.run("", "move-in", "finish", "spiderpool", "default/vlan100")
 	check.Says(t, err, "SpiderIPPool vlan100 would give its addresses again to pods that name it: set disable in it, or delete it")
 	n.disable(true)

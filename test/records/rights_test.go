@@ -171,8 +171,16 @@ func (e *env) testRights(t *testing.T) {
 					Verb: verb, Group: r.group, Resource: resource, Subresource: subresource, Namespace: r.namespace, Name: r.name,
 				},
 			}}
-			check.OK(t, e.admin.Create(t.Context(), review))
-			check.Equal(t, review.Status.Allowed, r.allowed, "%s, %+v: RBAC says", verb, r)
+			say := func() bool {
+				again := review.DeepCopy()
+				check.OK(t, e.admin.Create(t.Context(), again))
+				return again.Status.Allowed
+			}
+			if r.allowed { // RBAC takes a moment
+				check.Becomes(t, effective, fmt.Sprintf("%s, %+v", verb, r), say)
+				continue
+			}
+			check.That(t, !say(), "%s, %+v: RBAC allows it", verb, r)
 		}
 	}
 }
