@@ -158,6 +158,12 @@ func (m *moving) answers(ctx context.Context, addr netip.Addr) error {
 	return m.host.Command(ctx, "ping", "-q", "-c", "1", "-w", "2", addr.String()).Run()
 }
 
+// reached waits until an address answers.
+func (m *moving) reached(ctx context.Context, addr netip.Addr) {
+	m.t.Helper()
+	m.Eventually(m.t, addr.String()+" answers", func() error { return m.answers(ctx, addr) })
+}
+
 // A pod that runs is adopted without the loss of a frame. Afterwards it has what every pod has: it outlives a restart
 // of the agent, a claim of another node fences it, and its address serves another pod.
 func TestARunningPodIsAdopted(t *testing.T) {
@@ -280,7 +286,7 @@ func TestANodeWithAnAdoptedPodBoots(t *testing.T) {
 			after := check.Value(m.Lease(ctx, s.Addr))(t)
 			check.That(t, after.UID == before.UID && after.Spec.Session != before.Spec.Session, "the lease was %s of %s, and is %s of %s", before.UID, before.Spec.Session, after.UID, after.Spec.Session)
 			check.That(t, check.Value(next.Guarded())(t), "the next sandbox has no guard")
-			check.OK(t, m.answers(ctx, next.Addr))
+			m.reached(ctx, next.Addr)
 			m.Eventually(t, "the leases are those of the living", func() error { return m.LeasesAreLiving(ctx) })
 		})
 	}
@@ -308,7 +314,7 @@ func TestWhatCannotBeAdoptedIsHeld(t *testing.T) {
 	m.becomes(ctx, twice.Addr, v1alpha1.MoveConflict, second.MAC.String())
 	m.becomes(ctx, victim.Addr, v1alpha1.MoveHeld, "which is not the pod's")
 	for _, s := range []*nodes.Sandbox{mac, victim, tenant} {
-		check.OK(t, m.answers(ctx, s.Addr))
+		m.reached(ctx, s.Addr)
 	}
 	guards := check.Value(n.Guards())(t)
 	check.Equal(t, len(guards), 0, "guards")
@@ -454,6 +460,7 @@ func TestAMoveGoesBackUnderRunningPods(t *testing.T) {
 		m.goesBack(ctx)
 		m.free(ctx, s.Addr)
 		m.unguarded(n)
-		check.OK(t, errors.Join(stop(), m.answers(ctx, s.Addr), s.Finish(ctx)))
+		m.reached(ctx, s.Addr)
+		check.OK(t, errors.Join(stop(), s.Finish(ctx)))
 	})
 }

@@ -89,7 +89,7 @@ func panels(t *testing.T, file string) map[string][]string {
 	t.Helper()
 	root := check.Value(thirdparty.Root())(t)
 	text := string(check.Value(os.ReadFile(filepath.Join(root, "charts", "fenceline", "files", "dashboards", file)))(t))
-	text = strings.NewReplacer("$__rate_interval", "3s", "$pool", ".*").Replace(text)
+	text = strings.NewReplacer("$__rate_interval", "10s", "$pool", ".*").Replace(text)
 	var board struct {
 		Panels []struct {
 			ID      int
@@ -118,7 +118,7 @@ type prometheus string
 func scraped(t *testing.T, address string, targets map[string]string) prometheus {
 	t.Helper()
 	dir := t.TempDir()
-	config := "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\nscrape_configs:\n- job_name: fenceline\n  honor_labels: true\n  static_configs:\n"
+	config := "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n- job_name: fenceline\n  honor_labels: true\n  static_configs:\n"
 	for instance, target := range targets {
 		config += fmt.Sprintf("  - {targets: [%q], labels: {instance: %q}}\n", target, instance)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/fenceline/fenceline/test/nodes"
 )
 
-// deaths are the deaths of sandboxes in one run, crowdOfNode the pods of the node on which they die. With 200,
+// deaths are the fewest deaths of sandboxes in one run, crowdOfNode the pods of the node on which they die. With 200,
 // the run takes two to five minutes.
 const deaths, crowdOfNode = 60, 12
 
@@ -53,7 +53,8 @@ func TestSandboxesDieAtRandomWhileTheManagementNetworkIsCut(t *testing.T) {
 	for range crowdOfNode {
 		m.living = append(m.living, m.begin(m.on))
 	}
-	for range deaths {
+	died := 0
+	for ; died < deaths || m.moves <= deaths/8; died++ { // the weather may be good for long
 		m.weather()
 		m.die(m.random.IntN(len(m.living)))
 		if m.away && m.random.IntN(15) == 0 {
@@ -69,11 +70,10 @@ func TestSandboxesDieAtRandomWhileTheManagementNetworkIsCut(t *testing.T) {
 	c.Eventually(t, "the leases are those of the living", func() error { return c.LeasesAreLiving(ctx, v1alpha1.StateWarm) })
 	check.OK(t, c.SpeakersAreHolders())
 	t.Logf("%d deaths, %d of them without the API server (at most %s each); %d pods were deleted by force, %d of their next sandboxes had an address before its next pod; the books agreed %s after the end",
-		deaths, m.moves, m.longest.Round(time.Millisecond), len(m.zombies), m.takenAgain, time.Since(back).Round(time.Millisecond))
+		died, m.moves, m.longest.Round(time.Millisecond), len(m.zombies), m.takenAgain, time.Since(back).Round(time.Millisecond))
 	for _, z := range m.zombies {
 		check.OK(t, z.End(ctx))
 	}
-	check.That(t, m.moves > deaths/8, "%d deaths without the API server", m.moves)
 }
 
 // begin starts a new pod.

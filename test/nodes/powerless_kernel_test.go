@@ -191,9 +191,13 @@ func TestSilenceFreesNoAddressIfTheListenersAreDeaf(t *testing.T) {
 	next := begin(ctx, t, c, crowd(t, c, "next", 2)[1:])[0]
 	t.Logf("the address has a new holder %s after the underlay was whole", time.Since(healed).Round(time.Millisecond))
 	check.Equal(t, next.Addr, zombie.Addr, "the next pod has")
-	about := capture.About(capture.After(c.Frames.Frames(), healed), zombie.Addr)
-	acks := slices.DeleteFunc(capture.Of(about, "ack"), func(f capture.Frame) bool { return f.Port != "ul-"+home.Name })
-	check.That(t, len(acks) != 0, "the kernel of %s acknowledged no claim: %v", home.Name, about)
+	c.Eventually(t, "an ack of the kernel of "+home.Name+" is captured", func() error {
+		about := capture.About(capture.After(c.Frames.Frames(), healed), zombie.Addr)
+		if !slices.ContainsFunc(capture.Of(about, "ack"), func(f capture.Frame) bool { return f.Port == "ul-"+home.Name }) {
+			return fmt.Errorf("there is none: %v", about)
+		}
+		return nil
+	})
 	l.areMute(ctx, t, next.Since)
 	hush()
 	check.OK(t, host.Command(ctx, "ping", "-q", "-c", "1", "-w", "30", next.Addr.String()).Run())

@@ -32,7 +32,7 @@ const (
 	// busy is the time for which a machine that runs other tests may hold these calls up.
 	busy = 15 * time.Second
 	// agreed is how long a node may take after the API server's recovery.
-	agreed = 30 * time.Second
+	agreed = 2 * time.Minute
 )
 
 // The API server takes the same time for each write. Each call of the plugin takes as long as its own

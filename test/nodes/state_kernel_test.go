@@ -18,7 +18,7 @@ import (
 )
 
 // noticed is more than enough time for agent and kubelet to notice the state of a disk.
-const noticed = 20 * time.Second
+const noticed = time.Minute
 
 // refuses returns an error unless the agent serves no ADD and says why.
 func refuses(ctx context.Context, n *nodes.Node, why string) error {
