@@ -143,7 +143,11 @@ func (m *machine) warmAddresses(t *testing.T) {
 		for name := range m.ready(pool) {
 			mac := m.speak(netip.MustParseAddr(name))
 			m.eventually("the lease is set aside", seen, func() bool {
-				s := m.lease(netip.MustParseAddr(name)).Spec
+				l := m.lease(netip.MustParseAddr(name))
+				if l == nil {
+					return false
+				}
+				s := l.Spec
 				return s.State == v1alpha1.StateQuarantined && s.Reason == v1alpha1.ReasonConflict && s.Conflict.MAC == mac.String()
 			})
 			_, ready := m.ready(pool)[name]

@@ -227,7 +227,7 @@ func TestASlotIsInUseWhileItsHostLinkLives(t *testing.T) {
 
 				r.pod.deleteLink(podEnd) // the veth pair goes with the pod's namespace
 				swept := map[uint32]bool{}
-				check.Becomes(t, 10*time.Second, "a sweep", func() bool {
+				check.Becomes(t, time.Minute, "a sweep", func() bool {
 					for _, slot := range in(r.node, r.Guards.Sweep) {
 						swept[slot] = true
 					}
@@ -352,7 +352,7 @@ func (r *rig) crosses(from, to *socket, where Where, frame []byte) bool {
 	r.t.Helper()
 	before, came := r.drops(where), false
 	from.send(frame)
-	check.Becomes(r.t, 10*time.Second, "the frame comes or is dropped", func() bool {
+	check.Becomes(r.t, time.Minute, "the frame comes or is dropped", func() bool {
 		dropped := r.drops(where) > before
 		came = to.has(frame)
 		return came || dropped

@@ -311,7 +311,7 @@ func TestNeighboursLearnTheMACOfTheNextContainer(t *testing.T) {
 			one := network.New(t, "one")
 			h.mustAdd(t, h.list(t, plugin, pluginType, dual), container("one", one))
 			mac := check.Value(one.MAC("eth0"))(t).String()
-			check.Eventually(t, 10*time.Second, "the neighbour knows the MAC of both addresses", func() error {
+			check.Eventually(t, time.Minute, "the neighbour knows the MAC of both addresses", func() error {
 				known, err := wholelist.Of(func() ([]netlink.Neigh, error) { return neighbour.Links().NeighList(index, netlink.FAMILY_ALL) })
 				for _, n := range known {
 					if n.HardwareAddr.String() == last.String() {

@@ -105,7 +105,7 @@ func (r *rig) wantHeard(pod *network.Namespace, address string) {
 		}))
 	}
 	heard := make([]byte, 64)
-	check.OK(r, server.SetReadDeadline(time.Now().Add(5*time.Second)))
+	check.OK(r, server.SetReadDeadline(time.Now().Add(time.Minute)))
 	n, _, err := server.ReadFrom(heard)
 	check.That(r, err == nil && string(heard[:n]) == address, "the pod heard what was sent to %s, %v; want %s", heard[:n], err, address)
 }

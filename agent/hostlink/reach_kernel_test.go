@@ -62,7 +62,10 @@ func TestANodeNoticesThatItDoesNotReachThePodsOfOthers(t *testing.T) {
 			check.OK(t, r.underlay.Switch.SetUp(network.Port("pod1"), true))
 			r.measure("both are silent again", lasting, true)
 			r.forward("1")
-			r.measure("the way is open", 1, false)
+			check.Becomes(t, time.Minute, "the way is open", func() bool { // a busy machine may hear an answer late
+				check.OK(r, r.node.Do(func() error { r.watch.measure(r.Context()); return nil }))
+				return r.watch.Fault(r.v4) == nil
+			})
 		})
 	}
 }
@@ -82,7 +85,7 @@ func TestAQuestionMakesAPodSpeakToItsRouterAlone(t *testing.T) {
 	})
 	router := check.Value(r.router.MAC("eth1"))(t)
 	for _, kind := range []string{"ARP reply", "ARP request"} {
-		check.Becomes(t, 10*time.Second, kind+" of the pod", func() bool { return spoken(kind) })
+		check.Becomes(t, time.Minute, kind+" of the pod", func() bool { return spoken(kind) })
 	}
 	for _, f := range capture.SpokenFor(check.Value(frames.Stop())(t), addr) {
 		check.That(t, f.Destination.String() == router.String(), "not to the router %s alone: %s", router, f)
@@ -194,7 +197,7 @@ func (r *reachRig) speak(host *network.Namespace, iface string, addr netip.Addr)
 	r.Helper()
 	announcements := check.Value(frames.Announce(check.Value(host.MAC(iface))(r), addr))(r)
 	to := &unix.SockaddrLinklayer{Ifindex: check.Value(host.Index(iface))(r)}
-	check.Becomes(r, 5*time.Second, "the parent hears "+addr.String(), func() bool {
+	check.Becomes(r, time.Minute, "the parent hears "+addr.String(), func() bool {
 		check.OK(r, host.Do(func() error {
 			socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 			if err != nil {

@@ -64,7 +64,7 @@ func install(t *testing.T, server *controlplane.Server) {
 func waitForPolicy(t *testing.T, s *Store) {
 	t.Helper()
 	foreign := NewStore(Options{Client: client.NewDryRunClient(s.o.Client), Reader: s.o.Reader, Node: "nobody", Session: "s", Clock: clock.RealClock{}})
-	check.Becomes(t, 30*time.Second, "the policy", func() bool {
+	check.Becomes(t, 2*time.Minute, "the policy", func() bool {
 		return refusedByPolicy(check.Err(foreign.Create(t.Context(), warmWish("10.9.9.9"))))
 	})
 }

@@ -143,7 +143,7 @@ func checksum(of []byte) uint16 {
 // await waits until a counter of a namespace has a value.
 func await(t *testing.T, ns *network.Namespace, file, counter string, want int) {
 	t.Helper()
-	check.Eventually(t, 10*time.Second, counter, func() error {
+	check.Eventually(t, time.Minute, counter, func() error {
 		var text []byte
 		err := ns.Do(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/" + file); return err })
 		if err != nil {

@@ -88,6 +88,7 @@ func TestForeignSpeakerIsReportedAndAnswered(t *testing.T) {
 		seen := startCapture(t, r.network, p.node.port)
 		h.announce(t, addr)
 		check.Becomes(t, patience, "the pod announces itself", func() bool { return len(seen.list(from(p.mac, addr))) > 0 })
+		check.Becomes(t, patience, "a report, which does not wait for the defence", func() bool { return len(p.node.met()) > 0 })
 		met := p.node.met()
 		equal(t, "reports", len(met), 1)
 		equal(t, "MAC", met[0].MAC.String(), h.mac.String())

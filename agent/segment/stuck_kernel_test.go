@@ -37,7 +37,7 @@ func TestALinkThatTakesNoFramesKeepsNobodyWaiting(t *testing.T) {
 			}
 			check.That(t, !lease.IsUnavailable(err), "%v looks as if the API server were away", err)
 			return
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("it is waited for")
 		}
 	}

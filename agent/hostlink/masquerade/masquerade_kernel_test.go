@@ -232,7 +232,7 @@ func ping(f Family, to netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience / 10)); err != nil {
 		return err
 	}
 	if _, err := c.WriteTo(message, &net.IPAddr{IP: to.AsSlice()}); err != nil {

@@ -146,7 +146,7 @@ func (r *rig) ensure() {
 }
 
 // patience is how long a client waits for an answer that must come.
-const patience = 5 * time.Second
+const patience = time.Minute
 
 // sourceOf returns the address under which a server knows a client.
 func sourceOf(client *network.Namespace, protocol string, to netip.AddrPort, wait time.Duration) (netip.Addr, error) {
