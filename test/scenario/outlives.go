@@ -135,7 +135,7 @@ func (w *whole) boots(ctx context.Context) {
 	w.openPlaces()
 	during(func() { w.reaches(ctx) }, "after the boot of %s", w.second.Name())
 	// A sandbox of before the boot may be on its way out.
-	eventually(ctx, 20*time.Second, "host links of living pods only on "+w.second.Name(), w.isSwept)
+	eventually(ctx, eventLimit, "host links of living pods only on "+w.second.Name(), w.isSwept)
 }
 
 // isSilenced judges that pod b answers the outside host before a fault of its node, and not after it.

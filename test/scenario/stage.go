@@ -177,7 +177,7 @@ func agents(ctx context.Context, nodes []*cluster.Node, name string, labels map[
 }
 
 // eventLimit is the time in which a report must arrive.
-const eventLimit = 20 * time.Second
+const eventLimit = time.Minute
 
 // event waits for an event about a pod whose message has the text.
 func (a *act) event(ctx context.Context, pod, reason, text string) *corev1.Event {

@@ -79,10 +79,10 @@ func (w *witness) answersARP(ctx context.Context, addr netip.Addr) {
 }
 
 // sendsTo waits until the host sends to the MAC of the pod. The switch records an announcement before a
-// busy machine hears it.
+// busy machine hears it. The host asks by itself when it has had no answer of the old MAC for 8 s or more.
 func (w *witness) sendsTo(ctx context.Context, pod *cluster.Pod) {
 	mac := macOf(pod)
-	eventually(ctx, callLimit, fmt.Sprintf("MAC %s of pod %s at the client", mac, pod.Name), func(ctx context.Context) {
+	eventually(ctx, 5*callLimit, fmt.Sprintf("MAC %s of pod %s at the client", mac, pod.Name), func(ctx context.Context) {
 		known := value(w.host.Exec(ctx, "ip", "neigh", "show", addressOf(pod).String()))
 		must(strings.Contains(known, mac.String()), "the client knows %q", known)
 	})
