@@ -223,7 +223,7 @@ func TestDHCPClientsAndContainersShareARange(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
 	serveDHCP(t, l.plug(t, "server", "192.0.2.1/24"), "192.0.2.10", "192.0.2.11")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	t.Cleanup(cancel)
 	client := func(role, want string, wins bool) {
 		t.Helper()
@@ -245,7 +245,7 @@ func TestDhcpcdRefusesTheAddressOfAContainer(t *testing.T) {
 	l := newLAN(t)
 	h := l.host(t, "host")
 	h.mustAdd(t, h.macvlanConf(t, small), container("one", network.New(t, "one"))) // 192.0.2.10
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	for _, row := range []struct {
 		addr string
