@@ -114,7 +114,9 @@ func forceDeleted(w world) {
 	w.patientPool("forced", "10.2.0.0/24")
 	pod := w.runningPod("forced-0", "n1")
 	w.bound("forced", "10.2.0.2", pod)
-	w.waitBound("forced", 1) // a controller that has not seen both says PodGone
+	// A controller that has not looked at both says PodGone.
+	change(w, &v1alpha1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "forced"}}, func(p *v1alpha1.IPPool) { p.Spec.ExcludeIPs = []string{"10.2.0.2"} })
+	w.waitMessage("10.2.0.2", v1alpha1.ReasonOutsidePool, "no longer has the address")
 	deleted := time.Now()
 	w.remove(pod, client.GracePeriodSeconds(0))
 
