@@ -260,8 +260,8 @@ test-guest-sriov: guest-sriov-programs ## Run the tests of virtual functions of 
 .PHONY: test-guest-agent
 test-guest-agent: guest-suite := guest-agent
 test-guest-agent: guest-sriov-packages := ./test/nodes
-test-guest-agent: RUN := ^(TestNothingIsLostWhereverADDAndDELBreakOff|TestOldPodsKeepTheRoutesOfTheirPool)$$
-test-guest-agent: guest-sriov-programs ## Run tests of whole agents with pods on macvlan on other kernels, in emulated machines
+test-guest-agent: RUN := ^(TestNothingIsLostWhereverADDAndDELBreakOff|TestOldPodsKeepTheRoutesOfTheirPool|TestPodsOnABridgeAreGuardedAtTheNodesEnd|TestAGuestBehindABridgeInItsPodOwnsTheAddress)$$
+test-guest-agent: guest-sriov-programs ## Run tests of whole agents with pods on macvlan and on bridges on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do $(call guest-sriov-run,-steady) || status=1; done; exit $$status
 
 .PHONY: guest-sriov-programs

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -55,6 +56,9 @@ func live() (err error) {
 	lo, err := netlink.LinkByName("lo")
 	must.Done(err, "find the loopback device")
 	must.Done(netlink.LinkSetUp(lo), "raise the loopback device")
+	if _, err := os.Stat(Busybox); err == nil {
+		must.Done(exec.Command(Busybox, "--install", "-s", filepath.Dir(Busybox)).Run(), "install the commands of %s", Busybox)
+	}
 	if t.Interface.MAC != "" {
 		must.Done(t.Interface.raise(), "raise the interface %s", t.Interface.MAC)
 	}
@@ -70,6 +74,9 @@ func load(path string) (err error) {
 	must.That(err == nil || errors.Is(err, unix.EEXIST), "%w", err)
 	return nil
 }
+
+// Busybox is the file of a guest that gives it ip, nsenter, ping and other commands.
+const Busybox = "/bin/busybox"
 
 // killed is the exit code of a program that a signal has ended.
 const killed = 128

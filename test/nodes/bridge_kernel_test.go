@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build kernel && !guest
+//go:build kernel
 
 package nodes_test
 
@@ -30,8 +30,8 @@ const (
 	bridge, uplink = "br0", "up0"
 )
 
-// bridged makes a node's pods ports of a bridge, by the reference plugin. The uplink is no veth, as on a machine.
-func bridged(t *testing.T, n *nodes.Node) {
+// onABridge makes a node's pods ports of a bridge, by the reference plugin. The uplink is no veth, as on a machine.
+func onABridge(t *testing.T, n *nodes.Node) {
 	t.Helper()
 	check.OK(t, n.AddBridge(bridge))
 	check.OK(t, n.AddChild(namespaces.Parent, &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_PASSTHRU}, n.Namespace, uplink))
@@ -57,7 +57,7 @@ func TestPodsOnABridgeAreGuardedAtTheNodesEnd(t *testing.T) {
 	host6 := netip.MustParsePrefix("fd66::1/64")
 	check.OK(t, host.AddAddr(namespaces.HostInterface, host6))
 	dark, light := c.Nodes[0], c.Nodes[1]
-	bridged(t, dark)
+	onABridge(t, dark)
 	// The bridge has an address of the pool, and hears no probe.
 	taken := netip.MustParsePrefix("10.66.0.30/24")
 	check.OK(t, dark.AddAddr(bridge, taken))
@@ -157,7 +157,7 @@ func TestAGuestBehindABridgeInItsPodOwnsTheAddress(t *testing.T) {
 	c.StartController()
 	host := c.Host(netip.MustParsePrefix("10.66.0.1/24"))
 	dark, light := c.Nodes[0], c.Nodes[1]
-	bridged(t, dark)
+	onABridge(t, dark)
 	launcher, guest := started(ctx, t, dark, "launcher", nodes.Wants(own.Name)), network.New(t, "guest")
 	check.OK(t, launcher.AddPair("tap0", guest, namespaces.PodInterface))
 	bind(ctx, t, launcher)
@@ -201,7 +201,7 @@ func TestWhatABridgeMayBe(t *testing.T) {
 	}
 	says("lonely", "bridge br1 has no port to the network")
 	check.OK(t, other.Finish(ctx))
-	bridged(t, n)
+	onABridge(t, n)
 	plain := n.Plugin
 	n.Plugin = plain + `,"isGateway":true`
 	says("gateway", "network underlay has isGateway or isDefaultGateway")

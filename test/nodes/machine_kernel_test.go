@@ -80,7 +80,7 @@ func newMachine(t *testing.T, count int, mac string) *machine {
 		Memory: 192, Output: io.Discard, Console: os.Stderr,
 	}
 	for _, n := range p.Nodes[:2] {
-		bridged(t, n)
+		onABridge(t, n)
 		n.Make = func(pod *corev1.Pod) (*nodes.Sandbox, error) {
 			list := fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{%s,"capabilities":{"mac":true},"ipam":%s}]}`, n.Plugin, n.IPAM())
 			if mac == "" {

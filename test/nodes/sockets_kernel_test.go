@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build kernel && !guest
+//go:build kernel
 
 package nodes_test
 

@@ -96,6 +96,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	if *server {
 		stop := must.Value(serve(ctx, &g))
 		defer func() { err = errors.Join(err, stop()) }()
+		g.Files = append(g.Files, guest.Busybox)
 		// The way to the server, and Services as kube-proxy and host links make them.
 		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "crc32c_generic", "nft_chain_nat", "nft_nat", "nft_masq", "nft_fib_ipv4", "nft_fib_ipv6", "nft_ct")
 	}
