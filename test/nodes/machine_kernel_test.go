@@ -211,9 +211,9 @@ func (m *machine) migrate(to *nodes.Node) move {
 	m.report(state)
 	v.stored = time.Now()
 	v.wrote = v.stored.Sub(asked)
-	m.Eventually(m.t, "the target has the address", func() error { return m.boundTo(target.Sandbox) })
-	_, err := m.Frames.Wait(m.ctx, v.isNew(m.source.Addr))
+	_, err := m.Frames.Wait(m.ctx, v.isNew(m.source.Addr)) // first, so that no reads of the lease delay it
 	check.OK(m.t, err)
+	m.Eventually(m.t, "the target has the address", func() error { return m.boundTo(target.Sandbox) })
 	var info struct {
 		Status   string
 		Downtime int
