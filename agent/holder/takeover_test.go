@@ -167,6 +167,42 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	r.Want("10.0.0.2 Retained")
 }
 
+// standby returns a node with the target of a migration, and a pass of its recovery.
+func standby(t *testing.T) (r *fakenode.Node, pod agentapi.AddRequest, resume func() (left int)) {
+	t.Helper()
+	r = fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+	pod = r.Pod("virt-launcher-db-b", "b", target)
+	r.Gets(pod, "10.0.0.2")
+	chained(r, pod)
+	return r, pod, func() int {
+		r.Recovery.LookAgain()
+		left, _ := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
+		return left
+	}
+}
+
+// The virtual machine does not wait for the disk, and an agent that ends before it has written the entry regains the
+// address once more.
+func TestTheTargetOfAMigrationSpeaksBeforeTheDiskHasItsEntry(t *testing.T) {
+	r, pod, resume := standby(t)
+	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+	changeLease(r, fakenode.Quarantined(v1alpha1.ReasonMigrated))
+	r.Death.Before = "journal Bound"
+	check.Equal(t, resume(), 1, "entries are left:")
+	speaks := func(when string) {
+		t.Helper()
+		check.That(t, r.Speaks(pod, "10.0.0.2") && r.Wire.Times("announce 10.0.0.2") > 0, "%s, the target does not speak", when)
+	}
+	speaks("without the disk")
+	r.Restart()
+	speaks("after a restart")
+	check.Equal(t, resume(), 0, "entries are left after a restart:")
+	speaks("in the end")
+	r.MustDel(pod)
+	r.Want("10.0.0.2 Retained")
+}
+
 // An address that is reserved for a running machine, or chosen in its template, is for its next start: the guest keeps
 // its own one over a migration.
 func TestAMigrationKeepsTheAddressOfTheGuest(t *testing.T) {
