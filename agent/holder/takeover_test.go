@@ -182,6 +182,32 @@ func standby(t *testing.T) (r *fakenode.Node, pod agentapi.AddRequest, resume fu
 	}
 }
 
+// A change of the lease for which a target waits wakes it. One watch at a time tells it.
+func TestTheTargetOfAMigrationWatchesTheLease(t *testing.T) {
+	r, _, resume := standby(t)
+	begun, end := make(chan func(), 10), make(chan struct{})
+	r.WatchLease = func(_ context.Context, name string, changed func()) error {
+		check.Equal(t, name, "10.0.0.2", "the lease that is watched")
+		begun <- changed
+		<-end
+		return errors.New("cut off")
+	}
+	resume()
+	changed := <-begun
+	resume()
+	wake := r.Attachments.Pending.Wake()
+	<-wake // by LookAgain
+	changed()
+	select {
+	case <-wake:
+	default:
+		t.Error("a change of the lease wakes nobody")
+	}
+	check.Equal(t, len(begun), 0, "second watches:")
+	close(end)
+	r.Eventually("the next watch", func() bool { resume(); return len(begun) > 0 })
+}
+
 // The virtual machine does not wait for the disk, and an agent that ends before it has written the entry regains the
 // address once more.
 func TestTheTargetOfAMigrationSpeaksBeforeTheDiskHasItsEntry(t *testing.T) {
