@@ -53,6 +53,9 @@ func (p plugin) alone(ctx context.Context, verb string, c *call) error {
 	}
 	switch verb {
 	case "ADD":
+		if c.conf.Type == "ovs" {
+			return agentapi.Errorf(agentapi.CodeInvalidNetworkConfig, "ovs-cni asks for an address before Open vSwitch has taken the port, so that a probe hears nobody: use a Linux bridge, or Fenceline with an agent")
+		}
 		r, err := standalone.Add(ctx, s)
 		if err != nil {
 			return err

@@ -26,13 +26,10 @@ func bridged(link netlink.Link, hostID int) (end int, parent Parent, err error) 
 		return 0, Parent{}, fmt.Errorf("%w: read the other end of the veth, ifindex %d: %w", ErrNoUplink, attrs.ParentIndex, err)
 	}
 	end = port.Attrs().Index
-	if port.Attrs().MasterIndex == 0 {
-		return end, Parent{}, fmt.Errorf("%w: it is a veth, and its other end %s is no port of a bridge", ErrNoUplink, port.Attrs().Name)
-	}
 	// Other pods come and go meanwhile, so few lists are whole. The uplink stays.
 	links, err := netlink.LinkList()
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		if parent, err := parentOf(links, port, netlink.BridgeVlanList); err == nil {
+		if parent, err := parentOf(links, port, netlink.BridgeVlanList, ovs); err == nil {
 			return end, parent, nil
 		}
 		links, err = wholelist.Of(netlink.LinkList)
@@ -40,7 +37,7 @@ func bridged(link netlink.Link, hostID int) (end int, parent Parent, err error) 
 	if err != nil {
 		return end, Parent{}, fmt.Errorf("%w: list the ports of the bridge of %s: %w", ErrNoUplink, port.Attrs().Name, err)
 	}
-	parent, err = parentOf(links, port, netlink.BridgeVlanList)
+	parent, err = parentOf(links, port, netlink.BridgeVlanList, ovs)
 	return end, parent, err
 }
 
@@ -59,8 +56,30 @@ func (v vlans) of(index int, vid uint16) *nl.BridgeVlanInfo {
 
 // parentOf returns the parent of a bridge's port, which reaches all that the port reaches outside. links are all those
 // of the node.
-func parentOf(links []netlink.Link, port netlink.Link, list func() (map[int32][]*nl.BridgeVlanInfo, error)) (Parent, error) {
-	bridge, uplink, err := uplinkOf(links, port.Attrs().MasterIndex)
+func parentOf(links []netlink.Link, port netlink.Link, list func() (map[int32][]*nl.BridgeVlanInfo, error), ovs func() ([]wholelist.OVSBridge, error)) (Parent, error) {
+	above := port.Attrs().MasterIndex
+	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == above })
+	switch {
+	case above == 0: // Open vSwitch takes its ports after ovs-cni has gone on
+		parent, err := ofOVS(links, port.Attrs().Name, ovs)
+		if errors.Is(err, ErrNoOVS) || errors.Is(err, errNoPort) {
+			err = fmt.Errorf("%w: it is a veth, and its other end %s is no port of a bridge", ErrNoUplink, port.Attrs().Name)
+		}
+		return parent, err
+	case at < 0:
+		return Parent{}, fmt.Errorf("%w: the bridge, ifindex %d, is gone", ErrNoUplink, above)
+	case links[at].Type() == wholelist.OVSKind:
+		return ofOVS(links, port.Attrs().Name, ovs)
+	}
+	bridge, ok := links[at].(*netlink.Bridge)
+	if !ok {
+		return Parent{}, fmt.Errorf("%w: %s is of kind %s, not a bridge", ErrNoUplink, links[at].Attrs().Name, links[at].Type())
+	}
+	ports, err := wholelist.Uplinks(links, bridge)
+	if err != nil {
+		return Parent{}, err
+	}
+	uplink, err := onlyUplink(bridge.Name, ports)
 	if err != nil || bridge.VlanFiltering == nil || !*bridge.VlanFiltering {
 		return uplink, err
 	}
@@ -118,26 +137,17 @@ func subinterface(links []netlink.Link, lower int, vid uint16) (Parent, bool) {
 	return Parent{}, false
 }
 
-// uplinkOf returns a bridge and its uplink: its only port that leads to no pod or virtual machine.
-func uplinkOf(links []netlink.Link, index int) (*netlink.Bridge, Parent, error) {
-	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == index })
-	if at < 0 {
-		return nil, Parent{}, fmt.Errorf("%w: the bridge, ifindex %d, is gone", ErrNoUplink, index)
-	}
-	name := links[at].Attrs().Name
-	var uplinks []Parent
+// onlyUplink returns the only port of a bridge that leads to no pod or virtual machine.
+func onlyUplink(bridge string, ports []netlink.Link) (Parent, error) {
 	var names []string
-	for _, l := range wholelist.Uplinks(links, index) {
-		uplinks, names = append(uplinks, Parent{Index: l.Attrs().Index, Name: l.Attrs().Name}), append(names, l.Attrs().Name)
+	for _, l := range ports {
+		names = append(names, l.Attrs().Name)
 	}
-	b, ok := links[at].(*netlink.Bridge)
-	switch {
-	case !ok:
-		return nil, Parent{}, fmt.Errorf("%w: %s is of kind %s, not a Linux bridge", ErrNoUplink, name, links[at].Type())
-	case len(uplinks) == 0:
-		return nil, Parent{}, fmt.Errorf("%w: bridge %s has no port to the network; make the interface of the underlay its port", ErrNoUplink, name)
-	case len(uplinks) > 1:
-		return nil, Parent{}, fmt.Errorf("%w: bridge %s has several ports to the network, %s; use a bond of them", ErrNoUplink, name, strings.Join(names, ", "))
+	switch len(ports) {
+	case 0:
+		return Parent{}, fmt.Errorf("%w: bridge %s has no port to the network; make the interface of the underlay its port", ErrNoUplink, bridge)
+	case 1:
+		return Parent{Index: ports[0].Attrs().Index, Name: names[0]}, nil
 	}
-	return b, uplinks[0], nil
+	return Parent{}, fmt.Errorf("%w: bridge %s has several ports to the network, %s; use a bond of them", ErrNoUplink, bridge, strings.Join(names, ", "))
 }

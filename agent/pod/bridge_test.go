@@ -52,9 +52,9 @@ func TestABridgeHasOneUplink(t *testing.T) {
 			[]netlink.Link{br, card, &netlink.Device{LinkAttrs: linkOn("eth2", 3, bridge)}}, nil,
 			" interface has no uplink: bridge br0 has several ports to the network, eth1, eth2; use a bond of them",
 		},
-		"Open vSwitch": {
-			[]netlink.Link{&netlink.GenericLink{LinkAttrs: linkOn("ovs-system", bridge, 0), LinkType: "openvswitch"}, port}, nil,
-			" interface has no uplink: ovs-system is of kind openvswitch, not a Linux bridge",
+		"a bond": {
+			[]netlink.Link{&netlink.Bond{LinkAttrs: linkOn("bond0", bridge, 0)}, port}, nil,
+			" interface has no uplink: bond0 is of kind bond, not a bridge",
 		},
 		"a bridge that is gone": {[]netlink.Link{port}, nil, " interface has no uplink: the bridge, ifindex 1, is gone"},
 
@@ -72,7 +72,7 @@ func TestABridgeHasOneUplink(t *testing.T) {
 		"the bridge is in it without a tag":  {[]netlink.Link{filters, card, vlan("blue", 100, bridge)}, with(bridge, in(100, native)), native100},
 		"and has no interface of it":         {[]netlink.Link{filters, card}, with(bridge, in(100, untagged)), native100},
 	} {
-		parent, err := parentOf(row.links, port, func() (map[int32][]*nl.BridgeVlanInfo, error) { return row.vlans, nil })
+		parent, err := parentOf(row.links, port, func() (map[int32][]*nl.BridgeVlanInfo, error) { return row.vlans, nil }, nil)
 		check.Equal(t, fmt.Sprintf("%s %v", parent.Name, err), row.want, "%s:", name)
 	}
 }

@@ -2,7 +2,11 @@
 
 package pod
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/fenceline/fenceline/internal/wholelist"
+)
 
 var (
 	// ErrNoNetNS: the path of the namespace does not exist, since the sandbox is gone.
@@ -17,8 +21,12 @@ var (
 	ErrNoParent = errors.New("interface has no parent")
 	// ErrNoUplink: the interface is a veth without a bridge, or its bridge has no port to the network, or several.
 	ErrNoUplink = errors.New("interface has no uplink")
-	// ErrNoVLAN: the bridge at the other end of the veth filters VLANs, and the node does not hear the pod's.
+	// ErrNoVLAN: the bridge at the other end of the veth has VLANs, and the node does not hear the pod's.
 	ErrNoVLAN = errors.New("the node does not hear the VLAN of the interface")
+	// ErrNoOVS: the bridge is one of Open vSwitch, whose database gives no answer.
+	ErrNoOVS = wholelist.ErrNoOVS
+	// ErrUnfitOVS: a bridge of Open vSwitch is not what guards and probes need.
+	ErrUnfitOVS = errors.New("this bridge of Open vSwitch is not served")
 	// ErrForeignParent: the parent is not in the node's namespace, so it has no observer.
 	ErrForeignParent = errors.New("parent is not in the node's network namespace")
 	// ErrInfiniBand: the interface has no ARP or ND over Ethernet.

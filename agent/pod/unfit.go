@@ -5,6 +5,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -60,11 +61,13 @@ func layer3(link netlink.Link) error {
 // parent takes the reverse way. With an error, the lowest devices are missing.
 func Below(parent int) ([]netlink.Link, error) {
 	way, err := below(parent, netlink.LinkByIndex)
-	if err != nil || way[len(way)-1].Type() != "bridge" {
+	if err != nil || !slices.Contains([]string{"bridge", wholelist.OVSKind}, way[len(way)-1].Type()) {
 		return way, err
 	}
 	links, err := wholelist.Of(netlink.LinkList)
-	for _, port := range wholelist.Uplinks(links, way[len(way)-1].Attrs().Index) {
+	ports, unread := wholelist.Uplinks(links, way[len(way)-1])
+	err = errors.Join(err, unread)
+	for _, port := range ports {
 		more, unread := below(port.Attrs().Index, netlink.LinkByIndex)
 		way, err = append(way, more...), errors.Join(err, unread)
 	}

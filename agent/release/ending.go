@@ -106,7 +106,7 @@ func (r *Releaser) MayLive(ctx context.Context, e *attachment.Entry) bool {
 // wasOpened reports whether the search for an interface failed in a network namespace that exists.
 func wasOpened(err error) bool {
 	return slices.ContainsFunc([]error{
-		pod.ErrNoInterface, pod.ErrNoParent, pod.ErrNoUplink, pod.ErrNoVLAN, pod.ErrForeignParent, pod.ErrInfiniBand, vf.ErrNoPF, vf.ErrNoInfo, vf.ErrNoVLAN,
+		pod.ErrNoInterface, pod.ErrNoParent, pod.ErrNoUplink, pod.ErrNoVLAN, pod.ErrNoOVS, pod.ErrUnfitOVS, pod.ErrForeignParent, pod.ErrInfiniBand, vf.ErrNoPF, vf.ErrNoInfo, vf.ErrNoVLAN,
 	}, func(is error) bool { return errors.Is(err, is) })
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
@@ -25,7 +26,7 @@ import (
 // PACKET_QDISC_BYPASS would bypass both. Safe for concurrent use.
 type Parent struct {
 	index  int
-	bridge int // that the parent is, or of which it is a VLAN; 0: none
+	bridge netlink.Link // that the parent is, or of which it is a VLAN; nil: none
 	nl     *netlink.Handle
 	probes *packet.Conn // marked bpf.ProbeMark
 	claims *packet.Conn
@@ -94,19 +95,19 @@ func (p *Parent) link(index int) (netlink.Link, error) {
 	return l, nil
 }
 
-// bridgeOf returns the bridge that an interface is, or of which it is a VLAN, and 0 for others.
-func (p *Parent) bridgeOf(index int) (int, error) {
+// bridgeOf returns the bridge that an interface is, or of which it is a VLAN, and nil for others.
+func (p *Parent) bridgeOf(index int) (netlink.Link, error) {
 	l, err := p.link(index)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if v, ok := l.(*netlink.Vlan); ok && v.NetNsID < 0 {
 		return p.bridgeOf(v.ParentIndex)
 	}
-	if l.Type() != "bridge" {
-		return 0, nil
+	if l.Type() != "bridge" && l.Type() != wholelist.OVSKind {
+		return nil, nil
 	}
-	return index, nil
+	return l, nil
 }
 
 // SendProbe sends a frame that the observer also reflects to the parent's own children.
@@ -137,13 +138,13 @@ func (p *Parent) Close() error {
 // its ports to the network count too.
 func (p *Parent) Carrier() (up bool, losses uint32, err error) {
 	up, losses, err = p.carrier(p.index)
-	if err != nil || p.bridge == 0 {
+	if err != nil || p.bridge == nil {
 		return up, losses, err
 	}
 	links, err := p.nl.LinkList()
-	ports := wholelist.Uplinks(links, p.bridge)
-	if err != nil && (len(ports) == 0 || !errors.Is(err, netlink.ErrDumpInterrupted)) { // they stay while others come and go
-		return false, 0, fmt.Errorf("list the ports of bridge %d: %w", p.bridge, err)
+	ports, unread := wholelist.Uplinks(links, p.bridge)
+	if unread != nil || err != nil && (len(ports) == 0 || !errors.Is(err, netlink.ErrDumpInterrupted)) { // they stay while others come and go
+		return false, 0, fmt.Errorf("list the ports of bridge %s: %w", p.bridge.Attrs().Name, errors.Join(unread, err))
 	}
 	outside := len(ports) == 0
 	for _, port := range ports {
@@ -183,7 +184,8 @@ func (p *Parent) carrier(index int) (up bool, losses uint32, err error) {
 	return false, 0, errors.New("the kernel does not report IFLA_CARRIER_DOWN_COUNT")
 }
 
-// Has reports whether the parent itself, the bridge that it is a port of, or a VLAN on that bridge has the address.
+// Has reports whether the parent itself, the bridge that it is a port of, or a VLAN on that bridge has the address. Of
+// Open vSwitch, all bridges and internal ports of the node count.
 func (p *Parent) Has(addr netip.Addr) (bool, error) {
 	has, err := p.has(p.index, addr)
 	if err != nil || has {
@@ -193,22 +195,25 @@ func (p *Parent) Has(addr netip.Addr) (bool, error) {
 	if err != nil || l.Attrs().MasterIndex == 0 {
 		return false, err
 	}
-	master := l.Attrs().MasterIndex
-	if has, err = p.has(master, addr); err != nil || has {
-		return has, err
-	}
 	links, err := wholelist.Of(p.nl.LinkList)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // they stay while others come and go
-		return false, fmt.Errorf("list the VLANs of bridge %d: %w", master, err)
+		return false, fmt.Errorf("list the VLANs of the bridge of %s: %w", l.Attrs().Name, err)
+	}
+	bridges := map[int]bool{l.Attrs().MasterIndex: true}
+	if slices.ContainsFunc(links, func(l netlink.Link) bool { return bridges[l.Attrs().Index] && l.Type() == wholelist.OVSKind }) {
+		for _, l := range links {
+			bridges[l.Attrs().Index] = l.Type() == wholelist.OVSKind
+		}
 	}
 	for _, l := range links {
-		if a := l.Attrs(); l.Type() == "vlan" && a.ParentIndex == master && a.NetNsID < 0 && !has {
-			if has, err = p.has(a.Index, addr); err != nil {
-				return false, err
+		a := l.Attrs()
+		if bridges[a.Index] || l.Type() == "vlan" && bridges[a.ParentIndex] && a.NetNsID < 0 {
+			if has, err = p.has(a.Index, addr); err != nil || has {
+				return has, err
 			}
 		}
 	}
-	return has, nil
+	return false, nil
 }
 
 func (p *Parent) has(index int, addr netip.Addr) (bool, error) {

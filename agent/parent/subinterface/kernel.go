@@ -40,16 +40,17 @@ func (Kernel) Links() ([]Link, error) {
 			return nil, fmt.Errorf("list the VLANs of this node's bridges: %w", err)
 		}
 	}
-	above := map[int]bool{}
+	above, ovs := map[int]bool{}, map[int]bool{}
 	for _, l := range all {
 		if a := l.Attrs(); a.NetNsID < 0 && l.Type() != "veth" {
 			above[a.ParentIndex] = true
 		}
+		ovs[l.Attrs().Index] = l.Type() == wholelist.OVSKind
 	}
 	links := make([]Link, 0, len(all))
 	for _, l := range all {
 		a := l.Attrs()
-		link := Link{Name: a.Name, AltNames: a.AltNames, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0, Filters: filters(l), Master: a.MasterIndex}
+		link := Link{Name: a.Name, AltNames: a.AltNames, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0, Filters: filters(l), Master: a.MasterIndex, Switched: ovs[a.MasterIndex]}
 		for _, v := range vlans[int32(a.Index)] {
 			if link.Untagged == nil {
 				link.Untagged = map[int]bool{}

@@ -49,6 +49,8 @@ type Link struct {
 	// Filters: it is a bridge that filters VLANs. Master is the index of the interface of which this one is a port, or 0.
 	Filters bool
 	Master  int
+	// Switched: it is a port of Open vSwitch.
+	Switched bool
 	// Untagged has the VLANs that such a bridge itself or its port is in, and whether they have no tag there.
 	Untagged map[int]bool
 }
@@ -144,6 +146,10 @@ func MakePlan(wanted []Wanted, links []Link) Plan {
 			}
 		case isOther:
 			p.Refused[w.Name] = fmt.Errorf("make %s for %s: VLAN %d of %s is interface %s already; name this one, or rename it", w.Name, w.Of, w.ID, w.Parent, other.Name)
+		case exists && parent.Switched:
+			if !slices.ContainsFunc(wanted, func(o Wanted) bool { return o.ID == w.ID && o.Parent != w.Parent }) { // as for a bridge below
+				p.Refused[w.Name] = fmt.Errorf("make %s for %s: %s is a port of Open vSwitch, which would lose VLAN %d; name its bridge in place of its port", w.Name, w.Of, w.Parent, w.ID)
+			}
 		case exists && parent.Filters && parent.Untagged[w.ID]: // Make would give it a tag
 			p.Refused[w.Name] = fmt.Errorf("make %s for %s: VLAN %d has no tag on bridge %s itself, which may carry the node's own address; use another VLAN, or make this one tagged there", w.Name, w.Of, w.ID, w.Parent)
 		case exists:
