@@ -259,7 +259,15 @@ func TestTheAgentsKnowWhatTheValuesName(t *testing.T) {
 			check.Equal(t, strings.Contains(out, part), given, "%s: the agents have %s:", values, part)
 		}
 	}
-	out, err := template(t, "templates/agent-daemonset.yaml", `agent.exclusiveParents=["eth1,eth2"]`)
+	for values, given := range map[string]bool{"": false, older: false, `agent.openvswitch="/var/run/openvswitch"`: true} {
+		out := agents(values)
+		for _, part := range []string{`{name: openvswitch, mountPath: /run/openvswitch, readOnly: true}`, `{name: openvswitch, hostPath: {path: "/var/run/openvswitch", type: DirectoryOrCreate}}`} {
+			check.Equal(t, strings.Contains(out, part), given, "%s: the agents have %s:", values, part)
+		}
+	}
+	out, err := template(t, "templates/agent-daemonset.yaml", `agent.openvswitch="run/openvswitch"`)
+	check.That(t, err != nil, "a path that is none is accepted: %s", out)
+	out, err = template(t, "templates/agent-daemonset.yaml", `agent.exclusiveParents=["eth1,eth2"]`)
 	check.That(t, err != nil, "two names in one are accepted: %s", out)
 }
 
