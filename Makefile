@@ -206,7 +206,7 @@ test-guest: packages guest ## Run the tests of bpf and of parts of the agent on 
 	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=45m -exec "$(guest) -kernel $$kernel -timeout 45m" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
 	  [ -n "$(RUN)" ] || $(count) run guest-pod-$$kernel -tags $$tags -count=1 -timeout=5m -exec "$(guest) -kernel $$kernel" -run '^TestGuest' ./agent/pod || status=1; \
 	done; \
-	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-agent test-guest-sriov || status=1; exit $$status
+	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-agent test-guest-sriov test-guest-ovs || status=1; exit $$status
 
 # The tests of IPv4 on the newest kernel, started without IPv6, in which no program reads the kernel's memory.
 .PHONY: test-migration
@@ -251,7 +251,7 @@ guest-sriov-packages := ./test/vf ./test/nodes
 guest-suite := guest-sriov
 # The shell variable kernel names the kernel. The flags of the guest follow.
 guest-sriov-run = case $$kernel in 5.10|6.1) tags=kernel,guest,notcx;; *) tags=kernel,guest;; esac; \
-  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show $(guest-suite)-$$kernel -tags $$tags -count=1 -p=1 -parallel=1 -timeout=30m -run '$(or $(RUN),^TestGuest)' \
+  FENCELINE_TEST_PROGRAMS=$(guest-sriov) $(count) run -show $(guest-suite)-$$kernel -tags $$tags -count=1 -p=1 -parallel=1 -timeout=30m -run '$(or $(RUN),^TestGuest)' $(if $(RUN),,-skip OpenVSwitch) \
     -exec "$(guest) -kernel $$kernel -sriov -server -files $(guest-sriov) $(1)" $(guest-sriov-packages)
 .PHONY: test-guest-sriov
 test-guest-sriov: guest-sriov-programs ## Run the tests of virtual functions of emulated network cards, in emulated machines
@@ -264,12 +264,22 @@ test-guest-agent: RUN := ^(TestNothingIsLostWhereverADDAndDELBreakOff|TestOldPod
 test-guest-agent: guest-sriov-programs ## Run tests of whole agents with pods on macvlan and on bridges on other kernels, in emulated machines
 	@status=0; for kernel in $(KERNELS); do $(call guest-sriov-run,-steady) || status=1; done; exit $$status
 
+.PHONY: test-guest-ovs
+test-guest-ovs: guest-suite := guest-ovs
+test-guest-ovs: guest-sriov-packages := ./test/nodes
+test-guest-ovs: RUN := ^TestGuestPodsOnOpenVSwitch$$
+test-guest-ovs: guest-sriov-programs ## Run the test of pods on Open vSwitch, with Debian's daemons and ovs-cni, in emulated machines
+	@status=0; for kernel in $(KERNELS); do $(call guest-sriov-run) || status=1; done; exit $$status
+
 .PHONY: guest-sriov-programs
 guest-sriov-programs: packages guest
-	@$(thirdparty) build etcd kubernetes sriovcni cniplugins
-	@mkdir -p $(guest-sriov)
+	@$(thirdparty) build etcd kubernetes sriovcni cniplugins ovscni openvswitch
+	@mkdir -p $(guest-sriov)/openvswitch
 	@$(GO) build -ldflags='-s -w' -o $(guest-sriov)/ ./agent ./controller ./cni $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/host-device
-	@cp "$$($(thirdparty) dir sriovcni)/sriov" "$$($(thirdparty) dir cniplugins)/bridge" $(guest-sriov)/
+	@cp "$$($(thirdparty) dir sriovcni)/sriov" "$$($(thirdparty) dir cniplugins)/bridge" "$$($(thirdparty) dir ovscni)/ovs" $(guest-sriov)/
+	@ovs="$$($(thirdparty) dir openvswitch)"; cp -L "$$ovs"/usr/bin/ovs-vsctl "$$ovs"/usr/bin/ovsdb-tool "$$ovs"/usr/sbin/ovsdb-server \
+	  "$$ovs"/usr/lib/openvswitch-switch/ovs-vswitchd "$$ovs"/usr/share/openvswitch/vswitch.ovsschema \
+	  "$$ovs"/lib/*/*.so.? "$$ovs"/usr/lib/*/*.so.? "$$ovs"/usr/lib/*/*.so.?? $(guest-sriov)/openvswitch/
 
 # The rows without which no pod on a virtual function would be safe, and what guards, fences and
 # ipvlan need of the oldest kernel.

@@ -84,6 +84,13 @@ func TestADelegatedADDPrintsTheAgentsAddresses(t *testing.T) {
 		"network":{"name":"underlay","type":"macvlan","master":"eth1"},"ips":["192.0.2.7"]}`)
 }
 
+// A probe on a port that Open vSwitch has not taken yet would find every address free.
+func TestAStandAloneADDRefusesOpenVSwitch(t *testing.T) {
+	conf := `{"cniVersion":"1.0.0","name":"n","type":"ovs","bridge":"br0","ipam":{"type":"fenceline","standalone":true,"subnet":"192.0.2.0/24"}}`
+	_, err := run("ADD", args([]byte(conf)))
+	check.That(t, err != nil && strings.Contains(err.Error(), "ovs-cni asks for an address before"), "ADD says %v", err)
+}
+
 func TestAChainedADDPassesPrevResultOn(t *testing.T) {
 	n := newNode(t)
 	agent := listen(t, n, answers{add: &agentapi.AddResponse{}})

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"time"
@@ -32,6 +33,7 @@ type OVSBridge struct {
 
 // OVSPort is a port of such a bridge.
 type OVSPort struct {
+	ID           ovsUUID         `json:"_uuid"`
 	Name         string          `json:"name"`
 	Mode         ovsSet[string]  `json:"vlan_mode"`
 	Tag          ovsSet[int]     `json:"tag"`
@@ -42,8 +44,9 @@ type OVSPort struct {
 
 // OVSInterface is an interface of such a port. The kernel's own links have the type "" or "system".
 type OVSInterface struct {
-	Name string `json:"name"`
-	Type string `json:"type"`
+	ID   ovsUUID `json:"_uuid"`
+	Name string  `json:"name"`
+	Type string  `json:"type"`
 }
 
 // IsLink reports whether the interface is a link of the kernel that Open vSwitch has not made.
@@ -55,16 +58,13 @@ const ovsTimeout = 2 * time.Second
 // OVS returns the bridges of Open vSwitch. Its error wraps ErrNoOVS.
 func OVS() ([]OVSBridge, error) { return ovsAt(OVSSocket) }
 
-func ovsAt(socket string) ([]OVSBridge, error) {
-	bridges, err := askOVS(socket)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoOVS, err)
-	}
-	return bridges, nil
-}
-
-// askOVS reads three tables in one transaction (RFC 7047, section 4.1.3).
-func askOVS(socket string) ([]OVSBridge, error) {
+// ovsAt reads three tables in one transaction (RFC 7047, section 4.1.3).
+func ovsAt(socket string) (bridges []OVSBridge, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrNoOVS, err)
+		}
+	}()
 	conn, err := net.DialTimeout("unix", socket, ovsTimeout)
 	if err != nil {
 		return nil, err
@@ -73,79 +73,46 @@ func askOVS(socket string) ([]OVSBridge, error) {
 	if err := conn.SetDeadline(time.Now().Add(ovsTimeout)); err != nil {
 		return nil, err
 	}
-	type operation map[string]any
-	selected := func(table string, columns ...string) operation {
-		return operation{"op": "select", "table": table, "where": []any{}, "columns": append(columns, "_uuid", "name")}
-	}
-	request := map[string]any{"id": 0, "method": "transact", "params": []any{
-		"Open_vSwitch",
-		selected("Bridge", "datapath_type", "fail_mode", "controller", "ports"),
-		selected("Port", "vlan_mode", "tag", "trunks", "interfaces"),
-		selected("Interface", "type"),
-	}}
-	if err := json.NewEncoder(conn).Encode(request); err != nil {
+	if _, err := io.WriteString(conn, `{"id":0,"method":"transact","params":["Open_vSwitch",`+
+		`{"op":"select","table":"Bridge","where":[],"columns":["name","datapath_type","fail_mode","controller","ports"]},`+
+		`{"op":"select","table":"Port","where":[],"columns":["_uuid","name","vlan_mode","tag","trunks","interfaces"]},`+
+		`{"op":"select","table":"Interface","where":[],"columns":["_uuid","name","type"]}]}`); err != nil {
 		return nil, err
 	}
 	var answer struct {
 		Result []struct {
 			Rows json.RawMessage `json:"rows"`
 		} `json:"result"`
-		Error json.RawMessage `json:"error"`
 	}
+	var ports []OVSPort
+	var interfaces []OVSInterface
 	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
 		return nil, err
 	}
-	if len(answer.Result) != 3 {
-		return nil, fmt.Errorf("%d tables instead of 3, error %s", len(answer.Result), answer.Error)
+	for i, rows := range []any{&bridges, &ports, &interfaces} {
+		if i >= len(answer.Result) {
+			return nil, errors.New("it refuses the question")
+		}
+		if err := json.Unmarshal(answer.Result[i].Rows, rows); err != nil {
+			return nil, err
+		}
 	}
-	var bridges []ovsRow[OVSBridge]
-	var ports []ovsRow[OVSPort]
-	var interfaces []ovsRow[OVSInterface]
-	if err := errors.Join(
-		json.Unmarshal(answer.Result[0].Rows, &bridges),
-		json.Unmarshal(answer.Result[1].Rows, &ports),
-		json.Unmarshal(answer.Result[2].Rows, &interfaces),
-	); err != nil {
-		return nil, err
+	for i, p := range ports {
+		ports[i].Interfaces = having(interfaces, p.InterfaceIDs, func(i OVSInterface) ovsUUID { return i.ID })
 	}
-	for i := range ports {
-		ports[i].row.Interfaces = rowsOf(interfaces, ports[i].row.InterfaceIDs)
+	for i, b := range bridges {
+		bridges[i].Ports = having(ports, b.PortIDs, func(p OVSPort) ovsUUID { return p.ID })
 	}
-	var all []OVSBridge
-	for _, b := range bridges {
-		b.row.Ports = rowsOf(ports, b.row.PortIDs)
-		all = append(all, b.row)
-	}
-	return all, nil
+	return bridges, nil
+}
+
+// having returns the rows that have one of the IDs.
+func having[T any](rows []T, ids []ovsUUID, id func(T) ovsUUID) []T {
+	return slices.DeleteFunc(slices.Clone(rows), func(r T) bool { return !slices.Contains(ids, id(r)) })
 }
 
 // ovsUUID is ["uuid", "…"] in JSON (RFC 7047, section 5.1).
 type ovsUUID [2]string
-
-// ovsRow is a row with its ID.
-type ovsRow[T any] struct {
-	id  ovsUUID
-	row T
-}
-
-// UnmarshalJSON decodes a row.
-func (r *ovsRow[T]) UnmarshalJSON(data []byte) error {
-	var of struct {
-		ID ovsUUID `json:"_uuid"`
-	}
-	err := errors.Join(json.Unmarshal(data, &of), json.Unmarshal(data, &r.row))
-	r.id = of.ID
-	return err
-}
-
-func rowsOf[T any](rows []ovsRow[T], ids []ovsUUID) (found []T) {
-	for _, r := range rows {
-		if slices.Contains(ids, r.id) {
-			found = append(found, r.row)
-		}
-	}
-	return found
-}
 
 // ovsSet is ["set", […]] in JSON, or its only element.
 type ovsSet[T any] []T
@@ -174,12 +141,14 @@ func (p OVSPort) Untagged() (vid int, has bool) {
 
 // Tagged reports whether a port has the frames of a VLAN with a tag, in both directions.
 func (p OVSPort) Tagged(vid int) bool {
-	native := vid == p.tag() && p.mode() != "trunk"
-	switch p.mode() {
-	case "native-tagged", "native-untagged", "trunk":
-		return vid != 0 && (native && p.mode() == "native-tagged" || !native && (len(p.Trunks) == 0 || slices.Contains(p.Trunks, vid)))
+	mode, native := p.mode(), vid == p.tag() && p.mode() != "trunk"
+	switch {
+	case vid == 0 || !slices.Contains([]string{"native-tagged", "native-untagged", "trunk"}, mode):
+		return false
+	case native:
+		return mode == "native-tagged"
 	}
-	return false
+	return len(p.Trunks) == 0 || slices.Contains(p.Trunks, vid)
 }
 
 // mode returns the mode of a port, also if it is implied (ovs-vswitchd.conf.db(5), Port).
@@ -193,9 +162,4 @@ func (p OVSPort) mode() string {
 	return "trunk"
 }
 
-func (p OVSPort) tag() int {
-	if len(p.Tag) == 0 {
-		return 0
-	}
-	return p.Tag[0]
-}
+func (p OVSPort) tag() int { return append(slices.Clone(p.Tag), 0)[0] }

@@ -3,12 +3,11 @@
 package wholelist
 
 import (
-	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/fenceline/fenceline/test/check"
@@ -26,15 +25,17 @@ func TestTheDatabaseOfOpenVSwitchIsRead(t *testing.T) {
 		`{"_uuid":["uuid","i3"],"name":"eth2","type":"system"},{"_uuid":["uuid","i4"],"name":"br1","type":"internal"}]}]}`
 	socket, asked := answering(t, answer)
 	bridges := check.Value(ovsAt(socket))(t)
-	check.That(t, strings.HasPrefix(<-asked, `{"id":0,"method":"transact","params":["Open_vSwitch",{"columns":[`), "the request is another one")
+	check.That(t, json.Valid([]byte(<-asked)), "the question is no JSON")
 	var got []string
 	for _, b := range bridges {
 		for _, p := range b.Ports {
-			got = append(got, fmt.Sprint(b.Name, " ", len(b.Controller), b.Datapath, b.FailMode, " ", p.Name, p.Mode, p.Tag, p.Trunks, p.Interfaces))
+			for _, i := range p.Interfaces {
+				got = append(got, fmt.Sprint(b.Name, " ", len(b.Controller), b.Datapath, b.FailMode, " ", p.Name, p.Mode, p.Tag, p.Trunks, i.Name, " ", i.Type))
+			}
 		}
 	}
 	check.List(t, got, []string{
-		"br0 0[secure] veth1[] [100] [] [{veth1 }]", "br0 0[secure] bond[trunk] [] [7 8] [{eth1 } {eth2 system}]", "br1 1netdev[] br1[] [] [9] [{br1 internal}]",
+		"br0 0[secure] veth1[] [100] []veth1 ", "br0 0[secure] bond[trunk] [] [7 8]eth1 ", "br0 0[secure] bond[trunk] [] [7 8]eth2 system", "br1 1netdev[] br1[] [] [9]br1 internal",
 	}, "the ports are")
 }
 
@@ -60,8 +61,9 @@ func answering(t *testing.T, answer string) (socket string, asked <-chan string)
 			return
 		}
 		defer conn.Close()
-		line, _ := bufio.NewReader(conn).ReadString('\n')
-		requests <- line
+		var question json.RawMessage
+		_ = json.NewDecoder(conn).Decode(&question)
+		requests <- string(question)
 		fmt.Fprint(conn, answer)
 	}()
 	return socket, requests

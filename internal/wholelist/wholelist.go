@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wholelist reads lists of the kernel completely. A change of an interface interrupts a
-// list, and interfaces change all the time on a node that starts many pods.
+// Package wholelist reads lists of the kernel completely, and what the kernel does not know of the bridges of Open
+// vSwitch. A change of an interface interrupts a list, and interfaces change all the time on a node that starts many
+// pods.
 package wholelist
 
 import (

@@ -65,6 +65,7 @@ var interfaces = map[string]map[string]string{
 	"vlans.yaml":                  {"net1": "vlan100", "net2": "vlan200"},
 	"sriov.yaml":                  {"net1": "trading"},
 	"bridge.yaml":                 {"net1": "bridged"},
+	"openvswitch.yaml":            {"net1": "switched"},
 	"router.yaml":                 {"eth0": "routers"},
 	"warm.yaml":                   {"eth0": "functions"},
 	"virtual-address.yaml":        {"eth0": "balanced"},

@@ -230,6 +230,9 @@ func (b vlanBridge) zombie(name string, dead *nodes.Node, plugin string, other *
 		if strings.HasSuffix(name, "6") {
 			s.Subnet, s.IPs, s.Gateway = "fd10::/64", []string{"fd10::50"}, nil
 		}
+		if strings.HasPrefix(name, "native") {
+			s.Vlan, s.Parents, s.Gateway = nil, []string{bridgeUplink, card}, nil
+		}
 	})
 	zombie := b.pod(dead, name, plugin, wants(name))
 	check.OK(b.T, errors.Join(dead.KillAgent(), dead.Fall(ctx), zombie.Outlive(ctx)))

@@ -157,39 +157,47 @@ func (v vlans) pod(n *nodes.Node, name string) (eth0, net1 *nodes.Sandbox) {
 // then in its own. Only the frames in its own VLAN are heard.
 func (v vlans) stayApart(other, own vlan, s *nodes.Sandbox) {
 	v.Helper()
-	system := &corev1.Namespace{}
-	check.OK(v.T, v.Get(v.Context(), client.ObjectKey{Name: "kube-system"}, system))
 	token := check.Value(s.Node().Entries())(v.T)[s.Attachment()].Addresses[0].Token
 	announce := func(l vlan) net.HardwareAddr {
 		mac := check.Value(l.router.MAC(l.iface))(v.T)
 		l.send(v.T, check.Value(frames.Announce(mac, s.Addr))(v.T)...)
 		return mac
 	}
-	claimed := func(l vlan, newer uint64) {
-		f := claim.Frame{Flags: claim.Asks(token), Network: claim.Network(string(system.UID), ""), Addr: s.Addr, Token: newer}
-		l.send(v.T, check.Value(f.Ethernet(slices.Repeat([]byte{0xff}, 6), check.Value(l.router.MAC(l.iface))(v.T), claimKey))(v.T))
-	}
 	said := func(mac net.HardwareAddr) bool {
 		return check.Value(s.Node().Said("audit", `"conflict"`, s.Addr.String(), mac.String()))(v.T)
 	}
 	stranger := announce(other)
-	claimed(other, token+1)
+	v.claim(other, s, token, token+1)
 	conflict := announce(own)
 	check.Becomes(v.T, patience, "the report of the conflict in the VLAN of the pod", func() bool { return said(conflict) })
 	check.That(v.T, !said(stranger), "an announcement in the other VLAN is a conflict")
-	claimed(own, token+2)
-	var acked []uint64
-	v.Eventually(v.T, "the ack in the VLAN of the pod", func() error {
+	v.claim(own, s, token, token+2)
+	check.That(v.T, !slices.Contains(v.awaitAck(s, token+2), token+1), "a claim in the other VLAN was acked")
+}
+
+// claim sends a claim with a newer token for the address of a pod.
+func (v vlans) claim(l vlan, s *nodes.Sandbox, token, newer uint64) {
+	v.Helper()
+	system := &corev1.Namespace{}
+	check.OK(v.T, v.Get(v.Context(), client.ObjectKey{Name: "kube-system"}, system))
+	f := claim.Frame{Flags: claim.Asks(token), Network: claim.Network(string(system.UID), ""), Addr: s.Addr, Token: newer}
+	l.send(v.T, check.Value(f.Ethernet(slices.Repeat([]byte{0xff}, 6), check.Value(l.router.MAC(l.iface))(v.T), claimKey))(v.T))
+}
+
+// awaitAck waits for the ack of a token, and returns all tokens that were acked.
+func (v vlans) awaitAck(s *nodes.Sandbox, token uint64) (acked []uint64) {
+	v.Helper()
+	v.Eventually(v.T, "the ack of "+s.Pod.Name, func() error {
 		acked = nil
 		for _, a := range capture.About(capture.Of(v.Frames.Frames(), "ack"), s.Addr) {
 			acked = append(acked, check.Value(capture.Claim(a.Payload, claimKey))(v.T).Token)
 		}
-		if !slices.Contains(acked, token+2) {
+		if !slices.Contains(acked, token) {
 			return fmt.Errorf("acks of %v", acked)
 		}
 		return nil
 	})
-	check.That(v.T, !slices.Contains(acked, token+1), "a claim in the other VLAN was acked")
+	return acked
 }
 
 // send sends frames of the router.

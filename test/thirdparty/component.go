@@ -47,6 +47,7 @@ const (
 	CNIPlugins       = "cniplugins"
 	CNITuning        = "tuning"   // the reference plugin that changes the MAC of an interface
 	SRIOVCNI         = "sriovcni" // the plugin that moves virtual functions
+	OVSCNI           = "ovscni"   // the plugin that makes ports of Open vSwitch
 	Multus           = "multus"   // the thin plugin, and daemon and shim of the thick one
 	Whereabouts      = "whereabouts"
 	CoreDNS          = "coredns" // with the plugins of a cluster's usual configuration only
@@ -70,6 +71,7 @@ func components() map[string]Component {
 		{Name: CNIPlugins, Module: "github.com/containernetworking/plugins"},
 		{Name: CNITuning, Module: "github.com/containernetworking/plugins"},
 		{Name: SRIOVCNI, Module: "github.com/intel/sriov-cni"},
+		{Name: OVSCNI, Module: "github.com/k8snetworkplumbingwg/ovs-cni", Package: "github.com/k8snetworkplumbingwg/ovs-cni/cmd/plugin", Binary: "ovs"},
 		{Name: Multus, Module: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
 			linkFlags: variable("gopkg.in/k8snetworkplumbingwg/multus-cni.v4/pkg/multus.version")},
 		{Name: Whereabouts, Module: "github.com/k8snetworkplumbingwg/whereabouts", Package: "github.com/k8snetworkplumbingwg/whereabouts/cmd", Binary: "whereabouts"},

@@ -25,9 +25,10 @@ const (
 	Kernel61     = "linux-6.1"
 	Kernel612    = "linux-6.12"
 	KernelNewest = "linux-newest"
-	Arping       = "arping"     // of Habets; its package conflicts with iputils-arping
-	Prometheus   = "prometheus" // and promtool, in usr/bin
-	Userland     = "userland"   // a root file system: shell, curl, dig, nc, and all libraries that they need
+	Arping       = "arping"      // of Habets; its package conflicts with iputils-arping
+	Prometheus   = "prometheus"  // and promtool, in usr/bin
+	OpenVSwitch  = "openvswitch" // its daemons, and the libraries that they need
+	Userland     = "userland"    // a root file system: shell, curl, dig, nc, and all libraries that they need
 )
 
 // unpacked is a component that comes as Debian packages.
@@ -52,6 +53,7 @@ func unpackedComponents() []unpacked {
 		{For("arm64", KernelNewest), "sid", "arm64", kernelPackages},
 		{Arping, "bookworm", "amd64", closureOf("arping")},
 		{Prometheus, "bookworm", "amd64", prometheusPackages},
+		{OpenVSwitch, "bookworm", "amd64", switchPackages},
 		{Userland, "bookworm", "amd64", userlandPackages},
 	}
 }
@@ -126,6 +128,12 @@ func prometheusPackages(context.Context, apt) []string { return []string{"promet
 func userlandPackages(ctx context.Context, a apt) []string {
 	commands := []string{"curl", "bind9-dnsutils", "netcat-openbsd", "coreutils", "dash", "grep", "hostname", "libc-bin", "mawk", "sed"}
 	return a.closure(ctx, commands, "-o", "Dir::State::status=/dev/null")
+}
+
+// switchPackages returns the daemons of Open vSwitch and all their libraries, without the scripts around them.
+func switchPackages(ctx context.Context, a apt) []string {
+	libraries := a.dependencies(ctx, "openvswitch-switch", "lib")
+	return append([]string{"openvswitch-switch", "openvswitch-common"}, a.closure(ctx, libraries, "-o", "Dir::State::status=/dev/null")...)
 }
 
 // closure returns the packages, the first one first, and their dependencies that are not installed.
