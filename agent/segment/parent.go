@@ -195,11 +195,15 @@ func (p *Parent) Has(addr netip.Addr) (bool, error) {
 	if err != nil || l.Attrs().MasterIndex == 0 {
 		return false, err
 	}
+	master := l.Attrs().MasterIndex
+	if has, err = p.has(master, addr); err != nil || has {
+		return has, err
+	}
 	links, err := wholelist.Of(p.nl.LinkList)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // they stay while others come and go
-		return false, fmt.Errorf("list the VLANs of the bridge of %s: %w", l.Attrs().Name, err)
+		return false, fmt.Errorf("list the VLANs of bridge %d: %w", master, err)
 	}
-	bridges := map[int]bool{l.Attrs().MasterIndex: true}
+	bridges := map[int]bool{master: true}
 	if slices.ContainsFunc(links, func(l netlink.Link) bool { return bridges[l.Attrs().Index] && l.Type() == wholelist.OVSKind }) {
 		for _, l := range links {
 			bridges[l.Attrs().Index] = l.Type() == wholelist.OVSKind

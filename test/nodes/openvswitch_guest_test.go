@@ -143,6 +143,13 @@ func TestGuestPodsOnOpenVSwitch(t *testing.T) {
 	check.That(t, s.Add(t.Context()) != nil, "a pod has %s, the address of a machine on the bridge", s.Addr)
 	check.OK(t, s.Finish(t.Context()))
 	vsctl("del-port", "tap9")
+	// The bridge itself hears no probe that leaves by the uplink.
+	b.pool("own", "10.1.0", "40-10.1.0.40", func(s *v1alpha1.IPPoolSpec) { s.Vlan, s.Parents = nil, []string{bridgeUplink} })
+	check.OK(t, dark.AddAddr(filtering, netip.MustParsePrefix("10.1.0.40/24")))
+	dark.Make = func(p *corev1.Pod) (*nodes.Sandbox, error) { return dark.NewSandboxOf(p, alone(dark, onOVS), nil) }
+	s = empty(t.Context(), t, dark, "own", nodes.Wants("own"))
+	check.That(t, s.Add(t.Context()) != nil, "a pod has %s, the address of the bridge", s.Addr)
+	check.OK(t, s.Finish(t.Context()))
 
 	var sent, refused atomic.Int64
 	stop := check.Value(first.Cry(namespaces.PodInterface, remote.Addr, &sent, &refused))(t)
