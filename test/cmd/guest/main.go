@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	g.Modules, g.Devices = strings.Split(*modules, ","), strings.Fields(*devices)
 	g.Parameters, g.Steady = strings.Fields(*parameters), *steady
 	if *sriov {
-		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "igb", "igbvf", "uio_pci_generic", "act_bpf", "bonding", "openvswitch")
+		g.Modules = append(g.Modules, "virtio_pci", "virtio_net", "igb", "igbvf", "uio_pci_generic", "act_bpf", "bonding", "crc32c_generic", "openvswitch")
 		g.Devices = append(g.Devices, guest.SRIOV()...)
 	}
 	if *console {
