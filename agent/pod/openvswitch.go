@@ -16,12 +16,12 @@ import (
 // errNoPort: no bridge of Open vSwitch has a port of this name.
 var errNoPort = fmt.Errorf("%w: its other end is no port of Open vSwitch", ErrNoUplink)
 
-// ovs returns the bridges of Open vSwitch. Each change of its configuration removes the qdiscs in which guards and
-// observers are on kernels without tcx (netdev_linux_set_policing in its sources).
+// ovs returns the bridges of Open vSwitch. On kernels without tcx, guards and observers are in the qdisc at ingress, of
+// which a port has one, and which Open vSwitch wants for policing and offload.
 func ovs() ([]wholelist.OVSBridge, error) {
 	bridges, err := wholelist.OVS()
 	if err == nil && !attach.HasTCX() {
-		return nil, fmt.Errorf("%w: it removes guards on kernels without tcx: use Linux 6.6 or newer, or a Linux bridge", ErrUnfitOVS)
+		return nil, fmt.Errorf("%w: on kernels without tcx it wants the qdisc in which guards are: use Linux 6.6 or newer, or a Linux bridge", ErrUnfitOVS)
 	}
 	return bridges, err
 }

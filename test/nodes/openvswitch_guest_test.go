@@ -64,14 +64,6 @@ func TestGuestPodsOnOpenVSwitch(t *testing.T) {
 	if !attach.HasTCX() {
 		b.pool("blue", "10.100.0", "20-10.100.0.29", nil)
 		says("without-tcx", ovsBlue, "use Linux 6.6 or newer")
-		// The reason: a guard's qdisc does not survive the configuration of its port.
-		check.OK(t, b.AddPair("tap9", network.New(t, "machine"), "eth0"))
-		clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: b.link("tap9").Attrs().Index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0)}}
-		check.OK(t, b.Links().QdiscAdd(clsact))
-		vsctl("add-port", filtering, "tap9")
-		for _, q := range check.Value(b.Links().QdiscList(b.link("tap9")))(t) {
-			check.That(t, q.Type() != "clsact", "Open vSwitch leaves the qdisc of a guard")
-		}
 		return
 	}
 	for n, on := range map[*nodes.Node]string{dark: filtering, light: card} {
