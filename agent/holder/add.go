@@ -172,6 +172,11 @@ func (a *add) locate() error {
 			"VF %s is in use by pod %s/%s, which lives: let the device plugin choose the VF instead of naming it in the network, or delete that pod",
 			link.Device, other.PodNamespace, other.PodName)
 	}
+	if a.request.Network.Type == "ovs" && link.NodeEnd == 0 {
+		return refusal.New(refusal.InvalidRequest,
+			"network %s gives a VF to the pod: its VLAN is that of a port of Open vSwitch, which is not looked up; remove deviceID, or let the plugin sriov give the VF",
+			a.request.Network.Name)
+	}
 	if a.request.Network.IsGateway && link.NodeEnd != 0 {
 		return refusal.New(refusal.InvalidRequest,
 			"network %s has isGateway or isDefaultGateway: the plugin would give the bridge of each node the address of the gateway of the segment; remove it, and set spec.gateway of the pool",

@@ -6,10 +6,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/fenceline/fenceline/agent/attachment"
 	"github.com/fenceline/fenceline/agent/lease"
 	"github.com/fenceline/fenceline/internal/owner"
 )
@@ -17,10 +13,11 @@ import (
 // turnWatch is how long a watch of a lease lasts. The next pass begins another one if the pod still stands behind.
 const turnWatch = time.Minute
 
-// watchTurn has each change of a lease wake the entries that stand behind its holder, unless it is watched already: a
+// watchTurn has each change of the lease wake the entries that stand behind its holder, unless it is watched already: a
 // virtual machine is mute meanwhile, and the hint of the node comes one write later. A watch may miss a change; then
 // the hint wakes them, and a GET decides anyway (R7).
-func (w *Worker) watchTurn(ctx context.Context, name string) {
+func (r *resumption) watchTurn(ctx context.Context) {
+	w, name := r.w, r.address.LeaseName
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.WatchLease == nil || w.watched[name] {
@@ -32,6 +29,7 @@ func (w *Worker) watchTurn(ctx context.Context, name string) {
 		defer cancel()
 		if err := w.WatchLease(ctx, name, func() { w.Changed(name) }); err != nil {
 			w.Log.Info("the lease of a migration is not watched, so its hint wakes the target", "lease", name, "why", err.Error())
+			<-ctx.Done() // the next watch fails as well
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -39,27 +37,19 @@ func (w *Worker) watchTurn(ctx context.Context, name string) {
 	}()
 }
 
-// beginPod is podOf while the lease is read as well. result waits for it.
-func (w *Worker) beginPod(ctx context.Context, e attachment.Entry) (result func() (*corev1.Pod, error)) {
-	var pod *corev1.Pod
-	var reads errgroup.Group
-	reads.Go(func() (err error) { pod, err = w.podOf(ctx, &e); return err })
-	return func() (*corev1.Pod, error) { err := reads.Wait(); return pod, err }
-}
-
-// followTurn resumes an address of a pod that stands behind the holder (R15). readPod returns the pod. gone reports
-// that the entry is gone.
-func (r *resumption) followTurn(ctx context.Context, readPod func() (*corev1.Pod, error)) (gone bool, err error) {
+// followTurn resumes an address of a pod that stands behind the holder (R15). gone reports that the
+// entry is gone.
+func (r *resumption) followTurn(ctx context.Context) (gone bool, err error) {
 	who := owner.MachinePod(r.e.PodNamespace, r.e.PodName, r.e.PodUID, r.e.Machine)
 	switch lease.TurnOf(&who, r.w.Self.Name, r.e.Created, r.w.Clock.Now(), r.l) {
 	case lease.StayBehind:
-		r.w.watchTurn(ctx, r.address.LeaseName)
+		r.watchTurn(ctx)
 		return false, errBehind
 	case lease.LoseTurn:
 		r.w.Log.Info("the target of a migration never gets its address", "address", r.address.Addr, "pod", r.e.PodNamespace+"/"+r.e.PodName)
 		return true, r.yield(ctx)
 	}
-	pod, err := readPod()
+	pod, err := r.w.podOf(ctx, &r.e)
 	if err != nil {
 		return false, err
 	}

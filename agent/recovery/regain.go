@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,7 +33,7 @@ import (
 //     But another host may speak by that claim, so the pod stays mute until the opposite is proven (R1).
 //
 // The order differs from that of agent/acquire, because the address is installed and mute until the proof:
-// write, prove, confirm, then the install with the new token, and the claim beside the entry on disk.
+// write, prove, confirm, then the entry on disk, the install with the new token, and the claim.
 
 // regainTimeout bounds one try.
 const regainTimeout = 20 * time.Second
@@ -180,45 +179,26 @@ func (r *regain) leased(l *v1alpha1.IPLease, err error) error {
 	return err
 }
 
-// note has the entry name the address as it is now. It copies the addresses, because others read those of the
-// journal.
-func (r *regain) note() {
+// record journals the address as it is now, and installs it. It copies the addresses, because
+// others read those of the journal.
+func (r *regain) record() error {
 	e := &r.r.e
 	e.Addresses = slices.Clone(e.Addresses)
 	i := slices.IndexFunc(e.Addresses, func(a attachment.Address) bool { return a.LeaseName == r.r.address.LeaseName })
 	e.Addresses[i] = r.r.address
-}
-
-// record journals the address as it is now, and installs it.
-func (r *regain) record() error {
-	r.note()
-	if err := r.r.w.Attachments.Put(r.r.e); err != nil {
+	if err := r.r.w.Attachments.Put(*e); err != nil {
 		return err
 	}
-	return r.r.w.Guards.Leases.Install(&r.r.e, r.r.address)
+	return r.r.w.Guards.Leases.Install(e, r.r.address)
 }
 
-// speak unfences an address whose last speaker is proven to be silent, and announces it. A busy disk may take longer
-// than all else, so the entry is written meanwhile. If the agent ends before that, the lease is this pod's, and the
-// next agent regains the address once more.
+// speak unfences an address whose last speaker is proven to be silent, and announces it.
 func (r *regain) speak(c segment.Claim, why string) error {
-	r.note()
-	if err := r.r.w.Guards.Leases.Install(&r.r.e, r.r.address); err != nil {
+	if err := r.record(); err != nil {
 		return err
 	}
-	var journal errgroup.Group
-	journal.Go(func() error {
-		err := r.r.w.Attachments.Put(r.r.e)
-		r.r.w.WakeHostLink(r.r.e.Attachment()) // the node reaches the pod by its host link now
-		return err
-	})
-	err := r.announce(c, why)
-	return errors.Join(err, journal.Wait())
-}
-
-// announce claims an address that is installed, and announces it (R10).
-func (r *regain) announce(c segment.Claim, why string) error {
 	audit.Log(r.r.w.Log, audit.Grant, r.r.e.Audit(r.r.address, r.r.w.Self.Name, why))
+	r.r.w.WakeHostLink(r.r.e.Attachment()) // the node reaches the pod by its host link now
 	if err := r.seg.ClaimAndConfirm(r.ctx, c); err != nil {
 		return err
 	}

@@ -97,10 +97,6 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 	if wait {
 		return false, errTooSoon
 	}
-	var pod func() (*corev1.Pod, error)
-	if address.Behind != 0 {
-		pod = w.beginPod(ctx, e)
-	}
 	l, err := w.Leases.Get(ctx, name)
 	if errors.Is(err, lease.ErrGone) {
 		l = nil
@@ -113,8 +109,8 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 		}
 	}
 	r := &resumption{w, e, address, l}
-	if pod != nil {
-		return r.followTurn(ctx, pod)
+	if address.Behind != 0 {
+		return r.followTurn(ctx)
 	}
 	action, err := r.decide(ctx)
 	if err != nil {

@@ -3,27 +3,41 @@
 package wholelist
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 )
 
-// Uplinks returns the ports of a bridge that lead to no pod or virtual machine. links are all those of the node.
+// Uplinks returns the ports of a bridge that lead to no pod or virtual machine, of Open vSwitch also those of the bridge
+// of an internal port. links are all those of the node.
 func Uplinks(links []netlink.Link, bridge netlink.Link) (ports []netlink.Link, err error) {
 	if bridge.Type() != OVSKind {
 		return uplinks(links, func(l *netlink.LinkAttrs) bool { return l.MasterIndex == bridge.Attrs().Index }), nil
 	}
-	name := bridge.Attrs().Name
+	if _, err := os.Stat(filepath.Dir(OVSSocket)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // agent.openvswitch is not set, so no pod is a port: its own carrier has to do
+	}
 	bridges, err := OVS()
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(bridges, func(b OVSBridge) bool { return b.Name == name })
+	at := slices.IndexFunc(bridges, func(b OVSBridge) bool { return b.has(bridge.Attrs().Name) })
 	if at < 0 {
-		return nil, fmt.Errorf("%w: it has no bridge %s", ErrNoOVS, name)
+		return nil, fmt.Errorf("no bridge of Open vSwitch has the port %s", bridge.Attrs().Name)
 	}
 	return bridges[at].Uplinks(links), nil
+}
+
+// has reports whether an interface is the bridge itself, or one of its ports.
+func (b OVSBridge) has(name string) bool {
+	return slices.ContainsFunc(b.Ports, func(p OVSPort) bool {
+		return slices.ContainsFunc(p.Interfaces, func(i OVSInterface) bool { return i.Name == name })
+	})
 }
 
 // Uplinks returns the ports of a bridge of Open vSwitch that lead to no pod or virtual machine.

@@ -212,8 +212,8 @@ func TestThePlanChangesOnlyWhatFencelineMade(t *testing.T) {
 	other.Untagged, native.Name, native.Untagged = map[int]bool{1: true}, "eth1", map[int]bool{100: true}
 	tagged := native
 	tagged.Untagged = map[int]bool{1: true, 100: false}
-	plain, switched := bridge, eth1
-	plain.Filters, switched.Switched = false, true
+	plain, ovs, switched := bridge, bridge, eth1
+	plain.Filters, ovs.Filters, ovs.Switch, switched.Switched = false, false, true, true
 	onBridge := Wanted{Name: "br0.100", Parent: "br0", ID: 100, Of: "pool floor"}
 	byName := Wanted{Name: "eth1.100", Parent: "eth1", ID: 100, Of: "pool floor"}
 	byID := byName
@@ -249,7 +249,8 @@ func TestThePlanChangesOnlyWhatFencelineMade(t *testing.T) {
 		"on a bridge in the VLAN with a tag":    {[]Wanted{byID}, []Link{tagged}, "make eth1.100", ""},
 		"on a port of another bridge":           {[]Wanted{byID}, []Link{port, plain}, "make eth1.100", ""},
 		"on a port of Open vSwitch":             {[]Wanted{byID}, []Link{switched}, "", "eth1 is a port of Open vSwitch, which would lose VLAN 100"},
-		"on it, and on its bridge":              {[]Wanted{byID, onBridge}, []Link{switched, plain}, "make br0.100", ""},
+		"on it, and on its bridge":              {[]Wanted{byID, onBridge}, []Link{switched, ovs}, "make br0.100", ""},
+		"on it, and on another interface":       {[]Wanted{byID, {Name: "eth2.100", Parent: "eth2", ID: 100, Of: "pool floor"}}, []Link{switched, eth2}, "make eth2.100", "eth1 is a port of Open vSwitch, which would lose VLAN 100"},
 		"the same ID on another parent":         {[]Wanted{byName}, []Link{eth1, eth2, vlan("eth2.100", 9, 100, 3)}, "make eth1.100", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,7 +50,7 @@ func (Kernel) Links() ([]Link, error) {
 	links := make([]Link, 0, len(all))
 	for _, l := range all {
 		a := l.Attrs()
-		link := Link{Name: a.Name, AltNames: a.AltNames, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0, Filters: filters(l), Master: a.MasterIndex, Switched: ovs[a.MasterIndex]}
+		link := Link{Name: a.Name, AltNames: a.AltNames, Index: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Used: above[a.Index] || a.MasterIndex != 0, Filters: filters(l), Master: a.MasterIndex, Switch: ovs[a.Index], Switched: ovs[a.MasterIndex] && len(a.Vfs) == 0}
 		for _, v := range vlans[int32(a.Index)] {
 			if link.Untagged == nil {
 				link.Untagged = map[int]bool{}

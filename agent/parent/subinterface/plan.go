@@ -49,8 +49,9 @@ type Link struct {
 	// Filters: it is a bridge that filters VLANs. Master is the index of the interface of which this one is a port, or 0.
 	Filters bool
 	Master  int
-	// Switched: it is a port of Open vSwitch.
-	Switched bool
+	// Switch: it is an interface of Open vSwitch itself. Switched: it is a port there, and has no VFs, whose VLANs are
+	// subinterfaces of it.
+	Switch, Switched bool
 	// Untagged has the VLANs that such a bridge itself or its port is in, and whether they have no tag there.
 	Untagged map[int]bool
 }
@@ -147,7 +148,11 @@ func MakePlan(wanted []Wanted, links []Link) Plan {
 		case isOther:
 			p.Refused[w.Name] = fmt.Errorf("make %s for %s: VLAN %d of %s is interface %s already; name this one, or rename it", w.Name, w.Of, w.ID, w.Parent, other.Name)
 		case exists && parent.Switched:
-			if !slices.ContainsFunc(wanted, func(o Wanted) bool { return o.ID == w.ID && o.Parent != w.Parent }) { // as for a bridge below
+			onSwitch := func(o Wanted) bool {
+				_, ok := find(links, func(l Link) bool { return l.Switch && l.called(o.Parent) })
+				return ok && o.ID == w.ID
+			}
+			if !slices.ContainsFunc(wanted, onSwitch) { // as for a bridge below
 				p.Refused[w.Name] = fmt.Errorf("make %s for %s: %s is a port of Open vSwitch, which would lose VLAN %d; name its bridge in place of its port", w.Name, w.Of, w.Parent, w.ID)
 			}
 		case exists && parent.Filters && parent.Untagged[w.ID]: // Make would give it a tag
