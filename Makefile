@@ -268,15 +268,21 @@ test-guest-agent: guest-sriov-programs ## Run tests of whole agents with pods on
 test-guest-ovs: guest-suite := guest-ovs
 test-guest-ovs: guest-sriov-packages := ./test/nodes
 test-guest-ovs: RUN := ^TestGuestPodsOnOpenVSwitch$$
-test-guest-ovs: guest-sriov-programs ## Run the test of pods on Open vSwitch, with Debian's daemons and ovs-cni, in emulated machines
+test-guest-ovs: guest-ovs-programs ## Run the test of pods on Open vSwitch, with Debian's daemons and ovs-cni, in emulated machines
 	@status=0; for kernel in $(KERNELS); do $(call guest-sriov-run) || status=1; done; exit $$status
 
 .PHONY: guest-sriov-programs
 guest-sriov-programs: packages guest
-	@$(thirdparty) build etcd kubernetes sriovcni cniplugins ovscni openvswitch
-	@mkdir -p $(guest-sriov)/openvswitch
+	@$(thirdparty) build etcd kubernetes sriovcni cniplugins
+	@mkdir -p $(guest-sriov)
 	@$(GO) build -ldflags='-s -w' -o $(guest-sriov)/ ./agent ./controller ./cni $(reference)/main/macvlan $(reference)/main/ipvlan $(reference)/main/host-device
-	@cp "$$($(thirdparty) dir sriovcni)/sriov" "$$($(thirdparty) dir cniplugins)/bridge" "$$($(thirdparty) dir ovscni)/ovs" $(guest-sriov)/
+	@cp "$$($(thirdparty) dir sriovcni)/sriov" "$$($(thirdparty) dir cniplugins)/bridge" $(guest-sriov)/
+
+.PHONY: guest-ovs-programs
+guest-ovs-programs: guest-sriov-programs
+	@$(thirdparty) build ovscni openvswitch
+	@mkdir -p $(guest-sriov)/openvswitch
+	@cp "$$($(thirdparty) dir ovscni)/ovs" $(guest-sriov)/
 	@ovs="$$($(thirdparty) dir openvswitch)"; cp -L "$$ovs"/usr/bin/ovs-vsctl "$$ovs"/usr/bin/ovsdb-tool "$$ovs"/usr/sbin/ovsdb-server \
 	  "$$ovs"/usr/lib/openvswitch-switch/ovs-vswitchd "$$ovs"/usr/share/openvswitch/vswitch.ovsschema \
 	  "$$ovs"/lib/*/*.so.? "$$ovs"/usr/lib/*/*.so.? "$$ovs"/usr/lib/*/*.so.?? $(guest-sriov)/openvswitch/
