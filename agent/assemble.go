@@ -207,10 +207,7 @@ func (a *agent) makeParts(ctx context.Context) (err error) {
 		Warm: a.keeper, HostLinks: a.hostLinks, VFs: a.vfs, SourceGuards: a.sources, Links: a.links, Routing: a.hostLinks.Read,
 		OpenSegment: a.openSegment, FindLink: a.links.Find, FindUserVF: findUserVF,
 		Sighted: a.sighted, ParentOf: parent.Describe, OfNode: parent.OfNode,
-		Places: a.places,
-		WatchLease: func(ctx context.Context, name string, changed func()) error {
-			return watch.Lease(ctx, a.watcher, name, changed)
-		},
+		Places:      a.places,
 		UserVFs:     func() ([]vf.Function, error) { return vf.UserDriven(vf.Sysfs) },
 		Services:    a.services.Await,
 		NodeSubnets: func() ([]netip.Prefix, error) { return parent.SubnetsOf(a.nodeAddresses()) },

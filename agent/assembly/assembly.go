@@ -133,7 +133,6 @@ type Options struct {
 	Routing      func(*attachment.Entry) (*attachment.Routing, error)
 
 	// The node: see acquire.Options, holder.Options and recovery.Options.
-	WatchLease  func(ctx context.Context, name string, changed func()) error
 	OpenSegment func(parent int) (acquire.Segment, error)
 	FindLink    func(netns, ifname string) (pod.Interface, error)
 	FindUserVF  func(device string) (i pod.Interface, ok bool, err error)
@@ -195,7 +194,7 @@ func New(ctx context.Context, o Options) *Parts {
 		Events: b.Events, Step: b.Metrics.Step, Log: b.Log, Clock: b.Clock, Background: ctx,
 	})
 	p.Recovery = recovery.New(recovery.Options{
-		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Client: b.Client, Attachments: b.Attachments, Leases: g.Leases, WatchLease: o.WatchLease, Guards: g.Guards,
+		Self: b.Self, Cache: o.Cache, Reader: b.Reader, Client: b.Client, Attachments: b.Attachments, Leases: g.Leases, Guards: g.Guards,
 		Releaser: p.Releaser, WakeHostLink: o.HostLinks.Wake, FollowYoung: p.Holders.After.FollowYoung,
 		OpenSegment: o.OpenSegment, FindLink: o.FindLink, Revision: b.Revision,
 		Places: o.Places, Routing: o.Routing, UserVFs: o.UserVFs,

@@ -167,50 +167,6 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	r.Want("10.0.0.2 Retained")
 }
 
-// A change of the lease for which a target waits wakes it. One watch at a time tells it.
-func TestTheTargetOfAMigrationWatchesTheLease(t *testing.T) {
-	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
-	r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
-	pod := r.Pod("virt-launcher-db-b", "b", target)
-	r.Gets(pod, "10.0.0.2")
-	chained(r, pod)
-	resume := func() {
-		r.Recovery.LookAgain()
-		_, _ = r.Recovery.Resume(t.Context(), attachment.AskTimeout)
-	}
-	begun, end := make(chan func(), 10), make(chan struct{}, 1)
-	var cut error
-	r.WatchLease = func(_ context.Context, name string, changed func()) error {
-		check.Equal(t, name, "10.0.0.2", "the lease that is watched")
-		begun <- changed
-		<-end
-		return cut
-	}
-	resume()
-	changed := <-begun
-	resume()
-	wake := r.Attachments.Pending.Wake()
-	<-wake // by LookAgain
-	changed()
-	select {
-	case <-wake:
-	default:
-		t.Error("a change of the lease wakes nobody")
-	}
-	check.Equal(t, len(begun), 0, "second watches:")
-	end <- struct{}{}
-	r.Eventually("the next watch", func() bool { resume(); return len(begun) > 0 })
-
-	// An API server that refuses watches is asked once in the time of a watch.
-	cut = errors.New("forbidden")
-	<-begun
-	end <- struct{}{}
-	for began := time.Now(); time.Since(began) < 100*time.Millisecond; {
-		resume()
-	}
-	check.Equal(t, len(begun), 0, "watches after a refusal:")
-}
-
 // An address that is reserved for a running machine, or chosen in its template, is for its next start: the guest keeps
 // its own one over a migration.
 func TestAMigrationKeepsTheAddressOfTheGuest(t *testing.T) {

@@ -56,7 +56,7 @@ type Metrics interface {
 	Renewal(verdict segment.Verdict)
 }
 
-// Options of a Worker. All but WatchLease and UserVFs are required.
+// Options of a Worker. All but UserVFs are required.
 type Options struct {
 	// Self is this node.
 	Self proof.Node
@@ -65,11 +65,8 @@ type Options struct {
 	Client        client.Writer
 	Attachments   *attachment.Table
 	Leases        *lease.Store
-	// WatchLease calls changed for the lease of that name at the start of a watch and at each change, until the watch
-	// or ctx ends.
-	WatchLease func(ctx context.Context, name string, changed func()) error
-	Guards     *guards.Guards
-	Releaser   *release.Releaser
+	Guards        *guards.Guards
+	Releaser      *release.Releaser
 	// WakeHostLink repairs the routing of an attachment soon.
 	WakeHostLink func(agentapi.Attachment)
 	// FollowYoung continues the readings of the MAC of a new interface.
@@ -98,11 +95,9 @@ type Options struct {
 type Worker struct {
 	Options
 
-	// mu protects watched, and disputed and renewals, which the entries of a pass share. All fields below but watched
+	// mu protects disputed and renewals, which the entries of a pass share. They and all fields below
 	// belong to Run.
 	mu sync.Mutex
-	// watched has the names of the leases that are watched now.
-	watched map[string]bool
 	// disputed has the time since which another holder's lease is seen for an address held here.
 	disputed map[dispute]time.Time
 	// renewals has the addresses that were fenced although their lease was the holder's own.
@@ -121,7 +116,7 @@ type Worker struct {
 
 // New returns a Worker for the entries of the journal.
 func New(o Options) *Worker {
-	return &Worker{Options: o, disputed: map[dispute]time.Time{}, renewals: renewals{}, watched: map[string]bool{}, unresumed: map[agentapi.Attachment]int{}}
+	return &Worker{Options: o, disputed: map[dispute]time.Time{}, renewals: renewals{}, unresumed: map[agentapi.Attachment]int{}}
 }
 
 // Changed handles a change of the lease of that name. A GET decides, not the watch (R7).

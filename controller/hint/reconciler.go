@@ -129,7 +129,11 @@ func (r *Reconciler) changed(was, now *v1alpha1.IPLease, q queue) {
 	if was != nil && isNote(was, now) {
 		return
 	}
-	wake(q, gather, concerned(now)...)
+	soon := gather
+	if now.Spec.Reason == v1alpha1.ReasonMigrated {
+		soon = 0 // the virtual machine is mute meanwhile
+	}
+	wake(q, soon, concerned(now)...)
 	if was != nil {
 		r.leave(leaves(was, now), versionOf(now), q)
 		wake(q, gatherEnds, concerned(was)...)

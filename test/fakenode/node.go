@@ -94,8 +94,6 @@ type Node struct {
 	FindLink   func(netns, ifname string) (pod.Interface, error)
 	FindUserVF func(device string) (pod.Interface, bool, error)
 	UserVFs    []vf.Function
-	// WatchLease watches a lease. Nil: each watch ends at once.
-	WatchLease func(ctx context.Context, name string, changed func()) error
 	Multus     func() (ipam.Multus, error)
 	VFs        assembly.VFs
 	HostLinks  holder.HostLinks
@@ -218,15 +216,9 @@ func (r *Node) start() {
 		Warm: r.Warm, HostLinks: hostLinks{r}, VFs: vfs{r}, SourceGuards: sources{r}, Links: links{r},
 		Routing:     func(*attachment.Entry) (*attachment.Routing, error) { return nil, nil },
 		OpenSegment: m.OpenSegment, Sighted: m.Sighted,
-		FindLink:   func(netns, ifname string) (pod.Interface, error) { return r.FindLink(netns, ifname) },
-		FindUserVF: func(device string) (pod.Interface, bool, error) { return r.FindUserVF(device) },
-		UserVFs:    func() ([]vf.Function, error) { return r.UserVFs, nil },
-		WatchLease: func(ctx context.Context, name string, changed func()) error {
-			if r.WatchLease == nil {
-				return nil
-			}
-			return r.WatchLease(ctx, name, changed)
-		},
+		FindLink:    func(netns, ifname string) (pod.Interface, error) { return r.FindLink(netns, ifname) },
+		FindUserVF:  func(device string) (pod.Interface, bool, error) { return r.FindUserVF(device) },
+		UserVFs:     func() ([]vf.Function, error) { return r.UserVFs, nil },
 		Outage:      r.API.Outage,
 		Multus:      func() (ipam.Multus, error) { return r.Multus() },
 		ParentOf:    func(int) (ipam.Parent, error) { return ipam.Parent{Name: "eth1", Names: []string{"eth1"}}, nil },

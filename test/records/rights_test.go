@@ -104,7 +104,7 @@ func (e *env) testRights(t *testing.T) {
 		{keeper, "update", ours, "moves/status", "", "", false},
 
 		{agentUser, "watch", ours, "ippools", "", "", true},
-		{agentUser, "create watch", ours, "ipleases", "", "", true},
+		{agentUser, "create", ours, "ipleases", "", "", true},
 		{agentUser, "get watch", "", "secrets", namespace, "fenceline-claim-key", true},
 		{agentUser, "list", "", "namespaces", "", "", true},
 		{agentUser, "get", "", "nodes", "", "n1", true},
@@ -122,7 +122,7 @@ func (e *env) testRights(t *testing.T) {
 		{agentUser, "delete", "", "pods", "default", "p", true},
 
 		{agentUser, "update", ours, "ippools/status", "", "", false},
-		{agentUser, "patch deletecollection", ours, "ipleases", "", "", false},
+		{agentUser, "watch patch deletecollection", ours, "ipleases", "", "", false},
 		{agentUser, "get", "", "secrets", namespace, "other", false},
 		{agentUser, "list", "", "secrets", namespace, "", false},
 		{agentUser, "get", "", "secrets", "kube-system", "fenceline-claim-key", false},
