@@ -172,6 +172,12 @@ func TestAPodThatDrivesItsVFHasALeaseWithoutAGuard(t *testing.T) {
 	r.Refused(agentapi.CodeTryAgainLater, other) // the kernel drives it: its interface may come yet
 }
 
+func TestAVFBehindOpenVSwitchIsRefused(t *testing.T) {
+	r, web := withUserVF(t)
+	web.Network.Type = "ovs"
+	check.Says(t, r.Refused(agentapi.CodeInvalidNetworkConfig, web), "its VLAN is that of a port of Open vSwitch", "remove deviceID")
+}
+
 // The network of another pod names its VF. The fence of the first would end with the ADD or the DEL of the second.
 func TestAVFHasOnePodThatLives(t *testing.T) {
 	r, web := withUserVF(t)
