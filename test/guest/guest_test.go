@@ -34,9 +34,14 @@ func TestAGuestGivesNoVerdictUnlessItsStatusIsAWholeLine(t *testing.T) {
 			g := imitation(t, "#!/bin/sh\n"+tc.machine+"\n")
 			ctx := t.Context()
 			if strings.Contains(tc.machine, "sleep") {
+				limit := 100 * time.Millisecond
+				if strings.Contains(tc.machine, "panic") {
+					limit = time.Minute // it ends once that is heard
+				}
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, 100*time.Millisecond)
+				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
+				g.Console = console(cancel)
 			}
 			code, err := g.Run(ctx)
 			check.Must(t, errors.Is(err, ErrNoVerdict) == tc.none && (tc.none || err == nil), "got %v", err)
@@ -45,6 +50,11 @@ func TestAGuestGivesNoVerdictUnlessItsStatusIsAWholeLine(t *testing.T) {
 		})
 	}
 }
+
+// console is called for what a guest says.
+type console func()
+
+func (c console) Write(text []byte) (int, error) { c(); return len(text), nil }
 
 // imitation is a guest whose QEMU is a script.
 func imitation(t *testing.T, script string) Guest {
