@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -19,12 +18,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fenceline/fenceline/apis/v1alpha1"
-	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
-	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/network"
 	"github.com/fenceline/fenceline/test/nodes"
-	"github.com/fenceline/fenceline/test/vf"
 )
 
 // The bridge of the first node filters VLANs. Its uplink is a bond of the card; the second node has macvlans of a
@@ -40,111 +36,29 @@ const (
 func TestGuestPodsInVLANsOfABridge(t *testing.T) {
 	c, lan := newInGuest(t)
 	c.StartController()
-	dark, light := c.Nodes[0], c.Nodes[1]
+	dark := c.Nodes[0]
 	b := vlanBridge{t, c, lan, dark}
 	b.build()
-	for n, on := range map[*nodes.Node]string{dark: filtering, light: card} {
-		n.Flags = []string{"--vlan-parents", on}
-		check.OK(t, errors.Join(n.StopAgent(), n.StartAgent(), n.AwaitAgent(t.Context())))
-	}
-	blue := b.pool("blue", "10.100.0", "20-10.100.0.29", func(s *v1alpha1.IPPoolSpec) { s.GatewayCheck = ptr.To(true) })
-	taken := b.pool("taken", "10.100.0", "40-10.100.0.40", nil)
-	router, other := b.router("rblue", 100), b.router("rgreen", 200)
-	for n, iface := range map[*nodes.Node]string{dark: "br0.100", light: "e1.100"} {
-		c.Eventually(t, iface, func() error { _, err := n.Index(iface); return err })
-		vf.AwaitCarrier(t, n.Namespace, iface)
-	}
+	p := b.start(c.Nodes[1], inBlue, inGreen, `"type":"bridge","bridge":"br0"`)
 
 	// Whatever is not one segment is refused.
-	says := func(what, plugin, says string) {
-		t.Helper()
-		dark.Make = func(p *corev1.Pod) (*nodes.Sandbox, error) { return dark.NewSandboxOf(p, alone(dark, plugin), nil) }
-		s := empty(t.Context(), t, dark, what, nodes.Wants(blue.Name))
-		err := s.Add(t.Context())
-		check.That(t, err != nil && strings.Contains(err.Error(), says), "%s: ADD says %v, want %q", what, err, says)
-		check.OK(t, s.Finish(t.Context()))
-	}
-	says("trunk", `"type":"bridge","bridge":"br0","vlanTrunk":[{"id":100}]`, "is in several VLANs")
-	says("by-hand", inGreen, "run ip link add link br0 name br0.200 up type vlan id 200; bridge vlan add dev br0 vid 200 self")
-	says("inside", `"type":"bridge","bridge":"br0","vlan":300`, "VLAN 300 does not reach its port up0")
+	b.refuses("trunk", "blue", `"type":"bridge","bridge":"br0","vlanTrunk":[{"id":100}]`, "is in several VLANs")
+	b.refuses("by-hand", "blue", inGreen, "run ip link add link br0 name br0.200 up type vlan id 200; bridge vlan add dev br0 vid 200 self")
+	b.refuses("inside", "blue", `"type":"bridge","bridge":"br0","vlan":300`, "VLAN 300 does not reach its port up0")
 	check.OK(t, b.AddChild(filtering, &netlink.Vlan{VlanId: 200}, dark.Namespace, "br0.200"))
 	check.OK(t, b.SetUp("br0.200", true))
 	check.OK(t, b.Links().BridgeVlanAdd(b.link(filtering), 200, false, false, true, false))
 
-	first, sibling := b.pod(dark, "first", inBlue, nodes.Wants(blue.Name)), b.pod(dark, "sibling", inBlue, nodes.Wants(blue.Name))
-	remote := b.pod(light, "remote", besideBridge, nodes.Wants(blue.Name))
-	b.pool("green", "10.100.0", "20-10.100.0.29", func(s *v1alpha1.IPPoolSpec) {
-		s.Vlan, s.Network, s.IPs = ptr.To(int64(200)), "green", []string{first.Addr.String()}
-	})
-	twin := b.pod(dark, "twin", inGreen, nodes.Wants("green"))
-	check.Equal(t, twin.Addr, first.Addr, "the pod in the other VLAN has")
-	b.pool("native", "10.1.0", "20-10.1.0.29", func(s *v1alpha1.IPPoolSpec) { s.Vlan, s.Parents = nil, []string{bridgeUplink} })
-	native := b.pod(dark, "native", `"type":"bridge","bridge":"br0"`, nodes.Wants("native"))
-	untagged := c.Host(netip.MustParsePrefix("10.1.0.1/24"))
-	entries := check.Value(dark.Entries())(t)
-	for s, parent := range map[*nodes.Sandbox]string{first: "br0.100", twin: "br0.200", native: bridgeUplink} {
-		check.Equal(t, entries[s.Attachment()].Parent, parent, "the parent of %s is", s.Pod.Name)
-	}
-	all := map[*nodes.Sandbox]netip.AddrPort{}
-	for _, s := range []*nodes.Sandbox{first, sibling, remote, twin, native} {
-		all[s] = netip.AddrPortFrom(s.Addr, 8080)
-		s.Echo(t, "tcp", all[s])
-	}
-	reach := func(when string) {
-		t.Helper()
-		gateway := netip.MustParseAddr("10.100.0.1")
-		for _, to := range []*nodes.Sandbox{first, sibling, remote} {
-			for _, from := range []*nodes.Sandbox{first, sibling, remote} {
-				if from != to {
-					knows(t, when+", "+to.Pod.Name+" from "+from.Pod.Name, from.Namespace, netip.Addr{}, "tcp", all[to], from.Addr)
-				}
-			}
-			knows(t, when+", "+to.Pod.Name+" from the router", router.router, netip.Addr{}, "tcp", all[to], gateway)
-		}
-		knows(t, when+", the twin from its router", other.router, netip.Addr{}, "tcp", all[twin], gateway)
-		knows(t, when+", a pod without a tag", untagged.Namespace, netip.Addr{}, "tcp", all[native], untagged.Addr)
-	}
-	reach("at first")
+	p.begin()
 
 	// A machine on another port of the bridge answers the probes of its own node.
 	b.machine("tap9", "10.100.0.40/24")
-	s := empty(t.Context(), t, dark, "conflict", nodes.Wants(taken.Name))
-	check.That(t, s.Add(t.Context()) != nil, "a pod has %s, the address of a machine on the bridge", s.Addr)
-	check.OK(t, s.Finish(t.Context()))
+	b.refuses("conflict", "taken", inBlue, "")
 	check.OK(t, b.DeleteLink("tap9"))
 
-	var sent, refused atomic.Int64
-	stop := check.Value(first.Cry(namespaces.PodInterface, remote.Addr, &sent, &refused))(t)
-	check.Becomes(t, patience, "frames of a pod with another's address", func() bool { return sent.Load() >= 100 })
-	stop()
-	check.None(t, capture.From(capture.SpokenFor(c.Frames.Frames(), remote.Addr), first.MAC), "of a pod that lies, the switch sees")
-
-	check.OK(t, errors.Join(dark.KillAgent(), dark.AwaitAgent(t.Context())))
-	reach("after a restart of the agent")
-
-	// Pods of the bridge keep its carrier. That of the uplink counts.
-	cable := network.Port("v" + dark.Name)
-	check.OK(t, lan.Switch.SetUp(cable, false))
-	c.Eventually(t, "the end of the carrier", func() error {
-		if l := b.link(bridgeUplink); l.Attrs().OperState == netlink.OperUp {
-			return errors.New("it has one")
-		}
-		return nil
-	})
-	says("without-carrier", inBlue, "the parent has no carrier")
-	check.OK(t, lan.Switch.SetUp(cable, true))
-	vf.AwaitCarrier(t, dark.Namespace, bridgeUplink)
-	reach("with its carrier again")
-
-	b.zombie("own4", dark, inBlue, light, besideBridge, nodes.Wants)
-	b.zombie("own6", dark, inBlue, light, besideBridge, nodes.WantsIPv6)
-	b.zombie("mac4", light, besideBridge, dark, inBlue, nodes.Wants)
-	reach("at last")
-	vlans{t, c, lan}.stayApart(other, router, sibling)
-	for s := range all {
-		check.OK(t, s.Finish(t.Context()))
-	}
-	c.Eventually(t, "all is given back", func() error { return c.LeasesAreLiving(t.Context(), v1alpha1.StateQuarantined) })
+	p.endure()
+	p.stayApart()
+	p.finish()
 }
 
 // alone is the configuration of a network with Fenceline as the IPAM of a plugin.
