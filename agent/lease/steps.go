@@ -20,6 +20,12 @@ func (s *Store) TakeOver(ctx context.Context, old *v1alpha1.IPLease, r Request) 
 	return s.bind(ctx, old, r, TakeOver(r))
 }
 
+// TakeProven takes over a lease as last read, whose last holder is proven. If the answer is lost, the error is
+// ErrUncertain.
+func (s *Store) TakeProven(ctx context.Context, old *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
+	return s.bind(ctx, old, r, TakeProven(r))
+}
+
 // BindWarm binds a Warm lease as last read. If the answer is lost, the error is ErrUncertain.
 func (s *Store) BindWarm(ctx context.Context, warm *v1alpha1.IPLease, r Request) (*v1alpha1.IPLease, error) {
 	return s.bind(ctx, warm, r, BindWarm(r))

@@ -102,6 +102,17 @@ func TakeBack(r Request) Transition {
 	}
 }
 
+// TakeProven takes a lease over whose last holder is proven fenced, gone or silent already.
+func TakeProven(r Request) Transition {
+	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
+		next, err := TakeOver(r)(old, o)
+		if err != nil {
+			return old, err
+		}
+		return Confirm(next, o)
+	}
+}
+
 // Confirm ends a take-over after its verification found the address safe.
 func Confirm(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, _ time.Time) {
@@ -113,9 +124,13 @@ func Confirm(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 // Unverified quarantines a lease again because its take-over found no proof. It
 // stays kept for its pod, and this node continues the verification.
 func Unverified(message string) Transition {
-	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
-		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, message, now)
-	})
+	return func(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
+		if s.State != v1alpha1.StateBound && s.State != v1alpha1.StateQuarantined {
+			return s, fmt.Errorf("%w: %s", ErrState, describe(&s))
+		}
+		enter(&s, v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, message, o.Now)
+		return s, nil
+	}
 }
 
 // Retain keeps an address for the pod's name, after a verification or a DEL, whose fence is proof.

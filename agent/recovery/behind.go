@@ -20,12 +20,5 @@ func (r *resumption) followTurn(ctx context.Context) (gone bool, err error) {
 		r.w.Log.Info("the target of a migration never gets its address", "address", r.address.Addr, "pod", r.e.PodNamespace+"/"+r.e.PodName)
 		return true, r.yield(ctx)
 	}
-	pod, err := r.w.podOf(ctx, &r.e)
-	if err != nil {
-		return false, err
-	}
-	if pod == nil || pod.DeletionTimestamp != nil {
-		return true, r.w.releaseAfterNewer(ctx, r.e)
-	}
-	return false, r.takeTurn(ctx, pod)
+	return r.takeTurn(ctx)
 }

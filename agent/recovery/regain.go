@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,54 +34,76 @@ import (
 //     sends authentic claims, and so does everybody who has the key. The store is right about the holder.
 //     But another host may speak by that claim, so the pod stays mute until the opposite is proven (R1).
 //
-// The order differs from that of agent/acquire, because the address is installed and mute until the proof:
-// write, prove, confirm, then the entry on disk, the install with the new token, and the claim.
+// The order differs from that of agent/acquire, because the address is installed and mute until the proof: prove,
+// write, then the entry on disk, the install with the new token, and the claim.
 
 // regainTimeout bounds one try.
 const regainTimeout = 20 * time.Second
 
-// takeTurn takes an address over for a pod that stood behind its last holder. The address stays fenced
-// here until this holder is proven fenced, gone or silent. If there is no proof, the lease is
-// Quarantined again.
-func (r *resumption) takeTurn(ctx context.Context, pod *corev1.Pod) error {
+// takeTurn takes an address over for a pod that stood behind its last holder. Until this holder is proven fenced, gone
+// or silent, the address stays fenced here and the lease Quarantined. The claim has the token of that lease, like a
+// verifier's. The one write that follows fails if another node has the lease by then. gone reports that the entry is
+// gone, because the pod is.
+func (r *resumption) takeTurn(ctx context.Context) (gone bool, err error) {
+	var reading errgroup.Group // the machine is mute meanwhile, so both go on together
+	var pod *corev1.Pod
+	reading.Go(func() (err error) { pod, err = r.w.podOf(ctx, &r.e); return err })
 	g, end, err := r.regain(ctx)
 	defer end()
 	if err != nil {
-		return err
+		return false, err
 	}
-	old, l := r.l, r.l
-	if old.Spec.State != v1alpha1.StateBound {
-		l, err = r.w.Leases.TakeOver(g.ctx, old, lease.AgainFor(pod, &r.e, r.address))
+	c, verdict, err := g.proveTurn()
+	if err := errors.Join(err, reading.Wait()); err != nil {
+		return false, err
+	}
+	if pod == nil || pod.DeletionTimestamp != nil {
+		end()
+		return true, r.w.releaseAfterNewer(ctx, r.e)
+	}
+	l := r.l
+	if l.Spec.State == v1alpha1.StateBound { // the answer to the write was lost
+		l, err = r.w.Leases.Update(g.ctx, l, lease.Confirm)
+	} else {
+		l, err = r.w.Leases.TakeProven(g.ctx, l, lease.AgainFor(pod, &r.e, r.address))
 	}
 	if err := g.leased(l, err); err != nil {
-		return err
+		return false, err
 	}
-	c := r.w.Self.Claim(g.pool.ConflictMode(), r.address, old)
-	verdict := segment.Unverified // no host is asked if the pool does not enforce, or if the lease was proven before
-	if l.Spec.Previous != nil && c.Mode == v1alpha1.ModeEnforce {
-		var evidence segment.Evidence
-		verdict, evidence, err = g.seg.Verify(g.ctx, r.w.Self.Verification(g.pool, c, old, r.w.Self.EndedHere(old)))
-		if err == nil && !verdict.Safe() {
-			err = fmt.Errorf("the last holder of %s is not proven silent: %s", r.address.Addr, evidence)
-		}
-		if err != nil {
-			_, again := r.w.Leases.Update(g.ctx, l, lease.Unverified(err.Error()))
-			return fmt.Errorf("take %s over after a migration: %w", r.address.Addr, errors.Join(err, again))
-		}
-		r.w.Metrics.Verification(verdict)
-		c.Since = evidence.Claimed
-	}
-	l, err = r.w.Leases.Update(g.ctx, l, lease.Confirm)
-	if err != nil {
-		return err
-	}
-	r.address.Behind, r.address.LeaseUID = 0, string(l.UID)
+	r.address.Behind, c.Token = 0, r.address.Token
 	if err := g.speak(c, "migrated"); err != nil {
-		return err
+		return false, err
 	}
 	r.w.Events.Eventf(pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind",
 		"%s was handed over by the migration of %s: %s", r.address.Addr, owner.Identity(l.Spec.Holder), verdict)
-	return nil
+	return false, nil
+}
+
+// proveTurn claims the address with the token of the lease as it is, and verifies the last holder. If there is no
+// proof, the lease is Quarantined as unverified, and this node waits. No host is asked if the pool does not enforce, or
+// if the lease was proven before.
+func (r *regain) proveTurn() (segment.Claim, segment.Verdict, error) {
+	w, l, address := r.r.w, r.r.l, r.r.address
+	token, err := lease.Token(l)
+	if err != nil {
+		return segment.Claim{}, segment.Unknown, err
+	}
+	address.Token = token
+	c := w.Self.Claim(r.pool.ConflictMode(), address, l)
+	if !lease.NeedsVerification(&l.Spec, w.Self.Session) || c.Mode != v1alpha1.ModeEnforce {
+		return c, segment.Unverified, nil
+	}
+	verdict, evidence, err := r.seg.Verify(r.ctx, w.Self.Verification(r.pool, c, l, w.Self.EndedHere(l)))
+	if err == nil && !verdict.Safe() {
+		err = fmt.Errorf("the last holder of %s is not proven silent: %s", address.Addr, evidence)
+	}
+	if err != nil {
+		_, again := w.Leases.Update(r.ctx, l, lease.Unverified(err.Error()))
+		return c, verdict, fmt.Errorf("take %s over after a migration: %w", address.Addr, errors.Join(err, again))
+	}
+	w.Metrics.Verification(verdict)
+	c.Since = evidence.Claimed
+	return c, verdict, nil
 }
 
 // renewToken writes the lease of a fenced pod again, which gives a newer token, and claims and verifies
@@ -158,7 +182,7 @@ type regain struct {
 func (r *resumption) regain(ctx context.Context) (g *regain, end func(), err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), regainTimeout)
 	unlock := r.w.Attachments.Calls.LockLease(r.address.LeaseName)
-	end = func() { unlock(); cancel() }
+	end = sync.OnceFunc(func() { unlock(); cancel() })
 	g = &regain{r: r, ctx: ctx, pool: &v1alpha1.IPPool{}}
 	if err := r.w.Cache.Get(ctx, client.ObjectKey{Name: r.address.Pool}, g.pool); err != nil {
 		return nil, end, fmt.Errorf("read pool %s: %w", r.address.Pool, err)

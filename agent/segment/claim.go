@@ -51,19 +51,20 @@ func (s *Segment) Claim(ctx context.Context, c Claim) error {
 	return nil
 }
 
-// ClaimAndConfirm claims like Claim and waits until a newer claim had 20 ms to come: since the last claim, or since
-// c.Since, if the lease was installed here already when that claim was sent. Its error wraps ErrFenced if a newer claim
-// came (R10). The caller may announce the address only after nil. In the modes Observe and Off it returns at once.
+// ClaimAndConfirm claims like Claim and waits until a newer claim had 20 ms to come. After a verification, it claims
+// once, and the wait counts from the verification's claim at c.Since, if a lease of the address was installed here
+// then. Its error wraps ErrFenced if a newer claim came (R10). The caller may announce the address only after nil. In
+// the modes Observe and Off it returns at once.
 func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if !claims(c.Mode) {
 		return nil
 	}
-	if err := s.Claim(ctx, c); err != nil {
-		return err
-	}
-	wait := counterClaimWait
+	wait, claim := counterClaimWait, s.Claim
 	if !c.Since.IsZero() {
-		wait -= s.set.clock.Since(c.Since)
+		wait, claim = wait-s.set.clock.Since(c.Since), s.claimAgain
+	}
+	if err := claim(ctx, c); err != nil {
+		return err
 	}
 	if err := Sleep(ctx, s.set.clock, wait); err != nil {
 		return fmt.Errorf("wait for a newer claim of %s on %s: %w", c.Addr, s.name, err)
@@ -89,6 +90,9 @@ func (s *Segments) hasNewerClaim(key bpf.Key) (bool, error) {
 	l.Flags &^= bpf.FlagUnproven
 	return state.Fences(l), err
 }
+
+// claimAgain sends the claim of a take-over that others have just heard.
+func (s *Segment) claimAgain(ctx context.Context, c Claim) error { return s.claimOnce(ctx, c, c.PreviousMAC) }
 
 // claimOnce sends one claim under each key by broadcast, and to station if it is another host.
 func (s *Segment) claimOnce(ctx context.Context, c Claim, station net.HardwareAddr) error {

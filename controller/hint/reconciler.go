@@ -129,11 +129,10 @@ func (r *Reconciler) changed(was, now *v1alpha1.IPLease, q queue) {
 	if was != nil && isNote(was, now) {
 		return
 	}
-	soon := gather
-	if now.Spec.Reason == v1alpha1.ReasonMigrated {
-		soon = 0 // the virtual machine is mute meanwhile
+	if now.Spec.State == v1alpha1.StateQuarantined && now.Spec.Reason == v1alpha1.ReasonMigrated {
+		wake(q, 0, now.Spec.NodeName) // the virtual machine is mute meanwhile
 	}
-	wake(q, soon, concerned(now)...)
+	wake(q, gather, concerned(now)...)
 	if was != nil {
 		r.leave(leaves(was, now), versionOf(now), q)
 		wake(q, gatherEnds, concerned(was)...)

@@ -75,7 +75,8 @@ func (r *Reconciler) begin() {
 }
 
 // Reconcile decides about a lease from the cache. It carries a destructive action out only if a
-// decision from live reads is the same (R11).
+// decision from live reads is the same (R11). A hand-over needs no second decision: the virtual machine was read live,
+// it names both pods, and its target is mute meanwhile.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	lease, err := read[v1alpha1.IPLease](ctx, r.Reader.Cache, "", request.Name)
 	if err != nil {
@@ -102,7 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		n.rare.turn = true
 	}
-	if action.Destructive() {
+	if action.Destructive() && action.Reason != v1alpha1.ReasonMigrated {
 		if facts, err = r.lookAgain(ctx, facts, n); err != nil {
 			return ctrl.Result{}, fmt.Errorf("look at lease %s again: %w", lease.Name, err)
 		}
