@@ -163,7 +163,7 @@ test-model: packages ## Check the model of lease, claim, ack and token, and that
 	@$(count) run -tag model -show model -timeout=30m
 
 # Agents and tests spend 12 % less CPU when their heaps grow to five times the live data.
-test-kernel test-api test-cluster: export GOGC := 400
+test-kernel test-api test-cluster test-migration: export GOGC := 400
 
 # Most of these tests wait. Two packages at once use both CPUs; their namespaces, mounts and ports differ.
 .PHONY: test-kernel

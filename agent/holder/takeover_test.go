@@ -159,8 +159,14 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	r.Want("10.0.0.2 Quarantined")
 	changeLease(r, func(s *v1alpha1.IPLeaseSpec) { s.Since = metav1.NewTime(time.Now().Add(-time.Minute)) })
 	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
+	r.API.After = func(string) error { return &fakenode.NetError{} }
+	check.Equal(t, resume(), 1, "after an answer that was lost, entries are left:")
+	mute("without an answer")
+	r.API.After = nil
 	check.Equal(t, resume(), 0, "entries are left:")
 	l := r.Lease("10.0.0.2", v1alpha1.StateBound)
+	installed, _, err := r.Kernel.Lease(fakenode.Key("10.0.0.2"))
+	check.That(t, err == nil && installed.Token == l.LastToken(), "the kernel has token %d, the record %d: %v", installed.Token, l.LastToken(), err)
 	check.That(t, l.Spec.Holder.PodUID == "b" && l.Spec.Previous == nil && r.Speaks(pod, "10.0.0.2"),
 		"the target does not have the address: %+v", l.Spec)
 	r.MustDel(pod)

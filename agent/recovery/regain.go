@@ -67,10 +67,11 @@ func (r *resumption) takeTurn(ctx context.Context) (gone bool, err error) {
 	} else {
 		l, err = r.w.Leases.TakeProven(g.ctx, l, lease.AgainFor(pod, &r.e, r.address))
 	}
-	if err := g.leased(l, err); err != nil {
+	if err != nil {
 		return false, err
 	}
-	r.address.Behind, c.Token = 0, r.address.Token
+	r.address.Behind, r.address.LeaseUID, r.address.Token = 0, string(l.UID), l.LastToken()
+	c.Token = r.address.Token
 	if err := g.speak(c, "migrated"); err != nil {
 		return false, err
 	}

@@ -98,6 +98,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"R9: a disproved token disproves no lesser one", []string{"VERSIONS=5", "LINKS=1", "RENEWALS=1", "STRAYS=1", "DISPROVES_LESSER"}, notStuck},
 		{"R15: the target of a migration is mute", []string{"VERSIONS=4", "MIGRATIONS=1", "TARGET_SPEAKS"}, oneSpeaker},
 		{"R15: the source hands over once it is paused", []string{"VERSIONS=4", "MIGRATIONS=1", "HANDS_OVER_EARLY"}, sourceIsPaused},
+		{"R15: the target binds the lease as it was proven", []string{"VERSIONS=5", "MIGRATIONS=1", "TAKES_TURN_UNREAD"}, proven},
 		{"a verifier writes whose slot it killed, and nothing moves from there", []string{"VERSIONS=4", "LINKS=1", "MOVES=1", "TAKES_UNWRITTEN"}, ackedIsFenced},
 		{"a move locks the lease against a verifier of its own node", []string{"VERSIONS=4", "LINKS=1", "MOVES=1", "MOVES_UNLOCKED"}, ackedIsFenced},
 		{"R6: a move needs an entry that nobody releases", []string{"VERSIONS=4", "MOVES=1", "MOVES_RELEASED"}, ackedIsFenced},

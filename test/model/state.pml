@@ -77,9 +77,10 @@ bit boot[MACHINES];       /* which life of the machine this is */
 #define RELEASES 10  /* DEL or undo: killed, the lease is still to be freed */
 #define DONE 11
 #define BEHIND 12      /* ADD of a migration's target was answered, and the source has the address */
-#define TURN 13        /* the source has handed over: the take-over is written */
-#define PROVES_TURN 14 /* claimed, and probing */
-#define PROVEN_TURN 15 /* safe */
+#define PROVES_TURN 13 /* the source has handed over: claimed, and probing */
+#define PROVEN_TURN 14 /* safe */
+#define TURN 15        /* the lease is bound */
+#define IS_BEHIND(m) (at[m] == BEHIND || at[m] == TURN || at[m] == PROVES_TURN || at[m] == PROVEN_TURN)
 #define RENEWAL_WRITTEN 16 /* fenced without a reason: the token is renewed */
 #define RENEWS 17          /* the kernel has it, and it is verified */
 #define RENEWAL_PROVEN 18  /* safe */

@@ -119,7 +119,7 @@ inline ask(m) {
 }
 
 /* agent/proof/verifier.go */
-#define VERIFIES(m) (lease_by == m && at[m] != BEHIND && (lease_state == QUARANTINED || lease_state == CONFLICT))
+#define VERIFIES(m) (lease_by == m && !IS_BEHIND(m) && (lease_state == QUARANTINED || lease_state == CONFLICT))
 #define AS_READ(m) (VERIFIES(m) && lease_version == asks[m])
 
 /* agent/attachment/calls.go LockLease */
@@ -154,6 +154,6 @@ end:	do
 	:: d_step { ACTS(m) && AS_READ(m) && judged[m] ->
 		SEEN(FREED_BY_VERIFIER);
 		asks[m] = 0; judged[m] = 0; set_free() }
-	:: d_step { ACTS(m) && asks[m] && !AS_READ(m) -> asks[m] = 0; judged[m] = 0 }
+	:: d_step { ACTS(m) && asks[m] && !AS_READ(m) && !IS_BEHIND(m) -> asks[m] = 0; judged[m] = 0 }
 	od
 }

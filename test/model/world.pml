@@ -39,6 +39,7 @@ inline restart(m) {
 		:: RENEWING(m) -> at[m] = HOLDS
 		:: else
 		fi
+	:: at[m] == PROVES_TURN || at[m] == PROVEN_TURN -> at[m] = BEHIND
 	:: !HOLDING(m) && HAS_POD(m) && !IS_BEHIND(m) && !MUTE_SINCE_DEATH(m) -> kill(m); at[m] = RELEASES
 	:: else
 	fi
