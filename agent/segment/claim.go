@@ -59,12 +59,16 @@ func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if !claims(c.Mode) {
 		return nil
 	}
-	wait, claim := counterClaimWait, s.Claim
-	if !c.Since.IsZero() {
-		wait, claim = wait-s.set.clock.Since(c.Since), s.claimAgain
-	}
-	if err := claim(ctx, c); err != nil {
-		return err
+	wait := counterClaimWait
+	if c.Since.IsZero() {
+		if err := s.Claim(ctx, c); err != nil {
+			return err
+		}
+	} else {
+		if err := s.claimOnce(ctx, c, c.PreviousMAC); err != nil { // others have just heard that of the verification
+			return err
+		}
+		wait -= s.set.clock.Since(c.Since)
 	}
 	if err := Sleep(ctx, s.set.clock, wait); err != nil {
 		return fmt.Errorf("wait for a newer claim of %s on %s: %w", c.Addr, s.name, err)
@@ -90,9 +94,6 @@ func (s *Segments) hasNewerClaim(key bpf.Key) (bool, error) {
 	l.Flags &^= bpf.FlagUnproven
 	return state.Fences(l), err
 }
-
-// claimAgain sends the claim of a take-over that others have just heard.
-func (s *Segment) claimAgain(ctx context.Context, c Claim) error { return s.claimOnce(ctx, c, c.PreviousMAC) }
 
 // claimOnce sends one claim under each key by broadcast, and to station if it is another host.
 func (s *Segment) claimOnce(ctx context.Context, c Claim, station net.HardwareAddr) error {
