@@ -157,6 +157,9 @@ func TestTheTargetOfAMigrationStandsBehindTheSource(t *testing.T) {
 	resume()
 	mute("without proof")
 	r.Want("10.0.0.2 Quarantined")
+	unproven := r.API.Leases()["10.0.0.2"].Spec
+	check.That(t, unproven.Holder.PodUID == "b" && unproven.Previous != nil && unproven.Reason == v1alpha1.ReasonUnverified,
+		"without proof, the lease is not kept for the target: %+v", unproven)
 	changeLease(r, func(s *v1alpha1.IPLeaseSpec) { s.Since = metav1.NewTime(time.Now().Add(-time.Minute)) })
 	r.Wire.Verdicts[fakenode.Two] = segment.Fenced
 	r.API.After = func(string) error { return &fakenode.NetError{} }
@@ -275,6 +278,22 @@ func TestOnlyTheTargetOfAMigrationStandsBehind(t *testing.T) {
 	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
 	r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
 	r.Refused(agentapi.CodeTryAgainLater, r.Pod("virt-launcher-db-b", "b", owners.OfMachine("db")))
+}
+
+// Nobody proves the source silent, and the target is deleted without a DEL.
+func TestATargetThatIsGoneIsReleasedWithoutProof(t *testing.T) {
+	r := fakenode.New(t, fakenode.V4("10.0.0.2"))
+	r.API.Put(fakenode.Held("10.0.0.2", ofMachine))
+	pod := r.Pod("virt-launcher-db-b", "b", target)
+	r.MustAdd(pod)
+	chained(r, pod)
+	changeLease(r, fakenode.Quarantined(v1alpha1.ReasonMigrated))
+	r.Wire.Verdicts[fakenode.Two] = segment.Unknown
+	check.OK(t, r.API.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "virt-launcher-db-b"}}))
+	r.Recovery.LookAgain()
+	left, err := r.Recovery.Resume(t.Context(), attachment.AskTimeout)
+	check.That(t, left == 0 && len(r.Attachments.All()) == 0, "%d entries are left: %v", left, err)
+	r.Want("10.0.0.2 Quarantined")
 }
 
 // The source has handed over. KubeVirt ends its pod: after a migration by post-copy the machine still

@@ -13,7 +13,7 @@ import (
 // migration. The end of the target's pod fails the migration; the source goes on.
 const BehindLimit = 24 * time.Hour
 
-// turnPause is the pause after a take-over without proof. On the node of the target only an ack is
+// turnPause is the pause after a turn for which there was no proof. On the node of the target only an ack is
 // proof, because its kernel hears no speaker of a fenced address. Meanwhile the controller assigns
 // the lease to another node, for which silence is proof as well.
 const turnPause = 15 * time.Second
@@ -32,7 +32,7 @@ type Turn int
 const (
 	// StayBehind: the holder still has the address. The zero value.
 	StayBehind Turn = iota
-	// TakeTurn: take the address over, and verify the last holder.
+	// TakeTurn: verify the last holder, and bind the lease.
 	TakeTurn
 	// LoseTurn: the pod never gets the address.
 	LoseTurn

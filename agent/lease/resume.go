@@ -136,7 +136,8 @@ func (k Known) passedOn(l *v1alpha1.IPLease) bool {
 // pod: after a migration by post-copy, the machine still needs its memory (R15).
 func (k Known) migrated(s *v1alpha1.IPLeaseSpec) bool {
 	who := owner.MachinePod(k.Namespace, "", k.PodUID, k.Machine)
-	return owner.Same(s.Holder, &who) && (s.Holder.PodUID != k.PodUID || s.Reason == v1alpha1.ReasonMigrated)
+	return owner.Same(s.Holder, &who) && (s.Holder.PodUID != k.PodUID || s.Reason == v1alpha1.ReasonMigrated ||
+		s.Previous != nil && s.Previous.PodUID == k.PodUID && s.Previous.Reason == v1alpha1.ReasonMigrated)
 }
 
 // quarantinedFor reports whether a lease was quarantined because this MAC answered a probe. A lease

@@ -100,6 +100,12 @@ func TestTheSourceOfAMigration(t *testing.T) {
 	}
 	handedOver := func(s *spec) { s.State, s.Reason = v1alpha1.StateQuarantined, v1alpha1.ReasonMigrated }
 	unconfirmed := func(s *spec) { s.Previous = &v1alpha1.PreviousHolder{Node: "n1"} }
+	aside := func(s *spec) {
+		s.State, s.Reason = v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified
+		s.Previous = &v1alpha1.PreviousHolder{Node: "n1", PodUID: "a", Reason: v1alpha1.ReasonMigrated}
+	}
+	retained := func(s *spec) { s.State, s.Reason = v1alpha1.StateRetained, v1alpha1.ReasonMigrated }
+	byForce := func(s *spec) { s.State = v1alpha1.StateRetained }
 	other := launcher("c")
 	other.OwnerName = "log"
 	for _, row := range []struct {
@@ -109,6 +115,10 @@ func TestTheSourceOfAMigration(t *testing.T) {
 	}{
 		{"handed over, and the target has not claimed", to(launcher("a"), handedOver), Wait},
 		{"taken over, and not proven", to(launcher("b"), unconfirmed), Wait},
+		{"the target found no proof", to(launcher("b"), aside), Wait},
+		{"an older agent of the target found none", to(launcher("a"), aside), Wait},
+		{"another node has proven it", to(launcher("a"), retained), Release},
+		{"taken by force and proven", to(launcher("a"), byForce), FenceAndDeletePod},
 		{"taken over for good", to(launcher("b")), Release},
 		{"taken by another machine", to(other), FenceAndDeletePod},
 	} {

@@ -121,16 +121,24 @@ func Confirm(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 	})(s, o)
 }
 
+// TakeUnproven keeps a Quarantined lease for the request's pod, because this node found no proof of its last holder. The
+// last holder's agent sees that the pod is another one, and that the machine lives there.
+func TakeUnproven(r Request, message string) Transition {
+	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
+		next, err := TakeOver(r)(old, o)
+		if err != nil {
+			return old, err
+		}
+		return Unverified(message)(next, o)
+	}
+}
+
 // Unverified quarantines a lease again because its take-over found no proof. It
 // stays kept for its pod, and this node continues the verification.
 func Unverified(message string) Transition {
-	return func(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
-		if s.State != v1alpha1.StateBound && s.State != v1alpha1.StateQuarantined {
-			return s, fmt.Errorf("%w: %s", ErrState, describe(&s))
-		}
-		enter(&s, v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, message, o.Now)
-		return s, nil
-	}
+	return from(v1alpha1.StateBound, func(s *v1alpha1.IPLeaseSpec, now time.Time) {
+		enter(s, v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, message, now)
+	})
 }
 
 // Retain keeps an address for the pod's name, after a verification or a DEL, whose fence is proof.
@@ -138,7 +146,11 @@ func Retain(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 	if old.Holder == nil || (old.State != v1alpha1.StateBound && old.State != v1alpha1.StateQuarantined) {
 		return old, fmt.Errorf("retain: %w: %s", ErrState, describe(&old))
 	}
-	enter(&old, v1alpha1.StateRetained, "", "", o.Now)
+	reason := v1alpha1.LeaseReason("")
+	if old.Reason == v1alpha1.ReasonMigrated {
+		reason = old.Reason // the machine lives in another pod than the last holder, which is not deleted
+	}
+	enter(&old, v1alpha1.StateRetained, reason, "", o.Now)
 	old.Previous, old.Conflict = nil, nil
 	// The sandbox is gone. The MAC stays, since late frames may still carry it.
 	old.Holder.ContainerID = ""

@@ -154,6 +154,12 @@ func TestTransitions(t *testing.T) {
 			with(boundAnew, previous(*quarantined.Previous), func(s *spec) {
 				s.State, s.Reason, s.Message = v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, "deaf"
 			}), nil},
+		{"a proven lease is taken over by one write", TakeProven(request("c1")), quarantined, boundAnew, nil},
+		{"not of another pod, also if proven", TakeProven(request("c1")), with(quarantined, otherPod), spec{}, ErrIdentity},
+		{"without proof it is kept for the pod, with the last holder", TakeUnproven(request("c1"), "deaf"), quarantined,
+			with(boundAnew, previous(*quarantined.Previous), func(s *spec) {
+				s.State, s.Reason, s.Message = v1alpha1.StateQuarantined, v1alpha1.ReasonUnverified, "deaf"
+			}), nil},
 		{"only a Bound lease is unverified", Unverified(""), retained, spec{}, ErrState},
 
 		{"DEL retains", Retain, mine, retainedNow, nil},
@@ -161,6 +167,8 @@ func TestTransitions(t *testing.T) {
 		{"nothing is kept for no pod", KeepForPod, with(quarantined, nobody), spec{}, ErrState},
 		{"a verification retains, and what was feared is forgotten", Retain,
 			with(mine, aside, previous(*quarantined.Previous)), retainedNow, nil},
+		{"a verification of a migration's source retains its reason", Retain,
+			with(mine, aside, func(s *spec) { s.Reason = v1alpha1.ReasonMigrated }), with(retainedNow, func(s *spec) { s.Reason = v1alpha1.ReasonMigrated }), nil},
 		{"nothing is retained for nobody", Retain, with(quarantined, nobody), spec{}, ErrState},
 		{"a Retained lease is not retained again", Retain, retained, spec{}, ErrState},
 		{"a Warm lease is not retained", Retain, with(mine, warm), spec{}, ErrState},

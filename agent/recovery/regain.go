@@ -42,8 +42,8 @@ const regainTimeout = 20 * time.Second
 
 // takeTurn takes an address over for a pod that stood behind its last holder. Until this holder is proven fenced, gone
 // or silent, the address stays fenced here and the lease Quarantined. The claim has the token of that lease, like a
-// verifier's. The one write that follows fails if another node has the lease by then. gone reports that the entry is
-// gone, because the pod is.
+// verifier's. The write that follows binds the lease, unless another node has it by then. Without proof, it keeps the
+// lease Quarantined for the pod. gone reports that the entry is gone, because the pod is.
 func (r *resumption) takeTurn(ctx context.Context) (gone bool, err error) {
 	var reading errgroup.Group // the machine is mute meanwhile, so both go on together
 	var pod *corev1.Pod
@@ -53,19 +53,28 @@ func (r *resumption) takeTurn(ctx context.Context) (gone bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c, verdict, err := g.proveTurn()
-	if err := errors.Join(err, reading.Wait()); err != nil {
-		return false, err
+	c, proof, unproven := g.proveTurn()
+	if err := reading.Wait(); err != nil {
+		return false, errors.Join(unproven, err)
 	}
 	if pod == nil || pod.DeletionTimestamp != nil {
 		end()
 		return true, r.w.releaseAfterNewer(ctx, r.e)
 	}
-	l := r.l
-	if l.Spec.State == v1alpha1.StateBound { // the answer to the write was lost
+	l, request := r.l, lease.AgainFor(pod, &r.e, r.address)
+	bound := l.Spec.State == v1alpha1.StateBound // the answer to an earlier write was lost
+	switch {
+	case unproven != nil && bound:
+		_, err = r.w.Leases.Update(g.ctx, l, lease.Unverified(unproven.Error()))
+	case unproven != nil:
+		_, err = r.w.Leases.Update(g.ctx, l, lease.TakeUnproven(request, unproven.Error()))
+	case bound:
 		l, err = r.w.Leases.Update(g.ctx, l, lease.Confirm)
-	} else {
-		l, err = r.w.Leases.TakeProven(g.ctx, l, lease.AgainFor(pod, &r.e, r.address))
+	default:
+		l, err = r.w.Leases.TakeProven(g.ctx, l, request)
+	}
+	if unproven != nil {
+		return false, fmt.Errorf("take %s over after a migration: %w", r.address.Addr, errors.Join(unproven, err))
 	}
 	if err != nil {
 		return false, err
@@ -76,35 +85,37 @@ func (r *resumption) takeTurn(ctx context.Context) (gone bool, err error) {
 		return false, err
 	}
 	r.w.Events.Eventf(pod, nil, corev1.EventTypeNormal, "AddressTakenOver", "Bind",
-		"%s was handed over by the migration of %s: %s", r.address.Addr, owner.Identity(l.Spec.Holder), verdict)
+		"%s was handed over by the migration of %s: %s", r.address.Addr, owner.Identity(l.Spec.Holder), proof)
 	return false, nil
 }
 
-// proveTurn claims the address with the token of the lease as it is, and verifies the last holder. If there is no
-// proof, the lease is Quarantined as unverified, and this node waits. No host is asked if the pool does not enforce, or
-// if the lease was proven before.
-func (r *regain) proveTurn() (segment.Claim, segment.Verdict, error) {
+// proveTurn claims the address with the token of the lease as it is, and verifies the last holder. The error says why
+// there is no proof. No host is asked if the pool does not enforce, or if the lease was proven before.
+func (r *regain) proveTurn() (c segment.Claim, proof string, err error) {
 	w, l, address := r.r.w, r.r.l, r.r.address
-	token, err := lease.Token(l)
-	if err != nil {
-		return segment.Claim{}, segment.Unknown, err
+	if address.Token, err = lease.Token(l); err != nil {
+		return c, "", err
 	}
-	address.Token = token
-	c := w.Self.Claim(r.pool.ConflictMode(), address, l)
-	if !lease.NeedsVerification(&l.Spec, w.Self.Session) || c.Mode != v1alpha1.ModeEnforce {
-		return c, segment.Unverified, nil
+	if l.Spec.State == v1alpha1.StateBound {
+		address.Token = uint64(l.HolderToken())
+	}
+	c = w.Self.Claim(r.pool.ConflictMode(), address, l)
+	switch {
+	case c.Mode != v1alpha1.ModeEnforce:
+		return c, string(segment.Unverified), nil
+	case !lease.NeedsVerification(&l.Spec, w.Self.Session):
+		return c, "proven before", nil
 	}
 	verdict, evidence, err := r.seg.Verify(r.ctx, w.Self.Verification(r.pool, c, l, w.Self.EndedHere(l)))
 	if err == nil && !verdict.Safe() {
 		err = fmt.Errorf("the last holder of %s is not proven silent: %s", address.Addr, evidence)
 	}
 	if err != nil {
-		_, again := w.Leases.Update(r.ctx, l, lease.Unverified(err.Error()))
-		return c, verdict, fmt.Errorf("take %s over after a migration: %w", address.Addr, errors.Join(err, again))
+		return c, "", err
 	}
 	w.Metrics.Verification(verdict)
 	c.Since = evidence.Claimed
-	return c, verdict, nil
+	return c, string(verdict), nil
 }
 
 // renewToken writes the lease of a fenced pod again, which gives a newer token, and claims and verifies

@@ -52,8 +52,8 @@ func (s *Segment) Claim(ctx context.Context, c Claim) error {
 }
 
 // ClaimAndConfirm claims like Claim and waits until a newer claim had 20 ms to come. After a verification, it claims
-// once, and the wait counts from the verification's claim at c.Since, if a lease of the address was installed here
-// then. Its error wraps ErrFenced if a newer claim came (R10). The caller may announce the address only after nil. In
+// once, and the wait counts from the verification's claim at c.Since. No token of this store is between those of both
+// claims. Its error wraps ErrFenced if a newer claim came (R10). The caller may announce the address only after nil. In
 // the modes Observe and Off it returns at once.
 func (s *Segment) ClaimAndConfirm(ctx context.Context, c Claim) error {
 	if !claims(c.Mode) {

@@ -87,7 +87,8 @@ type Claim struct {
 	// PreviousMAC is the MAC of the previous holder, if it is known. Each claim also goes to it by
 	// unicast, which passes storm control and ARP suppression. Other hosts may have the same MAC.
 	PreviousMAC net.HardwareAddr
-	// Since is when the first claim with this token was sent, if a verification sent it; otherwise zero.
+	// Since is when a verification sent its first claim, with this token or with that of the version of the lease that
+	// this one replaced. Otherwise it is zero.
 	Since time.Time
 	// Mode of the pool. Only Enforce, or empty, claims.
 	Mode v1alpha1.ConflictMode

@@ -18,7 +18,7 @@ const AnswerTime = 5 * time.Second
 // Call it before each write that does not bind the lease: the write changes the resourceVersion.
 func (l *IPLease) RecordToken() {
 	if l.Spec.Holder != nil {
-		l.Spec.Holder.Token = l.holderToken()
+		l.Spec.Holder.Token = l.HolderToken()
 	}
 }
 
@@ -29,7 +29,7 @@ func (l *IPLease) LastToken() uint64 {
 	if l.Spec.Previous != nil {
 		return uint64(l.Spec.Previous.Token)
 	}
-	return uint64(l.holderToken())
+	return uint64(l.HolderToken())
 }
 
 // LastMAC returns the MAC of the last holder that may still use the address, or nil if it is not
@@ -72,7 +72,9 @@ func (l *IPLease) WithRecord(why string) string {
 	return why
 }
 
-func (l *IPLease) holderToken() int64 {
+// HolderToken returns the fencing token of the present holder: the recorded one, or the resourceVersion of a Bound lease
+// that was not written since. It returns 0 if the token is not known.
+func (l *IPLease) HolderToken() int64 {
 	switch h := l.Spec.Holder; {
 	case h == nil:
 		return 0

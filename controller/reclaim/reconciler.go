@@ -75,8 +75,8 @@ func (r *Reconciler) begin() {
 }
 
 // Reconcile decides about a lease from the cache. It carries a destructive action out only if a
-// decision from live reads is the same (R11). A hand-over needs no second decision: the virtual machine was read live,
-// it names both pods, and its target is mute meanwhile.
+// decision from live reads is the same (R11). A hand-over by a virtual machine that names both pods needs no second
+// decision: the machine was read live, and it is mute meanwhile.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	lease, err := read[v1alpha1.IPLease](ctx, r.Reader.Cache, "", request.Name)
 	if err != nil {
@@ -103,7 +103,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		n.rare.turn = true
 	}
-	if action.Destructive() && action.Reason != v1alpha1.ReasonMigrated {
+	handsOver := action.Reason == v1alpha1.ReasonMigrated && facts.Migration.State.Source != ""
+	if action.Destructive() && !handsOver {
 		if facts, err = r.lookAgain(ctx, facts, n); err != nil {
 			return ctrl.Result{}, fmt.Errorf("look at lease %s again: %w", lease.Name, err)
 		}

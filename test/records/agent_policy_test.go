@@ -193,6 +193,8 @@ func (e *env) testAgentPolicy(t *testing.T) {
 		"deletes no lease with an unproven predecessor":   {remove, lease(from("n2")), nil, "spec.previous of a lease in spec.state Bound is not proven"},
 		"confirms its take-over":                          {update, lease(from("n2")), proven, ""},
 		"keeps the predecessor while it is Bound":         {update, lease(from("n2")), from("n1"), "an agent keeps it until its verification"},
+		"takes over what it has proven":                   {update, lease(quarantined, from("n2")), all(in(v1alpha1.StateBound), proven), ""},
+		"takes nothing over for others that it proved":    {update, lease(quarantined, from("n2")), all(in(v1alpha1.StateBound), proven, holderIs("default", "web-1")), "is kept for default/web-0"},
 		"keeps the predecessor at a take-over":            {update, lease(quarantined, from("n2"), on("n2")), all(bindHere, proven), "an agent keeps it until its verification"},
 		"changes no predecessor at a take-over":           {update, lease(quarantined, from("n2"), on("n2")), all(bindHere, from("n1")), "an agent keeps it until its verification"},
 		"names the last holder at a take-over":            {update, lease(quarantined, on("n2")), bindHere, "a take-over names the last holder as spec.previous"},
