@@ -15,8 +15,8 @@ import (
 func TestAVethIsOpenedByItsOtherEnd(t *testing.T) {
 	pod, node := network.New(t, "pod"), network.New(t, "node")
 	check.OK(t, pod.AddPair("eth0", node, "veth1"))
-	out, err := pod.Command(t.Context(), "ip", "link", "set", "eth0", "name", "eth0-nic").CombinedOutput()
-	check.Must(t, err == nil, "rename: %v: %s", err, out)
+	links := pod.Links()
+	check.OK(t, links.LinkSetName(check.Value(links.LinkByName("eth0"))(t), "eth0-nic"))
 	end := check.Value(node.Index("veth1"))(t)
 	opens := func(when string) {
 		t.Helper()
@@ -27,7 +27,7 @@ func TestAVethIsOpenedByItsOtherEnd(t *testing.T) {
 	opens("without the name")
 	check.OK(t, pod.AddBridge("eth0"))
 	opens("with another of the name")
-	_, err = OpenPort(pod.Path(), "eth0", end+1000)
+	_, err := OpenPort(pod.Path(), "eth0", end+1000)
 	check.That(t, err != nil, "a veth without this end is opened")
 	check.OK(t, pod.AddPair("in0", pod, "in1"))
 	_, err = OpenPort(pod.Path(), "in0", check.Value(pod.Index("in1"))(t))
