@@ -24,7 +24,7 @@ count := $(GO) run ./test/cmd/count
 cluster := $(GO) run ./test/cmd/cluster
 
 # The build tags of all suites, for tools that read the whole code.
-tags := model,kernel,api,cluster,bench,guest,frames,browser,machine
+tags := model,kernel,api,cluster,bench,guest,nftables,frames,browser,machine
 suites := unit race browser kernel api cluster fuzz bench model frames
 # Make test runs the first ones alone, and then the others beside the timed ones, with less priority. The steady
 # ones take the place of the timed ones: their clocks stand still while the machine does something else.
@@ -206,19 +206,27 @@ test-guest: packages guest ## Run the tests of bpf and of parts of the agent on 
 	  $(count) run guest-$$kernel -tags $$tags -count=1 -p=1 -timeout=45m -exec "$(guest) -kernel $$kernel -timeout 45m" $(if $(RUN),-run '$(RUN)') -skip '^TestGuestWithoutIPv6$$' $(guest-packages) || status=1; \
 	  [ -n "$(RUN)" ] || $(count) run guest-pod-$$kernel -tags $$tags -count=1 -timeout=5m -exec "$(guest) -kernel $$kernel" -run '^TestGuest' ./agent/pod || status=1; \
 	done; \
-	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-agent test-guest-sriov test-guest-ovs || status=1; exit $$status
+	[ -n "$(RUN)" ] || $(MAKE) --no-print-directory -k test-guest-ipv4 test-guest-admin test-guest-agent test-guest-sriov test-guest-ovs || status=1; exit $$status
 
-# The tests of IPv4 on the newest kernel, started without IPv6, in which no program reads the kernel's memory.
 .PHONY: test-migration
 test-migration: packages ## Migrate an emulated virtual machine between nodes MIGRATIONS times, 50 by default, and measure its pause (root)
 	@$(count) run -show migration -tags kernel,machine -count=1 -timeout=40m -run '^TestAMachine(Migrates|KeepsItsAddress)$$' ./test/nodes -args -migrations $(or $(MIGRATIONS),50)
 
+# The tests of IPv4 on the newest kernel, started without IPv6, in which no program reads the kernel's memory.
 .PHONY: test-guest-ipv4
 test-guest-ipv4: KERNELS := newest
 test-guest-ipv4: packages guest
 	@$(count) run guest-ipv4 -tags kernel,guest -count=1 -p=1 -timeout=30m -exec "$(guest) -kernel newest -parameters 'ipv6.disable=1 lockdown=confidentiality'" \
 	  -run '^(TestGuestWithoutIPv6|TestNobodyAnswersForAFreeAddress|TestForeignHostAnswersTheProbe|TestVerdictOnAGuardedZombieIsFencedAndItIsMute|TestAClaimInAVLANFencesAndIsAcked)$$/^(IPv4|agent_alive)$$/^(IPv4)?$$' \
 	  ./agent/hostlink ./agent/segment
+
+.PHONY: test-guest-admin
+test-guest-admin: packages guest ## Run the test of what NET_ADMIN can forge on kernels with nftables, in emulated machines
+	@status=0; for kernel in $(KERNELS); do \
+	  case $$kernel in 5.10|6.1) tags=kernel,guest,nftables,notcx;; *) tags=kernel,guest,nftables;; esac; \
+	  $(count) run guest-admin-$$kernel -tags $$tags -count=1 -timeout=5m -run '^TestNET_ADMIN' \
+	    -exec "$(guest) -kernel $$kernel -modules macvlan,veth,bridge,sch_ingress,cls_bpf,crc32c_generic,nf_tables,xfrm_user" ./bpf || status=1; \
+	done; exit $$status
 
 # The unit suite needs no kernel of arm64: QEMU emulates its programs one by one.
 .PHONY: test-arm64
