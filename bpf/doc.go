@@ -12,8 +12,8 @@
 // while it is flagged as unproven, or while the greatest token claimed on the wire exceeds its token
 // and is not disproved (state_fences).
 //
-// Read src in this order: slot.h, lease.h, state.h and gate.h (maps); claim.h, fence.h, ingress.h and
-// ack.h (claims); speech.h, source.h, judge.h, local.h, usual.h, sender.h and stranger.h (frames);
+// Read src in this order: slot.h, lease.h, state.h and gate.h (maps); claim.h, fence.h, ingress.h,
+// ack.h and uplink.h (claims); speech.h, source.h, judge.h, local.h, usual.h, sender.h and stranger.h (frames);
 // guard.c and observer.c (programs). sockets.c stands alone.
 //
 // Structs, enums and sizes come from the C code by its BTF (bpf2go, `make generate`). Keep in sync:

@@ -206,7 +206,8 @@ func (o *Observers) removeAllFilters() error {
 // detach takes the observer, if there is one, off a parent and forgets it. It needs mu.
 func (o *Observers) detach(parent int) error {
 	delete(o.locals.trusted, uint32(parent))
-	return errors.Join(o.removeFilters(parent), o.pins.Observer(parent).Remove(),
+	isOf := func(at uint64, of uint32) bool { return of == uint32(parent) || at>>32 == uint64(parent) }
+	return errors.Join(o.removeFilters(parent), o.pins.Observer(parent).Remove(), o.forgetUplinks(isOf),
 		deleteEntry(o.maps.Parents, uint32(parent)), deleteEntry(o.maps.Hearing, uint32(parent)))
 }
 

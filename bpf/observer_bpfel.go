@@ -354,6 +354,7 @@ const (
 	observerMapSourceMacs       = "source_macs"
 	observerMapSources          = "sources"
 	observerMapStates           = "states"
+	observerMapUplinks          = "uplinks"
 	observerMapVouched          = "vouched"
 	observerProgObserverEgress  = "observer_egress"
 	observerProgObserverIngress = "observer_ingress"
@@ -434,6 +435,7 @@ type observerMapSpecs struct {
 	SourceMacs   *ebpf.MapSpec `ebpf:"source_macs"`
 	Sources      *ebpf.MapSpec `ebpf:"sources"`
 	States       *ebpf.MapSpec `ebpf:"states"`
+	Uplinks      *ebpf.MapSpec `ebpf:"uplinks"`
 	Vouched      *ebpf.MapSpec `ebpf:"vouched"`
 }
 
@@ -488,6 +490,7 @@ type observerMaps struct {
 	SourceMacs   *ebpf.Map `ebpf:"source_macs"`
 	Sources      *ebpf.Map `ebpf:"sources"`
 	States       *ebpf.Map `ebpf:"states"`
+	Uplinks      *ebpf.Map `ebpf:"uplinks"`
 	Vouched      *ebpf.Map `ebpf:"vouched"`
 }
 
@@ -513,6 +516,7 @@ func (m *observerMaps) Close() error {
 		m.SourceMacs,
 		m.Sources,
 		m.States,
+		m.Uplinks,
 		m.Vouched,
 	)
 }

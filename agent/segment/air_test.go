@@ -72,6 +72,8 @@ type air struct {
 	onCanary func()
 	// portUp is when the links of pods come up.
 	portUp <-chan struct{}
+	// uplinks replaces the ports of the parent's bridge.
+	uplinks func() (vid uint16, ports []int, err error)
 }
 
 // newAir returns an open segment on a fresh air, with an event loop that ends with the test.
@@ -145,6 +147,13 @@ func (a *air) Carrier() (bool, uint32, error) {
 		return false, 0, bpf.ErrNoDevice
 	}
 	return a.carrier, a.losses, nil
+}
+
+func (a *air) Uplinks() (uint16, []int, error) {
+	if a.uplinks == nil {
+		return 0, nil, nil
+	}
+	return a.uplinks()
 }
 
 func (a *air) Shared() (bool, error)           { return a.shared, nil }

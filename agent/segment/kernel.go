@@ -15,6 +15,7 @@ import (
 type Kernel struct {
 	Observers interface {
 		Attach(parent int) error
+		SetUplinks(parent int, vid uint16, uplinks []int) error
 		Attached() (map[int]bool, error)
 		Links(parent int) ([2]uint32, error)
 	}
@@ -48,6 +49,7 @@ func KernelOf(k *bpf.Kernel) Kernel {
 // parentWire sends frames on a parent: *Parent, or one of a test. Safe for concurrent use.
 type parentWire interface {
 	Link() (PortLink, error)
+	Uplinks() (vid uint16, ports []int, err error)
 	Shared() (bool, error)
 	Carrier() (up bool, losses uint32, err error)
 	Has(netip.Addr) (bool, error)

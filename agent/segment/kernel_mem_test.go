@@ -5,6 +5,7 @@ package segment
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -25,6 +26,7 @@ type memKernel struct {
 	observers map[int]bool
 	// attachments counts how often an observer was put on a parent.
 	attachments uint32
+	uplinks     []string // all that was set
 	deadSlots   map[uint32]bool
 	heard       map[uint32]time.Duration
 	counters    map[bpf.Counter]uint64
@@ -63,6 +65,13 @@ func (k *memKernel) Attach(parent int) error {
 		k.observers[parent] = true
 		k.attachments++
 	}
+	return nil
+}
+
+func (k *memKernel) SetUplinks(parent int, vid uint16, uplinks []int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.uplinks = append(k.uplinks, fmt.Sprint(parent, vid, uplinks))
 	return nil
 }
 

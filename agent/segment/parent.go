@@ -141,10 +141,9 @@ func (p *Parent) Carrier() (up bool, losses uint32, err error) {
 	if err != nil || p.bridge == nil {
 		return up, losses, err
 	}
-	links, err := p.nl.LinkList()
-	ports, unread := wholelist.Uplinks(links, p.bridge)
-	if unread != nil || err != nil && (len(ports) == 0 || !errors.Is(err, netlink.ErrDumpInterrupted)) { // they stay while others come and go
-		return false, 0, fmt.Errorf("list the ports of bridge %s: %w", p.bridge.Attrs().Name, errors.Join(unread, err))
+	ports, err := p.ports()
+	if err != nil {
+		return false, 0, err
 	}
 	outside := len(ports) == 0
 	for _, port := range ports {
@@ -155,6 +154,37 @@ func (p *Parent) Carrier() (up bool, losses uint32, err error) {
 		outside, losses = outside || has, losses+lost
 	}
 	return up && outside, losses, nil
+}
+
+// ports returns the ports of the parent's bridge that lead to the network.
+func (p *Parent) ports() ([]netlink.Link, error) {
+	links, err := p.nl.LinkList()
+	ports, unread := wholelist.Uplinks(links, p.bridge)
+	if unread != nil || err != nil && (len(ports) == 0 || !errors.Is(err, netlink.ErrDumpInterrupted)) { // they stay while others come and go
+		return nil, fmt.Errorf("list the ports of bridge %s: %w", p.bridge.Attrs().Name, errors.Join(unread, err))
+	}
+	return ports, nil
+}
+
+// Uplinks returns the ports of the bridge of Open vSwitch on which the parent is a VLAN, and the VLAN. Other parents have
+// none.
+func (p *Parent) Uplinks() (vid uint16, ports []int, err error) {
+	if p.bridge == nil || p.bridge.Type() != wholelist.OVSKind {
+		return 0, nil, nil
+	}
+	l, err := p.link(p.index)
+	if err != nil {
+		return 0, nil, err
+	}
+	vlan, ok := l.(*netlink.Vlan)
+	if !ok || vlan.ParentIndex != p.bridge.Attrs().Index || vlan.VlanProtocol == netlink.VLAN_PROTOCOL_8021AD {
+		return 0, nil, nil
+	}
+	links, err := p.ports()
+	for _, port := range links {
+		ports = append(ports, port.Attrs().Index)
+	}
+	return uint16(vlan.VlanId), ports, err
 }
 
 func (p *Parent) carrier(index int) (up bool, losses uint32, err error) {

@@ -84,8 +84,23 @@ func (s *Segments) HasKey() bool { return len(s.keys()) > 0 }
 
 // Open attaches the observer to a parent and opens its sockets, in the calling thread's network
 // namespace. If the segment is open already, Open returns it and attaches the observer again if
-// that is missing.
+// that is missing. It does the same for the observers that take claims at uplinks.
 func (s *Segments) Open(parent int) (*Segment, error) {
+	seg, err := s.openObserved(parent)
+	if err != nil {
+		return nil, err
+	}
+	vid, uplinks, err := seg.wire.Uplinks()
+	if err == nil && vid != 0 {
+		err = s.kernel.Observers.SetUplinks(parent, vid, uplinks)
+	}
+	if err != nil {
+		s.log.Info("claims may not reach this parent while ovs-vswitchd is dead; the agent tries again", "parent", seg.name, "why", err.Error())
+	}
+	return seg, nil
+}
+
+func (s *Segments) openObserved(parent int) (*Segment, error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	if s.life.Err() != nil {

@@ -29,6 +29,24 @@ static __always_inline void ingress_old(const struct claimed *c,
 }
 
 /*
+ * Reports whether this node acks a claim that has fenced a lease. The address
+ * of a dead slot may have had a later holder elsewhere, which is alive and did
+ * not hear the claim. An ack from here would pass for that holder's. The same
+ * holds for every zombie that is not the holder named in the claim, also with
+ * that holder's MAC. A holder without a guard may speak on, until its VF is
+ * off. A VF whose guard was removed speaks on too, so only the guard itself
+ * acks for it.
+ */
+static __always_inline bool ingress_acks(const struct claimed *c,
+					 const struct lease *l, bool dead,
+					 __u32 vf)
+{
+	return !dead && !(l->flags & LEASE_UNGUARDED) &&
+	       (vf ? l->slot == vf : !(l->flags & LEASE_VF)) &&
+	       claim_asks(&c->claim, l->token);
+}
+
+/*
  * Cheapest checks first: most claims on a segment concern other nodes and end
  * at the lookup of the lease. A VF sends the ack from its own MAC, not a
  * parent's, and for its own slot only; vf is 0 on a parent.
@@ -73,17 +91,7 @@ __noinline int ingress_claim(struct __sk_buff *skb, __u32 l3, __u32 where,
 	if (key == CLAIM_NO_KEY || hearing_is_echo(&c.macs.from, parent))
 		return verdict;
 	hearing_note(segment, &c.macs.from, parent);
-	/*
-	 * The address of a dead slot may have had a later holder elsewhere,
-	 * which is alive and did not hear the claim. An ack from here would
-	 * pass for that holder's. The same holds for every zombie that is not
-	 * the holder named in the claim, also with that holder's MAC. A holder
-	 * without a guard may speak on, until its VF is off. A VF whose guard
-	 * was removed speaks on too, so only the guard itself acks for it.
-	 */
-	if (dead || l->flags & LEASE_UNGUARDED ||
-	    (vf ? l->slot != vf : l->flags & LEASE_VF) ||
-	    !claim_asks(&c.claim, l->token))
+	if (!ingress_acks(&c, l, dead, vf))
 		return verdict;
 	return ack_send(skb, &c, key, own, where, verdict);
 }

@@ -12,6 +12,7 @@
 #include "sender.h"
 #include "sighting.h"
 #include "stranger.h"
+#include "uplink.h"
 
 char __license[] SEC("license") = "Dual BSD/GPL";
 
@@ -78,8 +79,12 @@ int observer_ingress(struct __sk_buff *skb)
 	struct frame f;
 	struct mac from;
 
-	if (!frame_open(skb, &f) || f.tagged)
-		return PASS; /* each VLAN has an observer of its own */
+	if (!frame_open(skb, &f))
+		return PASS;
+	if (f.tagged) /* each VLAN has an observer of its own */
+		return f.proto == bpf_htons(CLAIM_ETHERTYPE)
+			       ? uplink_claim(skb, &f, segment)
+			       : PASS;
 	if (f.proto == bpf_htons(CLAIM_ETHERTYPE))
 		return ingress_claim(skb, f.l3, OBSERVER_INGRESS, 0, segment);
 	if (skb->mark == PROBE_MARK) {
