@@ -16,12 +16,13 @@ import (
 // errNoPort: no bridge of Open vSwitch has a port of this name.
 var errNoPort = fmt.Errorf("%w: its other end is no port of Open vSwitch", ErrNoUplink)
 
-// ovs returns the bridges of Open vSwitch. On kernels without tcx, guards and observers are in the qdisc at ingress, of
-// which a port has one, and which Open vSwitch wants for policing and offload.
+// ovs returns the bridges of Open vSwitch, and with them the error for their ports on kernels without tcx: there guards
+// and observers are in the qdisc at ingress, of which a port has one, and which Open vSwitch wants for policing and
+// offload.
 func ovs() ([]wholelist.OVSBridge, error) {
 	bridges, err := wholelist.OVS()
 	if err == nil && !attach.HasTCX() {
-		return nil, fmt.Errorf("%w: on kernels without tcx it wants the qdisc in which guards are: use Linux 6.6 or newer, or a Linux bridge", ErrUnfitOVS)
+		return bridges, fmt.Errorf("%w: on kernels without tcx it wants the qdisc in which guards are: use Linux 6.6 or newer, or a Linux bridge", ErrUnfitOVS)
 	}
 	return bridges, err
 }
@@ -29,11 +30,14 @@ func ovs() ([]wholelist.OVSBridge, error) {
 // ofOVS returns the parent of a port of Open vSwitch.
 func ofOVS(links []netlink.Link, port string, ask func() ([]wholelist.OVSBridge, error)) (Parent, error) {
 	bridges, err := ask()
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrUnfitOVS) {
 		return Parent{}, err
 	}
 	for _, b := range bridges {
 		if own, ok := portOf(b, port); ok {
+			if err != nil {
+				return Parent{}, err
+			}
 			return onOVS(links, b, own)
 		}
 	}

@@ -92,4 +92,14 @@ func TestAPortOfOpenVSwitchHasTheParentOfItsVLAN(t *testing.T) {
 		return []wholelist.OVSBridge{{Name: "br0", Ports: []wholelist.OVSPort{veth, inside, card}}}, nil
 	})
 	check.Equal(t, fmt.Sprint(parent.Name, err), "eth1<nil>", "a port that Open vSwitch has not taken yet:")
+
+	withoutTCX := func() ([]wholelist.OVSBridge, error) {
+		return []wholelist.OVSBridge{{Name: "br0", Ports: []wholelist.OVSPort{veth, inside, card}}}, ErrUnfitOVS
+	}
+	for _, p := range []*netlink.Veth{port, coming} {
+		_, err = parentOf(links, p, nil, withoutTCX)
+		check.That(t, errors.Is(err, ErrUnfitOVS), "a port without tcx: %v", err)
+	}
+	_, err = parentOf(links, &netlink.Veth{LinkAttrs: linkOn("veth6", 6, 0)}, nil, withoutTCX)
+	check.That(t, errors.Is(err, ErrNoUplink), "a veth that is no port, without tcx: %v", err)
 }
