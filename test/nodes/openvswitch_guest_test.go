@@ -85,13 +85,33 @@ func TestGuestPodsOnOpenVSwitch(t *testing.T) {
 	p.endure()
 	b.zombie("native4", dark, onOVS, p.light, `"type":"macvlan","mode":"bridge","master":"e1"`, nodes.Wants)
 	p.stayApart()
-	// Without a tag on the uplink, the kernel hears and acks a claim without agent and daemon.
-	check.OK(t, errors.Join(dark.KillAgent(), crash()))
-	v, token := vlans{t, c, lan}, p.entries[p.native.Attachment()].Addresses[0].Token
-	v.claim(vlan{router: p.untagged.Namespace, iface: namespaces.HostInterface}, p.native, token, token+1)
-	v.awaitAck(p.native, token+1)
+	p.speaksOnWithout(crash)
 	check.OK(t, dark.AwaitAgent(t.Context()))
 	p.finish()
+}
+
+// speaksOnWithout ends agent and daemon. The kernel forwards by the flows that it has, hears claims, fences and acks: also
+// those with a tag on the uplink, of a sender without a flow.
+func (p *bridgePods) speaksOnWithout(daemon func() error) {
+	p.Helper()
+	answers := func(when string) {
+		p.Helper()
+		knows(p.T, when, p.router.router, netip.Addr{}, "tcp", p.serve[p.first], netip.MustParseAddr("10.100.0.1"))
+	}
+	answers("with the daemon")
+	check.OK(p.T, errors.Join(p.KillAgent(), daemon()))
+	answers("without the daemon")
+	v := vlans{p.T, p.Cluster, p.lan}
+	for s, by := range map[*nodes.Sandbox]vlan{
+		p.native: {router: p.untagged.Namespace, iface: namespaces.HostInterface},
+		p.first:  p.vlanBridge.router("rnew", 100),
+	} {
+		token := p.entries[s.Attachment()].Addresses[0].Token
+		v.claim(by, s, token, token+1)
+		v.awaitAck(s, token+1)
+	}
+	_, err := p.router.router.Connect(netip.Addr{}, "tcp", p.serve[p.first], tryLimit)
+	check.That(p.T, err != nil, "a fenced pod answers")
 }
 
 // startOVS starts the daemons of Open vSwitch on a node. It returns ovs-vsctl, and what ends the switch.
