@@ -167,3 +167,12 @@ func TestAtTheUplinkOnlyTheNamedHolderWithAGuardAcks(t *testing.T) {
 		check.That(t, u.isFenced() && moved(ResultFenced) == 1 && moved(ResultAckSent) == c.acks, "with the flags %d, asked %d: fenced %v, %d acks", c.flags, c.asks, u.isFenced(), moved(ResultAckSent))
 	}
 }
+
+func TestWithoutTCXUplinksAreLeftToOpenVSwitch(t *testing.T) {
+	r := newRigWith(t, Options{NoTCX: true})
+	check.OK(t, r.node.AddBridge("uplink"))
+	uplink := r.node.index("uplink")
+	r.node.do(func() error { return r.Observers.SetUplinks(r.parent, 100, []int{uplink}) })
+	check.None(t, check.Value(entriesOf[uint64, uint32](r.maps.Uplinks))(t), "the uplinks are")
+	equal(t, "observed", in(r.node, r.Observers.Attached)[uplink], false)
+}
