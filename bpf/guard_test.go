@@ -103,13 +103,15 @@ func TestGuardEgressDropsAllOfAMACThatIsElsewhere(t *testing.T) {
 	b.fence(addr4)
 	b.fence(addr6)
 	all("while the holders have their own MACs", pass)
-	share := func(addr netip.Addr, token uint64) {
-		check.OK(t, b.Leases.Install(key(addr), Lease{Token: token, Network: network, Slot: 1, MAC: podMAC, Flags: FlagSharedMAC}))
+	share := func(addr netip.Addr, token uint64, flags LeaseFlags) {
+		check.OK(t, b.Leases.Install(key(addr), Lease{Token: token, Network: network, Slot: 1, MAC: podMAC, Flags: FlagSharedMAC | flags}))
 	}
-	share(addr4, heldToken)
-	share(addr6, heldToken)
+	share(addr4, heldToken, 0)
+	share(addr6, heldToken, 0)
 	all("while both addresses are elsewhere", drop, ResultDropFenced)
-	share(addr6, 201)
+	share(addr6, 201, FlagUnproven)
+	all("while one of the addresses waits for the other", drop, ResultDropFenced)
+	share(addr6, 201, 0)
 	all("while one of the addresses is here", pass)
 }
 

@@ -262,6 +262,12 @@ func (r *round) record() error {
 		r.i.won[n].Address.Static = r.keeps(r.i.won[n].Pool)
 	}
 	e := r.i.entry(attachment.Bound)
+	if e.SharedMAC && e.IsStandby() { // its MAC must not be heard here
+		for n := range r.i.won {
+			r.i.won[n].Address.Waits = r.i.won[n].Address.Behind == 0
+		}
+		e = r.i.entry(attachment.Bound)
+	}
 	// Install again: until now, a frame with the MAC of the interface could only be another host's. From
 	// the answer on, it may be the pod's.
 	for _, w := range r.i.won {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"net"
 	"time"
 
 	"github.com/fenceline/fenceline/agent/attachment"
@@ -111,8 +112,20 @@ func (r *round) retention(pool *v1alpha1.IPPool) *v1alpha1.LeaseRetention {
 }
 
 // isStandby reports whether the pod is the target of a live migration and its source still has the address.
-func isStandby(s *search) bool {
-	return s.kept != nil && lease.IsStandby(&s.d.Holder, owner.IsTarget(s.d.Pod), s.a.Self.Name, &s.kept.Spec)
+func isStandby(s *search) bool { return s.kept != nil && s.d.isBehind(s.kept) }
+
+func (r *round) isBehind(l *v1alpha1.IPLease) bool {
+	return lease.IsStandby(&r.Holder, owner.IsTarget(r.Pod), r.a.Self.Name, &l.Spec)
+}
+
+// guestsMAC returns the MAC of the guest that migrates to the interface, or nil. Its first address may be a new one.
+func (r *round) guestsMAC() net.HardwareAddr {
+	for _, l := range r.Kept.reused {
+		if r.isBehind(l) {
+			return l.LastMAC()
+		}
+	}
+	return nil
 }
 
 // behind yields the address that the source of a live migration still uses.

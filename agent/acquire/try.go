@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -124,11 +123,7 @@ func (t *try) released(ctx context.Context) outcome {
 
 // intended: if the agent crashes after this, no lease leaks.
 func (t *try) intended(ctx context.Context) outcome {
-	var guests net.HardwareAddr
-	if t.s.source.proof == byHandOver {
-		guests = t.s.kept.LastMAC()
-	}
-	if o := t.i.chooseMAC(ctx, t.pool, t.address.Addr, guests); o.result != won {
+	if o := t.i.chooseMAC(ctx, t.pool, t.address.Addr, t.d.guestsMAC()); o.result != won {
 		return o
 	}
 	t.i.trying = &t.address

@@ -111,6 +111,9 @@ type Address struct {
 	// Behind is nonzero if the pod is the target of a live migration, and the address is fenced
 	// here. It is the token of the holder on another node. 0: the address is the pod's.
 	Behind uint64 `json:"behind,omitempty"`
+	// Waits: the address is the pod's, and fenced here as long as another one of the interface is behind: the
+	// interface has the MAC of a machine that runs elsewhere.
+	Waits bool `json:"waits,omitempty"`
 	// Unproven: the lease was renewed after a fence, and other speakers are not yet ruled out.
 	Unproven bool `json:"unproven,omitempty"`
 	// Disproved is the token of a claim without a speaker, as the last renewal has proven. 0: none.
@@ -161,6 +164,11 @@ func (a *Address) PoolThen() *v1alpha1.IPPool {
 	}
 	p.Spec.Network = a.Network
 	return p
+}
+
+// IsStandby reports whether an address of an entry is behind.
+func (e *Entry) IsStandby() bool {
+	return slices.ContainsFunc(e.Addresses, func(a Address) bool { return a.Behind != 0 })
 }
 
 // HasMoved reports whether a lease of an address may still name an older sandbox.

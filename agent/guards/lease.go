@@ -50,7 +50,7 @@ func (ls *Leases) leaseOf(e *attachment.Entry, address attachment.Address) bpf.L
 		Disproved: address.Disproved, Behind: address.Behind,
 	}
 	copy(l.DisprovedBefore[:], address.DisprovedBefore)
-	if address.Unproven {
+	if address.Unproven || address.Waits {
 		l.Flags |= bpf.FlagUnproven
 	}
 	if e.SharedMAC {
@@ -133,6 +133,10 @@ func (ls *Leases) Uninstall(parent int, addr netip.Addr, slot uint32) error {
 
 // Fenced reports whether a newer claim was heard for an address of an entry.
 func (ls *Leases) Fenced(e *attachment.Entry, address attachment.Address) (bool, error) {
+	if address.Waits { // fenced without a claim
+		claimed, err := ls.Claimed(e, address)
+		return claimed > address.Token, err
+	}
 	fenced, err := ls.kernel.Fenced(key(e, address))
 	if err != nil {
 		return false, fmt.Errorf("check whether %s is fenced: %w", address.Addr, err)

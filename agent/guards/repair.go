@@ -5,7 +5,6 @@ package guards
 import (
 	"cmp"
 	"errors"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -39,8 +38,7 @@ func (g *Guards) Repair() error {
 	}
 	g.missing.Store(&missing)
 	for _, e := range g.Attachments.All() {
-		isBehind := slices.ContainsFunc(e.Addresses, func(a attachment.Address) bool { return a.Behind != 0 })
-		if e.Phase == attachment.Bound && e.Session == g.Session && !e.Unguarded && !e.Mute && !isBehind && g.Alone(e) != e.Bypasses {
+		if e.Phase == attachment.Bound && e.Session == g.Session && !e.Unguarded && !e.Mute && !e.IsStandby() && g.Alone(e) != e.Bypasses {
 			g.Attachments.Pending.Add(e.Attachment())
 		}
 	}

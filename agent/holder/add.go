@@ -227,7 +227,7 @@ func (h *Holders) granted(e *attachment.Entry) {
 	h.Releaser.Expected.Forget(e.PodUID, e.Interface)
 	h.WakeVFs()
 	for _, address := range e.Addresses {
-		if address.Behind != 0 {
+		if address.Behind != 0 || address.Waits {
 			h.Attachments.Pending.Add(e.Attachment())
 			continue
 		}

@@ -72,7 +72,7 @@ func (a *After) Answered(of agentapi.Attachment) {
 // announce announces the new holder to the segment once the link is up.
 func (a *After) announce(r acquire.Result, w acquire.Won) {
 	switch {
-	case w.Address.Behind != 0: // its holder still uses the address
+	case w.Address.Behind != 0, w.Address.Waits: // the machine still runs elsewhere
 	case w.Unclaimed != nil:
 		a.tasks.Go(func() { a.claimLate(r, w) })
 	case r.Entry.Unguarded: // the program that drives the VF announces it

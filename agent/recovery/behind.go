@@ -22,3 +22,21 @@ func (r *resumption) followTurn(ctx context.Context) (gone bool, err error) {
 	}
 	return r.takeTurn(ctx)
 }
+
+// endWait lets an address speak that had to wait for the first turn of its interface.
+func (r *resumption) endWait(ctx context.Context) error {
+	address, ok := r.e.Lease(r.address.LeaseName)
+	if !ok || !address.Waits {
+		return nil
+	}
+	if r.e.IsStandby() {
+		return errBehind
+	}
+	g, end, err := r.regain(ctx)
+	defer end()
+	if err != nil {
+		return err
+	}
+	r.address, r.address.Waits = address, false
+	return g.speak(r.w.Self.Claim(g.pool.ConflictMode(), r.address, nil), "migrated")
+}

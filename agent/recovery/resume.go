@@ -119,7 +119,10 @@ func (w *Worker) resumeAddress(ctx context.Context, a agentapi.Attachment, name 
 	if action != lease.GoOn {
 		w.Log.Info("resume", "address", address.Addr, "pod", e.PodNamespace+"/"+e.PodName, "action", action)
 	}
-	return r.act(ctx, action)
+	if gone, err = r.act(ctx, action); gone || err != nil {
+		return gone, err
+	}
+	return false, r.endWait(ctx)
 }
 
 // act carries out a decision.
