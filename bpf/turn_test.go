@@ -151,3 +151,29 @@ func TestTheObserverJudgesTheMACOfVRRPByTurns(t *testing.T) {
 		b.expect(WhereObserverEgress, frame, pass)
 	}
 }
+
+// A pod has the turn while its own address is at another node, whose holder has its MAC. That holder did nothing wrong,
+// and any frame from here would take it off the network, so the pod is mute. Another pod takes the turn: VRRP hears
+// nothing of a pod that may not use its own address.
+func TestATurnDoesNotKeepAMACThatIsElsewhere(t *testing.T) {
+	for vip, own := range map[netip.Addr]netip.Addr{vip4: addr4, vip6: addr4} {
+		b := newBench(t, setup{}, own)
+		l := Lease{Token: heldToken, Network: network, Slot: 1, MAC: podMAC, Flags: FlagSharedMAC}
+		check.OK(t, b.Leases.Install(key(own), l))
+		check.OK(t, b.Leases.Install(key(vip), turnOf(1, 100)))
+		lldp := eth(broadcast, podMAC, 0x88cc, []byte{1, 2, 3})
+		frames := [][]byte{announcements()[vip], dadFrame(podMAC, local6), lldp}
+		for _, frame := range frames {
+			b.expect(WhereGuardEgress, frame, pass)
+		}
+		b.fence(own)
+		for _, frame := range frames {
+			b.expect(WhereGuardEgress, frame, drop, ResultDropFenced)
+		}
+		l.Flags = 0 // the holder elsewhere has a MAC of its own
+		check.OK(t, b.Leases.Install(key(own), l))
+		for _, frame := range frames {
+			b.expect(WhereGuardEgress, frame, pass)
+		}
+	}
+}

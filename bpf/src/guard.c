@@ -76,37 +76,50 @@ static __always_inline int guard_egress_claim(struct __sk_buff *skb,
 	return drop(GUARD_EGRESS, CLAIM_FROM_POD);
 }
 
-/* Reports whether an address of a slot is fenced, and has a holder elsewhere.
- */
-static __always_inline bool guard_has_lent(__u32 slot, __u32 segment,
-					   const struct addr *a)
+/* Where the MAC of a slot is, by one of its addresses. */
+enum whereabouts {
+	MAC_UNKNOWN, /* none, or one that the slot has for its turn */
+	MAC_HERE,
+	MAC_LENT, /* fenced: the holder elsewhere may have the MAC */
+};
+
+static __always_inline enum whereabouts
+guard_find_mac(__u32 slot, __u32 segment, const struct addr *a)
 {
 	struct lease_key key = lease_key_of(segment, a);
 	const struct lease *l = lease_of(&key);
 
-	return l && l->slot == slot && !(l->flags & LEASE_TURNS) &&
-	       l->flags & LEASE_SHARED_MAC && state_is_fenced(&key, l);
+	if (!l || l->slot != slot)
+		return MAC_HERE;
+	if (l->flags & LEASE_TURNS)
+		return MAC_UNKNOWN;
+	return l->flags & LEASE_SHARED_MAC && state_is_fenced(&key, l)
+		       ? MAC_LENT
+		       : MAC_HERE;
 }
 
 /*
  * Reports whether the MAC of a slot is at another node: the holder of its
- * address there has it too. Any frame, as of MLD, would teach the switches the
- * port of this node (IEEE 802.1Q, 8.7).
+ * address there has it too. Any frame, as of MLD or of an address in turn,
+ * would teach the switches the port of this node (IEEE 802.1Q, 8.7).
  */
 __noinline int guard_mac_is_elsewhere(__u32 slot)
 {
+	enum whereabouts four = MAC_UNKNOWN, six = MAC_UNKNOWN;
 	const struct slot *s = slot_of(slot);
 	struct addr a;
 
-	if (!s || !(s->leased4 || !addr_is_unspecified(&s->leased6)))
+	if (!s)
 		return 0;
 	if (s->leased4) {
 		a = addr_of_v4(s->leased4);
-		if (!guard_has_lent(slot, s->segment, &a))
-			return 0;
+		four = guard_find_mac(slot, s->segment, &a);
 	}
 	a = s->leased6;
-	return addr_is_unspecified(&a) || guard_has_lent(slot, s->segment, &a);
+	if (!addr_is_unspecified(&a))
+		six = guard_find_mac(slot, s->segment, &a);
+	return four != MAC_HERE && six != MAC_HERE &&
+	       (four == MAC_LENT || six == MAC_LENT);
 }
 
 SEC("tc")
