@@ -28,7 +28,7 @@ func announceAt() []time.Duration {
 }
 
 // Announce announces a new holder to the segment by gratuitous ARP (RFC 5227 section 2.3) or
-// unsolicited neighbour advertisement (RFC 4861 section 7.2.6). It sends four times from the
+// unsolicited neighbour advertisement (RFC 4861 section 7.2.6) and a report of its group. It sends four times from the
 // holder's own interface, after the link is up, and stops when the address is fenced or another
 // slot's, its slot is dead, or a plugin has given another MAC to the interface. It returns at once and logs later
 // errors. In mode Off it does nothing. Safe for concurrent use.
@@ -53,6 +53,13 @@ func (s *Segment) announce(ctx context.Context, a Announcement, at []time.Durati
 	announcement, err := frames.Announce(a.MAC, a.Addr)
 	if err != nil {
 		return err
+	}
+	if a.Addr.Is6() { // a guard may have dropped those of the pod's kernel, and a guest sends none after its migration
+		report, err := frames.Report(a.MAC, a.Addr)
+		if err != nil {
+			return err
+		}
+		announcement = append(announcement, report)
 	}
 	port, err := s.set.openPort(a)
 	if err != nil {

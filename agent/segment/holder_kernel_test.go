@@ -15,6 +15,7 @@ import (
 	"github.com/fenceline/fenceline/internal/frames"
 	"github.com/fenceline/fenceline/test/capture"
 	"github.com/fenceline/fenceline/test/check"
+	"github.com/fenceline/fenceline/test/network"
 )
 
 func (n *node) isFenced(p *pod) bool {
@@ -171,4 +172,18 @@ func TestClaimReachesNodesThatKnowOnlyOneKeyOfARotation(t *testing.T) {
 	check.OK(t, n1.kernel.SetKeys(&newKey, &oldKey))
 	verdict, _ := n1.verify(zombie.takeover(200))
 	equal(t, "verdict", verdict, Fenced)
+}
+
+// The address is a guest's, whose group the kernel of its pod does not know. A switch that snoops would pass no
+// solicitation for it to this port until the next query.
+func TestAnAnnouncementTellsASnoopingSwitchTheGroup(t *testing.T) {
+	r := newRig(t)
+	check.OK(t, r.network.Snoop(network.Bridge))
+	p := r.addNode("node1").addPod("launcher", rig4, 100)
+	p.addr = rig6
+	p.lease(200)
+	group := netip.MustParseAddr("ff02::1:ff00:50")
+	equal(t, "the switch knows the member before", r.hasGroup(group), false)
+	p.node.seg.Announce(p.holding(200).Announcement)
+	check.Becomes(t, patience, "the switch knows the member", func() bool { return r.hasGroup(group) })
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ethernet"
 	"github.com/mdlayher/ndp"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv6"
 )
 
 // zeroMAC is the target hardware address of probes and announcements (RFC 5227 sections 2.1.1 and
@@ -103,6 +105,28 @@ func Announce(mac net.HardwareAddr, addr netip.Addr) ([][]byte, error) {
 	return [][]byte{frame}, nil
 }
 
+// Report returns the report that the host with a MAC listens to the solicited-node group of an IPv6 address (MLDv2, RFC
+// 3810), for switches that snoop. It comes from ::, as that of a host which has no address yet (RFC 3590).
+func Report(mac net.HardwareAddr, addr netip.Addr) ([]byte, error) {
+	group, err := ndp.SolicitedNodeMulticast(addr)
+	if err != nil {
+		return nil, fmt.Errorf("solicited-node group of %s: %w", addr, err)
+	}
+	const records, toExclude = 1, 4 // to exclude no source is to join
+	body := append([]byte{0, 0, 0, records, toExclude, 0, 0, 0}, group.AsSlice()...)
+	m := icmp.Message{Type: ipv6.ICMPTypeVersion2MulticastListenerReport, Body: &icmp.RawBody{Data: body}}
+	from := netip.IPv6Unspecified()
+	report, err := m.Marshal(icmp.IPv6PseudoHeader(from.AsSlice(), listeners.AsSlice()))
+	if err != nil {
+		return nil, fmt.Errorf("marshal the report of %s: %w", group, err)
+	}
+	alert := []byte{protocolICMPv6, 0, 5, 2, 0, 0, 1, 0} // hop-by-hop header with a router alert (RFC 2711)
+	return ipv6Frame(mac, MulticastMAC(listeners), from, listeners, ipv6Header{next: protocolHopByHop, hops: 1}, append(alert, report...))
+}
+
+// listeners is the group to which reports are sent.
+var listeners = netip.MustParseAddr("ff02::16")
+
 // arpParty is the sender or the target of an ARP packet.
 type arpParty struct {
 	mac  net.HardwareAddr
@@ -122,8 +146,9 @@ func arpFrame(op arp.Operation, dst net.HardwareAddr, sender, target arpParty) (
 }
 
 const (
-	ipv6HeaderLen  = 40
-	protocolICMPv6 = 58
+	ipv6HeaderLen    = 40
+	protocolHopByHop = 0
+	protocolICMPv6   = 58
 	// ndHopLimit proves that no router forwarded the packet (RFC 4861 section 7.1).
 	ndHopLimit = 255
 )
@@ -133,11 +158,19 @@ func ndpFrame(src, dst net.HardwareAddr, from, to netip.Addr, flow uint32, m ndp
 	if err != nil {
 		return nil, fmt.Errorf("marshal %s to %s: %w", m.Type(), to, err)
 	}
+	return ipv6Frame(src, dst, from, to, ipv6Header{flow, protocolICMPv6, ndHopLimit}, body)
+}
+
+type ipv6Header struct {
+	flow       uint32
+	next, hops byte
+}
+
+func ipv6Frame(src, dst net.HardwareAddr, from, to netip.Addr, h ipv6Header, body []byte) ([]byte, error) {
 	b := make([]byte, ipv6HeaderLen, ipv6HeaderLen+len(body))
-	binary.BigEndian.PutUint32(b, 6<<28|flow)
+	binary.BigEndian.PutUint32(b, 6<<28|h.flow)
 	binary.BigEndian.PutUint16(b[4:6], uint16(len(body)))
-	b[6] = protocolICMPv6
-	b[7] = ndHopLimit
+	b[6], b[7] = h.next, h.hops
 	copy(b[8:24], from.AsSlice())
 	copy(b[24:40], to.AsSlice())
 	return etherFrame(src, dst, ethernet.EtherTypeIPv6, append(b, body...))
