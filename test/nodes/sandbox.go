@@ -74,6 +74,8 @@ type Sandbox struct {
 	Since, Until time.Time
 	// UserDriven: a program of the pod drives its device, so ADD makes no interface.
 	UserDriven bool
+	// Dual: the sandbox gets an address of each family. Addr is the first one.
+	Dual bool
 
 	node    *Node
 	config  *libcni.NetworkConfigList
@@ -171,7 +173,7 @@ func (s *Sandbox) Add(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		if len(result.IPs) != 1 {
+		if len(result.IPs) != 1 && !(s.Dual && len(result.IPs) == 2) {
 			return fmt.Errorf("result with addresses %v", result.IPs)
 		}
 		addr, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)

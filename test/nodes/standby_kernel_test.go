@@ -6,6 +6,7 @@ package nodes_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/fenceline/fenceline/test/check"
 	"github.com/fenceline/fenceline/test/namespaces"
 	"github.com/fenceline/fenceline/test/network"
+	"github.com/fenceline/fenceline/test/nodes"
 )
 
 // A pool of IPv6 comes between the start of a machine and its migration, so the target gets an IPv6 address of its
@@ -32,7 +34,16 @@ func TestATargetWithANewFamilyIsMuteUntilItsTurn(t *testing.T) {
 	source := p.launch(p.Nodes[0])
 	heard := p.hears(source.Addr)
 	p.Pool("v6", "fd66::/64", "fd66::20")
-	target := p.launch(p.Nodes[1], func(pod *corev1.Pod) { pod.Labels[owner.LabelMigration] = "m" })
+	to := p.Nodes[1]
+	to.Make = func(pod *corev1.Pod) (*nodes.Sandbox, error) {
+		list := fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"underlay","plugins":[{%s,"ipam":%s}]}`, to.Plugin, to.IPAM())
+		s, err := to.NewSandboxOf(pod, list, nil)
+		if err == nil {
+			s.Dual = true
+		}
+		return s, err
+	}
+	target := p.launch(to, func(pod *corev1.Pod) { pod.Labels[owner.LabelMigration] = "m" })
 	check.Must(t, target.Addr == source.Addr && target.MAC.String() == source.MAC.String(),
 		"the target has %s and %s, the source %s and %s", target.Addr, target.MAC, source.Addr, source.MAC)
 	fresh := netip.MustParseAddr("fd66::20")
@@ -41,7 +52,7 @@ func TestATargetWithANewFamilyIsMuteUntilItsTurn(t *testing.T) {
 	heard()
 	atTarget := func() (early []capture.Frame) {
 		for _, f := range capture.From(p.Frames.Frames(), target.MAC) {
-			if f.Port == network.Port(p.Nodes[1].Name) {
+			if f.Port == network.Port(to.Name) {
 				early = append(early, f)
 			}
 		}
