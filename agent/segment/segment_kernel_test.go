@@ -81,13 +81,10 @@ func TestAnAddressThatTheParentGetsIsInDoubt(t *testing.T) {
 	families(t, func(t *testing.T, addr netip.Addr) {
 		r := newRig(t)
 		n := r.addNode("node1")
-		w := check.Value(n.seg.WatchLong(addr, ProbeParams{}))(t)
-		defer func() { check.OK(t, w.End()) }()
-		doubt, _, err := w.Prove(t.Context(), Timing{Num: 1, Listen: 50 * time.Millisecond})
-		check.That(t, err == nil && doubt == DoubtNone, "proven: %q, %v", doubt, err)
+		w := n.watchLong(addr, DoubtNone)
 		check.OK(t, n.ns.AddAddr("p0", prefix(addr)))
-		doubt, answer, err := w.Doubt()
-		check.That(t, err == nil && doubt == DoubtSpoken && answer.MAC.String() == n.mac.String(), "got %q, %v, %v", doubt, answer, err)
+		doubt, answer := n.within(w.Doubt)
+		check.That(t, doubt == DoubtSpoken && answer.MAC.String() == n.mac.String(), "got %q, %v", doubt, answer)
 	})
 }
 
