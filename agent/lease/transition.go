@@ -103,15 +103,7 @@ func TakeBack(r Request) Transition {
 }
 
 // TakeProven takes a lease over whose last holder is proven fenced, gone or silent already.
-func TakeProven(r Request) Transition {
-	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
-		next, err := TakeOver(r)(old, o)
-		if err != nil {
-			return old, err
-		}
-		return Confirm(next, o)
-	}
-}
+func TakeProven(r Request) Transition { return both(TakeOver(r), Confirm) }
 
 // Confirm ends a take-over after its verification found the address safe.
 func Confirm(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
@@ -121,15 +113,20 @@ func Confirm(s v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
 	})(s, o)
 }
 
-// TakeUnproven keeps a Quarantined lease for the request's pod, because this node found no proof of its last holder. The
-// last holder's agent sees that the pod is another one, and that the machine lives there.
+// TakeUnproven keeps a Quarantined lease for the request's pod, because this node found no proof of its last holder. By
+// this record, the agent of the last holder knows that the machine lives in another pod.
 func TakeUnproven(r Request, message string) Transition {
+	return both(TakeOver(r), Unverified(message))
+}
+
+// both makes one write of two transitions.
+func both(first, second Transition) Transition {
 	return func(old v1alpha1.IPLeaseSpec, o Owner) (v1alpha1.IPLeaseSpec, error) {
-		next, err := TakeOver(r)(old, o)
+		next, err := first(old, o)
 		if err != nil {
 			return old, err
 		}
-		return Unverified(message)(next, o)
+		return second(next, o)
 	}
 }
 

@@ -28,8 +28,8 @@ func announceAt() []time.Duration {
 }
 
 // Announce announces a new holder to the segment by gratuitous ARP (RFC 5227 section 2.3) or
-// unsolicited neighbour advertisement (RFC 4861 section 7.2.6) and a report of its group. It sends four times from the
-// holder's own interface, after the link is up, and stops when the address is fenced or another
+// unsolicited neighbour advertisement (RFC 4861 section 7.2.6) with a report of its group. It sends four times from
+// the holder's own interface, after the link is up, and stops when the address is fenced or another
 // slot's, its slot is dead, or a plugin has given another MAC to the interface. It returns at once and logs later
 // errors. In mode Off it does nothing. Safe for concurrent use.
 func (s *Segment) Announce(a Announcement) {
